@@ -129,7 +129,7 @@ def live_service(
 
 def planted_project(folder: Path) -> Path:
     """Register a champion of planted runs, as the tests do."""
-    sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+    sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
     champions = importlib.import_module("champions")
     project = folder / "project"
     project.mkdir()

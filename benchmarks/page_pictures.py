@@ -34,14 +34,15 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=IMAGES, help="folder of the pictures")
     args = parser.parse_args(argv)
     image, out = args.image.resolve(), args.out.resolve()
-    sys.path[:0] = [str(PROJECT / "tests"), str(PROJECT / "tests/web")]
+    sys.path[:0] = [str(PROJECT / "tests/support")]
+    from playwright.sync_api import sync_playwright
+
     from page_visits import (  # type: ignore[import-not-found]
         browser,
         served,
         visit,
         write_project,
     )
-    from playwright.sync_api import sync_playwright
 
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)  # MLflow writes its files here

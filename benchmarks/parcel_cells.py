@@ -20,7 +20,7 @@ PARTITION, SHORT = "debug", "short"  # without a limit, and with one of two minu
 APP = "parcel_cell"
 PROGRAM = """import sys
 from pathlib import Path
-from voxcast.apps.builtin.parcel_study import main
+from voxcast_apps.parcel_study import main
 cell, out, threads = sys.argv[1:]
 main(["--out", out, "--threads", threads, "--parameters", Path(cell).read_text()])
 """

@@ -59,9 +59,9 @@ COLUMNS = "JobID,State,Submit,Start,End,ElapsedRaw,AllocCPUS,TimelimitRaw"
 
 def fill_cache(cache: Path, parcellations: set[tuple[int, int]]) -> None:
     """Compute the region means of parcellations: number of regions, seed."""
-    from voxcast.apps.builtin.parcel_regions import participants_of, region_means
-    from voxcast.apps.builtin.parcel_study import DEFAULTS
     from voxcast.content_cache import ContentCache
+    from voxcast_apps.parcel_study import DEFAULTS
+    from voxcast_apps.parcellation import participants_of, region_means
 
     participants = participants_of(IMAGES, DEFAULTS["participants"])
     for parcels, seed in sorted(parcellations):

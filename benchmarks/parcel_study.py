@@ -46,7 +46,7 @@ def run(module: str, parameters: dict[str, Any], cache: str, threads: int = 1) -
     with tempfile.TemporaryDirectory() as out:
         options = ["--out", out, "--threads", str(threads)]
         options += ["--parameters", json.dumps({"images": IMAGES, **parameters})]
-        command = [sys.executable, "-P", "-m", f"voxcast.apps.builtin.{module}", *options]
+        command = [sys.executable, "-P", "-m", f"voxcast_apps.{module}", *options]
         variables = {name: str(threads) for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
         start = time.monotonic()
         process = subprocess.Popen(

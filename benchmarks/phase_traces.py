@@ -22,8 +22,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from voxcast.apps.builtin import ddp_train, ranks
 from voxcast.files import atomic_folder, write_json
+from voxcast_apps import ddp_train, ranks
 
 PROCESSES = (2, 4, 8)
 # Sizes in which steps take from milliseconds to tenths of a second, and their number differs.
@@ -52,7 +52,7 @@ RUN_FILE = "run.json"
 
 def traced_command(app: str, processes: int, arguments: list[str], traces: Path) -> list[str]:
     """Return the command that runs an application on so many processes and records them."""
-    module = f"voxcast.apps.builtin.{app}"
+    module = f"voxcast_apps.{app}"
     python = [sys.executable, "-P", "-m"]
     if app == "ddp_train":  # the variable that is set for it tells where its traces go
         return [*python, module, *arguments]
@@ -78,7 +78,7 @@ def record(app: str, size: dict[str, Any], processes: int, folder: Path) -> dict
     out = folder / "out"
     arguments = ["--out", str(out), "--threads", "1", "--parameters", json.dumps(parameters)]
     variables = ranks.rank_variables(1)
-    plain_command = [sys.executable, "-P", "-m", f"voxcast.apps.builtin.{app}", *arguments]
+    plain_command = [sys.executable, "-P", "-m", f"voxcast_apps.{app}", *arguments]
     plain_s = run_s(plain_command, variables, folder / "plain.log")
     shutil.move(out / "result.json", folder / "plain_result.json")
     traces = folder / "traces"

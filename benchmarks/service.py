@@ -212,7 +212,7 @@ def champion(project: Path, folder: Path) -> tuple[Path, Path]:
     from voxcast.tracking.runs import tracking_uri
 
     if not (project / "mlflow.db").is_file():
-        sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+        sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
         from champions import register_champion  # type: ignore[import-not-found]
 
         project = folder

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from phase_traces import RUN_FILE, run_s, traced_command
-from voxcast.apps.builtin import ddp_train, ranks
 from voxcast.files import atomic_folder, write_json
+from voxcast_apps import ddp_train, ranks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

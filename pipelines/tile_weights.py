@@ -12,11 +12,12 @@ from pathlib import Path
 
 import numpy as np
 
-from voxcast.apps.builtin.tiles import training, weights
 from voxcast.errors import exits_cleanly
 from voxcast.files import write_json
 from voxcast.images.grids import Sizes
 from voxcast.images.tissues import write_labelled_heads
+from voxcast_apps.tiles import training
+from voxcast_apps.tiles.network import save_weights
 
 TRAINED, HELD_OUT = (70_001, 16), (70_002, 8)  # seed, heads
 STEPS = 450
@@ -34,7 +35,7 @@ def main() -> int:
             for seed, n in (TRAINED, HELD_OUT)
         )
         volumes, labels = zip(*(training.example(*pair) for pair in training_heads), strict=True)
-        weights.save(training.train(volumes, labels, steps=STEPS, seed=1), OUT)
+        save_weights(training.train(volumes, labels, steps=STEPS, seed=1), OUT)
         rows = training.evaluate(test_heads, OUT)
     mean = {t: round(float(np.mean([row[t] for row in rows])), 4) for t in ("csf", "gm", "wm")}
     write_json(

@@ -1,14 +1,12 @@
 """Setup of all tests: shared fixtures on the path, libraries without telemetry."""
 
 import os
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
 collect_ignore = ["samples"]  # programs that tests start, not modules with examples
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("DO_NOT_TRACK", "true")
@@ -33,6 +31,21 @@ def environment_of_mlflow() -> Iterator[None]:
     _restore_stores()
     yield
     _restore_stores()
+
+
+@pytest.fixture(scope="session")
+def champion_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project folder with a champion of two applications."""
+    from champions import register_champion
+
+    folder = tmp_path_factory.mktemp("served")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID"):
+            patch.delenv(name, raising=False)
+        patch.chdir(folder)
+        register_champion(folder, 20, "register", "segment")
+    (folder / "params.yaml").touch()
+    return folder
 
 
 @pytest.fixture

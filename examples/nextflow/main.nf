@@ -3,7 +3,7 @@
 
 params.images = 'data/images/*/anat/*_T1w.nii.gz' // file names must differ
 params.app = 'ants_segment'
-params.command = 'python -m voxcast.apps.builtin.ants_segment'
+params.command = 'python -m voxcast_apps.ants_segment'
 params.cluster = 'osc' // a file of conf/cluster
 params.project = launchDir // a folder of `voxcast init`, or a clone
 params.url = null // e.g. http://127.0.0.1:5001

@@ -61,7 +61,7 @@ class Configuration:
 class App:
     """An application as data: the file ``conf/app/NAME.yaml``, as the other rooms see it.
 
-    It is a Python module with the command line of `voxcast.apps.builtin.arguments`, or a command
+    It is a Python module with the command line of `voxcast_apps.arguments`, or a command
     line, `argv`, in which ``{image}``, ``{out}``, ``{threads}``, ``{device}`` and the names of
     parameters are filled in.
     """

@@ -29,7 +29,7 @@ THREAD_VARIABLES = (
     "MKL_NUM_THREADS",
 )
 PLACEHOLDERS = ("image", "bids", "out", "threads", "device")  # and the names of parameters
-PACKAGE_PREFIX = "voxcast:"  # of a file that comes with the package
+PACKAGED = re.compile(r"(voxcast(?:_apps)?):(.+)")  # a file in one of our two packages
 # A doubled brace, a placeholder, or a brace that is neither.
 _BRACES = re.compile(r"\{\{|\}\}|\{([A-Za-z_]\w*)\}|[{}]")
 
@@ -239,15 +239,15 @@ def app_version(
 
 
 def package_path(name: str) -> Path:
-    """Return the path of a file of an application; ``voxcast:`` begins one of this package.
+    """Return the path of a file of an application; ``PACKAGE:`` begins a file that comes with us.
 
     Examples
     --------
     >>> package_path("voxcast:apps/launch.py").is_file()
     True
     """
-    _, prefix, inside = name.rpartition(PACKAGE_PREFIX)
-    return Path(__file__).parents[1] / inside if prefix else Path(name)
+    packaged = PACKAGED.fullmatch(name)
+    return Path(__file__).parents[2].joinpath(*packaged.groups()) if packaged else Path(name)
 
 
 def _module_command(

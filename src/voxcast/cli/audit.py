@@ -29,9 +29,9 @@ from voxcast.errors import ConfigError
 
 if TYPE_CHECKING:
     from voxcast.allocation.machines import Cluster
-    from voxcast.hpc.audit.jobs import AuditedJobs
-    from voxcast.hpc.audit.report import Audit
-    from voxcast.hpc.audit.request_replays import Objective
+    from voxcast.audit.jobs import AuditedJobs
+    from voxcast.audit.report import Audit
+    from voxcast.audit.savings import Objective
 
 KEYS = ("user", "account", "partition", "app")
 KINDS = ("sacct", "sacct-json", "pbs", "sge", "lsf", "csv")
@@ -48,10 +48,10 @@ def main(argv: list[str]) -> int:
     cluster = None if args.cluster is None else _cluster(args.cluster, args.project)
     objective = _objective(args, cluster)
 
+    from voxcast.audit.predicted import predicted_jobs, read_predictions
+    from voxcast.audit.report import prepare
     from voxcast.history.imports.column_map import load_map
     from voxcast.history.imports.name_patterns import name_pattern
-    from voxcast.hpc.audit.predicted_jobs import errors_of, read_predictions
-    from voxcast.hpc.audit.report import prepare
 
     column_map = None if args.map is None else load_map(args.map)
     pattern = None
@@ -60,16 +60,16 @@ def main(argv: list[str]) -> int:
     predictions = None if args.predicted is None else read_predictions(args.predicted)
     jobs = _read(args, column_map)
     prepare(jobs, pattern, args.shortest)
-    predicted = None if predictions is None else errors_of(jobs.frame, predictions)
+    predicted = None if predictions is None else predicted_jobs(jobs.frame, predictions)
     result = _audited(jobs, keys, cluster, objective, args.apps, predicted)
     if args.picture is not None:
-        from voxcast.hpc.audit.picture import picture
+        from voxcast.audit.picture import picture
 
         write_picture(args.picture, picture(jobs.frame))
     if args.json:
-        print(json.dumps(result.to_record(), indent=2, allow_nan=False))
+        print(json.dumps(result.as_json(), indent=2, allow_nan=False))
     else:
-        from voxcast.hpc.audit.audit_text import audit_text
+        from voxcast.audit.text import audit_text
 
         print(audit_text(result, args.top))
     return 0
@@ -153,7 +153,7 @@ def _cluster(name: str, folder: Path | None) -> Cluster:
 
 def _objective(args: argparse.Namespace, cluster: Cluster | None) -> Objective:
     from voxcast.allocation.requests.cost_model import CostModel
-    from voxcast.hpc.audit.request_replays import Objective
+    from voxcast.audit.savings import Objective
 
     # Where all that was requested is charged, using it costs nothing more.
     charged = {node.charged for node in cluster.node_types} if cluster is not None else {"used"}
@@ -175,7 +175,7 @@ def _objective(args: argparse.Namespace, cluster: Cluster | None) -> Objective:
 def _read(args: argparse.Namespace, column_map: Any) -> AuditedJobs:
     from tqdm import tqdm
 
-    from voxcast.hpc.audit.sources import files_of, read_jobs
+    from voxcast.audit.sources import files_of, read_jobs
 
     files = files_of(args.files)
     size = sum(path.stat().st_size for path in files)
@@ -199,7 +199,7 @@ def _audited(
 ) -> Audit:
     from tqdm import tqdm
 
-    from voxcast.hpc.audit.report import audit
+    from voxcast.audit.report import audit
 
     with tqdm(total=n_apps, desc="judge requests", disable=None, delay=2) as bar:
 

@@ -241,7 +241,7 @@ def _run(submission: Submission, task: Task, ended: EndedAttempt, job: str) -> I
     )
 
 
-# Names of the bounds as in files of predictions, see `voxcast.hpc.audit.predicted_jobs`.
+# Names of the bounds as in files of predictions, see `voxcast.audit.predicted`.
 _LABELS = {
     "runtime_s_upper": "upper_runtime_s",
     "peak_rss_bytes_upper": "upper_peak_rss_bytes",

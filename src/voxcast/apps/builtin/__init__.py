@@ -1,1 +1,0 @@
-"""The applications that come with voxcast: one file each, run as ``python -m``."""

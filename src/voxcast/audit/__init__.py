@@ -1,0 +1,1 @@
+"""Requested against used resources of a cluster's jobs, from its accounting."""

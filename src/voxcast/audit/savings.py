@@ -1,0 +1,413 @@
+"""Savings by other requests: computed from earlier jobs of an application, made for later ones.
+
+At each of several moments, sequences of requests are computed from the jobs that had ended by
+then, and made for the jobs submitted between that moment and the next. No request of a job
+depends on that job, or on a job that ended after its submission.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from voxcast.allocation.billing import stepped
+from voxcast.allocation.pricing import BYTES_PER_GB, SECONDS_PER_HOUR
+from voxcast.allocation.requests.cost_model import CostModel
+from voxcast.allocation.requests.replay import (
+    POPULATION_RUNS,
+    PlannedRequests,
+    population_requests,
+    replay,
+)
+from voxcast.audit.groups import core_hours, requested_memory
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from voxcast.audit.prices import JobPrices
+
+    Floats = NDArray[np.float64]
+    Mask = NDArray[np.bool_]
+
+ASSUMPTIONS = (
+    "a killed job is repeated from its start, and takes as long and as much memory again",
+    "a job killed for its memory had run to its end, which overstates the loss",
+    "kills for time and for memory are independent, and each is counted in full",
+    "judged on completed jobs that are not short, since the needs of killed jobs are unknown",
+    "requests are learned as if killed jobs had needed just their limit; they needed more",
+    "queue waiting is not counted; shorter requests usually start sooner",
+)
+MOMENTS = (0.5, 0.6, 0.7, 0.8, 0.9)  # of the jobs of an application, by their ends
+MAX_LEARNED_JOBS = 5000  # more would not change the distribution
+BYTES_PER_CORE = 4e9  # memory worth one core if the cluster is not described
+RESAMPLES = 1000
+MAX_RESAMPLED_GROUPS = 2000  # more are merged at random, which leaves the interval as it is
+MIN_RESAMPLED_GROUPS = 5
+
+
+@dataclass(frozen=True)
+class Objective:
+    """Costs and rounding of requests.
+
+    Attributes
+    ----------
+    time : CostModel
+        Of requested and used time.
+    bytes_per_core : float
+        Memory worth one core: a job killed for its memory has lost its cores too.
+    time_step_s, memory_step_bytes, memory_floor_bytes : float
+        Requests are rounded up to these steps, and to at least this memory.
+    """
+
+    time: CostModel = field(default_factory=lambda: CostModel(1.0, 1.0))
+    bytes_per_core: float = BYTES_PER_CORE
+    time_step_s: float = 60.0
+    memory_step_bytes: float = 2.0**20
+    memory_floor_bytes: float = 2.0**25
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A ratio of sums; `low` and `high` are None if there are too few groups for an interval."""
+
+    value: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
+class Saving:
+    """One resource of the judged jobs, as requested and by the computed sequences.
+
+    Attributes
+    ----------
+    requested, proposed : float
+        Requested core-hours or GB-hours, all attempts included.
+    ratio : Ratio
+        Proposed over requested.
+    killed : int
+        Jobs that would have been killed at least once.
+    lost_core_hours : float
+        Core-hours of the attempts that would have been killed.
+    """
+
+    judged: int
+    requested: float
+    proposed: float
+    ratio: Ratio
+    killed: int
+    lost_core_hours: float
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Requests for the next jobs with one number of CPUs, learned from all their jobs so far.
+
+    Attributes
+    ----------
+    jobs : int
+        Jobs with this number of CPUs, which the advice is learned from and holds for.
+    walltimes_s, memories_bytes : tuple of float
+        First request and those after a kill; empty if unknown.
+    judged_time, killed_time : int
+        Later jobs that were judged, and how many the first request at that time would have killed;
+        `judged_memory`, `killed_memory` likewise.
+    """
+
+    cpus: int
+    jobs: int
+    walltimes_s: tuple[float, ...]
+    memories_bytes: tuple[float, ...]
+    judged_time: int
+    killed_time: int
+    judged_memory: int
+    killed_memory: int
+
+
+@dataclass(frozen=True)
+class AppSavings:
+    """Savings of one application.
+
+    Attributes
+    ----------
+    advice : tuple of Advice
+        For each number of CPUs with enough jobs.
+    not_covered : int
+        Jobs with another number of CPUs, without advice.
+    too_short, too_small : int
+        Later jobs that were killed at their time limit or for memory, and had requested less than
+        the computed first request.
+    avoidable_core_hours : float
+        Core-hours of these jobs.
+    usd_requested, usd_proposed : float or None
+        Cost of the judged jobs with known time and memory; None without prices.
+    """
+
+    app: str
+    core_hours: float
+    time: Saving | None
+    memory: Saving | None
+    advice: tuple[Advice, ...]
+    not_covered: int
+    too_short: int
+    too_small: int
+    avoidable_core_hours: float
+    usd_requested: float | None = None
+    usd_proposed: float | None = None
+    usd_ratio: Ratio | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class _Resource:
+    """Time or memory of the jobs of an application; arrays of shape (n,)."""
+
+    needed: Floats
+    requested: Floats
+    unit: float  # of `needed` in which requests are computed
+    cost: CostModel
+    judgeable: Mask
+    learnable: Mask
+    step: float
+    floor: float
+
+
+@dataclass(frozen=True, eq=False)
+class _Replayed:
+    """Outcome of the computed requests; arrays of shape (n,), NaN before the first moment."""
+
+    evaluated: Mask
+    first: Floats
+    granted: Floats  # the request that suffices
+    kills: Floats
+    attempted: Floats  # sum of all requests
+    wasted: Floats  # used in killed attempts
+
+
+class AppJobs:
+    """The jobs of an application as arrays, and the moments at which requests are computed."""
+
+    def __init__(self, jobs: pd.DataFrame, objective: Objective) -> None:
+        self.runtime_s, self.cpus = jobs["runtime_s"].to_numpy(), jobs["cpus"].to_numpy()
+        self.limit_s, self.requested_bytes = jobs["limit_s"].to_numpy(), requested_memory(jobs)
+        self.end_s, start = jobs["end_s"].to_numpy(), jobs["start_s"].to_numpy()
+        submit = jobs["submit_s"].to_numpy()
+        self.submit_s = np.where(np.isnan(submit), start, submit)
+        outcome, long = jobs["outcome"].to_numpy(dtype=object), jobs["long"].to_numpy()
+        completed = (outcome == "completed") & long
+        self.timed_out = (outcome == "timeout") & long
+        self.out_of_memory = outcome == "out_of_memory"
+        self.learnable = (completed | self.timed_out) & (self.cpus > 0)
+        ends = self.end_s[self.learnable & np.isfinite(self.end_s)]
+        dated = len(ends) and np.isfinite(self.submit_s[self.learnable]).any()
+        self.moments = np.quantile(ends, MOMENTS) if dated else np.array([])
+        self.core_hours = core_hours(jobs)
+        self.submitted_together = _submitted_together(jobs, self.submit_s)
+        self.time = _Resource(
+            self.runtime_s, self.limit_s, 1.0, objective.time,
+            completed & (self.limit_s > 0) & (self.cpus > 0), self.learnable,
+            objective.time_step_s, 0.0,
+        )  # fmt: skip
+        peak = jobs["peak_rss_bytes"].to_numpy()
+        has_peak = completed & (peak > 0) & (self.cpus > 0)
+        killed = self.out_of_memory & (self.requested_bytes > 0) & (self.cpus > 0)
+        cores = float(np.median(self.cpus[has_peak])) if has_peak.any() else 1.0
+        self.memory = _Resource(
+            np.where(killed, np.fmax(self.requested_bytes, peak), peak), self.requested_bytes,
+            BYTES_PER_GB, CostModel(1.0, 0.0, cores * objective.bytes_per_core / BYTES_PER_GB),
+            has_peak & (self.requested_bytes > 0), has_peak | killed,
+            objective.memory_step_bytes, objective.memory_floor_bytes,
+        )  # fmt: skip
+
+    def planned(self, resource: _Resource, training: Mask, cpus: Floats) -> PlannedRequests:
+        """Return the optimal sequences for runs on `cpus` after the newest training jobs."""
+        places = np.flatnonzero(training)
+        if len(places) > MAX_LEARNED_JOBS:
+            newest = np.argsort(self.end_s[places], kind="stable")[-MAX_LEARNED_JOBS:]
+            places = np.sort(places[newest])
+        plan = population_requests(
+            resource.needed[places] / resource.unit, self.cpus[places], cpus, resource.cost
+        )
+        rows = np.maximum(stepped(plan.requests_s * resource.unit, resource.step), resource.floor)
+        # Requests that are equal after rounding are made once.
+        distinct, row_of = np.unique(rows, axis=0, return_inverse=True)
+        requests = np.full(distinct.shape, np.nan)
+        for row, sequence in zip(requests, distinct, strict=True):
+            values = np.unique(sequence[np.isfinite(sequence)])
+            row[: len(values)] = values
+        return PlannedRequests(requests[row_of.reshape(-1)], plan.growth)
+
+    def replayed(self, resource: _Resource) -> _Replayed | None:
+        """Make the computed requests for later jobs; None if no job can be judged."""
+        n = len(self.cpus)
+        evaluated = np.zeros(n, dtype=bool)
+        result = _Replayed(evaluated, *(np.full(n, np.nan) for _ in range(5)))
+        for begin, end in pairwise([*self.moments, np.inf]):
+            training = resource.learnable & (self.end_s <= begin)
+            later = (self.submit_s >= begin) & (self.submit_s < end) & (self.cpus > 0)
+            if training.sum() < POPULATION_RUNS or not later.any():
+                continue
+            planned = self.planned(resource, training, self.cpus[later])
+            used = np.where(resource.judgeable, resource.needed, 1.0)[later]
+            outcome = replay(planned, used, CostModel(1.0))
+            result.first[later] = planned.requests_s[:, 0]
+            result.granted[later] = _granted(planned, used)
+            result.kills[later] = outcome.attempts - 1
+            result.attempted[later] = outcome.cost
+            result.wasted[later] = outcome.busy_s - used
+            evaluated |= later & resource.judgeable
+        return result if evaluated.any() else None
+
+
+def savings_of(
+    jobs: pd.DataFrame, app: str, objective: Objective, prices: JobPrices | None = None
+) -> AppSavings | None:
+    """Return the savings of one application.
+
+    Parameters
+    ----------
+    jobs : DataFrame
+        Its jobs, without interactive ones.
+    prices : JobPrices, optional
+        Of these jobs.
+
+    Returns
+    -------
+    AppSavings or None
+        None if there are too few jobs, or their order in time is unknown.
+    """
+    app_jobs = AppJobs(jobs, objective)
+    if app_jobs.learnable.sum() < 2 * POPULATION_RUNS or not len(app_jobs.moments):
+        return None
+    time, memory = app_jobs.replayed(app_jobs.time), app_jobs.replayed(app_jobs.memory)
+    if time is None and memory is None:
+        return None
+    none = np.zeros(len(jobs), dtype=bool)
+    short = none if time is None else app_jobs.timed_out & (time.first > app_jobs.limit_s)
+    small = none
+    if memory is not None:
+        small = app_jobs.out_of_memory & (memory.first > app_jobs.requested_bytes)
+    gb_hours = app_jobs.runtime_s / SECONDS_PER_HOUR / BYTES_PER_GB
+    cpu_hours = app_jobs.cpus / SECONDS_PER_HOUR
+    advice = _advice(app_jobs, time, memory)
+    return AppSavings(
+        app,
+        float(app_jobs.core_hours.sum()),
+        None if time is None else _saving(app_jobs, time, app_jobs.limit_s, cpu_hours,
+                                          time.wasted * cpu_hours),
+        None if memory is None else _saving(app_jobs, memory, app_jobs.requested_bytes, gb_hours,
+                                            memory.kills * app_jobs.core_hours),
+        advice,
+        len(jobs) - sum(one.jobs for one in advice),
+        int(short.sum()),
+        int(small.sum()),
+        float(app_jobs.core_hours[short | small].sum()),
+        *_usd(app_jobs, time, memory, prices),
+    )  # fmt: skip
+
+
+def select_apps(jobs: pd.DataFrame, most: int) -> list[str]:
+    """Return the applications with most core-hours of jobs that are not interactive."""
+    submitted = jobs[~jobs["interactive"]]
+    hours = pd.Series(core_hours(submitted)).groupby(submitted["app"].to_numpy(dtype=object))
+    return [str(app) for app in hours.sum().sort_values(ascending=False).index[:most]]
+
+
+def ratio_of(numerator: Floats, denominator: Floats, groups: NDArray[np.int64]) -> Ratio:
+    """Return the ratio of the sums, with a 95 % bootstrap interval over groups of jobs.
+
+    Examples
+    --------
+    >>> ratio_of(np.array([1.0, 1.0]), np.array([2.0, 2.0]), np.array([0, 1])).value
+    0.5
+    """
+    value = float(numerator.sum() / denominator.sum())
+    _, index = np.unique(groups, return_inverse=True)
+    count = int(index.max()) + 1
+    if count < MIN_RESAMPLED_GROUPS:
+        return Ratio(value, None, None)
+    rng = np.random.default_rng(0)
+    n = min(count, MAX_RESAMPLED_GROUPS)
+    merged = rng.permutation(count)[index] % n
+    above, below = np.bincount(merged, numerator, n), np.bincount(merged, denominator, n)
+    drawn = rng.integers(n, size=(RESAMPLES, n))
+    low, high = np.quantile(above[drawn].sum(axis=1) / below[drawn].sum(axis=1), [0.025, 0.975])
+    return Ratio(value, float(low), float(high))
+
+
+def _submitted_together(jobs: pd.DataFrame, submit_s: Floats) -> NDArray[np.int64]:
+    """Return a number for each array job, and for each day of a user's other jobs."""
+    array_job = jobs["job_id"].astype(str).str.extract(r"^(\d+)[_\[]", expand=False)
+    day = pd.Series(np.nan_to_num(submit_s) // 86_400, jobs.index).astype("int64")
+    by_day = jobs["user"].cat.codes.astype(str) + "/" + day.astype(str)
+    codes: NDArray[np.int64] = pd.factorize(array_job.fillna(by_day))[0]
+    return codes
+
+
+def _granted(plan: PlannedRequests, used: Floats) -> Floats:
+    """Return the request that suffices for each job."""
+    enough = np.where(plan.requests_s >= used[:, None], plan.requests_s, np.inf).min(axis=1)
+    last = np.nanmax(plan.requests_s, axis=1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        steps = np.ceil(np.log(used / last) / np.log(plan.growth))
+    return np.where(np.isfinite(enough), enough, last * plan.growth ** np.maximum(steps, 0))
+
+
+def _saving(
+    jobs: AppJobs, replayed: _Replayed, requested: Floats, scale: Floats, lost_core_hours: Floats
+) -> Saving:
+    mask = replayed.evaluated
+    before, after = (requested * scale)[mask], (replayed.attempted * scale)[mask]
+    return Saving(
+        int(mask.sum()), float(before.sum()), float(after.sum()),
+        ratio_of(after, before, jobs.submitted_together[mask]),
+        int((replayed.kills[mask] > 0).sum()), float(lost_core_hours[mask].sum()),
+    )  # fmt: skip
+
+
+def _advice(jobs: AppJobs, time: _Replayed | None, memory: _Replayed | None) -> tuple[Advice, ...]:
+    counts, numbers = np.unique(jobs.cpus[jobs.learnable], return_counts=True)
+    advice = []
+    for cpus in counts[numbers >= POPULATION_RUNS]:
+        same = jobs.cpus == cpus
+        sequences: list[tuple[float, ...]] = []
+        judged: list[int] = []
+        for resource, replayed in ((jobs.time, time), (jobs.memory, memory)):
+            training = resource.learnable & same
+            if replayed is None or training.sum() < POPULATION_RUNS:
+                sequences.append(())
+                judged += [0, 0]
+                continue
+            now = jobs.planned(resource, training, np.array([cpus])).requests_s[0]
+            sequences.append(tuple(now[np.isfinite(now)].tolist()))
+            mask = same & replayed.evaluated
+            judged += [int(mask.sum()), int((replayed.kills[mask] > 0).sum())]
+        advice.append(Advice(int(cpus), int(same.sum()), sequences[0], sequences[1], *judged))
+    return tuple(sorted(advice, key=lambda one: -one.jobs))
+
+
+def _usd(
+    jobs: AppJobs, time: _Replayed | None, memory: _Replayed | None, prices: JobPrices | None
+) -> tuple[float, float, Ratio] | tuple[None, None, None]:
+    """Return the cost of the judged jobs as requested and as proposed, and their ratio."""
+    nothing = (None, None, None)
+    if prices is None or time is None or memory is None:
+        return nothing
+    evaluated = time.evaluated & memory.evaluated & prices.priced
+    if not evaluated.any():
+        return nothing
+    requested = prices.usd(jobs.requested_bytes, jobs.runtime_s, jobs.limit_s)
+    proposed = prices.usd(memory.granted, jobs.runtime_s, time.granted)
+    lost = prices.usd(memory.granted, time.wasted, time.wasted)
+    proposed += np.where(time.kills > 0, lost, 0.0)
+    # Attempts killed for memory had the first request; later ones cost more, and are rare.
+    killed = prices.usd(memory.first, jobs.runtime_s, time.granted)
+    proposed += np.where(memory.kills > 0, memory.kills * killed, 0.0)
+    requested, proposed = requested[evaluated], proposed[evaluated]
+    if not requested.sum() > 0:
+        return nothing  # the site charges nothing
+    ratio = ratio_of(proposed, requested, jobs.submitted_together[evaluated])
+    return float(requested.sum()), float(proposed.sum()), ratio

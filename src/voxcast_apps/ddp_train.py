@@ -1,0 +1,206 @@
+"""Distributed training of an image classifier , by PyTorch's DDP.
+
+Run as ``python -m voxcast_apps.ddp_train --out DIR --threads CPUS``, which starts its
+processes, or by ``torchrun``. Each step's batch is divided among the processes, and gloo averages
+their gradients: the network does not depend on the number of processes, up to rounding.
+``result.json`` holds the time before the first epoch and the time of each epoch. With a folder in
+VOXCAST_TRACE_FOLDER each process writes a Chrome trace of PyTorch's profiler to it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from voxcast.apps.phase_log import process_start
+from voxcast.errors import ConfigError
+from voxcast.files import write_json
+from voxcast_apps import ranks
+from voxcast_apps.arguments import Arguments, application, check
+
+if TYPE_CHECKING:
+    import torch
+
+    from voxcast_apps.training import Images
+
+MODULE = "voxcast_apps.ddp_train"
+DEFAULTS: dict[str, Any] = {
+    "model": "small_cnn",
+    "dataset": "digits",
+    "samples": 1024,
+    "image_size": 16,
+    "batch_size": 64,
+    "epochs": 3,
+    "width": 8,
+    "learning_rate": 1e-3,
+    "seed": 1,
+    "checkpoint": False,  # whether the run ends with a checkpoint
+    "restart": "",  # a checkpoint to start from
+    **ranks.DEFAULTS,
+}
+# Parameters that a run must share with the one whose checkpoint it continues.
+IDENTITY = ("model", "dataset", "samples", "image_size", "batch_size", "width", "seed")
+CHOICES = {"model": ("small_cnn", "resnet"), "dataset": ("digits", "synthetic")}
+LEAST = {"image_size": 8, "epochs": 1, "width": 4, "batch_size": 1, "seed": 0}
+TRACE_VARIABLE = "VOXCAST_TRACE_FOLDER"
+_EPOCH_SEEDS = 100_003  # more epochs than this would draw an order twice
+
+
+def train(options: Arguments) -> None:
+    """Train the network with the other processes of this program.
+
+    The first process writes ``result.json``, and ``checkpoint.pt`` with `checkpoint`. With
+    `restart` the epochs continue the checkpoint's.
+
+    Raises
+    ------
+    RunError
+        If the checkpoint cannot be used, or scikit-learn's digits are missing.
+    """
+    out, parameters = options.out, options.parameters
+    phases = ranks.RankPhases()
+    with phases.phase("import"):
+        import torch
+        import torch.distributed as dist
+
+        from voxcast_apps import training
+    with phases.phase("connect"):
+        file = os.environ.get(ranks.RENDEZVOUS_VARIABLE)
+        rank, processes = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        method = f"file://{file}" if file else "env://"
+        dist.init_process_group("gloo", init_method=method, rank=rank, world_size=processes)
+    with phases.phase("data"):
+        names = ("dataset", "samples", "image_size", "seed")
+        images, held_out = training.load_images(*(parameters[name] for name in names))
+    with phases.phase("build"):
+        torch.manual_seed(parameters["seed"])
+        network = training.ddp_network(parameters["model"], parameters["width"])
+        optimiser = torch.optim.Adam(network.parameters(), lr=parameters["learning_rate"])
+        identity = {name: parameters[name] for name in IDENTITY}
+        before = training.restore_checkpoint(parameters["restart"], network, optimiser, identity)
+        parallel = torch.nn.parallel.DistributedDataParallel(network)
+    startup_s = time.monotonic() - process_start()
+    epoch_s, losses = [], []
+    with _traced(rank):
+        for epoch in range(before, before + parameters["epochs"]):
+            start = time.monotonic()
+            with phases.phase("epoch"):
+                losses.append(_epoch(parallel, optimiser, images, parameters, epoch))
+            epoch_s.append(time.monotonic() - start)
+    with phases.phase("evaluate"):
+        accuracy = _accuracy(network, held_out, rank, processes)
+    with phases.phase("write"):
+        if rank == 0:
+            if parameters["checkpoint"]:
+                path, after = out / training.CHECKPOINT_FILE, before + parameters["epochs"]
+                training.save_checkpoint(path, network, optimiser, after, identity)
+            write_json(out / "result.json", {
+                "startup_s": startup_s,
+                "epoch_s": epoch_s,
+                "epochs_before": before,
+                "losses": losses,
+                "accuracy": accuracy,
+                "weights": sum(weight.numel() for weight in network.parameters()),
+                "processes": processes,
+                "threads_per_process": torch.get_num_threads(),
+            })  # fmt: skip
+    cpu_s = torch.tensor(phases.cpu_s, dtype=torch.float64)
+    dist.all_reduce(cpu_s)
+    if rank == 0:
+        phases.log(cpu_s.tolist())
+    dist.destroy_process_group()
+
+
+def _epoch(
+    network: torch.nn.Module,
+    optimiser: torch.optim.Optimizer,
+    images: Images,
+    parameters: Mapping[str, Any],
+    epoch: int,
+) -> float:
+    """Go once over the images in an order of the epoch; return the mean loss of all processes."""
+    import torch
+    import torch.distributed as dist
+
+    order = torch.Generator().manual_seed(parameters["seed"] * _EPOCH_SEEDS + epoch)
+    rank, processes, batch_size = dist.get_rank(), dist.get_world_size(), parameters["batch_size"]
+    batches = torch.randperm(len(images.classes), generator=order).split(batch_size)
+    # Processes average their gradients as if all had as many images: a shorter batch is left out.
+    full = [batch for batch in batches if len(batch) == batch_size]
+    total = torch.zeros(())
+    for batch in full:
+        rows = batch[rank::processes]
+        pixels = torch.from_numpy(images.pixels)[rows]
+        classes = torch.from_numpy(images.classes)[rows]
+        loss = torch.nn.functional.cross_entropy(network(pixels), classes)
+        optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        optimiser.step()
+        total += loss.detach()
+    dist.all_reduce(total)
+    return float(total) / (processes * len(full))
+
+
+def _accuracy(network: torch.nn.Module, images: Images, rank: int, processes: int) -> float:
+    import torch
+    import torch.distributed as dist
+
+    rows = torch.arange(len(images.classes))[rank::processes]
+    correct = torch.zeros(())
+    with torch.no_grad():
+        for batch in rows.split(256):
+            predicted = network(torch.from_numpy(images.pixels)[batch]).argmax(1)
+            correct += (predicted == torch.from_numpy(images.classes)[batch]).sum()
+    dist.all_reduce(correct)
+    return float(correct) / len(images.classes)
+
+
+@contextlib.contextmanager
+def _traced(rank: int) -> Iterator[None]:
+    """Record the block by PyTorch's profiler if a folder for traces is set."""
+    folder = os.environ.get(TRACE_VARIABLE)
+    if not folder:
+        yield
+        return
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiler:
+        yield
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    profiler.export_chrome_trace(str(Path(folder, f"rank{rank}.json")))
+
+
+def run(options: Arguments) -> None:
+    """Do the work of one process, or start all of them.
+
+    Raises
+    ------
+    ConfigError
+        If a parameter is invalid, or a batch cannot be divided among the processes.
+    """
+    parameters, rank = options.parameters, os.environ.get("RANK")
+    check(parameters, {**LEAST, "samples": max(1, parameters["batch_size"])}, CHOICES)
+    if parameters["width"] % 4:
+        raise ConfigError(f"must be a multiple of 4, not {parameters['width']}", "width")
+    if rank is None:
+        processes = ranks.process_count(options.threads, parameters)
+    else:
+        processes = int(os.environ["WORLD_SIZE"])
+    if parameters["batch_size"] % processes:
+        problem = f"cannot be divided among {processes} processes"
+        raise ConfigError(problem, "batch_size", f"choose a multiple of {processes}")
+    if rank is not None:
+        train(options)
+    elif status := ranks.run_torch_program(MODULE, options):
+        sys.exit(status)
+
+
+main = application("ddp_train", __doc__, DEFAULTS, run, image=False)
+
+if __name__ == "__main__":
+    sys.exit(main())

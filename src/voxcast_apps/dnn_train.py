@@ -1,0 +1,159 @@
+"""Training of a deep network, the use case of HARP.
+
+Run as ``python -m voxcast_apps.dnn_train --out DIR``. Its ``result.json`` holds the time before
+the first epoch and the time of each epoch, from which the time of a longer run follows.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from voxcast.apps.phase_log import phase, process_start, started
+from voxcast.files import write_json
+from voxcast_apps.arguments import Arguments, application, check
+
+if TYPE_CHECKING:
+    import torch
+
+    from voxcast_apps.training import Images
+
+DEFAULTS: dict[str, Any] = {
+    "network": "fully_connected",
+    "dataset": "digits",
+    "samples": 3000,
+    "image_size": 32,
+    "batch_size": 64,
+    "epochs": 4,
+    "layers": 3,
+    "neurons": 512,
+    "width": 12,
+    "optimiser": "adam",
+    "learning_rate": 1e-3,
+    "seed": 1,
+}
+CHOICES = {
+    "network": ("fully_connected", "vgg16", "resnet50"),
+    "dataset": ("digits", "synthetic"),
+    "optimiser": ("sgd", "adam"),
+}
+LEAST = {
+    **dict.fromkeys(("epochs", "layers", "neurons", "width", "batch_size"), 1),
+    "samples": 2,
+    "image_size": 8,
+    "seed": 0,
+}
+LEAST_OF_NETWORK = {  # a batch normalisation needs two images; VGG16 halves them five times
+    "fully_connected": {},
+    "vgg16": {"batch_size": 2, "image_size": 32},
+    "resnet50": {"batch_size": 2},
+}
+MOMENTUM = 0.9  # of sgd
+
+
+def train(options: Arguments) -> None:
+    """Train a network, evaluate it on held-out images, and log each step and epoch as a phase.
+
+    In ``result.json`` `peak_cuda_*` is the memory of torch's tensors without the driver's; None on
+    a CPU.
+
+    Raises
+    ------
+    ConfigError
+        If a parameter is invalid.
+    RunError
+        If a GPU is requested and there is none, or scikit-learn's digits are missing.
+    """
+    parameters = options.parameters
+    check(parameters, LEAST, CHOICES)
+    check(parameters, LEAST_OF_NETWORK[parameters["network"]])
+    started()
+    with phase("import"):
+        import torch
+
+        from voxcast_apps import training
+    device = options.torch_device()
+    with phase("data"):
+        names = ("dataset", "samples", "image_size", "seed")
+        images, held_out = training.load_images(*(parameters[name] for name in names))
+    with phase("build"):
+        torch.manual_seed(parameters["seed"])
+        sizes = {name: parameters[name] for name in ("image_size", "layers", "neurons", "width")}
+        network = training.dnn_network(parameters["network"], **sizes).to(device)
+        weights, rate = list(network.parameters()), parameters["learning_rate"]
+        optimiser: torch.optim.Optimizer = torch.optim.Adam(weights, lr=rate)
+        if parameters["optimiser"] == "sgd":
+            optimiser = torch.optim.SGD(weights, lr=rate, momentum=MOMENTUM)
+    startup_s = time.monotonic() - process_start()
+    epoch_s, losses = [], []
+    for _ in range(parameters["epochs"]):
+        epoch_start = time.monotonic()
+        with phase("epoch"):
+            losses.append(_epoch(network, optimiser, images, parameters["batch_size"], device))
+        epoch_s.append(time.monotonic() - epoch_start)
+    with phase("evaluate"):
+        accuracy = _accuracy(network, held_out, parameters["batch_size"], device)
+    with phase("write"):
+        on_gpu = options.device == "gpu"
+        result = {
+            "startup_s": startup_s,
+            "epoch_s": epoch_s,
+            "loss_first": losses[0] if math.isfinite(losses[0]) else None,
+            "loss_last": losses[-1] if math.isfinite(losses[-1]) else None,
+            "accuracy": accuracy,
+            "weights": sum(weight.numel() for weight in weights),
+            "threads": torch.get_num_threads(),
+            "gpu_model": torch.cuda.get_device_name() if on_gpu else None,
+            "peak_cuda_allocated_bytes": torch.cuda.max_memory_allocated() if on_gpu else None,
+            "peak_cuda_reserved_bytes": torch.cuda.max_memory_reserved() if on_gpu else None,
+        }
+        write_json(options.out / "result.json", result)
+
+
+def _epoch(
+    network: torch.nn.Module,
+    optimiser: torch.optim.Optimizer,
+    images: Images,
+    batch_size: int,
+    device: torch.device,
+) -> float:
+    """Go once over the images in a new order and return the mean loss."""
+    import torch
+
+    network.train()
+    total, seen = torch.zeros((), device=device), 0
+    for rows in torch.randperm(len(images.classes)).split(batch_size):
+        if len(rows) == 1 and batch_size > 1:
+            continue  # batch normalisation needs at least two
+        pixels = torch.from_numpy(images.pixels)[rows].to(device)
+        classes = torch.from_numpy(images.classes)[rows].to(device)
+        loss = torch.nn.functional.cross_entropy(network(pixels), classes)
+        optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        optimiser.step()
+        total += loss.detach() * len(rows)
+        seen += len(rows)
+    return float(total) / seen  # waits for the GPU, so that the epoch has ended
+
+
+def _accuracy(
+    network: torch.nn.Module, images: Images, batch_size: int, device: torch.device
+) -> float:
+    import torch
+
+    network.eval()
+    correct = 0
+    with torch.no_grad():
+        for rows in torch.arange(len(images.classes)).split(batch_size):
+            pixels = torch.from_numpy(images.pixels)[rows].to(device)
+            predicted = network(pixels).argmax(1).cpu()
+            correct += int((predicted == torch.from_numpy(images.classes)[rows]).sum())
+    return correct / len(images.classes)
+
+
+main = application("dnn_train", __doc__, DEFAULTS, train, image=False)
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,424 @@
+"""Fits to parcellated volumes: region means, and pipelines with a hyper-parameter search.
+
+Volumes are sampled at points of an ellipsoid about the brain, in the world coordinates of their
+headers, where generated heads lie as the template does. A random parcellation cuts these points
+into regions. Volumes, region means and folds are cached by content: a volume is read once for all
+parcellations, and a parcellation is applied once for all fits. All fits of a fold, of each output,
+candidate and inner fold, go through one parallel loop of joblib.
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+import importlib.metadata
+import json
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import nibabel
+import numpy as np
+from scipy.spatial import cKDTree
+from sklearn.ensemble import GradientBoostingRegressor
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.feature_selection import SelectKBest, f_regression
+from sklearn.linear_model import ElasticNet
+from sklearn.model_selection import KFold, ParameterSampler
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVR
+from sklearn.utils.parallel import Parallel, delayed
+
+from voxcast.content_cache import Arrays, ContentCache
+from voxcast.errors import ConfigError, ImageError
+from voxcast.files import sha256_file
+from voxcast_apps.arguments import check
+
+PARTICIPANTS = "participants.tsv"
+SPACING_MM = 3.0
+# About the brain of the MNI152 template.
+CENTRE_MM, SEMI_AXES_MM = (0.0, -18.0, 8.0), (68.0, 86.0, 64.0)
+MOST_PARCELS = 5000
+SAMPLED, MEANS, FOLD = "sampled_volume", "region_means", "parcel_fold"  # functions in the cache
+VERSION = "1"  # of all three; raised whenever one gives other numbers
+INNER_FOLDS = 3
+MOST_SELECTED = 1000  # features that linear models and trees see; support vectors see all
+# Values of hyper-parameters; `candidates` combinations are drawn.
+SPACES: dict[str, dict[str, list[float]]] = {
+    "elastic_net": {"alpha": [0.01, 0.03, 0.1, 0.3], "l1_ratio": [0.1, 0.5, 0.9]},
+    "support_vectors": {"C": [0.3, 1.0, 3.0, 10.0], "epsilon": [0.05, 0.1, 0.3]},
+    "boosting": {"learning_rate": [0.03, 0.1], "max_depth": [1, 2, 3], "subsample": [0.5, 1.0]},
+}
+CHOICES = {"pipeline": tuple(SPACES), "features": ("means", "pairs")}
+
+
+@dataclass(frozen=True)
+class Participant:
+    """One row of ``participants.tsv``, and the volume of the participant."""
+
+    label: str
+    volume: Path
+    columns: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Regions:
+    """Region means, participants x regions.
+
+    Attributes
+    ----------
+    content : dict
+        The inputs that decide the means, for keys of the cache.
+    loads : int
+        Number of raw volumes that were read.
+    """
+
+    content: dict[str, Any]
+    means: np.ndarray
+    loads: int
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A pipeline and its search.
+
+    Attributes
+    ----------
+    features : str
+        ``means``, or ``pairs`` for the differences of all pairs of regions.
+    candidates : int
+        Combinations of hyper-parameters to try.
+    """
+
+    pipeline: str
+    features: str
+    candidates: int
+    folds: int
+
+
+@dataclass(frozen=True)
+class FoldPredictions:
+    """Predictions of an outer fold, participants x outputs.
+
+    Attributes
+    ----------
+    inner : ndarray
+        Of the training participants, each by a model that has not seen it: out of inner fold.
+    outer : ndarray
+        Of the test participants, by the model fitted to all training participants.
+    """
+
+    train: np.ndarray
+    test: np.ndarray
+    inner: np.ndarray
+    outer: np.ndarray
+
+
+def fitted_data(
+    parameters: Mapping[str, Any],
+) -> tuple[Setting, list[Participant], np.ndarray]:
+    """Return setting, participants and targets as the parameters of an application name them.
+
+    Raises
+    ------
+    ConfigError
+        If a parameter is invalid.
+    ImageError
+        If the image set lacks participants.
+    """
+    check(parameters, {}, CHOICES)
+    count, folds = parameters["participants"], parameters["folds"]
+    if not 1 <= parameters["candidates"] <= 12:
+        raise ConfigError(f"needs 1 to 12, not {parameters['candidates']}", "candidates")
+    if not 2 <= folds <= count // 2:
+        raise ConfigError(f"needs 2 to {count // 2}, half the participants", "folds")
+    if count - -(-count // folds) < 2 * INNER_FOLDS:
+        raise ConfigError(f"too few for {folds} folds", "participants")
+    setting = Setting(
+        parameters["pipeline"], parameters["features"], parameters["candidates"], folds
+    )
+    participants = participants_of(Path(parameters["images"]), count)
+    return setting, participants, targets_of(participants, parameters["target"])
+
+
+def participants_of(folder: Path, count: int) -> list[Participant]:
+    """Return the first `count` participants of a BIDS dataset with one T1-weighted volume each.
+
+    Raises
+    ------
+    ImageError
+        If there are fewer, or a volume is missing.
+    """
+    table = folder / PARTICIPANTS
+    try:
+        with table.open(encoding="utf-8", newline="") as stream:
+            rows = list(csv.DictReader(stream, delimiter="\t"))[:count]
+    except OSError as error:
+        then = "make the images of the campaign, or set the parameter images"
+        raise ImageError(f"cannot be read ({error.strerror})", table, then) from None
+    if len(rows) < count:
+        then = "set the parameter participants"
+        raise ImageError(f"has {len(rows)} participants, not {count}", table, then)
+    participants = []
+    for row in rows:
+        label = row.get("participant_id") or ""
+        volumes = sorted((folder / label / "anat").glob(f"{label}*_T1w.nii*")) if label else []
+        if len(volumes) != 1:
+            problem = f"has {len(volumes)} T1w volumes of {label or 'a row'}, not 1"
+            raise ImageError(problem, folder)
+        participants.append(Participant(label, volumes[0], row))
+    return participants
+
+
+def targets_of(participants: list[Participant], name: str) -> np.ndarray:
+    """Return a column of numbers, or of lists of numbers, as participants x outputs.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such column, or it holds anything else.
+    """
+    where = f"target {name!r}"
+    try:
+        values = [json.loads(participant.columns[name]) for participant in participants]
+        targets = np.array(values, float).reshape(len(values), -1)
+    except KeyError:
+        raise ConfigError(f"no column of {PARTICIPANTS}", where) from None
+    except (TypeError, ValueError):
+        reason = f"not a number, or as many numbers, for each row of {PARTICIPANTS}"
+        raise ConfigError(reason, where) from None
+    if not np.isfinite(targets).all() or (np.ptp(targets, axis=0) == 0).any():
+        raise ConfigError("is the same for all, or is missing for some", where)
+    return targets
+
+
+def region_means(
+    participants: list[Participant], parcels: int, seed: int, cache: ContentCache | None
+) -> Regions:
+    """Return the mean of each participant's volume in each region, over the mean of all regions.
+
+    Parameters
+    ----------
+    parcels : int
+        Number of regions.
+    seed : int
+        Of the random parcellation.
+    """
+    # The bytes of a volume are hashed in any case; they are decompressed where nothing is cached.
+    hashes = [sha256_file(participant.volume) for participant in participants]
+    content = {"volumes": hashes, "parcels": parcels, "seed": seed}
+    loads = 0
+
+    def read(volume: Path) -> Arrays:
+        nonlocal loads
+        loads += 1
+        return {"values": sampled_volume(volume)}
+
+    def means() -> Arrays:
+        labels = parcellation(parcels, seed)
+        sizes = np.bincount(labels, minlength=parcels)
+        rows = []
+        for participant, sha256 in zip(participants, hashes, strict=True):
+            sample = functools.partial(read, participant.volume)
+            values = _cached(cache, SAMPLED, {"volume": sha256}, sample)["values"]
+            rows.append(np.bincount(labels, values, parcels) / sizes / values.mean(dtype=float))
+        return {"means": np.array(rows, np.float32)}
+
+    return Regions(content, _cached(cache, MEANS, content, means)["means"], loads)
+
+
+def _cached(
+    cache: ContentCache | None,
+    function: str,
+    content: dict[str, Any],
+    compute: Callable[[], Arrays],
+) -> Arrays:
+    return compute() if cache is None else cache.arrays(function, VERSION, content, compute)
+
+
+def parcellation(parcels: int, seed: int) -> np.ndarray:
+    """Return the region of each point of the grid, the nearest of random points.
+
+    Raises
+    ------
+    ConfigError
+        If `parcels` is not 2 to 5000.
+
+    Examples
+    --------
+    >>> labels = parcellation(20, seed=1)
+    >>> sorted(set(labels.tolist())) == list(range(20))
+    True
+    """
+    if not 2 <= parcels <= MOST_PARCELS:
+        raise ConfigError(f"needs 2 to {MOST_PARCELS}, not {parcels}", "parcels")
+    points = grid_points()
+    rng = np.random.default_rng([seed, parcels])
+    centres = points[rng.choice(len(points), parcels, replace=False)]
+    return np.asarray(cKDTree(centres).query(points)[1])
+
+
+def grid_points() -> np.ndarray:
+    """Return the points of the ellipsoid in millimetres, points x 3."""
+    centre, semi_axes = np.array(CENTRE_MM), np.array(SEMI_AXES_MM)
+    steps = [np.arange(-axis, axis + SPACING_MM / 2, SPACING_MM) for axis in semi_axes]
+    offsets = np.stack(np.meshgrid(*steps, indexing="ij"), -1).reshape(-1, 3)
+    points: np.ndarray = offsets[((offsets / semi_axes) ** 2).sum(1) <= 1] + centre
+    return points
+
+
+def sampled_volume(path: Path) -> np.ndarray:
+    """Return the voxels nearest to the points of the grid; 0 outside of the volume.
+
+    Raises
+    ------
+    ImageError
+        If it cannot be read, is not one 3-D volume, or lies elsewhere.
+    """
+    try:
+        image: Any = nibabel.load(path)
+        voxels = np.asanyarray(image.dataobj)
+        inverse = np.linalg.inv(image.affine)
+    except (OSError, ValueError, EOFError, nibabel.filebasedimages.ImageFileError) as error:
+        raise ImageError(f"cannot be read ({error})", path) from None
+    if voxels.ndim != 3:
+        raise ImageError(f"needs one 3-D volume, not shape {voxels.shape}", path)
+    indices = np.rint(grid_points() @ inverse[:3, :3].T + inverse[:3, 3]).astype(int)
+    inside = ((indices >= 0) & (indices < voxels.shape)).all(1)
+    values = np.zeros(len(indices), np.float32)
+    values[inside] = voxels[tuple(indices[inside].T)]
+    if not np.isfinite(values).all() or values.mean() <= 0:
+        raise ImageError("has no brain where the template has it", path)
+    return values
+
+
+def fold_predictions(
+    regions: Regions,
+    targets: np.ndarray,
+    setting: Setting,
+    fold: int,
+    threads: int,
+    cache: ContentCache | None,
+    *,
+    reuse: bool,
+) -> FoldPredictions:
+    """Return the predictions of an outer fold, and store them.
+
+    Parameters
+    ----------
+    targets : ndarray
+        Participants x outputs.
+    reuse : bool
+        Whether predictions in the cache are used; a run that is timed fits all of them.
+    """
+    key = {
+        "regions": regions.content,
+        "targets": targets.tolist(),
+        "setting": vars(setting),
+        "fold": fold,
+        "scikit-learn": importlib.metadata.version("scikit-learn"),
+    }
+    train, test = _splits(len(targets), setting.folds, seed=0)[fold]
+    arrays = cache.get(FOLD, VERSION, key) if cache and reuse else None
+    if arrays is None:
+        features = features_of(regions.means, setting.features)
+        inner, outer = _fitted(features, targets, setting, train, test, threads)
+        arrays = {"inner": inner, "outer": outer}
+        if cache:
+            cache.put(FOLD, VERSION, key, arrays)
+    return FoldPredictions(train, test, **arrays)
+
+
+def features_of(means: np.ndarray, features: str) -> np.ndarray:
+    """Return the region means, or the differences of all pairs of them.
+
+    Examples
+    --------
+    >>> features_of(np.array([[1.0, 2.0, 4.0]]), "pairs").tolist()
+    [[-1.0, -3.0, -2.0]]
+    """
+    if features == "means":
+        return means
+    first, second = np.triu_indices(means.shape[1], 1)
+    differences: np.ndarray = means[:, first] - means[:, second]
+    return differences
+
+
+def r_squared(actual: np.ndarray, predicted: np.ndarray, reference: np.ndarray) -> float:
+    """Return the share of squared error saved over the mean of `reference`, over all outputs.
+
+    All are participants x outputs; the reference is the training participants.
+    """
+    spread = ((actual - reference.mean(0)) ** 2).sum(0)
+    return float((1 - ((actual - predicted) ** 2).sum(0) / spread).mean())
+
+
+def _fitted(
+    features: np.ndarray,
+    targets: np.ndarray,
+    setting: Setting,
+    train: np.ndarray,
+    test: np.ndarray,
+    threads: int,
+) -> tuple[np.ndarray, np.ndarray]:
+    space = SPACES[setting.pipeline]
+    candidates = list(ParameterSampler(space, setting.candidates, random_state=0))
+    splits = _splits(len(train), INNER_FOLDS, seed=1)
+    outputs = range(targets.shape[1])
+    fit = delayed(functools.partial(_predicted, setting.pipeline, features))
+    with Parallel(n_jobs=threads) as parallel:
+        fits = [
+            fit(targets[train[rows], output], candidate, train[rows], train[others])
+            for output in outputs
+            for candidate in candidates
+            for rows, others in splits
+        ]
+        flat = iter(parallel(fits))
+        by_candidate = np.empty((len(outputs), len(candidates), len(train)))
+        for output in outputs:
+            for number in range(len(candidates)):
+                for _, others in splits:
+                    by_candidate[output, number, others] = next(flat)
+        errors = ((by_candidate - targets[train].T[:, None]) ** 2).mean(2)
+        best = errors.argmin(1)
+        outer = parallel(
+            fit(targets[train, output], candidates[best[output]], train, test)
+            for output in outputs
+        )
+    return by_candidate[outputs, best].T, np.array(outer).T
+
+
+def _predicted(
+    pipeline: str,
+    features: np.ndarray,
+    target: np.ndarray,
+    candidate: dict[str, float],
+    train: np.ndarray,
+    test: np.ndarray,
+) -> np.ndarray:
+    """Fit to the rows `train`, whose target is given, and predict the rows `test`."""
+    scaling: list[Any] = [StandardScaler()]
+    if features.shape[1] > MOST_SELECTED and pipeline != "support_vectors":
+        scaling.append(SelectKBest(f_regression, k=MOST_SELECTED))
+    if pipeline == "support_vectors":
+        regressor: Any = SVR(**candidate)
+    elif pipeline == "elastic_net":
+        regressor = ElasticNet(**candidate, max_iter=500)
+    else:
+        regressor = GradientBoostingRegressor(
+            **candidate, n_estimators=50, max_features="sqrt", random_state=0
+        )
+    model = make_pipeline(*scaling, regressor)
+    scale = target.std() or 1.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # of candidates that are not chosen
+        model.fit(features[train], (target - target.mean()) / scale)
+    predicted: np.ndarray = model.predict(features[test]) * scale + target.mean()
+    return predicted
+
+
+def _splits(rows: int, folds: int, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    return list(KFold(folds, shuffle=True, random_state=seed).split(range(rows)))

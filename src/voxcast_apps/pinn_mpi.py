@@ -1,0 +1,185 @@
+"""A physics-informed network by MPI: the heat equation in one dimension.
+
+Run as ``python -m voxcast_apps.pinn_mpi --out DIR --threads CPUS``, which starts its
+processes by ``mpirun``. A network learns u(x, t) with u_t = a u_xx by the residual at collocation
+points (Raissi et al. 2019), which are divided among the processes; in every iteration their
+gradients are added up. Start and boundary hold by construction (Lagaris et al. 1998), and the
+exact solution is known: the error of the network is in ``result.json``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from voxcast.apps.phase_log import process_start
+from voxcast.files import write_json
+from voxcast_apps import ranks
+from voxcast_apps.arguments import Arguments, application, check
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    import torch
+
+MODULE = "voxcast_apps.pinn_mpi"
+DEFAULTS: dict[str, Any] = {
+    "points": 8192,
+    "iterations": 100,
+    "layers": 3,
+    "neurons": 32,
+    "learning_rate": 3e-3,
+    "seed": 1,
+    "checkpoint": False,  # whether the run ends with a checkpoint
+    "restart": "",  # a checkpoint to start from
+    **ranks.DEFAULTS,
+}
+# Parameters that a run must share with the one whose checkpoint it continues.
+IDENTITY = ("points", "layers", "neurons", "seed")
+DIFFUSIVITY = 0.3  # a, in the unit square of x and t
+_GRID_POINTS = 41  # of each axis, on which the error is computed
+
+
+def train(options: Arguments) -> None:
+    """Train the network with the other processes of this MPI program.
+
+    The first process writes ``result.json``, and ``checkpoint.pt`` with `checkpoint`. With
+    `restart` the iterations continue the checkpoint's.
+
+    Raises
+    ------
+    RunError
+        If the checkpoint cannot be used.
+    """
+    out, parameters = options.out, options.parameters
+    phases = ranks.RankPhases()
+    with phases.phase("import"):
+        import torch
+        from mpi4py import MPI
+
+        from voxcast_apps import training
+    comm = MPI.COMM_WORLD
+    torch.set_default_dtype(torch.float64)  # sums over processes then agree to many digits
+    with phases.phase("data"):
+        count, seed = parameters["points"], parameters["seed"]
+        first, end = ranks.share(count, comm.rank, comm.size)
+        points = torch.from_numpy(ranks.generated_rows(_collocation_points, seed, first, end))
+    with phases.phase("build"):
+        torch.manual_seed(seed)
+        network = _network(parameters["layers"], parameters["neurons"])
+        optimiser = torch.optim.Adam(network.parameters(), lr=parameters["learning_rate"])
+        identity = {name: parameters[name] for name in IDENTITY}
+        steps = training.restore_checkpoint(parameters["restart"], network, optimiser, identity)
+    startup_s = time.monotonic() - process_start()
+    iteration_s, losses = [], []
+    with phases.phase("iterate"):
+        for _ in range(parameters["iterations"]):
+            start = time.monotonic()
+            flat = _gradient(network, points, count)
+            comm.Allreduce(MPI.IN_PLACE, flat.numpy())
+            losses.append(float(flat[-1]))
+            _set_gradient(network, flat)
+            optimiser.step()
+            iteration_s.append(time.monotonic() - start)
+    with phases.phase("write"):
+        if comm.rank == 0:
+            if parameters["checkpoint"]:
+                path, after = out / training.CHECKPOINT_FILE, steps + parameters["iterations"]
+                training.save_checkpoint(path, network, optimiser, after, identity)
+            write_json(out / "result.json", {
+                "startup_s": startup_s,
+                "iteration_s": iteration_s,
+                "iterations_before": steps,
+                "loss_first": losses[0],
+                "loss_last": losses[-1],
+                "relative_error": _relative_error(network),
+                "weights": sum(weight.numel() for weight in network.parameters()),
+                "processes": comm.size,
+                "threads_per_process": torch.get_num_threads(),
+            })  # fmt: skip
+    phases.log_by_mpi(comm)
+
+
+def _collocation_points(rng: np.random.Generator, rows: int) -> npt.NDArray[np.float64]:
+    return rng.uniform(0.0, 1.0, (rows, 2))
+
+
+def _network(layers: int, neurons: int) -> torch.nn.Module:
+    from torch import nn
+
+    sizes = [2, *[neurons] * layers]
+    hidden = [
+        part
+        for before, after in itertools.pairwise(sizes)
+        for part in (nn.Linear(before, after), nn.Tanh())
+    ]
+    return nn.Sequential(*hidden, nn.Linear(neurons, 1))
+
+
+def solution(network: torch.nn.Module, points: torch.Tensor) -> torch.Tensor:
+    """Return u at points (x, t), shape (n, 2), as shape (n,).
+
+    It is sin(pi x) at t = 0, and 0 at x = 0 and x = 1, for any network.
+    """
+    import torch
+
+    x, t = points[:, 0], points[:, 1]
+    free: torch.Tensor = network(points)[:, 0]
+    return torch.sin(math.pi * x) + t * x * (1.0 - x) * free
+
+
+def _gradient(network: torch.nn.Module, points: torch.Tensor, count: int) -> torch.Tensor:
+    """Return the share of these points in the gradient of the mean squared residual.
+
+    Its last number, after the gradients of all weights, is their share in the loss.
+    """
+    import torch
+
+    inputs = points.clone().requires_grad_()
+    first = torch.autograd.grad(solution(network, inputs).sum(), inputs, create_graph=True)[0]
+    u_xx = torch.autograd.grad(first[:, 0].sum(), inputs, create_graph=True)[0][:, 0]
+    loss = (first[:, 1] - DIFFUSIVITY * u_xx).square().sum() / count
+    gradients = torch.autograd.grad(loss, list(network.parameters()))
+    return torch.cat([*(part.flatten() for part in gradients), loss.detach().reshape(1)])
+
+
+def _set_gradient(network: torch.nn.Module, flat: torch.Tensor) -> None:
+    start = 0
+    for weight in network.parameters():
+        weight.grad = flat[start : start + weight.numel()].reshape(weight.shape)
+        start += weight.numel()
+
+
+def _relative_error(network: torch.nn.Module) -> float:
+    """Return the error of u on a grid, root mean square, relative to the size of u."""
+    import torch
+
+    axis = torch.linspace(0.0, 1.0, _GRID_POINTS)
+    grid = torch.cartesian_prod(axis, axis)
+    x, t = grid[:, 0], grid[:, 1]
+    exact = torch.sin(math.pi * x) * torch.exp(-DIFFUSIVITY * math.pi**2 * t)
+    with torch.no_grad():
+        error = solution(network, grid) - exact
+    return float(error.square().mean().sqrt() / exact.square().mean().sqrt())
+
+
+def run(options: Arguments) -> None:
+    """Do the work of one process, or start all of them.
+
+    Raises
+    ------
+    ConfigError
+        If a parameter is invalid.
+    """
+    names = ("points", "iterations", "layers", "neurons")
+    check(options.parameters, {**dict.fromkeys(names, 1), "seed": 0})
+    ranks.run_mpi_program(MODULE, options, train)
+
+
+main = application("pinn_mpi", __doc__, DEFAULTS, run, image=False)
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,271 @@
+"""The pose of the brain in a scan: the template, and a search for it at every place of a grid.
+
+Registration finds a local optimum. A head with neck and shoulders has its centre of mass far below
+its brain, and a registration that starts there often stays there. This search takes about a second
+and starts it inside the brain. The template is MNI152 as nilearn bundles it, an average of many
+heads, skull-stripped.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import ants
+import numpy as np
+from scipy import fft, ndimage
+from scipy.optimize import minimize
+from scipy.spatial.transform import Rotation
+
+from voxcast_apps.tiles.grid import LOW_MM, SHAPE, SPACING_MM, grid_affine
+
+TO_LPS = np.diag([-1.0, -1.0, 1.0])  # the axes of ANTs point left, posterior and superior
+RIM_MM = 4.0  # fluid and bone around the brain, where a head is dark
+_PAD = 20  # voxels of 1 mm; the grid extends beyond the template's
+STEP_MM = 8.0
+SCALES = (0.85, 0.92, 0.99, 1.06)
+PITCHES_DEG = (-15.0, -7.5, 0.0, 7.5, 15.0)  # a head nods more than it turns or tilts
+# Evaluations of every start, and of the finalists.
+_EVALUATIONS = (100, 300)
+_FINALISTS = 3
+_EVERY = 101  # one in this many voxels of the template is used
+_UNITS = np.array([5.0, 5.0, 5.0, 5.0, 5.0, 5.0, 0.05])  # degrees, millimetres, log of scale
+_HALF_MM = np.array(
+    [104.0, 120.0, 104.0]
+)  # half the size of a box that contains the template at any angle
+_LEAST_CORRELATION = 0.4
+_LEAST_SPREAD = 0.05  # of the scan's; a place with less counts as empty
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Intensity (white matter near 1), brain, and brain with a rim; all of `grid.SHAPE`."""
+
+    intensity: np.ndarray
+    brain: np.ndarray
+    rim: np.ndarray
+
+
+@functools.cache
+def reference() -> Reference:
+    """Load the template."""
+    from nilearn.datasets import load_mni152_template
+
+    image = load_mni152_template(resolution=1)
+    fine = np.asarray(image.dataobj, dtype=np.float32)
+    brain = ndimage.binary_fill_holes(fine > 0).astype(np.float32)
+    # As in voxcast.images.phantom: fluid is brighter in an average than in a scan.
+    fine = np.clip((fine / np.percentile(fine[fine > 0], 95) - 0.2) / 0.8, 0.0, None)
+    inside = to_grid(brain, image.affine) > 0.5
+    rim = ndimage.distance_transform_edt(~inside) * SPACING_MM <= RIM_MM
+    return Reference(to_grid(fine, image.affine), inside, rim)
+
+
+def to_grid(fine: np.ndarray, affine: np.ndarray) -> np.ndarray:
+    """Return a 1 mm map of the template, blurred to the network's grid and put on it, float32."""
+    # A voxel of 2 mm blurs like a Gaussian of 2 / 2.355 mm; the map has 1 mm already.
+    blurred = ndimage.gaussian_filter(fine.astype(np.float32), (SPACING_MM**2 - 1) ** 0.5 / 2.355)
+    padded = np.pad(blurred, _PAD)
+    first = np.rint(np.array(LOW_MM) - affine[:3, 3]).astype(int) + _PAD
+    step = int(SPACING_MM)
+    window = tuple(
+        slice(start, start + step * size, step) for start, size in zip(first, SHAPE, strict=True)
+    )
+    return np.ascontiguousarray(padded[window])
+
+
+def starting_transform(scan: Any) -> Any:
+    """Return the transform that roughly aligns the template with the brain of the scan.
+
+    Parameters
+    ----------
+    scan : ants.ANTsImage
+        A head, or a brain alone; three axes.
+
+    Returns
+    -------
+    ants.ANTsTransform
+        From the template's millimetres to those of the scan: a rotation, one scale, a shift.
+    """
+    coarse, low_mm = _coarse(scan)
+    pose = find_brain(coarse, low_mm)
+    flip = np.diag([*TO_LPS.diagonal(), 1.0])
+    pose = flip @ pose @ flip
+    return ants.create_ants_transform(
+        transform_type="AffineTransform",
+        precision="double",
+        dimension=3,
+        matrix=pose[:3, :3],
+        translation=pose[:3, 3],
+    )
+
+
+def _coarse(scan: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return the scan at `STEP_MM`, its axes right, anterior, superior, and its corner."""
+    array, spacing_mm = scan.numpy(), np.array(scan.spacing)
+    step = np.maximum(1, np.rint(STEP_MM / 2 / spacing_mm).astype(int))
+    for axis, n in enumerate(step):  # block means, against noise
+        multiple = array.shape[axis] // n * n
+        array = array.take(range(multiple), axis=axis)
+        shape = (*array.shape[:axis], multiple // n, n, *array.shape[axis + 1 :])
+        array = array.reshape(shape).mean(axis=axis + 1)
+    shift = scan.direction @ (spacing_mm * (step - 1) / 2)
+    small = ants.from_numpy(
+        np.ascontiguousarray(array),
+        origin=list(np.array(scan.origin) + shift),
+        spacing=list(spacing_mm * step),
+        direction=scan.direction,
+    )
+    corners = np.stack(np.meshgrid(*[(0, n - 1) for n in scan.shape], indexing="ij"), -1)
+    points = corners.reshape(-1, 3) * spacing_mm @ scan.direction.T + np.array(scan.origin)
+    low, high = points.min(axis=0), points.max(axis=0)
+    size = np.ceil((high - low) / STEP_MM).astype(int) + 1
+    # The grid's first two axes are flipped, so its corner has the highest left and posterior.
+    origin = np.array([high[0], high[1], low[2]])
+    target = ants.from_numpy(
+        np.zeros(size, np.float32), origin=list(origin), spacing=[STEP_MM] * 3, direction=TO_LPS
+    )
+    moved = ants.resample_image_to_target(small, target, interp_type="linear")
+    return moved.numpy().astype(np.float64), TO_LPS @ origin
+
+
+def find_brain(scan: np.ndarray, low_mm: np.ndarray) -> np.ndarray:
+    """Return the best transform from template to scan millimetres.
+
+    Parameters
+    ----------
+    scan : numpy.ndarray
+        Float, axes right, anterior, superior, `STEP_MM` apart.
+    low_mm : numpy.ndarray
+        Position of its first voxel.
+
+    Returns
+    -------
+    numpy.ndarray
+        Shape ``(4, 4)``: a rotation, one scale and a translation.
+    """
+    lowest = scan.min()
+    scan = np.minimum((scan - lowest) / (np.percentile(scan, 99) - lowest + 1e-9), 1.5)
+    starts = []
+    for scale, pitch_deg in itertools.product(SCALES, PITCHES_DEG):
+        fit = _fit_everywhere(scan, *_turned_template(scale * _rotation([pitch_deg, 0.0, 0.0])))
+        place = np.unravel_index(fit.argmax(), fit.shape)
+        centre_mm = low_mm + STEP_MM * np.array(place)
+        starts.append(np.array([pitch_deg, 0.0, 0.0, *centre_mm, np.log(scale)]))
+    misfit = _misfit(scan, low_mm)
+    by_misfit = operator.itemgetter(0)
+    refined = sorted((_refine(misfit, start, _EVALUATIONS[0]) for start in starts), key=by_misfit)
+    finalists = (_refine(misfit, place, _EVALUATIONS[1]) for _, place in refined[:_FINALISTS])
+    return _matrix(min(finalists, key=by_misfit)[1])
+
+
+def _misfit(scan: np.ndarray, low_mm: np.ndarray) -> Callable[[np.ndarray], float]:
+    """Return the misfit as a function of angles, centre and log scale.
+
+    It is minus the share of the scan's variance that the template explains, multiplied by linear
+    gradients to allow for a bias field. That would also accept a negative of the template, so the
+    share counts less where the correlation is low.
+    """
+    affine = grid_affine()
+    index = np.argwhere(reference().rim)[::_EVERY]
+    points_mm = index @ affine[:3, :3].T + affine[:3, 3]
+    template = _blurred()[tuple(index.T)]
+    slopes = (points_mm - points_mm.mean(axis=0)) / points_mm.std(axis=0)
+    regressors = [template, *(template * slopes.T), np.ones_like(template)]
+    basis = np.linalg.qr(np.stack(regressors, axis=1))[0]
+    centred = (template - template.mean()) / float(np.linalg.norm(template - template.mean()))
+    min_total = len(index) * (_LEAST_SPREAD * float(scan.std())) ** 2
+
+    def misfit(parameters: np.ndarray) -> float:
+        matrix = _matrix(parameters)
+        places = (points_mm @ matrix[:3, :3].T + matrix[:3, 3] - low_mm) / STEP_MM
+        intensities = ndimage.map_coordinates(scan, places.T, order=1)
+        total = max(float(((intensities - intensities.mean()) ** 2).sum()), min_total)
+        explained = (
+            float(((basis.T @ intensities) ** 2).sum())
+            - len(index) * float(intensities.mean()) ** 2
+        )
+        correlation = float(centred @ intensities) / total**0.5
+        return float(-explained / total * min(max(correlation / _LEAST_CORRELATION, 0.0), 1.0))
+
+    return misfit
+
+
+def _refine(
+    misfit: Callable[[np.ndarray], float], start: np.ndarray, evaluations: int
+) -> tuple[float, np.ndarray]:
+    """Return the smallest misfit near a start, and its parameters."""
+    minimum = minimize(
+        lambda step: misfit(start + step * _UNITS),
+        np.zeros(len(_UNITS)),
+        method="Powell",
+        options={"maxfev": evaluations},
+    )
+    return float(minimum.fun), start + minimum.x * _UNITS
+
+
+def _matrix(parameters: np.ndarray) -> np.ndarray:
+    """Return the transform that turns and scales the template's brain about its centre."""
+    matrix = np.eye(4)
+    matrix[:3, :3] = np.exp(parameters[6]) * _rotation(parameters[:3])
+    matrix[:3, 3] = parameters[3:6] - matrix[:3, :3] @ _centre_mm()
+    return matrix
+
+
+def _rotation(degrees: np.ndarray | list[float]) -> np.ndarray:
+    return np.asarray(Rotation.from_euler("xyz", degrees, degrees=True).as_matrix())
+
+
+@functools.cache
+def _centre_mm() -> np.ndarray:
+    affine = grid_affine()
+    middle = np.array(ndimage.center_of_mass(reference().brain))
+    return np.asarray(affine[:3, :3] @ middle + affine[:3, 3])
+
+
+@functools.cache
+def _blurred() -> np.ndarray:
+    """Return the template at the resolution of a scan with voxels of `STEP_MM`."""
+    return np.asarray(ndimage.gaussian_filter(reference().intensity, STEP_MM / 2.355 / 2.0))
+
+
+def _turned_template(turn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return intensity and rim, turned and scaled, the brain's centre in the middle of the box."""
+    affine = grid_affine()
+    half = np.ceil(_HALF_MM / STEP_MM).astype(int)
+    # From voxels of the box to millimetres of the template to voxels of the network's grid.
+    matrix = np.linalg.inv(affine[:3, :3]) @ np.linalg.inv(turn) * STEP_MM
+    offset = np.linalg.inv(affine[:3, :3]) @ (_centre_mm() - affine[:3, 3]) - matrix @ half
+    intensity, rim = (
+        ndimage.affine_transform(m, matrix, offset, output_shape=tuple(2 * half + 1), order=1)
+        for m in (_blurred(), reference().rim.astype(np.float32))
+    )
+    return intensity, (rim > 0.5).astype(np.float64)
+
+
+def _fit_everywhere(scan: np.ndarray, template: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """Return the correlation inside the mask, with the template centred on each voxel."""
+    size = [
+        fft.next_fast_len(a + b, real=True) for a, b in zip(scan.shape, mask.shape, strict=True)
+    ]
+    count = mask.sum()
+    centred = (template - (template * mask).sum() / count) * mask
+    kernels = [np.conj(fft.rfftn(kernel, size)) for kernel in (centred, mask)]
+    scan_spectrum, square_spectrum = fft.rfftn(scan, size), fft.rfftn(scan**2, size)
+    shift = [n // 2 for n in mask.shape]
+
+    def correlated(spectrum: np.ndarray) -> np.ndarray:
+        correlation = np.roll(fft.irfftn(spectrum, size), shift, axis=(0, 1, 2))
+        return correlation[tuple(slice(0, n) for n in scan.shape)]
+
+    variance = (
+        correlated(square_spectrum * kernels[1]) / count
+        - (correlated(scan_spectrum * kernels[1]) / count) ** 2
+    )
+    spread = np.sqrt(np.clip(variance, (_LEAST_SPREAD * scan.std()) ** 2, None))
+    norm = float(np.sqrt((centred**2).sum() / count))
+    return np.asarray(correlated(scan_spectrum * kernels[0]) / (count * spread * norm))

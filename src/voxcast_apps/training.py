@@ -1,0 +1,314 @@
+"""Parts of the trainings: images, networks, and checkpoints.
+
+Images are scikit-learn's digits or seeded synthetic ones. `dnn_train` trains a fully connected
+network, VGG16 (configuration D of Simonyan and Zisserman 2015, with batch normalisation) or
+ResNet-50 (He et al. 2016); at ``width=64`` they have the published architectures. `ddp_train`
+trains a small convolutional or a residual network that normalise by groups of channels of one
+image (Wu and He 2018): batch normalisation would depend on the images of one process, and so on
+the number of processes.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from voxcast.errors import RunError
+from voxcast.files import atomic_path
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+CHECKPOINT_FILE = "checkpoint.pt"
+CLASSES = 10
+HELD_OUT_SHARE = 0.2  # relative to the training images; of the digits at most this share
+GROUPS = 4  # of channels that `ddp_train` normalises; the width is a multiple of it
+_PATTERN = 8  # pixels of an edge before resizing, as in the digits
+_NOISE = 1.5  # standard deviation; 1 for the patterns
+# Channels as multiples of the width; None halves the image.
+_VGG16 = (1, 1, None, 2, 2, None, 4, 4, 4, None, 8, 8, 8, None, 8, 8, 8, None)
+_RESNET50 = (3, 4, 6, 3)
+_EXPANSION = 4
+
+
+@dataclass(frozen=True)
+class Images:
+    """Images, float32 of shape (n, 1, size, size), and their classes, int64 of shape (n,)."""
+
+    pixels: npt.NDArray[np.float32]
+    classes: npt.NDArray[np.int64]
+
+
+def load_images(dataset: str, samples: int, image_size: int, seed: int) -> tuple[Images, Images]:
+    """Return training and held-out images.
+
+    Parameters
+    ----------
+    dataset : str
+        ``digits``: the 1797 handwritten digits of scikit-learn, a fifth of them held out, the
+        others repeated if there are fewer than `samples`. ``synthetic``: one random
+        pattern for each class, under noise.
+    samples : int
+        Number of training images.
+    image_size : int
+        Pixels of an edge; 8 by 8 pixels are resized to it, linearly.
+    seed : int
+        Decides order, patterns and noise.
+
+    Raises
+    ------
+    RunError
+        If the digits are requested and scikit-learn is not installed.
+    """
+    rng = np.random.default_rng(seed)
+    held_out = max(1, round(HELD_OUT_SHARE * samples))
+    if dataset == "digits":
+        return _digits(samples, held_out, image_size, rng)
+    patterns = _resized(rng.standard_normal((CLASSES, _PATTERN, _PATTERN)), image_size)
+    return _synthetic(patterns, samples, rng), _synthetic(patterns, held_out, rng)
+
+
+def _digits(
+    samples: int, held_out: int, image_size: int, rng: np.random.Generator
+) -> tuple[Images, Images]:
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError:
+        then = "install scikit-learn, or use dataset=synthetic"
+        raise RunError("needs scikit-learn", "dataset digits", then) from None
+    digits = load_digits()
+    order = rng.permutation(len(digits.target))
+    last = round(HELD_OUT_SHARE * len(order))
+    # Held out before anything is repeated: no image is in both sets.
+    chosen = (np.resize(order[last:], samples), order[:last][:held_out])
+    train, other = (
+        Images(
+            _resized(digits.images[rows] / 8.0 - 1.0, image_size)[:, None],
+            digits.target[rows].astype(np.int64),
+        )
+        for rows in chosen
+    )
+    return train, other
+
+
+def _synthetic(
+    patterns: npt.NDArray[np.float32], samples: int, rng: np.random.Generator
+) -> Images:
+    classes = rng.integers(0, CLASSES, samples)
+    pixels = rng.standard_normal((samples, 1, *patterns.shape[1:]), dtype=np.float32)
+    pixels *= _NOISE
+    pixels += patterns[classes][:, None]
+    return Images(pixels, classes.astype(np.int64))
+
+
+def _resized(images: npt.NDArray[np.floating], size: int) -> npt.NDArray[np.float32]:
+    """Return square images, shape (n, m, m), resized linearly to (n, size, size)."""
+    pixels = images.shape[-1]
+    centres = (np.arange(size) + 0.5) * pixels / size - 0.5
+    weights = np.stack([np.interp(centres, np.arange(pixels), row) for row in np.eye(pixels)], 1)
+    resized: npt.NDArray[np.float32] = (weights @ images @ weights.T).astype(np.float32)
+    return resized
+
+
+def dnn_network(
+    network: str,
+    *,
+    image_size: int,
+    layers: int,
+    neurons: int,
+    width: int,
+    classes: int = CLASSES,
+    channels: int = 1,
+) -> nn.Module:
+    """Return an untrained network for square images.
+
+    Parameters
+    ----------
+    network : str
+        ``fully_connected``, ``vgg16`` or ``resnet50``.
+    image_size : int
+        Pixels of an edge; at least 32 for VGG16, which halves it five times.
+    layers, neurons : int
+        Hidden layers of the fully connected net; neurons of each, and of VGG16's two hidden
+        layers at the end.
+    width : int
+        Channels of the first block of VGG16 and ResNet-50; later blocks have multiples of it.
+    classes, channels : int
+        Outputs, and colours of the images.
+    """
+    if network == "fully_connected":
+        sizes = [channels * image_size**2, *[neurons] * layers]
+        return nn.Sequential(nn.Flatten(), *_dense(sizes), nn.Linear(sizes[-1], classes))
+    if network == "vgg16":
+        return _vgg16(image_size, neurons, width, classes, channels)
+    return _resnet50(width, classes, channels)
+
+
+def _dense(sizes: list[int]) -> list[nn.Module]:
+    pairs = itertools.pairwise(sizes)
+    return [part for before, after in pairs for part in (nn.Linear(before, after), nn.ReLU())]
+
+
+def _vgg16(image_size: int, neurons: int, width: int, classes: int, channels: int) -> nn.Module:
+    parts: list[nn.Module] = []
+    before = channels
+    for multiple in _VGG16:
+        if multiple is None:
+            parts.append(nn.MaxPool2d(2))
+            continue
+        after = multiple * width
+        # Without the normalisation sixteen layers do not learn from scratch in a few epochs.
+        parts += [nn.Conv2d(before, after, 3, padding=1), nn.BatchNorm2d(after), nn.ReLU()]
+        before = after
+    flat_size = before * (image_size // 2 ** _VGG16.count(None)) ** 2
+    dense = _dense([flat_size, neurons, neurons])
+    return nn.Sequential(*parts, nn.Flatten(), *dense, nn.Linear(neurons, classes))
+
+
+def _resnet50(width: int, classes: int, channels: int) -> nn.Module:
+    parts: list[nn.Module] = [
+        nn.Conv2d(channels, width, 7, stride=2, padding=3, bias=False),
+        nn.BatchNorm2d(width),
+        nn.ReLU(),
+        nn.MaxPool2d(3, stride=2, padding=1),
+    ]
+    before = width
+    for stage, blocks in enumerate(_RESNET50):
+        for block in range(blocks):
+            stride = 2 if stage > 0 and block == 0 else 1
+            parts.append(_bottleneck(before, width * 2**stage, stride))
+            before = width * 2**stage * _EXPANSION
+    return nn.Sequential(*parts, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(before, classes))
+
+
+class _Residual(nn.Module):
+    """Convolutions with a shortcut, which is a convolution too where the shape changes."""
+
+    def __init__(self, body: list[nn.Module], shortcut: list[nn.Module]) -> None:
+        super().__init__()
+        self.body = nn.Sequential(*body)
+        self.shortcut = nn.Sequential(*shortcut)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Return the images, shape (n, before, h, w), as (n, after, h / stride, w / stride)."""
+        out: torch.Tensor = nn.functional.relu(self.body(images) + self.shortcut(images))
+        return out
+
+
+def _bottleneck(before: int, narrow: int, stride: int) -> _Residual:
+    after = narrow * _EXPANSION
+    first, second = _normalised(before, narrow, 1), _normalised(narrow, narrow, 3, stride)
+    body = [*first, nn.ReLU(), *second, nn.ReLU(), *_normalised(narrow, after, 1)]
+    same = before == after and stride == 1
+    return _Residual(body, [] if same else _normalised(before, after, 1, stride))
+
+
+def _normalised(before: int, after: int, kernel: int, stride: int = 1) -> list[nn.Module]:
+    # The normalisation has the bias already.
+    convolution = nn.Conv2d(before, after, kernel, stride=stride, padding=kernel // 2, bias=False)
+    return [convolution, nn.BatchNorm2d(after)]
+
+
+def ddp_network(model: str, width: int) -> nn.Module:
+    """Return an untrained network for images of one channel and any size from 8 pixels on.
+
+    Parameters
+    ----------
+    model : str
+        ``small_cnn``, or ``resnet``, which has three stages of two residual blocks, as the
+        networks of He et al. (2016) for small images.
+    width : int
+        Channels of the first layer, a multiple of `GROUPS`; later stages double them.
+    """
+    if model == "small_cnn":
+        return nn.Sequential(
+            *_convolution(1, width), nn.ReLU(), nn.MaxPool2d(2),
+            *_convolution(width, 2 * width), nn.ReLU(), nn.AdaptiveAvgPool2d(4),
+            nn.Flatten(), nn.Linear(32 * width, CLASSES),
+        )  # fmt: skip
+    stages = [(width, width, 1), (width, 2 * width, 2), (2 * width, 4 * width, 2)]
+    blocks = [
+        block
+        for before, after, stride in stages
+        for block in (_grouped_block(before, after, stride), _grouped_block(after, after, 1))
+    ]
+    end = (nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4 * width, CLASSES))
+    return nn.Sequential(*_convolution(1, width), nn.ReLU(), *blocks, *end)
+
+
+def _grouped_block(before: int, after: int, stride: int) -> _Residual:
+    body = [*_convolution(before, after, stride), nn.ReLU(), *_convolution(after, after)]
+    if before == after and stride == 1:
+        return _Residual(body, [])
+    return _Residual(body, [nn.Conv2d(before, after, 1, stride=stride, bias=False)])
+
+
+def _convolution(before: int, after: int, stride: int = 1) -> list[nn.Module]:
+    # The normalisation has the bias already.
+    convolution = nn.Conv2d(before, after, 3, stride=stride, padding=1, bias=False)
+    return [convolution, nn.GroupNorm(GROUPS, after)]
+
+
+def save_checkpoint(
+    path: Path,
+    network: nn.Module,
+    optimiser: torch.optim.Optimizer,
+    steps: int,
+    identity: Mapping[str, Any],
+) -> None:
+    """Write a checkpoint, atomically.
+
+    Parameters
+    ----------
+    steps : int
+        Epochs or iterations so far.
+    identity : mapping
+        Parameters that a run which continues must have too.
+    """
+    content = {
+        "network": network.state_dict(),
+        "optimiser": optimiser.state_dict(),
+        "steps": steps,
+        "identity": dict(identity),
+    }
+    with atomic_path(path) as partial:
+        torch.save(content, partial)
+
+
+def restore_checkpoint(
+    path: str,
+    network: nn.Module,
+    optimiser: torch.optim.Optimizer,
+    identity: Mapping[str, Any],
+) -> int:
+    """Restore weights and optimiser, and return the steps so far; 0 for an empty path.
+
+    Raises
+    ------
+    RunError
+        If there is no checkpoint, or it is one of other parameters.
+    """
+    if not path:
+        return 0
+    if not Path(path).is_file():
+        then = "start a run with checkpoint=true first, or remove restart"
+        raise RunError("no such checkpoint", path, then)
+    try:
+        content = torch.load(path, weights_only=True)  # runs no code of the file
+        differing = [name for name in identity if content["identity"].get(name) != identity[name]]
+        if not differing:
+            network.load_state_dict(content["network"])
+            optimiser.load_state_dict(content["optimiser"])
+            return int(content["steps"])
+    except Exception:  # of torch, zipfile and pickle, depending on the damage
+        raise RunError("is not a checkpoint of this application", path) from None
+    name = differing[0]
+    before = content["identity"].get(name)
+    raise RunError(f"was made with {name} {before}, not {identity[name]}", path)

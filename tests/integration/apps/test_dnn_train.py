@@ -1,0 +1,106 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from voxcast.apps.phase_log import read_phases
+from voxcast.errors import ConfigError, RunError
+from voxcast_apps.arguments import NO_IMAGE, Arguments
+from voxcast_apps.dnn_train import DEFAULTS, train
+
+TINY = {
+    **DEFAULTS, "dataset": "synthetic", "samples": 65, "epochs": 2, "batch_size": 32,
+    "neurons": 16, "width": 2,
+}  # fmt: skip
+
+
+def _run(out, *arguments):
+    module = "voxcast_apps.dnn_train"
+    command = [sys.executable, "-P", "-m", module, "--out", str(out), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def _trained(out, device, parameters):
+    train(Arguments(NO_IMAGE, out, 1, device, parameters))
+    return json.loads((out / "result.json").read_text())
+
+
+def test_a_real_run_writes_its_times_and_phases(tmp_path):
+    parameters = {"samples": 600, "epochs": 3, "image_size": 8, "neurons": 64}
+    arguments = ["--threads", "1", "--device", "cpu", "--parameters", json.dumps(parameters)]
+    completed = _run(tmp_path / "out", *arguments)
+    assert completed.returncode == 0, completed.stderr
+    phases = read_phases(completed.stdout, 0.0)
+    expected = ["start", "import", "data", "build", *["epoch"] * 3, "evaluate", "write"]
+    assert [phase.name for phase in phases] == expected
+    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    in_log = [phase.duration_s for phase in phases if phase.name == "epoch"]
+    assert result["epoch_s"] == pytest.approx(in_log, rel=0.05, abs=0.01)
+    start_up = phases[4].start_s - phases[0].start_s
+    assert result["startup_s"] == pytest.approx(start_up, rel=0.05, abs=0.02)
+    assert result["loss_last"] < result["loss_first"]
+    assert result["accuracy"] > 0.6  # a tenth by chance
+    assert result["weights"] == 64 * 64 + 64 + 2 * (64 * 64 + 64) + 64 * 10 + 10
+    assert result["threads"] == 1
+    assert result["peak_cuda_reserved_bytes"] is None
+
+
+@pytest.mark.parametrize("network", ["fully_connected", "vgg16", "resnet50"])
+def test_every_network_learns_the_same_from_the_same_seed(tmp_path, network):
+    parameters = {**TINY, "network": network, "optimiser": "sgd", "samples": 34, "epochs": 1}
+    first, again, other = (
+        _trained(tmp_path, "cpu", {**parameters, "seed": seed}) for seed in (1, 1, 2)
+    )
+    assert first["loss_last"] == again["loss_last"] != other["loss_last"]
+    assert len(first["epoch_s"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"network": "alexnet"}, "choose from fully_connected, vgg16, resnet50"),
+        ({"dataset": "mnist"}, "choose from digits, synthetic"),
+        ({"network": "vgg16", "image_size": 24}, "image_size: must be at least 32, not 24"),
+        ({"network": "resnet50", "batch_size": 1}, "batch_size: must be at least 2"),
+        ({"learning_rate": 0.0}, "learning_rate: must be positive"),
+        ({"epochs": 0}, "epochs: must be at least 1"),
+    ],
+)
+def test_an_invalid_parameter_is_refused(tmp_path, wrong, message):
+    with pytest.raises(ConfigError, match=message):
+        _trained(tmp_path, "cpu", {**TINY, **wrong})
+
+
+def test_a_missing_gpu_is_a_clean_error(tmp_path):
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU here")
+    with pytest.raises(RunError, match="torch finds no CUDA device; run it with --device cpu"):
+        _trained(tmp_path, "gpu", TINY)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("network", ["fully_connected", "vgg16", "resnet50"])
+def test_a_gpu_is_used_and_its_memory_reported(tmp_path, network):
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+    result = _trained(tmp_path, "gpu", {**TINY, "network": network})
+    assert result["gpu_model"]
+    weights_bytes = 4 * result["weights"]
+    assert weights_bytes < result["peak_cuda_allocated_bytes"]
+    assert result["peak_cuda_allocated_bytes"] <= result["peak_cuda_reserved_bytes"]
+
+
+def test_the_configuration_has_the_defaults_and_ranges_that_can_be_run():
+    conf = Path(__file__).parents[3] / "conf/app/dnn_train.yaml"
+    app = yaml.safe_load(conf.read_text())["dnn_train"]
+    assert app["parameters"] == DEFAULTS
+    assert set(app["ranges"]) | set(app["scaled_down"]) <= set(DEFAULTS)
+    for name, values in app["ranges"].items():
+        assert {type(value) for value in values} == {type(DEFAULTS[name])}

@@ -1,0 +1,255 @@
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import nibabel
+import numpy as np
+import pytest
+
+from voxcast import config
+from voxcast.apps.phase_log import read_phases
+from voxcast.content_cache import ContentCache
+from voxcast.errors import ConfigError, ImageError
+from voxcast.hpc.escalation import Ladder
+from voxcast.hpc.pool_cells import PoolCell
+from voxcast.hpc.splitting import parts_of
+from voxcast.records import Cell, Configuration
+from voxcast_apps import parcel_ensemble, parcel_study
+from voxcast_apps.arguments import NO_IMAGE, Arguments
+from voxcast_apps.parcel_ensemble import combine, ensemble, member_parcellations
+from voxcast_apps.parcel_study import fold_numbers, study
+from voxcast_apps.parcellation import (
+    FoldPredictions,
+    grid_points,
+    parcellation,
+    participants_of,
+    r_squared,
+    region_means,
+    sampled_volume,
+    targets_of,
+)
+
+PROJECT = Path(__file__).parents[3]
+COUNT = 24
+SPACING_MM = 8.0
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory):
+    """Volumes whose intensity grows along x as `slope` says; the target can be read off."""
+    folder = tmp_path_factory.mktemp("images")
+    rng = np.random.default_rng(4)
+    affine = np.diag([SPACING_MM] * 3 + [1.0])
+    affine[:3, 3] = (-100.0, -130.0, -80.0)
+    x_mm = np.arange(26)[:, None, None] * SPACING_MM - 100.0
+    rows = []
+    for number in range(COUNT):
+        slope, label = rng.uniform(-1, 1), f"sub-{number:02d}"
+        voxels = 100 * (1 + slope * x_mm / 200) + rng.normal(0, 3, (26, 32, 24))
+        path = folder / label / "anat" / f"{label}_T1w.nii.gz"
+        path.parent.mkdir(parents=True)
+        nibabel.save(nibabel.Nifti1Image(voxels.astype(np.float32), affine), path)
+        rows.append([label, slope, json.dumps([slope, slope**2]), 1.0, "n/a"])
+    with (folder / "participants.tsv").open("w", newline="") as stream:
+        writer = csv.writer(stream, delimiter="\t")
+        writer.writerow(["participant_id", "slope", "both", "same", "age"])
+        writer.writerows(rows)
+    return folder
+
+
+def _parameters(images, **changes):
+    small = {"images": str(images), "participants": COUNT, "parcels": 20, "target": "slope"}
+    return parcel_study.DEFAULTS | small | {"candidates": 2, "folds": 3} | changes
+
+
+def _result(run, out, parameters):
+    run(Arguments(NO_IMAGE, out, 1, "cpu", parameters))
+    return json.loads((out / "result.json").read_text())
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("VOXCAST_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def test_regions_are_those_of_the_nearest_centre_and_depend_on_the_seed():
+    labels = parcellation(50, 1)
+    assert np.bincount(labels, minlength=50).min() > 0
+    assert (labels == parcellation(50, 1)).all()
+    assert (labels != parcellation(50, 2)).any()
+    with pytest.raises(ConfigError, match="2 to 5000"):
+        parcellation(1, 1)
+
+
+def test_means_are_those_of_the_voxels_in_a_region(images):
+    (first,) = participants_of(images, 1)
+    values, labels = sampled_volume(first.volume), parcellation(20, 3)
+    means = region_means([first], 20, 3, None).means[0]
+    expected = [values[labels == region].mean() / values.mean() for region in range(20)]
+    assert means == pytest.approx(expected, rel=1e-5)
+    # Intensity grows along x, in world coordinates.
+    slope = np.polyfit(grid_points()[:, 0], values, 1)[0]
+    assert slope == pytest.approx(100 * float(first.columns["slope"]) / 200, rel=0.05)
+
+
+def test_volumes_are_read_once_for_all_parcellations(images, cache):
+    participants, stored = participants_of(images, COUNT), ContentCache(cache)
+    first = region_means(participants, 20, 1, stored)
+    again = region_means(participants, 20, 1, ContentCache(cache))
+    other = region_means(participants, 30, 1, ContentCache(cache))
+    assert [first.loads, again.loads, other.loads] == [COUNT, 0, 0]
+    assert (first.means == again.means).all()
+    assert (region_means(participants, 30, 1, None).means == other.means).all()
+    # A copy is the same content; another volume is not.
+    changed = nibabel.load(participants[0].volume)
+    nibabel.save(nibabel.Nifti1Image(changed.get_fdata() + 1, changed.affine), cache / "v.nii.gz")
+    replaced = type(participants[0])("sub-00", cache / "v.nii.gz", {})
+    assert region_means([replaced, *participants[1:]], 20, 1, stored).loads == 1
+
+
+@pytest.mark.parametrize("pipeline", ["elastic_net", "support_vectors", "boosting"])
+@pytest.mark.parametrize("features", ["means", "pairs"])
+def test_each_pipeline_learns_a_target_that_is_in_the_images(images, tmp_path, pipeline, features):
+    parameters = _parameters(images, pipeline=pipeline, features=features)
+    result = _result(study, tmp_path / "out", parameters)
+    assert result["r_squared"] > 0.6
+    assert len(result["out_of_fold"]) == COUNT
+
+
+def test_folds_in_parts_are_those_of_one_run_and_a_timed_run_fits_them_all(images, tmp_path):
+    whole = _result(study, tmp_path / "a", _parameters(images, target="both"))
+    part = _result(study, tmp_path / "b", _parameters(images, target="both", fold_range="1:3"))
+    assert part["folds"] == whole["folds"][1:]
+    assert part["outputs"] == 2
+    assert "parcel_fold" not in part["cache"]  # not even looked up
+    again = _result(study, tmp_path / "c", _parameters(images, target="both", reuse_folds=True))
+    assert again["cache"]["parcel_fold"] == {"hit": 3}
+    assert again["folds"] == whole["folds"]
+
+
+def test_a_real_run_uses_its_cores_and_logs_its_phases(images, tmp_path):
+    parameters = _parameters(images, target="both")
+    command = [sys.executable, "-P", "-m", "voxcast_apps.parcel_study"]
+    options = ["--out", str(tmp_path), "--threads", "2", "--parameters", json.dumps(parameters)]
+    completed = subprocess.run([*command, *options], capture_output=True, text=True, check=False)
+    assert completed.returncode == 0, completed.stderr
+    phases = [phase.name for phase in read_phases(completed.stdout, 0.0)]
+    assert phases == ["start", "import", "regions", "fold", "fold", "fold", "write"]
+    parallel = json.loads((tmp_path / "result.json").read_text())
+    assert parallel["threads"] == 2
+    assert parallel["folds"] == _result(study, tmp_path, parameters)["folds"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"pipeline": "forest"}, "choose from elastic_net"),
+        ({"features": "voxels"}, "choose from means"),
+        ({"target": "height"}, "no column"),
+        ({"target": "age"}, "not a number"),
+        ({"target": "same"}, "same for all"),
+        ({"folds": 1}, "needs 2 to 12"),
+        ({"candidates": 0}, "needs 1 to 12"),
+        ({"fold_range": "2:9"}, "at most 0:3"),
+        ({"participants": COUNT + 1}, "24 participants, not 25"),
+        ({"participants": 6}, "too few"),
+    ],
+)
+def test_bad_parameters_are_one_line(images, tmp_path, changes, message):
+    with pytest.raises((ConfigError, ImageError), match=message):
+        _result(study, tmp_path, _parameters(images, **changes))
+
+
+def test_a_missing_or_broken_volume_is_named(images, tmp_path):
+    with pytest.raises(ImageError, match="set the parameter images"):
+        _result(study, tmp_path, _parameters(tmp_path / "nowhere"))
+    broken = tmp_path / "broken.nii.gz"
+    broken.write_bytes(next(images.rglob("*.nii.gz")).read_bytes()[:5000])
+    with pytest.raises(ImageError, match=r"broken\.nii\.gz"):
+        sampled_volume(broken)
+
+
+def test_ranges_of_folds():
+    assert fold_numbers("", 3) == range(3)
+    for wrong in ("1", "2:1", "0:4", "a:b", "-1:2"):
+        with pytest.raises(ConfigError):
+            fold_numbers(wrong, 3)
+
+
+@pytest.mark.parametrize("kind", ["voting", "grid", "stacked"])
+def test_ensembles_fit_nothing_that_is_in_the_cache(images, tmp_path, kind):
+    shared = {"images": str(images), "participants": COUNT, "target": "slope"}
+    shared |= {"candidates": 2, "folds": 3}
+    parameters = parcel_ensemble.DEFAULTS | shared | {"ensemble": kind, "parcels": "20,40"}
+    _result(study, tmp_path, _parameters(images, seed=2, parcels=40))
+    first = _result(ensemble, tmp_path, parameters)
+    assert first["cache"]["parcel_fold"] == {"hit": 3, "miss": 9}
+    again = _result(ensemble, tmp_path, parameters)
+    assert again["cache"]["parcel_fold"] == {"hit": 12}
+    assert again["volumes_read"] == 0
+    assert again["r_squared"] == first["r_squared"] > 0.6
+
+
+def test_no_ensemble_sees_a_test_participant():
+    # Members are noise, and so is the target: whatever learned from the test rows would score.
+    rng = np.random.default_rng(0)
+    train, test = np.arange(40), np.arange(40, 400)
+    targets = rng.normal(size=(400, 2))
+    members = [
+        FoldPredictions(train, test, rng.normal(size=(40, 2)), rng.normal(size=(360, 2)))
+        for _ in range(6)
+    ]
+    for kind in parcel_ensemble.ENSEMBLES:
+        before, chosen = combine(members, targets[train], kind)
+        assert r_squared(targets[test], before, targets[train]) < 0.03
+        # What other test participants are predicted changes nothing.
+        for member in members:
+            member.outer[0] = 99.0
+        after, chosen_after = combine(members, targets[train], kind)
+        assert chosen == chosen_after
+        assert after[1:] == pytest.approx(before[1:])
+
+
+def test_a_stack_weighs_and_a_grid_chooses_the_members_that_are_good():
+    rng = np.random.default_rng(1)
+    train, test = np.arange(60), np.arange(60, 160)
+    targets = rng.normal(size=(160, 1))
+    noises = (0.1, 0.1, 2.0, 2.0)
+    rows = [targets + noise * rng.normal(size=targets.shape) for noise in noises]
+    members = [FoldPredictions(train, test, row[train], row[test]) for row in rows]
+    scores = {}
+    for kind in parcel_ensemble.ENSEMBLES:
+        combined, chosen = combine(members, targets[train], kind)
+        scores[kind] = r_squared(targets[test], combined, targets[train])
+        assert kind != "grid" or chosen == [0, 1]
+    assert scores["voting"] < 0.9 < scores["stacked"]
+    assert scores["grid"] > 0.98
+
+
+def test_members_are_checked():
+    assert len(member_parcellations("20,30,40", 2)) == 6
+    for wrong in ("", "a,b", "20,20"):
+        with pytest.raises(ConfigError):
+            member_parcellations(wrong, 1)
+    with pytest.raises(ConfigError, match="different parcellations"):
+        member_parcellations("20,30", 6)
+
+
+def test_targets_are_participants_by_outputs(images):
+    assert targets_of(participants_of(images, COUNT), "both").shape == (COUNT, 2)
+
+
+def test_the_files_of_both_applications_hold_their_defaults_and_split_by_fold():
+    for name, module in (("parcel_study", parcel_study), ("parcel_ensemble", parcel_ensemble)):
+        app = config.load_app(PROJECT / "conf" / "app", name)
+        assert app.parameters == module.DEFAULTS
+        configuration = Configuration("cpu", 1)
+        cell = Cell(name, "1", app.parameters, "", "", configuration, "full_scale", 0, "")
+        parts = parts_of(PoolCell(cell, Ladder((500.0,), (10**9,), 1), 10.0), app, 500.0, 200.0)
+        ranges = [part.cell.parameters["fold_range"] for part in parts]
+        folds = [fold for text in ranges for fold in fold_numbers(text, 5)]
+        assert folds == [0, 1, 2, 3, 4]
+        assert len(parts) == 3

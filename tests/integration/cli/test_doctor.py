@@ -1,0 +1,110 @@
+"""``voxcast doctor`` on this machine: its lines agree with what measuring and loading then do."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from champions import register_champion
+from measured import measured_run
+
+VOXCAST = Path(sys.executable).with_name("voxcast")
+PROJECT = Path(__file__).parents[3]
+NAMES = {
+    "Python", "packages", "packages: apps", "packages: train", "packages: serve", "cores", "load",
+    "memory of a run", "perf counters", "GPU", "clock", "temporary folder", "Slurm", "leftovers",
+    "project",
+}  # fmt: skip
+
+
+def _doctor(*options: str, cwd: Path, code: int = 0, **variables: str) -> dict[str, Any]:
+    environment = {
+        k: v for k, v in os.environ.items() if not k.startswith(("MLFLOW_", "VOXCAST_P"))
+    }
+    result = subprocess.run(
+        [VOXCAST, "doctor", "--json", *options],
+        cwd=cwd, env={**environment, **variables}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert result.returncode == code, result.stdout + result.stderr
+    return {check["name"]: check for check in json.loads(result.stdout)}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    shutil.copy(PROJECT / "params.yaml", folder)
+    return folder
+
+
+def test_the_lines_agree_with_what_a_run_does(tmp_path: Path) -> None:
+    checks = _doctor(cwd=tmp_path)
+    assert set(checks) >= NAMES
+    assert checks["project"]["status"] == "absent"
+    profile = measured_run([sys.executable, "-c", "pass"], tmp_path / "run")
+    is_group = profile.memory_method.startswith("cgroup")
+    assert checks["memory of a run"]["status"] == ("works" if is_group else "limited")
+    if not is_group:
+        assert profile.memory_method in checks["memory of a run"]["fact"]
+    assert checks["cores"]["fact"].startswith(f"{len(os.sched_getaffinity(0))} of ")
+
+
+def test_a_restriction_to_one_core_is_seen(tmp_path: Path) -> None:
+    core = min(os.sched_getaffinity(0))
+    code = (
+        f"import os, sys; os.sched_setaffinity(0, {{{core}}}); os.execv(sys.argv[1], sys.argv[1:])"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code, str(VOXCAST), "doctor"],
+        cwd=tmp_path, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    line = next(line for line in result.stdout.splitlines() if " cores " in line)
+    assert line.split()[:3] == ["works" if os.cpu_count() == 1 else "limited", "cores", "1"]
+
+
+def test_what_breaks_the_project_ends_in_exit_code_2(project: Path) -> None:
+    checks = _doctor(cwd=project)
+    assert checks["project"]["status"] == "works"
+    assert checks["registry"]["status"] == "absent"
+    (project / "mlflow.db").write_text("this is no database, and longer than its header would be")
+    assert _doctor(cwd=project, code=2)["registry"]["status"] == "broken"
+    (project / "mlflow.db").unlink()
+    (project / "params.yaml").write_text("images: [")
+    assert _doctor(cwd=project, code=2)["project"]["status"] == "broken"
+
+
+def test_the_versions_of_the_registry_are_those_that_were_registered(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(project)
+    register_champion(project, 8)
+    check = _doctor(cwd=project)["registry"]
+    assert check["status"] == "works"
+    assert check["fact"].endswith(f"{project}/mlflow.db, versions: 1; champion: 1, of segment")
+
+
+def test_other_versions_than_the_tested_are_named(project: Path) -> None:
+    (project / "constraints.txt").write_text("# tested\nnumpy==0.1\nno-such-package==1\n")
+    check = _doctor(cwd=project)["versions"]
+    assert check["status"] == "limited"
+    assert check["fact"].startswith("numpy ")
+    assert "0.1" in check["fact"]
+
+
+def test_a_program_that_does_not_answer_is_not_said_to_work(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    for name in ("sbatch", "squeue", "sacct", "podman"):
+        program = tmp_path / "bin" / name
+        program.write_text("#!/bin/sh\nexit 1\n")
+        program.chmod(0o755)
+    checks = _doctor(cwd=tmp_path, PATH=f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    assert checks["Slurm"]["status"] == checks["podman"]["status"] == "limited"

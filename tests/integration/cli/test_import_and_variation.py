@@ -1,0 +1,226 @@
+"""``voxcast import`` and ``voxcast variation`` as called, and what the SLANT runs must say."""
+
+import contextlib
+import io
+import json
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from synthetic_runs import cell, write_run
+from voxcast.cli import main
+from voxcast.history.parts import collect, load_history
+from voxcast.records import Configuration
+
+SAMPLES = Path(__file__).parents[2] / "samples" / "imports"
+ARTIFACT = os.environ.get("VOXCAST_SLANT_ARTIFACT")
+
+
+class Completed(NamedTuple):
+    stdout: str
+    stderr: str
+
+
+def voxcast(*arguments: object, code: int = 0) -> Completed:
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            got: object = main([str(argument) for argument in arguments])
+        except SystemExit as end:  # argparse
+            got = end.code
+    assert got == code, err.getvalue()
+    return Completed(out.getvalue(), err.getvalue())
+
+
+def test_import_lists_what_it_could_not_use(tmp_path: Path) -> None:
+    lines = voxcast(
+        "import", "sacct", SAMPLES / "sacct.txt", "--into", tmp_path
+    ).stdout.splitlines()
+    assert lines[-1] == "20 read = 13 imported + 0 duplicates + 3 skipped + 4 bad"
+    assert lines[0] == f"bad      {SAMPLES / 'sacct.txt'}:25: run time is 0 s"
+    again = voxcast("import", "sacct", SAMPLES / "sacct.txt", "--into", tmp_path, "--json")
+    content = json.loads(again.stdout)
+    assert (content["imported"], content["duplicates"], content["part"]) == (0, 13, None)
+    assert len(content["bad"]) == 4
+
+
+def test_import_says_which_fields_and_values_are_unknown(tmp_path: Path) -> None:
+    lines = voxcast(
+        "import", "sacct", SAMPLES / "sacct.txt", "--into", tmp_path / "a"
+    ).stdout.splitlines()
+    assert (
+        f"unknown  {SAMPLES / 'sacct.txt'}:28: peak_rss_bytes: 9.66e+15 is out of range" in lines
+    )
+    assert "fields that could not be read and are unknown: 1 × MaxRSS, 1 × peak_rss_bytes" in lines
+    (stated,) = (line for line in lines if "does not state" in line)
+    assert stated.startswith("of 13 imported runs the source does not state: peak_rss_bytes of 7")
+    # As exported with -X: without the lines of steps, which have the memory.
+    (tmp_path / "x").write_text(
+        "JobID|JobName|State|Elapsed|MaxRSS\n"
+        + "".join(f"{n}|recon|COMPLETED|00:01:{n}|\n" for n in range(10, 40))
+    )
+    output = voxcast("import", "sacct", tmp_path / "x", "--into", tmp_path / "b").stdout
+    assert "export them without -X" in output
+
+
+def test_long_lists_of_remarks_are_cut(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text(
+        "JobID|JobName|State|Elapsed\n1|recon|COMPLETED|00:01:00\n"
+        + "".join(f"{n}|recon|PENDING|00:00:00\n" for n in range(10, 40))
+    )
+    imported = voxcast("import", "sacct", tmp_path / "x", "--into", tmp_path / "b")
+    assert imported.stdout.count("is PENDING") == 20
+    assert "skipped  and 10 more; --json lists all" in imported.stdout
+
+
+def test_import_takes_application_and_subject_out_of_names(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text(
+        "JobID|JobName|State|Elapsed\n"
+        "1|recon_sub-01|COMPLETED|00:01:00\n2|recon_sub-02_ses-1|COMPLETED|00:01:00\n"
+        "3|seg_all|COMPLETED|00:01:00\n4|bash|COMPLETED|00:01:00\n"
+    )
+    patterns = ("--app-pattern", "^([a-z]+)_", "--subject-pattern", "(?P<subject>sub-[0-9]+)")
+    into = ("--into", tmp_path / "h")
+    lines = voxcast("import", "sacct", tmp_path / "x", *into, *patterns).stdout
+    assert "x:5: the name 'bash' does not match --app-pattern" in lines
+    assert "x:4: subject: the name 'seg_all' does not match --subject-pattern" in lines
+    runs = load_history([tmp_path / "h"]).sort_values(["app", "subject"])
+    assert runs[["app", "subject"]].to_numpy().tolist() == [
+        ["recon", "sub-01"], ["recon", "sub-02"], ["seg", ""],
+    ]  # fmt: skip
+    for arguments, message in (
+        (("--app-pattern", "recon"), "--app-pattern: has no group"),
+        (("--app-pattern", "(recon"), "--app-pattern: is no regular expression"),
+        (("--app-pattern", "(a)", "--app", "b"), "cannot be given together"),
+    ):
+        completed = voxcast("import", "sacct", tmp_path / "x", *into, *arguments, code=2)
+        assert message in completed.stderr
+
+
+def test_import_takes_a_map_and_a_name(tmp_path: Path) -> None:
+    into = ("--into", tmp_path, "--map", SAMPLES / "runs.yaml")
+    voxcast("import", "csv", SAMPLES / "runs.csv", *into, "--app", "own")
+    fitted = voxcast("variation", tmp_path, "--by", "app,label:dataset", "--json")
+    assert [g["group"] for g in json.loads(fitted.stdout)["groups"]] == [
+        {"app": "own", "label:dataset": "A, first"},
+        {"app": "own", "label:dataset": "B"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["import", "sacct"], "no file given"),
+        (["import", "sacct", "nowhere.txt"], "nowhere.txt"),
+        (["import", "csv", SAMPLES / "runs.csv"], "--map"),
+        (["import", "nextflow", SAMPLES / "sacct.txt"], "no column"),
+        (["import", "abacus", "x"], "invalid choice"),
+    ],
+)
+def test_import_refuses_in_one_line(arguments: list[str], message: str, tmp_path: Path) -> None:
+    assert message in voxcast(*arguments, "--into", tmp_path, code=2).stderr.splitlines()[-1]
+
+
+def test_import_of_bad_records_alone_fails(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("JobID|JobName|State|ElapsedRaw\n1|a|COMPLETED|-1\n")
+    completed = voxcast("import", "sacct", tmp_path / "x", "--into", tmp_path / "h", code=2)
+    assert "run time is -1 s" in completed.stdout
+
+
+def test_fit_on_synthetic_runs(tmp_path: Path) -> None:
+    voxcast("import", "slant", SAMPLES / "slant", "--into", tmp_path)
+    completed = voxcast("variation", tmp_path, "--by", "app,label:dataset", "--bootstrap", 20)
+    assert "app slant, dataset MADEUP-1: n 12, " in completed.stdout
+    assert "best by KS: " in completed.stdout
+    assert "peak memory: constant, 50.1 GB to 50.2 GB" in completed.stdout
+    content = json.loads(voxcast("variation", tmp_path, "--bootstrap", 0, "--json").stdout)
+    together = content["groups"][0]
+    assert together["bimodal"]
+    memory = voxcast("variation", tmp_path, "--target", "peak_rss_bytes", "--by", "").stdout
+    assert memory.startswith("all runs: n 24, 50.1 ± 0.0 GB")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--target", "speed"], "no such target"),
+        (["--by", "label:nothing"], "no run has this label"),
+        (["--target", "cpu_s"], "no completed run has cpu_s"),
+        (["--bootstrap", "-1"], "--bootstrap"),
+    ],
+)
+def test_fit_refuses_in_one_line(arguments: list[str], message: str, tmp_path: Path) -> None:
+    voxcast("import", "slant", SAMPLES / "slant", "--into", tmp_path)
+    assert message in voxcast("variation", tmp_path, *arguments, code=2).stderr.splitlines()[-1]
+
+
+def test_variation_of_chosen_runs(tmp_path: Path) -> None:
+    voxcast("import", "slant", SAMPLES / "slant", "--into", tmp_path)
+    options = ("--bootstrap", 0, "--json", "--by", "label:dataset")
+    chosen = voxcast("variation", tmp_path, "--where", "label:dataset=MADEUP-1", *options)
+    content = json.loads(chosen.stdout)
+    assert [group["group"] for group in content["groups"]] == [{"label:dataset": "MADEUP-1"}]
+    assert content["runs"] == 12
+    assert voxcast("variation", tmp_path, "--app", "slant", *options).stdout
+    refused = voxcast("variation", tmp_path, "--app", "recon", code=2).stderr
+    assert "has no runs of recon, but of slant" in refused
+    refused = voxcast("variation", tmp_path, "--where", "cpus=3", code=2).stderr
+    assert "no run has cpus '3'" in refused
+
+
+def test_fit_without_runs_is_refused(tmp_path: Path) -> None:
+    assert (
+        "is not a history of runs; give a folder" in voxcast("variation", tmp_path, code=2).stderr
+    )
+
+
+@pytest.mark.skipif(not ARTIFACT, reason="VOXCAST_SLANT_ARTIFACT names no tables of the artifact")
+def test_variation_of_the_slant_runs(tmp_path: Path) -> None:
+    unknown, summary = voxcast("import", "slant", "--into", tmp_path).stdout.splitlines()
+    assert unknown == "of 312 imported runs the source does not state: cpu_s of 312, subject of 7"
+    assert summary == "312 read = 312 imported + 0 duplicates + 0 skipped + 0 bad"
+    by = "app,label:dataset,label:modality"
+    options = "--by", by, "--bootstrap", 0, "--json"
+    content = json.loads(voxcast("variation", tmp_path, *options).stdout)
+    groups = {tuple(group["group"].values())[1:]: group for group in content["groups"]}
+    oasis, drd = groups["OASIS-3", "T1w"], groups["DRD", "bold"]
+
+    assert (oasis["n"], drd["n"]) == (194, 88)
+    assert (round(oasis["mean"] / 60, 1), round(oasis["sd"] / 60, 1)) == (67.4, 2.7)
+    assert (round(drd["mean"] / 60, 1), round(drd["sd"] / 60, 1)) == (125.2, 14.4)
+
+    assert drd["best_by_ks"] == "lognormal"
+    lognormal = drd["fits"][0]
+    assert lognormal["ks_p"] == pytest.approx(0.91, abs=0.005)
+    assert lognormal["parameters"]["sigma"] == pytest.approx(0.1148, abs=1e-4)
+    assert {"lognormal", "gamma"} <= set(drd["tied_by_aic"])
+
+    peaks = [group["peak_memory"] for group in content["groups"] if group["n"] > 1]
+    assert all(peak["constant"] for peak in peaks)
+    assert round(min(peak["low"] for peak in peaks) / 1e9, 1) == 50.0
+    assert round(max(peak["high"] for peak in peaks) / 1e9, 1) == 50.3
+
+    # All runs together, and DRD's T1w and bold runs, fall into two groups; bold alone does not.
+    pooled = json.loads(voxcast("variation", tmp_path, "--bootstrap", 0, "--json").stdout)
+    assert pooled["groups"][0]["bimodal"]
+    assert not drd["bimodal"]
+
+
+def test_repeats_count_once_and_allocations_are_separate(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for n in range(8):
+        for repeat in (0, 1, 1001):
+            for cpus in (1, 2):
+                of = cell(repeat, volume_id=f"v{n}", configuration=Configuration("cpu", cpus))
+                write_run(tmp_path / "runs", of, runtime_s=float(rng.uniform(5, 9)))
+    collect(tmp_path / "runs", tmp_path / "batch")
+    completed = voxcast("variation", tmp_path / "batch", "--bootstrap", 0)
+    assert "32 repeats, counted once" in completed.stderr
+    groups = [line for line in completed.stdout.splitlines() if ": n " in line]
+    assert [text[: len("app app, cpus 1: n 8,")] for text in groups] == [
+        "app app, cpus 1: n 8,",
+        "app app, cpus 2: n 8,",
+    ]

@@ -1,0 +1,69 @@
+"""``voxcast phases simo``: phases of the published segment, and files that are none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from test_every_verb import refusal, voxcast
+
+PUBLISHED = Path(__file__).parents[2] / "data" / "pas2p_deepgalaxy.json"
+
+
+@pytest.fixture
+def values(tmp_path) -> Path:
+    rows = json.loads(PUBLISHED.read_text(encoding="utf-8"))["ticks"]
+    path = tmp_path / "simo.txt"
+    path.write_text("".join(f"{row['simo']}\n" for row in rows) + "\n")
+    return path
+
+
+def test_the_phases_of_the_published_segment(values) -> None:
+    completed = voxcast(
+        "phases", "simo", "--values", str(values), "--tolerance", "1", "--json", cwd=values.parent
+    )
+    phases = json.loads(completed.stdout)["phases"]
+    assert [phase["founder"] for phase in phases] == [50, 47, 45, 54, 63, 52, 60]
+    assert [phase["weight"] for phase in phases] == [11, 16, 4, 2, 2, 1, 1]
+    assert phases[2]["ticks"] == [4, 11, 16, 28]
+    assert sorted(tick for phase in phases for tick in phase["ticks"]) == list(range(37))
+
+
+def test_dropped_phases_are_told(values) -> None:
+    completed = voxcast(
+        "phases", "simo", "--values", str(values), "--min-share", "0.05", cwd=values.parent
+    )
+    assert completed.stderr == (
+        "voxcast: 2 phases with less than 5% of the ticks dropped, 5.41% of the ticks together\n"
+    )
+    assert len(completed.stdout.splitlines()) == 6
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        ("", "simo.txt: has no values; it must have one number a line"),
+        ("50\n\nfifty\n", "simo.txt, line 3: 'fifty' is no finite number; give one number a line"),
+        ("50\nnan\n", "simo.txt, line 2: 'nan' is no finite number; give one number a line"),
+        (b"\xff\xfe", "simo.txt: is no text; it must have one number a line"),
+    ],
+)
+def test_a_file_without_values(content, line, tmp_path) -> None:
+    content = content if isinstance(content, bytes) else content.encode()
+    (tmp_path / "simo.txt").write_bytes(content)
+    assert refusal("phases", "simo", "--values", "simo.txt", cwd=tmp_path) == line
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (("--values", "none.txt"), "none.txt: no such file"),
+        (("--values", "."), ".: is a directory"),
+        (("--values", "v", "--tolerance", "-1"), "--tolerance: must be 0 or more, not -1"),
+        (("--values", "v", "--tolerance", "nan"), "--tolerance: must be 0 or more, not nan"),
+        (("--values", "v", "--min-share", "2"), "--min-share: must be 0 to 1, not 2"),
+    ],
+)
+def test_a_mistake_in_the_options(options, line, tmp_path) -> None:
+    assert refusal("phases", "simo", *options, cwd=tmp_path) == line

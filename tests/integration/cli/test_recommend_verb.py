@@ -1,0 +1,512 @@
+"""``voxcast recommend`` with a real champion of planted runs, in a registry of its own."""
+
+import contextlib
+import csv
+import io
+import json
+import math
+import re
+import shutil
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+import nibabel
+import numpy as np
+import pytest
+
+from champions import register_champion
+from small_head import write_head
+from voxcast.cli import main
+from voxcast.hpc.requests_file import recommended_tasks
+from voxcast.hpc.resource_table import COLUMNS
+from voxcast.quantities import slurm_seconds
+
+PROJECT = Path(__file__).parents[3]
+# A machine of known size, whatever the tests run on.
+HERE = ("-S", "cluster.node_types.machine.cores=4", "-S", "cluster.node_types.machine.memory=8GB")
+
+
+class Output(NamedTuple):
+    out: str
+    err: str
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("recommend")
+    shutil.copy2(PROJECT / "params.yaml", folder)
+    shutil.copytree(PROJECT / "conf", folder / "conf")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID"):
+            patch.delenv(name, raising=False)
+        patch.chdir(folder)
+        register_champion(folder, 40)
+    for name, edge in (("usual", 100), ("small", 70), ("huge", 300)):
+        grid = np.zeros((edge, edge, edge), dtype=np.int16)
+        image = nibabel.Nifti1Image(grid, np.diag([2.0, 2.0, 2.5, 1.0]))
+        image.set_sform(image.affine, code=1)
+        nibabel.save(image, folder / f"{name}.nii.gz")
+    write_head(folder / "head.nii.gz", spacing_mm=2.5, edge=80)
+    absurd = nibabel.Nifti1Image(np.zeros((9, 9, 9), dtype=np.int16), np.diag([5000, 2, 2, 1]))
+    nibabel.save(absurd, folder / "absurd.nii.gz")
+    (folder / "note.nii.gz").write_text("not an image")
+    return folder
+
+
+@pytest.fixture
+def recommend(project: Path, monkeypatch: pytest.MonkeyPatch):
+    """Return a function that runs the verb in the project."""
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.delenv("VOXCAST_PROJECT", raising=False)
+    monkeypatch.chdir(project)
+
+    def run(*arguments: str, code: int = 0, voxels: bool = False) -> Output:
+        arguments = arguments if voxels else (*arguments, "--header-only")
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            try:
+                got: object = main(["recommend", *arguments])
+            except SystemExit as end:  # argparse
+                got = end.code
+        assert got == code, err.getvalue()
+        return Output(out.getvalue(), err.getvalue())
+
+    return run
+
+
+ROW = {
+    "node_type", "partition", "device", "cpus", "gpus", "walltime_s", "memory_bytes", "wait_s",
+    "runtime_s_median", "runtime_s_upper", "peak_rss_bytes_median", "peak_rss_bytes_upper",
+    "turnaround_s", "turnaround_bound_s", "turnaround_expected_s",
+    "usd", "usd_bound", "usd_expected", "core_h", "risk", "calibrated", "out_of_range",
+    "out_of_range_reason", "pareto", "excluded", "measured", "host_class",
+}  # fmt: skip
+
+
+def test_the_whole_answer_as_json(recommend) -> None:
+    content = json.loads(recommend("usual.nii.gz", "--cluster", "osc", "--json").out)
+    assert set(content) == {
+        "cluster", "policy", "limits", "host_classes", "machine", "parameters", "images"
+    }  # fmt: skip
+    assert content["parameters"] == {}
+    assert content["cluster"] == "osc"
+    assert content["policy"] == {
+        "name": "balanced", "confidence": 0.95, "memory_margin": 0.1, "hour_in_core_hours": 2.0,
+        "risk": pytest.approx(0.1),
+    }  # fmt: skip
+    assert content["limits"] == {"deadline_s": None, "budget_usd": None}
+    (image,) = content["images"]
+    assert set(image) == {
+        "image", "app", "family", "input_level", "chosen", "nearest", "why", "configurations"
+    }  # fmt: skip
+    assert (image["image"], image["app"], image["family"], image["input_level"]) == (
+        "usual.nii.gz", "segment", "ridge", "header"
+    )  # fmt: skip
+    assert len(image["configurations"]) == 2 * 2  # CPUs by node types
+    for row in image["configurations"]:
+        assert set(row) == ROW
+        assert 0 < row["runtime_s_median"] <= row["runtime_s_upper"] <= row["walltime_s"]
+        assert row["walltime_s"] % 60 == 0
+        assert row["memory_bytes"] >= 1.1 * row["peak_rss_bytes_upper"]
+        assert row["memory_bytes"] % 2**20 == 0
+        assert row["usd"] == pytest.approx(row["runtime_s_median"] / 3600 * 0.003 * row["cpus"],
+                                           abs=0.003 / 3600 * row["cpus"])  # fmt: skip
+        assert row["usd"] <= row["usd_expected"]
+        with_gpus = row["node_type"] == "pitzer_gpu"
+        assert row["excluded"] == ("a node without GPUs is enough" if with_gpus else None)
+        assert row["calibrated"]
+        assert (row["out_of_range"], row["risk"]) == ([], pytest.approx(0.1))
+    # Two CPUs take 0.6 / 1.05 of the time, which is worth it at two core-hours an hour; but of a
+    # run of seconds most of a minute, the shortest possible request, is at risk.
+    assert image["chosen"]["cpus"] == 1
+    assert image["chosen"] in image["configurations"]
+    assert image["nearest"] is None
+    assert any(row["pareto"] for row in image["configurations"])
+
+
+def test_the_planted_law_is_recovered(recommend) -> None:
+    content = json.loads(recommend("usual.nii.gz", "--json", *HERE).out)
+    one_cpu, two_cpus = content["images"][0]["configurations"]
+    assert two_cpus["runtime_s_median"] / one_cpu["runtime_s_median"] == pytest.approx(
+        0.6 / 1.05, rel=0.02
+    )
+    assert one_cpu["peak_rss_bytes_median"] == pytest.approx(2e8 + 80 * 10**6, rel=0.05)
+
+
+def test_voxels_are_read_where_available(recommend) -> None:
+    content = json.loads(recommend("head.nii.gz", "--json", *HERE, voxels=True).out)["images"][0]
+    assert content["input_level"] == "volume"
+    assert "head.nii.gz: segment on local" in recommend("head.nii.gz", *HERE, voxels=True).out
+
+
+def test_policies_differ(recommend) -> None:
+    chosen = {
+        policy: json.loads(recommend("usual.nii.gz", "--policy", policy, "--json", *HERE).out)[
+            "images"
+        ][0]
+        for policy in ("cautious", "balanced", "thrifty")
+    }
+    assert [image["chosen"]["cpus"] for image in chosen.values()] == [2, 2, 1]
+    upper = [image["configurations"][0]["runtime_s_upper"] for image in chosen.values()]
+    assert upper == sorted(upper, reverse=True)
+    # 99 % cannot be promised by forty subjects, and what cannot be promised has no stated risk.
+    assert not chosen["cautious"]["chosen"]["calibrated"]
+    assert chosen["cautious"]["chosen"]["risk"] is None
+    text = recommend("usual.nii.gz", "--policy", "cautious", *HERE).out
+    assert "not calibrated" in text
+    assert "of such requests are too small" not in text
+
+
+def test_hard_limits(recommend) -> None:
+    def chosen(*limits: str, code: int = 0) -> dict:
+        arguments = (
+            "usual.nii.gz",
+            "--json",
+            "--cluster",
+            "osc",
+            "--partition",
+            "serial",
+            *limits,
+        )
+        content = json.loads(recommend(*arguments, code=code).out)
+        return content["images"][0]
+
+    assert chosen("--deadline", "2h")["chosen"]["cpus"] == 1
+    assert chosen("--budget", "0.50")["chosen"]["cpus"] == 2
+    none = chosen("--deadline", "1s", code=2)
+    assert none["chosen"] is None
+    assert none["nearest"]["cpus"] in (1, 2)
+    assert none["why"].startswith("no configuration is done in 1.00 s")
+    soon = (datetime.now().astimezone() + timedelta(hours=1)).isoformat()
+    assert chosen("--deadline", soon)["chosen"]["cpus"] == 1
+
+
+def test_text_output(recommend) -> None:
+    text = recommend("usual.nii.gz", "--deadline", "2h", "--cluster", "osc").out
+    first, reason = text.splitlines()[:2]
+    assert first.startswith(
+        "usual.nii.gz: segment on osc: request cpu, 1 CPU on pitzer, --time=00:0"
+    )
+    assert reason.startswith("  reason: the cheapest that is done in 2 h 0 min, waiting")
+    assert "* cpu, 1 CPU on pitzer" in text
+    assert "at most 10 % of such requests are too small" in text
+    assert "waiting times of this cluster are unknown" in text
+    assert "--mem is in Slurm's M, of 2^20 bytes" in text
+    none = recommend("usual.nii.gz", "--budget", "0", "--cluster", "osc", code=2)
+    assert "no request" in none.out
+    assert "USD too much" in none.out
+    assert none.err == ""
+    assert max(map(len, (text + none.out).splitlines())) <= 100
+
+
+def test_the_machine_that_was_measured_is_named(recommend) -> None:
+    arguments = ("usual.nii.gz", "--cluster", "osc", "--cpus", "2,4")
+    content = json.loads(recommend(*arguments, "--json").out)
+    assert content["host_classes"] == ["here"]
+    rows = content["images"][0]["configurations"]
+    assert {row["cpus"]: row["measured"] for row in rows} == {2: True, 4: False}
+    text = recommend(*arguments).out
+    assert "times are those of here; pitzer, pitzer_gpu may be faster or slower" in text
+    assert "cpu, 4 CPUs on pitzer ?" in text
+    assert "? never measured: time and risk of this row are a guess" in text
+    assert max(map(len, text.splitlines())) <= 100
+    alike = ("-S", "cluster.node_types.pitzer.host_class=here")
+    text = recommend(*arguments, *alike).out
+    assert "times are those of here; pitzer_gpu may be faster or slower" in text
+    slurm = recommend("usual.nii.gz", "--cluster", "osc", "--cpus", "4", "--slurm").out
+    assert "# an allocation that was never measured: time and risk are a guess" in slurm
+
+
+def test_an_impossible_deadline_says_by_how_much(recommend) -> None:
+    limits = ("--deadline", "1s", "--cluster", "osc")
+    result = recommend("usual.nii.gz", "--json", *limits, code=2)
+    assert "s too long" in json.loads(result.out)["images"][0]["why"]
+    assert "s too long" in result.err.splitlines()[-1]
+    assert recommend("usual.nii.gz", "--slurm", *limits, code=2).out == ""
+    assert "s too long" in recommend("usual.nii.gz", *limits, code=2).out
+
+
+def test_sbatch_lines_of_one_image(recommend) -> None:
+    row = json.loads(recommend("usual.nii.gz", "--cluster", "osc", "--json").out)["images"][0]
+    lines = recommend("usual.nii.gz", "--cluster", "osc", "--slurm").out.splitlines()
+    options = [line.removeprefix("#SBATCH ") for line in lines if line.startswith("#SBATCH ")]
+    assert options == [
+        "--job-name=segment", "--partition=serial", "--nodes=1", "--ntasks=1",
+        "--cpus-per-task=1", "--time=00:01:00",
+        f"--mem={row['chosen']['memory_bytes'] // 2**20}M",
+    ]  # fmt: skip
+    assert all(line.startswith("#") for line in lines)
+    assert "# at most 10 % of such requests are too small" in lines
+    refused = recommend("usual.nii.gz", "--slurm", *HERE, code=2)
+    assert refused.err.splitlines()[-1].startswith("voxcast: local: is this machine")
+
+
+def test_scripts_of_arrays_cover_every_image(recommend, tmp_path: Path) -> None:
+    images = ("small.nii.gz", "usual.nii.gz")
+    script = recommend(*images, "--cluster", "osc", "--slurm").out
+    assert script.startswith("#!/bin/bash\n")
+    assert "#SBATCH --array=1-2\n" in script
+    assert f"\n{Path('usual.nii.gz').absolute()}\n" in script
+    assert "out of range" not in script
+    script = recommend(*images, "huge.nii.gz", "--cluster", "osc", "--slurm").out
+    (remark,) = (line for line in script.splitlines() if "out of range" in line)
+    assert remark.startswith("# task 3 (huge.nii.gz): out of range: this volume is ")
+    folder = tmp_path / "jobs"
+    printed = recommend(*images, "--cluster", "osc", "--slurm-into", str(folder)).out
+    written = sorted(path.name for path in folder.iterdir())
+    assert {Path(name).suffix for name in written} == {".sbatch", ".txt"}
+    assert printed.splitlines()[0] == f"sbatch {folder / 'segment-1.sbatch'} COMMAND..."
+    listed = [line for path in folder.glob("*.txt") for line in path.read_text().splitlines()]
+    assert sorted(listed) == sorted(str(Path(name).absolute()) for name in images)
+
+
+def test_a_table_for_workflow_engines(recommend, tmp_path: Path) -> None:
+    images = ("usual.nii.gz", "huge.nii.gz")
+    content = json.loads(recommend(*images, "--cluster", "osc", "--json").out)
+    for suffix in ("csv", "json"):
+        output = recommend(*images, "--cluster", "osc", "--resources", f"{tmp_path}/r.{suffix}")
+        assert output.out == ""
+        assert f"r.{suffix}: requests of 2 images" in output.err
+    rows = json.loads((tmp_path / "r.json").read_text())
+    with (tmp_path / "r.csv").open(newline="") as file:
+        of_csv = list(csv.DictReader(file))
+    assert list(of_csv[0]) == list(COLUMNS)
+    texts = [
+        {k: str(v).lower() if k == "calibrated" else str(v) for k, v in r.items()} for r in rows
+    ]
+    assert of_csv == texts
+    assert [row["sample"] for row in rows] == ["usual", "huge"]
+    for row, image in zip(rows, content["images"], strict=True):
+        chosen = image["chosen"]
+        assert row["image"] == str(Path(image["image"]).absolute())
+        assert {
+            name: row[name] for name in ("partition", "node_type", "device", "cpus", "gpus")
+        } == {name: chosen[name] for name in ("partition", "node_type", "device", "cpus", "gpus")}
+        assert row["time_min_1"] == math.ceil(chosen["walltime_s"] / 60)
+        assert row["memory_mib_1"] * 2**20 == chosen["memory_bytes"]
+        assert slurm_seconds(row["time"]) == 60 * row["time_min_1"]
+        for name in ("time_min", "memory_mib"):
+            first, second, third = (row[f"{name}_{n}"] for n in (1, 2, 3))
+            assert 1.49 * first < second
+            assert 1.49 * second < third
+    # The times are those that `submit` would request one after the other.
+    tasks = recommended_tasks(content, tmp_path)
+    for row, task in zip(rows, tasks, strict=True):
+        rungs = [math.ceil(s / 60) for s in task.ladder.walltimes_s[:3]]
+        assert [row[f"time_min_{n}"] for n in range(1, len(rungs) + 1)] == rungs
+
+
+def test_no_attempt_exceeds_the_limits_of_the_partition(recommend, tmp_path: Path) -> None:
+    limits = ("-S", "cluster.partitions.serial.max_walltime=2min",
+              "-S", "cluster.node_types.pitzer.memory=1GB")  # fmt: skip
+    recommend("usual.nii.gz", "--cluster", "osc", *limits, "--resources", f"{tmp_path}/r.json")
+    (row,) = json.loads((tmp_path / "r.json").read_text())
+    assert [row[f"time_min_{n}"] for n in (1, 2, 3)] == [1, 2, 2]
+    assert all(row[f"memory_mib_{n}"] * 2**20 <= 1e9 for n in (1, 2, 3))
+
+
+def test_a_table_has_the_images_that_can_be_requested(recommend, tmp_path: Path) -> None:
+    path = tmp_path / "r.csv"
+    recommend("usual.nii.gz", "note.nii.gz", "--cluster", "osc", "--resources", str(path), code=2)
+    assert [line.split(",")[0] for line in path.read_text().splitlines()] == ["sample", "usual"]
+    impossible = ("--cluster", "osc", "--deadline", "1s")
+    recommend("usual.nii.gz", *impossible, "--resources", str(path), code=2)
+    assert path.read_text() == ",".join(COLUMNS) + "\n"
+    output = recommend("usual.nii.gz", "--resources", str(tmp_path / "r.txt"), code=2)
+    assert "r.txt: must end in .csv or .json" in output.err
+
+
+def test_several_images_share_one_array_job(recommend) -> None:
+    arguments = ("small.nii.gz", "usual.nii.gz")
+    content = json.loads(recommend(*arguments, "--json", *HERE).out)
+    array = content["array"]
+    assert set(array) == {"per_image", "shared", "chosen", "nearest", "why", "calibrated"}
+    assert array["calibrated"]
+    assert set(array["per_image"]) == set(array["shared"]) == {
+        "usd", "usd_bound", "core_h", "waste_core_h", "waste_gb_h"
+    }  # fmt: skip
+    chosen = [image["chosen"] for image in content["images"]]
+    assert array["chosen"]["walltime_s"] == max(row["walltime_s"] for row in chosen)
+    assert array["chosen"]["memory_bytes"] == max(row["memory_bytes"] for row in chosen)
+    assert array["shared"]["waste_core_h"] > array["per_image"]["waste_core_h"] > 0
+    text = recommend(*arguments, *HERE).out
+    assert "small.nii.gz: segment on local: request" in text
+    assert "one array job: request" in text
+    assert "requested but unused" in text
+
+
+def test_an_extrapolation_is_flagged(recommend) -> None:
+    content = json.loads(recommend("huge.nii.gz", "--json", *HERE).out)["images"][0]["chosen"]
+    assert content["out_of_range"]
+    sentence = r"this volume is \d+\.\d times larger than any that was .* million voxels, at most"
+    assert re.search(sentence, content["out_of_range_reason"])
+    assert not content["calibrated"]
+    assert content["risk"] is None
+    text = recommend("huge.nii.gz", *HERE).out
+    assert re.search(r"out of range: this volume is \d+\.\d times larger than any that was", text)
+    assert "extrapolated, so the risk is unknown" in text
+
+
+def test_an_unreadable_image_is_reported_and_the_others_are_recommended(recommend) -> None:
+    result = recommend("note.nii.gz", "usual.nii.gz", "--json", *HERE, code=2)
+    assert [image["image"] for image in json.loads(result.out)["images"]] == ["usual.nii.gz"]
+    assert "note.nii.gz" in result.err
+    assert recommend("note.nii.gz", *HERE, code=2).out == ""
+
+
+def test_an_image_that_no_configuration_fits_is_logged(recommend) -> None:
+    tiny = ("-S", "cluster.partitions.here.max_memory=10MB")
+    result = recommend("usual.nii.gz", "--json", *HERE, *tiny, code=2)
+    assert "usual.nii.gz: no configuration fits" in result.err
+    image = json.loads(result.out)["images"][0]
+    assert (image["chosen"], image["nearest"]) == (None, None)
+    assert "where 9M is allowed" in image["configurations"][0]["excluded"]
+
+
+def test_accounting_of_other_partitions_is_refused(recommend, tmp_path: Path) -> None:
+    jobs = tmp_path / "jobs.txt"
+    line = "2024-05-01T00:00:00|2024-05-01T00:00:09|5|1|moon\n"
+    jobs.write_text("Submit|Start|TimelimitRaw|NCPUS|Partition\n" + line)
+    result = recommend("usual.nii.gz", "--waiting", str(jobs), *HERE, code=2)
+    assert "has no job of local's partitions; it has moon" in result.err.splitlines()[-1]
+    jobs.write_text(jobs.read_text().replace("moon", "here"))
+    result = recommend("usual.nii.gz", "--waiting", str(jobs), *HERE, code=2)
+    assert "1 jobs are too few; 100 are needed" in result.err.splitlines()[-1]
+
+
+def queued(path: Path, partition: str, jobs: int) -> None:
+    """Add jobs that started at once to what ``sacct`` wrote."""
+    at = "2024-05-01T00:00:00"
+    content = path.read_text() if path.exists() else "Submit|Start|TimelimitRaw|NCPUS|Partition\n"
+    lines = [f"{at}|{at}|{n + 1}|1|{partition}\n" for n in range(jobs)]
+    path.write_text(content + "".join(lines))
+
+
+def test_accounting_without_waiting_is_fitted(recommend, tmp_path: Path) -> None:
+    jobs = tmp_path / "jobs.txt"
+    queued(jobs, "here", 200)
+    result = recommend("usual.nii.gz", "--waiting", str(jobs), "--json", *HERE)
+    assert "here: a request of 1 h waits 0 s (200 jobs" in result.err
+    assert json.loads(result.out)["images"][0]["chosen"]["wait_s"] == 0
+
+
+def test_a_partition_with_too_few_jobs_leaves_the_others_fitted(recommend, tmp_path: Path) -> None:
+    jobs = tmp_path / "jobs.txt"
+    queued(jobs, "gpuserial", 99)
+    queued(jobs, "serial", 100)
+    result = recommend("usual.nii.gz", "--waiting", str(jobs), "--cluster", "osc")
+    assert "gpuserial: the waiting time stays as configured: " in result.err
+    assert "99 jobs are too few" in result.err
+    assert "serial: a request of 1 h waits 0 s (100 jobs" in result.err
+
+
+def test_waiting_can_be_fitted_to_accounting(recommend, tmp_path: Path) -> None:
+    lines = ["JobID|Submit|Start|TimelimitRaw|NCPUS"]
+    for n in range(200):
+        start = datetime(2024, 5, 1) + timedelta(seconds=600 + 30 * n)
+        lines.append(f"{n}|2024-05-01T00:00:00|{start.isoformat()}|{n + 1}|1")
+    (tmp_path / "jobs.txt").write_text("\n".join(lines) + "\n")
+    arguments = ("usual.nii.gz", "--waiting", str(tmp_path / "jobs.txt"), *HERE)
+    result = recommend(*arguments, "--json")
+    row = json.loads(result.out)["images"][0]["configurations"][0]
+    # A request of one more minute waits half a minute longer.
+    assert row["wait_s"] == pytest.approx(570 + 0.5 * row["walltime_s"], abs=1)
+    assert "a request of 1 h waits" in result.err
+    assert "200 jobs" in result.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--deadline", "2020-01-01T00:00"), "--deadline: is in the past"),
+        (("--deadline", "0001-01-01"), "--deadline: "),
+        (("--deadline", "1e306h"), "a duration cannot be negative or infinite"),
+        (("-S", "cluster=null"), "conf"),
+        (("--deadline", "0s"), "deadline: must be in the future and finite"),
+        (("--deadline=-2h",), "cannot be negative"),
+        (("--deadline", "-2h"), "cannot be negative"),
+        (("--deadline",), "recommend: argument --deadline: expected one argument; see"),
+        (("--json", "--slurm"), "recommend: argument --slurm: not allowed with argument --json"),
+        (("--fast",), "--fast: unknown option; see `voxcast recommend --help`"),
+        (("--deadline", "soon"), "not a duration"),
+        (("--budget=-1",), "cannot be negative"),
+        (("--budget", "much"), "not an amount"),
+        (("--cluster", "moon"), "moon: unknown cluster; choose from"),
+        (
+            ("--slurm",),
+            "no partitions of Slurm; choose --cluster from cloud, osc, private, or copy a file",
+        ),
+        (("--slurm-into", "jobs"), "choose --cluster from cloud, osc"),
+        (("--policy", "bold"), "bold: unknown policy; choose from"),
+        (("--partition", "moon"), "moon: unknown partition; local has here"),
+        (("--cpus", "64", *HERE), "no configuration fits; cpu, 64 CPUs on machine needs more"),
+        (("--app", "other"), "other: unknown application"),
+        (("-S", "cluster.node_types.machine.usd_per_core_hour=-1"), "must not be negative"),
+        (("--waiting", "gone.txt"), "gone.txt: cannot be read"),
+        (("--project", "conf"), "not a project"),
+    ],
+)
+def test_bad_arguments_are_refused_in_one_line(
+    recommend, arguments: tuple[str, ...], message: str
+) -> None:
+    result = recommend("usual.nii.gz", *arguments, code=2)
+    assert message in result.err.splitlines()[-1]
+    assert result.out == ""
+    assert "Traceback" not in result.err
+
+
+@pytest.mark.parametrize(
+    "images", [("absurd", "usual", "small"), ("usual", "absurd"), ("absurd",)]
+)
+def test_an_image_that_the_model_refuses_is_named_and_the_others_are_answered(
+    recommend, images: tuple[str, ...]
+) -> None:
+    output = recommend(*(f"{name}.nii.gz" for name in images), "--json", *HERE, code=2)
+    (line,) = output.err.strip().splitlines()
+    assert "absurd.nii.gz" in line
+    assert "spacing_i_mm: must be between 0.001 and 1000, not 5000" in line
+    answered = [name for name in images if name != "absurd"]
+    if answered:
+        content = json.loads(output.out)
+        assert [Path(i["image"]).name for i in content["images"]] == [
+            f"{name}.nii.gz" for name in answered
+        ]
+        alone = json.loads(recommend("usual.nii.gz", "--json", *HERE).out)["images"][0]
+        assert alone in content["images"]
+
+
+def test_submit_plans_what_recommend_chooses(recommend, project: Path) -> None:
+    fields = {"version": "1", "argv": ["segment", "{image}", "{out}", "{threads}"]}
+    app = {"defaults": ["_base@segment", "_self_"], "segment": fields}
+    (project / "conf" / "app" / "segment.yaml").write_text(json.dumps(app))
+    arguments = ("usual.nii.gz", "small.nii.gz", "--cluster", "osc")
+    content = json.loads(recommend(*arguments, "--json").out)
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        code = main(["submit", *arguments, "--header-only", "--dry-run", "--json"])
+    assert code == 0
+    plan = json.loads(out.getvalue())
+    assert plan["app"]["argv"] == ["segment", "{image}", "{out}", "{threads}"]
+    for task, image in zip(plan["tasks"], content["images"], strict=True):
+        row = image["chosen"]
+        assert task["image"] == str(project / image["image"])
+        assert task["ladder"]["walltimes_s"][0] == row["walltime_s"]
+        assert task["ladder"]["memories_bytes"] == [row["memory_bytes"]]
+        assert (task["ladder"]["cpus"], task["partition"]) == (row["cpus"], row["partition"])
+        assert task["max_walltime_s"] == 168 * 3600
+        assert task["risk"] == pytest.approx(0.1)
+    # The recommendation itself is a plan too.
+    (project / "requests.json").write_text(json.dumps(content))
+    again = io.StringIO()
+    with contextlib.redirect_stdout(again):
+        assert main(["submit", "--requests", "requests.json", "--dry-run", "--json"]) == 0
+    firsts = [[task["ladder"]["walltimes_s"][0] for task in listed["tasks"]]
+              for listed in (plan, json.loads(again.getvalue()))]  # fmt: skip
+    assert firsts[0] == firsts[1]
+
+
+def test_submit_refuses_the_cluster_that_is_this_machine(recommend, project: Path, capsys) -> None:
+    command = ["submit", "usual.nii.gz", "--header-only", "--dry-run", "--cluster", "local"]
+    assert main(command) == 2
+    assert "is this machine and has no partitions of Slurm" in capsys.readouterr().err

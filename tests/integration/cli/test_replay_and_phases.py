@@ -1,0 +1,174 @@
+"""``voxcast phases`` and ``voxcast replay`` on recorded histories."""
+
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from voxcast.cli import main
+
+HISTORY = Path(__file__).parents[3] / "data/history/reference"
+ARTIFACT = os.environ.get("VOXCAST_SLANT_ARTIFACT")
+
+
+@pytest.mark.skipif(not ARTIFACT, reason="VOXCAST_SLANT_ARTIFACT is not set")
+def test_the_published_runs_reproduce_the_published_gain(tmp_path: Path, capsys) -> None:
+    assert main(["import", "slant", str(ARTIFACT), "--into", str(tmp_path / "slant")]) == 0
+    capsys.readouterr()
+    assert main(["phases", str(tmp_path / "slant"), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["runs"] == 88
+    held = report["held_gb_h"]
+    assert held["at_run_peak"] == pytest.approx(99.7, abs=0.1)
+    assert held["at_phase_peaks"] == pytest.approx(52.7, abs=0.1)
+    assert held["used"] == pytest.approx(32.0, abs=0.1)
+    assert len(report["jobs"]) == 7
+    assert 1.5 < report["gain"] < 2
+
+
+def test_phases_of_a_recorded_application(capsys) -> None:
+    assert main(["phases", str(HISTORY), "--app", "ants_segment"]) == 0
+    output = capsys.readouterr()
+    assert "41 of 236 runs left out: 41 with other phases" in output.err
+    assert "ants_segment: 195 runs" in output.out
+    assert "a chain of jobs, one for each phase, is expected to hold" in output.out
+    (atropos,) = (line for line in output.out.splitlines() if "atropos" in line)
+    assert re.fullmatch(r"  atropos +[\d.]+ GB +[\d.]+  .+", atropos)
+    arguments = ["--app", "ants_segment", "--where", "scale=scaled_down", "--json"]
+    assert main(["phases", str(HISTORY), *arguments]) == 0
+    assert json.loads(capsys.readouterr().out)["runs"] == 41
+    assert main(["phases", str(HISTORY)]) == 2
+    assert "choose with --app" in capsys.readouterr().err
+    assert main(["phases", str(HISTORY), "--app", "ants_segment", "--alpha", "0"]) == 2
+
+
+def test_a_history_without_phases_says_so(tmp_path: Path, capsys) -> None:
+    sample = Path(__file__).parents[2] / "samples/imports/sacct.txt"
+    assert main(["import", "sacct", str(sample), "--into", str(tmp_path / "jobs")]) == 0
+    assert main(["phases", str(tmp_path / "jobs")]) == 2
+    assert "has no phases; measure an application" in capsys.readouterr().err
+
+
+def test_a_damaged_part_is_one_line(tmp_path: Path, capsys) -> None:
+    batch = tmp_path / "reference"
+    shutil.copytree(HISTORY, batch)
+    part = sorted(batch.glob("*/"))[0]
+    (part / "runs.parquet").write_bytes(b"PAR1 damaged")
+    assert main(["phases", str(batch), "--app", "ants_segment"]) == 0
+    output = capsys.readouterr()
+    (line,) = (line for line in output.err.splitlines() if str(part) in line)
+    assert "cannot be read" in line
+    assert line.endswith("left out")
+    assert "ants_segment: 1" in output.out
+
+
+def test_request_strategies_are_replayed(capsys) -> None:
+    arguments = ["replay", str(HISTORY), "--app", "tile_segment", "--trials", "1", "--folds", "2"]
+    assert main([*arguments, "--wait-alpha", "0.5", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)["tile_segment"]
+    cost = {strategy: costs["normalised_cost"] for strategy, costs in report["ways"].items()}
+    assert cost["clairvoyant"] == pytest.approx(1.0)
+    assert cost["per_image"] < cost["harp_doubling"]
+    assert cost["population"] < cost["site_default"]
+    low, high = report["ways"]["per_image"]["normalised_cost_interval"]
+    assert 1 < low < cost["per_image"] < high
+    assert report["over_implied"] == pytest.approx(cost["per_image"] / report["implied"])
+
+
+def test_a_replay_ends_with_what_it_means_for_a_user(capsys) -> None:
+    arguments = ["replay", str(HISTORY), "--app", "tile_segment", "--trials", "1", "--folds", "2"]
+    assert main(arguments) == 0
+    printed = capsys.readouterr().out
+    text = " ".join(printed.split())
+    assert re.search(
+        "cheapest here: optimal for (each image|as many CPUs), .* less than the", text
+    )
+    assert "for each image costs" in text
+    assert "than was predicted for these images" in text
+    assert max(map(len, printed.splitlines())) <= 120
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nowhere"], "no such folder; give a folder of data/history"),
+        ([str(HISTORY), "--app", "none"], "has no runs of none"),
+        ([str(HISTORY), "--gamma", "much"], "must be seconds or `median`"),
+        ([str(HISTORY), "--alpha", "-1"], "alpha"),
+        ([str(HISTORY), "--folds", "1"], "--folds"),
+        ([str(HISTORY), "--site-default", "soon"], "soon"),
+        ([str(HISTORY), "--site-default", "0s"], "must be above 0"),
+        ([str(HISTORY), "--wait-alpha", "nan"], "--wait-alpha"),
+        ([str(HISTORY), "--seed", "-1"], "must not be negative"),
+        ([str(HISTORY.with_name("real"))], "3 subjects at full scale, 8 are needed"),
+    ],
+)
+def test_invalid_replays_are_refused(arguments, message: str, capsys) -> None:
+    assert main(["replay", *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_an_import_is_replayed_by_what_its_source_states(tmp_path: Path, capsys) -> None:
+    rows = ["JobID|JobName|State|Elapsed|TotalCPU|MaxRSS|AllocCPUS|Start"]
+    for n in range(24):
+        cpus, minutes = 1 + n % 2, 10 + n % 12
+        times = f"COMPLETED|00:{minutes}:00|00:{minutes * cpus - 1}:30"
+        rows.append(f"{n}|recon_sub-{n % 12:02}|{times}||{cpus}|2024-05-{1 + n:02}T10:00:00")
+        rows.append(f"{n}.batch|batch|{times}|{900 + minutes}M|{cpus}|")
+    (tmp_path / "jobs.txt").write_text("\n".join(rows) + "\n")
+    patterns = ["--app-pattern", "^([a-z]+)_", "--subject-pattern", "(sub-[0-9]+)"]
+    jobs = ["import", "sacct", str(tmp_path / "jobs.txt"), "--into", str(tmp_path / "jobs")]
+    assert main([*jobs, *patterns]) == 0
+    capsys.readouterr()
+    arguments = ["replay", str(tmp_path / "jobs"), "--trials", "1", "--folds", "2"]
+    assert main([*arguments, "--site-default", "1260s"]) == 0
+    printed = capsys.readouterr().out
+    assert "cheapest here: " in printed
+    assert "--image" not in printed  # there are none to be asked about
+    assert "each image" not in printed
+    assert "optimal for each run" in printed
+    assert main([*arguments, "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)["recon"]
+    assert report["ways"]["clairvoyant"]["runs"] == 24
+    assert report["ways"]["clairvoyant"]["normalised_cost"] == pytest.approx(1.0)
+    assert main([*arguments, "--labels", "dataset"]) == 2
+    assert "no run has the label dataset; there are job_id" in capsys.readouterr().err
+
+
+def test_an_import_that_cannot_be_replayed_says_why(tmp_path: Path, capsys) -> None:
+    sample = Path(__file__).parents[2] / "samples/imports/slurm_22_05_8.txt"
+    assert main(["import", "sacct", str(sample), "--into", str(tmp_path / "jobs")]) == 0
+    capsys.readouterr()
+    assert main(["replay", str(tmp_path / "jobs")]) == 2
+    message = capsys.readouterr().err
+    assert "cancelled_sub-05 is not replayed: none of 1 runs completed" in message
+    assert "recon_sub-02 is not replayed: 3 subjects at full scale, 8 are needed" in message
+
+
+def test_phases_are_read_from_the_traces_of_runs_that_logged_none(tmp_path: Path, capsys) -> None:
+    part = tmp_path / "history" / "part"
+    shutil.copytree(sorted(HISTORY.glob("*/"))[1], part)
+    phases = pd.read_parquet(part / "phases.parquet")
+    of_app = phases[phases["app"] == "tile_segment"]
+    keys = sorted(of_app["cell_key"].unique())
+    without = set(keys[::3])
+    phases[~phases["cell_key"].isin(without)].to_parquet(part / "phases.parquet")
+    arguments = ["phases", str(part), "--app", "tile_segment", "--json"]
+    assert main(arguments) == 0
+    logged = json.loads(capsys.readouterr().out)
+    assert main([*arguments, "--segment"]) == 0
+    output = capsys.readouterr()
+    segmented = json.loads(output.out)
+    n_read = segmented["runs"] - logged["runs"]
+    assert n_read >= len(without) / 2
+    assert f"phases of {n_read} runs read from their traces by" in output.err
+    assert [job["phase"] for job in segmented["jobs"]] == [job["phase"] for job in logged["jobs"]]
+    phases[:0].to_parquet(part / "phases.parquet")
+    assert main([*arguments, "--segment"]) == 0
+    output = capsys.readouterr()
+    assert "by change points, as no run logged phases" in output.err
+    assert json.loads(output.out)["jobs"][0]["phase"] == "phase_1"

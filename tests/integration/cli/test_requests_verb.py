@@ -1,0 +1,210 @@
+"""``voxcast requests`` as called: a law, a history, an image, and what is refused."""
+
+import contextlib
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import nibabel
+import numpy as np
+import pytest
+
+from champions import register_champion
+from voxcast.allocation.requests.strategies import STRATEGIES
+from voxcast.cli import main
+
+REFERENCE = Path(__file__).parents[3] / "data/history/reference"
+LAW = ("--law", "lognormal(3,0.5)")
+
+
+def voxcast(*arguments: object, code: int = 0) -> tuple[str, str]:
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            got: object = main(["requests", *map(str, arguments)])
+        except SystemExit as end:  # argparse
+            got = end.code
+    assert got == code, err.getvalue()
+    return out.getvalue(), err.getvalue()
+
+
+def answers(*arguments: object) -> dict[str, Any]:
+    out, _ = voxcast(*arguments, "--json")
+    return {row["strategy"]: row for row in json.loads(out)}
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> Path:
+    path = tmp_path / "runs.csv"
+    path.write_text(
+        "subject,runtime_s,outcome\na,100,completed\nb,120,completed\nc,90,completed\n"
+        "d,400,completed\ne,110,completed\nf,900,timeout\ng,,completed\n"
+    )
+    return path
+
+
+def test_all_strategies_of_a_law() -> None:
+    sequences = answers(*LAW, "--alpha", 1, "--beta", 0, "--gamma", 0, "--checkpoint-s", 2,
+                    "--restart-s", 2, "--strategy", "all")  # fmt: skip
+    assert list(sequences) == list(STRATEGIES)
+    plain = sequences["equal_time"]
+    assert plain["normalised_cost"] == pytest.approx(1.9166, abs=1e-4)
+    assert plain["sequence"][0] == pytest.approx(29.737, abs=1e-3)
+    first = sequences["mixed_ckpt"]["sequence"][0]
+    assert first["checkpoint"] is True
+    assert first["request"] == pytest.approx(first["milestone"] + 2)
+    assert sequences["mixed_ckpt"]["expected_cost"] < plain["expected_cost"]
+    assert sequences["no_ckpt"]["expected_cost"] == plain["expected_cost"]
+
+
+def test_strategies_that_need_checkpoints_are_left_out_and_listed() -> None:
+    out, err = voxcast(*LAW)
+    assert "need --checkpoint-s and --restart-s: all_ckpt, mixed_ckpt, all_periodic" in err
+    plain = [name for name, strategy in STRATEGIES.items() if not strategy.checkpoints]
+    rows = [line.split()[:2] for line in out.splitlines()[1 : len(plain) + 1]]
+    assert {name for name, _ in rows} == set(plain)
+    costs = [float(cost) for _, cost in rows]
+    assert costs == sorted(costs)  # the cheapest first
+    assert "29.737, 50.823" in out
+    assert (
+        "take the cheapest, equal_time (no_ckpt is the same): request 29.737, 50.823 if that was "
+        "too short, and so on" in out
+    )
+    assert "take the cheapest" not in voxcast(*LAW, "--strategy", "equal_time")[0]
+
+
+def test_every_strategy_has_a_meaning_in_the_help_and_on_its_page() -> None:
+    out, _ = voxcast("--help")
+    page = (Path(__file__).parents[3] / "docs/requests.md").read_text(encoding="utf-8")
+    for name, strategy in STRATEGIES.items():
+        assert f"{name}: {strategy.meaning}" in out
+        assert f"| `{name}` |" in page
+
+
+def test_runs_of_accounting_that_did_not_complete_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.csv"
+    states = ["COMPLETED"] * 8 + ["TIMEOUT", "FAILED", "OUT_OF_MEMORY", "CANCELLED by 1000"]
+    lines = [f"{state},{100 + n}" for n, state in enumerate(states)]
+    path.write_text("\n".join(["State,ElapsedRaw", *lines]) + "\n")
+    out, err = voxcast("--history", path, "--column", "ElapsedRaw")
+    assert "8 of 12 runs are used: completed" in err
+    assert "left out, not completed: 1 cancelled, 1 failed, 1 out of memory, 1 timeout" in err
+    assert "3 runs were stopped before they completed, and may be the longest" in err
+    completed = tmp_path / "completed.csv"
+    completed.write_text("\n".join(["State,ElapsedRaw", *lines[:8]]) + "\n")
+    alone = voxcast("--history", completed, "--column", "ElapsedRaw")
+    assert alone[0] == out
+    assert "left out" not in alone[1]
+
+
+def test_a_history_is_a_law_in_seconds(history: Path) -> None:
+    out, err = voxcast("--history", history)
+    assert "6 of 7 runs are used: completed" in err
+    assert "5 of 6 runs have a runtime_s" in err
+    assert "brute_force: needs a law with a density" in err
+    assert "2 min 0 s, 6 min 40 s" in out
+    sequences = answers("--history", history, "--column", "runtime_s", "--family", "lognormal")
+    assert sequences["brute_force"]["sequence"][0] > 100
+    cut = answers("--history", history, "--family", "best", "--between", "80,500")
+    assert cut["mean_by_mean"]["sequence"][-1] == 500
+
+
+def test_a_recorded_history_is_a_law_of_one_application() -> None:
+    options = ("--app", "ants_segment", "--where", "scale=full_scale", "--where", "cpus=1")
+    out, err = voxcast("--history", REFERENCE, *options, "--strategy", "equal_time")
+    assert "of 236 runs are used: completed, and each once" in err
+    assert out.splitlines()[1].startswith("equal_time")
+    assert "choose with --app" in voxcast("--history", REFERENCE, code=2)[1]
+    assert "has no runs of none" in voxcast("--history", REFERENCE, "--app", "none", code=2)[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "one of the arguments --law --history --image is required"),
+        ((*LAW, "--alpha", 0), "alpha: must be above 0"),
+        ((*LAW, "--alpha", -1), "alpha"),
+        ((*LAW, "--beta", -1), "beta"),
+        ((*LAW, "--gamma", "nan"), "gamma"),
+        ((*LAW, "--alpha", "dear"), "invalid float"),
+        ((*LAW, "--checkpoint-s", 1), "must be given together"),
+        ((*LAW, "--checkpoint-s", -1, "--restart-s", 1), "checkpoint: must be at least 0"),
+        ((*LAW, "--strategy", "mixed_ckpt"), "needs --checkpoint-s and --restart-s"),
+        ((*LAW, "--strategy", "guess"), "unknown strategy; choose from brute_force"),
+        ((*LAW, "--app", "x"), "--app: needs --history or --image"),
+        ((*LAW, "--column", "x"), "--column: needs --history"),
+        ((*LAW, "--between", "40,20"), "need 0 <= low < high"),
+        ((*LAW, "--between", "40"), "must be two numbers"),
+        ((*LAW, "--points", 0), "points: must be at least 1"),
+        (("--law", "pareto(1,1)"), "infinite mean"),
+        (("--law", "pareto(1,2)", "--strategy", "brute_force"), "needs a finite variance"),
+        (("--law", "weibull(1,0.01)", "--json"), "its mean or its end is out of range"),
+        (("--law", "pareto(1,1.001)"), "out of the range of a double"),
+        (("--law", "gamma(1e-4,1e-120)"), "its mean or its end is out of range"),
+        (("--law", "guess(1)"), "unknown law"),
+        (("--history", "gone.csv"), "gone.csv: cannot be read"),
+    ],
+)
+def test_invalid_requests_are_refused(arguments: tuple[object, ...], message: str) -> None:
+    _, err = voxcast(*arguments, code=2)
+    assert message in err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--column", "walltime"), "has no column walltime, but subject, runtime_s"),
+        (("--column", "subject"), "subject: is text, such as"),
+        (("--strategy", "brute_force"), "needs a law with a density"),
+        (("--family", "guess"), "unknown family"),
+        (("--between", "1,2"), "give --family"),
+    ],
+)
+def test_invalid_histories_are_refused(
+    history: Path, arguments: tuple[object, ...], message: str
+) -> None:
+    _, err = voxcast("--history", history, *arguments, code=2)
+    assert message in err.splitlines()[-1]
+    history.write_text("runtime_s\n0\n3\n")
+    message = "1 of 2 values of runtime_s are not finite numbers above 0; leave their rows out"
+    assert message in voxcast("--history", history, code=2)[1]
+    history.write_text("runtime_s,outcome\n3,failed\n4,timeout\n")
+    assert "none of 2 runs has the outcome completed" in voxcast("--history", history, code=2)[1]
+
+
+def test_an_image_is_predicted_by_the_champion(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID", "VOXCAST_PROJECT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    register_champion(tmp_path, 12)
+    (tmp_path / "params.yaml").touch()
+    image = tmp_path / "head.nii.gz"
+    voxels = np.random.default_rng(0).uniform(0, 200, (100, 100, 100)).astype(np.int16)
+    usual = nibabel.Nifti1Image(voxels, np.diag([2.0, 2.0, 2.5, 1.0]))
+    usual.set_sform(usual.affine, code=1)
+    nibabel.save(usual, image)
+    arguments = ("--image", image, "--header-only")
+    out, err = voxcast(*arguments, "--app", "segment", "--cpus", 2)
+    assert "segment, model ridge, cpu, 2 CPUs" in err
+    assert ", 50 %" in err
+    # Twelve subjects promise these upper levels and no higher one.
+    assert ", 60 %" in err
+    assert ", 90 %" in err
+    assert ", 95 %" not in err
+    assert "brute_force" in out
+    assert "  not calibrated: too few subjects were measured for a 95 % bound" in out
+    assert "the 90 % quantile, are extrapolated" in out
+    sequences = answers(*arguments, "--strategy", "equal_probability")
+    (sequence,) = sequences.values()
+    assert 1 < sequence["normalised_cost"] < 3
+    nibabel.save(nibabel.Nifti1Image(np.zeros((300, 300, 300), np.int8), np.eye(4)), image)
+    out, err = voxcast(*arguments, "--app", "segment", "--cpus", 2)
+    assert "  out of range: this volume is " in out
+    assert out.endswith("so the normalised cost is an estimate only\n")
+    assert "out of range" in " ".join(answers(*arguments)["equal_time"]["notes"])
+    assert ", 95 %" in err
+    assert "unheard: unknown" in voxcast(*arguments, "--app", "unheard", code=2)[1]
+    assert "--cpus" in voxcast(*arguments, "--cpus", 0, code=2)[1]

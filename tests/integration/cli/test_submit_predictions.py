@@ -1,0 +1,185 @@
+"""Requests from a registered champion: here, behind an address, for BIDS subjects, for a pool."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+import planted
+from champions import register_champion
+from model_server import free_port, running_server
+from small_head import write_head
+from voxcast.allocation.machines import Cluster, Partition
+from voxcast.allocation.node_types import NodeType
+from voxcast.cli.cell_forecasts import cell_forecasts
+from voxcast.records import Cell, Configuration
+
+PROJECT = Path(__file__).parents[3]
+GB = 10**9
+SEGMENT = {
+    "version": "1", "argv": ["cp", "{image}", "{out}/copy"], "module": None,
+    "parameters": planted.PARAMETERS, "packages": [],
+}  # fmt: skip
+CLUSTER = Cluster("ours", (NodeType("thin", 2, 8 * GB, partition="p"),), (Partition("p"),))
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("submit")
+    shutil.copy2(PROJECT / "params.yaml", folder)
+    shutil.copytree(PROJECT / "conf", folder / "conf")
+    text = yaml.safe_dump({"defaults": ["_base@segment", "_self_"], "segment": SEGMENT})
+    (folder / "conf" / "app" / "segment.yaml").write_text(text)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID"):
+            patch.delenv(name, raising=False)
+        patch.chdir(folder)
+        register_champion(folder, 40)
+    bids = folder / "bids"
+    for subject, edge in (("01", 80), ("02", 90), ("03", 100)):
+        anat = bids / f"sub-{subject}" / "anat"
+        anat.mkdir(parents=True)
+        write_head(anat / f"sub-{subject}_T1w.nii.gz", spacing_mm=2.5, edge=edge)
+    (bids / "dataset_description.json").write_text('{"Name": "heads", "BIDSVersion": "1.10.0"}')
+    return folder
+
+
+def environment() -> dict[str, str]:
+    names = ("VOXCAST_PROJECT", "MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID")
+    return {k: v for k, v in os.environ.items() if k not in names}
+
+
+@pytest.fixture(scope="module")
+def url(project: Path) -> Iterator[str]:
+    port = free_port()
+    command = [sys.executable, "-m", "voxcast.cli", "serve", "--port", str(port)]
+    with running_server(command, port, project, environment()) as address:
+        yield address
+
+
+def submit(
+    project: Path, *arguments: object, code: int = 0
+) -> subprocess.CompletedProcess[str]:  # fmt: skip
+    completed = subprocess.run(
+        [sys.executable, "-m", "voxcast.cli", "submit", *map(str, arguments)],
+        cwd=project, env=environment(), capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert completed.returncode == code, completed.stderr
+    return completed
+
+
+HERE = ("--executor", "local", "--cluster", "local", "--app", "segment", "--cpus", "1")
+
+
+def test_subjects_of_a_dataset_are_submitted_with_predicted_requests(
+    project: Path, tmp_path: Path
+) -> None:
+    options = ("--images", "bids", "--participant-label", "01", "sub-03", "--out", tmp_path / "o")
+    content = json.loads(submit(project, *options, *HERE, "--json").stdout)
+    assert content["by_status"] == {"completed": 2}
+    assert [row["task"] for row in content["rows"]] == ["sub-01_T1w", "sub-03_T1w"]
+    for row in content["rows"]:
+        request = row["attempts"][0]["request"]
+        assert request["walltime_s"] >= row["predicted_runtime_s"] > 1
+        assert request["memory_bytes"] >= row["predicted_memory_bytes"] > 2e8
+        copy = tmp_path / "o" / row["task"] / "copy"
+        assert copy.read_bytes() == Path(row["image"]).read_bytes()
+    absent = submit(project, *options[:2], "--participant-label", "9", *HERE, "--dry-run", code=2)
+    assert absent.stderr == "voxcast: bids: has no subject 9; check --participant-label\n"
+
+
+def test_a_server_gives_the_requests_of_the_model_here(
+    project: Path, url: str, tmp_path: Path
+) -> None:
+    options = ("--images", "bids", *HERE)
+    here = json.loads(submit(project, *options, "--dry-run", "--json").stdout)
+    served = json.loads(submit(project, *options, "--url", url, "--dry-run", "--json").stdout)
+    assert len(here["tasks"]) == len(served["tasks"]) == 3
+    for ours, theirs in zip(here["tasks"], served["tasks"], strict=True):
+        assert ours["ladder"] == theirs["ladder"]
+        assert ours["runtime_s_median"] == pytest.approx(theirs["runtime_s_median"], rel=1e-6)
+    options = (*options, "--url", url, "--participant-label", "02", "--out", tmp_path / "o")
+    assert json.loads(submit(project, *options, "--json").stdout)["by_status"] == {"completed": 1}
+    assert (tmp_path / "o" / "sub-02_T1w" / "copy").is_file()
+
+
+def test_parameters_are_those_of_the_prediction_and_of_the_run(
+    project: Path, tmp_path: Path
+) -> None:
+    options = ("--images", "bids", "--participant-label", "01", *HERE, "--dry-run", "--json")
+    plan = json.loads(submit(project, *options, "-p", "iterations=60").stdout)
+    assert plan["parameters"] == {"iterations": 60}
+    assert json.loads(submit(project, *options).stdout)["parameters"] == planted.PARAMETERS
+    command = [sys.executable, "-m", "voxcast.cli", "recommend", "--cluster", "local"]
+    head = "bids/sub-01/anat/sub-01_T1w.nii.gz"
+    recommended = subprocess.run(
+        [*command, head, "-p", "iterations=60", "--json"],
+        cwd=project, env=environment(), capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    (tmp_path / "requests.json").write_text(recommended)
+    of_file = ("--requests", tmp_path / "requests.json", "--dry-run", "--json")
+    assert json.loads(submit(project, *of_file).stdout)["parameters"] == {"iterations": 60}
+    twice = submit(project, *of_file, "-p", "iterations=30", code=2)
+    assert "--requests: has its parameters; leave out --parameter" in twice.stderr
+    refused = submit(project, *options, "-p", "iterations=many", code=2)
+    assert "--parameter: iterations: must be int, not 'many'" in refused.stderr
+
+
+def test_a_server_that_is_not_there_is_named_in_one_line(project: Path, tmp_path: Path) -> None:
+    address = f"http://127.0.0.1:{free_port()}"
+    options = ("--images", "bids", "--url", address, "--out", tmp_path / "o")
+    refused = submit(project, *options, *HERE, code=2)
+    assert refused.stdout == ""
+    assert address in refused.stderr.splitlines()[-1]
+    assert "Traceback" not in refused.stderr
+    assert not (tmp_path / "o").exists()
+
+
+def test_cells_are_predicted_where_the_model_has_learned_them(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("MLFLOW_TRACKING_URI", "VOXCAST_PROJECT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(project)
+    paths = {n: Path(f"bids/sub-{n}/anat/sub-{n}_T1w.nii.gz") for n in ("01", "03")}
+    one_cpu = Configuration("cpu", 1, mem_limit_bytes=4 * GB, node_type="thin")
+    cell = Cell(
+        "segment", "1", planted.PARAMETERS, "01", "01", one_cpu, "full_scale", 0, "here"
+    )  # fmt: skip
+    cells = {
+        "small": cell,
+        "repeat": dataclasses.replace(cell, repeat=1),
+        "large": dataclasses.replace(cell, volume_id="03"),
+        "other version": dataclasses.replace(cell, app_version="2"),
+        "other parameters": dataclasses.replace(cell, parameters={"iterations": 10}),
+        "other app": dataclasses.replace(cell, app="unheard"),
+        "too many CPUs": dataclasses.replace(cell, configuration=Configuration("cpu", 64)),
+    }
+    forecasts = cell_forecasts(CLUSTER, project)(cells, paths)
+    assert forecasts.keys() == {"small", "repeat", "large"}
+    assert forecasts["small"] == forecasts["repeat"]
+    small, large = forecasts["small"], forecasts["large"]
+    assert 1 < small.median_s < small.upper_s < 60
+    assert 2e8 < small.upper_bytes < large.upper_bytes < GB
+
+
+def test_without_a_model_no_cell_is_predicted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("MLFLOW_TRACKING_URI", "VOXCAST_PROJECT"):
+        monkeypatch.delenv(name, raising=False)
+    shutil.copytree(PROJECT / "conf", tmp_path / "conf")
+    shutil.copy2(PROJECT / "params.yaml", tmp_path)
+    cell = Cell(
+        "segment", "1", {}, "01", "01", Configuration("cpu", 1), "full_scale", 0, "here"
+    )  # fmt: skip
+    assert cell_forecasts(CLUSTER, tmp_path)({"a": cell}, {"01": tmp_path / "x.nii"}) == {}

@@ -1,0 +1,106 @@
+"""Accounting packed with gzip: the same runs as unpacked, and damage that is named."""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+from pathlib import Path
+
+import pytest
+
+from voxcast.audit.sources import read_jobs
+from voxcast.cli import main
+from voxcast.errors import TableError
+from voxcast.history.imports import lsf, pbs, sacct, sge, snakemake
+from voxcast.history.imports.packed_file import unpacked
+
+SAMPLES = Path(__file__).parents[3] / "samples"
+ACCOUNTING, IMPORTS = SAMPLES / "accounting", SAMPLES / "imports"
+SLURM = [IMPORTS / "slurm_22_05_8.txt", IMPORTS / "slurm_22_05_8.json"]
+READERS = [
+    (sacct, SLURM[0]),
+    (sacct, SLURM[1]),
+    (pbs, ACCOUNTING / "pbs.txt"),
+    (sge, ACCOUNTING / "sge.txt"),
+    (sge, ACCOUNTING / "qacct.txt"),
+    (lsf, ACCOUNTING / "lsb.acct"),
+    (lsf, ACCOUNTING / "bacct.txt"),
+    (snakemake, IMPORTS / "sub-01.align.benchmark.tsv"),
+]
+
+
+def packed(path: Path, folder: Path) -> Path:
+    target = folder / f"{path.name}.gz"
+    target.write_bytes(gzip.compress(path.read_bytes()))
+    return target
+
+
+@pytest.mark.parametrize(("reader", "path"), READERS, ids=lambda of: getattr(of, "name", ""))
+def test_runs_are_those_of_the_unpacked_file(reader, path: Path, tmp_path: Path) -> None:
+    plain, from_packed = reader.read(path), reader.read(packed(path, tmp_path))
+    assert plain.rows
+    for row in (*plain.rows, *from_packed.rows):
+        row["labels_json"] = row["labels_json"].replace(f'"{path.parent.name}"', '"folder"')
+        row["labels_json"] = row["labels_json"].replace(f'"{tmp_path.name}"', '"folder"')
+    assert from_packed.rows == plain.rows
+    assert from_packed.lines == plain.lines
+    assert len(from_packed.bad) == len(plain.bad)
+
+
+@pytest.mark.parametrize(
+    "path", [*sorted(ACCOUNTING.iterdir()), *SLURM], ids=lambda path: path.name
+)
+def test_an_audit_is_that_of_the_unpacked_file(path: Path, tmp_path: Path) -> None:
+    steps: list[int] = []
+    plain = read_jobs([path])
+    source = packed(path, tmp_path)
+    jobs = read_jobs([source], on_read=steps.append)
+    assert len(jobs.frame)
+    assert jobs.frame.equals(plain.frame)
+    assert sum(steps) == source.stat().st_size  # so that the bar of progress ends at its end
+
+
+def test_parts_that_were_packed_and_joined_are_read_to_the_end(tmp_path: Path) -> None:
+    joined = tmp_path / "2024.gz"
+    lines = SLURM[0].read_bytes().splitlines(keepends=True)
+    parts = (lines[:9], lines[9:])
+    joined.write_bytes(b"".join(gzip.compress(b"".join(part)) for part in parts))
+    assert sacct.read(joined).rows == sacct.read(SLURM[0]).rows
+
+
+@pytest.mark.parametrize("path", SLURM, ids=lambda path: path.suffix)
+@pytest.mark.parametrize("damage", ["cut", "overwritten"])
+def test_damage_is_named(damage: str, path: Path, tmp_path: Path, capsys) -> None:
+    source = packed(path, tmp_path)
+    data = source.read_bytes()
+    middle = len(data) // 2
+    cut = data[:middle] if damage == "cut" else data[:middle] + bytes(9) + data[middle + 9 :]
+    source.write_bytes(cut)
+    into = ["--into", str(tmp_path / "history")]
+    for command in (["audit", str(source)], ["import", "sacct", str(source), *into]):
+        assert main(command) == 2
+        printed = capsys.readouterr()
+        assert f"{source}: damaged or truncated gzip (" in printed.err
+        assert printed.err.endswith("); copy it again\n")
+    assert not (tmp_path / "history").exists()
+
+
+def test_what_is_packed_in_another_way_is_not_read(tmp_path: Path, capsys) -> None:
+    source = tmp_path / "jobs.txt.xz"
+    source.write_bytes(lzma.compress(SLURM[0].read_bytes()))
+    assert main(["audit", str(source)]) == 2
+    assert capsys.readouterr().err == (
+        f"voxcast: {source}: is packed, and not with gzip; `unxz` it first\n"
+    )
+
+
+def test_no_more_is_unpacked_than_is_allowed(tmp_path: Path) -> None:
+    source = tmp_path / "zeros.gz"
+    source.write_bytes(gzip.compress(b"0" * (3 << 20)))
+    with unpacked(source, 3 << 20) as (stream, _):
+        assert len(stream.read()) == 3 << 20
+    with (
+        pytest.raises(TableError, match="holds more than 2 MiB unpacked"),
+        unpacked(source, 2 << 20) as (stream, _),
+    ):
+        stream.read()

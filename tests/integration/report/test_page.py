@@ -1,0 +1,327 @@
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import voxcast
+from html_page import Page
+from synthetic_campaign import Campaign
+from voxcast import config
+from voxcast.analysis.noise import repeat_noise
+from voxcast.errors import TableError
+from voxcast.history.run_table import DTYPES, METRONOME
+from voxcast.history.speed_deviations import at_usual_speed, speed_deviations
+from voxcast.report import studies
+from voxcast.report.cautions import app_cautions
+from voxcast.report.formatting import percent_interval
+from voxcast.report.inputs import ReportInputs
+from voxcast.report.narrative import Narrative
+from voxcast.report.page import STUDIES_PAGE, TEMPLATE, page
+from voxcast.report.summary import summary
+
+Build = Callable[..., Path]
+SCRIPT = Path(__file__).parents[3] / "pipelines" / "report.py"
+APP_SECTIONS = ("app-1", "models-1", "predictions-1", "features-1", "bounds-1", "volumes-1")
+SECTIONS = (*APP_SECTIONS, "runs", "noise", "variation", "cpus", "devices", "phases")
+
+
+def rendered(project: Path) -> tuple[Page, str, str]:
+    narrative = Narrative.of(ReportInputs.read(project))
+    html = page(narrative, project)
+    return Page(html), html, summary(narrative, "results/report/index.html")
+
+
+def lines(text: str) -> dict[str, str]:
+    assert len(text.splitlines()) in (10, 11)
+    return dict(re.split(r"  +", line, maxsplit=1) for line in text.splitlines())
+
+
+def test_the_stage_writes_a_self_contained_page(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = build(app="ants_segment")
+    config.compose(project / "params.yaml", ["app=[ants_segment]"], SCRIPT.parents[1] / "conf")
+    monkeypatch.chdir(project)  # commands are named as in the folder of the stage
+    subprocess.run([sys.executable, SCRIPT], cwd=project, check=True)
+    written = sorted(p.name for p in (project / "results/report").iterdir())
+    assert written == ["index.html", "summary.txt"]
+    html = (project / "results/report/index.html").read_text(encoding="utf-8")
+    assert html == page(Narrative.of(ReportInputs.read(project)), project)
+    content = Page(html)
+    assert not content.all("script") + content.all("link") + content.all("iframe")
+    for _, attrs in content.tags:
+        for name in ("src", "href", "xlink:href", "srcset", "action", "data"):
+            local = ("#", "data:image/", STUDIES_PAGE)
+            assert (attrs.get(name) or "#").startswith(local)
+    assert not re.search(r"@import|url\((?!#)", html)
+    ids = [attrs["id"] for _, attrs in content.tags if "id" in attrs]
+    assert len(ids) == len(set(ids))
+    targets = {(a.get("href") or "")[1:] for a in content.all("a")}
+    assert set(SECTIONS) < targets <= {*ids, STUDIES_PAGE[1:]}
+    assert all(i.get("alt") for i in content.all("img"))
+    assert len(content.all("img")) == 4
+    pictures = [a for a in content.all("svg") if a.get("role") == "img"]
+    assert pictures
+    assert all(a.get("aria-label") for a in pictures)
+
+
+@pytest.mark.parametrize("binaries", ["", ".venv/bin/"])
+def test_the_page_states_the_champion_and_its_limits(
+    build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, binaries: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if binaries:
+        (tmp_path / binaries).mkdir(parents=True)
+        (tmp_path / binaries / "voxcast").touch()
+    content, _, text = rendered(build())
+    assert (
+        "ridge is champion of segment, version 1 (the application had no champion)" in content.text
+    )
+    assert "not calibrated: a 95 % bound needs 19 training subjects, there are 8" in content.text
+    assert "Only 4 unseen subjects" in content.text
+    assert "1 timeout" in content.text
+    assert "no GPU on this machine" in content.text
+    assert "No run on a GPU is on record, so there is nothing to compare." in content.text
+    assert "before all trials of forest" in content.text
+    assert "noise floor" in content.text
+    assert re.search(
+        r"cannot have a smaller expected error .* with \d+ degrees of freedom", content.text
+    )
+    summary_lines = lines(text)
+    assert summary_lines["measured"].startswith("29 of 30 runs completed")
+    assert "the voxels baseline 20 % (3.3 times the error)" in summary_lines["error by CV"]
+    assert "4 subjects, 7 runs; noise floor" in summary_lines["on unseen"]
+    assert summary_lines["report"] == "results/report/index.html"
+    # The first head of the four on the test side.
+    predict = f"{binaries}voxcast predict data/images/0009.nii.gz --app segment"
+    assert summary_lines["next"] == predict
+    assert predict in content.text
+    link = "http://127.0.0.1:5000/#/experiments/1/runs?viewStateShareKey=finals"
+    assert summary_lines["or"] == f"{binaries}mlflow ui, then {link}"
+    assert link in content.text
+    assert "Learned from 22 runs of 8 subjects on record, from 1 image set" in content.text
+    assert "none of them was disturbed" in content.text
+
+
+def test_four_applications_and_a_gpu_at_once(build: Build) -> None:
+    project = build(subjects=16, test_subjects=4, campaign=True, gpu=True)
+    content, html, text = rendered(project)
+    runs = ReportInputs.read(project).runs
+    for app in runs["app"].unique():
+        assert f"{app}: cpu" in content.text
+    assert "no image, 72 settings" in content.text.replace("\u00a0", " ")
+    assert "3 runs of" in content.text  # disturbed
+    assert "on 16 volumes of 16 subjects, with 1, 2 and 4 CPUs on cpu" in lines(text)["measured"]
+    assert "cpu, 1 CPU, scaled down" in content.text
+    # Planted: how fast the GPU is, its price, how the machine drifted, that networks differ.
+    row = r"tile_segment_network, 4 CPUs: whole run, Other CPU, 16 cores, Some GPU\s*16\s*"
+    speedup = re.search(row + r"([\d.]+)×", content.text)
+    assert speedup
+    assert float(speedup[1]) == pytest.approx(5.1, rel=0.05)
+    assert "0.09 USD per GPU-hour" in content.text
+    assert "tile_segment, 1 CPU against 1 GPU with 4 CPUs: whole run, composed" in content.text
+    assert re.search(
+        r"changes in CPU time since the first sitting is (2|3)\.\d % \(\w+, down\)",
+        content.text,
+    )
+    assert "two (33 % near" in content.text.replace("\u00a0", " ")
+    ids = [attrs["id"] for _, attrs in content.tags if "id" in attrs]
+    assert len(ids) == len(set(ids))
+    assert html.count("<svg") > 20
+
+
+def test_the_recorded_history_counts_for_devices_only(build: Build) -> None:
+    project = build(subjects=6, test_subjects=2)
+    campaign = Campaign()
+    campaign.training(points=6, gpu=True)
+    runs, phases = campaign.tables()
+    part = project / "data" / "history" / "gpu" / "2026-01-01-00aa11bb-1"
+    part.mkdir(parents=True)
+    runs.to_parquet(part / "runs.parquet", index=False)
+    phases.to_parquet(part / "phases.parquet", index=False)
+    inputs = ReportInputs.read(project)
+    assert set(inputs.runs["app"]) == {"segment"}
+    assert set(inputs.on_record["app"]) == {"segment", "dnn_train"}
+    assert set(inputs.phases_on_record["app"]) == {"segment", "dnn_train"}
+
+
+def test_devices_are_compared_for_the_applications_of_the_pass_only(build: Build) -> None:
+    project = build(subjects=6, test_subjects=2)
+    campaign = Campaign()
+    campaign.training(points=6, gpu=True)
+    runs, phases = campaign.tables()
+    part = project / "data" / "history" / "gpu" / "2026-01-01-00aa11bb-1"
+    part.mkdir(parents=True)
+    runs.to_parquet(part / "runs.parquet", index=False)
+    phases.to_parquet(part / "phases.parquet", index=False)
+    content, _, _ = rendered(project)
+    assert "dnn_train" not in content.text
+    assert "No run on a GPU is on record" in content.text
+
+
+def test_runs_under_load_and_their_origin_are_stated(build: Build) -> None:
+    project = build()
+    path = project / "data/features/train.parquet"
+    table = pd.read_parquet(path)
+    half = len(table) // 2
+    table.loc[: half - 1, "noisy"] = True
+    table.loc[0, "image_set"] = "b" * 64
+    table.loc[1, "batch"] = "second"
+    table.to_parquet(path)
+    content, _, _ = rendered(project)
+    assert "from 2 image sets and the recorded batches second" in content.text
+    assert f"{half} of them (50 %) shared the machine with other work" in content.text
+    assert "were measured under load: 50 %" in content.text
+
+
+def test_each_application_has_its_own_section(build: Build) -> None:
+    project = build(subjects=16, test_subjects=4, campaign=True)
+    narrative = Narrative.of(ReportInputs.read(project))
+    content, _, _ = rendered(project)
+    ids = {attrs["id"] for _, attrs in content.tags if "id" in attrs}
+    assert len(narrative.apps) > 1
+    for number, app in enumerate(narrative.apps, 1):
+        assert {name.replace("1", str(number)) for name in APP_SECTIONS} <= ids
+        assert f"{app.app} {app.error():.2g}" in content.text.replace("\u00a0", " ")
+        assert f"{app.headline()}. L{app.learned_from()[1:]}." in content.text
+
+
+def test_the_summary_is_of_the_applications_of_this_pass(build: Build) -> None:
+    project = build()
+    path = project / "data/runs/cpu/runs.parquet"
+    runs = pd.read_parquet(path)
+    other = runs.assign(app="another", cell_key="x" + runs["cell_key"])
+    _write_runs(path, pd.concat([other, runs]))
+    text = summary(Narrative.of(ReportInputs.read(project, ["segment"])), "index.html")
+    assert "another" not in text
+    assert lines(text)["measured"].startswith("29 of 30 runs completed: segment on")
+    assert lines(text)["next"].endswith(" --app segment")
+
+
+def test_the_summary_says_that_the_machine_was_busy_and_that_the_time_ended(
+    build: Build,
+) -> None:
+    project = build()
+    path = project / "data/runs/cpu/runs.parquet"
+    runs = pd.read_parquet(path)
+    runs.loc[runs.index[-3:], "noisy"] = True  # none of the repeated ones
+    _write_runs(path, runs, runs_left=7)
+    text = summary(Narrative.of(ReportInputs.read(project)), "index.html")
+    assert lines(text)["measured"].endswith("; the time ended with 7 runs left")
+    busy = "2 of 29 runs shared the machine with other work"  # the third did not complete
+    assert lines(text)["noise floor"].endswith(f"{busy} and do not count here")
+    _write_runs(path, runs.assign(noisy=True))
+    text = summary(Narrative.of(ReportInputs.read(project)), "index.html")
+    assert "all 29 runs shared the machine" in lines(text)["noise floor"]
+    assert "no undisturbed run was repeated" in lines(text)["noise floor"]
+
+
+def test_the_noise_floor_is_also_that_at_the_usual_speed_of_the_machine(build: Build) -> None:
+    project = build(repeated=8, noise=0.2)
+    assert "CPU time at usual speed" not in rendered(project)[0].text
+    path = project / "data/runs/cpu/runs.parquet"
+    runs = pd.read_parquet(path)
+    cells = runs.groupby(["volume_id", "cpus"])["cpu_s"]
+    slowed = (runs["cpu_s"] / cells.transform("mean")).fillna(1.0)  # in full what noise there is
+    kernels = {name: 0.004 * slowed for name in METRONOME if name.endswith("_s")}
+    _write_runs(path, runs.assign(**kernels, metronome_ticks=20).astype(DTYPES))
+    inputs = ReportInputs.read(project)
+    [raw, _] = repeat_noise(inputs.completed, by=("app", "cpus"))
+    [normalised, _] = repeat_noise(
+        at_usual_speed(inputs.completed, speed_deviations(inputs.completed, inputs.phases)),
+        by=("app", "cpus"),
+    )
+    assert normalised.cv["cpu_s"].value < 0.3 * raw.cv["cpu_s"].value
+    text = rendered(project)[0].text.replace("\u00a0", " ")
+    assert "CPU time at usual speed" in text
+    assert percent_interval(normalised.cv["cpu_s"]).replace("\u00a0", " ") in text
+
+
+def _write_runs(path: Path, runs: pd.DataFrame, runs_left: int = 0) -> None:
+    runs.attrs["runs_left"] = runs_left
+    runs.to_parquet(path, index=False)
+
+
+def test_hostile_names_stay_text(build: Build) -> None:
+    bad = "<script>alert(1)</script>$x^$&\"'"
+    project = build(app=bad, subject=bad + "{}")
+    path = project / "data/catalogue/catalogue.parquet"
+    catalogue = pd.read_parquet(path)
+    catalogue.loc[0, "problem"] = bad
+    catalogue.to_parquet(path)
+    content, html, _ = rendered(project)
+    assert "<script" not in html
+    assert bad in content.text
+
+
+def test_an_empty_test_side_is_stated(build: Build) -> None:
+    content, _, text = rendered(build(test_subjects=0))
+    assert "it was not tested on unseen subjects" in content.text
+    assert not content.all("img")
+    assert "the error on unseen subjects is unknown" in lines(text)["on unseen"]
+
+
+def test_a_missing_or_broken_image_is_reported_in_its_caption(build: Build) -> None:
+    project = build()
+    shutil.rmtree(project / "data/images")
+    (project / "data/images").mkdir()
+    (project / "data/images/0012.nii.gz").write_bytes(b"not an image")
+    content, _, _ = rendered(project)
+    assert not content.all("img")
+    assert "no such file" in content.text
+    assert content.text.count("No slices: ") == 4
+
+
+def test_one_configuration_without_repeats(build: Build) -> None:
+    content, _, text = rendered(build(cpus=(1,), repeated=0, test_subjects=2))
+    assert "Only one configuration was measured" in content.text
+    assert "no run was repeated" in lines(text)["noise floor"]
+    assert "Only 1 unseen subject:" in content.text
+    assert "An error over the runs of one subject has no interval." in content.text
+    assert "too few for an interval" in lines(text)["on unseen"]
+    assert "(no interval)" not in content.text
+    assert "by cross-validation over 10 subjects" in content.text
+
+
+def test_errors_over_runs_of_one_subject_are_said_to_be_so(build: Build) -> None:
+    _, _, text = rendered(build(subjects=1, test_subjects=0, winner="median"))
+    assert "which says nothing of other subjects" in lines(text)["error by CV"]
+    assert "there is 1" in lines(text)["bounds"]
+
+
+def test_no_gain_and_a_champion_that_stays_are_stated(build: Build) -> None:
+    receipt = {"registered": False, "reason": "not_better", "detail": "0.2 against 0.1"}
+    receipt |= {"champion": "forest", "version": "3"}
+    narrative = Narrative.of(ReportInputs.read(build(winner="voxels", receipt=receipt)))
+    assert narrative.headline().startswith("No model beat the voxels baseline")
+    stays = "version 3 (forest) stays champion of segment (0.2 against 0.1)"
+    assert stays in narrative.champion()
+    [app] = narrative.apps
+    lines = app_cautions(app, narrative)
+    assert any("ridge has the smaller cross-validated" in line for line in lines)
+
+
+def test_a_model_worse_than_the_baseline_is_reported(build: Build) -> None:
+    narrative = Narrative.of(
+        ReportInputs.read(build(subjects=40, test_subjects=20, winner="median"))
+    )
+    assert "beat median" in " ".join(app_cautions(narrative.apps[0], narrative))
+
+
+def test_a_missing_input_is_reported(build: Build) -> None:
+    project = build()
+    (project / "results/evaluate/families.json").unlink()
+    with pytest.raises(TableError, match=r"families\.json: no such file; run `dvc repro`"):
+        ReportInputs.read(project)
+
+
+def test_the_templates_lie_beside_the_code() -> None:
+    for template in (TEMPLATE, studies.TEMPLATE, "layout.html.j2", "macros.html.j2"):
+        assert (Path(voxcast.__file__).parent / "report" / template).is_file()

@@ -1,0 +1,73 @@
+"""An answer tells the version of the model and when it was calibrated, however it is loaded."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import mlflow
+import pandas as pd
+import pytest
+
+from champions import HEADER_ROW, PROMOTION
+from voxcast.serving import requirements
+from voxcast.serving.bundle import FOLDER, Bundle
+from voxcast.serving.local_model import LocalModel
+from voxcast.serving.registry.model_files import model_files
+from voxcast.serving.registry.noted_version import FILE, noted_version
+from voxcast.serving.signature import OUTPUT_TYPES, signature
+from voxcast.tracking.current_champion import local_model
+from voxcast.tracking.runs import tracking_uri
+
+EARLIER_PREDICTOR = Path(__file__).parents[2] / "samples" / "earlier_predictor.py"
+
+
+def test_the_version_is_that_of_the_registry(project: Path) -> None:
+    (answer,) = local_model(tracking_uri(project)).predict([HEADER_ROW], 0.95)
+    assert (answer["model_version"], answer["calibrated_at"]) == ("1", PROMOTION.promoted_at)
+
+
+def test_rows_that_mlflow_casts_have_the_version_too(project: Path) -> None:
+    (answer,) = local_model(tracking_uri(project)).predict([{**HEADER_ROW, "cpus": "2"}], 0.95)
+    assert (answer["model_version"], answer["cpus"]) == ("1", 2.0)
+
+
+def test_mlflow_notes_the_version_of_a_model_loaded_by_its_name(
+    project: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    copy = tmp_path / "model"
+    shutil.copytree(model_files("models:/voxcast/1", tracking_uri(project)).folder, copy)
+    (copy / FILE).unlink(missing_ok=True)  # of another test
+    unnamed = mlflow.pyfunc.load_model(str(copy)).predict(pd.DataFrame([HEADER_ROW]))
+    assert unnamed["model_version"].tolist() == [""]
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", tracking_uri(project))
+    named = mlflow.pyfunc.load_model("models:/voxcast@champion").predict(
+        pd.DataFrame([HEADER_ROW])
+    )
+    assert named["model_version"].tolist() == ["1"]
+    (copy / FILE).write_text("model_name: voxcast\nmodel_version: '7'\n")
+    (answer,) = LocalModel.load(copy).predict([HEADER_ROW], 0.95)
+    assert answer["model_version"] == "7"
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"[1, 2", b"- 3\n", b"model_version: {a: 1}\n", b"\xff\xfe"]
+)
+def test_a_damaged_note_is_no_version(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / FILE).write_bytes(content)
+    assert noted_version(tmp_path) == ""
+    assert noted_version(tmp_path / "gone") == ""
+
+
+def test_a_model_with_the_code_of_an_earlier_release_answers(
+    bundle: Bundle, tmp_path: Path
+) -> None:
+    model = tmp_path / "model"
+    mlflow.pyfunc.save_model(
+        model, python_model=str(EARLIER_PREDICTOR), artifacts={FOLDER: str(bundle.folder)},
+        signature=signature(), pip_requirements=requirements(),
+    )  # fmt: skip
+    table = mlflow.pyfunc.load_model(str(model)).predict(pd.DataFrame([HEADER_ROW]))
+    assert list(table) == list(OUTPUT_TYPES)
+    (answer,) = LocalModel.load(model, version="4").predict([HEADER_ROW], 0.95)
+    assert answer == {**table.to_dict("records")[0], "model_version": "4"}

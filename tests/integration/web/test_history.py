@@ -1,0 +1,169 @@
+"""GET /history: recorded runs of this repository, jobs on record, and what is cached."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import pytest
+from fastapi.testclient import TestClient
+
+from champions import register_champion
+from recorded_jobs import job_row, measured_row
+from submitted_project import APP, SubmittedProject, voxcast
+from voxcast.history.parts import load_history, write_tables
+from voxcast.history.run_table import PHASE_DTYPES, TRACE_DTYPES, frame_of
+from voxcast.serving.registry.lookup import MODEL_NAME
+from voxcast.tracking.runs import tracking_uri
+from voxcast.web.application import application
+from voxcast.web.routes.history import MAX_RUNS
+from voxcast.web.settings import Settings
+
+ADDRESS = "http://127.0.0.1"
+RECORDED = Path(__file__).parents[3] / "data/history/real"
+EVALUATED = (
+    "cell_key,subject,app,runtime_s_actual,runtime_s_median,runtime_s_upper,"
+    "peak_rss_bytes_actual,peak_rss_bytes_median,peak_rss_bytes_upper,family\n"
+)
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("history")
+    shutil.copytree(RECORDED, folder / "data/history/real")
+    register_champion(folder, 20, "register", "segment")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def service(project: Path) -> Iterator[TestClient]:
+    settings = Settings(tracking_uri(project), project)
+    with TestClient(application(settings), ADDRESS) as client:
+        yield client
+
+
+def record(project: Path, part: str, rows: list[dict[str, Any]]) -> None:
+    folder = project / "data/history/jobs" / part
+    folder.mkdir(parents=True)
+    no_series = frame_of([], PHASE_DTYPES), frame_of([], TRACE_DTYPES)
+    write_tables(folder, frame_of(rows), *no_series, {"runs": len(rows)})
+
+
+def history(service: TestClient) -> dict[str, Any]:
+    answer = service.get("/history")
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_the_recorded_runs_are_compared(service: TestClient) -> None:
+    content = history(service)
+    runs = load_history([RECORDED])
+    assert content["runs_on_record"] == len(runs) == len(content["runs"])
+    assert [run["used_s"] for run in content["runs"]] == pytest.approx(runs["runtime_s"].tolist())
+    assert {run["requested_s"] for run in content["runs"]} == {None}
+    assert content["calibration"] == []
+    for allocation in content["configurations"]:
+        of_app = runs[(runs["app"] == allocation["app"]) & (runs["cpus"] == allocation["cpus"])]
+        assert 0 < allocation["runs"] <= len(of_app)
+    assert content["champion"]["version"] == "1"
+    assert content["champion"]["apps"]["segment"]["family"] == "ridge"
+    assert content["challenger"] is None
+
+
+def test_it_is_computed_anew_when_runs_were_added(service: TestClient, project: Path) -> None:
+    first = service.get("/history")
+    unchanged = service.get("/history", headers={"If-None-Match": first.headers["ETag"]})
+    assert (unchanged.status_code, unchanged.content) == (304, b"")
+    rows = [job_row(n, f"2026-03-{n + 1:02}T00:00:00+00:00", 12.0 + n / 4) for n in range(20)]
+    measured = [measured_row(n, 1, 10.0) for n in range(3)]
+    record(project, "2026-03-20-submit-1", rows + measured)
+    (project / "results/evaluate").mkdir(parents=True)
+    bounds = [(11, "ridge"), (9.5, "ridge"), (11, "forest")]
+    lines = [
+        f"{row['cell_key']},{row['subject']},segment,10,9,{upper},2,1,3,{family}\n"
+        for row, (upper, family) in zip(measured, bounds, strict=True)
+    ]
+    (project / "results/evaluate/predictions.csv").write_text(EVALUATED + "".join(lines))
+    answer = service.get("/history", headers={"If-None-Match": first.headers["ETag"]})
+    assert answer.status_code == 200
+    content = answer.json()
+    assert content["runs_on_record"] == first.json()["runs_on_record"] + 23
+    by_time = {run["started_at"]: run for run in content["runs"]}
+    job = by_time["2026-03-20T00:00:00+00:00"]
+    assert (job["requested_s"], job["used_s"], job["predicted_upper_s"]) == (20.0, 16.75, 15.0)
+    assert [run["predicted_by"] for run in content["runs"]].count("evaluation") == 2
+    counted = {
+        (row["basis"], row["target"]): (row["below"], row["subjects"])
+        for row in content["calibration"]
+    }
+    assert counted == {
+        ("submission", "runtime_s"): (13, 20), ("submission", "peak_rss_bytes"): (20, 20),
+        # The forest is not the champion.
+        ("evaluation", "runtime_s"): (1, 2), ("evaluation", "peak_rss_bytes"): (2, 2),
+    }  # fmt: skip
+    coverage = next(row for row in content["calibration"] if row["below"] == 13)
+    assert coverage["low"] < coverage["share_within"] == 13 / 20 < coverage["high"] < 0.95
+
+
+def test_the_newest_runs_are_told_of_a_long_history(service: TestClient, project: Path) -> None:
+    rows = [
+        job_row(n, f"2027-01-01T{n // 3600:02}:{n // 60 % 60:02}:{n % 60:02}+00:00", 5.0)
+        for n in range(MAX_RUNS + 10)
+    ]
+    record(project, "2027-01-01-submit-1", rows)
+    content = history(service)
+    assert len(content["runs"]) == MAX_RUNS
+    assert content["runs"][0]["started_at"] == rows[10]["started_at"]
+    assert content["runs"][-1]["started_at"] == rows[-1]["started_at"]
+    assert content["runs_on_record"] > MAX_RUNS
+    january = [row for row in content["calibration"] if row["month"] == "2027-01"]
+    assert {row["subjects"] for row in january} == {MAX_RUNS + 10}
+
+
+def test_a_challenger_is_told(service: TestClient, project: Path) -> None:
+    uri = tracking_uri(project)
+    register_champion(project, 12, "segment")
+    client = mlflow.MlflowClient(uri, uri)
+    client.set_registered_model_alias(MODEL_NAME, "champion", "1")
+    client.set_registered_model_alias(MODEL_NAME, "challenger", "2")
+    content = history(service)
+    assert content["champion"]["version"] == "1"
+    assert content["challenger"]["version"] == "2"
+    assert list(content["challenger"]["apps"]) == ["segment"]
+
+
+def test_without_a_project_the_reason_is_told(project: Path) -> None:
+    with TestClient(application(Settings(tracking_uri(project))), ADDRESS) as service:
+        answer = service.get("/history")
+    assert answer.status_code == 404
+    assert "without a project" in answer.json()["detail"]
+
+
+def test_a_project_without_runs_has_an_empty_history(champion_project: Path) -> None:
+    settings = Settings(tracking_uri(champion_project), champion_project)
+    with TestClient(application(settings), ADDRESS) as service:
+        content = history(service)
+    assert (content["runs_on_record"], content["runs"], content["configurations"]) == (0, [], [])
+
+
+@pytest.mark.slow
+def test_jobs_that_were_really_submitted_are_compared(tmp_path: Path) -> None:
+    project = SubmittedProject(tmp_path)
+    project.submit(24, by_hand=True)
+    learned = voxcast(tmp_path, "retrain", "--app", APP)
+    assert learned.returncode == 0, learned.stderr
+    project.submit(20)
+    drift = voxcast(tmp_path, "drift", "--last", "20", "--json")
+    settings = Settings(tracking_uri(tmp_path), tmp_path)
+    with TestClient(application(settings), ADDRESS) as service:
+        content = history(service)
+    assert content["runs_on_record"] == 44
+    predicted = [run for run in content["runs"] if run["predicted_by"] == "submission"]
+    assert len(predicted) == 20
+    for run in predicted:
+        assert 0 < run["predicted_median_s"] < run["predicted_upper_s"] <= run["requested_s"]
+        assert run["used_s"] > 0
+    (coverage,) = (row for row in content["calibration"] if row["target"] == "runtime_s")
+    assert f'"below": {coverage["below"]}' in drift.stdout
+    assert coverage["subjects"] == 20

@@ -1,0 +1,270 @@
+"""The applications of several processes: real processes, by mpirun and by DDP over gloo."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from voxcast.apps.phase_log import read_phases
+from voxcast.errors import ConfigError, RunError
+from voxcast_apps import ddp_train, kmeans_mpi, pinn_mpi, ranks
+from voxcast_apps.arguments import NO_IMAGE, Arguments
+from voxcast_apps.ranks import BLOCK_ROWS, generated_rows, share
+
+needs_mpi = [
+    pytest.mark.mpi,
+    pytest.mark.skipif(shutil.which("mpirun") is None, reason="needs mpirun, e.g. openmpi-bin"),
+]
+SMALL = {
+    "kmeans_mpi": {"points": 9001, "clusters": 5, "dimensions": 3, "iterations": 6},
+    "pinn_mpi": {"points": 501, "iterations": 6, "layers": 2, "neurons": 8},
+    "ddp_train": {"samples": 100, "epochs": 2, "batch_size": 32, "width": 4, "image_size": 8,
+                  "dataset": "synthetic"},
+}  # fmt: skip
+APPS = [
+    pytest.param("kmeans_mpi", marks=needs_mpi),
+    pytest.param("pinn_mpi", marks=needs_mpi),
+    "ddp_train",
+]
+
+
+def command(app, out, cpus, **parameters):
+    arguments = ["--out", str(out), "--threads", str(cpus), "--device", "cpu"]
+    text = json.dumps({**SMALL[app], **parameters})
+    module = f"voxcast_apps.{app}"
+    return [sys.executable, "-P", "-m", module, *arguments, "--parameters", text]
+
+
+def run(app, out, cpus, environment=None, **parameters):
+    variables = {**os.environ, **(environment or {})}
+    return subprocess.run(
+        command(app, out, cpus, **parameters),
+        env=variables, capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+
+
+def result_of(app, out, cpus, **parameters):
+    completed = run(app, out, cpus, **parameters)
+    assert completed.returncode == 0, completed.stderr
+    return json.loads((out / "result.json").read_text()), read_phases(completed.stdout, 0.0)
+
+
+LEARNED = {
+    "kmeans_mpi": ("inertia", "centres", "counts"),
+    "pinn_mpi": ("loss_first", "loss_last", "relative_error"),
+    "ddp_train": ("losses", "accuracy"),
+}
+TIMES = {"kmeans_mpi": "iteration_s", "pinn_mpi": "iteration_s", "ddp_train": "epoch_s"}
+
+
+@pytest.mark.parametrize("app", APPS)
+def test_two_processes_compute_what_one_does(tmp_path, app):
+    alone, _ = result_of(app, tmp_path / "1", 1)
+    both, phases = result_of(app, tmp_path / "2", 2)
+    assert (alone["processes"], both["processes"]) == (1, 2)
+    for name in LEARNED[app]:
+        np.testing.assert_allclose(both[name], alone[name], rtol=1e-4, atol=1e-6)
+    names = [phase.name for phase in phases]
+    steps = ["epoch"] * 2 + ["evaluate"] if app == "ddp_train" else ["iterate"]
+    assert names[:2] == ["start", "import"]
+    assert names[-len(steps) - 1 :] == [*steps, "write"]
+    logged_s = sum(phase.duration_s for phase in phases if phase.name in ("epoch", "iterate"))
+    assert sum(both[TIMES[app]]) == pytest.approx(logged_s, rel=0.05, abs=0.02)
+
+
+@pytest.mark.parametrize("app", APPS)
+def test_more_processes_than_cpus_and_threads_of_each(tmp_path, app):
+    result, _ = result_of(app, tmp_path, 2, oversubscription=2, threads_per_process=2)
+    assert (result["processes"], result["threads_per_process"]) == (2, 2)
+
+
+@pytest.mark.parametrize("app", APPS[1:])
+def test_a_restarted_run_continues_as_if_it_had_not_ended(tmp_path, app):
+    steps = "epochs" if app == "ddp_train" else "iterations"
+    whole_run, _ = result_of(app, tmp_path / "all", 1, **{steps: 4})
+    first, _ = result_of(app, tmp_path / "first", 1, **{steps: 1}, checkpoint=True)
+    checkpoint = tmp_path / "first" / "checkpoint.pt"
+    second, _ = result_of(app, tmp_path / "second", 2, **{steps: 3}, restart=str(checkpoint))
+    assert second[f"{steps}_before"] == len(first[TIMES[app]]) == 1
+    last = LEARNED[app][-1]
+    np.testing.assert_allclose(second[last], whole_run[last], rtol=1e-4)
+    assert not (tmp_path / "second" / "checkpoint.pt").exists()
+    other = run(app, tmp_path / "other", 1, restart=str(checkpoint), seed=2)
+    assert other.returncode == 2
+    assert "was made with seed 1, not 2" in other.stderr
+    checkpoint.write_bytes(checkpoint.read_bytes()[:300])
+    broken = run(app, tmp_path / "broken", 2, restart=str(checkpoint))
+    assert broken.returncode != 0
+    assert "is not a checkpoint of this application" in broken.stderr
+    assert "Traceback" not in broken.stderr
+
+
+def test_the_physics_is_learned():
+    """Start and boundary hold by construction, and the residual leads to the exact solution."""
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(1)
+    network = pinn_mpi._network(2, 16).double()
+    edge = torch.tensor([[0.0, 0.5], [1.0, 0.3], [0.5, 0.0]], dtype=torch.float64)
+    with torch.no_grad():
+        values = pinn_mpi.solution(network, edge)
+    assert values.numpy() == pytest.approx([0.0, 0.0, 1.0], abs=1e-12)
+    points = torch.rand(256, 2, dtype=torch.float64)
+    before = pinn_mpi._gradient(network, points, 256)
+    # The gradient is that of the loss: a small step along one weight changes it as it says.
+    weight = next(network.parameters())
+    step = 1e-6
+    with torch.no_grad():
+        weight.view(-1)[3] += step
+    after = pinn_mpi._gradient(network, points, 256)
+    assert (after[-1] - before[-1]) / step == pytest.approx(float(before[3]), rel=1e-3, abs=1e-6)
+
+
+@pytest.mark.parametrize("model", ddp_train.CHOICES["model"])
+def test_a_network_of_ddp_takes_images_of_any_size(model):
+    torch = pytest.importorskip("torch")
+    from voxcast_apps.training import ddp_network
+
+    network = ddp_network(model, 4)
+    for size in (8, 17, 32):
+        assert network(torch.zeros(2, 1, size, size)).shape == (2, 10)
+
+
+def test_a_trace_of_each_process_has_its_collectives(tmp_path):
+    traces = tmp_path / "traces"
+    environment = {ddp_train.TRACE_VARIABLE: str(traces)}
+    completed = run("ddp_train", tmp_path / "out", 2, environment)
+    assert completed.returncode == 0, completed.stderr
+    for rank in range(2):
+        content = json.loads((traces / f"rank{rank}.json").read_text())
+        assert content["distributedInfo"]["rank"] == rank
+        names = [event.get("name") for event in content["traceEvents"]]
+        # One a step, three steps of each of two epochs, and one for the loss of an epoch.
+        assert names.count("gloo:all_reduce") >= 8
+
+
+def test_a_failed_process_ends_the_others(tmp_path, monkeypatch):
+    """One process fails at once, the other one would wait for it."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import os, sys, time\nsys.exit(3) if os.environ['RANK'] == '1' else time.sleep(600)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    options = Arguments(NO_IMAGE, tmp_path, 2, "cpu", ranks.DEFAULTS)
+    # -P leaves out the current folder, not PYTHONPATH.
+    assert ranks.run_torch_program("program", options) == 3
+
+
+@pytest.mark.parametrize("app", APPS)
+def test_an_interrupted_run_leaves_no_process(tmp_path, app):
+    steps = {"epochs": 100_000} if app == "ddp_train" else {"iterations": 10_000_000}
+    process = subprocess.Popen(
+        command(app, tmp_path, 2, **steps),
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+    )  # fmt: skip
+    try:
+        deadline = time.monotonic() + 120
+        while len(members := session_members(process.pid)) < 3 and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert len(members) >= 3
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+        while session_members(process.pid) and time.monotonic() < deadline + 60:
+            time.sleep(0.1)
+        assert not session_members(process.pid)
+    finally:
+        for pid in session_members(process.pid):
+            os.kill(pid, signal.SIGKILL)
+        process.stdout.close()
+
+
+def session_members(session):
+    """Return the processes of a session; mpirun gives its ranks process groups of their own."""
+    pids = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[3]) == session and fields[0] != "Z":
+            pids.append(int(stat.parent.name))
+    return pids
+
+
+@pytest.mark.parametrize(
+    ("app", "cpus", "wrong", "message"),
+    [
+        ("kmeans_mpi", 1, {"clusters": 10_000}, "clusters: must not be more than points"),
+        ("kmeans_mpi", 1, {"iterations": 0}, "iterations: must be at least 1, not 0"),
+        ("pinn_mpi", 1, {"learning_rate": 0.0}, "learning_rate: must be positive"),
+        ("ddp_train", 1, {"model": "vgg"}, "model: unknown: 'vgg'; choose from small_cnn, resnet"),
+        ("ddp_train", 1, {"width": 6}, "width: must be a multiple of 4, not 6"),
+        ("ddp_train", 3, {}, "batch_size: cannot be divided among 3 processes"),
+        ("ddp_train", 1, {"samples": 8}, "samples: must be at least 32, not 8"),
+        ("ddp_train", 1, {"threads_per_process": 2}, "1 CPUs cannot be divided into processes"),
+        ("ddp_train", 1, {"restart": "no.pt"}, "no.pt: no such checkpoint"),
+    ],
+)
+def test_an_invalid_parameter_is_one_line(tmp_path, app, cpus, wrong, message):
+    completed = run(app, tmp_path, cpus, **wrong)
+    assert completed.returncode == 2
+    assert message in completed.stderr
+    assert len(completed.stderr.splitlines()) == 1
+
+
+def test_without_mpirun_a_run_says_so(tmp_path):
+    completed = run("kmeans_mpi", tmp_path, 1, {"PATH": str(tmp_path)})
+    assert completed.returncode == 2
+    assert re.fullmatch(r"voxcast: mpirun: is not on PATH; install .*\n", completed.stderr)
+
+
+def test_the_launcher_allows_root_only_where_it_is(monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(os, "getuid", lambda: 1000)
+    assert ranks.mpirun(4, ["prog", "a b"]) == [
+        "/usr/bin/mpirun", "--oversubscribe", "--bind-to", "none", "-np", "4", "prog", "a b",
+    ]  # fmt: skip
+    monkeypatch.setattr(os, "getuid", lambda: 0)
+    assert "--allow-run-as-root" in ranks.mpirun(4, ["prog"])
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(RunError, match="mpirun: is not on PATH"):
+        ranks.mpirun(4, ["prog"])
+
+
+def test_the_number_of_processes_follows_the_allocation():
+    assert ranks.process_count(8, {"threads_per_process": 2, "oversubscription": 1}) == 4
+    with pytest.raises(ConfigError, match="oversubscription: must be at least 1"):
+        ranks.process_count(8, {"threads_per_process": 1, "oversubscription": 0})
+
+
+@pytest.mark.parametrize("processes", [1, 3, 8])
+def test_rows_do_not_depend_on_the_number_of_processes(processes):
+    def make(rng, rows):
+        return rng.normal(size=(rows, 2))
+
+    count = 2 * BLOCK_ROWS + 100
+    parts = [generated_rows(make, 7, *share(count, rank, processes)) for rank in range(processes)]
+    assert np.array_equal(np.concatenate(parts), generated_rows(make, 7, 0, count))
+    assert len(generated_rows(make, 7, 5, 5)) == 0
+
+
+def test_centres_move_to_the_means_of_their_points():
+    parameters = {**kmeans_mpi.DEFAULTS, **SMALL["kmeans_mpi"]}
+    points = kmeans_mpi._points(parameters, 0, 1)
+    centres = points[:5].copy()
+    sums = np.empty(5 * 4 + 1)
+    kmeans_mpi._assign(points, centres, sums)
+    distances = ((points[:, None] - centres) ** 2).sum(axis=2)
+    nearest = distances.argmin(axis=1)
+    table = sums[:-1].reshape(5, 4)
+    assert table[:, -1].tolist() == np.bincount(nearest, minlength=5).tolist()
+    for centre in range(5):
+        assert table[centre, :-1] == pytest.approx(points[nearest == centre].sum(axis=0))
+    assert sums[-1] == pytest.approx(distances.min(axis=1).sum())

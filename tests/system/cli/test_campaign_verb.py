@@ -1,0 +1,370 @@
+"""``voxcast campaign`` and ``voxcast profile`` in a project of two small images."""
+
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import nibabel
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from private_slurm import PrivateSlurm, missing_programs
+
+PROJECT = Path(__file__).parents[3]
+APPLICATION = """
+import json, sys, time
+given = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+print("voxcast phase: ignored", flush=True)
+todo = json.loads(given["--parameters"])
+with open(given["--out"] + "/result.json", "w") as result:
+    json.dump(todo, result)
+time.sleep(todo["sleep_s"])
+sys.exit(todo["status"])
+"""
+PLAIN = {
+    "version": "1", "module": "application_of_project", "argv": [], "input": "volume",
+    "parameters": {"sleep_s": 0.05, "status": 0}, "ranges": {"sleep_s": [0.01, 0.05]},
+    "scaled_down": {"sleep_s": 0.01}, "packages": [], "files": [], "programs": [],
+    "devices": ["cpu"], "characteristics": None, "phase_drivers": {},
+    "phases": [], "phase_patterns": {}, "container": {}, "binds": {}, "verify_gpu": False,
+    "expected_startup_s": 0.1, "expected_s_per_mvoxel": 0.0,
+}  # fmt: skip
+SWEEP = {
+    "apps": ["waits"], "parameters": {}, "sample": None,
+    "scale": "full_scale", "volumes": None, "volumes_offset": 0, "cpus": [1], "repeats": 2,
+    "repeat_volumes": None, "choose": "all",
+}  # fmt: skip
+CAMPAIGN = {
+    "name": "two", "seed": 1, "budget_s": None, "time_limit_s": 60, "stall_s": None, "parallel": 1,
+    "anchors": 1, "metronome": True, "history": [],
+    "sweeps": {"images": SWEEP, "bare": {**SWEEP, "apps": ["bare"], "sample": 3, "repeats": 1}},
+}  # fmt: skip
+DEFAULTS = [
+    {"override /app@_global_.app": ["waits", "bare"]},
+    {"override /device@_global_.device": ["cpu"]},
+    "_self_",
+]
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("voxcast") / "project"
+    shutil.copytree(PROJECT / "conf", folder / "conf")
+    (folder / "params.yaml").write_text("")
+    (folder / "modules").mkdir()
+    (folder / "modules" / "application_of_project.py").write_text(APPLICATION)
+    for name, app in (("waits", PLAIN), ("bare", {**PLAIN, "input": "none"})):
+        (folder / "conf" / "app" / f"{name}.yaml").write_text(yaml.safe_dump({name: app}))
+    campaign = yaml.safe_dump({"defaults": DEFAULTS, **CAMPAIGN}, sort_keys=False)
+    (folder / "conf" / "campaign" / "two.yaml").write_text(campaign)
+    for subject in "12":
+        path = folder / "mri" / f"sub-{subject}" / "anat" / f"sub-{subject}_T1w.nii.gz"
+        path.parent.mkdir(parents=True)
+        voxels = np.random.default_rng(int(subject)).normal(100, 9, (20, 22, 18)).astype(np.int16)
+        nibabel.save(nibabel.Nifti1Image(voxels, np.diag([3.0, 3.0, 3.0, 1.0])), path)
+    return folder
+
+
+def _command(project, *arguments):
+    paths = [str(project / "modules"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    environment.pop("VOXCAST_PROJECT", None)
+    return {
+        "args": [sys.executable, "-m", "voxcast.cli", *arguments],
+        "cwd": project,
+        "env": environment,
+        "text": True,
+    }
+
+
+def voxcast(project, *arguments, status=0):
+    completed = subprocess.run(capture_output=True, check=False, **_command(project, *arguments))
+    assert completed.returncode == status, completed.stdout + completed.stderr
+    return completed
+
+
+MINE = ("-S", "images=bids", "-S", "images.path=mri")
+
+
+def _campaign(project, action, *arguments, **kwargs):
+    return voxcast(project, "campaign", action, "two", *MINE, *arguments, **kwargs)
+
+
+def test_a_campaign_is_run_killed_resumed_listed_and_collected(project):
+    command = _command(project, "campaign", "run", "two", *MINE)
+    driver = subprocess.Popen(stderr=subprocess.DEVNULL, **command)
+    runs = project / "data" / "campaigns" / "two" / "runs"
+    while len(list(runs.glob("[!.]*/run.json"))) < 2:
+        assert driver.poll() is None
+        time.sleep(0.01)
+    os.kill(driver.pid, signal.SIGSTOP)  # so that it is still at it
+    refused = _campaign(project, "run", status=2)
+    assert "another campaign (process" in refused.stderr
+    os.kill(driver.pid, signal.SIGKILL)
+    driver.wait()
+    mtimes_ns = {path: path.stat().st_mtime_ns for path in runs.glob("[!.]*/run.json")}
+
+    stopped = _campaign(project, "run", "--time-budget", "0s")
+    assert "two: 0 runs measured, " in stopped.stdout
+    assert "continue with `voxcast campaign run two`" in stopped.stderr
+    proposal_arguments = ("profile", "--next", "2", "--campaign", "two", *MINE)
+    proposed = json.loads(voxcast(project, *proposal_arguments, "--json").stdout)
+    assert len(proposed) == 2
+    assert {run["app"] for run in proposed} <= {"waits", "bare"}
+    assert proposed[0]["gain"] >= proposed[1]["gain"] > 0
+    assert "waits" in voxcast(project, *proposal_arguments).stdout + str(proposed)
+    summary = json.loads(_campaign(project, "run", "--json").stdout)
+    assert summary["left"] == 0
+    assert "all runs of two are on record" in voxcast(project, *proposal_arguments).stderr
+    assert all(path.stat().st_mtime_ns == time_ns for path, time_ns in mtimes_ns.items())
+    assert not (project / "params.yaml").read_text()  # a campaign does not touch the project's
+
+    rows = {row["app"]: row for row in json.loads(_campaign(project, "status", "--json").stdout)}
+    assert rows["waits"]["left"] == rows["bare"]["left"] == 0
+    assert rows["waits"]["outcomes"]["completed"] >= 4
+    assert rows["bare"]["outcomes"]["completed"] >= 3
+    status = _campaign(project, "status").stdout
+    assert "0 left" in status
+    assert "waits" in status
+
+    batch = project / "data" / "history" / "two"
+    history = pd.concat([pd.read_parquet(part) for part in batch.glob("*/runs.parquet")])
+    assert history["cell_key"].is_unique
+    assert set(history["cell_key"]) == {path.name for path in runs.glob("[!.]*")}
+    assert {1001, 1002} <= set(history["repeat"])  # anchors of both sittings
+    assert history["sitting"].nunique() == 2
+    assert _campaign(project, "collect").stdout == "nothing new\n"
+    assert (batch / "provenance.yaml").is_file()
+
+    # Where nothing but the history is left, as in a clone, nothing is measured again.
+    shutil.rmtree(runs)
+    again = _campaign(project, "run")
+    assert "two: 0 runs measured, 0 left" in again.stdout
+
+
+def _as_campaign(project, name):
+    conf = project / "conf" / "campaign"
+    text = (conf / "two.yaml").read_text().replace("name: two", f"name: {name}")
+    (conf / f"{name}.yaml").write_text(text)
+    return project / "data" / "campaigns" / name / "pool", project / "data" / "history" / name
+
+
+def test_a_campaign_is_run_by_workers_of_a_pool(project):
+    pool, batch = _as_campaign(project, "pooled")
+    command = ("campaign", "run", "pooled", "--cluster", "local", "--parallel", "2", *MINE)
+    summary = json.loads(voxcast(project, *command, "--json").stdout)
+    assert (summary["cells"], summary["recorded"], summary["left"]) == (7, 7, 0)
+    history = pd.concat([pd.read_parquet(part) for part in batch.glob("*/runs.parquet")])
+    assert history["cell_key"].is_unique
+    assert set(history["cell_key"]) == {path.name for path in (pool / "runs").glob("[!.]*")}
+    assert history["app"].value_counts().to_dict() == {"waits": 4, "bare": 3}
+    # What is on record is not made again.
+    again = voxcast(project, *command)
+    assert "pooled: 7 of 7 cells done, 0 running, 0 waiting, 0 given up" in again.stdout
+    assert "7 runs are on record, 0 added" in again.stderr
+    status = ("campaign", "status", "pooled", "--any-host", *MINE, "--json")
+    rows = json.loads(voxcast(project, *status).stdout)
+    assert sum(row["done"] for row in rows) == 7  # `left` counts repeats of noisy runs, too
+
+
+def test_on_another_cluster_the_line_that_starts_workers_is_printed(project):
+    pool, batch = _as_campaign(project, "away")
+    command = ("campaign", "run", "away", "--cluster", "osc", "--partition", "serial", *MINE)
+    summary = json.loads(voxcast(project, *command, "--json").stdout)
+    assert (summary["cells"], summary["waiting"]) == (7, 7)
+    words = shlex.split(summary["workers"])
+    assert words[:2] == ["sbatch", "--array=1-1"]
+    assert "--partition=serial" in words
+    worker = shlex.split(words[-1].removeprefix("--wrap=exec voxcast "))
+    assert worker == ["work", "--pool", str(pool.resolve())]
+    assert summary["workers"] in voxcast(project, *command).stdout
+    # As the job of Slurm would; first one with less memory than the cells ask for.
+    few = json.loads(voxcast(project, *worker, "--memory", "1GB", "--json").stdout)
+    assert (few["recorded"], few["left"], few["lacking"]) == (0, 7, {"memory": 7})
+    all_of_them = json.loads(voxcast(project, *worker, "--json").stdout)
+    assert (all_of_them["recorded"], all_of_them["left"]) == (7, 0)
+    summary = json.loads(voxcast(project, *command, "--json").stdout)
+    assert (summary["recorded"], summary["left"], summary["workers"]) == (7, 0, None)
+    assert len(list(batch.glob("*/runs.parquet"))) == 1
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory):
+    if missing := missing_programs():
+        pytest.skip(f"Slurm is not installed ({', '.join(missing)})")
+    with PrivateSlurm(tmp_path_factory.mktemp("slurm"), nodes=1) as started:
+        yield started
+
+
+@pytest.mark.slurm
+def test_a_campaign_submits_its_workers_and_goes_on_after_an_interrupt(project, slurm):
+    pool, batch = _as_campaign(project, "submitted")
+    arguments = ("campaign", "run", "submitted", "--cluster", "private", "--submit", *MINE)
+    command = _command(project, *arguments, "--poll", "1s", "--json")
+    command["env"] |= slurm.environment
+    first = subprocess.Popen(stderr=subprocess.PIPE, stdout=subprocess.PIPE, **command)
+    events = pool / "passes" / "0001" / "events.jsonl"
+    while not events.is_file() or '"submitted"' not in events.read_text():
+        assert first.poll() is None
+        time.sleep(0.05)
+    first.send_signal(signal.SIGTERM)
+    stdout, stderr = first.communicate(timeout=60)
+    assert first.returncode == 130, stderr
+    assert "interrupted; jobs go on; the same command continues" in stderr
+    assert json.loads(stdout)["workers"] is None  # no line that would start a second array
+    second = subprocess.run(capture_output=True, check=False, **command)
+    assert second.returncode == 0, second.stderr
+    summary = json.loads(second.stdout)
+    assert (summary["cells"], summary["recorded"], summary["left"]) == (7, 7, 0)
+    assert [path.name for path in (pool / "passes").glob("[0-9]*")] == ["0001"]
+    history = pd.concat([pd.read_parquet(part) for part in batch.glob("*/runs.parquet")])
+    assert len(history) == 7
+    assert history["cell_key"].is_unique
+
+
+def test_unknown_and_recorded_campaigns_are_refused(project):
+    completed = voxcast(project, "campaign", "run", "moon", status=2)
+    assert "moon: unknown campaign; choose from " in completed.stderr
+    assert "demo, full" in completed.stderr
+
+
+def test_status_before_anything_is_measured_says_how_to_begin(project):
+    again = project / "conf" / "campaign" / "untouched.yaml"
+    shutil.copy(project / "conf" / "campaign" / "two.yaml", again)
+    untouched = ("campaign", "status", "untouched", *MINE)
+    assert "nothing is measured yet; `voxcast campaign run untouched`" in (
+        voxcast(project, *untouched).stdout
+    )
+    assert json.loads(voxcast(project, *untouched, "--json").stdout) == []
+    next_runs = ("profile", "--next", "2", "--campaign", "untouched", *MINE)
+    assert "its images are not prepared" in voxcast(project, *next_runs, status=2).stderr
+
+
+def test_status_and_next_runs_without_the_folder_are_those_of_the_recorded_history(project):
+    _campaign(project, "run", "--json")
+    more = ("-S", "campaign.sweeps.images.repeats=3")
+    next_runs = ("profile", "--next", "9", "--campaign", "two", *MINE, *more, "--json")
+    with_folder = [
+        json.loads(_campaign(project, "status", *more, "--json").stdout),
+        json.loads(voxcast(project, *next_runs).stdout),
+    ]
+    folder = project / "data" / "campaigns"
+    folder.rename(project / "data" / "away")
+    try:
+        status = json.loads(_campaign(project, "status", *more, "--json").stdout)
+        proposed = json.loads(voxcast(project, *next_runs).stdout)
+        text = _campaign(project, "status", *more).stdout
+        assert not folder.exists()
+    finally:
+        (project / "data" / "away").rename(folder)
+    assert status == with_folder[0]
+    assert sum(row["left"] for row in status) >= 2
+    assert [{**run, "image": None} for run in with_folder[1]] == proposed
+    assert any(run["subject"] for run in proposed)
+    assert "on record too: repeats of noisy runs: " in text
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ("--submit", "--submit: needs --cluster, and not `local`; name a cluster of conf/cluster "
+         "that has Slurm"),
+        ("--submit --cluster local", "--submit: needs --cluster, and not `local`; name a cluster "
+         "of conf/cluster that has Slurm"),
+        ("--submit --cluster osc --time-budget 1h", "--time-budget and --parallel: are not "
+         "for jobs of Slurm, whose size follows from the cells; leave them out with --submit"),
+        ("--cluster osc --max-passes 2", "--max-passes: needs --submit"),
+        ("--cluster osc --partition debug",
+         "debug: unknown partition; osc has serial, gpuserial"),
+    ],
+)  # fmt: skip
+def test_options_of_a_cluster_that_do_not_go_together(project, options, line):
+    refused = voxcast(project, "campaign", "run", "two", *MINE, *options.split(), status=2)
+    assert refused.stderr == f"voxcast: {line}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "messages"),
+    [
+        (("-S", "nokey=1"), ("conf: Could not override 'nokey'; a change is KEY=VALUE",)),
+        (("-S", "images=none"), ("choose images from bids, cohort",)),
+        (("-S", "campaign.parallel=-1"), ("conf with campaign=two", "parallel: must be at least")),
+        (
+            ("-S", "campaign.stall_s=soon"),
+            ("campaign.stall_s: needs float",),
+        ),
+        (("--time-budget=-1h",), ("argument --time-budget: ", "negative")),
+        (("--time-budget", "nan"), ("argument --time-budget: ",)),
+        (("--parallel", "0"), ("--parallel: must be 1 to",)),
+    ],
+)
+def test_campaign_refuses_invalid_arguments_in_one_line(project, arguments, messages):
+    refusal = voxcast(project, "campaign", "status", "two", *arguments, status=2).stderr
+    assert len(refusal.splitlines()) == 1
+    assert all(message in refusal for message in messages)
+    assert "params.yaml: " not in refusal
+
+
+def test_profile_measures_now_and_prints_json(project):
+    image = next((project / "mri").rglob("*.nii.gz"))
+    arguments = (str(image), "--app", "waits", "-p", "sleep_s=2e-1", "--json", "--out", "kept")
+    (profile,) = json.loads(voxcast(project, "profile", *arguments).stdout)
+    assert profile["outcome"] == "completed"
+    assert profile["parameters"] == {"sleep_s": 0.2, "status": 0}
+    assert profile["runtime_s"] > 0.2
+    file_names = {path.name for path in (project / profile["folder"]).iterdir()}
+    assert file_names == {"app.log", "samples.npz", "out"}
+    assert "already exists" in voxcast(project, "profile", *arguments, status=2).stderr
+
+
+def test_profile_shows_an_application_without_an_image_scaled_down(project):
+    output = voxcast(project, "profile", "--app", "bare", "--scale", "scaled_down").stdout
+    assert output.startswith("bare, cpu, 1 CPU, scaled down: completed")
+    assert "peak memory" in output
+
+
+def test_profile_runs_any_command_line_and_reports_failures(project):
+    image = next((project / "mri").rglob("*.nii.gz"))
+    copies = ("--app", "command", "--argv", "cp {image} {out}/copy.nii.gz")
+    output = voxcast(project, "profile", str(image), *copies).stdout
+    assert output.startswith(f"{image.name}: command, cpu, 1 CPU: completed")
+    failing = ("--app", "command", "--argv", "ls {image} {out}/gone")
+    completed = voxcast(project, "profile", str(image), *failing, status=1)
+    assert "No such file" in completed.stderr
+    assert ": failed" in completed.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--app", "moon"), "moon: unknown application; choose from"),
+        (("--app", "waits"), "waits: needs an image"),
+        (("--app", "waits", "gone.nii"), "gone.nii: no such file"),
+        (("--app", "waits", "mri"), "mri: is a folder, not a volume"),
+        (("--app", "bare", "x.nii"), "bare: takes no image"),
+        (("--app", "bare", "--device", "gpu"), "bare: does not run on gpu; it runs on: cpu"),
+        (("--app", "bare", "-p", "slep=1"), "bare.slep: unknown parameter"),
+        (("--app", "bare", "-p", "sleep"), "--parameter: needs NAME=VALUE"),
+        (("--app", "bare", "--argv", "ls"), "app.bare: needs a module or argv, and not both"),
+        (("--app", "command", "x.nii"), "command: needs a command line"),
+        (("--app", "bare", "--cpus", "9999"), "--cpus: must be 1 to"),
+        (("--app", "bare", "--cpus", "0"), "here, not 0"),
+        (("--app", "bare", "--time-limit", "-1"), "--time-limit: must be above zero"),
+        (("--app", "bare", "--device", "moon"), "moon: unknown device; choose from"),
+        (("--app", "command", "x.nii", "--argv", " "), "--argv: is empty"),
+        (("--app", "bare", "-p", "sleep_s=five"), "bare.sleep_s: needs a"),
+        (("--app", "bare", "-p", "sleep=[1"), "sleep"),
+        (("--app", "command", "x.nii", "--argv", "tool 'x"), "--argv: cannot be split"),
+        (("--app", "bare", "--out", "/dev/null/here"), "cannot be created (Not a directory)"),
+    ],
+)
+def test_profile_refuses_invalid_arguments(project, arguments, message):
+    assert message in voxcast(project, "profile", *arguments, status=2).stderr

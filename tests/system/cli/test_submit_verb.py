@@ -1,0 +1,227 @@
+"""``voxcast submit`` and ``voxcast status`` as users call them, on this machine without Slurm."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from planted_tasks import COPY, MB, plan_of, shell_app, write_images
+from voxcast.allocation.choice import HardLimits
+from voxcast.cli.submission_schedule import node_limits
+from voxcast.hpc.job_plan import JOB_START_S
+from voxcast.hpc.moldable_requests import planned_requests
+from voxcast.hpc.plan import SlurmOptions
+
+VOXCAST = Path(sys.executable).with_name("voxcast")
+# Needs the second rung of its ladder.
+SLOW_FIRST = f'if [ ! -e "$1.tried" ]; then touch -- "$1.tried"; sleep 60; fi; {COPY}'
+
+
+def voxcast(*arguments: object, cwd: Path, path: str | None = None) -> subprocess.CompletedProcess:
+    environment = {**os.environ, **({} if path is None else {"PATH": path})}
+    return subprocess.run(
+        [VOXCAST, *map(str, arguments)], cwd=cwd, env=environment, stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+
+
+def written(tmp_path: Path, script: str = COPY, names: tuple[str, ...] = ("a.nii", "b c.nii"),
+            **options: object) -> Path:  # fmt: skip
+    plan = plan_of(shell_app(script), write_images(tmp_path / "in", names), **options)
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(plan.to_record()))
+    return path
+
+
+def test_the_same_plan_runs_on_this_machine_with_time_enforced(tmp_path: Path) -> None:
+    plan = written(tmp_path, SLOW_FIRST, walltimes_s=(2.0, 100.0))
+    command = ("submit", "--requests", plan, "--out", "out", "--executor", "local", "--json")
+    completed = voxcast(*command, cwd=tmp_path)
+    assert completed.returncode == 0, completed.stderr
+    content = json.loads(completed.stdout)
+    assert content["by_status"] == {"completed": 2}
+    for row in content["rows"]:
+        assert [attempt["outcome"] for attempt in row["attempts"]] == ["timeout", "completed"]
+        assert [a["request"]["walltime_s"] for a in row["attempts"]] == [2.0, 100.0]
+    assert (tmp_path / "out" / "b_c" / "copy").read_text() == "voxels"
+    # What holds a user's commands is private.
+    for path in (Path(content["folder"]), *Path(content["folder"]).rglob("*")):
+        if path.suffix != ".log":
+            reachable = path == Path(content["folder"]) or path.is_dir()
+            assert reachable or not stat.S_IMODE(path.stat().st_mode) & 0o077, path
+    assert stat.S_IMODE(Path(content["folder"]).stat().st_mode) == 0o700
+    status = voxcast("status", "out", cwd=tmp_path)
+    assert status.stdout.startswith("planted, 2 tasks: 2 completed\n  4 attempts ended: ")
+
+
+def test_nothing_is_written_over(tmp_path: Path) -> None:
+    plan = written(tmp_path)
+    (tmp_path / "out" / "a").mkdir(parents=True)
+    (tmp_path / "out" / "a" / "mine").touch()
+    command = ("submit", "--requests", plan, "--out", "out", "--executor", "local")
+    refused = voxcast(*command, cwd=tmp_path)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr == (
+        "voxcast: out: is there already: a; outputs are never written over: name another --out, "
+        "or give --skip-existing\n"
+    )
+    completed = voxcast(*command, "--skip-existing", cwd=tmp_path)
+    assert completed.returncode == 0, completed.stderr
+    assert [path.name for path in (tmp_path / "out" / "a").iterdir()] == ["mine"]
+    assert (tmp_path / "out" / "b_c" / "copy").is_file()
+
+
+def test_an_interrupted_submission_is_resumed(tmp_path: Path) -> None:
+    plan = written(tmp_path, SLOW_FIRST, names=("a.nii",), walltimes_s=(50.0, 100.0))
+    command = [VOXCAST, "submit", "--requests", plan, "--out", "out", "--executor", "local"]
+    process = subprocess.Popen(
+        command, cwd=tmp_path, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # as at a terminal
+    )  # fmt: skip
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "in" / "a.nii.tried").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    stderr = process.communicate(timeout=60)[1]
+    assert process.returncode == 130
+    assert "interrupted; its runs were stopped; `voxcast submit --resume " in stderr
+    resumed = voxcast("submit", "--resume", "out", cwd=tmp_path)
+    assert resumed.returncode == 0, resumed.stderr
+    assert "2 attempts ended: 1 completed, 1 node failure" in resumed.stdout
+    assert (tmp_path / "out" / "a" / "copy").is_file()
+
+
+def test_another_process_sees_what_runs_on_this_machine(tmp_path: Path) -> None:
+    plan = written(
+        tmp_path, 'echo $$ > "$1.pid"; sleep 100', names=("a.nii", "b.nii", "c.nii"),
+        walltimes_s=(200.0,), slurm=SlurmOptions(throttle=1),
+    )  # fmt: skip
+    command = [VOXCAST, "submit", "--requests", plan, "--out", "out", "--executor", "local"]
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+
+    def by_status() -> dict[str, int]:
+        status = voxcast("status", "out", "--json", cwd=tmp_path)
+        return json.loads(status.stdout)["by_status"]
+
+    try:
+        deadline = time.monotonic() + 60
+        while not list((tmp_path / "in").glob("*.pid")):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert by_status() == {"running": 1, "waiting": 2}
+    finally:
+        process.kill()
+        process.wait()
+    assert by_status() == {"waiting": 3}  # its tasks are lost with it
+
+
+def test_a_task_that_fails_is_shown_with_its_log(tmp_path: Path) -> None:
+    plan = written(tmp_path, "echo no such atlas; exit 3", names=("a.nii",))
+    command = ("submit", "--requests", plan, "--out", "out", "--executor", "local")
+    completed = voxcast(*command, cwd=tmp_path)
+    assert completed.returncode == 1
+    assert "failed" in completed.stdout
+    assert "the application failed" in completed.stdout
+    log = completed.stdout.rpartition("log of the first: ")[2].strip()
+    assert Path(log).read_text() == "no such atlas\n"
+
+
+def test_a_dry_run_says_what_would_be_asked_and_writes_nothing(tmp_path: Path) -> None:
+    plan = written(tmp_path)
+    text = voxcast("submit", "--requests", plan, "--dry-run", cwd=tmp_path)
+    assert text.returncode == 0, text.stderr
+    assert "planted on lab: 2 tasks in 1 array" in text.stdout
+    as_json = voxcast("submit", "--requests", plan, "--dry-run", "--json", cwd=tmp_path)
+    (tmp_path / "again.json").write_text(as_json.stdout)
+    again = voxcast("submit", "--requests", "again.json", "--dry-run", cwd=tmp_path)
+    assert again.stdout == text.stdout
+    assert {path.name for path in tmp_path.iterdir()} == {"in", "plan.json", "again.json"}
+
+
+def without_slurm(tmp_path: Path) -> str:
+    """Return a search path with Python and without the commands of Slurm."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "env").symlink_to("/usr/bin/env")
+    return str(tmp_path / "bin")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ("submit --requests plan.json --out out",
+         "sbatch: no such command here; run this on a login node of the cluster, or give "
+         "--executor local"),
+        ("submit --requests plan.json",
+         "--out: is needed: results go nowhere else; give --out DIR"),
+        ("submit --requests gone.json --out out", "gone.json: no such file"),
+        ("submit --requests in/a.nii --out out",
+         "in/a.nii: not JSON: Expecting value: line 1 column 1 (char 0)"),
+        ("submit --requests plan.json in/a.nii --out out",
+         "--requests: has its images; leave out IMAGE and --images"),
+        ("submit --resume in", "in: no submission here; name the folder of one"),
+        ("submit --resume in --out out",
+         "--resume: takes no images and no --out: the submission has them"),
+        ("submit --requests empty.json --out out",
+         "empty.json: neither a plan nor a recommendation; write it with `voxcast submit "
+         "--dry-run --json` or `voxcast recommend --json`"),
+        ("submit --requests plan.json --out out --executor local --detach",
+         "--detach: needs Slurm; leave it out with --executor local"),
+        ("submit --requests plan.json --out out --stall soon",
+         "submit: argument --stall: not a duration: 'soon'; write a number and a unit: 90s, "
+         "30min, 1h30min or 02:30:00; see `voxcast submit --help`"),
+        ("submit --requests plan.json --out out --poll -3s",
+         "submit: argument --poll: a duration cannot be negative or infinite: '-3s'; see "
+         "`voxcast submit --help`"),
+        ("status in", "in: no submission here; name the folder of one"),
+    ],
+)  # fmt: skip
+def test_mistakes_end_in_one_line(arguments: str, line: str, tmp_path: Path) -> None:
+    written(tmp_path)
+    (tmp_path / "empty.json").write_text("{}")
+    completed = voxcast(*arguments.split(), cwd=tmp_path, path=without_slurm(tmp_path))
+    assert (completed.returncode, completed.stdout) == (2, "")
+    assert completed.stderr == f"voxcast: {line}\n"
+
+
+def test_an_image_that_is_gone_is_named(tmp_path: Path) -> None:
+    plan = written(tmp_path)
+    (tmp_path / "in" / "a.nii").unlink()
+    completed = voxcast("submit", "--requests", plan, "--out", "out", cwd=tmp_path)
+    assert completed.stderr == f"voxcast: {tmp_path / 'in' / 'a.nii'}: no such file\n"
+
+
+def test_too_much_memory_is_stopped_and_asked_for_again(tmp_path: Path) -> None:
+    hold = "exec perl -e 'my $x = \"x\" x ($ARGV[0] * 1e6); sleep 1' 250"
+    plan = written(tmp_path, hold, names=("a.nii",), memories_bytes=(100 * MB, 400 * MB))
+    command = ("submit", "--requests", plan, "--out", "out", "--executor", "local", "--json")
+    completed = voxcast(*command, cwd=tmp_path)
+    assert completed.returncode == 0, completed.stderr
+    (row,) = json.loads(completed.stdout)["rows"]
+    assert [attempt["outcome"] for attempt in row["attempts"]] == ["out_of_memory", "completed"]
+
+
+@pytest.mark.parametrize(("executor", "job_start_s"), [("slurm", JOB_START_S), ("local", 0.0)])
+def test_only_the_jobs_of_a_cluster_take_time_to_start(executor: str, job_start_s: float) -> None:
+    args = argparse.Namespace(
+        executor=executor, nodes=1, cores_per_node=1, core_hours=None, whole_nodes=False
+    )
+    limits = node_limits(args, HardLimits())
+    configuration = {
+        "node_type": "n", "partition": "debug", "device": "cpu", "cpus": 1, "gpus": 0,
+        "walltime_s": 120.0, "memory_bytes": 60 * MB, "excluded": None, "runtime_s_median": 60.0,
+        "runtime_s_upper": 90.0,
+    }  # fmt: skip
+    image = {"image": "a.nii", "chosen": configuration, "configurations": [configuration]}
+    _, schedule = planned_requests([image], 0.95, limits)
+    assert schedule.predicted.makespan_s == pytest.approx(60.0 + job_start_s, rel=0.05)
+    assert job_start_s == limits.job_start_s

@@ -1,0 +1,140 @@
+"""Real mpi4py programs, recorded."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from voxcast.errors import RunError
+from voxcast.phases.traces import mpi_recorder
+from voxcast.phases.traces.events import EventTable, Kind
+from voxcast.phases.traces.trace_files import read_trace
+
+pytestmark = [
+    pytest.mark.mpi,
+    pytest.mark.skipif(shutil.which("mpirun") is None, reason="needs mpirun"),
+]
+PROGRAM = Path(__file__).parents[2] / "samples" / "mpi_program.py"
+STEPS, RANKS = 3, 3
+
+
+def record(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", str(RANKS), sys.executable,
+         mpi_recorder.__file__, "--out", folder, PROGRAM, *arguments],
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("recorded") / "trace"
+    completed = record(folder, str(STEPS))
+    assert completed.returncode == 0, completed.stderr
+    return folder
+
+
+@pytest.fixture
+def table(folder: Path) -> EventTable:
+    return read_trace(folder)
+
+
+def names(table: EventTable, chosen: np.ndarray) -> list[str]:
+    return [table.operations[i] for i in table["operation"][chosen]]
+
+
+def test_every_call_is_there_with_its_size(table: EventTable) -> None:
+    assert table.missing == ()
+    assert table.computation_unit == "cpu_ns"
+    first = table["process"] == 0
+    assert names(table, first & (table["kind"] == Kind.COLLECTIVE)) == [
+        "MPI_Comm_split",
+        *["MPI_Allreduce", "MPI_Bcast", "MPI_Allreduce", "MPI_Allgather", "MPI_Scatter",
+          "MPI_Iallreduce", "MPI_Barrier"] * STEPS,
+        "MPI_Comm_create_cart", "MPI_Gather",
+    ]  # fmt: skip
+    of_sums = first & (table["operation"] == table.operations.index("MPI_Allreduce"))
+    assert table["size_bytes"][of_sums][::2].tolist() == [64 * 8] * STEPS
+
+
+def test_sizes_of_objects_are_those_of_their_pickles(table: EventTable) -> None:
+    def sizes(operation: str) -> np.ndarray:
+        return table["size_bytes"][table["operation"] == table.operations.index(operation)]
+
+    assert np.all(sizes("MPI_Barrier") == 0)
+    assert np.all((sizes("MPI_Bcast") > 0) & (sizes("MPI_Bcast") < 100))
+    assert np.all(sizes("MPI_Allreduce")[1::2] > 0)
+    # Each rank has at least its part, of 1000 bytes and a header.
+    assert len(sizes("MPI_Scatter")) == STEPS * RANKS
+    assert np.all(sizes("MPI_Scatter") > 1000)
+
+
+def test_sends_and_receives_pair_by_process_tag_group_and_size(table: EventTable) -> None:
+    def messages(kind: Kind) -> list[tuple[int, ...]]:
+        chosen = table["kind"] == kind
+        ends = table["process"][chosen], table["peer"][chosen]
+        sender, receiver = ends if kind == Kind.SEND else ends[::-1]
+        rest = (table[name][chosen] for name in ("tag", "group", "size_bytes"))
+        return sorted(zip(sender, receiver, *rest, strict=True))
+
+    assert messages(Kind.SEND) == messages(Kind.RECEIVE)
+    assert len(messages(Kind.SEND)) == STEPS * (1 + 3 * RANKS) + RANKS
+
+
+def test_groups_are_the_same_on_all_ranks(table: EventTable) -> None:
+    for process, members in ((0, (0, 2)), (1, (1,)), (2, (0, 2))):
+        chosen = (table["process"] == process) & (
+            table["operation"] == table.operations.index("MPI_Bcast")
+        )
+        assert {table.groups[group] for group in table["group"][chosen]} == {members}
+    # The ring has the members of the world, and is another group.
+    assert table.groups.count((0, 1, 2)) == 2
+
+
+def test_times_of_a_process_do_not_overlap(table: EventTable) -> None:
+    for process in range(RANKS):
+        chosen = table["process"] == process
+        start_ns, end_ns = table["start_ns"][chosen], table["end_ns"][chosen]
+        assert np.all(end_ns >= start_ns)
+        assert np.all(start_ns[1:] >= end_ns[:-1])
+        gaps_ns = start_ns - np.concatenate([[table.start_ns[process]], end_ns[:-1]])
+        # The clocks of CPU and of wall tick differently by as much as 0.1 ms.
+        assert np.all(table["computation"][chosen] <= gaps_ns + 1e5)
+
+
+def test_a_failed_rank_leaves_what_it_had(tmp_path: Path) -> None:
+    completed = record(tmp_path / "trace", "1", "abort")
+    assert completed.returncode != 0
+    assert "ValueError: planned" in completed.stderr
+    table = read_trace(tmp_path / "trace")
+    assert "rank 1: stopped before the end" in table.missing
+    last = np.flatnonzero(table["process"] == 1)[-1]
+    assert table.operations[table["operation"][last]] == "MPI_Sendrecv_replace"
+
+
+def test_a_missing_and_a_cut_file_are_named(folder: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "trace"
+    shutil.copytree(folder, copy)
+    (copy / "rank-00002.mpitrace").unlink()
+    cut = copy / "rank-00000.mpitrace"
+    cut.write_bytes(cut.read_bytes()[:2000])
+    table = read_trace(copy)
+    assert table.missing == (
+        "rank 2: no file", "rank 0: stopped before the end, its file is cut short",
+    )  # fmt: skip
+    assert np.count_nonzero(table["process"] == 0) > 0
+    (copy / "rank-00001.mpitrace").write_bytes(b"something else")
+    with pytest.raises(RunError, match=r"rank-00001\.mpitrace: is not a trace of voxcast"):
+        read_trace(copy)
+
+
+def test_files_of_two_runs_are_refused(folder: Path, tmp_path: Path) -> None:
+    assert record(tmp_path / "trace", "1").returncode == 0
+    shutil.copy(folder / "rank-00000.mpitrace", tmp_path / "trace" / "rank-00000.mpitrace")
+    with pytest.raises(RunError, match="holds files of 2 runs"):
+        read_trace(tmp_path / "trace")

@@ -1,0 +1,230 @@
+"""The examples of workflow engines: Snakemake runs its own; the commands of Nextflow's are run."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from champions import register_champion
+from model_server import free_port, running_server
+from small_head import write_head
+from voxcast.hpc.resource_table import ATTEMPTS, COLUMNS
+
+PROJECT = Path(__file__).parents[2]
+EXAMPLES = PROJECT / "examples"
+OUT = "build/workflow"  # of config.yaml
+HUNGRY = PROJECT / "tests" / "samples" / "hungry.py"
+SUBJECTS = {"sub-01": 60, "sub-02": 80, "sub-03": 100}  # with the edge of the head
+JOB = re.compile(r"rule process:\n(?:    .*\n)*?    wildcards: sample=(\S+)\n(?:    .*\n)*?"
+                 r"    resources: (.*)\n")  # fmt: skip
+
+
+class Job(NamedTuple):
+    """An attempt as Snakemake lists it."""
+
+    sample: str
+    runtime: int
+    mem_mb: int
+    partition: str
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("workflow") / "project"
+    shutil.copytree(PROJECT / "conf", folder / "conf")
+    shutil.copy2(PROJECT / "params.yaml", folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        register_champion(folder, 40)
+    for subject, edge in SUBJECTS.items():
+        path = folder.parent / "heads" / f"{subject}_T1w.nii.gz"
+        path.parent.mkdir(exist_ok=True)
+        write_head(path, spacing_mm=2.5, edge=edge)
+    return folder
+
+
+@pytest.fixture
+def workflow(project: Path, tmp_path: Path) -> Path:
+    """A folder with the Snakemake example, and the heads; jobs are limited in memory."""
+    pytest.importorskip("snakemake", reason="Snakemake is not installed")
+    folder = tmp_path / "workflow"
+    shutil.copytree(EXAMPLES / "snakemake", folder)
+    rules = folder / "Snakefile"
+    time_only = "timeout {resources.runtime}m"
+    with_memory = f"{time_only} env LIMIT_MIB={{resources.mem_mb}}"
+    assert rules.read_text().count(time_only) == 1
+    rules.write_text(rules.read_text().replace(time_only, with_memory))
+    shutil.copytree(project.parent / "heads", folder / "heads")
+    return folder
+
+
+def environment(**more: str) -> dict[str, str]:
+    plain = {k: v for k, v in os.environ.items() if not k.startswith(("MLFLOW_", "VOXCAST_"))}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{plain['PATH']}"
+    return {**plain, "PATH": path, "PYTHONPATH": str(PROJECT / "src"), **more}
+
+
+def snakemake(workflow: Path, project: Path, sizes: dict[str, int], *more: str, url: str = "",
+              code: int = 0) -> str:  # fmt: skip
+    """Run the workflow, with jobs that hold so many MiB; return what Snakemake printed."""
+    mib = {f"{subject}_T1w.nii.gz": size for subject, size in sizes.items()}
+    ended = subprocess.run(
+        [sys.executable, "-m", "snakemake", "--cores", "2", *more, "--config", f"url={url}",
+         "images=heads/{sample}_T1w.nii.gz", "app=segment", f"project={project}",
+         f"command={sys.executable} {HUNGRY}"],
+        cwd=workflow, env=environment(MIB=json.dumps(mib)), capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert ended.returncode == code, ended.stderr
+    return ended.stderr
+
+
+def requests(folder: Path) -> dict[str, dict[str, str]]:
+    """Return the rows of the table in a folder by subject."""
+    import csv
+
+    with (folder / "resources.csv").open(newline="") as file:
+        return {row["sample"].removesuffix("_T1w"): row for row in csv.DictReader(file)}
+
+
+def jobs(printed: str) -> list[Job]:
+    listed = []
+    for sample, text in JOB.findall(printed):
+        values = dict(pair.split("=") for pair in text.split(", "))
+        runtime, mem_mb = int(values["runtime"]), int(values["mem_mb"])
+        listed.append(Job(sample, runtime, mem_mb, values["slurm_partition"]))
+    return listed
+
+
+def requested(rows: dict[str, dict[str, str]], sample: str, attempt: int) -> Job:
+    row = rows[sample]
+    return Job(sample, int(row[f"time_min_{attempt}"]), int(row[f"memory_mib_{attempt}"]),
+               row["partition"])  # fmt: skip
+
+
+def test_snakemake_gives_each_image_its_request(workflow: Path, project: Path) -> None:
+    printed = snakemake(workflow, project, dict.fromkeys(SUBJECTS, 30))
+    rows = requests(workflow / OUT)
+    assert rows.keys() == SUBJECTS.keys()
+    assert sorted(jobs(printed)) == [requested(rows, subject, 1) for subject in SUBJECTS]
+    sizes = [int(rows[subject]["memory_mib_1"]) for subject in SUBJECTS]
+    assert sizes == sorted(set(sizes))  # a larger head gets more
+    for subject in SUBJECTS:
+        held = json.loads((workflow / OUT / subject / "held.json").read_text())
+        assert held == {"mib": 30, "threads": int(rows[subject]["cpus"])}
+    again = snakemake(workflow, project, dict.fromkeys(SUBJECTS, 30))
+    assert "Nothing to be done" in again
+
+
+def test_a_job_that_needs_more_gets_it_at_the_next_attempt(workflow: Path, project: Path) -> None:
+    sizes = dict.fromkeys(SUBJECTS, 30)
+    snakemake(workflow, project, sizes, "--until", "requests")
+    rows = requests(workflow / OUT)
+    first, second = (int(rows["sub-02"][f"memory_mib_{n}"]) for n in (1, 2))
+    printed = snakemake(workflow, project, {**sizes, "sub-02": (first + second) // 2})
+    assert "MemoryError" in printed
+    assert [job for job in jobs(printed) if job.sample == "sub-02"] == [
+        requested(rows, "sub-02", 1), requested(rows, "sub-02", 2)
+    ]  # fmt: skip
+    assert [job.sample for job in jobs(printed)].count("sub-01") == 1
+    held = json.loads((workflow / OUT / "sub-02" / "held.json").read_text())
+    assert held["mib"] == (first + second) // 2
+
+
+def test_a_job_that_needs_more_than_the_last_request_fails(workflow: Path, project: Path) -> None:
+    printed = snakemake(workflow, project, {**dict.fromkeys(SUBJECTS, 30), "sub-02": 4000}, code=1)
+    rows = requests(workflow / OUT)
+    assert [job for job in jobs(printed) if job.sample == "sub-02"] == [
+        requested(rows, "sub-02", n) for n in range(1, ATTEMPTS + 1)
+    ]
+    assert not (workflow / OUT / "sub-02").exists()
+    assert (workflow / OUT / "sub-03" / "held.json").is_file()
+
+
+def test_a_server_gives_the_same_requests(workflow: Path, project: Path) -> None:
+    port = free_port()
+    command = [sys.executable, "-m", "voxcast.cli", "serve", "--port", str(port)]
+    command += ["--project", str(project)]
+    snakemake(workflow, project, dict.fromkeys(SUBJECTS, 30), "--until", "requests")
+    table = workflow / OUT / "resources.csv"
+    here = table.read_text()
+    table.unlink()
+    with running_server(command, port, project, environment()) as url:
+        printed = snakemake(workflow, project, dict.fromkeys(SUBJECTS, 30), url=url)
+    assert table.read_text() == here
+    assert len(jobs(printed)) == len(SUBJECTS)
+
+
+NEXTFLOW = EXAMPLES / "nextflow" / "main.nf"
+
+
+def script_of(process: str, values: dict[str, str]) -> str:
+    """Return the script of a process of the Nextflow example, with its variables filled in."""
+    body = NEXTFLOW.read_text().split(f"process {process} {{\n", 1)[1].split("\n}\n", 1)[0]
+    text = body.split('"""', 2)[1].replace("\\\\", "\\")
+    return re.sub(r"\$\{([\w.]+)\}", lambda match: values[match[1]], text)
+
+
+def test_nextflow_asks_for_requests_by_a_command_that_works(project: Path, tmp_path: Path) -> None:
+    heads = sorted((project.parent / "heads").iterdir())
+    for head in heads:  # Nextflow links inputs into the folder of a task
+        (tmp_path / head.name).symlink_to(head)
+    script = script_of("REQUESTS", {
+        "images": " ".join(head.name for head in heads), "url": "", "params.app": "segment",
+        "params.cluster": "osc", "params.project": str(project),
+    })  # fmt: skip
+    subprocess.run(["bash", "-ue"], input=script, cwd=tmp_path, env=environment(), text=True,
+                   check=True)  # fmt: skip
+    rows = requests(tmp_path)
+    assert rows.keys() == SUBJECTS.keys()
+    # The rows are joined with the images by the names of the files.
+    assert [Path(row["image"]).name for row in rows.values()] == [head.name for head in heads]
+    row = rows["sub-01"]
+    script = script_of("PROCESS_IMAGE", {
+        "params.command": f"{sys.executable} {HUNGRY}", "image": heads[0].name,
+        "row.sample": row["sample"], "task.cpus": row["cpus"],
+    })  # fmt: skip
+    subprocess.run(["bash", "-ue"], input=script, cwd=tmp_path, text=True, check=True,
+                   env=environment(MIB=json.dumps({heads[0].name: 1})))  # fmt: skip
+    assert (tmp_path / row["sample"] / "held.json").is_file()
+
+
+def test_nextflow_uses_columns_of_the_table() -> None:
+    text = NEXTFLOW.read_text()
+    by_attempt = re.findall(r"row\.get\('(\w+)_' \+ task\.attempt\) \+ ' (\w+)'", text)
+    assert by_attempt == [("time_min", "min"), ("memory_mib", "MB")]
+    names = set(re.findall(r"\brow\.(?!get\b)(\w+)", text))
+    names |= {f"{name}_{n}" for name, _ in by_attempt for n in range(1, ATTEMPTS + 1)}
+    assert {"cpus", "partition", "sample", "image"} < names <= set(COLUMNS)
+    assert f"maxRetries {ATTEMPTS - 1}" in text
+    assert f"task.attempt <= {ATTEMPTS - 1} ? 'retry'" in text
+
+
+PARSE = """
+import org.codehaus.groovy.control.*
+args.each { name ->
+    def unit = new CompilationUnit()
+    unit.addSource(new File(name))
+    unit.compile(Phases.CONVERSION)
+}
+"""
+
+
+def test_the_nextflow_example_is_groovy(tmp_path: Path) -> None:
+    """Nextflow is not in the registries of packages; the parser of its language may be here."""
+    if shutil.which("groovy") is None:
+        pytest.skip("Groovy is not installed")
+    (tmp_path / "parse.groovy").write_text(PARSE)
+    broken = tmp_path / "broken.nf"
+    broken.write_text(NEXTFLOW.read_text().replace("row.cpus.toInteger()", "row.cpus.toInteger("))
+    for path, parses in ((NEXTFLOW, True), (NEXTFLOW.with_name("nextflow.config"), True),
+                         (broken, False)):  # fmt: skip
+        ended = subprocess.run(["groovy", tmp_path / "parse.groovy", path], capture_output=True,
+                               text=True, check=False)  # fmt: skip
+        assert (ended.returncode == 0) == parses, ended.stderr

@@ -1,0 +1,73 @@
+"""A registry on an MLflow server with PostgreSQL and a bucket: read, verified, served, followed.
+
+The whole graph on these servers is in ``tests/system/test_back_ends.py``.
+"""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import mlflow
+import pytest
+
+import voxcast
+from champions import HEADER_ROW, register_champion
+from model_server import free_port, running_server
+from production_servers import BINARIES, Servers, missing, plain_environment, production_servers
+from voxcast.serving.http.client import Client
+from voxcast.serving.registry.lookup import CHAMPION, MODEL_NAME
+
+pytestmark = [
+    pytest.mark.postgres,
+    pytest.mark.skipif(bool(missing()), reason=f"not installed: {', '.join(missing())}"),
+]
+ROW = {**HEADER_ROW, "app": "segment"}
+SWITCH_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    with production_servers(tmp_path_factory.mktemp("servers")) as running:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("MLFLOW_TRACKING_URI", running.mlflow)
+            for subjects in (20, 24):
+                register_champion(tmp_path_factory.mktemp("project"), subjects)
+        yield running
+
+
+def test_the_files_of_versions_are_in_the_bucket(servers: Servers) -> None:
+    assert sum(key.endswith("bundle.json") for key in servers.keys("")) == 2
+
+
+def test_python_reads_each_version(servers: Servers) -> None:
+    by_version = {
+        number: voxcast.load(f"models:/{MODEL_NAME}/{number}", tracking_uri=servers.mlflow)
+        for number in ("1", "2")
+    }
+    medians = {n: m.predict([ROW])["runtime_s_median"].item() for n, m in by_version.items()}
+    assert medians["1"] != medians["2"]
+    champion = voxcast.load(tracking_uri=servers.mlflow)
+    assert champion.predict([ROW])["model_version"].item() == "2"
+    assert champion.predict([ROW])["runtime_s_median"].item() == medians["2"]
+
+
+def test_the_service_follows_the_champion_of_the_server(servers: Servers, tmp_path: Path) -> None:
+    variables = {**plain_environment(), "MLFLOW_TRACKING_URI": servers.mlflow}
+    port = free_port()
+    command = [str(BINARIES / "voxcast"), "serve", "--port", str(port), "--poll", "1s"]
+    aliases = mlflow.MlflowClient(servers.mlflow, servers.mlflow)
+    with (
+        running_server(command, port, tmp_path, variables, path="/health/ready") as url,
+        Client(url) as client,
+    ):
+        for number in ("1", "2"):
+            aliases.set_registered_model_alias(MODEL_NAME, CHAMPION, number)
+            deadline = time.monotonic() + SWITCH_S
+            while client.health()["model_version"] != number:
+                assert time.monotonic() < deadline, (tmp_path / "server.log").read_text()
+                time.sleep(0.2)
+            (answer,) = client.predict_rows([ROW], 0.95)
+            model = voxcast.load(f"models:/{MODEL_NAME}/{number}", tracking_uri=servers.mlflow)
+            expected = model.predict([ROW])["runtime_s_median"].item()
+            assert answer["runtime_s_median"] == pytest.approx(expected, rel=1e-9)
+            assert answer["model_version"] == number

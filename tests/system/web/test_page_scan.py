@@ -1,0 +1,234 @@
+"""The first view in a real Chromium: a scan, its prediction, and what limits change."""
+
+import base64
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("playwright")
+from playwright.sync_api import Browser, Route
+
+from page_visits import (
+    IMAGE,
+    NEEDS_CHROMIUM,
+    PHONE,
+    Visit,
+    keep_screenshot,
+    visit,
+)  # fmt: skip
+
+pytestmark = NEEDS_CHROMIUM
+
+PAUSE_MS = 500  # longer than the page waits for another change
+OUTLINE = "() => getComputedStyle(document.activeElement).outlineStyle"
+
+
+def drop(visited: Visit, path: Path) -> None:
+    """Drop a file onto the zone, as the mouse does."""
+    content = base64.b64encode(path.read_bytes()).decode()
+    transfer = visited.page.evaluate_handle(
+        """([name, content]) => {
+            const bytes = Uint8Array.from(atob(content), (letter) => letter.charCodeAt(0));
+            const transfer = new DataTransfer();
+            transfer.items.add(new File([bytes], name));
+            return transfer;
+        }""",
+        [path.name, content],
+    )
+    for event in ("dragenter", "dragover", "drop"):
+        visited.page.dispatch_event("#drop", event, {"dataTransfer": transfer})
+
+
+def test_a_dropped_scan_is_shown_predicted_and_requested(
+    opened: Visit, project: Path, tmp_path: Path
+) -> None:
+    drop(opened, project / "scans" / IMAGE)
+    opened.settled()
+    assert opened.text("#scan-name") == IMAGE
+    assert "80 × 80 × 80 voxels · 2.5 × 2.5 × 2.5 mm" in opened.text("#scan-facts")
+    pictures = opened.page.locator("#slices img")
+    assert pictures.evaluate_all("all => all.map((one) => one.complete && one.naturalWidth)") == [
+        80, 80, 80,
+    ]  # fmt: skip
+    assert opened.page.locator("#characteristics tbody tr").count() >= 10
+    assert opened.page.locator("#characteristics .trained").count() > 0
+    assert re.search(r"\d (s|min|h)\b", opened.text("#recommendation dd >> nth=0"))
+    assert re.search(r"\d (kB|MB|GB)", opened.text("#recommendation dd >> nth=1"))
+    assert opened.page.locator("#predictions tbody tr").count() == 2
+    assert opened.page.locator("#trade .point").count() >= 2
+    assert opened.page.locator("#trade .point.chosen").count() == 1
+    assert opened.page.locator("#sequence .strategies > li").count() >= 3
+    assert opened.page.locator("#because li").count() >= 1
+    assert opened.text("#script-text").startswith("#!/bin/bash")
+    assert opened.count("/characteristics") == 1
+    keep_screenshot(opened, "scan-light-wide", tmp_path)
+
+
+def test_the_page_states_what_the_service_answers(opened: Visit, project: Path) -> None:
+    with opened.page.expect_response("**/recommend") as asked:
+        opened.read_image(project / "scans" / IMAGE)
+    assert json.loads(asked.value.request.post_data)["cluster"] == "osc"
+    answer = asked.value.json()
+    assert opened.page.locator("#script-text").text_content() == answer["script"]
+    why = answer["why"]
+    assert f"{why[0].upper()}{why[1:]}." in opened.text("#recommendation .why")
+    chosen = [answer["chosen"][key] for key in ("node_type", "cpus")]
+    assert chosen[0] in opened.text("#recommendation .headline")
+    for caveat in answer["caveats"]:
+        assert caveat in opened.text("#recommendation .caveat")
+    assert opened.page.locator("#trade .point").count() == len(answer["configurations"])
+
+
+def test_limits_change_the_request_without_another_upload(opened: Visit, project: Path) -> None:
+    opened.read_image(project / "scans" / IMAGE)
+    before = opened.count("/recommend")
+    slider = opened.page.locator("#deadline-range")
+    slider.focus()
+    for _ in range(3):
+        slider.press("ArrowLeft")
+    opened.page.wait_for_function("() => document.getElementById('deadline').value !== ''")
+    assert slider.get_attribute("aria-valuetext") == opened.page.input_value("#deadline")
+    opened.page.wait_for_timeout(PAUSE_MS)
+    opened.settled()
+    assert opened.count("/recommend") == before + 1  # three steps, one question
+    slider.press("Home")  # far below the fastest
+    opened.page.get_by_text("No configuration is within the limits. The nearest:").wait_for()
+    assert "No configuration is within the limits" in opened.page.text_content("#status")
+    slider.press("End")
+    opened.page.locator("#trade .point.chosen").wait_for()
+    opened.page.get_by_text("No configuration is within").first.wait_for(state="detached")
+    assert opened.page.input_value("#deadline") == ""
+    before = opened.text("#policy-hint")
+    opened.page.select_option("#policy", "cautious")
+    opened.settled()
+    assert opened.text("#policy-hint") != before
+    assert opened.count("/characteristics") == 1
+
+
+def test_a_refused_limit_is_told_at_once_and_the_answer_stays(
+    opened: Visit, project: Path
+) -> None:
+    opened.read_image(project / "scans" / IMAGE)
+    headline = opened.text("#recommendation .headline")
+    opened.page.fill("#deadline", "soon")
+    problem = opened.page.locator("#recommendation-problem [role=alert]")
+    problem.wait_for()
+    assert "soon" in problem.inner_text()
+    assert "2h, or a time, 2026-12-24T18:00" in opened.text("#deadline-refusal")
+    assert opened.page.get_attribute("#deadline", "aria-invalid") == "true"
+    assert opened.text("#recommendation .headline") == headline
+    opened.page.fill("#deadline", "2 h")
+    problem.wait_for(state="detached")
+    assert opened.page.get_attribute("#deadline", "aria-invalid") is None
+    assert opened.page.text_content("#deadline-refusal") == ""
+
+
+def test_an_answer_to_an_older_question_is_dropped(opened: Visit, project: Path) -> None:
+    opened.read_image(project / "scans" / IMAGE)
+    held: list[Route] = []
+
+    def hold_the_first(route: Route) -> None:
+        if held:
+            route.continue_()
+        else:
+            held.append(route)
+
+    opened.page.route("**/recommend", hold_the_first)
+    opened.page.fill("#deadline", "0.1 s")  # nothing is within it
+    opened.page.wait_for_timeout(PAUSE_MS)
+    assert len(held) == 1
+    opened.page.fill("#deadline", "")
+    opened.settled()
+    answer = held[0].fetch()
+    assert answer.json()["chosen"] is None
+    held[0].fulfill(response=answer)
+    opened.page.wait_for_timeout(300)
+    assert opened.page.locator("#trade .point.chosen").count() == 1
+    assert opened.page.get_by_text("No configuration is within").count() == 0
+
+
+def test_another_application_reads_the_scan_anew(opened: Visit, project: Path) -> None:
+    opened.read_image(project / "scans" / IMAGE)
+    opened.page.select_option("#app", "segment")
+    opened.page.wait_for_timeout(PAUSE_MS)
+    opened.settled()
+    assert opened.count("/characteristics") == 2
+    assert opened.page.input_value("#app") == "segment"
+    opened.page.locator("#parameters-box summary").click()
+    first = opened.page.locator("#parameters input").first
+    before = opened.count("/predict")
+    first.fill("not a number")
+    opened.page.locator("#predictions-problem [role=alert]").wait_for()
+    assert opened.count("/predict") > before
+
+
+def test_everything_is_done_from_the_keyboard(
+    chromium: Browser, address: str, project: Path
+) -> None:
+    granted = {"permissions": ["clipboard-read", "clipboard-write"]}
+    with visit(chromium, address, **granted) as opened:
+        page = opened.page
+        page.wait_for_function("() => document.getElementById('model').textContent !== ''")
+
+        def tab_to(identity: str, most: int = 60) -> None:
+            for _ in range(most):
+                page.keyboard.press("Tab")
+                if page.evaluate("() => document.activeElement.id") == identity:
+                    assert page.evaluate(OUTLINE) == "solid"
+                    return
+            raise AssertionError(f"the Tab key does not reach {identity}")
+
+        tab_to("path")
+        page.keyboard.type(str(project / "scans" / IMAGE))
+        page.keyboard.press("Enter")
+        opened.settled()
+        assert page.evaluate("() => document.activeElement.id") == "scan-name"
+        assert page.text_content("#status")
+        tab_to("policy")
+        page.keyboard.press("ArrowDown")
+        tab_to("deadline")
+        page.keyboard.type("3 h")
+        tab_to("budget")
+        for _ in range(20):
+            page.keyboard.press("Tab")
+            if page.evaluate("() => document.activeElement.classList.contains('point')"):
+                break
+        page.wait_for_timeout(PAUSE_MS)  # the answer to the deadline draws the plot anew
+        opened.settled()
+        first = page.evaluate("() => document.activeElement.getAttribute('aria-label')")
+        page.keyboard.press("ArrowRight")
+        second = page.evaluate("() => document.activeElement.getAttribute('aria-label')")
+        assert first != second
+        assert page.text_content("#trade .readout") == second
+        tab_to("copy-script")
+        page.keyboard.press("Enter")
+        page.locator("#script").get_by_text("Copied", exact=True).wait_for()
+        copied = page.evaluate("() => navigator.clipboard.readText()")
+        assert copied == page.text_content("#script-text")
+
+
+def test_a_phone_needs_no_sideways_scrolling(
+    chromium: Browser, address: str, project: Path, tmp_path: Path
+) -> None:
+    for width in (PHONE[0], 320):
+        with visit(chromium, address, size=(width, PHONE[1]), scheme="dark") as opened:
+            opened.read_image(project / "scans" / IMAGE)
+            for view in ("#to-history", "#to-scan"):
+                opened.page.click(view)
+                opened.page.wait_for_timeout(200)
+                widest = opened.page.evaluate("() => document.documentElement.scrollWidth")
+                assert widest <= width, view
+            assert opened.text("#summary") != ""
+            if width == PHONE[0]:
+                keep_screenshot(opened, "scan-dark-phone", tmp_path)
+
+
+def test_the_page_is_printed_without_its_controls(opened: Visit, project: Path) -> None:
+    opened.read_image(project / "scans" / IMAGE)
+    opened.page.emulate_media(media="print")
+    for selector in ("#intake", "nav", "#copy-script"):
+        assert not opened.page.locator(selector).is_visible()
+    assert opened.page.locator("#recommendation .headline").is_visible()
+    assert opened.page.pdf().startswith(b"%PDF")

@@ -1,0 +1,78 @@
+from pathlib import Path
+
+import pytest
+import yaml
+
+from voxcast.apps.phase_patterns import phases_from_log
+
+# What the container prints, as published with its runs on a many-core CPU.
+SLANT_LOG = """\
+Processing /INPUTS/test_volume.nii.gz
+*******preprocessing time: 2839.628881 seconds
+*******segmentation time: 7551.472055 seconds
+Elapsed time is 189.978879 seconds.
+*******postprocessing time: 3176.751577 seconds
+*******generating pdf time: 50.7 seconds
+*******generating text file time: 17.1 seconds
+"""
+PATTERNS = {"load": r"load: (?P<seconds>\S+) s", "fit": r"fit: (?P<seconds>\S*) s"}
+
+
+def test_the_slant_log_is_read_with_its_patterns():
+    conf = Path(__file__).parents[3] / "conf" / "app" / "slant.yaml"
+    slant = yaml.safe_load(conf.read_text())["slant"]
+    phases = phases_from_log(SLANT_LOG, slant["phase_patterns"])
+    assert [phase.name for phase in phases] == slant["phases"]
+    assert phases[0].start_s == 0
+    assert phases[1].start_s == phases[0].end_s == 2839.628881
+    assert phases[-1].end_s == pytest.approx(13635.65, abs=0.01)
+
+
+def test_order_is_that_of_the_log_and_a_phase_may_come_twice():
+    phases = phases_from_log("fit: 2 s load: 1 s\r\nfit: 3 s", PATTERNS)
+    spans = [(phase.name, phase.start_s, phase.end_s) for phase in phases]
+    assert spans == [("fit", 0, 2), ("load", 2, 3), ("fit", 3, 6)]
+
+
+@pytest.mark.parametrize(
+    "line", ["", "load: -1 s", "load: nan s", "load: inf s", "load: 1e999 s", "fit:  s", "load: 1"]
+)
+def test_unmatched_lines_are_ignored(line):
+    log = f"\x00\ufffd{line}\nload: 1.5 s\n" + "x" * 100_000
+    assert [phase.duration_s for phase in phases_from_log(log, PATTERNS)] == [1.5]
+
+
+def test_an_unmatched_group_gives_no_duration():
+    assert phases_from_log("load", {"load": r"load(: (?P<seconds>\d+))?"}) == ()
+    assert phases_from_log("anything", {}) == ()
+
+
+MARKS = {
+    "fit": r"(?:(?P<start>START)|(?P<end>END)) fit",
+    "write": r"(?:(?P<start>START)|(?P<end>END)) write",
+}
+
+
+def test_marks_without_a_time_have_the_time_at_which_they_were_written():
+    log = "hello\nSTART fit\nEND fit\nSTART write\n"
+    phases = phases_from_log(log, MARKS, [0.1, 0.2, 3.2, 4.0], 5.5)
+    assert [(p.name, p.start_s, p.end_s) for p in phases] == [
+        ("fit", 0.2, 3.2), ("write", 4.0, 5.5),
+    ]  # fmt: skip
+    assert phases_from_log(log, MARKS) == ()  # no time is known
+
+
+def test_times_in_front_are_related_to_the_run_by_the_least_delay():
+    patterns = {
+        "a": r"(?P<time>\S+) (?P<start>a)",
+        "b": r"(?P<time>\S+) (?P<start>b)",
+    }
+    # Written late: the first two lines came with the third.
+    phases = phases_from_log("23:59:58 a\n00:00:01 b\n00:00:05 a", patterns, [9.5, 9.5, 9.5], 11)
+    assert [(p.name, p.start_s, p.end_s) for p in phases] == [
+        ("a", 2.5, 5.5), ("b", 5.5, 9.5), ("a", 9.5, 11.0),
+    ]  # fmt: skip
+
+
+def test_an_end_without_its_start_is_ignored():
+    assert phases_from_log("END fit", MARKS, [1.0]) == ()

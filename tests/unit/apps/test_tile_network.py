@@ -1,0 +1,87 @@
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+from voxcast.apps.launch import package_path
+from voxcast.errors import ModelError, RunError
+from voxcast_apps.arguments import NO_IMAGE, Arguments
+from voxcast_apps.tiles import grid, network, training
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_the_network_keeps_the_shape_of_a_tile():
+    tile = torch.zeros(1, network.CHANNELS, *grid.TILE)
+    with torch.inference_mode():
+        logits = network.load_weights()(tile)
+    assert logits.shape == (1, network.CLASSES, *grid.TILE)
+    assert torch.isfinite(logits).all()
+
+
+def test_weights_round_trip_in_half_precision(tmp_path):
+    torch.manual_seed(3)
+    model = network.TileNet()
+    network.save_weights(model, tmp_path / "weights.pt")
+    again = network.load_weights(tmp_path / "weights.pt").state_dict()
+    for name, value in model.state_dict().items():
+        torch.testing.assert_close(again[name], value, rtol=1e-3, atol=1e-6)
+
+
+class Trap:
+    """What a hostile file would hold: a call that is made when it is unpickled."""
+
+    def __reduce__(self):
+        return (Path.touch, (Path("sprung"),))
+
+
+def test_a_file_that_is_not_a_state_dict_is_refused_without_running_code(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    torch.save({"head.bias": Trap()}, "trap.pt")
+    Path("plain.pt").write_bytes(pickle.dumps(Trap(), protocol=2))
+    torch.save(torch.nn.Linear(2, 2).state_dict(), "other.pt")
+    for name in ("trap.pt", "plain.pt", "other.pt"):
+        with pytest.raises(ModelError, match=f"{name}: is not this network's weights"):
+            network.load_weights(name)
+    assert not Path("sprung").exists()
+    with pytest.raises(ModelError, match=r"missing\.pt: no such file"):
+        network.load_weights("missing.pt")
+
+
+def test_the_weights_of_the_package_are_part_of_both_applications_versions():
+    for name in ("tile_segment", "tile_segment_network"):
+        (named,) = yaml.safe_load((ROOT / f"conf/app/{name}.yaml").read_text())[name]["files"]
+        assert package_path(named).samefile(network.WEIGHTS)
+    assert network.WEIGHTS.stat().st_size < 2e6
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_a_missing_gpu_is_not_replaced_by_the_cpu():
+    with pytest.raises(RunError, match="no CUDA device"):
+        Arguments(NO_IMAGE, Path(), 1, "gpu", {}).torch_device()
+
+
+def test_training_fits_its_data_and_is_reproducible():
+    place = np.indices(grid.SHAPE)
+    middle = np.reshape(grid.SHAPE, (3, 1, 1, 1)) / 2
+    labels = (((place - middle) ** 2).sum(axis=0) < 30**2).astype(np.uint8) * 3
+    noise = np.random.default_rng(0).normal(0, 0.3, grid.SHAPE)
+    volume = (labels * 0.5 - 1 + noise).astype(np.float32)
+    first, again = (
+        training.train([volume], [labels], steps=30, seed=5, crop=(16, 16, 16)) for _ in range(2)
+    )
+    for a, b in zip(first.parameters(), again.parameters(), strict=True):
+        torch.testing.assert_close(a, b)
+    (place,) = [place for place in grid.tiles(2) if place[0].start == place[1].start == 0][:1]
+    (predicted,) = network.label_tiles(volume, first, torch.device("cpu"), [place])
+    assert training.dice(predicted, labels[place])[2] > 0.8
+
+
+def test_dice_is_one_for_equal_labels_and_unknown_for_absent_ones():
+    labels = np.array([0, 1, 1, 2])
+    assert training.dice(labels, labels)[:2] == [1.0, 1.0]
+    assert np.isnan(training.dice(labels, labels)[2])
+    assert training.dice(np.array([1, 1, 0, 2]), labels)[0] == 0.5

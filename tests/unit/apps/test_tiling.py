@@ -1,0 +1,61 @@
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from voxcast.errors import ConfigError
+from voxcast_apps.tiles import grid
+
+
+@given(st.integers(1, 300), st.integers(1, 300), st.integers(1, grid.MOST_TILES))
+def test_tiles_cover_an_axis_from_end_to_end(size, tile, count):
+    if tile > size or -(-size // tile) > count:
+        return
+    starts = grid.starts(size, tile, count)
+    assert len(starts) == count
+    assert starts[0] == 0
+    assert count == 1 or starts[-1] + tile == size
+    assert all(b - a <= tile for a, b in itertools.pairwise(starts))
+
+
+@pytest.mark.parametrize("per_axis", [2, 3, 4, 5])
+def test_every_voxel_lies_in_a_tile_of_the_networks_shape(per_axis):
+    places = grid.tiles(per_axis)
+    assert len(places) == per_axis**3
+    seen = np.zeros(grid.SHAPE, int)
+    for place in places:
+        assert seen[place].shape == grid.TILE
+        seen[place] += 1
+    assert seen.min() >= 1
+    assert all(size % 4 == 0 for size in grid.TILE)  # the network pools twice
+
+
+@pytest.mark.parametrize("per_axis", [1, 6])
+def test_an_invalid_number_of_tiles_is_refused(per_axis):
+    with pytest.raises(ConfigError, match=f"tiles_per_axis: needs 2 to 5, not {per_axis}"):
+        grid.tiles(per_axis)
+
+
+@settings(max_examples=5, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.sampled_from([2, 3]))
+def test_votes_are_counted_per_voxel(seed, per_axis):
+    rng = np.random.default_rng(seed)
+    places = grid.tiles(per_axis)
+    labels = [rng.integers(0, 4, grid.TILE, dtype=np.uint8) for _ in places]
+    fused = grid.fuse(labels, places, 4)
+    assert fused.dtype == np.uint8
+    for voxel in rng.integers(0, grid.SHAPE, (50, 3)):
+        votes = [
+            tile[tuple(voxel - [axis.start for axis in place])]
+            for tile, place in zip(labels, places, strict=True)
+            if all(axis.start <= n < axis.stop for n, axis in zip(voxel, place, strict=True))
+        ]
+        assert fused[tuple(voxel)] == np.bincount(votes).argmax()  # of equals the lowest
+
+
+def test_agreeing_tiles_restore_the_original_labels():
+    labels = np.random.default_rng(1).integers(0, 4, grid.SHAPE, dtype=np.uint8)
+    places = grid.tiles(3)
+    assert (grid.fuse([labels[place] for place in places], places, 4) == labels).all()

@@ -1,0 +1,207 @@
+"""Names of applications, jobs to be read with care, predictions, and the picture."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+from voxcast.audit.app_names import app_of, apps_of
+from voxcast.audit.picture import picture
+from voxcast.audit.predicted import predicted_jobs, read_predictions
+from voxcast.audit.report import audit, prepare
+from voxcast.audit.sources import kind_of, read_jobs
+from voxcast.audit.text import audit_text
+from voxcast.errors import TableError
+from voxcast.history.imports.name_patterns import name_pattern
+
+HEADER = (
+    "JobID|JobName|State|ElapsedRaw|TotalCPU|MaxRSS|NTasks|ReqMem|ReqCPUS|AllocCPUS|AllocNodes|"
+    "AllocTRES|TimelimitRaw|SubmitLine"
+)
+LINES = [
+    "1|recon_sub-01|COMPLETED|3600|00:59:00||||1|1|1|cpu=1,mem=4G|120|sbatch recon.sh",
+    "1.batch|batch|COMPLETED|3600|||1|||||||",
+    "2|recon_sub-02|COMPLETED|20|00:10.000||||1|1|1|cpu=1,mem=4G|120|sbatch recon.sh",
+    "3|interactive|COMPLETED|3600|00:01:00||||1|1|1|cpu=1,mem=4G|120|salloc",
+    "4|own shell|COMPLETED|3600|00:01:00||||1|1|1|cpu=1,mem=4G|120|srun --mem 4G --pty bash",
+    "5|sys/dashboard/sys/jupyter|COMPLETED|3600|00:01:00||||1|1|1|cpu=1,mem=4G|120|",
+    "6|other|COMPLETED|3600|00:01:00||||1|1|1|cpu=1,mem=4G|120|",
+    "6.interactive|interactive|COMPLETED|3600||1G|1|||||||",
+    "7|full|COMPLETED|3600|40:00:00|||0n|1|40|1|cpu=40,mem=180G|120|sbatch --exclusive x",
+    "7.batch|batch|COMPLETED|3600||10G|1|||||||",
+    "8|mpi|COMPLETED|3600|36:00:00||||40|40|2|cpu=40,mem=64G|120|sbatch mpi.sh",
+    "8.0|mpi|COMPLETED|3600||2G|40|||||||",
+    "9|ssh|COMPLETED|3600|20:00:00||||40|40|2|cpu=40,mem=64G||sbatch ssh.sh",
+    "10|broken|COMPLETED|3600|9-00:00:00||||1|1|1|cpu=1,mem=4G|120|sbatch x",
+    "11|idle|COMPLETED|3600|00:00:00||||1|1|1|cpu=1,mem=4G|120|sbatch x",
+    "12|oom|OUT_OF_MEMORY|3600|00:50:00||||1|1|1|cpu=1,mem=4G|120|sbatch x",
+    "12.batch|batch|OUT_OF_MEMORY|3600||1M|1|||||||",
+    "13|over|COMPLETED|3600|00:50:00||||1|1|1|cpu=1,mem=4G|120|sbatch x",
+    "13.batch|batch|COMPLETED|3600||5G|1|||||||",
+]
+
+
+@pytest.fixture
+def few_jobs(tmp_path: Path):
+    (tmp_path / "x").write_text("\n".join([HEADER, *LINES]))
+    jobs = read_jobs([tmp_path / "x"])
+    prepare(jobs)
+    return jobs
+
+
+def test_jobs_to_be_read_with_care_are_counted(few_jobs) -> None:
+    counts = {remark.kind: remark.jobs for remark in audit(few_jobs).remarks}
+    assert counts == {
+        "below a minute": 1,
+        "interactive": 4,
+        "all memory requested": 1,
+        "more CPUs than requested": 1,
+        "no time limit": 1,
+        "memory of one task only": 1,
+        # 1, 3, 4, 5, 9, 10 and 11; a job of 20 s is below the pause between two samples.
+        "memory not sampled": 7,
+        "more memory than requested": 1,
+        "killed for memory below half of the request": 1,
+        "no CPU time": 1,
+        "impossible CPU time": 1,
+        "CPU time of one node only": 1,
+    }
+
+
+def test_memory_of_one_task_is_not_that_of_the_job(few_jobs) -> None:
+    mpi = few_jobs.frame.set_index("job_id").loc["8"]
+    assert mpi["peak_at_least_bytes"] == 2 * 2**30
+    assert mpi["peak_rss_bytes"] != mpi["peak_rss_bytes"]  # not known, not 2 GB, not 80 GB
+    total = audit(few_jobs).total.iloc[0]
+    used = (10 + 1 + 5) * 2**30 / 1e9  # of 7, 6 and 13, an hour each
+    asked = (4 + 4) * 2**30 / 1e9  # 7 asked for all memory of its node
+    assert total.requested_gb_hours == pytest.approx(asked)
+    assert total.used_gb_hours == pytest.approx(used - 10 * 2**30 / 1e9)
+
+
+def test_cpu_time_that_cannot_be_is_left_out(few_jobs) -> None:
+    total = audit(few_jobs).total.iloc[0]
+    assert 0 < total.cpu_efficiency <= 1
+
+
+@pytest.mark.parametrize(
+    ("name", "app"),
+    [
+        ("recon_sub-01_ses-2", "recon"), ("recon-17", "recon"), ("/home/ann/Recon.sh", "recon"),
+        ("fmriprep-20.2.1_sub01", "fmriprep_sub"), ("nf-core_RNASEQ_(SAMPLE_1)", "nf_core_rnaseq"),
+        ("3f2504e0-4f89-11d3-9a0c-0305e82c3301", "(numbers only)"), ("job_deadbeef1234", "job"),
+        ("decade", "decade"), ("", "(no name)"), ("12345", "(numbers only)"), ("bet2", "bet"),
+        ("ä_1", "ä"), ("x" * 10_000, "x" * 256),
+    ],
+)  # fmt: skip
+def test_the_application_is_the_name_without_what_differs(name: str, app: str) -> None:
+    assert app_of(name) == app
+
+
+def test_a_pattern_takes_the_application_out_of_names(few_jobs) -> None:
+    pattern = name_pattern("^([a-z]+)_sub", "app", "--app-pattern")
+    apps = apps_of(few_jobs.frame["name"], pattern)
+    assert set(apps) == {"recon", "(other names)"}
+
+
+def test_predictions_are_compared_with_what_was_used(few_jobs, tmp_path: Path) -> None:
+    path = tmp_path / "predicted.jsonl"
+    lines = [
+        {"job_id": "1", "predicted_runtime_s": 100},  # replaced by a later line
+        {"job_id": "1", "predicted_runtime_s": 3000, "upper_runtime_s": 3500},
+        {"job_id": "13", "predicted_runtime_s": 3600, "upper_runtime_s": 5000,
+         "predicted_peak_rss_bytes": 4 * 2**30, "upper_peak_rss_bytes": 6 * 2**30},
+        {"job_id": "12", "predicted_runtime_s": 50}, {"job_id": "99", "predicted_runtime_s": 1},
+    ]  # fmt: skip
+    path.write_text("\n".join(map(json.dumps, lines)))
+    errors = predicted_jobs(few_jobs.frame, read_predictions(path))
+    assert (errors.predictions, errors.matched) == (4, 3)
+    assert errors.runtime_s is not None
+    assert errors.runtime_s.jobs == 2  # 12 was killed
+    assert errors.runtime_s.mean_error == pytest.approx(1 / 12)
+    assert (errors.runtime_s.with_bound, errors.runtime_s.above_bound) == (2, 1)
+    assert errors.peak_rss_bytes is not None
+    assert errors.peak_rss_bytes.median_error == pytest.approx(0.2)
+    text = audit_text(audit(few_jobs, predicted=errors), 5)
+    assert "predictions: 3 of 4 match a job" in text
+    assert "1 of 2 above their bound" in text
+
+
+@pytest.mark.parametrize("content", ["", "{}\n", '{"job_id": "1", "predicted_runtime_s": "x"}',
+                                     "[1]", "nonsense"])  # fmt: skip
+def test_a_file_without_predictions_is_refused(content: str, tmp_path: Path) -> None:
+    (tmp_path / "p").write_text(content)
+    with pytest.raises(TableError):
+        read_predictions(tmp_path / "p")
+
+
+def test_the_picture_shows_each_job_once(export: Path) -> None:
+    jobs = read_jobs([export])
+    prepare(jobs)
+    svg = ET.fromstring(picture(jobs.frame))  # noqa: S314  # our own
+    name = "{http://www.w3.org/2000/svg}"
+    frame = jobs.frame[(jobs.frame["runtime_s"] >= 60)]
+    for css, outcomes in (("c", ["completed"] * 2), ("k", ["timeout", "out_of_memory"])):
+        shown = sum(
+            int(rect.find(f"{name}title").text.split()[0].replace(",", ""))
+            for rect in svg.iter(f"{name}rect")
+            if rect.get("class") == css
+        )
+        assert shown == sum(int((frame["outcome"] == outcome).sum()) for outcome in outcomes)
+
+
+def test_short_jobs_are_left_out_of_the_picture_and_ratios(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text(
+        "JobID|State|ElapsedRaw|NCPUS|TimelimitRaw\n1|COMPLETED|20|1|2\n2|COMPLETED|90|1|2\n"
+    )
+    shown = {}
+    for shortest_s in (60.0, 15.0):
+        jobs = read_jobs([tmp_path / "x"])
+        prepare(jobs, shortest_s=shortest_s)
+        shown[shortest_s] = audit(jobs), picture(jobs.frame)
+    assert [r.kind for r in shown[60.0][0].remarks if r.kind.startswith("below")] == [
+        "below a minute"
+    ]
+    assert not [r for r in shown[15.0][0].remarks if r.kind.startswith("below")]
+    assert "time: 1 jobs completed" in shown[60.0][1]
+    assert "time: 2 jobs completed" in shown[15.0][1]
+    assert shown[60.0][0].total["time_ratio_50"][0] == pytest.approx(120 / 90)
+    assert shown[15.0][0].total["time_ratio_50"][0] == pytest.approx((6 + 120 / 90) / 2)
+
+
+def test_names_cannot_steer_the_terminal(tmp_path: Path) -> None:
+    name = "\x1b[31mred\x07" + "x" * 60
+    (tmp_path / "x").write_text(f"JobID|User|State|Elapsed|NCPUS\n1|{name}|COMPLETED|01:00:00|1\n")
+    jobs = read_jobs([tmp_path / "x"])
+    prepare(jobs)
+    text = audit_text(audit(jobs), 5)
+    assert "?[31mred?xxx" in text
+    assert "\x1b" not in text
+    assert "x" * 30 not in text
+
+
+def test_a_picture_of_jobs_without_requests_says_so(few_columns: Path) -> None:
+    jobs = read_jobs([few_columns])
+    prepare(jobs)
+    assert "the export does not state both" in picture(jobs.frame)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("pbs.txt", "pbs"), ("sge.txt", "sge"), ("qacct.txt", "sge"), ("lsb.acct", "lsf"),
+     ("bacct.txt", "lsf"), ("bhist.txt", "lsf")],
+)  # fmt: skip
+def test_the_kind_is_known_by_the_first_lines(name: str, kind: str) -> None:
+    path = Path(__file__).parents[2] / "samples" / "accounting" / name
+    assert kind_of(path) == kind
+    jobs = read_jobs([path])
+    prepare(jobs)
+    result = audit(jobs)
+    assert result.jobs.records == len(jobs.frame) + jobs.never_started.total() + (
+        jobs.refused.total() + jobs.not_ended.total()
+    )
+    assert result.total["core_hours"][0] > 0
+    assert set(result.groups["user"]["key"]) <= {"ann", "bob", "cat", "dan", "sanders"}

@@ -1,0 +1,282 @@
+"""Speeds of machines: planted ones are found within their uncertainty, and bounds hold."""
+
+import dataclasses
+import json
+import math
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import planted
+import several_machines
+from voxcast.models import point_model
+from voxcast.models.calibrated_model import CalibratedModel, calibrate
+from voxcast.models.families.family import FAMILIES
+from voxcast.models.forecaster import Forecaster
+from voxcast.models.query import queries_of
+from voxcast.models.selection.cross_validation import Validation
+from voxcast.models.speed.estimation import estimate, speeds_by_app
+from voxcast.models.speed.speeds import MachineSpeed, SittingSpeed, SpeedEstimate, Speeds
+from voxcast.records import TARGETS
+from voxcast.studies.recorded_table import of_app, recorded_table
+
+CPU = TARGETS.index("cpu_s")
+RIDGE = FAMILIES["ridge"].defaults
+RECORDED = Path(__file__).parents[4] / "data/history"
+
+
+def calibrated_ridge(table: pd.DataFrame) -> CalibratedModel:
+    validation = Validation(table, None, 4, 0)
+    out_of_fold = validation.out_of_fold("ridge", RIDGE, "volume")
+    model = point_model.fit(table, None, "ridge", RIDGE, "volume", 0)
+    return calibrate(model, table, out_of_fold, 1.5)
+
+
+def test_a_planted_speed_is_found_from_few_runs_on_other_subjects() -> None:
+    table = several_machines.table({"slow": [-0.4], "usual": [0.0]}, {"slow": 4, "usual": 40})
+    speeds = estimate(table)
+    assert speeds.reference == "usual"
+    assert speeds.machines["usual"].log_speed == 0.0
+    slow = speeds.estimate("slow", "2026-01-01-slow-1")
+    assert abs(slow.log_speed + 0.4) < 3 * slow.sd < 0.15
+    assert speeds.runs("slow") == 8
+    # A sitting to come deviates as sittings do; a machine that was never measured, as machines.
+    assert slow.sd < speeds.estimate("slow").sd < speeds.estimate("another").sd
+    assert speeds.estimate("another").sd > 0.25
+
+
+def test_sittings_of_one_machine_are_told_apart() -> None:
+    table = several_machines.table({"a": [0.0, 0.0, 0.2]}, {"a": 45})
+    sittings = estimate(table).machines["a"].sittings
+    first, _, fast = (sittings[name].log_speed for name in sorted(sittings))
+    assert fast - first == pytest.approx(0.2, abs=0.03)
+    assert max(sitting.last_at for sitting in sittings.values()) == "2026-01-03T00:00:00+00:00"
+
+
+def test_the_sitting_that_goes_on_is_that_of_the_last_run() -> None:
+    table = several_machines.table({"a": [0.0, 0.1]}, {"a": 20})
+    first, second = sorted(table["sitting"].unique())
+    later = {first: "2026-01-05T09:00:00+00:00", second: "2026-01-05T08:00:00+00:00"}
+    speeds = estimate(table.assign(started_at=table["sitting"].map(later)))
+    noon = datetime.fromisoformat("2026-01-05T12:00:00+00:00")
+    assert str(speeds.current_sitting("a", noon)).endswith(first)
+    assert speeds.current_sitting("a", noon + timedelta(days=1)) is None
+    assert speeds.current_sitting("never measured", noon) is None
+    # A run that is dated in the future is passed over, and so is a time that is none.
+    for last_at in ("2027-01-05T09:00:00+00:00", "2026-01-05T12:00:01", "yesterday"):
+        machine = speeds.machines["a"]
+        sittings = {**machine.sittings, "later": SittingSpeed(0.0, 0.01, 5, last_at)}
+        machines = {"a": dataclasses.replace(machine, sittings=sittings)}
+        wrong = dataclasses.replace(speeds, machines=machines)
+        assert str(wrong.current_sitting("a", noon)).endswith(first)
+
+
+def test_the_reference_machine_is_known_by_the_rule_of_all_machines() -> None:
+    once_each = {f"h{n}": [0.3 * (-1) ** n] for n in range(12)}
+    table = several_machines.table(once_each, dict.fromkeys(once_each, 1))
+    speeds = estimate(table.drop_duplicates("host_id").reset_index(drop=True))
+    assert speeds.runs(None) == 1
+    assert not speeds.knows(speeds.reference)
+    assert speeds.knows(None)  # the runs on record as a whole
+    many = estimate(several_machines.table({"a": [0.0, 0.03]}, {"a": 40}))
+    assert many.knows("a")
+    restless = estimate(several_machines.table({"a": [0.0, 0.8]}, {"a": 40}))
+    assert not restless.knows("a")
+    assert restless.knows("a", "2026-01-02-a-1")
+
+
+def test_a_sitting_to_come_has_the_tails_of_as_many_days_as_are_on_record() -> None:
+    two, six = (
+        estimate(several_machines.table({"a": [0.05, -0.05] * half}, {"a": 48})) for half in (1, 3)
+    )
+    assert two.sitting_freedom == 3.0
+    assert six.sitting_freedom == 7.0
+    few, more = (speeds.estimate("a") for speeds in (two, six))
+    assert few.deviation(0.95) == pytest.approx(2.353 * few.sd, rel=1e-3)
+    assert more.deviation(0.95) == pytest.approx(1.895 * more.sd, rel=1e-3)
+    assert few.deviation(0.5) == pytest.approx(0.0, abs=1e-9)
+    on_record = two.estimate("a", "2026-01-01-a-1")
+    assert on_record.deviation(0.95) == pytest.approx(1.645 * on_record.sd, rel=1e-3)
+    # Sittings of one day are alike, and tell little of another day.
+    table = several_machines.table({"a": [0.0] * 6}, {"a": 48})
+    one_day = estimate(table.assign(started_at="2026-01-01T00:00:00+00:00"))
+    assert one_day.sitting_freedom == 2.0
+    assert one_day.sitting_spread > estimate(table).sitting_spread
+
+
+def test_a_class_of_machines_is_known_by_its_machines_not_by_their_runs() -> None:
+    def of_class(machines: dict[str, MachineSpeed]) -> Speeds:
+        return Speeds("a", machines, SpeedEstimate(0.0, 0.25), 0.05, 0.07, 0.05)
+
+    two = of_class(
+        {
+            "a": MachineSpeed(0.0, 0.02, 1000, {}, "CPU", "big"),
+            "b": MachineSpeed(0.7, 0.02, 3, {}, "CPU", "big"),
+        }
+    )
+    for name in ("CPU", "big"):
+        assert two.estimate(name).log_speed == pytest.approx(0.35)
+        assert two.estimate(name).sd > 0.3
+        assert not two.knows(name)
+    single = of_class({"a": MachineSpeed(0.0, 0.02, 1000, {}, "CPU", "big")})
+    assert single.knows("a")
+    assert not single.knows("CPU")
+    alike = {f"h{n}": MachineSpeed(0.0, 0.02, 10, {}, "CPU", "") for n in range(12)}
+    assert of_class(alike).knows("CPU")
+    assert of_class(alike).estimate("CPU").sd < 0.075
+
+
+def test_standard_deviations_are_those_of_the_errors() -> None:
+    rng = np.random.default_rng(5)
+    scores = []
+    for draw in range(40):
+        log_speed = float(rng.normal(0, 0.3))
+        machines = {"ref": [0.0], "new": [log_speed]}
+        k = (1, 2, 4)[draw % 3]
+        table = several_machines.table(machines, {"ref": 15, "new": k}, noise=0.1, seed=draw)
+        new = estimate(table).estimate("new", "2026-01-01-new-1")
+        scores.append((new.log_speed - log_speed) / new.sd)
+    assert 0.6 < np.std(scores) < 1.5
+    assert np.mean(np.abs(scores) < 1.96) > 0.85
+
+
+def test_one_machine_in_one_sitting_has_no_speed_to_learn() -> None:
+    rows = planted.table(12)
+    on_record = rows.assign(host_id="a", sitting="2026-01-01-a-1")
+    without = rows.drop(columns=["host_id", "sitting"])
+    speeds = speeds_by_app(on_record)["segment"]
+    assert speeds.estimate("a", "2026-01-01-a-1").sd == 0.0
+    models = [calibrated_ridge(table) for table in (on_record, without)]
+    quantiles = [
+        model.quantiles(queries_of(table), 0.05, 0.95)
+        for model, table in zip(models, (on_record, without), strict=True)
+    ]
+    assert (quantiles[0][0] == quantiles[1][0]).all()
+    assert (quantiles[0][1] == quantiles[1][1]).all()
+
+
+def test_speeds_of_a_fold_are_those_of_its_training_runs() -> None:
+    table = several_machines.table({"a": [0.0], "b": [0.5]}, {"a": 12, "b": 6})
+    validation = Validation(table, None, 3, 0)
+    before = validation.out_of_fold("ridge", RIDGE, "volume").log_predictions
+    train, held_out = validation.folds()[0]
+    changed = table.copy()
+    changed.loc[held_out, ["cpu_s", "runtime_s"]] *= 7.0
+    after = Validation(changed, None, 3, 0).out_of_fold("ridge", RIDGE, "volume")
+    assert (after.log_predictions[held_out] == before[held_out]).all()
+    assert (after.log_predictions[train] != before[train]).any()
+    fold = validation.fold_speeds[train.tobytes()]
+    assert fold == speeds_by_app(table.iloc[train])
+
+
+@pytest.mark.parametrize("runs", [0, 2, 4, 8])
+def test_bounds_hold_on_a_new_machine_and_narrow_with_its_runs(runs: int) -> None:
+    rng = np.random.default_rng(runs)
+    inside, widths, calibrated = [], [], []
+    for draw in range(12):
+        # Machines as the prior has them; the local runs are of subjects of their own.
+        first, second = rng.normal(0, 0.25, 2)
+        machines = {"ref": [float(first)], "new": [float(second)]}
+        table = several_machines.table(
+            machines, {"ref": 30, "new": runs // 2 + 10}, noise=0.06, seed=draw
+        )
+        at_new = np.flatnonzero(table["host_id"] == "new")
+        test = table.iloc[at_new[runs:]]
+        model = calibrated_ridge(table.drop(index=at_new[runs:]).reset_index(drop=True))
+        quantiles, is_calibrated = model.quantiles(queries_of(test), 0.05, 0.95)
+        cpu = quantiles[:, CPU, :]
+        inside.append(np.mean(test["cpu_s"].to_numpy() <= cpu[:, 2]))
+        widths.append(np.mean(np.log(cpu[:, 2] / cpu[:, 1])))
+        calibrated.append(is_calibrated.all())
+    assert np.mean(inside) >= 0.9
+    assert not any(calibrated) if runs < 3 else any(calibrated)
+    narrowest, widest = {0: (0.4, 0.9), 2: (0.1, 0.4), 4: (0.08, 0.3), 8: (0.08, 0.22)}[runs]
+    assert narrowest < np.median(widths) < widest
+
+
+def test_memory_has_no_speed() -> None:
+    table = several_machines.table({"a": [0.0], "b": [0.5]}, {"a": 20, "b": 6})
+    model = calibrated_ridge(table)
+    queries = queries_of(table.head(3).assign(host_id="nowhere"))
+    unknown, calibrated = model.quantiles(queries, 0.05, 0.95)
+    known, _ = model.quantiles(queries_of(table.head(3)), 0.05, 0.95)
+    assert not calibrated.any()
+    targets = list(model.model.targets)
+    memory, cpu, wall = map(targets.index, ("peak_rss_bytes", "cpu_s", "runtime_s"))
+    assert (unknown[:, memory] == known[:, memory]).all()
+    for time in (cpu, wall):
+        assert (unknown[:, time, 2] > 1.3 * known[:, time, 2]).all()
+
+
+def test_what_is_not_known_of_a_speed_takes_no_bound_beyond_ten_times_what_was_measured() -> None:
+    table = several_machines.table({"a": [0.0, 0.3]}, {"a": 40})
+    model = calibrated_ridge(table)
+    queries = queries_of(table.head(3).assign(sitting="another"))
+    quantiles, calibrated = model.quantiles(queries, 1e-9, 1 - 1e-9)
+    assert not calibrated.any()
+    for k, target in enumerate(model.model.targets):
+        low, median, high = quantiles[:, k, :].T
+        assert (high <= 10.001 * np.maximum(median, table[target].max())).all()
+        assert (low >= 0.0999 * np.minimum(median, table[target].min())).all()
+    usual, is_calibrated = model.quantiles(queries, 0.1, 0.9)
+    assert is_calibrated.any()
+    assert (usual[:, :, 2] < quantiles[:, :, 2]).all()
+
+
+def test_speeds_are_saved_as_json_with_the_forecaster(tmp_path: Path) -> None:
+    table = several_machines.table({"a": [0.0], "b": [0.5]}, {"a": 20, "b": 6})
+    forecaster = Forecaster({"volume": calibrated_ridge(table)})
+    forecaster.save(tmp_path)
+    again = Forecaster.load(tmp_path)
+    speeds = again.speeds_of("segment")
+    assert speeds == forecaster.speeds_of("segment")
+    assert Speeds.from_json(json.loads(json.dumps(speeds.to_json()))) == speeds
+    query = queries_of(table.tail(1))[0]
+    (prediction,) = again.predict([query])
+    assert prediction.host_runs == 12
+    assert prediction.speed[0] < prediction.speed[1] < prediction.speed[2]
+    # With a single sitting on each, part of the difference may be that of the sittings.
+    assert prediction.speed[1] == pytest.approx(math.exp(0.5), rel=0.08)
+    # Another speed changes the answer by its factor.
+    machine = speeds.machines["b"]
+    slower = Speeds.from_json(
+        {
+            **speeds.to_json(),
+            "machines": {"b": {**machine.__dict__, "log_speed": 0.0, "sittings": {}}},
+        }
+    )
+    (later,) = again.with_speeds({"segment": slower}).predict([query])
+    ratio = later.quantiles["cpu_s"][1] / prediction.quantiles["cpu_s"][1]
+    assert ratio == pytest.approx(prediction.speed[1])
+
+
+def test_a_sitting_left_out_of_the_recorded_runs_is_predicted_within_its_bounds() -> None:
+    table = recorded_table([RECORDED / "reference"], lambda subject: False)
+    runs = of_app(table, "ants_segment", "full_scale")
+    for sitting in sorted(set(runs["sitting"])):
+        here = runs["sitting"] == sitting
+        model = calibrated_ridge(runs[~here].reset_index(drop=True))
+        quantiles, calibrated = model.quantiles(queries_of(runs[here]), 0.05, 0.95)
+        assert calibrated.all()  # the machine is known, the sitting is new
+        cpu_s = runs.loc[here, "cpu_s"].to_numpy()
+        assert np.mean(cpu_s <= quantiles[:, CPU, 2]) > 0.9
+
+
+@pytest.mark.parametrize("app", ["tile_segment", "ants_register"])
+def test_the_newest_sitting_on_record_is_covered_by_the_spread_of_the_others(app: str) -> None:
+    # A neighbour slowed it by a fifth to a third.
+    batches = [RECORDED / "reference", RECORDED / "reference2"]
+    runs = of_app(recorded_table(batches, lambda subject: False), app, "full_scale")
+    everywhere = estimate(runs)
+    sittings = everywhere.machines[everywhere.reference].sittings
+    name = max(sittings, key=lambda name: sittings[name].last_at)
+    before = estimate(runs[runs["sitting"] != name].reset_index(drop=True))
+    host = before.machines[before.reference]
+    # The two estimates differ in their speed of zero, so that sittings tell the distance.
+    others = [sittings[other].log_speed for other in host.sittings]
+    zero = np.mean([sitting.log_speed for sitting in host.sittings.values()]) - np.mean(others)
+    log_speed = sittings[name].log_speed + zero
+    assert log_speed - host.log_speed > before.estimate(before.reference).deviation(0.05)

@@ -1,0 +1,129 @@
+"""Damaged traces of every kind: an error of ours or a table that says what is missing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from voxcast.errors import RunError
+from voxcast.phases.logical import logical_trace
+from voxcast.phases.signature import signature
+from voxcast.phases.traces.trace_files import read_trace
+
+SAMPLES = Path(__file__).parents[2] / "samples"
+GLOO = {
+    "ph": "X", "cat": "user_annotation", "name": "gloo:all_reduce", "ts": 1.0, "dur": 1.0,
+    "args": {"Input Dims": [[10]], "Input type": ["float"]},
+}  # fmt: skip
+HEAD = {"schemaVersion": 1, "distributedInfo": {"rank": 0, "world_size": 1}}
+
+
+def profiled(folder: Path, events: list, **head: object) -> Path:
+    (folder / "rank0.json").write_text(json.dumps(HEAD | head | {"traceEvents": events}))
+    return folder
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"ts": "soon"}, {"ts": None}, {"ts": 1e300}, {"name": 5}, {"name": ["gloo:x"]},
+        {"args": None}, {"args": [1]}, {"args": {"Input Dims": None, "Input type": None}},
+        {"args": {"Input Dims": [[1, "x"]], "Input type": ["float"]}},
+        {"args": {"Input Dims": [[10**9] * 4], "Input type": ["float"]}},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_an_event_of_another_form_is_counted_and_the_rest_read(change, tmp_path) -> None:
+    if "args" in change and change["args"] and "Input Dims" in change["args"]:
+        change = {"args": dict(change["args"])}
+    table = read_trace(profiled(tmp_path, [GLOO, GLOO | change, GLOO | {"ts": 10.0}]))
+    assert len(table) == 2
+    assert table.missing == ("rank 0: 1 damaged events",)
+
+
+@pytest.mark.parametrize(
+    ("head", "message"),
+    [
+        ({"distributedInfo": {"rank": -1, "world_size": 2}}, "its rank is no number"),
+        ({"distributedInfo": {"rank": "a"}}, "its rank is no number"),
+        ({"distributedInfo": {"rank": 0, "world_size": 10**12}}, "its world_size is no number"),
+        ({"distributedInfo": {"rank": 0, "world_size": None}}, "its world_size is no number"),
+        ({"distributedInfo": [1]}, "its distributedInfo is no object"),
+        ({"baseTimeNanoseconds": 10**30}, "its baseTimeNanoseconds is no number"),
+    ],
+)
+def test_impossible_numbers_of_a_rank_are_refused(head, message, tmp_path) -> None:
+    with pytest.raises(RunError, match=message):
+        read_trace(profiled(tmp_path, [GLOO], **head))
+
+
+def test_a_process_group_of_ranks_that_are_not_there(tmp_path) -> None:
+    groups = [{"pg_name": "0", "ranks": [0, 99]}, "none"]
+    info = {"rank": 0, "world_size": 2, "pg_config": groups}
+    named = GLOO | {"args": GLOO["args"] | {"Process Group Name": "0"}}
+    trace = logical_trace(read_trace(profiled(tmp_path, [named], distributedInfo=info)))
+    assert trace.missing == ("rank 1: no file",)
+
+
+def test_a_clock_that_runs_backwards_adds_no_negative_time(tmp_path) -> None:
+    events = [GLOO | {"ts": 100.0 - 10 * n, "dur": -5.0 * n} for n in range(5)]
+    result = signature(logical_trace(read_trace(profiled(tmp_path, events))))
+    assert all(phase.time_s >= 0 for phase in result.phases)
+    assert result.total_s == pytest.approx(result.elapsed_s)
+
+
+def test_an_empty_file_of_a_rank_is_named_and_a_second_one_refused(tmp_path) -> None:
+    copy = Path(shutil.copytree(SAMPLES / "kmeans_mpi_trace", tmp_path / "copy"))
+    (copy / "rank-00003.mpitrace").write_bytes(b"")
+    table = read_trace(copy)
+    assert "rank-00003.mpitrace: it ends before its start was written" in table.missing
+    assert set(table["process"].tolist()) == {0, 1, 2}
+    shutil.copy(copy / "rank-00002.mpitrace", copy / "rank-00003.mpitrace")
+    with pytest.raises(RunError, match="is of rank 2, as is another file"):
+        read_trace(copy)
+
+
+def damaged(content: bytes, rng: np.random.Generator) -> bytes:
+    """Cut a file, overwrite bytes, or repeat a part of it."""
+    data, way = bytearray(content), rng.integers(3)
+    if way == 0:
+        return bytes(data[: rng.integers(len(data))])
+    if way == 1:
+        data[:] = np.where(
+            rng.random(len(data)) < 20 / len(data), rng.integers(256, size=len(data)), data
+        ).astype(np.uint8).tobytes()  # fmt: skip
+        return bytes(data)
+    place = int(rng.integers(len(data)))
+    return bytes(data[:place] + data[max(0, place - 200) :])
+
+
+@pytest.mark.parametrize(
+    ("sample", "files"),
+    [("kmeans_mpi_trace", "*.mpitrace"), ("eztrace_ring", "eztrace_log/*.evt")],
+)
+def test_no_damage_gives_a_traceback_or_changes_what_is_read_next(sample, files, tmp_path) -> None:
+    if sample == "eztrace_ring":
+        pytest.importorskip("_otf2")
+    whole = read_trace(SAMPLES / sample)
+    read = refused = 0
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        copy = Path(shutil.copytree(SAMPLES / sample, tmp_path / str(seed)))
+        paths = sorted(copy.glob(files))
+        path = paths[rng.integers(len(paths))]
+        path.write_bytes(damaged(path.read_bytes(), rng))
+        try:
+            result = signature(logical_trace(read_trace(copy)))
+            assert np.isfinite(result.total_s)
+            read += 1
+        except RunError:
+            refused += 1
+        shutil.rmtree(copy)
+    assert read >= 20  # most damage leaves something to read
+    again = read_trace(SAMPLES / sample)
+    for name, column in whole.columns.items():
+        assert np.array_equal(again[name], column)

@@ -1,0 +1,353 @@
+"""``params.yaml``: drift from ``conf/``, strict loading, the groups that people compose."""
+
+import ast
+import dataclasses
+import datetime
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from voxcast import config
+from voxcast.errors import ConfigError
+from voxcast.measure.plan import Sweep
+from voxcast.quantities import (
+    format_bytes,
+    format_seconds,
+    parse_bytes,
+    parse_seconds,
+    slurm_bytes,
+)
+from voxcast.records import App, of_fields
+
+PROJECT = Path(__file__).parents[2]
+
+
+def composed(tmp_path: Path, *overrides: str) -> config.Config:
+    out = tmp_path / "params.yaml"
+    config.compose(out, list(overrides), PROJECT / "conf")
+    return config.load(out)
+
+
+def test_params_have_not_drifted_from_conf() -> None:
+    assert not config.drifts(PROJECT / "params.yaml", PROJECT / "conf"), "run `make params`"
+
+
+def test_drift_is_detected(tmp_path: Path) -> None:
+    text = (
+        (PROJECT / "params.yaml").read_text().replace("test_fraction: 0.25", "test_fraction: 0.3")
+    )
+    (tmp_path / "params.yaml").write_text(text)
+    assert config.drifts(tmp_path / "params.yaml", PROJECT / "conf")
+
+
+@pytest.mark.parametrize("campaign", ["smoke", "tiny", "full"])
+@pytest.mark.parametrize(
+    "images",
+    [
+        "images=cohort",
+        "images=cohort_reference",
+        "images=cohort_reference2",
+        "images=bids images.path=x",
+    ],
+)
+def test_every_option_of_every_group_composes(tmp_path: Path, campaign: str, images: str) -> None:
+    cfg = composed(tmp_path, f"campaign={campaign}", *images.split())
+    assert cfg.campaign.name == campaign
+    assert cfg.apps["ants_segment"].phases
+
+
+@pytest.mark.parametrize(
+    ("campaign", "prefix"),
+    [("reference", "r"), ("recorded", "r"), ("second", "s"), ("reference2", "v")],
+)
+def test_a_recorded_campaign_selects_its_images_and_applications_unless_overridden(
+    tmp_path: Path, campaign: str, prefix: str
+) -> None:
+    cfg = composed(tmp_path, f"campaign={campaign}")
+    assert cfg.images.label_prefix == prefix
+    assert {"ants_segment", "ants_register", "tile_segment"} <= set(cfg.apps)
+    assert bool(cfg.campaign.history) == (campaign == "recorded")
+    assert composed(tmp_path, f"campaign={campaign}", "images=cohort").images.label_prefix == ""
+
+
+@pytest.mark.parametrize(
+    ("base", "fields"),
+    [
+        ("app/_base", {f.name for f in dataclasses.fields(App) if not f.metadata} - {"name"}),
+        ("campaign/_base", set(config.CampaignConfig.model_fields)),
+        ("campaign/_sweep", {field.name for field in dataclasses.fields(Sweep)} - {"name"}),
+    ],
+)
+def test_a_base_file_holds_every_key(base: str, fields: set[str]) -> None:
+    assert set(yaml.safe_load((PROJECT / "conf" / f"{base}.yaml").read_text())) == fields
+
+
+def test_how_an_application_is_split_is_optional_and_checked(tmp_path: Path) -> None:
+    values = {
+        "version": "1",
+        "argv": ["tool"],
+        "input": "none",
+        "parameters": {"folds": 5, "some": ""},
+    }
+    conf = PROJECT / "conf" / "app"
+    plain = config.load_app(conf, "command", values)
+    assert plain.split == {}
+    split = {"count": "folds", "range": "some"}
+    app = config.load_app(conf, "command", {**values, "split": split})
+    assert app == dataclasses.replace(plain, split=split)
+    assert of_fields(App, json.loads(json.dumps(dataclasses.asdict(app)))) == app
+    for wrong, message in (
+        ({"count": "folds"}, "needs count and range"),
+        ({**split, "range": "fold"}, "unknown parameter fold"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            config.load_app(conf, "command", {**values, "split": wrong})
+
+
+def test_an_optional_key_that_is_not_set_changes_no_definition(tmp_path: Path) -> None:
+    dumped = composed(tmp_path).model_dump(by_alias=True)
+    assert not any("split" in app for app in dumped["app"].values())
+
+
+def test_every_key_of_the_configuration_is_read(tmp_path: Path) -> None:
+    composed(tmp_path, "campaign=reference")
+    content = yaml.safe_load((tmp_path / "params.yaml").read_text())
+    sources = [*(PROJECT / "pipelines").glob("*.py"), *(PROJECT / "src").rglob("*.py")]
+    read = {
+        node.attr
+        for path in sources
+        if path.parent.name != "config"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute)
+    }
+    fields = {"memory": "mem_limit_bytes"}
+    assert not {key for key in leaf_keys(content) if fields.get(key, key) not in read}
+
+
+def leaf_keys(section: dict[str, Any]) -> set[str]:
+    """Return the keys below which there is no section; mappings an application fills are none."""
+    free = {
+        "parameters", "ranges", "scaled_down", "phase_drivers", "phase_patterns",
+        "container", "binds",
+    }  # fmt: skip
+    keys: set[str] = set()
+    for key, value in section.items():
+        inside = value if isinstance(value, list) else [value]
+        sections = [part for part in inside if isinstance(part, dict)] if key not in free else []
+        for part in sections:
+            keys |= leaf_keys(part)
+        keys |= set() if sections else {key}
+    return keys
+
+
+@pytest.mark.parametrize("path", sorted((PROJECT / "conf" / "app").glob("[!_]*.yaml")), ids=str)
+def test_every_application_is_the_same_when_read_alone(tmp_path: Path, path: Path) -> None:
+    values = {"version": "1", "argv": ["tool", "{image}"]} if path.stem == "command" else {}
+    app = config.load_app(path.parent, path.stem, values)
+    assert app.name == path.stem
+    assert app.version
+    if path.stem != "command":
+        assert app == composed(tmp_path, f"app=[{path.stem}]").apps[path.stem]
+
+
+def test_a_single_file_is_validated_as_strictly(tmp_path: Path) -> None:
+    assert config.load_device(PROJECT / "conf" / "device", "gpu").gpus == 1
+    with pytest.raises(ConfigError, match=r"moon: unknown application; choose from .*dnn_train"):
+        config.load_app(PROJECT / "conf" / "app", "moon")
+    (tmp_path / "cpu.yaml").write_text("cpu: {node_type: local, cpu: 1}")
+    with pytest.raises(ConfigError, match=r"cpu\.yaml: cpu\.cpu: unknown key"):
+        config.load_device(tmp_path, "cpu")
+    (tmp_path / "gpu.yaml").write_text("cpu: {}")
+    with pytest.raises(ConfigError, match="must have the single key gpu"):
+        config.load_device(tmp_path, "gpu")
+
+
+def test_a_budget_is_a_stop_unless_the_cells_were_drawn_to_fill_it(tmp_path: Path) -> None:
+    assert composed(tmp_path).campaign.stop_after_s is None
+    cfg = composed(tmp_path, "campaign=second", "campaign.budget_s=60")
+    assert cfg.campaign.stop_after_s == 60
+
+
+def test_list_groups_choose_devices(tmp_path: Path) -> None:
+    cfg = composed(tmp_path, "device=[cpu]")
+    assert {c.device for c in cfg.configurations()} == {"cpu"}
+    assert cfg.configurations("gpu") == []
+
+
+def changed(tmp_path: Path, key: str, value: object) -> Path:
+    composed(tmp_path)
+    content = yaml.safe_load((tmp_path / "params.yaml").read_text())
+    part = content
+    *above, last = key.split(".")
+    for name in above:
+        part = part[name]
+    part[last] = value
+    path = tmp_path / "params.yaml"
+    path.write_text(yaml.safe_dump(content))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("tune.trails", 3, "tune.trails: unknown key"),
+        ("tune.trails", 3, "did you mean trials?"),
+        ("tune.trials", "many", "tune.trials: needs int"),
+        ("tune.trials", True, "tune.trials: needs int"),
+        ("tune.families", "ridge", "tune.families: needs a list"),
+        ("images.path", "???", "images.path: needs a value"),
+        ("tune.folds", 1, "tune.folds: must be at least 2"),
+        ("campaign.stall_s", 0, "campaign.stall_s: must be above 0; null for none"),
+        ("campaign.time_limit_s", -1, "campaign.time_limit_s: must be above 0"),
+        ("app.ants_segment.module", "voxcast.gone", "no such module: voxcast.gone"),
+        ("app.ants_segment.argv", ["tool"], "needs a module or argv, and not both"),
+        ("tune.families", ["cnn"], "tune.families: needs a family that works without volumes"),
+        ("evaluation.test_fraction", 1.5, "evaluation.test_fraction: must be between 0 and 1"),
+        ("images.kind", "tapes", "images.kind: 'tapes' is not one of"),
+        ("app.ants_segment.characteristics", ["mass"],
+         "app.ants_segment.characteristics: mass: unknown characteristic; see `voxcast inspect"),
+        ("app", [1], "app: needs a mapping"),
+        ("device.cpu.cpus", [1, "two"], "device.cpu.cpus[1]: needs int"),
+        ("device.cpu.container_engine", "lxc", "device.cpu.container_engine: 'lxc' is not one of"),
+        ("campaign.parallel", 0, "campaign.parallel: must be at least 1"),
+        ("campaign.sweeps.one_cpu.choose", "within_budget",
+         "campaign.sweeps.one_cpu.choose: within_budget needs"),
+        ("campaign.sweeps", {}, "campaign.sweeps: needs one, or a history"),
+        ("campaign.sweeps", {"x": {}}, "campaign.sweeps.x.apps: key is missing"),
+        ("app.ants_segment.title", "x", "remove it, nothing reads it"),
+        ("device.cpu.runtime", "docker", "unknown key, choose from"),
+        ("device.cpu.runtime", "docker", "it is called container_engine"),
+        ("device.cpu.usd_per_core_hour", 1.0, "remove it, prices are in conf/cluster"),
+        ("campaign.sweeps", [{"x": 1}], "needs a mapping, not a list; sweeps are a mapping by"),
+        ("tune.trials", {"x": [1]}, "tune.trials: needs int, not a mapping"),
+        ("app.ants_segment.version", datetime.date(2024, 1, 1),
+         "app.ants_segment.version: cannot be a date; write it in quotes"),
+        ("app.ants_segment.parameters", {datetime.date(2024, 1, 1): 1}, "cannot be a date"),
+        ("app", {"fs-7.4": {}}, "app.fs-7.4: the name of an application cannot contain a dot"),
+        ("app", {"nb": {"version": "1"}}, "start conf/app/nb.yaml with `defaults: [_base@nb"),
+        ("images.fixed_grids", [{"first": 1}], "images.fixed_grids[0].every: key is missing"),
+    ],
+)  # fmt: skip
+def test_an_error_names_the_file_and_key(
+    tmp_path: Path, key: str, value: object, message: str
+) -> None:
+    path = changed(tmp_path, key, value)
+    with pytest.raises(ConfigError) as caught:
+        config.load(path)
+    assert str(path) in str(caught.value)
+    assert message in str(caught.value)
+
+
+def test_missing_keys_and_files_are_reported(tmp_path: Path) -> None:
+    composed(tmp_path)
+    content = yaml.safe_load((tmp_path / "params.yaml").read_text())
+    del content["tune"]["seed"]
+    (tmp_path / "p.yaml").write_text(yaml.safe_dump(content))
+    with pytest.raises(ConfigError, match=r"tune\.seed: key is missing"):
+        config.load(tmp_path / "p.yaml")
+    with pytest.raises(ConfigError, match="no such file"):
+        config.load(tmp_path / "none.yaml")
+
+
+def test_an_unlike_key_is_not_suggested(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        config.load(changed(tmp_path, "app.ants_segment.tile", "x"))
+    assert "did you mean" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: 1\nb: [1\nc: 2\n", "params.yaml, line 3: not YAML: expected ',' or ']'"),
+        ("a: 1\na: 2\n", "params.yaml, line 1: not YAML: found duplicate key a"),
+        ("a: &a\n  b: *a\n", "params.yaml: refers to itself"),
+        ("a: 2024-13-45\n", "params.yaml: not YAML: month must be in 1..12"),
+        ("a: \x00\n", "params.yaml: not YAML: unacceptable character"),
+    ],
+)
+def test_a_file_that_is_not_yaml_is_one_line(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "params.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        config.load(path)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def app_file(folder: Path, name: str, content: str) -> Path:
+    shutil.copytree(PROJECT / "conf", folder / "conf")
+    path = folder / "conf" / "app" / f"{name}.yaml"
+    path.write_text(f"defaults: [_base@{name}, _self_]\n{name}:\n{content}")
+    return path
+
+
+def test_a_single_application_has_no_references_and_any_name(tmp_path: Path) -> None:
+    argv = "  version: '1'\n  argv: [sh, -c, 'x=1; echo ${{x}} {image}']\n"
+    path = app_file(tmp_path, "fs-7.4", argv + "  parameters: {tolerance: 1e-7}\n")
+    app = config.load_app(path.parent, "fs-7.4")
+    assert app.argv[2] == "x=1; echo ${{x}} {image}"
+    assert app.parameters == {"tolerance": 1e-7}
+    assert app.devices == ("cpu",)
+    path.write_text(path.read_text().replace("_base@fs-7.4", "_base"))
+    with pytest.raises(ConfigError, match=r"start the file with `defaults: \[_base@fs-7\.4"):
+        config.load_app(path.parent, "fs-7.4")
+
+
+def test_a_reference_that_cannot_be_composed_is_one_line(tmp_path: Path) -> None:
+    app_file(tmp_path, "awk", "  version: '1'\n  argv: [sh, -c, 'echo ${{x}} {image}']\n")
+    with pytest.raises(ConfigError, match="without a valid reference to a key; write"):
+        config.compose(tmp_path / "params.yaml", ["app=[awk]"], tmp_path / "conf")
+
+
+def test_a_file_that_refers_to_itself_is_one_line(tmp_path: Path) -> None:
+    path = app_file(tmp_path, "nb", "")
+    path.write_text("nb: &a\n  version: *a\n")
+    for read in (
+        lambda: config.load_app(path.parent, "nb"),
+        lambda: config.compose(tmp_path / "p.yaml", ["app=[nb]"], tmp_path / "conf"),
+    ):
+        with pytest.raises(ConfigError, match="refers to itself, or is nested too deeply"):
+            read()
+
+
+def test_a_broken_file_of_conf_is_named_with_its_line(tmp_path: Path) -> None:
+    path = app_file(tmp_path, "broken", "  version: [1\n  argv: 1\n")
+    for read in (
+        lambda: config.load_app(path.parent, "broken"),
+        lambda: config.compose(tmp_path / "p.yaml", ["app=[broken]"], tmp_path / "conf"),
+    ):
+        with pytest.raises(ConfigError, match=r"conf/app/broken\.yaml, line \d: not YAML: exp"):
+            read()
+
+
+@pytest.mark.parametrize("override", ["campaign=moon", "tune.trails=3", "nonsense"])
+def test_hydra_errors_are_one_line(
+    tmp_path: Path,
+    override: str,
+) -> None:
+    with pytest.raises(ConfigError):
+        composed(tmp_path, override)
+
+
+def test_units_are_parsed_and_formatted() -> None:
+    assert parse_bytes("8GB") == 8_000_000_000
+    assert parse_seconds("02:30") == 9000
+    for duration_s in (95.0, 8040.0, 360_000.0):
+        assert parse_seconds(format_seconds(duration_s)) == duration_s
+    assert (parse_seconds("1h30min"), parse_seconds("1D 2H")) == (5400, 93_600)
+    for wrong in ("300", "1h30", "30min1h", "1h1h", "1h30m", "1h-30min", "1.5h30min"):
+        with pytest.raises(ConfigError, match="write a number and a unit: 90s, 30min"):
+            parse_seconds(wrong)
+    assert slurm_bytes("1.5G") == 1_610_612_736
+    assert format_bytes(0) == "0 B"
+    for wrong in ("8", "GB", "1.5", "-1GB", "1 elephant", ""):
+        with pytest.raises(ConfigError):
+            parse_bytes(wrong)
+    for parse, wrong in ((parse_bytes, "1e308TB"), (slurm_bytes, "1e308T"),
+                         (parse_seconds, "1e306h"), (parse_seconds, "1e400s")):  # fmt: skip
+        with pytest.raises(ConfigError, match="infinite"):
+            parse(wrong)

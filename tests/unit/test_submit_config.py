@@ -1,0 +1,170 @@
+"""The second configuration: this site today, composed when asked and checked as strictly."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from voxcast import config
+from voxcast.errors import ConfigError
+
+PROJECT = Path(__file__).parents[2]
+CLUSTERS = sorted(path.stem for path in (PROJECT / "conf" / "cluster").glob("*.yaml"))
+POLICIES = sorted(path.stem for path in (PROJECT / "conf" / "policy").glob("*.yaml"))
+HERE = config.Here(cores=6, memory_bytes=16 * 10**9, gpus=1)
+
+
+def nowhere() -> config.Here:
+    raise AssertionError("asked of this machine, and nothing was left open")
+
+
+def loaded(*overrides: str, cluster: str | None = None, policy: str | None = None) -> config.Site:
+    return config.load_submit(PROJECT / "conf", cluster, policy, overrides, here=lambda: HERE)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("cluster", CLUSTERS)
+def test_every_cluster_and_policy_composes(cluster: str, policy: str) -> None:
+    site = loaded(cluster=cluster, policy=policy)
+    assert (site.cluster.name, site.policy.name) == (cluster, policy)
+    assert {node.partition for node in site.cluster.node_types} == {
+        partition.name for partition in site.cluster.partitions
+    }
+
+
+def test_the_documented_clusters_and_policies_exist() -> None:
+    assert {"cloud", "local", "osc"} <= set(CLUSTERS)
+    assert POLICIES == ["balanced", "cautious", "thrifty"]
+    confidences = [loaded(policy=name).policy.confidence for name in POLICIES]
+    assert confidences == [0.95, 0.99, 0.9]
+
+
+def test_clusters_and_policies_do_not_change_the_model_parameters(tmp_path: Path) -> None:
+    assert not {"cluster", "policy"} & set(yaml.safe_load((PROJECT / "params.yaml").read_text()))
+    conf = tmp_path / "conf"
+    shutil.copytree(PROJECT / "conf", conf)
+    config.compose(tmp_path / "with.yaml", [], conf)
+    shutil.rmtree(conf / "cluster")
+    (conf / "submit.yaml").unlink()
+    config.compose(tmp_path / "without.yaml", [], conf)
+    assert (tmp_path / "with.yaml").read_bytes() == (tmp_path / "without.yaml").read_bytes()
+
+
+def test_the_local_cluster_is_free_and_detected() -> None:
+    site = loaded()
+    assert (site.cluster.name, site.policy.name) == ("local", "balanced")
+    (node,) = site.cluster.node_types
+    assert (node.cores, node.memory_bytes, node.gpus) == (6, 16 * 10**9, 1)
+    assert site.cluster.free
+    config.load_submit(PROJECT / "conf", "osc", here=nowhere)
+
+
+def test_prices_are_those_of_the_papers() -> None:
+    site = loaded(cluster="osc")
+    for node in site.cluster.node_types:
+        assert (node.prices.usd_per_core_hour, node.prices.usd_per_gpu_hour) == (0.003, 0.09)
+    assert site.cluster.billing.memory_follows_cores
+    assert site.cluster.usd_per_core_hour == pytest.approx(0.003)
+    assert {partition.max_walltime_s for partition in site.cluster.partitions} == {168 * 3600}
+
+
+def test_a_reserved_instance_costs_a_quarter() -> None:
+    site = loaded(cluster="cloud")
+    nodes = {node.name: node for node in site.cluster.node_types}
+    demand, reserved = nodes["on_demand"], nodes["reserved"]
+    hourly = [n.prices.hourly(n.cores, 0, n.memory_bytes) for n in (demand, reserved)]
+    assert hourly[0] == pytest.approx(4 * hourly[1])
+    assert (demand.charged, reserved.charged) == ("used", "requested")
+
+
+def test_one_value_can_be_changed() -> None:
+    site = loaded("cluster.billing.time_step=1min", "policy.confidence=0.8", cluster="osc")
+    assert site.cluster.billing.time_step_s == 60
+    assert site.policy.confidence == 0.8
+    assert loaded("cluster=osc", "policy=thrifty").policy.name == "thrifty"
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("+cluster.billing.discount=0.1", "cluster.billing.discount: unknown key"),
+        ("~cluster.billing.minimum", "cluster.billing.minimum: key is missing"),
+        ("cluster.billing.core_step=many", "cluster.billing.core_step: needs int"),
+        ("cluster.billing.core_step=0", "cluster.billing.core_step: must be at least 1"),
+        ("cluster.billing.time_step=soon", "cluster.billing.time_step: not a duration"),
+        ("cluster.billing.minimum=-1s", "cluster.billing.minimum: a duration cannot be negative"),
+        ("cluster.request.memory_step=8", "cluster.request.memory_step: needs str"),
+        ("cluster.request.memory_step=null", "cluster.request.memory_step: needs str, not null"),
+        ("cluster.request.walltime_step=null", "walltime_step: needs str, not null; write a num"),
+        ("cluster.billing.time_step=null", "cluster.billing.time_step: needs str, not null"),
+        ("cluster.billing.minimum=null", "cluster.billing.minimum: needs str, not null"),
+        ("cluster.request.memory_step=8QB", "cluster.request.memory_step: not a size"),
+        ("cluster.request.memory_step=1e308TB", "memory_step: a size cannot be negative or inf"),
+        ("cluster.request.walltime_step=1e306h", "walltime_step: a duration cannot be negative"),
+        ("cluster.node_types.pitzer.cores=0", "node_types.pitzer.cores: must be at least 1"),
+        ("cluster.node_types.pitzer.memory=0GB", "node_types.pitzer.memory: must be above 0"),
+        ("cluster.node_types.pitzer.gpus=-1", "node_types.pitzer.gpus: must not be negative"),
+        ("cluster.node_types.pitzer.usd_per_core_hour=-0.1",
+         "cluster.node_types.pitzer.usd_per_core_hour: must not be negative"),
+        ("cluster.node_types.pitzer.usd_per_gb_hour=nan", "usd_per_gb_hour: must not be negative"),
+        ("cluster.node_types.pitzer.usd_per_gpu_hour=???", "usd_per_gpu_hour: needs a value"),
+        ("cluster.node_types.pitzer.charged=never", "charged: 'never' is not one of"),
+        ("cluster.node_types.pitzer.partition=moon",
+         "pitzer.partition: no such partition; choose from serial, gpuserial"),
+        ("cluster.node_types=null", "cluster.node_types: needs a mapping"),
+        ("cluster.partitions.serial.max_walltime=0h", "serial.max_walltime: must be above 0"),
+        ("cluster.partitions.serial.max_cores=0", "serial.max_cores: must be above 0"),
+        ("cluster.partitions.serial.waiting.alpha=-1", "waiting.alpha: must not be negative"),
+        ("cluster.partitions.serial.waiting.gamma_s=inf", "waiting.gamma_s: must be a number"),
+    ],
+)  # fmt: skip
+def test_an_error_names_the_file_and_key(override: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        loaded(override, cluster="osc")
+    assert str(PROJECT / "conf" / "cluster" / "osc.yaml") in str(caught.value)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("policy.confidence=0.5", "balanced.yaml: policy.confidence: must be between 0.5 and 1"),
+        ("policy.confidence=1", "balanced.yaml: policy.confidence: must be between 0.5 and 1"),
+        ("policy.memory_margin=-0.1", "policy.memory_margin: must not be negative"),
+        ("policy.memory_margin=1e300", "policy.memory_margin: must not be negative, and at most"),
+        ("policy.memory_margin=nan", "policy.memory_margin: must not be negative, and at most"),
+        ("cluster=null", "conf"),
+        ("policy.hour_in_core_hours=inf", "policy.hour_in_core_hours: must not be negative, and"),
+        ("+weather.today=fine", "submit.yaml: weather: unknown key"),
+        ("cluster=moon", "conf"),
+        ("nonsense", "conf"),
+    ],
+)
+def test_invalid_overrides_are_reported_in_one_line(override: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        loaded(override)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unknown_name_lists_the_valid_ones(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="moon: unknown cluster; choose from cloud, local, osc"):
+        loaded(cluster="moon")
+    with pytest.raises(ConfigError, match="bold: unknown policy; choose from balanced, cautious"):
+        loaded(policy="bold")
+    with pytest.raises(ConfigError, match=r"submit\.yaml: no such file"):
+        config.load_submit(tmp_path, here=nowhere)
+
+
+@pytest.mark.parametrize("overrides", [(), ("policy.confidence=0.8",)])
+def test_a_file_that_is_not_yaml_is_named_with_its_line(
+    tmp_path: Path, overrides: tuple[str, ...]
+) -> None:
+    conf = tmp_path / "conf"
+    shutil.copytree(PROJECT / "conf", conf)
+    (conf / "cluster" / "local.yaml").write_text("billing: {\nrequest: [\n")
+    with pytest.raises(ConfigError) as caught:
+        config.load_submit(conf, overrides=overrides, here=nowhere)
+    assert str(caught.value).startswith(f"{conf}/cluster/local.yaml, line 3: not YAML: ")
+    assert "\n" not in str(caught.value)
