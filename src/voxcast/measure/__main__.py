@@ -1,104 +1,36 @@
 """``python -m voxcast.measure CELLS OUT``: measure cells on a borrowed machine.
 
 The machine needs a Python with NumPy, the sources of voxcast (``PYTHONPATH=src``), the
-requirements of the applications, and the files that `prepare_cells` wrote: a list of cells and,
-beside it, their volumes. Runs are recorded in OUT, one folder each, to be copied back. The same
-command continues after an interruption.
+requirements of the applications, and the files that ``voxcast campaign lend`` wrote: a list of
+cells and, beside it, their volumes. Runs are recorded in OUT, one folder each, to be copied back.
+The same command continues after an interruption.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import importlib.util
 import json
 import logging
-import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from voxcast.apps.launch import app_version, choose
-from voxcast.errors import RunError, exits_cleanly
-from voxcast.files import read_json, sha256_file, write_json
+from voxcast.errors import exits_cleanly
 from voxcast.measure.campaign import run_campaign
-from voxcast.measure.host import HostFacts, host_class, host_facts
-from voxcast.measure.plan import CampaignPlan, CampaignSettings
+from voxcast.measure.host import HostFacts, host_facts
+from voxcast.measure.plan import CampaignSettings, read_cells
 from voxcast.measure.trace import Conditions
-from voxcast.records import App, Cell, as_fields, of_fields
 
-EXPECTED_S = 10.0  # of a run, before any is measured
 # In a separate process, so that ours holds no GPU memory.
 _TORCH_GPUS = """
 import json, torch
 print(json.dumps([torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())]))
 """
 
-logger = logging.getLogger(__name__)
-
-
-def prepare_cells(
-    path: Path,
-    cells: Sequence[Cell],
-    apps: Mapping[str, App],
-    volumes: Mapping[str, Path],
-    recipes: Mapping[str, Any] | None = None,
-) -> None:
-    """Write ``cells`` for another machine to ``path``, and their volumes beside it.
-
-    Their host class and application version are completed on that machine.
-    """
-    files = {}
-    for volume_id in dict.fromkeys(cell.volume_id for cell in cells if cell.volume_id):
-        source = volumes[volume_id]
-        target = path.parent / "volumes" / volume_id / source.name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, target)
-        name = target.relative_to(path.parent).as_posix()
-        files[volume_id] = {"file": name, "sha256": sha256_file(target)}
-    used = {cell.app: as_fields(apps[cell.app]) for cell in cells}
-    content = {"cells": list(map(as_fields, cells)), "apps": used, "volumes": files}
-    made = {volume_id: (recipes or {}).get(volume_id) for volume_id in files}
-    write_json(path, {**content, "recipes": made})
-
-
-def read_cells(path: Path, facts: HostFacts) -> tuple[CampaignPlan, dict[str, App]]:
-    """Return the plan for this machine, and the applications, that `prepare_cells` wrote.
-
-    Raises
-    ------
-    RunError
-        If the file is missing or damaged, a volume is not the one that was prepared, or an
-        application lacks a package here.
-    """
-    try:
-        content = read_json(path)
-        apps = {name: of_fields(App, fields) for name, fields in content["apps"].items()}
-        planned = [of_fields(Cell, fields) for fields in content["cells"]]
-        volumes = {v: path.parent / entry["file"] for v, entry in content["volumes"].items()}
-        hashes = {v: entry["sha256"] for v, entry in content["volumes"].items()}
-        changed = [file for v, file in volumes.items() if sha256_file(file) != hashes[v]]
-        recipes = {v: recipe for v, recipe in content["recipes"].items() if recipe}
-    except FileNotFoundError as error:
-        raise RunError("no such file", error.filename, "prepare the cells first") from None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise RunError(f"is broken ({error!r})", path, "prepare it again") from None
-    if changed:
-        raise RunError("is not the volume that was prepared", changed[0], "copy it again")
-    notes, cells = [], {}
-    for cell in planned:
-        configuration = cell.configuration
-        if configuration.gpus > len(facts.gpu_models):
-            notes.append(f"{configuration.label}: left out, no such GPU is found here")
-            continue
-        version = app_version(choose(apps, cell.app), configuration)
-        cell = dataclasses.replace(cell, app_version=version, host_class=host_class(facts))
-        cells[cell.key] = cell
-    plan = CampaignPlan(
-        cells, volumes, dict.fromkeys(cells, EXPECTED_S), [], recipes, list(dict.fromkeys(notes))
-    )
-    return plan, apps
+logger = logging.getLogger("voxcast.measure")
 
 
 def machine() -> HostFacts:
@@ -124,6 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--stop-after", type=float, metavar="S", help="stop after S seconds")
     parser.add_argument("--time-limit", type=float, metavar="S", help="of one run, in seconds")
     args = parser.parse_args(argv)
+    if importlib.util.find_spec("pynvml") is None:  # one file of plain Python, beside the list
+        sys.path.append(str(args.cells.parent))
     facts = machine()
     plan, apps = read_cells(args.cells, facts)
     for note in plan.notes:

@@ -12,7 +12,9 @@ list of values, or a range ``{low, high}``, drawn on a log scale with ``log``.
 from __future__ import annotations
 
 import bisect
+import dataclasses
 import hashlib
+import importlib.util
 import itertools
 import math
 import random
@@ -24,12 +26,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from voxcast.apps.launch import app_version
 from voxcast.apps.parameters import scaled_parameters
-from voxcast.errors import ConfigError
-from voxcast.files import canonical_json, sha256_of
+from voxcast.errors import ConfigError, RunError
+from voxcast.files import canonical_json, read_json, sha256_file, sha256_of, write_json
 from voxcast.measure.host import HostFacts, host_class, host_facts
 from voxcast.measure.trace import Conditions
 from voxcast.quantities import format_bytes
-from voxcast.records import ANCHOR_REPEAT, App, Cell, Configuration, Scale
+from voxcast.records import ANCHOR_REPEAT, App, Cell, Configuration, Scale, as_fields, of_fields
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,6 +43,7 @@ RANGE_KEYS = {"low", "high", "log"}
 LARGE_TENTH = 0.1
 LARGE_SHARE = 0.5
 MANY = 10**9
+LENT_EXPECTED_S = 10.0  # of a run on a borrowed machine, before any is measured
 
 
 @dataclass(frozen=True)
@@ -193,6 +196,77 @@ def make_plan(
         recipes=recipes or {},
         notes=[*notes, *missing],
     )
+
+
+def lend_cells(
+    path: Path,
+    cells: Sequence[Cell],
+    apps: Mapping[str, App],
+    volumes: Mapping[str, Path],
+    recipes: Mapping[str, Any] | None = None,
+) -> None:
+    """Write ``cells`` for another machine to ``path``, and their volumes beside it.
+
+    Their host class and application version are completed on that machine.
+    """
+    files = {}
+    for volume_id in dict.fromkeys(cell.volume_id for cell in cells if cell.volume_id):
+        source = volumes[volume_id]
+        target = path.parent / "volumes" / volume_id / source.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, target)
+        name = target.relative_to(path.parent).as_posix()
+        files[volume_id] = {"file": name, "sha256": sha256_file(target)}
+    nvml = importlib.util.find_spec("pynvml")
+    if nvml is not None and nvml.origin is not None:  # measures GPUs; it need not be installed
+        shutil.copyfile(nvml.origin, path.parent / "pynvml.py")
+    used = {cell.app: as_fields(apps[cell.app]) for cell in cells}
+    content = {"cells": list(map(as_fields, cells)), "apps": used, "volumes": files}
+    made = {volume_id: (recipes or {}).get(volume_id) for volume_id in files}
+    write_json(path, {**content, "recipes": made})
+
+
+def read_cells(path: Path, facts: HostFacts) -> tuple[CampaignPlan, dict[str, App]]:
+    """Return the plan for this machine, and the applications, that `lend_cells` wrote.
+
+    Raises
+    ------
+    RunError
+        If the file is missing or damaged, a volume is not the one that was prepared, or an
+        application lacks a package here.
+    """
+    try:
+        content = read_json(path)
+        apps = {name: of_fields(App, fields) for name, fields in content["apps"].items()}
+        planned = [of_fields(Cell, fields) for fields in content["cells"]]
+        volumes = {v: path.parent / entry["file"] for v, entry in content["volumes"].items()}
+        hashes = {v: entry["sha256"] for v, entry in content["volumes"].items()}
+        changed = [file for v, file in volumes.items() if sha256_file(file) != hashes[v]]
+        recipes = {v: recipe for v, recipe in content["recipes"].items() if recipe}
+    except FileNotFoundError as error:
+        raise RunError("no such file", error.filename, "prepare the cells first") from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RunError(f"is broken ({error!r})", path, "prepare it again") from None
+    if changed:
+        raise RunError("is not the volume that was prepared", changed[0], "copy it again")
+    notes, cells = [], {}
+    for cell in planned:
+        configuration = cell.configuration
+        if configuration.gpus > len(facts.gpu_models):
+            notes.append(f"{configuration.label}: left out, no such GPU is found here")
+            continue
+        version = app_version(apps[cell.app], configuration)
+        cell = dataclasses.replace(cell, app_version=version, host_class=host_class(facts))
+        cells[cell.key] = cell
+    plan = CampaignPlan(
+        cells,
+        volumes,
+        dict.fromkeys(cells, LENT_EXPECTED_S),
+        [],
+        recipes,
+        list(dict.fromkeys(notes)),
+    )
+    return plan, apps
 
 
 def fitting(

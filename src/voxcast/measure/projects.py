@@ -33,12 +33,14 @@ from voxcast.measure.campaign import (
     runs_elsewhere,
     tried_again,
 )
-from voxcast.measure.host import host_class, host_facts
+from voxcast.measure.host import HostFacts, host_class, host_facts
 from voxcast.measure.plan import (
+    MANY,
     CampaignPlan,
     CampaignSettings,
     expected_times,
     good_volumes,
+    lend_cells,
     make_plan,
 )
 from voxcast.measure.trace import Conditions
@@ -145,6 +147,21 @@ class Campaign:
                 "its images are not prepared, and no runs are on record", self.name, then
             )
         return make_plan(self.settings, volumes, recipes_in(self.image_folder))
+
+    def lend(self, path: Path) -> int:
+        """Write the cells that another machine is to measure to ``path``; return their number.
+
+        It may have GPUs and cores that this one lacks, and decides there which cells fit.
+        """
+        import pandas as pd
+
+        self.prepare()
+        volumes = pd.read_parquet(self.catalogue / CATALOGUE)
+        anywhere = HostFacts("", MANY, MANY**2, ("any",) * 16, "", "")
+        settings = dataclasses.replace(self.settings, host=anywhere)
+        plan = make_plan(settings, volumes, recipes_in(self.image_folder))
+        lend_cells(path, [*plan.cells.values()], settings.apps, plan.paths, plan.recipes)
+        return len(plan.cells)
 
     def run(self, *, any_host: bool = False) -> Progress:
         """Prepare the images and measure until all is done or the time is up.

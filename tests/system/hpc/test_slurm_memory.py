@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from followed import followed, outcomes
-from planted_tasks import plan_of
-
 from measured import measured_run
+from planted_tasks import plan_of
 from private_slurm import PrivateSlurm
 from voxcast import config
 from voxcast.allocation.assessment import Policy, Predictions, assess

@@ -130,8 +130,7 @@ def test_expected_times_stay_within_the_budget_and_nearly_fill_it():
     rows = _catalogue([0.5, 1.0, 1.5] * 20)
     options = {"budget_s": 100.0, "repeat_volumes": 3, "repeats": 3}
     cells = _draw(rows, **options)
-    keyed = {cell.key: cell for cell in cells}
-    expected = expected_times(keyed, APPS, good_volumes(rows))
+    expected = expected_times(cells, APPS, good_volumes(rows))
     assert len(expected) == len(cells)
     assert 100 - 2 * 4.0 < sum(expected.values()) <= 100
     assert sum(cell.repeat > 0 for cell in cells) == 3 * 2 * len(CPU)

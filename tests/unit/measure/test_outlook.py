@@ -62,8 +62,8 @@ def test_times_of_an_application_that_states_none_are_not_trusted_before_a_run(
     assert remaining(stated, make_plan(stated, catalogue)).trusted
 
     row = measure_smallest(settings, plan)
-    assert row["volume_id"] == "c.nii"
-    assert row["outcome"] == "completed"
+    assert row.volume_id == "c.nii"
+    assert row.outcome == "completed"
     after = remaining(settings, plan)
     assert (after.total, after.left, after.trusted) == (3, 2, True)
     assert 0 < after.shortest_s <= after.left_s < before.left_s
@@ -73,12 +73,12 @@ def test_where_the_smallest_image_fails_the_next_one_tells_the_time(tmp_path, ca
     settings = settings_of(tmp_path, code=3)
     small_and_bad = catalogue.assign(shape_i=[30, 1, 10])
     plan = make_plan(settings, small_and_bad)
-    assert measure_smallest(settings, plan)["volume_id"] == "c.nii"
+    assert measure_smallest(settings, plan).volume_id == "c.nii"
     ahead = remaining(settings, plan)
     assert (ahead.left, ahead.failed, ahead.trusted) == (2, 1, True)
     assert 0 < ahead.failed_s < ahead.left_s
     rows = runs_in(settings.runs)
-    assert sorted(row["outcome"] for row in rows.values()) == ["completed", "failed"]
+    assert sorted(row.outcome for row in rows.values()) == ["completed", "failed"]
 
 
 def test_nothing_is_left_after_the_campaign(tmp_path, catalogue):
@@ -88,7 +88,7 @@ def test_nothing_is_left_after_the_campaign(tmp_path, catalogue):
     ahead = remaining(settings, plan)
     assert (ahead.left, ahead.left_s, ahead.shortest_s) == (0, 0.0, 0.0)
     assert (ahead.repeats, ahead.repeats_s) == (0, 0.0)
-    assert measure_smallest(settings, plan)["outcome"] == "completed"
+    assert measure_smallest(settings, plan).outcome == "completed"
 
 
 def test_failed_runs_are_measured_again_and_others_are_not(tmp_path, catalogue):
@@ -96,11 +96,11 @@ def test_failed_runs_are_measured_again_and_others_are_not(tmp_path, catalogue):
     plan = make_plan(settings, catalogue)
     measure(settings, plan)
     rows = runs_in(settings.runs)
-    assert sorted(row["outcome"] for row in rows.values()) == ["completed", "completed", "failed"]
+    assert sorted(row.outcome for row in rows.values()) == ["completed", "completed", "failed"]
     assert remaining(settings, plan).left == 1
     mended = settings_of(tmp_path)
     assert len(measure(mended, plan).runs) == 1
-    assert {row["outcome"] for row in runs_in(settings.runs).values()} == {"completed"}
+    assert {row.outcome for row in runs_in(settings.runs).values()} == {"completed"}
     assert remaining(mended, plan).left == 0
 
 
@@ -109,11 +109,11 @@ def test_a_run_stopped_at_a_shorter_limit_is_measured_again(tmp_path, catalogue)
     short = dataclasses.replace(settings, conditions=Conditions(time_limit_s=0.2))
     plan = make_plan(short, catalogue)
     measure(short, plan)
-    assert [row["outcome"] for row in runs_in(short.runs).values()] == ["timeout"]
+    assert [row.outcome for row in runs_in(short.runs).values()] == ["timeout"]
     assert measure(short, plan).runs == []
     assert remaining(settings, plan).left == 1
     measure(settings, plan)
-    assert [row["outcome"] for row in runs_in(short.runs).values()] == ["completed"]
+    assert [row.outcome for row in runs_in(short.runs).values()] == ["completed"]
 
 
 def test_each_run_left_may_be_repeated_and_so_may_those_disturbed_before(tmp_path, catalogue):
@@ -126,7 +126,7 @@ def test_each_run_left_may_be_repeated_and_so_may_those_disturbed_before(tmp_pat
     for noisy, repeats in ((True, 3), (False, 2)):
         path = settings.runs / key / RECORD_FILE
         record = read_json(path)
-        record["profile"]["noisy"] = noisy
+        record["run"]["noisy"] = noisy
         write_json(path, record)
         assert remaining(settings, plan).repeats == repeats
 
