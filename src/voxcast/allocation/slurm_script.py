@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from voxcast.allocation.assessment import Assessment
-    from voxcast.allocation.machines import Candidate
+    from voxcast.allocation.site import Candidate
 
 MAX_TASKS = 1000  # of an array, unless a site raises MaxArraySize
 _NAME = re.compile(r"[^\w.-]+")
@@ -47,6 +47,7 @@ class SlurmRequest:
     walltime_s: float
     memory_bytes: float
     remarks: tuple[str, ...] = ()
+    memory_per_cpu: bool = False
 
     @classmethod
     def of(
@@ -64,6 +65,7 @@ class SlurmRequest:
             float(assessment.walltime_s[image, column]),
             float(assessment.memory_bytes[image, column]),
             tuple(remarks),
+            candidate.partition.memory_per_cpu,
         )  # fmt: skip
 
     def options(self, tasks: int | None = None, throttle: int | None = None) -> list[str]:
@@ -76,6 +78,9 @@ class SlurmRequest:
         throttle : int, optional
             How many of them may run at a time.
         """
+        memory = f"--mem={slurm_memory(self.memory_bytes)}"
+        if self.memory_per_cpu:
+            memory = f"--mem-per-cpu={slurm_memory(self.memory_bytes / self.cpus)}"
         options = [
             f"--job-name={_NAME.sub('_', self.job)}",
             f"--partition={_NAME.sub('_', self.partition)}",
@@ -83,7 +88,7 @@ class SlurmRequest:
             "--ntasks=1",
             f"--cpus-per-task={self.cpus}",
             f"--time={slurm_clock(self.walltime_s)}",
-            f"--mem={slurm_memory(self.memory_bytes)}",
+            memory,
         ]
         if self.gpus:
             options.insert(5, f"--gres=gpu:{self.gpus}")

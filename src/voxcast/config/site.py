@@ -13,14 +13,14 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
 from voxcast.allocation.assessment import Policy
-from voxcast.allocation.billing import Billing
-from voxcast.allocation.machines import (
+from voxcast.allocation.site import (
     MEMORY_FLOOR_BYTES,
+    Billing,
     Cluster,
     MemoryCounted,
+    NodeType,
     Partition,
 )
-from voxcast.allocation.node_types import NodeType
 from voxcast.allocation.waiting import Waiting
 from voxcast.config.sections import (
     ByName,
@@ -109,6 +109,7 @@ PARTITIONS = ByName(
         "max_cores": Annotated[int | None, LIMIT],
         "max_memory_bytes": Annotated[int | None, LIMIT, BYTES_OR_NULL, Field(alias="max_memory")],
         "waiting": Annotated[Waiting, WAITING],
+        "memory_per_cpu": bool,
     }
 )
 POLICIES = ByName(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pydantic import TypeAdapter
 
 from voxcast.allocation.assessment import Policy
-from voxcast.allocation.machines import Cluster
+from voxcast.allocation.site import Cluster
 from voxcast.config.composition import CONF_DIR, compose_file
 from voxcast.config.loading import options
 from voxcast.config.site import ClusterFile, Here, PolicyByName

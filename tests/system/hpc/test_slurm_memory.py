@@ -14,9 +14,16 @@ from planted_tasks import plan_of
 from private_slurm import PrivateSlurm
 from voxcast import config
 from voxcast.allocation.assessment import Policy, Predictions, assess
-from voxcast.allocation.machines import Candidate, Cluster, MemoryCounted, Partition
-from voxcast.allocation.mapped_files import MEASURED_BYTES, STEP_BYTES, mapped_files_bytes
-from voxcast.allocation.node_types import NodeType
+from voxcast.allocation.site import (
+    MEASURED_BYTES,
+    STEP_BYTES,
+    Candidate,
+    Cluster,
+    MemoryCounted,
+    NodeType,
+    Partition,
+    mapped_files_bytes,
+)
 from voxcast.apps.app import command, environment
 from voxcast.hpc import memory_counting
 from voxcast.images.cohort import write_cohort

@@ -19,13 +19,10 @@ from voxcast.allocation.assessment import (
     pareto_front,
     waste,
 )
-from voxcast.allocation.billing import Billing
 from voxcast.allocation.choice import NONE, Choice, HardLimits, choose, choose_shared
-from voxcast.allocation.machines import Candidate, Cluster, Partition
-from voxcast.allocation.node_types import NodeType
-from voxcast.allocation.pricing import Prices
 from voxcast.allocation.reasons import excluded, why
 from voxcast.allocation.recommendation import caveats
+from voxcast.allocation.site import Billing, Candidate, Cluster, NodeType, Partition, Prices
 from voxcast.allocation.waiting import Waiting
 from voxcast.errors import ConfigError, TableError
 from voxcast.records import Configuration
