@@ -141,7 +141,7 @@ def _order(record: dict[str, Any]) -> dict[tuple[str, str], float]:
     for app in {job.app for job in jobs}:
         of_app = [job for job in jobs if job.app == app]
         plan = plan_of(record["arm"], of_app, Path("inputs"), NODE_BYTES)
-        first = [task.ladder.first for task in plan.tasks]
+        first = [task.requests.first for task in plan.tasks]
         ranked = sorted(
             range(len(first)), key=lambda n: (first[n].walltime_s, first[n].memory_bytes, n)
         )

@@ -23,8 +23,8 @@ from voxcast.allocation.queueing import Schedule, simulate
 from voxcast.allocation.resubmission import Resubmission
 from voxcast.allocation.workload import Workload
 from voxcast.files import write_json
-from voxcast.hpc.arrays import grouped
-from voxcast.hpc.ladders import walltime_ladders
+from voxcast.jobs.arrays import grouped
+from voxcast.jobs.task import walltime_sequences
 from voxcast.quantities import slurm_bytes
 from worth_arms import CONFIDENCE, DEFAULT_S, MEMORY_SCALE, STEP_S, Job, plan_of, read_jobs
 from worth_figures import CORES, JOBS, figures, node_bytes, seconds
@@ -33,7 +33,7 @@ from worth_rounds import NODE_BYTES, NODES
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from voxcast.hpc.tasks import Task
+    from voxcast.jobs.task import Task
 
 ROUNDS, OUT = Path("results/worth/rounds"), Path("results/worth/variants.json")
 ROUNDS_GROWTH = 1.2  # of requests when the rounds were made
@@ -75,7 +75,7 @@ def queued(jobs: list[Job], arm: str, at_s: float, overhead_s: float) -> list[li
                 )
                 for n in array.members
             ]
-            for array in grouped([task.ladder.first for task in tasks], [0] * len(tasks))
+            for array in grouped([task.requests.first for task in tasks], [0] * len(tasks))
         ]  # fmt: skip
     return arrays
 
@@ -85,8 +85,8 @@ def _later_s(jobs: list[Job], tasks: Sequence[Task]) -> list[tuple[float, ...]]:
     median_s, upper_s = (
         [job.predicted[f"runtime_s_{end}"] for job in jobs] for end in ("median", "upper")
     )
-    first_s = [task.ladder.first.walltime_s for task in tasks]
-    ladders = walltime_ladders(first_s, median_s, upper_s, CONFIDENCE, STEP_S, ROUNDS_GROWTH)
+    first_s = [task.requests.first.walltime_s for task in tasks]
+    ladders = walltime_sequences(first_s, median_s, upper_s, CONFIDENCE, STEP_S, ROUNDS_GROWTH)
     return [
         tuple(sorted({min(rung, DEFAULT_S) for rung in later if first < DEFAULT_S}))
         for first, *later in ladders

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 class Resubmission:
     """The next time after a timeout, the next memory after a lack of it; the other stays.
 
-    As `voxcast.hpc.escalation` does it for jobs of a cluster.
+    As `voxcast.jobs.escalate` does it for jobs of a cluster.
 
     Attributes
     ----------
