@@ -11,7 +11,7 @@ import numpy as np
 from voxcast.allocation.workload import read_swf
 from voxcast.errors import TableError, VoxcastError
 from voxcast.history.imports.file_records import FileRecords
-from voxcast.history.imports.lines import columns_of
+from voxcast.runs.delimited import columns_of
 from voxcast.quantities import slurm_seconds
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import numpy as np
 
 from voxcast.errors import TableError
 from voxcast.history.imports.file_records import MAX_SECONDS, FileRecords
-from voxcast.history.imports.lines import text_lines
+from voxcast.runs.delimited import text_lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -12,7 +12,7 @@ import pandas as pd
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from voxcast.audit.text_blocks import Refusals
+    from voxcast.runs.delimited import Refusals
 
 # Texts are categories. Amounts that are not stated are NaN.
 TEXTS = ("name", "user", "account", "partition", "cluster", "state", "outcome")

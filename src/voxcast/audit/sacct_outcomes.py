@@ -25,7 +25,7 @@ from voxcast.history.imports.slurm_job import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from voxcast.audit.text_blocks import Refusals
+    from voxcast.runs.delimited import Refusals
 
 # What each column of the audit is made of.
 SOURCES = {

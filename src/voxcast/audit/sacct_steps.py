@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from voxcast.audit.text_blocks import Block
+    from voxcast.runs.delimited import Block
 
     Floats = NDArray[np.float64]
 

@@ -19,7 +19,7 @@ from voxcast.audit import slurm_cells
 from voxcast.audit.sacct_outcomes import with_outcomes
 from voxcast.audit.sacct_steps import add_steps, step_memory, steps_of
 from voxcast.audit.slurm_cells import Tres, stated_cells
-from voxcast.audit.text_blocks import Refusals, blocks
+from voxcast.runs.delimited import Refusals, blocks
 from voxcast.errors import TableError
 from voxcast.history.imports.sacct import (
     ADVICE,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from voxcast.audit.jobs import AuditedJobs
-    from voxcast.audit.text_blocks import Block
+    from voxcast.runs.delimited import Block
 
     Floats = NDArray[np.float64]
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from voxcast.errors import VoxcastError
-from voxcast.history.imports.cells import finite, integer
+from voxcast.runs.delimited import finite, integer
 from voxcast.history.imports.sacct import ABSENT, memory_of, moment, tres_of
 from voxcast.quantities import slurm_seconds
 

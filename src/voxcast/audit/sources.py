@@ -12,10 +12,10 @@ import pandas as pd
 
 from voxcast.audit import sacct_table
 from voxcast.audit.jobs import AMOUNTS, COLUMNS, FLAGS, TEXTS, AuditedJobs, joined
-from voxcast.audit.text_blocks import EXAMPLES
+from voxcast.runs.delimited import EXAMPLES
 from voxcast.errors import ConfigError, TableError, VoxcastError
 from voxcast.history.imports import columns, lsf, pbs, sacct_json, sge
-from voxcast.history.imports.lines import opening
+from voxcast.runs.delimited import opening
 from voxcast.history.imports.sacct import moment
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import voxcast
 from voxcast.errors import ImageError, TableError, is_disk_full, one_line
 from voxcast.files import atomic_folder, atomic_path, canonical_json, locked
-from voxcast.history.imports.cells import positive
+from voxcast.runs.delimited import positive
 from voxcast.history.imports.file_records import ImportedRun, row_of
 from voxcast.history.parts import (
     free_part,

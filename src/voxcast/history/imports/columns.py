@@ -10,9 +10,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, get_args
 
 from voxcast.errors import TableError
-from voxcast.history.imports.cells import parsed
+from voxcast.runs.delimited import parsed
 from voxcast.history.imports.file_records import FileRecords, ImportedRun
-from voxcast.history.imports.lines import text_lines
+from voxcast.runs.delimited import text_lines
 from voxcast.history.run_table import DTYPES
 from voxcast.records import Outcome
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from voxcast.errors import TableError
 from voxcast.history.imports import lsf_texts
 from voxcast.history.imports.file_records import FileRecords
-from voxcast.history.imports.lines import opening, text_lines
+from voxcast.runs.delimited import opening, text_lines
 from voxcast.history.imports.lsf_texts import command_name
 from voxcast.history.imports.scheduler_fields import (
     NEAR_LIMIT,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from voxcast.history.imports.lines import text_lines
+from voxcast.runs.delimited import text_lines
 from voxcast.history.imports.scheduler_fields import amount, not_a_run
 from voxcast.quantities import slurm_bytes
 

@@ -8,9 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from voxcast.errors import TableError
-from voxcast.history.imports.cells import Cells, finite, integer, positive
+from voxcast.runs.delimited import Cells, finite, integer, positive
 from voxcast.history.imports.file_records import FileRecords, ImportedRun, NotARunError
-from voxcast.history.imports.lines import columns_of
+from voxcast.runs.delimited import columns_of
 from voxcast.quantities import nextflow_bytes, nextflow_seconds
 
 if TYPE_CHECKING:

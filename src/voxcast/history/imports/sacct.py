@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from voxcast.errors import TableError
 from voxcast.history.imports import sacct_json
-from voxcast.history.imports.cells import Cells, finite, integer
+from voxcast.runs.delimited import Cells, finite, integer
 from voxcast.history.imports.file_records import FileRecords, ImportedRun
-from voxcast.history.imports.lines import columns_of, opening
+from voxcast.runs.delimited import columns_of, opening
 from voxcast.history.imports.slurm_job import SlurmJob
 from voxcast.quantities import parse_bytes, slurm_bytes, slurm_seconds
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from voxcast.errors import TableError
 from voxcast.history.imports.file_records import FileRecords, ImportedRun, NotARunError
-from voxcast.history.imports.packed_file import unpacked
+from voxcast.runs.delimited import unpacked
 from voxcast.history.imports.slurm_job import KILLED_BY_SLURM, ROOT, SlurmJob
 
 if TYPE_CHECKING:

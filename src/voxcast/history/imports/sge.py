@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from voxcast.errors import TableError
 from voxcast.history.imports.file_records import FileRecords
-from voxcast.history.imports.lines import text_lines
+from voxcast.runs.delimited import text_lines
 from voxcast.history.imports.scheduler_fields import (
     NEAR_LIMIT,
     amount,

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import TableError
-from voxcast.history.imports.cells import parsed
+from voxcast.runs.delimited import parsed
 from voxcast.history.imports.file_records import FileRecords, ImportedRun
-from voxcast.history.imports.lines import text_lines
+from voxcast.runs.delimited import text_lines
 from voxcast.history.thinning import thinned
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from voxcast.errors import TableError
-from voxcast.history.imports.cells import positive
+from voxcast.runs.delimited import positive
 from voxcast.history.imports.file_records import ImportedRun, NotARunError
 
 if TYPE_CHECKING:

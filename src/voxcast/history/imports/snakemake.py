@@ -11,9 +11,9 @@ import re
 from functools import partial
 from typing import TYPE_CHECKING
 
-from voxcast.history.imports.cells import Cells, finite, positive
+from voxcast.runs.delimited import Cells, finite, positive
 from voxcast.history.imports.file_records import FileRecords, ImportedRun
-from voxcast.history.imports.lines import columns_of, opening, text_lines
+from voxcast.runs.delimited import columns_of, opening, text_lines
 from voxcast.quantities import slurm_seconds
 
 if TYPE_CHECKING:

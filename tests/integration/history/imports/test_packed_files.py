@@ -12,7 +12,7 @@ from voxcast.audit.sources import read_jobs
 from voxcast.cli import main
 from voxcast.errors import TableError
 from voxcast.history.imports import lsf, pbs, sacct, sge, snakemake
-from voxcast.history.imports.packed_file import unpacked
+from voxcast.runs.delimited import unpacked
 
 SAMPLES = Path(__file__).parents[3] / "samples"
 ACCOUNTING, IMPORTS = SAMPLES / "accounting", SAMPLES / "imports"

@@ -1,0 +1,1 @@
+"""The table of runs, and the texts from which runs are imported."""
