@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from voxcast.audit.groups import core_hours, has_plausible_cpu_time
+from voxcast.audit.jobs import MINUTE_S
 from voxcast.quantities import format_seconds
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
 # Slurm samples memory at this interval: a shorter job may end before the first sample.
 SAMPLING_S = 30.0
-MINUTE_S = 60.0
 INTERACTIVE_APPS = frozenset(
     {
         "interactive", "bash", "sh", "zsh", "tcsh", "csh", "fish", "salloc", "jupyter",

@@ -9,8 +9,9 @@ import numpy as np
 
 from voxcast.audit.app_names import apps_of
 from voxcast.audit.groups import KEYS, amounts, group_table
+from voxcast.audit.jobs import MINUTE_S
 from voxcast.audit.prices import JobPrices
-from voxcast.audit.remarks import MINUTE_S, Remark, is_interactive, remarks_of
+from voxcast.audit.remarks import Remark, is_interactive, remarks_of
 from voxcast.audit.savings import ASSUMPTIONS, AppSavings, Objective, savings_of, select_apps
 
 if TYPE_CHECKING:
