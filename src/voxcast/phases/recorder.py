@@ -312,8 +312,10 @@ def main() -> None:
     args = parser.parse_args()
     recorder = start_recording(args.out.absolute())
     sys.argv = [args.program, *args.arguments]
-    # As without the recorder: the folder of the program comes first, not that of this file.
-    sys.path[0] = str(Path.cwd() if args.module else Path(args.program).resolve().parent)
+    if not sys.flags.safe_path:
+        # As without the recorder: the folder of the program comes first, not the folder of this
+        # file. With `python -P` the first entry is another one, which must stay.
+        sys.path[0] = str(Path.cwd() if args.module else Path(args.program).resolve().parent)
     try:
         if args.module:
             runpy.run_module(args.program, run_name="__main__", alter_sys=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -30,7 +31,9 @@ def recorded(folder, iterations):
         "-m", "voxcast_apps.kmeans_mpi", "--out", str(folder / "out"),
         "--threads", "1", "--parameters", json.dumps(parameters),
     ])  # fmt: skip
-    subprocess.run(command, env=ranks.rank_variables(1), check=True, timeout=300)
+    # As where a package is on this path alone: its first entry must stay.
+    environment = ranks.rank_variables(1) | {"PYTHONPATH": str(Path(ranks.__file__).parents[1])}
+    subprocess.run(command, env=environment, check=True, timeout=300)
     return logical_trace(read_trace(folder / "trace"))
 
 

@@ -88,10 +88,15 @@ def main(argv: list[str] | None = None) -> int:
 
 def _import_readers() -> None:
     """Import what is imported when it is first needed, so that it counts as idle memory."""
+    import numpy as np
     import scipy.ndimage
     import scipy.sparse.csgraph  # noqa: F401
 
     from voxcast.images import characteristics, lab_characteristics  # noqa: F401
+
+    # OpenBLAS allocates its buffer in the first product, and retries for ever if it cannot.
+    square = np.ones((256, 256))
+    np.linalg.inv(square @ square + np.eye(256))
 
 
 def _data_bytes() -> int:

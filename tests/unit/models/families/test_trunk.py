@@ -127,9 +127,9 @@ def test_passes_over_runs_leave_the_packaged_trunk_as_it_is(examples) -> None:
 
 
 def test_recipes_follow_the_configuration() -> None:
-    choice = config.ImagesConfig.model_construct(
-        kind="varied_cohort", seed=5, subjects=2, voxels=(30_000, 60_000), axis_voxels=(16, 160),
-        fixed_grids=(),
+    choice = config.ImagesConfig(
+        kind="varied_cohort", path=None, participants=(), seed=5, subjects=2, label_prefix="",
+        voxels=(30_000, 60_000), axis_voxels=(16, 160), fixed_grids=(),
     )  # fmt: skip
     assert [recipe.index for recipe in recipes_of(choice)] == [1, 2]
     assert all(recipe.variety is not None for recipe in recipes_of(choice))
