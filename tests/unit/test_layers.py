@@ -13,8 +13,8 @@ FLOORS = {
     "text_table": 0, "commits": 0, "content_cache": 0,
     "images": 1, "laws": 1, "apps": 1,
     "history": 2,
-    "profiling": 3, "features": 3, "phases": 3, "allocation": 3,
-    "models": 4, "campaigns": 4,
+    "measure": 3, "features": 3, "phases": 3, "allocation": 3,
+    "models": 4,
     "serving": 5, "hpc": 5,
     "audit": 6, "tracking": 6, "studies": 6, "analysis": 6,
     "report": 7, "config": 7,
@@ -27,7 +27,6 @@ SIDEWAYS = {
     ("errors", "log"),  # an entry point sets up where messages go
     ("quantities", "errors"),  # a wrong unit is the user's error
     ("project", "errors"),
-    ("campaigns", "models"),  # which runs to make next depends on what a model is unsure of
     *(("content_cache", other) for other in ("errors", "files", "quantities")),
     ("records", "files"),  # a cell's key is the hash of its content
 }

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from voxcast.campaigns.driver_lock import driver_lock
 from voxcast.cli.clean import QUIET_S, project_leftovers
-from voxcast.profiling.run_marks import new_run_id
+from voxcast.measure.campaign import driver_lock
+from voxcast.measure.processes import new_run_id
 
 VOXCAST = Path(sys.executable).with_name("voxcast")
 KEPT = (
-    "data/runs/3f2b/record.json",
+    "data/runs/3f2b/run.json",
     "data/history/mine/part.parquet",
     "mlruns/1/models/m-1/artifacts/.partial-of-mlflow",
     "mlflow.db",

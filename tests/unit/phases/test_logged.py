@@ -13,7 +13,7 @@ def _record(folder, key, cpus=1, phases=(("n4", 1.0, 4.0), ("atropos", 4.0, 5.0)
     logged = [{**dict(zip(names, phase, strict=True)), "cpu_s": 0.5} for phase in phases]
     cell = {"app": "app", "volume_id": "v", "configuration": {"cpus": cpus}}
     record = {"cell": cell, "profile": {"phases": logged}}
-    (folder / key / "record.json").write_text(json.dumps(record))
+    (folder / key / "run.json").write_text(json.dumps(record))
 
 
 def test_phases_of_all_folders_in_one_table(tmp_path, caplog):
@@ -21,7 +21,7 @@ def test_phases_of_all_folders_in_one_table(tmp_path, caplog):
     _record(tmp_path / "gpu", "aa", cpus=2)
     _record(tmp_path / "cpu", ".partial-cc")
     (tmp_path / "cpu" / "dd").mkdir()
-    (tmp_path / "cpu" / "dd" / "record.json").write_text("[1]")
+    (tmp_path / "cpu" / "dd" / "run.json").write_text("[1]")
     table = phase_table([tmp_path / "cpu", tmp_path / "gpu", tmp_path / "missing"])
     assert table["cell_key"].tolist() == ["aa", "aa", "bb", "bb"]
     assert table["phase"].tolist() == ["n4", "atropos"] * 2
