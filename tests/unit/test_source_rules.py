@@ -1,4 +1,4 @@
-"""Rules of the source that `make lint` does not know; imports between rooms are in pyproject.toml."""
+"""Rules of the source that ruff does not know; imports between rooms are in pyproject.toml."""
 
 import ast
 import subprocess
