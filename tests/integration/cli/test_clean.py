@@ -14,6 +14,7 @@ import pytest
 from voxcast.cli.clean import QUIET_S, project_leftovers
 from voxcast.measure.campaign import driver_lock
 from voxcast.measure.processes import new_run_id
+from voxcast.measure.runner import DRIVER_FILE
 
 VOXCAST = Path(sys.executable).with_name("voxcast")
 KEPT = (
@@ -44,7 +45,7 @@ def folder(tmp_path: Path) -> Path:
     abandoned.mkdir(parents=True)
     machine, pid, started, rest = new_run_id().split("-")
     run_id = f"{machine}-{pid}-{int(started) - 1}-{rest}"
-    (abandoned / "run.json").write_text(json.dumps({"run_id": run_id, "groups": []}))
+    (abandoned / DRIVER_FILE).write_text(json.dumps({"run_id": run_id, "groups": []}))
     (tmp_path / "tmp").mkdir()
     return project
 
