@@ -38,7 +38,7 @@ SINGLE_FILES = (
 DVC_CONFIG = ".dvc/config"
 HISTORY = "data/history"
 HISTORY_README = f"{HISTORY}/README.md"
-# A laboratory keeps its record of judged held-out runs in version control; here it is in published/.
+# A laboratory keeps its record of judged held-out runs in git; here that is in published/.
 IGNORED_RESULTS = b"\n/results/\n", b"\n/results/*\n!/results/openings.jsonl\n"
 _SOURCE_DEPS = re.compile(r"(?m)^( +- )src/voxcast\S*\n(?: +- src/voxcast\S*\n)*")
 
