@@ -12,6 +12,7 @@ FLOORS = {
     "log": 0, "errors": 0, "project": 0, "quantities": 0, "files": 0, "records": 0,
     "text_table": 0, "commits": 0, "content_cache": 0,
     "images": 1, "laws": 1, "apps": 1,
+    "runs": 1.5,
     "history": 2,
     "profiling": 3, "features": 3, "phases": 3, "allocation": 3,
     "models": 4, "campaigns": 4,

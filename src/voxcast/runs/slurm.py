@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,9 +16,18 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from voxcast.errors import TableError, VoxcastError
-from voxcast.quantities import parse_bytes, slurm_bytes, slurm_seconds
-from voxcast.runs.delimited import Remarks, blocks, finite, integer, parsed, true
+from voxcast.errors import TableError
+from voxcast.quantities import slurm_seconds
+from voxcast.runs.delimited import Remarks, blocks, finite, integer, true
+from voxcast.runs.slurm_cells import (
+    SlurmCells,
+    clock_seconds,
+    clock_times,
+    exit_code,
+    integers,
+    moment,
+    requested_memory,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -60,7 +68,6 @@ MAYBE_NEVER_RUN = ("preempted", "cancelled", "node_failure", "timeout")  # also 
 MEMORY_NOTE = re.compile(r"memory limit|out.of.memory|oom[- ]?kill", re.IGNORECASE)
 NEAR_LIMIT = 0.9  # of the memory limit: Slurm samples every 30 s and misses the last increase
 INSTANT = "run time is 0 s"
-ONE_TASK = "MaxRSS of one task"
 MAX_BYTES, MAX_SECONDS = 2**50, 10 * 365.25 * 86400  # more is a wrong unit
 MAX_CPU_SECONDS = 1e15  # 30 million CPU-years
 _SUMMER_TIME_S = 3600  # by local time a job may end before it starts
@@ -96,12 +103,8 @@ _SOURCES = {  # columns of sacct by those of a frame
     "start_s": ("start",),
     "end_s": ("end",),
 }
-_ABSENT = frozenset({"", "unknown", "none", "none assigned", "invalid", "n/a", "(null)"})
-_NO_LIMIT = ("unlimited", "partition_limit")
 _NOTES = ("comment", "admincomment", "systemcomment", "reason")
 _BY_HAND = r"^\s*(?:\S*/)?(?:salloc\b|srun\b.*\s--pty\b)"  # opens a shell for a person
-_EXIT = re.compile(r"(\d{1,9}):(\d{1,9})")
-_REQUESTED_MEMORY = re.compile(r"([\d.]+[KMGTP]?)([cn]?)", re.IGNORECASE)
 _TASK = re.compile(r"(\d+)_(?:(\d+)|\[([^\]]*)\])")
 _RANGE = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?")
 
@@ -179,7 +182,10 @@ def read(
         refused.add("no run time", line[timeless], reasons)
     refused.add(INSTANT, line[usable & (runtime == 0)])
     wrong = usable & ((runtime < 0) | (runtime > MAX_SECONDS))
-    reasons = [implausible("runtime_s", value) or "" for value in runtime[wrong]]
+    reasons = [
+        implausible("runtime_s", value) or "" if value > 0 else f"run time is {value:g} s"
+        for value in runtime[wrong]
+    ]
     refused.add("run time is negative or more than ten years", line[wrong], reasons)
     usable &= (runtime > 0) & ~wrong
     frame["outcome"] = pd.Categorical(outcomes(frame))
@@ -224,8 +230,8 @@ def accounting(
         columns |= set(block.columns)
         ids = _ids(block)
         is_step = true(pc.match_substring(ids, "."))
-        steps.append(_steps(_Cells(block, is_step, ids, of_steps)))
-        parts.append(_jobs(_Cells(block, ~is_step, ids, unread), details=details))
+        steps.append(_steps(SlurmCells(block, is_step, ids, of_steps)))
+        parts.append(_jobs(SlurmCells(block, ~is_step, ids, unread), details=details))
     if not parts:
         raise TableError("has no header", source, advice)
     frame = _joined(parts)
@@ -291,8 +297,8 @@ def attempts(
     frame = frame[~frame["state"].isna()].reset_index(drop=True)
     keys = [(n, key) for n, job in enumerate(frame["job_id"]) for key in _task_ids(str(job))]
     noted, state = frame["memory_note"].to_numpy(copy=True), list(frame["state"])
-    for n, key in keys if notes is not None else ():
-        if state[n] in ("FAILED", "CANCELLED"):
+    for n, key in keys:
+        if notes is not None and state[n] in ("FAILED", "CANCELLED"):
             noted[n] |= any(MEMORY_NOTE.search(note) for note in notes(key))
     frame["memory_note"] = noted
     frame["outcome"] = outcomes(frame)
@@ -348,7 +354,7 @@ def _set_amounts(frame: pd.DataFrame, unread: Remarks) -> None:
     frame["peak_rss_bytes"] = peak.where(~frame["of_one_task"])
     frame["cpus"] = frame["cpus"].where(frame["cpus"] != 0)
     sizes = ("peak_rss_bytes", "peak_at_least_bytes", "mem_limit_bytes")
-    most = dict.fromkeys(sizes, MAX_BYTES)
+    most = dict.fromkeys(sizes, float(MAX_BYTES))
     most |= {"cpu_s": MAX_CPU_SECONDS, "limit_s": MAX_SECONDS, "cpus": np.inf}
     for name, most_value in most.items():
         values = frame[name].to_numpy()
@@ -395,29 +401,30 @@ def _ids(block: Block) -> pa.StringArray:
     )
 
 
-def _jobs(cells: _Cells, *, details: bool) -> dict[str, Any]:
+def _jobs(cells: SlurmCells, *, details: bool) -> dict[str, Any]:
     """Return the columns of the job lines of a block."""
     allocated, requested = cells.tres("alloctres"), cells.tres("reqtres")
     tres = np.where(allocated[4] > 0, allocated, requested)
     tres_cpus, tres_memory, tres_nodes, gpus = tres[:4]
-    requested_cpus = cells.read("reqcpus", integer, _integers)
+    requested_cpus = cells.read("reqcpus", integer, integers)
     cpus = _first_above_0(
-        cells.read("alloccpus", integer, _integers), cells.read("ncpus", integer, _integers),
+        cells.read("alloccpus", integer, integers), cells.read("ncpus", integer, integers),
         tres_cpus, requested_cpus,
     )  # fmt: skip
     one_node = np.where(np.isnan(tres_nodes), 1.0, tres_nodes)
     nodes = _first_above_0(
-        cells.read("allocnodes", integer, _integers), cells.read("nnodes", integer, _integers),
+        cells.read("allocnodes", integer, integers), cells.read("nnodes", integer, integers),
         one_node,
     )  # fmt: skip
-    size, kind = cells.read("reqmem", _requested_memory, width=2)
+    needed = ~(tres_memory > 0) | true(pc.starts_with(cells.raw("reqmem"), "0"))
+    size, kind = cells.read("reqmem", requested_memory, width=2, where=needed)
     times = np.where(kind == 1, np.maximum(cpus, 1), np.where(kind == 2, np.maximum(nodes, 1), 1))
     memory_limit = _first_above_0(tres_memory, size * times)
-    start, end = (cells.read(name, _moment, _clock_times) for name in ("start", "end"))
-    runtime = cells.read("elapsedraw", finite, _integers)
-    elapsed = cells.read("elapsed", slurm_seconds, _clock_seconds, where=np.isnan(runtime))
+    start, end = (cells.read(name, moment, clock_times) for name in ("start", "end"))
+    runtime = cells.read("elapsedraw", finite, integers)
+    elapsed = cells.read("elapsed", slurm_seconds, clock_seconds, where=np.isnan(runtime))
     runtime = np.where(np.isnan(runtime), elapsed, runtime)
-    status, signal = cells.read("exitcode", _exit_code, width=2)
+    status, signal = cells.read("exitcode", exit_code, width=2)
     memory = cells.memory()
     note = pa.nulls(cells.n, pa.string())
     for name in _NOTES:
@@ -427,8 +434,8 @@ def _jobs(cells: _Cells, *, details: bool) -> dict[str, Any]:
     texts |= {"name": cells.raw("jobname"), "state_text": cells.raw("state")}
     if details:
         texts |= {
-            "submitted_at": cells.texts("submit", _moment),
-            "started_at": cells.texts("start", _moment),
+            "submitted_at": cells.texts("submit", moment),
+            "started_at": cells.texts("start", moment),
             "node": cells.texts("nodelist"),
             "note": note,
             "job_number": cells.texts("jobidraw"),
@@ -438,7 +445,7 @@ def _jobs(cells: _Cells, *, details: bool) -> dict[str, Any]:
         "line": cells.lines,
         **{name: text.fill_null("").dictionary_encode() for name, text in texts.items()},
         "runtime_s": np.where(np.isnan(runtime), end - start, runtime),
-        "cpu_s": cells.read("totalcpu", slurm_seconds, _clock_seconds),
+        "cpu_s": cells.read("totalcpu", slurm_seconds, clock_seconds),
         "cpus": cpus,
         "requested_cpus": requested_cpus,
         "gpus": np.nan_to_num(gpus),
@@ -446,8 +453,8 @@ def _jobs(cells: _Cells, *, details: bool) -> dict[str, Any]:
         "limit_s": cells.time_limit(),
         "mem_limit_bytes": np.where(memory_limit > 0, memory_limit, np.nan),
         "all_memory": size == 0,
-        "submit_s": cells.read("submit", _moment, _clock_times),
-        "eligible_s": cells.read("eligible", _moment, _clock_times),
+        "submit_s": cells.read("submit", moment, clock_times),
+        "eligible_s": cells.read("eligible", moment, clock_times),
         "start_s": start,
         "end_s": end,
         "exit_status": status,
@@ -460,7 +467,7 @@ def _jobs(cells: _Cells, *, details: bool) -> dict[str, Any]:
     }
 
 
-def _steps(cells: _Cells) -> pd.DataFrame:
+def _steps(cells: SlurmCells) -> pd.DataFrame:
     """Return number of the job, memory and state of the steps of a block."""
     parts = pc.extract_regex(cells.ids, r"(?s)^(?P<job>[^.]*)\.(?P<step>.*)$")
     step, state = pc.struct_field(parts, "step"), cells.raw("state")
@@ -508,239 +515,9 @@ def _add_steps(jobs: pd.DataFrame, steps: pd.DataFrame) -> tuple[Lines, Lines]:
     return lines[len(jobs) :], job_lines
 
 
-class _Cells:
-    """Some records of a block; cells of a column that is not there are unknown."""
-
-    def __init__(self, block: Block, rows: Mask, ids: pa.StringArray, unread: Remarks) -> None:
-        selected = block.select(rows)
-        self.columns, self.lines, self.n = selected.columns, selected.lines, len(selected.lines)
-        self.ids, self._unread = ids.filter(pa.array(rows)), unread
-        self._titles = dict(zip(block.header.names, block.header.titles, strict=True))
-
-    def raw(self, name: str) -> pa.StringArray:
-        return self.columns.get(name, pa.nulls(self.n, pa.string()))
-
-    def texts(self, name: str, parse: Callable[[str], object] | None = None) -> pa.StringArray:
-        """Return the cells; null where the value is unknown, or ``parse`` fails."""
-        distinct = self.raw(name).dictionary_encode()
-        stated = [
-            None if text.lower() in _ABSENT or (parse and not _parses(text, parse)) else text
-            for text in distinct.dictionary.to_pylist()
-        ]
-        return pa.array(stated, type=pa.string()).take(distinct.indices)
-
-    def read(
-        self,
-        name: str,
-        parse: Callable[[str], Any],
-        fast: Callable[[pa.StringArray], Floats] | None = None,
-        *,
-        width: int = 1,
-        where: Mask | None = None,
-    ) -> Floats:
-        """Return the numbers in cells, shape (n,) or (width, n); NaN where unknown or unreadable.
-
-        Parameters
-        ----------
-        parse : callable
-            Returns the number of a text, or ``width`` numbers.
-        fast : callable, optional
-            Parses an array of texts in the usual notation; NaN for those it leaves to ``parse``.
-        where : ndarray of bool, optional
-            Rows whose cells are needed.
-        """
-        if name not in self.columns:
-            return np.full((width, self.n), np.nan) if width > 1 else np.full(self.n, np.nan)
-        cells = self.texts(name)
-        if where is not None:
-            cells = pc.if_else(pa.array(where), cells, None)
-        distinct = cells.dictionary_encode()
-        texts = distinct.dictionary
-        values = np.full((len(texts) + 1, width), np.nan)  # the last is an unknown cell
-        if fast is not None and len(texts) > FEW:
-            values[:-1] = fast(texts).reshape(len(texts), width)
-        problems = {}
-        for n in np.flatnonzero(np.isnan(values[:-1]).all(axis=1)).tolist():
-            try:
-                value = parsed(self._titles[name], texts[n].as_py(), parse)
-                values[n] = np.nan if value is None else value
-            except TableError as error:
-                problems[n] = error.problem
-        places = distinct.indices.fill_null(len(texts)).to_numpy(zero_copy_only=False)
-        if problems:
-            self._note(self._titles[name], np.isin(places, list(problems)), places, problems)
-        numbers = values[places]
-        return numbers.T if width > 1 else numbers[:, 0]
-
-    def tres(self, name: str) -> Floats:
-        """Return CPUs, memory, nodes, GPUs, and whether any amount is stated, shape (5, n)."""
-        return self.read(name, _tres, _tres_columns, width=5)
-
-    def time_limit(self) -> Floats:
-        def minutes(text: str) -> float | None:
-            return None if text.lower() in _NO_LIMIT else 60.0 * integer(text)
-
-        def clock(text: str) -> float | None:
-            return None if text.lower() in _NO_LIMIT else slurm_seconds(text)
-
-        raw = self.texts("timelimitraw")
-        unlimited = true(pc.is_in(pc.utf8_lower(raw), pa.array(_NO_LIMIT)))
-        stated = true(raw.is_valid()) & ~unlimited
-        limit = self.read("timelimitraw", minutes, lambda texts: 60.0 * _integers(texts))
-        limit_s = self.read("timelimit", clock, _clock_seconds, where=~stated)
-        return np.where(stated, limit, limit_s)
-
-    def memory(self) -> dict[str, Any]:
-        """Return the tasks of each record, the peak of all, and whether it is that of one task."""
-        tasks = np.nan_to_num(self.read("ntasks", integer, _integers))
-        largest = np.nan_to_num(self.read("maxrss", _bytes, _sizes))
-        average = np.nan_to_num(self.read("averss", _bytes, _sizes))
-        total = np.nan_to_num(self.tres("tresusageintot")[1])
-        total = np.where(total > 0, total, average * tasks)
-        tasks = np.where(tasks == 0, 1.0, tasks)
-        of_one_task = (largest > 0) & (tasks > 1) & (total == 0)
-        self._unread.add(ONE_TASK, self.lines[of_one_task], [
-            f"MaxRSS: that of one of {n:.0f} tasks; export TRESUsageInTot for that of all"
-            for n in tasks[of_one_task]
-        ])  # fmt: skip
-        return {
-            "tasks": tasks, "peak_bytes": np.maximum(largest, total), "of_one_task": of_one_task,
-        }  # fmt: skip
-
-    def _note(self, title: str, refused: Mask, places: Any, problems: dict[int, str]) -> None:
-        names = self.ids.filter(pa.array(refused)).to_pylist()
-        reasons = [
-            problems[place] + (f" (step {name})" if "." in name else "")
-            for place, name in zip(places[refused].tolist(), names, strict=True)
-        ]
-        self._unread.add(title, self.lines[refused], reasons)
-
-
-def _parses(text: str, parse: Callable[[str], object]) -> bool:
-    try:
-        parse(text)
-    except (VoxcastError, ValueError, OverflowError):
-        return False
-    return True
-
-
 def _first_above_0(*columns: Floats) -> Floats:
     """Return for each job the first value that is neither unknown nor 0; else 0."""
     first = np.zeros(len(columns[0]))
     for values in reversed(columns):
         first = np.where(np.nan_to_num(values) != 0, values, first)
     return first
-
-
-# Notations of Slurm, one text at a time.
-
-
-def _bytes(text: str) -> int:
-    # With `--noconvert` the number has no unit and is in bytes.
-    return parse_bytes(f"{text}B") if text[-1].isdigit() else slurm_bytes(text)
-
-
-def _requested_memory(text: str) -> tuple[float, float]:
-    """Return bytes, and 1 if they are per CPU, ``4Gc``, 2 if per node, ``4Gn`` (up to 20.11)."""
-    match = _REQUESTED_MEMORY.fullmatch(text)
-    if match is None:
-        raise TableError(f"not a size: {text[:40]!r}")
-    return _bytes(match[1]), {"c": 1, "n": 2, "": 0}[match[2].lower()]
-
-
-def _exit_code(text: str) -> tuple[int, int]:
-    match = _EXIT.fullmatch(text)
-    if match is None:
-        raise TableError(f"not an exit code: {text[:40]!r}")
-    return int(match[1]), int(match[2])
-
-
-def _moment(text: str) -> float:
-    # The time zone is not written; only differences and minutes are used.
-    return int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp())
-
-
-def _tres(text: str) -> tuple[float, ...]:
-    """Return the amounts of ``cpu=2,mem=8G,gres/gpu=1`` as `_Cells.tres` does."""
-    amounts: dict[str, float] = {}
-    for part in text.split(","):
-        name, _, value = part.partition("=")
-        if name == "mem":
-            amounts[name] = _bytes(value) if value else 0
-        elif value.isdecimal() and len(value) < 16:
-            # GPUs are listed by type, with or without their sum.
-            if name.startswith("gres/gpu:") and "gres/gpu=" not in text:
-                amounts["gres/gpu"] = amounts.get("gres/gpu", 0) + int(value)
-            amounts[name] = int(value)
-    listed = (amounts.get(name, np.nan) for name in ("cpu", "mem", "node", "gres/gpu"))
-    return (*listed, float(bool(amounts)))
-
-
-# The same notations, many texts at a time; NaN for texts that are left to the functions above.
-
-FEW = 1000  # distinct texts that are parsed one by one without a loss
-_CLOCK = (
-    r"^(?:(?:(?P<d>[0-9]{1,6})-)?(?P<h>[0-9]{1,6}):)?(?P<m>[0-9]{1,3}):"
-    r"(?P<s>[0-9]{1,2}(?:\.[0-9]{1,9})?)$"
-)
-_SIZE = r"^(?P<v>[0-9]+\.?[0-9]*|\.[0-9]+)(?P<u>[KkMmGgTt]?)$"
-_UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
-_TIME = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}$"
-
-
-def _tres_columns(texts: pa.StringArray) -> Floats:
-    cpus, nodes, gpus = (
-        _field(texts, rf"(?:^|,){name}=(?P<v>[0-9]{{1,15}})(?:,|$)")
-        for name in ("cpu", "node", "gres/gpu")
-    )
-    memory_text = pc.struct_field(pc.extract_regex(texts, r"(?:^|,)mem=(?P<v>[^,]*)"), "v")
-    memory, has_memory = _sizes(memory_text), true(memory_text.is_valid())
-    stated = true(pc.match_substring_regex(texts, r"=[0-9]{1,15}(?:,|$)")) | has_memory
-    amounts = np.column_stack([cpus, memory, nodes, gpus, stated])
-    by_type = true(pc.match_substring(texts, "gres/gpu:"))
-    twice = true(pc.greater(pc.count_substring(texts, "mem="), 1))
-    amounts[by_type | twice | (has_memory & np.isnan(memory))] = np.nan
-    return amounts
-
-
-def _clock_seconds(texts: pa.StringArray) -> Floats:
-    fields = pc.extract_regex(texts, _CLOCK)
-    days, hours, minutes, rest = (_floats(pc.struct_field(fields, name)) for name in "dhms")
-    total: Floats = np.nan_to_num(days) * 86400 + np.nan_to_num(hours) * 3600 + minutes * 60 + rest
-    return total
-
-
-def _sizes(texts: pa.StringArray) -> Floats:
-    fields = pc.extract_regex(texts, _SIZE)
-    unit = pc.utf8_lower(pc.struct_field(fields, "u")).dictionary_encode()
-    factors = np.array([_UNITS[u] for u in unit.dictionary.to_pylist()] + [np.nan])
-    places = unit.indices.fill_null(len(factors) - 1).to_numpy(zero_copy_only=False)
-    sizes: Floats = np.rint(_floats(pc.struct_field(fields, "v")) * factors[places])
-    return sizes
-
-
-def _integers(texts: pa.StringArray) -> Floats:
-    return _field(texts, r"^(?P<v>[0-9]{1,15})$")
-
-
-def _clock_times(texts: pa.StringArray) -> Floats:
-    usual = pc.if_else(pc.match_substring_regex(texts, _TIME), texts, None)
-    times = pc.strptime(usual, format="%Y-%m-%dT%H:%M:%S", unit="s", error_is_null=True)
-    since = times.cast(pa.int64()).cast(pa.float64())
-    seconds = np.asarray(since.to_numpy(zero_copy_only=False), dtype=np.float64)
-    # It takes 30 February for 2 March, and a 61st second for the next minute.
-    for start, part in ((8, pc.day(times)), (17, pc.second(times))):
-        written = _integers(pc.utf8_slice_codeunits(texts, start, start + 2))
-        read_as = part.cast(pa.float64()).to_numpy(zero_copy_only=False)
-        seconds = np.where(written == read_as, seconds, np.nan)
-    return seconds
-
-
-def _field(texts: pa.StringArray, pattern: str) -> Floats:
-    return _floats(pc.struct_field(pc.extract_regex(texts, pattern), "v"))
-
-
-def _floats(texts: pa.StringArray) -> Floats:
-    """Return numbers, NaN for null and empty texts."""
-    filled = pc.if_else(pc.equal(texts, ""), None, texts).cast(pa.float64())
-    return np.asarray(filled.to_numpy(zero_copy_only=False), dtype=np.float64)
