@@ -12,6 +12,7 @@ from voxcast.hpc.escalation import Stop, next_request
 from voxcast.hpc.pool_errors import ErrorLog, PoolError, profile_error
 from voxcast.hpc.splitting import parts_of, split_cell
 from voxcast.measure.record import log_tail
+from voxcast.measure.runner import KILLED
 from voxcast.quantities import format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ def is_record(pool: Pool, cell: Cell, run: Run, conditions: Conditions) -> bool:
 def attempt_of(request: Request, run: Run, conditions: Conditions) -> Attempt:
     """Return the attempt of a run: with the limit that it reached, if it reached one."""
     outcome = cast("Outcome", run.outcome)
+    if outcome == "failed" and run.exit_status in KILLED:  # by other than the kernel of this node
+        outcome = "out_of_memory"
     if outcome == "timeout" and conditions.time_limit_s is not None:
         request = dataclasses.replace(request, walltime_s=conditions.time_limit_s)
     if outcome == "out_of_memory" and conditions.mem_limit_bytes is not None:
