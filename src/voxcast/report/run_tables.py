@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from voxcast.allocation.pricing import Prices
+    from voxcast.allocation.site import Prices
     from voxcast.analysis.cpu_scaling import CpuComparison
     from voxcast.analysis.devices import DeviceComparison
     from voxcast.analysis.drift import Drift
