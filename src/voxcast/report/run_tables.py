@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from voxcast.analysis.drift import Drift
     from voxcast.analysis.noise import RepeatNoise
     from voxcast.analysis.wall_times import WallTimes
+    from voxcast.laws.fits import Modality
     from voxcast.laws.intervals import Interval
-    from voxcast.laws.modality import Modality
 
 
 def measured(runs: pd.DataFrame) -> Table:

@@ -16,8 +16,8 @@ from voxcast.allocation.requests.replay import PlannedRequests, ReplayedRuns, re
 from voxcast.allocation.site import stepped
 from voxcast.hpc.escalation import Bounds
 from voxcast.hpc.ladders import COST, walltime_ladders
+from voxcast.laws.families import parse_law
 from voxcast.laws.intervals import clustered_mean, exponential
-from voxcast.laws.named import parse_law
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
