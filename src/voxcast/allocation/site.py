@@ -1,4 +1,4 @@
-"""A site: its node types, partitions, prices and billing, and how it counts memory.
+"""A site: node types, partitions, prices, billing, waiting times, and how memory is counted.
 
 `Cluster.counted_bytes` is the one conversion from the memory that a model predicts to the memory
 that the site holds against a request. Predictions, requests and accounting are compared in the
@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from voxcast.allocation.waiting import Waiting
-from voxcast.errors import ConfigError
+from voxcast.errors import ConfigError, TableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -31,6 +30,7 @@ BYTES_PER_GB = 1e9
 THIS_MACHINE = "local"  # name of the cluster that is this machine
 # A job script's shell, Slurm's own step and page tables need memory beside the program's.
 MEMORY_FLOOR_BYTES = 32 * 2**20
+WAITING_GROUPS, LEAST_IN_GROUP = 20, 5
 _ROUNDING = 1e-9  # tolerance in steps, since 0.1 + 0.2 > 0.3
 
 # The largest differences in results/memory/mapped_files.json, by benchmarks/mapped_files.py,
@@ -175,6 +175,26 @@ class Billing:
             gpus, memory = node.gpus, np.full(memory.shape, float(node.memory_bytes))
         hours = self.billed_s(seconds) / SECONDS_PER_HOUR
         return np.asarray(hours * node.prices.hourly(cores, gpus, memory), dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Waiting time ``alpha`` × requested time + ``gamma_s``, never below 0; seconds."""
+
+    alpha: float = 0.0
+    gamma_s: float = 0.0
+
+    def of(self, requested_s: ArrayLike) -> NDArray[np.float64]:
+        """Return the expected waiting time of a request.
+
+        Examples
+        --------
+        On Intrepid, 409 processors for an hour (the paper's figures):
+
+        >>> round(Waiting(0.95, 3771.84).of(3600.0).item() / 3600, 2)
+        2.0
+        """
+        return np.maximum(self.alpha * np.asarray(requested_s, dtype=float) + self.gamma_s, 0.0)
 
 
 @dataclass(frozen=True)
@@ -361,6 +381,71 @@ def _shortfall(candidate: Candidate) -> str | None:
     if limit is not None and candidate.cpus > limit:
         return f"needs more than the partition's {limit} cores"
     return None
+
+
+@dataclass(frozen=True)
+class WaitingFit:
+    """A fitted line of waiting times.
+
+    Attributes
+    ----------
+    waiting : Waiting
+        The line; ``alpha`` is 0 where longer requests did not wait longer.
+    jobs, groups : int
+        Numbers of jobs and groups that were used.
+    typical_error_s : float
+        Median distance between the means of the groups and the line.
+    """
+
+    waiting: Waiting
+    jobs: int
+    groups: int
+    typical_error_s: float
+
+
+def fit_waiting(
+    requested_s: ArrayLike, waited_s: ArrayLike, groups: int = WAITING_GROUPS
+) -> WaitingFit:
+    """Fit waiting times of jobs of similar size that have started.
+
+    As in Aupy, Gainaru, Honoré, Raghavan, Robert and Sun, "Reservation strategies for stochastic
+    jobs" (IPDPS 2019), the jobs are divided into groups by requested time, and a line is fitted to
+    the means of the groups, by Theil's and Sen's method, which is robust to outliers such as a week
+    of maintenance in one group.
+
+    Parameters
+    ----------
+    requested_s, waited_s : array_like, shape (jobs,)
+        Requested time and time in the queue; jobs with a NaN are left out.
+    groups : int
+        Number of groups of equal size.
+
+    Raises
+    ------
+    TableError
+        If there are too few jobs, or nearly all requested the same time.
+    """
+    from scipy import stats
+
+    requested, waited = np.asarray(requested_s, dtype=float), np.asarray(waited_s, dtype=float)
+    valid = np.isfinite(requested) & np.isfinite(waited) & (requested > 0) & (waited >= 0)
+    requested, waited = requested[valid], waited[valid]
+    least = groups * LEAST_IN_GROUP
+    if len(requested) < least:
+        raise TableError(f"{len(requested)} jobs are too few", "waiting", f"{least} are needed")
+    order = np.argsort(requested, kind="stable")
+    members = np.array_split(order, groups)
+    means = np.array([[requested[part].mean(), waited[part].mean()] for part in members])
+    if len(np.unique(means[:, 0])) < 3:
+        raise TableError(
+            "nearly all jobs requested the same time", "waiting", "no line can be fitted"
+        )
+    slope = float(stats.theilslopes(means[:, 1], means[:, 0])[0])
+    alpha = max(slope, 0.0)
+    gamma_s = float(np.median(means[:, 1] - alpha * means[:, 0]))
+    fitted = Waiting(alpha, gamma_s)
+    error = np.abs(fitted.of(means[:, 0]) - means[:, 1])
+    return WaitingFit(fitted, len(requested), groups, float(np.median(error)))
 
 
 def doubled(first_s: float, actual_s: float, factor: float = 2.0) -> list[float]:

@@ -147,7 +147,7 @@ def _with_fitted_waiting(cluster: Cluster, path: Path) -> Cluster:
     from dataclasses import replace
 
     from voxcast.allocation.accounting import queued_jobs
-    from voxcast.allocation.waiting import fit_waiting
+    from voxcast.allocation.site import fit_waiting
 
     jobs = queued_jobs(path)
     partitions = []

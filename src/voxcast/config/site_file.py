@@ -22,8 +22,8 @@ from voxcast.allocation.site import (
     NodeType,
     Partition,
     Prices,
+    Waiting,
 )
-from voxcast.allocation.waiting import Waiting
 from voxcast.config.compose import CONF_DIR, compose_file, read_yaml
 from voxcast.config.load import check_option
 from voxcast.config.schema import ABOVE_0, ABOVE_0_OR_NULL

@@ -173,7 +173,7 @@ def normal(mu: float, sigma: float) -> FamilyLaw:
 def truncated_normal(
     mu: float, sigma: float, lower: float = 0.0, upper: float = np.inf
 ) -> FamilyLaw:
-    """Return a normal law truncated to a range; ``mu`` and ``sigma`` are those before it."""
+    """Return a normal law truncated to a range; ``mu`` and ``sigma`` hold before that."""
     start, end = (lower - mu) / sigma, (upper - mu) / sigma
     return FamilyLaw(
         "truncated_normal", {"mu": mu, "sigma": sigma, "lower": lower, "upper": upper},
@@ -416,9 +416,9 @@ class TruncatedLaw:
 
 
 _CALL = re.compile(r"\s*([A-Za-z_]+)\s*\(([^()]*)\)\s*")
-# Laws that can be written on the command line: their arguments, those that must be above 0, and
-# the law. Order and meaning of the arguments are those of the papers on stochastic jobs (Aupy et
-# al., IPDPS 2019, table 1; Gainaru et al., IPDPS 2020), which differ from SciPy's.
+# Laws for the command line: the arguments, which of them must be above 0, and the law. The
+# arguments follow the papers on stochastic jobs (Aupy et al., IPDPS 2019, table 1; Gainaru et al.,
+# IPDPS 2020) in order and meaning, not SciPy.
 NAMED: dict[str, tuple[str, str, Callable[..., FamilyLaw]]] = {
     "exponential": ("rate", "rate", lambda rate: weibull(1.0, 1 / rate)),
     "weibull": ("scale,shape", "scale,shape", lambda scale, shape: weibull(shape, scale)),

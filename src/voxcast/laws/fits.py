@@ -321,7 +321,7 @@ def variation(
     Raises
     ------
     TableError
-        If there is no value, or one is not positive.
+        If a value is not positive, or the sample is empty.
     """
     x = checked_sample(values)
     mean, sd = float(x.mean()), float(x.std(ddof=1)) if len(x) > 1 else 0.0

@@ -2,8 +2,8 @@
 
 The logarithm of the amount is a piecewise linear function of the normal score of its probability.
 It is monotone, exact at every quantile, and has moments in closed form. Beyond an outermost
-quantile the line from the middle quantile to it continues: each tail is that of the lognormal law
-through these two.
+quantile the line from the middle quantile to it continues: each tail is the tail of the lognormal
+law through these two.
 """
 
 from __future__ import annotations

@@ -31,8 +31,8 @@ from voxcast.allocation.site import (
     NodeType,
     Partition,
     Prices,
+    Waiting,
 )
-from voxcast.allocation.waiting import Waiting
 from voxcast.errors import ConfigError, TableError
 from voxcast.records import Configuration
 
