@@ -409,9 +409,9 @@ def fit_waiting(
     """Fit waiting times of jobs of similar size that have started.
 
     As in Aupy, Gainaru, Honoré, Raghavan, Robert and Sun, "Reservation strategies for stochastic
-    jobs" (IPDPS 2019), the jobs are divided into groups by requested time, and a line is fitted to
-    the means of the groups, by Theil's and Sen's method, which is robust to outliers such as a week
-    of maintenance in one group.
+    jobs" (IPDPS 2019), the jobs are divided into groups by requested time, and a line is fitted
+    to the means of the groups, by Theil's and Sen's method, which is robust to outliers such as a
+    week of maintenance in one group.
 
     Parameters
     ----------
