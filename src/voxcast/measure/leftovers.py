@@ -19,8 +19,8 @@ from voxcast.apps.containers import RUN_VARIABLE
 from voxcast.errors import VoxcastError
 from voxcast.files import read_json, remove_folder
 from voxcast.measure import meters
-from voxcast.measure.processes import PREFIX, alive, is_abandoned, listed, marked, stop_all
 from voxcast.measure.runner import DRIVER_FILE
+from voxcast.measure.tree import PREFIX, alive, is_abandoned, listed, marked, stop_all
 
 logger = logging.getLogger(__name__)
 

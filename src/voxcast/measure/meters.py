@@ -16,8 +16,15 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from voxcast.measure.processes import PREFIX, Traffic, alive, marked
-from voxcast.measure.tree import MeterReading, TrafficMeter, TreeMeter
+from voxcast.measure.tree import (
+    PREFIX,
+    MeterReading,
+    Traffic,
+    TrafficMeter,
+    TreeMeter,
+    alive,
+    marked,
+)
 
 SELF = Path("/proc/self")
 UNIFIED = "unified"

@@ -27,8 +27,8 @@ from voxcast.measure import meters
 from voxcast.measure.gpu import GpuMeter, open_gpu_meter
 from voxcast.measure.host import Activity
 from voxcast.measure.metronome import Metronome
-from voxcast.measure.processes import end_with, new_run_id, stop_all
 from voxcast.measure.trace import Conditions, LogClock, Trace
+from voxcast.measure.tree import end_with, new_run_id, stop_all
 from voxcast.records import Outcome, Phase, Run
 
 PhasePatterns = Mapping[str, str] | Callable[[Sequence[str]], Mapping[str, str]]
