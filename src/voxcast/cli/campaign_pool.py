@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from voxcast.allocation.site import Cluster
     from voxcast.hpc.follower_lock import Claim
     from voxcast.hpc.pool import Pool
-    from voxcast.measure.projects import Campaign
+    from voxcast.measure.campaign import Campaign
 
 logger = logging.getLogger(__name__)
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from voxcast.allocation.site import Cluster
     from voxcast.hpc.cell_ladders import CellForecast
+    from voxcast.measure.campaign import Campaign
     from voxcast.measure.plan import CampaignPlan
-    from voxcast.measure.projects import Campaign
     from voxcast.records import Cell, Run
 
     Forecast = Callable[[Mapping[str, Cell], Mapping[str, Path]], Mapping[str, CellForecast]]

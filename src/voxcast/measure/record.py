@@ -11,8 +11,10 @@ import dataclasses
 import datetime
 import errno
 import logging
+import math
 import os
 import shutil
+import tempfile
 import threading
 import time
 import uuid
@@ -23,6 +25,7 @@ from typing import Any
 
 import voxcast
 from voxcast.apps.app import choose, command, container_facts, environment
+from voxcast.apps.new import PhaseProposal, propose_phases
 from voxcast.apps.staging import staged
 from voxcast.errors import RunError
 from voxcast.files import (
@@ -34,18 +37,20 @@ from voxcast.files import (
     text_tail,
 )
 from voxcast.history.run_folders import RECORD_FILE, TRACES
+from voxcast.images.headers import read_header
 from voxcast.measure.host import HostFacts, Probes, host_facts, take_probes
 from voxcast.measure.leftovers import sweep
 from voxcast.measure.metronome import Metronome
 from voxcast.measure.runner import LOG_FILE, PhasePatterns, measure, memory_limit
 from voxcast.measure.trace import Conditions
-from voxcast.records import App, Cell, Phase, Run, as_fields
+from voxcast.records import App, Cell, Configuration, Phase, Run, as_fields
 
 KEPT_SUFFIXES = (".json", ".tsv", ".csv", ".txt")  # small results; volumes are not kept
 KEPT_BYTES = FULL_BYTES = 1_000_000
 # An application that failed on so many images, and never completed, is assumed unable to run here.
 # Otherwise all of its cells would be recorded as failed within minutes.
 MAX_IMAGES = 5
+MAX_LOG_LINES = 200_000  # of a trial, searched for phases
 
 KNOWN_BEFORE = {  # fields of a run that it does not measure
     "cell_key", "app", "app_version", "parameters_json", "volume_id", "subject", "recipe_json",
@@ -387,6 +392,68 @@ class Failures:
             raise RunError(
                 f"{cell.app} failed on {MAX_IMAGES} images and never completed", run, then
             )
+
+
+@dataclass(frozen=True)
+class AppTrial:
+    """The result of a trial.
+
+    Attributes
+    ----------
+    log : str
+        End of its output.
+    files : tuple of str
+        Files that it wrote, relative to its folder of results.
+    proposal : PhaseProposal
+        Phases that its output shows, if the application names none itself.
+    mvoxels : float
+        Millions of voxels of the image.
+    """
+
+    run: Run
+    phases: tuple[Phase, ...]
+    log: str
+    files: tuple[str, ...]
+    proposal: PhaseProposal
+    mvoxels: float
+
+    @property
+    def expected_s(self) -> dict[str, float]:
+        """A first guess of times by size: half of one run depends on the image, half does not."""
+        runtime_s = max(self.run.runtime_s or 0.0, 0.02)
+        return {
+            "expected_startup_s": float(f"{runtime_s / 2:.2g}"),
+            "expected_s_per_mvoxel": float(f"{runtime_s / 2 / self.mvoxels:.2g}"),
+        }
+
+
+def try_app(app: App, image: Path, configuration: Configuration, time_limit_s: float) -> AppTrial:
+    """Run ``app`` on ``image`` under the profiler, in a folder that is removed afterwards."""
+    mvoxels = math.prod(read_header(image).shape) / 1e6
+    folder = Path(tempfile.mkdtemp(prefix="voxcast-trial-"))
+    try:
+        (folder / "out").mkdir()
+        cell = Cell(app.name, "", app.parameters, "", "", configuration, "full_scale", 0, "")
+        proposals = []
+
+        def proposed(lines: Sequence[str]) -> dict[str, str]:
+            proposals.append(propose_phases(lines[:MAX_LOG_LINES]))
+            return proposals[0].patterns
+
+        run, phases = measure_app(
+            app, image.absolute(), folder, cell, Conditions(time_limit_s), propose_phases=proposed
+        )
+        written = sorted(path for path in (folder / "out").rglob("*") if path.is_file())
+        return AppTrial(
+            run=run,
+            phases=phases,
+            log=log_tail(folder),
+            files=tuple(path.relative_to(folder / "out").as_posix() for path in written),
+            proposal=proposals[0] if proposals else PhaseProposal(),
+            mvoxels=mvoxels,
+        )
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _drop_volumes(out: Path) -> None:
