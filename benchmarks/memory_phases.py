@@ -18,7 +18,7 @@ import pandas as pd
 
 from voxcast.errors import exits_cleanly
 from voxcast.files import write_json
-from voxcast.history.imports.slant import KB, PHASES, RUNS, TRACES, VARIABLE
+from voxcast.runs.slant import KB, PHASES, RUNS, TRACES, VARIABLE
 from voxcast.history.stored_history import open_history
 from voxcast.laws.intervals import clustered_mean
 from voxcast.phases.segments import (

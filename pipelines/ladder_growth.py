@@ -21,8 +21,8 @@ import pandas as pd
 from study import FOLDS, table_to_learn_from
 from voxcast.errors import exits_cleanly
 from voxcast.files import write_json
-from voxcast.history.imports import slant
-from voxcast.history.imports.slant import VARIABLE
+from voxcast.runs import slant
+from voxcast.runs.slant import VARIABLE
 from voxcast.history.run_table import frame_of
 from voxcast.models.selection.fold_cache import FoldCache
 from voxcast.studies import contenders, ladder_growth

@@ -16,10 +16,15 @@ import numpy as np
 from voxcast.errors import TableError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from numpy.typing import ArrayLike, NDArray
 
 GROUPS = 20
 LEAST_IN_GROUP = 5
+NEEDED = (("Submit",), ("Start",), ("Timelimit", "TimelimitRaw"))
+ADVICE = "write it with `sacct -X -P --format=Submit,Eligible,Start,Timelimit,Partition,NCPUS`"
+_MAX_CPUS = 10**9  # more than any machine has: not a valid number
 
 
 @dataclass(frozen=True)
@@ -98,3 +103,63 @@ def fit_waiting(requested_s: ArrayLike, waited_s: ArrayLike, groups: int = GROUP
     fitted = Waiting(alpha, gamma_s)
     error = np.abs(fitted.of(means[:, 0]) - means[:, 1])
     return WaitingFit(fitted, len(requested), groups, float(np.median(error)))
+
+
+@dataclass(frozen=True)
+class QueuedJobs:
+    """Jobs that have started, by column.
+
+    Attributes
+    ----------
+    requested_s, waited_s : ndarray of float
+    cpus : ndarray of int
+        0 where the source does not state them.
+    partitions : ndarray of str
+        Empty where the source does not state them.
+    left_out : int
+        Number of records without a waiting time or a limit.
+    """
+
+    requested_s: NDArray[np.float64]
+    waited_s: NDArray[np.float64]
+    cpus: NDArray[np.int64]
+    partitions: NDArray[np.str_]
+    left_out: int
+
+    def of(self, partition: str, max_cpus: int) -> QueuedJobs:
+        """Return the jobs of a partition with at most ``max_cpus`` CPUs.
+
+        Jobs without a partition count for every partition.
+        """
+        selected = np.isin(self.partitions, ["", partition]) & (self.cpus <= max_cpus)
+        return QueuedJobs(
+            self.requested_s[selected], self.waited_s[selected], self.cpus[selected],
+            self.partitions[selected], self.left_out,
+        )  # fmt: skip
+
+
+def queued_jobs(path: Path) -> QueuedJobs:
+    """Read the jobs in the output of ``sacct -P``.
+
+    Raises
+    ------
+    TableError
+        If it has no job with a queueing time.
+    """
+    from voxcast.runs.slurm import accounting
+
+    jobs = accounting(path, needed=NEEDED, advice=ADVICE)
+    frame, cpus = jobs.frame, jobs.frame["cpus"].to_numpy()
+    # A held job, or one that depends on another, is queued from the time it is eligible.
+    queued_s = frame["submit_s"]
+    if "eligible_s" in jobs.columns:
+        queued_s = np.maximum(queued_s, frame["eligible_s"])
+    waited_s, requested_s = (frame["start_s"] - queued_s).to_numpy(), frame["limit_s"].to_numpy()
+    usable = (waited_s >= 0) & (requested_s > 0) & (cpus >= 0) & (cpus <= _MAX_CPUS)
+    if not usable.any():
+        raise TableError("has no job with a queueing time", path, ADVICE)
+    return QueuedJobs(
+        requested_s[usable], waited_s[usable], cpus[usable].astype(np.int64),
+        frame["partition"].to_numpy(dtype=str)[usable],
+        int((~usable).sum()) + jobs.refused.counts().total(),
+    )  # fmt: skip

@@ -146,8 +146,7 @@ def _with_fitted_waiting(cluster: Cluster, path: Path) -> Cluster:
     """Return the cluster with waiting times fitted to the jobs that fit one of its nodes."""
     from dataclasses import replace
 
-    from voxcast.allocation.accounting import queued_jobs
-    from voxcast.allocation.waiting import fit_waiting
+    from voxcast.allocation.waiting import fit_waiting, queued_jobs
 
     jobs = queued_jobs(path)
     partitions = []

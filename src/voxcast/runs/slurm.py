@@ -100,6 +100,7 @@ _SOURCES = {  # columns of sacct by those of a frame
     "peak_rss_bytes": ("maxrss", "averss", "tresusageintot"),
     "tasks": ("ntasks", "tresusageintot"),
     "submit_s": ("submit",),
+    "eligible_s": ("eligible",),
     "start_s": ("start",),
     "end_s": ("end",),
 }

@@ -8,8 +8,8 @@ import pytest
 from synthetic_runs import cell, write_run
 from voxcast.errors import TableError
 from voxcast.features.speed_column import SPEED_DEVIATION
-from voxcast.history.imports.column_map import load_map
-from voxcast.history.imports.ledger import import_files
+from voxcast.runs.csv_table import load_map
+from voxcast.runs.importer import import_files
 from voxcast.history.parts import load_history
 from voxcast.history.run_folders import write_profiles
 from voxcast.history.stored_history import open_history

@@ -11,7 +11,7 @@ import pytest
 from voxcast.errors import ConfigError, TableError
 from voxcast.files import read_json
 from voxcast.history.imports import ledger, slant
-from voxcast.history.imports.column_map import load_map
+from voxcast.runs.csv_table import load_map
 from voxcast.history.parts import RUNS, load_history, load_phases, load_traces
 from voxcast.history.run_table import DTYPES
 

@@ -15,7 +15,7 @@ import yaml
 from training_project import ROOT, Project, write_volume
 from voxcast.cli import main
 from voxcast.errors import ImageError, TableError
-from voxcast.history.imports.run_images import RunImages
+from voxcast.runs.images import RunImages
 from voxcast.history.parts import load_history, load_phases
 from voxcast.images.catalogue import build_catalogue
 from voxcast.images.characteristics import characteristics

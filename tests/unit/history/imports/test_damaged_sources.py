@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from voxcast.errors import TableError
-from voxcast.history.imports import columns
-from voxcast.history.imports.column_map import load_map
-from voxcast.history.imports.file_records import FileRecords
-from voxcast.history.imports.ledger import READERS
+from voxcast.runs import csv_table
+from voxcast.runs.csv_table import load_map
+from voxcast.runs.imported import Records
+from voxcast.runs.importer import READERS
 
 SAMPLES = Path(__file__).parents[3] / "samples" / "imports"
 TABLES = [
@@ -28,7 +28,7 @@ VALUES: list[Any] = [None, "x", -1, [], {}, 1e300, 1e18, True, [1], {"a": 1}, "0
 
 def check(read: Any, path: Path) -> None:
     try:
-        reading: FileRecords = read(path)
+        reading: Records = read(path)
     except TableError:
         return
     assert len(reading.rows) == len(reading.lines) == len(reading.names)
@@ -47,7 +47,7 @@ def test_tables_with_damaged_cells(kind: str, name: str, delimiter: str, tmp_pat
         path = tmp_path / name
         path.write_text("\n".join(map(delimiter.join, lines)) + "\n", encoding="utf-8")
         check(
-            (lambda path: columns.read(path, None, column_map))
+            (lambda path: csv_table.read(path, None, column_map))
             if kind == "csv"
             else READERS[kind],
             path,

@@ -8,13 +8,13 @@ import pytest
 
 from voxcast.errors import TableError
 from voxcast.history.imports import sacct
-from voxcast.history.imports.file_records import FileRecords
+from voxcast.runs.imported import Records
 
 SAMPLES = Path(__file__).parents[3] / "samples" / "imports"
 HEADER = "JobID|JobName|State|ExitCode|ElapsedRaw|MaxRSS|ReqMem|Start\n"
 
 
-def by_job(reading: FileRecords) -> dict[str, dict]:
+def by_job(reading: Records) -> dict[str, dict]:
     labels = [json.loads(row["labels_json"]) for row in reading.rows]
     return {
         f"{job['job_id']} {job['state']}": row
@@ -23,11 +23,11 @@ def by_job(reading: FileRecords) -> dict[str, dict]:
 
 
 @pytest.fixture(scope="module")
-def text() -> FileRecords:
+def text() -> Records:
     return sacct.read(SAMPLES / "sacct.txt")
 
 
-def test_memory_comes_from_the_steps(text: FileRecords) -> None:
+def test_memory_comes_from_the_steps(text: Records) -> None:
     row = by_job(text)["101 COMPLETED"]
     assert row["peak_rss_bytes"] == round(1331.2 * 2**20)
     assert (row["runtime_s"], row["cpu_s"], row["limit_s"]) == (3723, 7446, 7200)
@@ -35,7 +35,7 @@ def test_memory_comes_from_the_steps(text: FileRecords) -> None:
     assert (row["app"], row["node_type"], row["source"]) == ("recon", "normal", "sacct")
 
 
-def test_every_state_has_an_outcome(text: FileRecords) -> None:
+def test_every_state_has_an_outcome(text: Records) -> None:
     outcomes = {job: row["outcome"] for job, row in by_job(text).items()}
     assert outcomes == {
         "101 COMPLETED": "completed",
@@ -54,7 +54,7 @@ def test_every_state_has_an_outcome(text: FileRecords) -> None:
     }
 
 
-def test_attempts_of_a_job_are_separate_runs(text: FileRecords) -> None:
+def test_attempts_of_a_job_are_separate_runs(text: Records) -> None:
     rows = by_job(text)
     assert rows["107 REQUEUED"]["peak_rss_bytes"] == 800 * 2**20
     assert rows["107 COMPLETED"]["peak_rss_bytes"] == 2 * 2**30
@@ -62,12 +62,12 @@ def test_attempts_of_a_job_are_separate_runs(text: FileRecords) -> None:
     assert (rows["107 COMPLETED"]["gpus"], rows["107 COMPLETED"]["device"]) == (2, "gpu")
 
 
-def test_memory_of_old_slurm_is_per_cpu(text: FileRecords) -> None:
+def test_memory_of_old_slurm_is_per_cpu(text: Records) -> None:
     assert by_job(text)["102_4 TIMEOUT"]["mem_limit_bytes"] == 2 * 4 * 2**30
     assert by_job(text)["103 OUT_OF_MEMORY"]["limit_s"] is None
 
 
-def test_lines_that_are_not_runs_are_listed(text: FileRecords) -> None:
+def test_lines_that_are_not_runs_are_listed(text: Records) -> None:
     assert [(r.line, r.reason) for r in text.skipped] == [
         (19, "job 110 is CANCELLED and was never run"),
         (21, "job 112_[5-10%3] is PENDING"),
@@ -87,7 +87,7 @@ def test_lines_that_are_not_runs_are_listed(text: FileRecords) -> None:
     assert text.read == len(text.rows) + 7
 
 
-def test_both_json_layouts_give_the_same_rows(text: FileRecords) -> None:
+def test_both_json_layouts_give_the_same_rows(text: Records) -> None:
     old = by_job(sacct.read(SAMPLES / "sacct_22_05.json"))
     new = by_job(sacct.read(SAMPLES / "sacct_23_11.json"))
     same = ("runtime_s", "cpu_s", "peak_rss_bytes", "mem_limit_bytes", "limit_s", "gpus",

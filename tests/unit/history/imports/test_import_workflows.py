@@ -6,18 +6,18 @@ from pathlib import Path
 import pytest
 
 from voxcast.history.imports import nextflow, snakemake
-from voxcast.history.imports.file_records import FileRecords
-from voxcast.history.imports.name_patterns import name_pattern, name_runs
+from voxcast.runs.imported import Records
+from voxcast.runs.name_patterns import name_pattern, name_runs
 
 SAMPLES = Path(__file__).parents[3] / "samples" / "imports"
 
 
 @pytest.fixture(scope="module")
-def trace() -> FileRecords:
+def trace() -> Records:
     return nextflow.read(SAMPLES / "trace.txt")
 
 
-def test_a_trace_with_human_readable_units_is_read(trace: FileRecords) -> None:
+def test_a_trace_with_human_readable_units_is_read(trace: Records) -> None:
     row = trace.rows[0]
     assert (row["app"], row["runtime_s"], row["cpu_s"]) == ("BET", 65, pytest.approx(62.075))
     assert row["peak_rss_bytes"] == round(1.2 * 2**30)  # its GB are binary
@@ -27,7 +27,7 @@ def test_a_trace_with_human_readable_units_is_read(trace: FileRecords) -> None:
     assert trace.rows[1]["peak_rss_bytes"] is None
 
 
-def test_task_states_become_outcomes(trace: FileRecords) -> None:
+def test_task_states_become_outcomes(trace: Records) -> None:
     assert [row["outcome"] for row in trace.rows] == [
         "completed", "completed", "out_of_memory", "failed", "timeout",
     ]  # fmt: skip
@@ -42,7 +42,7 @@ def test_task_states_become_outcomes(trace: FileRecords) -> None:
     ]
 
 
-def test_a_raw_trace_gives_the_same_task(trace: FileRecords) -> None:
+def test_a_raw_trace_gives_the_same_task(trace: Records) -> None:
     raw = nextflow.read(SAMPLES / "trace_raw.txt").rows[0]
     same = ("cell_key", "runtime_s", "limit_s", "mem_limit_bytes", "outcome", "peak_rss_bytes")
     assert {name: raw[name] for name in same} == {name: trace.rows[0][name] for name in same}

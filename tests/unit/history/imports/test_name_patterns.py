@@ -6,8 +6,8 @@ import pytest
 
 from voxcast.errors import ConfigError
 from voxcast.history.imports import name_patterns
-from voxcast.history.imports.file_records import FileRecords
-from voxcast.history.imports.name_patterns import (
+from voxcast.runs.imported import Records
+from voxcast.runs.name_patterns import (
     MAX_NAME_CHARACTERS,
     name_pattern,
     name_runs,
@@ -34,7 +34,7 @@ def test_a_group_that_did_not_take_part_is_no_value() -> None:
 def test_names_that_are_too_long_do_not_match() -> None:
     name = "lab_sub-01" + "x" * MAX_NAME_CHARACTERS
     assert values_by_name(SUBJECT, [name]) == {}
-    records = FileRecords("sacct", Path("f"))
+    records = Records("sacct", Path("f"))
     records.rows, records.lines, records.names = [{"app": "a", "subject": ""}], [7], [name]
     name_runs([records], None, SUBJECT)
     assert [(r.line, r.reason.partition(":")[0]) for r in records.unread] == [(7, "subject")]
