@@ -153,7 +153,7 @@ def queued_jobs(path: Path) -> QueuedJobs:
     # A held job, or one that depends on another, is queued from the time it is eligible.
     queued_s = frame["submit_s"]
     if "eligible_s" in jobs.columns:
-        queued_s = np.maximum(queued_s, frame["eligible_s"])
+        queued_s = frame[["submit_s", "eligible_s"]].max(axis=1, skipna=False)
     waited_s, requested_s = (frame["start_s"] - queued_s).to_numpy(), frame["limit_s"].to_numpy()
     usable = (waited_s >= 0) & (requested_s > 0) & (cpus >= 0) & (cpus <= _MAX_CPUS)
     if not usable.any():

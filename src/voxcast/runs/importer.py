@@ -135,7 +135,7 @@ def import_files(
         csv_table.read(path, app, column_map) if column_map else READERS[kind](path, app)
         for path in files
     ]
-    _name_runs(sources, app_pattern, subject_pattern)
+    name_runs(sources, app_pattern, subject_pattern)
     try:
         with locked(into):
             sweep_partial(into)
@@ -158,12 +158,14 @@ def from_slurm(path: Path, app: str | None = None) -> Records:
     records = Records("sacct", path, refused=jobs.refused)
     if "peak_rss_bytes" in jobs.columns and "tasks" not in jobs.columns:
         logger.warning("%s: no column NTasks: each step is taken to be of one task", path)
-    for row in jobs.not_run.itertuples():
-        never = " and was never run" if row.outcome else ""
-        records.skipped.add(f"job {row.job_id} is {row.state}{never}", [row.line])
+    not_run: Any
+    for not_run in jobs.not_run.itertuples():
+        never = " and was never run" if not_run.outcome else ""
+        records.skipped.add(f"job {not_run.job_id} is {not_run.state}{never}", [not_run.line])
     unread: dict[int, list[str]] = {}
     for line, reason in jobs.unread.listed():
         unread.setdefault(line, []).append(reason)
+    row: Any
     for row in jobs.frame.itertuples():
         records.record(row.line, partial(_job, row, app, unread.get(row.line, [])))
     return records
@@ -235,7 +237,7 @@ def _whole(value: float) -> int | None:
     return None if math.isnan(value) else int(value)
 
 
-def _name_runs(
+def name_runs(
     sources: Collection[Records], app: NamePattern | None, subject: NamePattern | None
 ) -> None:
     """Set application and subject of all runs from the names of their jobs.
@@ -258,9 +260,9 @@ def _name_runs(
             if subject is not None and not subject_by_name.get(name):
                 records.unread.add(f"subject: {unmatched} {subject.option}", [line])
             kept.append((row, line, name))
-        records.rows, records.lines, records.names = (
-            map(list, zip(*kept, strict=True)) if kept else ([], [], [])
-        )
+        records.rows = [row for row, _, _ in kept]
+        records.lines = [line for _, line, _ in kept]
+        records.names = [name for _, _, name in kept]
 
 
 def _add(kind: str, sources: Sequence[Records], into: Path, images: RunImages | None) -> Account:
@@ -315,7 +317,7 @@ def _earlier_runs(into: Path) -> dict[str, Mapping[str, Any]]:
         return {}
     try:
         rows = load_history([into])[["cell_key", "outcome", "runtime_s", "volume_id"]]
-        return {str(row["cell_key"]): row for row in rows.to_dict("records")}
+        return {str(row["cell_key"]): dict(row) for _, row in rows.iterrows()}
     except (OSError, ValueError, KeyError) as error:
         text = f"a part cannot be read: {one_line(error)[:120]}"
         raise TableError(text, into, "move that part out of the history") from error

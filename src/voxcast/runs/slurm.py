@@ -7,6 +7,7 @@ cell is parsed once, and where most cells are distinct, Arrow parses the usual n
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -233,8 +234,6 @@ def accounting(
         is_step = true(pc.match_substring(ids, "."))
         steps.append(_steps(SlurmCells(block, is_step, ids, of_steps)))
         parts.append(_jobs(SlurmCells(block, ~is_step, ids, unread), details=details))
-    if not parts:
-        raise TableError("has no header", source, advice)
     frame = _joined(parts)
     lines, job_lines = _add_steps(frame, pd.concat(steps, ignore_index=True))
     unread.extend(of_steps.move(lines, job_lines))
@@ -326,7 +325,7 @@ def numbers(text: str) -> list[int]:
 
 def implausible(name: str, value: float) -> str | None:
     """Return what is wrong with an amount of a run; None if it is plausible."""
-    if not np.isfinite(value) or (value < 0 and name != "exit_status"):
+    if not math.isfinite(value) or (value < 0 and name != "exit_status"):
         return f"{name}: is {value:g}"
     if name.endswith("_bytes") and value > MAX_BYTES:
         return f"{name}: {value:.3g} is out of range"

@@ -79,7 +79,7 @@ def test_accounting_is_read(tmp_path: Path) -> None:
                 f"3|short|{day}10:00:00|Unknown|{day}10:00:05|00:10:00|1",
                 f"4|short|{day}10:00:00|{day}10:00:00|Unknown|00:10:00|1",
                 f"5|short|{day}10:00:00|{day}10:00:00|{day}10:00:01|UNLIMITED|1",
-                f"7|short|{day}10:00:00|{day}10:00:00|{day}10:00:01|00:10:00|{10**30}",
+                f"7|short|{day}10:00:00|{day}10:00:00|{day}10:00:01|00:10:00|{10**12}",
                 f"8|short|{day}10:00:00|{day}10:00:00|{day}10:00:01|00:10:00|-1",
                 f"6|short|{day}10:00:00|{day}10:00:00|{day}10:00:01|00:10:00|1",
             ],

@@ -9,7 +9,7 @@ from voxcast.errors import ConfigError, TableError
 from voxcast.runs import csv_table
 from voxcast.runs.csv_table import Column, load_map
 
-SAMPLES = Path(__file__).parents[3] / "samples" / "imports"
+SAMPLES = Path(__file__).parents[2] / "samples" / "imports"
 
 
 def test_a_table_is_read_through_its_column_map() -> None:
@@ -21,7 +21,7 @@ def test_a_table_is_read_through_its_column_map() -> None:
     ]
     assert reading.rows[0]["cpus"] == 4
     assert json.loads(reading.rows[0]["labels_json"]) == {"dataset": "A, first"}
-    assert [(r.line, r.reason) for r in reading.bad] == [
+    assert reading.refused.listed() == [
         (4, "no run time"),
         (5, "no run time; column wall: not a duration: 'soon'"),
         (6, "column status: outcome 'lost' is unknown; map it by `values`"),
@@ -41,8 +41,8 @@ def test_an_unclosed_quote_invalidates_only_its_line(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text('t,a\n5,x\n6,"y\n7,z\n8,z\n')
     reading = csv_table.read(tmp_path / "t.csv", None, load_map(tmp_path / "m.yaml"))
     assert [row["app"] for row in reading.rows] == ["x", "z", "z"]
-    assert [r.line for r in reading.bad] == [3]
-    assert "quotes" in reading.bad[0].reason
+    assert [line for line, _ in reading.refused.listed()] == [3]
+    assert "quotes" in reading.refused.listed()[0][1]
 
 
 def test_a_quoted_line_break_is_part_of_its_cell(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_a_quoted_line_break_is_part_of_its_cell(tmp_path: Path) -> None:
         (5, "x"), (6, "z"), (8, 'u,"v"'),
     ]  # fmt: skip
     assert json.loads(reading.rows[0]["labels_json"]) == {"note": "one\n7,y,two"}
-    assert [(r.line, r.reason) for r in reading.bad] == [(6, "2 columns where the header has 3")]
+    assert reading.refused.listed() == [(6, "2 columns where the header has 3")]
 
 
 def test_a_column_named_twice_is_refused(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_a_decimal_mark_is_stated_where_it_is_not_clear(
     (tmp_path / "t.csv").write_text(f"t;n\n{text};1\n")
     reading = csv_table.read(tmp_path / "t.csv", None, load_map(tmp_path / "m.yaml"))
     if isinstance(expected, str):
-        assert expected in reading.bad[0].reason
+        assert expected in reading.refused.listed()[0][1]
     else:
         assert [row["runtime_s"] for row in reading.rows] == [expected]
 
@@ -160,8 +160,8 @@ def test_an_unknown_outcome_is_not_a_label(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("t,state\n5,ok\n6,\n7,NA\n")
     reading = csv_table.read(tmp_path / "t.csv", None, load_map(tmp_path / "m.yaml"))
     assert [row["runtime_s"] for row in reading.rows] == [5]
-    assert [r.line for r in reading.bad] == [3, 4]
-    assert "column state: no outcome" in reading.bad[0].reason
+    assert [line for line, _ in reading.refused.listed()] == [3, 4]
+    assert "column state: no outcome" in reading.refused.listed()[0][1]
 
 
 def test_runs_of_two_studies_may_share_names(tmp_path: Path) -> None:
