@@ -18,7 +18,7 @@ from voxcast.quantities import format_bytes
 if TYPE_CHECKING:
     import argparse
 
-    from voxcast.allocation.machines import Cluster
+    from voxcast.allocation.site import Cluster
     from voxcast.campaigns.project_campaign import ProjectCampaign
     from voxcast.hpc.follower_lock import Claim
     from voxcast.hpc.pool import Pool

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from voxcast.allocation.machines import Cluster
+    from voxcast.allocation.site import Cluster
     from voxcast.campaigns.plan import CampaignPlan
     from voxcast.campaigns.project_campaign import ProjectCampaign
     from voxcast.hpc.cell_ladders import CellForecast

@@ -58,7 +58,7 @@ class PoolSettings:
         Of attempts; the longest time and the most memory that any worker will have.
     mapped_files_bytes : mapping
         By application: what counts against a worker's job beyond the memory of a run, see
-        `voxcast.allocation.mapped_files`. Nothing for those that it leaves out.
+        `voxcast.allocation.site`. Nothing for those that it leaves out.
     heartbeat_s, stale_s : float
         How often workers give a sign of life; after what time without one they are given up.
     """

@@ -43,6 +43,9 @@ if TYPE_CHECKING:
     Mask = NDArray[np.bool_]
 
 ADVICE = "write it with `sacct -P --format=JobID,JobName,State,ElapsedRaw,...`, header included"
+WAITING_ADVICE = (
+    "write it with `sacct -X -P --format=Submit,Eligible,Start,Timelimit,Partition,NCPUS`"
+)
 NEEDED = (("JobID", "JobIDRaw"), ("State",), ("ElapsedRaw", "Elapsed", "End"))  # one of each
 # A job that was ended from outside did not fail.
 OUTCOMES: dict[str, Outcome] = {
@@ -70,6 +73,7 @@ MEMORY_NOTE = re.compile(r"memory limit|out.of.memory|oom[- ]?kill", re.IGNORECA
 NEAR_LIMIT = 0.9  # of the memory limit: Slurm samples every 30 s and misses the last increase
 INSTANT = "run time is 0 s"
 MAX_BYTES, MAX_SECONDS = 2**50, 10 * 365.25 * 86400  # more is a wrong unit
+_MAX_CPUS = 10**9  # more than any machine has
 MAX_CPU_SECONDS = 1e15  # 30 million CPU-years
 _SUMMER_TIME_S = 3600  # by local time a job may end before it starts
 _SIGKILL, _KILLED_STATUS = 9, 128 + 9
@@ -304,6 +308,30 @@ def attempts(
     frame["outcome"] = outcomes(frame)
     rows = list(frame.itertuples(index=False))
     return {key: rows[n] for n, key in keys}
+
+
+def waits(source: Path | str) -> pd.DataFrame:
+    """Return the time that jobs waited in the queue: requested_s, waited_s, cpus and partition.
+
+    CPUs are 0 and the partition is empty where the source does not state them.
+
+    Raises
+    ------
+    TableError
+        If no job has both a requested and a waiting time.
+    """
+    needed = (("Submit",), ("Start",), ("Timelimit", "TimelimitRaw"))
+    jobs = accounting(source, needed=needed, advice=WAITING_ADVICE)
+    frame = jobs.frame
+    # A held job, or one that depends on another, is queued from the time it is eligible.
+    times = ["submit_s", "eligible_s"] if "eligible_s" in jobs.columns else ["submit_s"]
+    waited_s = frame["start_s"] - frame[times].max(axis=1, skipna=False)
+    usable = (waited_s >= 0) & (frame["limit_s"] > 0) & frame["cpus"].between(0, _MAX_CPUS)
+    if not usable.any():
+        raise TableError("has no job with a queueing time", source, WAITING_ADVICE)
+    columns = {"requested_s": frame["limit_s"], "waited_s": waited_s, "cpus": frame["cpus"]}
+    queued = pd.DataFrame({**columns, "partition": frame["partition"].astype(str)})
+    return queued[usable].reset_index(drop=True)
 
 
 def numbers(text: str) -> list[int]:
