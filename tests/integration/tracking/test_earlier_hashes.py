@@ -11,6 +11,7 @@ import pytest
 
 import planted
 from champions import bundle_of_apps, fit_forecaster
+from registries import connected
 from voxcast.errors import ModelError
 from voxcast.models.selection.cross_validation import Validation
 from voxcast.serving.bundle import FOLDER, write_bundle
@@ -39,7 +40,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for name in ("MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID"):
             patch.delenv(name, raising=False)
         patch.chdir(folder)
-        session = runs.connect(folder)
+        session = connected(folder)
         first, other = (
             bundle_of_apps(folder / str(subjects), subjects, "segment").part("segment")
             for subjects in (20, 26)
@@ -99,7 +100,7 @@ def test_a_final_run_of_an_earlier_release_gets_no_second_one(
     for name in ("MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
-    session = runs.connect(tmp_path)
+    session = connected(tmp_path)
     fit_forecaster(8).save(tmp_path / "model")
     tags = {
         "app": "segment", "family": "ridge", "table_sha256": "0",
