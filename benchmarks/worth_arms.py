@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from voxcast.allocation.billing import stepped
+from voxcast.allocation.site import stepped
 from voxcast.hpc.escalation import Bounds, Ladder
 from voxcast.hpc.plan import Plan
 from voxcast.hpc.requests_file import tasks_of

@@ -20,12 +20,25 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from voxcast.allocation.assessment import Assessment
-    from voxcast.allocation.machines import Candidate
+    from voxcast.allocation.site import Candidate
 
 MAX_TASKS = 1000  # of an array, unless a site raises MaxArraySize
 _NAME = re.compile(r"[^\w.-]+")
 _END = "END_OF_IMAGES"
 _THREADS = "export " + " ".join(f'{name}="$SLURM_CPUS_PER_TASK"' for name in THREAD_VARIABLES)
+
+
+def memory_option(memory_bytes: float, cpus: int, *, per_cpu: bool = False) -> str:
+    """Return the option of ``sbatch`` that requests memory.
+
+    Examples
+    --------
+    >>> memory_option(3 * 2**30, 6), memory_option(3 * 2**30, 6, per_cpu=True)
+    ('--mem=3072M', '--mem-per-cpu=512M')
+    """
+    if per_cpu:
+        return f"--mem-per-cpu={slurm_memory(memory_bytes / cpus)}"
+    return f"--mem={slurm_memory(memory_bytes)}"
 
 
 @dataclass(frozen=True)
@@ -38,6 +51,8 @@ class SlurmRequest:
         Name of the job.
     remarks : tuple of str
         Comments above the lines.
+    memory_per_cpu : bool
+        The partition takes ``--mem-per-cpu`` instead of ``--mem``.
     """
 
     job: str
@@ -47,6 +62,7 @@ class SlurmRequest:
     walltime_s: float
     memory_bytes: float
     remarks: tuple[str, ...] = ()
+    memory_per_cpu: bool = False
 
     @classmethod
     def of(
@@ -64,6 +80,7 @@ class SlurmRequest:
             float(assessment.walltime_s[image, column]),
             float(assessment.memory_bytes[image, column]),
             tuple(remarks),
+            candidate.partition.memory_per_cpu,
         )  # fmt: skip
 
     def options(self, tasks: int | None = None, throttle: int | None = None) -> list[str]:
@@ -83,7 +100,7 @@ class SlurmRequest:
             "--ntasks=1",
             f"--cpus-per-task={self.cpus}",
             f"--time={slurm_clock(self.walltime_s)}",
-            f"--mem={slurm_memory(self.memory_bytes)}",
+            memory_option(self.memory_bytes, self.cpus, per_cpu=self.memory_per_cpu),
         ]
         if self.gpus:
             options.insert(5, f"--gres=gpu:{self.gpus}")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from voxcast.allocation.machines import Cluster
+    from voxcast.allocation.site import Cluster
     from voxcast.audit.jobs import AuditedJobs
     from voxcast.audit.predicted import PredictedJobs
     from voxcast.history.imports.name_patterns import NamePattern
@@ -67,7 +67,6 @@ class Audit:
                 "refused": dict(jobs.refused),
                 "refused_examples": jobs.examples,
                 "unread_fields": dict(jobs.unread),
-                "notes": jobs.notes,
             },
             "cluster": self.cluster,
             "unpriced": self.unpriced,

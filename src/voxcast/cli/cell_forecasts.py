@@ -16,7 +16,7 @@ from voxcast.records import Configuration
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from voxcast.allocation.machines import Cluster
+    from voxcast.allocation.site import Cluster
     from voxcast.hpc.campaign_pool import Forecast
     from voxcast.hpc.cell_ladders import CellForecast
     from voxcast.records import Cell

@@ -37,7 +37,7 @@ from voxcast.cli.tune_jobs import submit_workers, worker_request
 from voxcast.cli.verb_parser import VerbParser
 
 if TYPE_CHECKING:
-    from voxcast.allocation.machines import Cluster
+    from voxcast.allocation.site import Cluster
     from voxcast.cli.tune_search import Searches
     from voxcast.studies.shared_search import FamilyResult, SharedSearch
 

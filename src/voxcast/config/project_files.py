@@ -38,12 +38,14 @@ SINGLE_FILES = (
 DVC_CONFIG = ".dvc/config"
 HISTORY = "data/history"
 HISTORY_README = f"{HISTORY}/README.md"
+# A laboratory keeps its record of judged held-out runs in git; here that is in published/.
+IGNORED_RESULTS = b"\n/results/\n", b"\n/results/*\n!/results/openings.jsonl\n"
 _SOURCE_DEPS = re.compile(r"(?m)^( +- )src/voxcast\S*\n(?: +- src/voxcast\S*\n)*")
 
 
 @dataclass(frozen=True)
 class Refresh:
-    """What a new release changed in a project: files written, and files that the user edited."""
+    """Changes to a project by a new release: files written, and files that the user edited."""
 
     written: tuple[str, ...] = ()
     edited: tuple[str, ...] = ()
@@ -82,6 +84,7 @@ def project_files() -> dict[str, bytes]:
     contents = {
         name: (source / name).read_bytes() for name in [*names, *_recorded_batches(source)]
     }
+    contents[".gitignore"] = contents[".gitignore"].replace(*IGNORED_RESULTS)
     contents[GRAPH] = _SOURCE_DEPS.sub(rf"\1{PACKAGE_FILE}\n", graph).encode()
     return contents
 
@@ -142,7 +145,7 @@ def create_project(folder: Path) -> list[str]:
 def refresh_project(folder: Path) -> Refresh:
     """Bring a project up to date with the installed package; does nothing in a repository.
 
-    Files that the user has not edited are replaced by those of the package. The configuration as
+    Files that the user has not edited are replaced by the package's. The configuration as
     composed stays as it is.
     """
     if not (folder / PACKAGE_FILE).is_file():

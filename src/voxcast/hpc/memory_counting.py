@@ -11,7 +11,7 @@ from voxcast.errors import VoxcastError
 from voxcast.hpc import slurm
 
 if TYPE_CHECKING:
-    from voxcast.allocation.machines import Cluster, MemoryCounted
+    from voxcast.allocation.site import Cluster, MemoryCounted
 
 
 def with_memory_counted(cluster: Cluster) -> Cluster:

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import voxcast
-from voxcast.campaigns.settings import Conditions
 from voxcast.errors import RunError
 from voxcast.files import read_json, write_json
 from voxcast.hpc.escalation import Bounds
 from voxcast.hpc.heartbeats import file_system_time
 from voxcast.hpc.pool_cells import PoolCell, read_cells, write_cells
 from voxcast.hpc.tokens import Tokens
+from voxcast.measure.trace import Conditions
 from voxcast.records import App, of_fields
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class PoolSettings:
         Of attempts; the longest time and the most memory that any worker will have.
     mapped_files_bytes : mapping
         By application: what counts against a worker's job beyond the memory of a run, see
-        `voxcast.allocation.mapped_files`. Nothing for those that it leaves out.
+        `voxcast.allocation.site`. Nothing for those that it leaves out.
     heartbeat_s, stale_s : float
         How often workers give a sign of life; after what time without one they are given up.
     """

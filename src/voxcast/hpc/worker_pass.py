@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from voxcast.allocation.machines import Cluster
+    from voxcast.allocation.site import Cluster
     from voxcast.hpc.attempts import Request
     from voxcast.hpc.follower_lock import Claim
     from voxcast.hpc.pool import Pool

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from voxcast.allocation.assessment import Policy
     from voxcast.allocation.choice import HardLimits
-    from voxcast.allocation.machines import Candidate, Cluster
     from voxcast.allocation.recommendation import ImagePredictions
+    from voxcast.allocation.site import Candidate, Cluster
     from voxcast.records import Configuration
 
     Row = dict[str, Any]
@@ -32,7 +32,7 @@ class SiteCandidates:
     cluster : Cluster
         The site.
     candidates : list of Candidate
-        See `voxcast.allocation.machines.Cluster.candidates`.
+        See `voxcast.allocation.site.Cluster.candidates`.
     host : str, optional
         The machine to predict for, in place of the nodes.
     """
@@ -121,8 +121,7 @@ class SiteCandidates:
         images : list of ImagePredictions
             At least one.
         host_classes, measured
-            See `voxcast.serving.served_app.ServedApp`; empty where they are not known, by a server
-            or a bundle of an earlier release.
+            See `voxcast.serving.served_app.ServedApp`; empty where they are not known.
         parameters : mapping, optional
             Parameters of the application that were asked for.
         """
@@ -137,7 +136,7 @@ def _with_this_machine(cluster: Cluster, host_classes: Sequence[str]) -> Cluster
     """Return the cluster; nodes of this machine get its class if it was measured."""
     if not cluster.is_this_machine or not host_classes:
         return cluster
-    from voxcast.profiling.host import host_class, host_facts
+    from voxcast.measure.host import host_class, host_facts
 
     here = host_class(host_facts())
     if here not in host_classes:
@@ -150,7 +149,7 @@ def _with_mapped_files(cluster: Cluster, app: str) -> Cluster:
     """Return the cluster; where resident pages count, with what an application maps."""
     if cluster.memory_counted != "rss":
         return cluster
-    cluster = replace(cluster, mapped_files_bytes=cluster.added_bytes_of(app))
+    cluster = cluster.for_app(app)
     added = format_bytes(cluster.added_bytes)
     logger.info("%s counts resident pages: requests are %s larger", cluster.name, added)
     return cluster

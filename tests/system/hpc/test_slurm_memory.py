@@ -10,18 +10,24 @@ import numpy as np
 import pytest
 
 from followed import followed, outcomes
+from measured import measured_run
 from planted_tasks import plan_of
 from private_slurm import PrivateSlurm
 from voxcast import config
 from voxcast.allocation.assessment import Policy, Predictions, assess
-from voxcast.allocation.machines import Candidate, Cluster, MemoryCounted, Partition
-from voxcast.allocation.mapped_files import MEASURED_BYTES, STEP_BYTES, mapped_files_bytes
-from voxcast.allocation.node_types import NodeType
+from voxcast.allocation.site import (
+    MEASURED_BYTES,
+    STEP_BYTES,
+    Candidate,
+    Cluster,
+    MemoryCounted,
+    NodeType,
+    Partition,
+)
 from voxcast.apps.app import command, environment
 from voxcast.hpc import memory_counting
 from voxcast.images.cohort import write_cohort
 from voxcast.images.grids import Sizes
-from voxcast.profiling.runner import measure
 from voxcast.records import Configuration
 
 ROOT = Path(__file__).parents[3]
@@ -32,10 +38,7 @@ ONE_CPU = Configuration("cpu", 1, 0)
 
 def requested_bytes(held_bytes: int, counted: MemoryCounted | None) -> int:
     """Return what is requested for a bound of memory with the usual margin."""
-    cluster = Cluster(
-        "lab", (NODE,), (PARTITION,), memory_counted=counted,
-        mapped_files_bytes=mapped_files_bytes(APP),
-    )  # fmt: skip
+    cluster = Cluster("lab", (NODE,), (PARTITION,), memory_counted=counted).for_app(APP)
     bound = np.array([[float(held_bytes)]])
     predictions = Predictions(np.array([[30.0]]), np.array([[60.0]]), bound, bound)
     policy = Policy("balanced", 0.95, 0.1, 2.0)
@@ -46,7 +49,7 @@ def requested_bytes(held_bytes: int, counted: MemoryCounted | None) -> int:
 def test_resident_pages_are_added_where_they_are_counted() -> None:
     held = 200 * 10**6
     by_kernel = requested_bytes(held, "cgroup")
-    added = mapped_files_bytes(APP)
+    added = MEASURED_BYTES[APP]
     assert requested_bytes(held, None) == by_kernel
     assert requested_bytes(held, "rss") - by_kernel == pytest.approx(added, abs=2**20)
 
@@ -92,7 +95,7 @@ def test_the_usual_margin_suffices_where_slurm_adds_up_resident_pages(
     parameters = {**app.parameters, **app.scaled_down}
     (tmp_path / "out-measured").mkdir()
     words = command(app, image, tmp_path / "out-measured", ONE_CPU, parameters)
-    profile = measure(words, environment(ONE_CPU), tmp_path / "measured", cpus=1)
+    profile = measured_run(words, tmp_path / "measured", env=environment(ONE_CPU))
     assert profile.outcome == "completed"
     counted = memory_counting.memory_counted()
     assert counted == "rss"

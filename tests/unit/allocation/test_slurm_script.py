@@ -1,5 +1,6 @@
 """Lines and scripts for Slurm: against recorded text, run by bash, and taken by sbatch."""
 
+import dataclasses
 import subprocess
 from pathlib import Path
 from shutil import which
@@ -25,6 +26,8 @@ def test_time_and_memory_are_rounded_up_in_units_of_slurm() -> None:
         "--job-name=recon_all", "--partition=serial", "--nodes=1", "--ntasks=1",
         "--cpus-per-task=4", "--time=01:00:01", "--mem=1431M",
     ]  # fmt: skip
+    per_cpu = dataclasses.replace(REQUEST, memory_per_cpu=True).options()
+    assert per_cpu[-1] == "--mem-per-cpu=358M"  # 1.5 GB / 4
     assert "--gres=gpu:2" in SlurmRequest("a", "p", 1, 2, 60, 2**30).options()
 
 
