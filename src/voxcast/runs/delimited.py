@@ -263,6 +263,8 @@ def blocks(
             texts, lines = texts[1:], lines[1:]
         if header is not None:
             yield _split(texts, lines, header, delimiter, refused)
+    if header is None:
+        raise TableError(f"no column {' or '.join(needed[0])}", source, advice)
 
 
 def text_lines(source: Path | str, refused: Remarks) -> Iterator[tuple[int, str]]:
