@@ -196,15 +196,13 @@ class _Worker:
         cell = dataclasses.replace(pool_cell.cell, host_class=self._machine)
         conditions = self._conditions(cell.app)
         recorder = Recorder(
-            pool.runs, settings.apps, settings.paths, settings.recipes, conditions, self._sitting
-        )
+            pool.runs, settings.apps, settings.paths, settings.recipes, conditions, self._sitting,
+            lambda: self._is_lost or self._stopped(),
+        )  # fmt: skip
         try:
             with recorder.run_folder(pool.partial(claim.name)) as partial:
                 self._watch(claim)
-                run, phases = recorder.measure(
-                    cell, partial, conditions, self._cores, metronome,
-                    lambda: self._is_lost or self._stopped(),
-                )  # fmt: skip
+                run, phases = recorder.measure(cell, partial, conditions, self._cores, metronome)
                 self._watch(None)
                 if run.outcome == "preempted" or self._ended_with_us(run):
                     if not pool.tokens.give_back(claim):
@@ -212,7 +210,7 @@ class _Worker:
                 elif is_record(pool, cell, run, conditions):
                     recorder.write_record(cell, run, phases, partial, pool.runs / cell.key)
                     self._commit(claim, cell.key, partial)
-                    self._failures.count(cell, run.outcome)
+                    self._failures.count(cell, run.outcome, partial)
                 else:
                     failed = FailedRun(
                         request, run, conditions, partial, self.summary.worker, self._machine
@@ -225,8 +223,7 @@ class _Worker:
             self._lose(claim)  # its folder may have been removed under the run
             return
         if run.outcome == "failed" and not self._stopped() and not self._any_done(cell.app):
-            self._failures.count(cell, "failed")
-            self._failures.check(cell, pool.folder / "errors")
+            self._failures.count(cell, "failed", pool.folder / "errors")
 
     def _ended_with_us(self, run: Run) -> bool:
         """Tell whether a run failed as the system ends the job: all of its processes at once."""

@@ -387,7 +387,7 @@ def _times_after(
     times = TimeLeft(cells, expected_s)
     for key, cell in cells.items():
         if key not in missing:
-            times.finish(key, cell, runs[key].runtime_s or 0.0)
+            times.finish(key, runs[key].runtime_s or 0.0)
     return times
 
 

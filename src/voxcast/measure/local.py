@@ -14,7 +14,7 @@ import math
 import os
 import threading
 import time
-from collections import defaultdict, deque
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 
 
 class TimeLeft:
-    """Expected seconds of cells, corrected by the runs that are done.
+    """Expected seconds of the cells that are left, corrected by the runs that are done.
 
     Parameters
     ----------
@@ -58,41 +58,30 @@ class TimeLeft:
     """
 
     def __init__(self, cells: Mapping[str, Cell], expected_s: Mapping[str, float]) -> None:
-        self.first_s: dict[str, float] = {}  # as expected before anything was measured
-        self._left_s: dict[Kind, float] = defaultdict(float)
-        self._done_s: dict[Kind, float] = defaultdict(float)
-        self._took_s: dict[Kind, float] = defaultdict(float)
-        for key, cell in cells.items():
-            self.add(key, cell, expected_s.get(key, 1.0))
+        self.left = dict(cells)
+        self.first_s = {key: expected_s.get(key, 1.0) for key in cells}
+        self._done_s: Counter[Kind] = Counter()
+        self._took_s: Counter[Kind] = Counter()
 
-    def add(self, key: str, cell: Cell, expected_s: float) -> None:
-        """Add a cell."""
-        self.first_s[key] = expected_s
-        self._left_s[kind_of(cell)] += expected_s
-
-    def finish(self, key: str, cell: Cell, took_s: float) -> None:
+    def finish(self, key: str, took_s: float) -> None:
         """Count a cell that took ``took_s`` seconds in all."""
-        self.drop(key, cell)
-        self._done_s[kind_of(cell)] += self.first_s[key]
-        self._took_s[kind_of(cell)] += took_s
-
-    def drop(self, key: str, cell: Cell) -> None:
-        """Drop a cell that will not be measured."""
-        self._left_s[kind_of(cell)] -= self.first_s[key]
+        kind = kind_of(self.left.pop(key))
+        self._done_s[kind] += self.first_s[key]
+        self._took_s[kind] += took_s
 
     def cell_s(self, key: str, cell: Cell) -> float:
         """Return the seconds that one cell is now expected to take."""
-        return self.first_s[key] * self._factor(kind_of(cell))
+        kinds = [kind_of(cell)]
+        if kinds[0] not in self._took_s:  # no run of its kind is measured yet
+            kinds = [*self._took_s]
+        took_s, done_s = (
+            sum(seconds[k] for k in kinds) for seconds in (self._took_s, self._done_s)
+        )
+        return self.first_s[key] * (took_s + PRIOR_S) / (done_s + PRIOR_S)
 
     def total_s(self) -> float:
         """Return the seconds that all cells left are now expected to take, one after the other."""
-        return sum(left_s * self._factor(kind) for kind, left_s in self._left_s.items())
-
-    def _factor(self, kind: Kind) -> float:
-        took_s, done_s = self._took_s.get(kind), self._done_s.get(kind)
-        if took_s is None or done_s is None:  # no run of its kind is measured yet
-            took_s, done_s = sum(self._took_s.values()), sum(self._done_s.values())
-        return (took_s + PRIOR_S) / (done_s + PRIOR_S)
+        return sum(self.cell_s(key, cell) for key, cell in self.left.items())
 
 
 def kind_of(cell: Cell) -> Kind:
@@ -183,13 +172,13 @@ class LocalRunner:
         metronome: bool = True,
     ) -> None:
         self.ended: list[str] = []
-        self._waiting = deque(cells.items())
         self._times = TimeLeft(cells, expected_s)
+        self._cells = self._times.left  # in their order, the running ones included
+        self._running: set[str] = set()
         self._work, self._on_end = work, on_end
         self._deadline, self._repeat_until = deadline, repeat_until
         self._metronome = metronome
         self._lock = threading.Lock()
-        self._count = len(cells)
         self._disturbed = self._undisturbed = 0
         self._bar = ProgressBar(self._times.total_s())
 
@@ -219,7 +208,7 @@ class LocalRunner:
     @property
     def left(self) -> int:
         """How many cells were not run."""
-        return len(self._waiting)
+        return len(self._cells)
 
     @property
     def left_s(self) -> float:
@@ -227,33 +216,31 @@ class LocalRunner:
         return self._times.total_s()
 
     def drop_repeats(self) -> None:
-        """Drop the repeats of noisy runs that were not run."""
-        for entry in [
-            (k, c) for k, c in self._waiting if NOISY_REPEAT <= c.repeat < ANCHOR_REPEAT
-        ]:
-            self._waiting.remove(entry)
-            self._times.drop(*entry)
-            self._count -= 1
+        """Drop the repeats of noisy runs that are not running."""
+        for key in self._cells.keys() - self._running:
+            if NOISY_REPEAT <= self._cells[key].repeat < ANCHOR_REPEAT:
+                del self._cells[key]
 
     def expected_s(self) -> float:
         """Return `left_s` with repeats to come, if as many runs are disturbed as so far."""
         count = self._disturbed + self._undisturbed
         if not self._disturbed or time.monotonic() >= self._repeat_until:
             return self.left_s
-        first_s = (self._times.cell_s(k, c) for k, c in self._waiting if c.repeat < NOISY_REPEAT)
-        return self.left_s + self._disturbed / count * sum(first_s)
+        waiting = ((k, c) for k, c in self._cells.items() if k not in self._running)
+        first_s = sum(self._times.cell_s(k, c) for k, c in waiting if c.repeat < NOISY_REPEAT)
+        return self.left_s + self._disturbed / count * first_s
 
     def _run_on(self, cores: Sequence[int] | None) -> None:
         # One metronome for each thread that measures: it ends with the thread, like the runs.
         with Metronome(enabled=self._metronome) as metronome:
-            while (entry := self._take(cores)) is not None:
+            while (taken := self._take(cores)) is not None:
                 start = time.monotonic()
-                run = self._work(entry[1], cores, metronome)
+                run = self._work(taken[1], cores, metronome)
                 with self._lock:
+                    self._running.discard(taken[0])
                     if run is None:
-                        self._waiting.appendleft(entry)
                         return
-                    self._finish(*entry, run, time.monotonic() - start)
+                    self._finish(*taken, run, time.monotonic() - start)
 
     def _take(self, cores: Sequence[int] | None) -> tuple[str, Cell] | None:
         """Return the next cell that ends by the deadline, and fits beside others on ``cores``."""
@@ -261,22 +248,22 @@ class LocalRunner:
             if time.monotonic() >= self._repeat_until:
                 self.drop_repeats()
             left_s = self._deadline - time.monotonic()
-            for key, cell in self._waiting:
+            for key, cell in self._cells.items():
                 needs = cell.configuration
                 fits = cores is None or (needs.cpus <= len(cores) and not needs.gpus)
-                if fits and self._times.cell_s(key, cell) <= left_s:
-                    self._waiting.remove((key, cell))
+                if fits and key not in self._running and self._times.cell_s(key, cell) <= left_s:
+                    self._running.add(key)
                     subject = f" sub-{cell.subject}" if cell.subject else ""
-                    number = f"run {len(self.ended) + 1} of {self._count}"
+                    count = len(self.ended) + len(self._cells)
+                    number = f"run {len(self.ended) + 1} of {count}"
                     left = format_seconds(self.expected_s())
-                    text = f"{left}, {number}: {cell.app}{subject}, {needs.label}"
-                    self._bar.describe(text)
+                    self._bar.describe(f"{left}, {number}: {cell.app}{subject}, {needs.label}")
                     return key, cell
             return None
 
     def _finish(self, key: str, cell: Cell, run: Run, took_s: float) -> None:
         self.ended.append(key)
-        self._times.finish(key, cell, took_s)
+        self._times.finish(key, took_s)
         expected_s, more_s = self._times.first_s[key], 0.0
         if cell.repeat < NOISY_REPEAT and time.monotonic() < self._repeat_until:
             # A run that did not complete has no time to be measured better.
@@ -284,11 +271,9 @@ class LocalRunner:
             self._disturbed += disturbed
             self._undisturbed += not disturbed
             if disturbed:
-                repeated = repeat_of(cell)
-                self._waiting.append((repeated.key, repeated))
-                self._times.add(repeated.key, repeated, expected_s)
-                self._count += 1
-                more_s = expected_s
+                repeated, more_s = repeat_of(cell), expected_s
+                self._cells[repeated.key] = repeated
+                self._times.first_s[repeated.key] = expected_s
         self._bar.advance(expected_s, more_s)
         if self._on_end is not None:
             self._on_end(cell, run)
@@ -392,17 +377,17 @@ def run_campaign(
             took = format_seconds(first_s)
             logger.warning("the time is too short: a sitting starts with local runs of %s", took)
             return Progress([], len(missing) - len(local_runs), sum(times.values()))
+        failures, stop = Failures(here.values()), threading.Event()
         recorder = Recorder(
-            folder, settings.apps, plan.paths, plan.recipes, settings.conditions, sitting
-        )
-        failures = Failures(here.values())
+            folder, settings.apps, plan.paths, plan.recipes, settings.conditions, sitting,
+            stop.is_set,
+        )  # fmt: skip
         stop_at = deadline if settings.stop_running and deadline < math.inf else None
 
         def on_end(cell: Cell, run: Run) -> None:
             if on_record is not None:
                 on_record(folder / run.cell_key)
-            failures.count(cell, run.outcome)
-            failures.check(cell, folder / run.cell_key)
+            failures.count(cell, run.outcome, folder / run.cell_key)
 
         runner = LocalRunner(
             missing,
@@ -416,7 +401,7 @@ def run_campaign(
         sets = core_sets(sorted(os.sched_getaffinity(0)), settings.parallel)
         for cell in local_runs:
             recorder.warm_up(cell)
-        runner.run(sets, stop=recorder.stop)
+        runner.run(sets, stop=stop.set)
         if repeat_noisy_s is not None:  # a repeat for which the time did not suffice is not due
             runner.drop_repeats()
         return Progress([folder / key for key in runner.ended], runner.left, runner.left_s)

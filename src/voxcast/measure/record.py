@@ -15,11 +15,10 @@ import math
 import os
 import shutil
 import tempfile
-import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +38,6 @@ from voxcast.files import (
 from voxcast.history.run_folders import RECORD_FILE, TRACES
 from voxcast.images.headers import read_header
 from voxcast.measure.host import HostFacts, Probes, host_facts, take_probes
-from voxcast.measure.leftovers import sweep
 from voxcast.measure.metronome import Metronome
 from voxcast.measure.runner import LOG_FILE, PhasePatterns, measure, memory_limit
 from voxcast.measure.trace import Conditions
@@ -136,7 +134,8 @@ def base_of(
 class Recorder:
     """Makes records in one folder, under the same conditions; several threads may use it.
 
-    `paths` and `recipes` are by volume id. A volume that was not generated has no recipe.
+    `paths` and `recipes` are by volume id. A volume that was not generated has no recipe. Once
+    `stopped` returns true the runs are stopped, unrecorded, and none is started.
     """
 
     folder: Path
@@ -145,9 +144,7 @@ class Recorder:
     recipes: Mapping[str, dict[str, Any]]
     conditions: Conditions
     sitting: Sitting
-    _running: set[Path] = field(default_factory=set)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-    _stopped: bool = False
+    stopped: Callable[[], bool] = lambda: False
 
     def record(
         self,
@@ -175,7 +172,7 @@ class Recorder:
         Raises
         ------
         RunError
-            If the disk is full, or the application cannot be started.
+            If the disk is full, the application cannot be started, or the run was stopped.
         """
         conditions, final = self.conditions, self.folder / cell.key
         if stop_at is not None:
@@ -184,6 +181,8 @@ class Recorder:
                 conditions = dataclasses.replace(conditions, time_limit_s=left_s)
         with self.run_folder(self._partial(cell.key)) as partial:
             run, phases = self.measure(cell, partial, conditions, cpus, metronome)
+            if run.outcome == "preempted":
+                raise RunError("stopped", partial)
             if run.outcome == "timeout" and conditions is not self.conditions:
                 return None  # stopped by our deadline and not by a limit of the run
             if run.outcome != "completed":
@@ -202,19 +201,14 @@ class Recorder:
         conditions: Conditions,
         cpus: Sequence[int] | None = None,
         metronome: Metronome | None = None,
-        stopped: Callable[[], bool] | None = None,
     ) -> tuple[Run, tuple[Phase, ...]]:
-        """Measure ``cell`` in ``partial``, a folder of `run_folder`; nothing is recorded.
-
-        `stopped` is as in `voxcast.measure.runner.measure`; errors are as in `record`.
-        """
+        """Measure ``cell`` in ``partial``, a folder of `run_folder`; errors are as in `record`."""
         base = base_of(cell, self.sitting, self.recipes.get(cell.volume_id))
         app, image = self._app_and_image(cell)
-        with self._runs_in(partial):
-            run, phases = measure_app(
-                app, image, partial, cell, conditions,
-                base=base, cpus=cpus, metronome=metronome, stopped=stopped,
-            )  # fmt: skip
+        run, phases = measure_app(
+            app, image, partial, cell, conditions,
+            base=base, cpus=cpus, metronome=metronome, stopped=self.stopped,
+        )  # fmt: skip
         no_space = os.strerror(errno.ENOSPC)
         if run.outcome != "completed" and (
             no_space in log_tail(partial) or shutil.disk_usage(partial).free < FULL_BYTES
@@ -251,14 +245,6 @@ class Recorder:
         with self.run_folder(self._partial("warm-up")) as partial:
             measure_app(app, image, partial, cell, self.conditions)
 
-    def stop(self) -> None:
-        """Stop the runs of other threads, unrecorded; no run is started afterwards."""
-        with self._lock:
-            self._stopped = True
-            for partial in self._running:
-                with contextlib.suppress(OSError):  # its own thread may be writing there
-                    sweep(partial)
-
     def _app_and_image(self, cell: Cell) -> tuple[App, Path | None]:
         app = choose(self.apps, cell.app)
         return app, self.paths[cell.volume_id] if app.input == "volume" else None
@@ -285,21 +271,6 @@ class Recorder:
         finally:
             with contextlib.suppress(OSError):
                 remove_folder(partial)
-
-    @contextlib.contextmanager
-    def _runs_in(self, partial: Path) -> Iterator[None]:
-        """Allow `stop` to end the run of the block, but not while its record is written."""
-        with self._lock:
-            if self._stopped:
-                raise RunError("stopped", partial)
-            self._running.add(partial)
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._running.discard(partial)
-                if self._stopped:
-                    raise RunError("stopped", partial)
 
 
 def measure_app(
@@ -370,28 +341,24 @@ class Failures:
         self._able = {(r.app, r.app_version) for r in runs if r.outcome == "completed"}
         self._images: dict[tuple[str, str], set[str]] = {}
 
-    def count(self, cell: Cell, outcome: str) -> None:
-        """Count a run of ``cell``."""
-        version = cell.app, cell.app_version
-        if outcome == "completed":
-            self._able.add(version)
-        elif outcome == "failed":  # each run of an application without an input counts
-            self._images.setdefault(version, set()).add(cell.volume_id or cell.key)
-
-    def check(self, cell: Cell, run: Path) -> None:
-        """Check that the application of ``cell`` can run here.
+    def count(self, cell: Cell, outcome: str, run: Path) -> None:
+        """Count the run of ``cell`` in the folder ``run``.
 
         Raises
         ------
         RunError
-            If it failed on `MAX_IMAGES` images, and no run of it has completed.
+            If its application failed on `MAX_IMAGES` images, and no run of it has completed.
         """
         version = cell.app, cell.app_version
-        if version not in self._able and len(self._images.get(version, ())) >= MAX_IMAGES:
-            then = "mend it and run the same command again: failed runs are tried again"
-            raise RunError(
-                f"{cell.app} failed on {MAX_IMAGES} images and never completed", run, then
-            )
+        if outcome == "completed":
+            self._able.add(version)
+        elif outcome == "failed":  # each run of an application without an input counts
+            images = self._images.setdefault(version, set())
+            images.add(cell.volume_id or cell.key)
+            if version not in self._able and len(images) >= MAX_IMAGES:
+                problem = f"{cell.app} failed on {MAX_IMAGES} images and never completed"
+                then = "mend it and run the same command again: failed runs are tried again"
+                raise RunError(problem, run, then)
 
 
 @dataclass(frozen=True)
