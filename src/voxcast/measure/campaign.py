@@ -385,7 +385,7 @@ def _times_after(
     missing: Collection[str],
 ) -> TimeLeft:
     times = TimeLeft(cells, expected_s)
-    for key, cell in cells.items():
+    for key in cells:
         if key not in missing:
             times.finish(key, runs[key].runtime_s or 0.0)
     return times

@@ -14,7 +14,7 @@ import math
 import os
 import threading
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -60,8 +60,8 @@ class TimeLeft:
     def __init__(self, cells: Mapping[str, Cell], expected_s: Mapping[str, float]) -> None:
         self.left = dict(cells)
         self.first_s = {key: expected_s.get(key, 1.0) for key in cells}
-        self._done_s: Counter[Kind] = Counter()
-        self._took_s: Counter[Kind] = Counter()
+        self._done_s: dict[Kind, float] = defaultdict(float)
+        self._took_s: dict[Kind, float] = defaultdict(float)
 
     def finish(self, key: str, took_s: float) -> None:
         """Count a cell that took ``took_s`` seconds in all."""
@@ -71,13 +71,11 @@ class TimeLeft:
 
     def cell_s(self, key: str, cell: Cell) -> float:
         """Return the seconds that one cell is now expected to take."""
-        kinds = [kind_of(cell)]
-        if kinds[0] not in self._took_s:  # no run of its kind is measured yet
-            kinds = [*self._took_s]
-        took_s, done_s = (
-            sum(seconds[k] for k in kinds) for seconds in (self._took_s, self._done_s)
-        )
-        return self.first_s[key] * (took_s + PRIOR_S) / (done_s + PRIOR_S)
+        kind = kind_of(cell)
+        # Before a run of its kind is measured all runs count.
+        kinds = [kind] if kind in self._took_s else [*self._took_s]
+        took_s = PRIOR_S + sum(self._took_s[kind] for kind in kinds)
+        return self.first_s[key] * took_s / (PRIOR_S + sum(self._done_s[kind] for kind in kinds))
 
     def total_s(self) -> float:
         """Return the seconds that all cells left are now expected to take, one after the other."""
