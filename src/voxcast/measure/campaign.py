@@ -1,4 +1,4 @@
-"""The campaigns of a project: what they measure, how far they are, and their recorded history.
+"""The campaigns of a project: their images and plans, their progress, their recorded history.
 
 A named campaign has its images, catalogue and runs in ``data/campaigns/NAME``, separate from those
 of the project, and its recorded history in ``data/history/NAME``. The campaign of the stages
@@ -151,7 +151,7 @@ class Campaign:
         Raises
         ------
         ConfigError
-            If its images have not been prepared, and there are no recorded runs.
+            If its images have not been prepared, and none of its runs is recorded.
         """
         volumes = self.volumes()
         if volumes is None:
@@ -204,7 +204,7 @@ class Campaign:
     def status(self, *, any_host: bool = False) -> list[dict[str, Any]]:
         """Return the progress by application, scale and allocation, see `overview`.
 
-        Nothing if the images are not prepared, and there are no recorded runs.
+        Empty if the images are not prepared, and none of its runs is recorded.
         """
         if self.volumes() is None:
             return []

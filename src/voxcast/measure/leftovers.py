@@ -72,7 +72,7 @@ def remove(leftover: Leftover) -> None:
 
 
 def sweep_abandoned() -> None:
-    """Remove the leftovers of dead drivers, and log each, also those that cannot be removed."""
+    """Remove the leftovers of dead drivers, and log each; some may belong to another user."""
     for leftover in abandoned():
         try:
             remove(leftover)

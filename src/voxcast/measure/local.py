@@ -1,4 +1,4 @@
-"""Running cells on this machine: what is missing, the queue, the time left, the progress shown.
+"""Running cells on this machine: missing cells, their queue, the time left, the progress shown.
 
 Only what `voxcast.measure.record` has renamed into place counts as recorded, so there is never
 half a record, and the same command continues with the cells that are missing.
@@ -146,7 +146,7 @@ class LocalRunner:
         its run, or None if it was stopped unrecorded, which ends the thread.
     deadline, repeat_until : float
         Times of the monotonic clock. After the deadline no run is started, nor any that would not
-        end by then; after `repeat_until` noisy runs are no longer repeated.
+        end by then; after `repeat_until` noisy runs are not repeated any more.
     on_end : callable, optional
         Called with each cell and its run, one at a time.
     metronome : bool

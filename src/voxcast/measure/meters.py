@@ -151,7 +151,7 @@ class GroupMeter:
         return members(self.folders[:1])
 
     def pids(self) -> set[int]:
-        """Return the living processes of the group, and those of the run that left it."""
+        """Return the living processes of the run, also where they left the group."""
         return alive(members(self.folders) | marked(self._run_id))
 
     def peak_bytes(self) -> int | None:
