@@ -85,13 +85,13 @@ def requests() -> dict[str, Any]:
     """Optimal request sequences: the programmes at three sizes, and those of 100,000 images."""
     import numpy as np
 
-    from voxcast.allocation.requests.cost_model import CostModel
-    from voxcast.allocation.requests.discretisation import equal_time
-    from voxcast.allocation.requests.dynamic_programme import (
+    from voxcast.allocation.requests.cost import CostModel
+    from voxcast.allocation.requests.per_image import requests_per_image
+    from voxcast.allocation.requests.programme import (
+        equal_time,
         mixed_checkpoints,
         without_checkpoints,
     )
-    from voxcast.allocation.requests.per_image import requests_per_image
     from voxcast.laws.families import parse_law
     from voxcast.laws.predicted import PredictedLaw
 
