@@ -17,7 +17,7 @@ import yaml
 
 import synthetic_runs
 from voxcast.history.parts import collect
-from voxcast.history.run_folders import write_profiles
+from voxcast.history.run_series import write_tables_of
 from voxcast.images.catalogue import build_catalogue
 from voxcast.images.recorded import recorded_images
 from voxcast.images.small_volumes import copy_small_volumes
@@ -48,7 +48,9 @@ class Project:
             write_volume(images / f"head{seed}.nii.gz", seed)
         build_catalogue(scan(images), self.folder / "data/catalogue", points, 8, image_set=label)
 
-    def measure(self, label: str, seeds: range, *, runs: str = "data/runs/cpu", **changes) -> None:
+    def measure(
+        self, label: str, seeds: range, *, runs: str = "data/measured/cpu", **changes
+    ) -> None:
         """Write runs of the volumes that are catalogued now, on one CPU and on two."""
         self.catalogue(label, seeds)
         catalogue = pd.read_parquet(self.folder / "data/catalogue/catalogue.parquet")
@@ -65,17 +67,21 @@ class Project:
 
     def write_tables(self) -> None:
         for device in ("cpu", "gpu"):
-            write_profiles(self.folder / "data/runs" / device)
+            measured, tables = (
+                self.folder / "data" / name / device for name in ("measured", "runs")
+            )
+            write_tables_of(measured, tables)
 
     def record(self, name: str) -> Path:
         """Move the runs of this project into a recorded batch, with its images, as a campaign."""
         batch = self.folder / "data/history" / name
-        collect(self.folder / "data/runs/cpu", batch)
+        collect(self.folder / "data/measured/cpu", batch)
         catalogue = self.folder / "data/catalogue"
         images = recorded_images(catalogue, None)
         images.to_parquet(batch / "images.parquet")
         copy_small_volumes(catalogue, batch, set(images["volume_id"]))
         shutil.rmtree(self.folder / "data/runs")
+        shutil.rmtree(self.folder / "data/measured")
         shutil.rmtree(self.folder / "data/catalogue")
         return batch
 

@@ -12,15 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voxcast.apps.checks import check_startable
-from voxcast.campaigns.outlook import Outlook, outlook
-from voxcast.campaigns.plan import CampaignPlan, make_plan
-from voxcast.campaigns.settings import CampaignSettings
 from voxcast.config.campaigns import campaign_settings
 from voxcast.config.compose import CONF_DIR, compose
 from voxcast.config.load import load, load_app
 from voxcast.config.schema import Config
 from voxcast.errors import ConfigError
 from voxcast.files import atomic_path
+from voxcast.measure.campaign import Remaining, remaining
+from voxcast.measure.plan import CampaignPlan, CampaignSettings, make_plan
 from voxcast.quantities import format_seconds
 from voxcast.records import as_fields
 
@@ -37,18 +36,18 @@ MIN_TIME_LIMIT_S = 3600.0
 
 @dataclass(frozen=True)
 class LearningRequest:
-    """What a user wants to learn.
+    """A request to learn an application.
 
     Attributes
     ----------
     app : str
         Name of the application.
     images : ImageSelection, optional
-        The images; those of the present configuration by default.
+        The images; by default as in the present configuration.
     budget_s : float
         Time for measuring.
     cpus : tuple of int
-        Numbers of CPUs to try; those of ``conf/device`` if empty.
+        Numbers of CPUs to try; as in ``conf/device`` if empty.
     history : tuple of str
         Batches of recorded runs to learn from too.
     changes : tuple of str
@@ -74,7 +73,7 @@ class LearningRequest:
         Raises
         ------
         ConfigError
-            If there is no such application, or a value cannot be used.
+            If the application is unknown, or a value cannot be used.
         """
         app = load_app(Path(CONF_DIR, "app"), self.app)
         if app.input == "none":
@@ -156,7 +155,7 @@ class DeviceOutlook:
     device: str
     settings: CampaignSettings
     plan: CampaignPlan
-    outlook: Outlook
+    outlook: Remaining
 
 
 def device_outlooks(config: Config, catalogue: pd.DataFrame, runs: Path) -> list[DeviceOutlook]:
@@ -175,7 +174,7 @@ def device_outlooks(config: Config, catalogue: pd.DataFrame, runs: Path) -> list
     for device in config.devices:
         settings = campaign_settings(config, runs / device, device)
         plan = make_plan(settings, catalogue)
-        devices.append(DeviceOutlook(device, settings, plan, outlook(settings, plan)))
+        devices.append(DeviceOutlook(device, settings, plan, remaining(settings, plan)))
     return devices
 
 

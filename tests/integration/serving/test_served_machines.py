@@ -7,7 +7,7 @@ import pytest
 from champions import HEADER_ROW, machines_bundle
 from voxcast.allocation.recommendation import caveats, machine_line
 from voxcast.errors import ModelError
-from voxcast.profiling.host import this_host_id
+from voxcast.measure.host import this_host_id
 from voxcast.serving.prediction_service import PredictionService
 
 
