@@ -256,9 +256,9 @@ class Offers:
         cost, time_s, excess = self.cost_expected, self.turnaround_expected_s, self.excess
         fits, qualifies = self.fits, self.fits & (excess <= 1)
         if self.shared:
-            cost, time_s, excess = cost.sum(axis=0), time_s.sum(axis=0), excess.max(axis=0)
-            cost, time_s, excess = cost[None], time_s[None], excess[None]
-            fits, qualifies = fits.all(axis=0)[None], qualifies.all(axis=0)[None]
+            cost, time_s = (a.sum(axis=0, keepdims=True) for a in (cost, time_s))
+            fits, qualifies = (np.asarray(a.all(axis=0))[None] for a in (fits, qualifies))
+            excess = excess.max(axis=0, keepdims=True)
         deadline, budget = self.limits.deadline_s is not None, self.limits.budget_usd is not None
         first, second = cost, time_s
         if budget and not deadline:
