@@ -103,12 +103,12 @@ def passes_part() -> dict[str, Any]:
     """Run a pool by small workers, and then what they left by a larger one."""
     from voxcast import config
     from voxcast.apps.app import app_version
-    from voxcast.campaigns.settings import Conditions
-    from voxcast.history.run_folders import record_rows
+    from voxcast.history.run_folders import runs_in
     from voxcast.hpc.campaign_pool import pool_state
     from voxcast.hpc.escalation import Bounds, Ladder
     from voxcast.hpc.pool import PoolSettings, make_pool
     from voxcast.hpc.pool_cells import PoolCell
+    from voxcast.measure.trace import Conditions
     from voxcast.records import Cell, Configuration
 
     app = config.load_app(Path("conf/app"), "parcel_study")
@@ -159,8 +159,8 @@ def passes_part() -> dict[str, Any]:
                 "runtime_s": time.monotonic() - start,
             })  # fmt: skip
             recorded = state.recorded
-        rows = record_rows(pool.runs)
-        peaks = [float(row["peak_rss_bytes"]) for row in rows.values()]
+        rows = runs_in(pool.runs)
+        peaks = [float(row.peak_rss_bytes or 0) for row in rows.values()]
     return {
         "cells": len(chosen), "passes": results, "peak_rss_bytes": [min(peaks), max(peaks)]
     }  # fmt: skip

@@ -31,9 +31,9 @@ HEARTBEAT_S, STALE_S = 1.0, 15.0
 
 def soak_pool(folder: Path, cells: int) -> Any:
     """Return a pool of short cells."""
-    from voxcast.campaigns.settings import Conditions
     from voxcast.hpc.escalation import Bounds
     from voxcast.hpc.pool import PoolSettings, make_pool
+    from voxcast.measure.trace import Conditions
     from voxcast.records import App
 
     app = App(

@@ -10,15 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from voxcast.campaigns.settings import Conditions
 from voxcast.hpc.escalation import Bounds, Ladder
 from voxcast.hpc.pool import Pool, PoolSettings, make_pool
 from voxcast.hpc.pool_cells import PoolCell
 from voxcast.hpc.worker import work
 from voxcast.hpc.worker_allocation import WorkerAllocation
 from voxcast.hpc.worker_file import WorkSummary
-from voxcast.profiling.host import HostFacts, host_facts
-from voxcast.profiling.probes import Probes
+from voxcast.measure.host import HostFacts, Probes, host_facts
+from voxcast.measure.trace import Conditions
 from voxcast.records import App, Cell, Configuration
 
 PROBES = Probes(1.0, 2.0, 3.0)  # measured once and not for every worker

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     import argparse
 
     from voxcast.allocation.site import Cluster
-    from voxcast.campaigns.project_campaign import ProjectCampaign
     from voxcast.hpc.follower_lock import Claim
     from voxcast.hpc.pool import Pool
+    from voxcast.measure.projects import Campaign
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ def check_worker_jobs(args: argparse.Namespace) -> None:
                 raise ConfigError("needs --submit", f"--{name.replace('_', '-')}")
 
 
-def run_on_cluster(campaign: ProjectCampaign, args: argparse.Namespace) -> int:
+def run_on_cluster(campaign: Campaign, args: argparse.Namespace) -> int:
     """Make the pool of a campaign, have workers run it, and collect its runs.
 
     On this machine workers are started here; with ``--submit`` they are jobs of Slurm. Otherwise
@@ -104,7 +104,7 @@ def run_on_cluster(campaign: ProjectCampaign, args: argparse.Namespace) -> int:
         from voxcast.hpc.slurm import check_installed
 
         check_installed()
-    campaign.prepare_images()
+    campaign.prepare()
     code = 0
     with contextlib.ExitStack() as stack:
         claim = stack.enter_context(following(campaign.folder / POOL)) if args.submit else None
@@ -147,7 +147,7 @@ def _cluster(name: str) -> Cluster:
 
 
 def _submit_passes(
-    campaign: ProjectCampaign, pool: Pool, cluster: Cluster, claim: Claim, args: argparse.Namespace
+    campaign: Campaign, pool: Pool, cluster: Cluster, claim: Claim, args: argparse.Namespace
 ) -> int:
     """Submit workers to Slurm, pass after pass; return the exit code."""
     from voxcast.hpc.campaign_pool import collect_pool
@@ -173,11 +173,11 @@ def _submit_passes(
     return 0
 
 
-def _run_here(campaign: ProjectCampaign, pool: Pool, args: argparse.Namespace) -> None:
+def _run_here(campaign: Campaign, pool: Pool, args: argparse.Namespace) -> None:
     """Run workers side by side, and then one with all of the machine for what was too large."""
     from voxcast.hpc.campaign_pool import collect_pool, pool_state
     from voxcast.hpc.worker_jobs import run_local_workers, work_command
-    from voxcast.profiling.host import host_facts
+    from voxcast.measure.host import host_facts
 
     facts, count = host_facts(), args.parallel or 1
     budget = [] if args.time_budget is None else [f"--time-budget={max(args.time_budget, 1):g}s"]

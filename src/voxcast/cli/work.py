@@ -61,7 +61,7 @@ def main(argv: list[str]) -> int:
     from voxcast.hpc.pool import open_pool
     from voxcast.hpc.worker import work
     from voxcast.hpc.worker_allocation import worker_allocation
-    from voxcast.profiling.host import host_facts
+    from voxcast.measure.host import host_facts
     from voxcast.quantities import parse_bytes
 
     wanted = _wanted(args.only)

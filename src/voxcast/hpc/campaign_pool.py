@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from voxcast.campaigns.overview import rows_elsewhere
 from voxcast.errors import ConfigError
 from voxcast.history.parts import collect, load_history, recorded_cell_keys
 from voxcast.hpc.cell_ladders import ladder_of
@@ -15,7 +14,8 @@ from voxcast.hpc.escalation import Bounds
 from voxcast.hpc.pool import Pool, PoolSettings, make_pool
 from voxcast.hpc.pool_cells import PoolCell
 from voxcast.hpc.worker_allocation import MARGIN_S, WORKER_BYTES
-from voxcast.profiling.host import HostFacts
+from voxcast.measure.campaign import runs_elsewhere
+from voxcast.measure.host import HostFacts
 from voxcast.quantities import format_bytes
 
 if TYPE_CHECKING:
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from voxcast.allocation.site import Cluster
-    from voxcast.campaigns.plan import CampaignPlan
-    from voxcast.campaigns.project_campaign import ProjectCampaign
     from voxcast.hpc.cell_ladders import CellForecast
-    from voxcast.records import Cell
+    from voxcast.measure.plan import CampaignPlan
+    from voxcast.measure.projects import Campaign
+    from voxcast.records import Cell, Run
 
     Forecast = Callable[[Mapping[str, Cell], Mapping[str, Path]], Mapping[str, CellForecast]]
 
@@ -60,12 +60,12 @@ class PoolState:
 
 
 def make_campaign_pool(
-    campaign: ProjectCampaign, cluster: Cluster, project: Path, forecast: Forecast | None = None
+    campaign: Campaign, cluster: Cluster, project: Path, forecast: Forecast | None = None
 ) -> tuple[Pool, CampaignPlan]:
     """Make the pool of a campaign, or add to it what is new; images are prepared before.
 
     A run on record counts wherever it was made. Cells that were given up wait again, as failed
-    runs of a campaign are tried again. Workers run no anchors, and repeat no noisy runs: the
+    runs of a campaign are tried again. Workers make no local runs, and repeat no noisy runs: the
     metronome tells the speed of their machines.
 
     Parameters
@@ -120,11 +120,11 @@ def make_campaign_pool(
     return pool, plan
 
 
-def collect_pool(campaign: ProjectCampaign, pool: Pool) -> list[Path]:
+def collect_pool(campaign: Campaign, pool: Pool) -> list[Path]:
     """Put new runs of a pool into parts of the campaign's history; return the parts."""
     return collect(
         pool.runs,
-        campaign.batch,
+        campaign.history,
         campaign=campaign.name,
         campaign_sha256=campaign.definition_sha256,
     )
@@ -196,9 +196,9 @@ def _longest_run_s(limit_s: float | None) -> float:
     return float("inf") if limit_s is None else max(limit_s - 2 * MARGIN_S, limit_s / 2)
 
 
-def _recorded(campaign: ProjectCampaign, cells: Mapping[str, Cell]) -> dict[str, dict[str, Any]]:
-    """Return the rows of the campaign's history, also of other machines, by key of the plan."""
+def _recorded(campaign: Campaign, cells: Mapping[str, Cell]) -> dict[str, Run]:
+    """Return the runs of the campaign's history, also of other machines, by key of the plan."""
     campaign.collect()
-    if not campaign.batch.is_dir() or not recorded_cell_keys(campaign.batch):
+    if not campaign.history.is_dir() or not recorded_cell_keys(campaign.history):
         return {}
-    return rows_elsewhere(cells, load_history([campaign.batch]), any_host=True)
+    return runs_elsewhere(cells, load_history([campaign.history]), any_host=True)

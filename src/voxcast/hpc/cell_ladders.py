@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from voxcast.hpc.escalation import Bounds, Ladder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
-    from voxcast.records import Cell
+    from voxcast.records import Cell, Run
 
 # What the attempts of a cell ask for where nothing like it is on record: multiples of the time
 # that its application states, and memories.
@@ -35,7 +35,7 @@ class CellForecast:
 def ladder_of(
     cell: Cell,
     expected_s: float,
-    rows: Iterable[Mapping[str, Any]],
+    runs: Iterable[Run],
     bounds: Bounds,
     time_limit_s: float | None,
     predicted: CellForecast | None = None,
@@ -46,8 +46,8 @@ def ladder_of(
     ----------
     expected_s : float
         Of the run, from what its application states.
-    rows : iterable of mapping
-        Runs on record; those of the application in the same configuration count.
+    runs : iterable of Run
+        On record; those of the application in the same configuration count.
     time_limit_s : float, optional
         At which a run is on record as a lower bound: nothing asks for more.
     predicted : CellForecast, optional
@@ -55,9 +55,9 @@ def ladder_of(
     """
     configuration = cell.configuration
     alike = [
-        row for row in rows
-        if row["app"] == cell.app and row["cpus"] == configuration.cpus
-        and row["device"] == configuration.device and row["outcome"] == "completed"
+        run for run in runs
+        if run.app == cell.app and run.cpus == configuration.cpus
+        and run.device == configuration.device and run.outcome == "completed"
     ]  # fmt: skip
     times_s = [max(LEAST_S, factor * expected_s) for factor in TIME_FACTORS]
     memories: list[float] = list(MEMORIES)
@@ -65,8 +65,8 @@ def ladder_of(
         times_s = [max(LEAST_S, factor * predicted.upper_s) for factor in PREDICTED_FACTORS]
         memories = [max(10**8, factor * predicted.upper_bytes) for factor in PREDICTED_FACTORS]
     elif alike:
-        longest_s = max(float(row["runtime_s"]) for row in alike)
-        largest = max(int(row["peak_rss_bytes"]) for row in alike)
+        longest_s = max(run.runtime_s or 0.0 for run in alike)
+        largest = max(run.peak_rss_bytes or 0 for run in alike)
         times_s = [max(LEAST_S, factor * longest_s) for factor in RECORDED_FACTORS]
         memories = [max(10**8, factor * largest) for factor in RECORDED_FACTORS]
     if configuration.mem_limit_bytes is not None:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from voxcast.errors import TableError
 from voxcast.files import remove_folder
-from voxcast.history.run_folders import read_row
+from voxcast.history.run_folders import read_record
 from voxcast.hpc.heartbeats import file_system_time, modified_s
 from voxcast.hpc.pool_attempts import log_lost_worker
 from voxcast.hpc.splitting import is_split, join_parts, joinable, release_parts
 from voxcast.hpc.tokens import Claim
-from voxcast.profiling.runner import sweep
+from voxcast.measure.leftovers import sweep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,7 +91,7 @@ def move_into_place(pool: Pool, claim: Claim, remaining: Remaining) -> None:
         pass  # moved before
     except OSError:
         try:  # there is a record from before the pool, and complete ones are not replaced
-            read_row(final)
+            read_record(final)
             remove_folder(pool.partial(claim.name))
         except TableError:
             remove_folder(final)

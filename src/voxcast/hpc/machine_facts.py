@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from voxcast.profiling.host import HostFacts, cpu_model, host_class, host_id_of
+from voxcast.measure.host import HostFacts, cpu_model, host_class, host_id_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,7 +33,7 @@ class Machine:
     Attributes
     ----------
     host_id, host_class, cpu_model : str
-        See `voxcast.profiling.host`.
+        See `voxcast.measure.host`.
     """
 
     host_id: str = ""

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import voxcast
-from voxcast.campaigns.settings import Conditions
 from voxcast.errors import RunError
 from voxcast.files import read_json, write_json
 from voxcast.hpc.escalation import Bounds
 from voxcast.hpc.heartbeats import file_system_time
 from voxcast.hpc.pool_cells import PoolCell, read_cells, write_cells
 from voxcast.hpc.tokens import Tokens
+from voxcast.measure.trace import Conditions
 from voxcast.records import App, of_fields
 
 if TYPE_CHECKING:

@@ -5,34 +5,34 @@ from __future__ import annotations
 import dataclasses
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
-from voxcast.campaigns.recorder import log_tail
 from voxcast.hpc.attempts import Attempt, Request
 from voxcast.hpc.escalation import Stop, next_request
 from voxcast.hpc.pool_errors import ErrorLog, PoolError, profile_error
 from voxcast.hpc.splitting import parts_of, split_cell
+from voxcast.measure.record import log_tail
+from voxcast.measure.runner import KILLED
 from voxcast.quantities import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from voxcast.campaigns.settings import Conditions
     from voxcast.hpc.pool import Pool
     from voxcast.hpc.pool_cells import PoolCell
     from voxcast.hpc.tokens import Claim
-    from voxcast.records import Cell, Profile
+    from voxcast.measure.trace import Conditions
+    from voxcast.records import Cell, Outcome, Run
 
 logger = logging.getLogger(__name__)
 
-KILLED = (-9, 137)  # by SIGKILL, as the kernel does for memory; the latter seen through a shell
 LOST = "its worker gave no more signs of life"
 
 Fate = Literal["waits", "split", "given up"]
 
 
-def is_record(pool: Pool, cell: Cell, profile: Profile, conditions: Conditions) -> bool:
+def is_record(pool: Pool, cell: Cell, run: Run, conditions: Conditions) -> bool:
     """Tell whether a run is a record, and not an attempt that a larger worker may better.
 
     A run that reached a limit of the pool, or of its configuration, is a lower bound on record.
@@ -42,24 +42,24 @@ def is_record(pool: Pool, cell: Cell, profile: Profile, conditions: Conditions) 
     conditions : Conditions
         Those it was measured under, with the limits of the worker.
     """
-    if profile.outcome == "timeout":
+    if run.outcome == "timeout":
         return conditions.time_limit_s == pool.settings.conditions.time_limit_s
-    if profile.outcome == "out_of_memory":
+    if run.outcome == "out_of_memory":
         configured = cell.configuration.mem_limit_bytes or float("inf")
         return configured <= (conditions.mem_limit_bytes or float("inf"))
-    return profile.outcome == "completed"
+    return run.outcome == "completed"
 
 
-def attempt_of(request: Request, profile: Profile, conditions: Conditions) -> Attempt:
+def attempt_of(request: Request, run: Run, conditions: Conditions) -> Attempt:
     """Return the attempt of a run: with the limit that it reached, if it reached one."""
-    outcome = profile.outcome
-    if outcome == "failed" and profile.exit_status in KILLED:
+    outcome = cast("Outcome", run.outcome)
+    if outcome == "failed" and run.exit_status in KILLED:  # by other than the kernel of this node
         outcome = "out_of_memory"
     if outcome == "timeout" and conditions.time_limit_s is not None:
         request = dataclasses.replace(request, walltime_s=conditions.time_limit_s)
     if outcome == "out_of_memory" and conditions.mem_limit_bytes is not None:
         request = dataclasses.replace(request, memory_bytes=conditions.mem_limit_bytes)
-    return Attempt(request, outcome, profile.runtime_s)
+    return Attempt(request, outcome, run.runtime_s or 0.0)
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class FailedRun:
     """A run that is no record, in its folder ``partial``."""
 
     request: Request
-    profile: Profile
+    run: Run
     conditions: Conditions
     partial: Path
     worker: str
@@ -79,9 +79,9 @@ def log_failed_run(
 ) -> Fate:
     """Add a failed run to the error log, and give its cell back with what it now asks for."""
     cell = pool_cell.cell
-    attempt = attempt_of(run.request, run.profile, run.conditions)
+    attempt = attempt_of(run.request, run.run, run.conditions)
     error = profile_error(
-        claim.key, attempt, run.profile, run.worker, log_tail(run.partial),
+        claim.key, attempt, run.run, run.worker, log_tail(run.partial),
         app=cell.app, subject=cell.subject, host_class=run.host_class,
     )  # fmt: skip
     return _log(pool, claim, pool_cell, earlier, error)

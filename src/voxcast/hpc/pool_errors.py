@@ -17,7 +17,7 @@ from voxcast.records import as_fields
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from voxcast.records import Profile
+    from voxcast.records import Run
 
 TAIL_CHARACTERS = 4000
 
@@ -94,13 +94,11 @@ class ErrorLog:
 
 
 def profile_error(
-    key: str, attempt: Attempt, profile: Profile, worker: str, log: str, **facts: str
+    key: str, attempt: Attempt, run: Run, worker: str, log: str, **facts: str
 ) -> PoolError:
     """Return the error of a run that was measured."""
     lines = log.strip().splitlines()
     last = "".join(c for c in lines[-1] if c.isprintable())[:160] if lines else ""
-    cause = f"{profile.outcome} ({last})" if last else profile.outcome
+    cause = f"{run.outcome} ({last})" if last else run.outcome
     tail = log[-TAIL_CHARACTERS:]
-    return PoolError(
-        key, attempt, cause, worker, log_tail=tail, profile=as_fields(profile), **facts
-    )
+    return PoolError(key, attempt, cause, worker, log_tail=tail, profile=as_fields(run), **facts)

@@ -13,7 +13,7 @@ from voxcast.hpc import slurm
 from voxcast.hpc.job_states import TaskState, cpu_seconds, from_sacct, from_scontrol
 from voxcast.hpc.machine_facts import read_machine
 from voxcast.hpc.slurm import SlurmAwayError, SlurmRefusedError
-from voxcast.profiling.limits import IDLE_CORES
+from voxcast.measure.trace import IDLE_CORES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -14,12 +14,12 @@ import math
 import shutil
 from typing import TYPE_CHECKING, Any
 
-from voxcast.files import json_text, remove_folder, with_content
+from voxcast.files import canonical_json, json_text, remove_folder, with_content
 from voxcast.history.run_folders import RECORD_FILE, read_record
 from voxcast.hpc.escalation import Ladder
 from voxcast.hpc.pool_cells import PoolCell, read_cells, write_cells
 from voxcast.hpc.tokens import SPLIT, TODO
-from voxcast.profiling.leader import LOG_FILE
+from voxcast.measure.runner import LOG_FILE
 from voxcast.records import as_fields
 
 if TYPE_CHECKING:
@@ -28,8 +28,11 @@ if TYPE_CHECKING:
 
     from voxcast.hpc.pool import Pool
     from voxcast.hpc.tokens import Claim
-    from voxcast.records import App, Cell, Profile
+    from voxcast.records import App, Cell, Phase, Run
 
+MACHINE = (
+    "host_id", "host_class", "cpu_model", "sitting", "probe_cpu", "probe_membw", "probe_disk",
+)  # fmt: skip
 COMPLETE = ".complete"  # keeps the folder of tokens from ever being empty, and replaced
 
 
@@ -137,49 +140,58 @@ def join_parts(pool: Pool, key: str, attempts: int, holder: str, cell: Cell) -> 
     part_keys = list(read_cells((pool.folder / "parts" / key).with_suffix(".jsonl")))
     folders = [pool.folder / "part_runs" / pool.tokens.record_key(part) for part in part_keys]
     records = [read_record(folder) for folder in folders]
-    longest = max(range(len(records)), key=lambda n: records[n][2].runtime_s)
-    record = dict(records[longest][0])
-    joined = dataclasses.replace(cell, host_class=records[longest][1].host_class)
-    profile = joined_profile([profile for _, _, profile in records])
-    machines = {part.host_class for _, part, _ in records}
-    profile = dataclasses.replace(profile, noisy=profile.noisy or len(machines) > 1)
+    longest = max(range(len(records)), key=lambda n: records[n].run.runtime_s or 0.0)
+    content = dict(records[longest].content)
+    joined = dataclasses.replace(cell, host_class=records[longest].cell.host_class)
+    run, phases = joined_run([(record.run, record.phases) for record in records], longest)
+    run = dataclasses.replace(
+        run,
+        cell_key=joined.key,
+        parameters_json=canonical_json(joined.parameters),
+        noisy=run.noisy or len({record.cell.host_class for record in records}) > 1,
+    )
     partial = pool.partial(claim.name)
     if partial.exists():
         remove_folder(partial)
     _copy_results(partial, folders)
     names = [folder.name for folder in folders]
-    record |= {"cell": as_fields(joined), "profile": as_fields(profile), "parts": names}
-    record |= {"started_at": profile.started_at}
-    (partial / RECORD_FILE).write_text(json_text(record), encoding="utf-8")
+    content |= {"run": as_fields(run), "cell": as_fields(joined), "parts": names}
+    content |= {"phases": [as_fields(phase) for phase in phases]}
+    (partial / RECORD_FILE).write_text(json_text(content), encoding="utf-8")
     is_ours = pool.tokens.commit(claim, joined.key, with_content(partial))
     return claim if is_ours else None
 
 
-def joined_profile(profiles: Sequence[Profile]) -> Profile:
-    """Return the profile of parts that ran one after the other.
+def joined_run(
+    parts: Sequence[tuple[Run, Sequence[Phase]]], longest: int = 0
+) -> tuple[Run, list[Phase]]:
+    """Return the run and phases of parts that ran one after the other.
 
     Times and traffic are sums, so that the start of the application counts once for each part;
-    memory, threads and use of a GPU are the largest. What is unknown of a part is unknown.
+    memory, threads and use of a GPU are the largest. A value that is unknown in one part is
+    unknown in the whole. The machine and its speed are those of the part ``longest``.
     """
-    first, phases, start_s = min(profiles, key=lambda p: p.started_at), [], 0.0
-    for profile in profiles:
-        phases += [
+    runs, joined, start_s = [run for run, _ in parts], [], 0.0
+    for run, phases in parts:
+        joined += [
             dataclasses.replace(p, start_s=p.start_s + start_s, end_s=p.end_s + start_s)
-            for p in profile.phases
+            for p in phases
         ]
-        start_s += profile.runtime_s
-    worst = next((p.outcome for p in profiles if p.outcome != "completed"), "completed")
+        start_s += run.runtime_s or 0.0
+    first = min(runs, key=lambda run: run.started_at)
     changes: dict[str, Any] = {
-        "outcome": worst, "noisy": any(p.noisy for p in profiles), "phases": tuple(phases),
-        "time_limit_s": None,
-    }  # fmt: skip
+        "outcome": next((r.outcome for r in runs if r.outcome != "completed"), "completed"),
+        "noisy": any(run.noisy for run in runs),
+        "limit_s": None,
+    }
+    for name in MACHINE:
+        changes[name] = getattr(runs[longest], name)
     sums = ("runtime_s", "cpu_s", "io_read_bytes", "io_write_bytes", "metronome_ticks")
-    largest = ("peak_rss_bytes", "peak_cgroup_bytes", "peak_threads", "peak_gpu_bytes")
-    for name in (*sums, *largest):
-        values = [getattr(profile, name) for profile in profiles]
-        combined = None if None in values else (sum if name in sums else max)(values)
-        changes[name] = combined
-    return dataclasses.replace(first, **changes)
+    largest_of = ("peak_rss_bytes", "peak_cgroup_bytes", "peak_threads", "peak_gpu_bytes")
+    for name in (*sums, *largest_of):
+        values = [getattr(run, name) for run in runs]
+        changes[name] = None if None in values else (sum if name in sums else max)(values)
+    return dataclasses.replace(first, **changes), joined
 
 
 def _copy_results(partial: Path, folders: Sequence[Path]) -> None:

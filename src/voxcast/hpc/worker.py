@@ -1,6 +1,6 @@
 """A worker of a pool: takes random cells that fit its allocation, runs and records them.
 
-Runs are measured by `voxcast.campaigns.recorder`, as those of a campaign on one machine. What is
+Runs are measured by `voxcast.measure.record`, as those of a campaign on one machine. What is
 said of a cell is decided by its token, see `voxcast.hpc.tokens`: a worker that was given up, and
 lives on, can neither record nor return what another has taken over.
 """
@@ -15,8 +15,6 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from voxcast.campaigns.failures import Failures
-from voxcast.campaigns.recorder import Recorder
 from voxcast.errors import RunError
 from voxcast.files import with_content
 from voxcast.hpc.healing import Signs, heal, move_into_place
@@ -26,24 +24,24 @@ from voxcast.hpc.pool_attempts import FailedRun, is_record, log_failed_run
 from voxcast.hpc.remaining import Remaining
 from voxcast.hpc.worker_allocation import usable_cores
 from voxcast.hpc.worker_file import WorkSummary, close_worker, open_worker
-from voxcast.profiling.host import host_class
-from voxcast.profiling.leftovers import sweep_abandoned
-from voxcast.profiling.metronome import Metronome
+from voxcast.measure.host import host_class
+from voxcast.measure.leftovers import sweep_abandoned
+from voxcast.measure.metronome import Metronome
+from voxcast.measure.record import Failures, Recorder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from voxcast.campaigns.settings import Conditions
-    from voxcast.campaigns.sittings import Sitting
     from voxcast.hpc.attempts import Request
     from voxcast.hpc.pool import Pool
     from voxcast.hpc.pool_cells import PoolCell
     from voxcast.hpc.tokens import Claim
     from voxcast.hpc.worker_allocation import WorkerAllocation
-    from voxcast.profiling.host import HostFacts
-    from voxcast.profiling.probes import Probes
-    from voxcast.records import Profile
+    from voxcast.measure.host import HostFacts, Probes
+    from voxcast.measure.record import Sitting
+    from voxcast.measure.trace import Conditions
+    from voxcast.records import Run
 
 logger = logging.getLogger(__name__)
 
@@ -203,39 +201,39 @@ class _Worker:
         try:
             with recorder.run_folder(pool.partial(claim.name)) as partial:
                 self._watch(claim)
-                profile = recorder.measure(
+                run, phases = recorder.measure(
                     cell, partial, conditions, self._cores, metronome,
                     lambda: self._is_lost or self._stopped(),
                 )  # fmt: skip
                 self._watch(None)
-                if profile.outcome == "preempted" or self._ended_with_us(profile):
+                if run.outcome == "preempted" or self._ended_with_us(run):
                     if not pool.tokens.give_back(claim):
                         self._lose(claim)
-                elif is_record(pool, cell, profile, conditions):
-                    recorder.write_record(cell, profile, partial, pool.runs / cell.key)
+                elif is_record(pool, cell, run, conditions):
+                    recorder.write_record(cell, run, phases, partial, pool.runs / cell.key)
                     self._commit(claim, cell.key, partial)
-                    self._failures.count(cell, profile.outcome)
+                    self._failures.count(cell, run.outcome)
                 else:
-                    run = FailedRun(
-                        request, profile, conditions, partial, self.summary.worker, self._machine
+                    failed = FailedRun(
+                        request, run, conditions, partial, self.summary.worker, self._machine
                     )
-                    self._fail(claim, pool_cell, run)
+                    self._fail(claim, pool_cell, failed)
         except (OSError, RunError):
             self._watch(None)
             if pool.tokens.holds(claim) or pool.tokens.committed_key(claim) is not None:
                 raise
             self._lose(claim)  # its folder may have been removed under the run
             return
-        if profile.outcome == "failed" and not self._stopped() and not self._any_done(cell.app):
+        if run.outcome == "failed" and not self._stopped() and not self._any_done(cell.app):
             self._failures.count(cell, "failed")
             self._failures.check(cell, pool.folder / "errors")
 
-    def _ended_with_us(self, profile: Profile) -> bool:
+    def _ended_with_us(self, run: Run) -> bool:
         """Tell whether a run failed as the system ends the job: all of its processes at once."""
-        if profile.outcome != "failed":
+        if run.outcome != "failed":
             return False
         return self._stopped() or (
-            profile.exit_status in TERMINATED and self._slept_until_stopped(SAME_SIGNAL_S)
+            run.exit_status in TERMINATED and self._slept_until_stopped(SAME_SIGNAL_S)
         )
 
     def _conditions(self, app: str) -> Conditions:

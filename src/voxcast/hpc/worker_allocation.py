@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from voxcast.hpc.attempts import Request
-    from voxcast.profiling.host import HostFacts
+    from voxcast.measure.host import HostFacts
     from voxcast.records import Configuration
 
 logger = logging.getLogger(__name__)

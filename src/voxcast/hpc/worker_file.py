@@ -13,17 +13,17 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from voxcast.campaigns.sittings import Sitting, open_sitting
 from voxcast.files import read_json, write_json
 from voxcast.hpc.heartbeats import file_system_time
-from voxcast.profiling.probes import Probes
+from voxcast.measure.host import Probes
+from voxcast.measure.record import Sitting, open_sitting
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from voxcast.hpc.pool import Pool
     from voxcast.hpc.worker_allocation import WorkerAllocation
-    from voxcast.profiling.host import HostFacts
+    from voxcast.measure.host import HostFacts
 
 JOB_VARIABLES = ("SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID")
 PROBES_AGE_S = 6 * 3600.0  # older probes are of another time of the machine

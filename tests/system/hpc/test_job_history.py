@@ -24,7 +24,7 @@ from voxcast.hpc.job_history import CollectedJobs, ProjectVolumes, collect_jobs
 from voxcast.hpc.local_executor import LocalExecutor
 from voxcast.hpc.plan import Plan
 from voxcast.hpc.submission import Submission
-from voxcast.profiling.host import host_class, host_facts
+from voxcast.measure.host import host_class, host_facts
 
 VOLUMES = ProjectVolumes({}, 32)
 # "slow" needs its second request, "bad" fails by itself.

@@ -22,7 +22,6 @@ from small_pool import (
     small_pool,
     wait_for,
 )  # fmt: skip
-from voxcast.campaigns.settings import Conditions
 from voxcast.errors import RunError
 from voxcast.history.parts import collect, load_history
 from voxcast.history.run_folders import load_records, read_record
@@ -30,7 +29,8 @@ from voxcast.hpc.attempts import Request
 from voxcast.hpc.escalation import Bounds, Ladder
 from voxcast.hpc.pool_errors import ErrorLog
 from voxcast.hpc.worker_allocation import WorkerAllocation
-from voxcast.profiling.host import host_class, host_facts
+from voxcast.measure.host import host_class, host_facts
+from voxcast.measure.trace import Conditions
 
 
 def assert_done_once(pool, count):
@@ -55,11 +55,11 @@ def test_a_worker_records_runs_as_a_campaign_does(tmp_path):
     summary = run_worker(pool)
     assert (summary.recorded, summary.failed, summary.left) == (3, 0, 0)
     assert_done_once(pool, 3)
-    record, cell, profile = read_record(next(pool.runs.glob("[!.]*")))
-    assert cell.host_class == host_class(host_facts())
-    assert profile.outcome == "completed"
-    assert record["probes"] == dataclasses.asdict(PROBES)
-    assert record["sitting"] == summary.worker
+    record = read_record(next(pool.runs.glob("[!.]*")))
+    assert record.cell.host_class == host_class(host_facts())
+    assert record.run.outcome == "completed"
+    assert record.content["probes"] == dataclasses.asdict(PROBES)
+    assert record.run.sitting == summary.worker
     assert len(collect(pool.runs, tmp_path / "batch")) == 1
     assert load_history([tmp_path / "batch"])["cell_key"].nunique() == 3
     assert pool.add([pool_cell(2), pool_cell(3)]) == 1
@@ -134,12 +134,12 @@ def test_a_worker_that_was_stopped_and_taken_over_records_nothing(tmp_path):
     (claim,) = pool.tokens.claims()
     make_old(pool.workers / f"{claim.worker}.json")
     assert run_worker(pool).recorded == 1
-    before = [(p.name, p.stat().st_mtime_ns) for p in pool.runs.glob("[!.]*/record.json")]
+    before = [(p.name, p.stat().st_mtime_ns) for p in pool.runs.glob("[!.]*/run.json")]
     os.kill(stopped, signal.SIGCONT)
     assert ended(stopped) == 0
     report = json.loads((pool.workers / f"{claim.worker}.json").read_text())["ended"]
     assert (report["recorded"], report["lost"]) == (0, 1)
-    assert before == [(p.name, p.stat().st_mtime_ns) for p in pool.runs.glob("[!.]*/record.json")]
+    assert before == [(p.name, p.stat().st_mtime_ns) for p in pool.runs.glob("[!.]*/run.json")]
     assert_done_once(pool, 1)
 
 

@@ -16,6 +16,7 @@ from voxcast.hpc.pool import open_pool
 from voxcast.hpc.worker_allocation import MARGIN_S, WORKER_BYTES
 from voxcast.hpc.worker_jobs import next_jobs, sbatch_line
 from voxcast.hpc.worker_pass import partition_for, within_partition
+from voxcast.measure.record import base_of
 
 GB = 10**9
 MIB = 2**20
@@ -61,16 +62,23 @@ def test_a_ladder_without_and_with_runs_on_record():
     unknown = ladder_of(cell, 500.0, [], bounds, time_limit_s=6000.0)
     assert unknown.walltimes_s == (1500.0, 5000.0, 6000.0)
     assert unknown.memories_bytes == (2 * GB, 4 * GB, 8 * GB, 16 * GB)
-    row = {"app": "naps", "cpus": 1, "device": "cpu", "outcome": "completed",
-           "runtime_s": 1000.0, "peak_rss_bytes": GB}  # fmt: skip
-    others = [{**row, "app": "other", "runtime_s": 9e9}, {**row, "outcome": "timeout"},
-              {**row, "cpus": 2, "peak_rss_bytes": 9 * GB}]  # fmt: skip
-    like = ladder_of(cell, 500.0, [row, *others], bounds, time_limit_s=None)
+    run = dataclasses.replace(
+        base_of(cell), outcome="completed", runtime_s=1000.0, peak_rss_bytes=GB
+    )
+    others = [
+        dataclasses.replace(run, **changes)
+        for changes in (
+            {"app": "other", "runtime_s": 9e9},
+            {"outcome": "timeout"},
+            {"cpus": 2, "peak_rss_bytes": 9 * GB},
+        )
+    ]
+    like = ladder_of(cell, 500.0, [run, *others], bounds, time_limit_s=None)
     assert like.walltimes_s == (1300.0, 2000.0, 4000.0)
     assert like.memories_bytes == (1_300_000_000, 2 * GB, 4 * GB)
     assert ladder_of(cell, 1.0, [], bounds, None).walltimes_s == (60.0,)
     forecast = CellForecast(100.0, 200.0, 3 * GB)
-    predicted = ladder_of(cell, 500.0, [row], bounds, 700.0, forecast)
+    predicted = ladder_of(cell, 500.0, [run], bounds, 700.0, forecast)
     assert predicted.walltimes_s == (200.0, 400.0, 700.0)
     assert predicted.memories_bytes == (3 * GB, 6 * GB, 12 * GB)
 

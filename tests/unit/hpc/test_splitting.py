@@ -10,9 +10,9 @@ from voxcast.history.run_folders import load_records, read_record
 from voxcast.hpc.escalation import Bounds, Ladder
 from voxcast.hpc.healing import heal
 from voxcast.hpc.remaining import Remaining
-from voxcast.hpc.splitting import items, joined_profile, parts_of, split_cell
+from voxcast.hpc.splitting import items, joined_run, parts_of, split_cell
 from voxcast.hpc.worker_allocation import WorkerAllocation
-from voxcast.records import Phase, Profile
+from voxcast.records import Phase, Run
 
 BOUNDS = Bounds(max_walltime_s=1.0, max_failures=2)
 
@@ -32,11 +32,12 @@ def test_a_cell_that_is_too_long_goes_in_parts_and_joins(tmp_path):
     assert pool.tokens.waiting() == pool.tokens.given_up() == pool.tokens.split() == {}
     (row,) = load_records(pool.runs).to_dict("records")  # the parts are no runs of the history
     assert (row["outcome"], row["cell_key"]) == ("completed", pool.tokens.record_key(key))
-    record, cell, profile = read_record(pool.runs / row["cell_key"])
-    assert dataclasses.replace(cell, host_class="") == pool.cells()[key].cell
-    parts = [read_record(pool.folder / "part_runs" / name)[2] for name in record["parts"]]
+    record = read_record(pool.runs / row["cell_key"])
+    profile = record.run
+    assert dataclasses.replace(record.cell, host_class="") == pool.cells()[key].cell
+    parts = [read_record(pool.folder / "part_runs" / name).run for name in record.content["parts"]]
     assert profile.runtime_s == pytest.approx(sum(part.runtime_s for part in parts))
-    assert profile.peak_rss_bytes == max(part.peak_rss_bytes for part in parts)
+    assert profile.peak_rss_bytes == max(part.peak_rss_bytes or 0 for part in parts)
     folds = [int(p.read_text()) for p in (pool.runs / row["cell_key"]).rglob("folds.txt")]
     assert sum(folds) == 4
 
@@ -73,16 +74,17 @@ def test_a_split_that_was_cut_short_is_finished_once(tmp_path):
     assert len(load_records(pool.runs)) == 1
 
 
-def test_a_joined_profile_sums_times_and_takes_the_largest_memory():
+def test_a_joined_run_sums_times_and_takes_the_largest_memory():
     def part(started, runtime_s, peak, **changes):
-        return Profile(
-            "completed", 0, runtime_s, runtime_s / 2, peak, None, "pss", "rusage", started,
-            phases=(Phase("fit", 0.5, runtime_s),), **changes,
+        run = Run(
+            "", "app", runtime_s=runtime_s, cpu_s=runtime_s / 2, peak_rss_bytes=peak,
+            started_at=started, **changes,
         )  # fmt: skip
+        return run, (Phase("fit", 0.5, runtime_s),)
 
-    joined = joined_profile([
+    joined, phases = joined_run([
         part("2026-01-02", 3.0, 5, io_read_bytes=1), part("2026-01-01", 2.0, 9, noisy=True),
     ])  # fmt: skip
     assert (joined.runtime_s, joined.cpu_s, joined.peak_rss_bytes) == (5.0, 2.5, 9)
     assert (joined.started_at, joined.noisy, joined.io_read_bytes) == ("2026-01-01", True, None)
-    assert [(p.start_s, p.end_s) for p in joined.phases] == [(0.5, 3.0), (3.5, 5.0)]
+    assert [(p.start_s, p.end_s) for p in phases] == [(0.5, 3.0), (3.5, 5.0)]

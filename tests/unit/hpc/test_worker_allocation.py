@@ -14,7 +14,7 @@ from voxcast.hpc.worker_allocation import (
     job_left_s,
     worker_allocation,
 )
-from voxcast.profiling.host import HostFacts
+from voxcast.measure.host import HostFacts
 from voxcast.records import Configuration
 
 GIB = 2**30
