@@ -20,7 +20,6 @@ import pandas as pd
 
 from voxcast.errors import exits_cleanly
 from voxcast.files import write_json
-from voxcast.history.imports.slant import KB, PHASES, RUNS, TRACES, VARIABLE
 from voxcast.history.stored_history import open_history
 from voxcast.laws.intervals import clustered_mean
 from voxcast.phases.segments import (
@@ -33,6 +32,7 @@ from voxcast.phases.segments import (
     readable_traces,
     time_right,
 )
+from voxcast.runs.slant import KB, PHASES, RUNS, TRACES, VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

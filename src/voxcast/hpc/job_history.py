@@ -21,8 +21,6 @@ from typing import TYPE_CHECKING, Any
 import voxcast
 from voxcast.errors import ImageError, TableError, is_disk_full, one_line
 from voxcast.files import atomic_folder, atomic_path, canonical_json, locked
-from voxcast.history.imports.cells import positive
-from voxcast.history.imports.file_records import ImportedRun, row_of
 from voxcast.history.parts import (
     free_part,
     recorded_cell_keys,
@@ -36,6 +34,7 @@ from voxcast.hpc.slurm import DEFAULT_SAMPLING_S
 from voxcast.hpc.submission_state import SubmissionState
 from voxcast.images.recorded import RECORDED_IMAGES
 from voxcast.images.volume_facts import read_volume_facts, subject_of
+from voxcast.runs.imported import ImportedRun, positive, row_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

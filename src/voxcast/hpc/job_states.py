@@ -2,48 +2,28 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 from voxcast.errors import VoxcastError
-from voxcast.history.imports.slurm_job import UNFINISHED, SlurmJob, slurm_state
 from voxcast.hpc.slurm import SACCT_COLUMNS
-from voxcast.quantities import slurm_bytes, slurm_seconds
+from voxcast.quantities import slurm_seconds
 
 if TYPE_CHECKING:
     from voxcast.records import Outcome
 
 TaskId = tuple[str, int]  # job and number of the task
 Notes = Callable[[TaskId], Sequence[str]]
-_WAITING = re.compile(r"(\d+)_\[([^\]]*)\]")
-_TASK_ID = re.compile(r"(\d+)_(\d+)(?:\.(.+))?")
-_RANGE = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?")
 _FIELD = re.compile(r"(\w+)=(\S*)")
+# Columns of the accounting by fields of the controller.
+_CONTROLLER_COLUMNS = {
+    "JobID": "JobID", "JobIDRaw": "JobId", "State": "JobState", "ExitCode": "ExitCode",
+    "Elapsed": "RunTime", "NodeList": "NodeList", "Submit": "SubmitTime", "Start": "StartTime",
+}  # fmt: skip
 RUNNING = ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING")
-
-
-def _no_notes(_: TaskId) -> Sequence[str]:
-    return ()
-
-
-def numbers(text: str) -> list[int]:
-    """Return the numbers of tasks in the notation of Slurm.
-
-    Examples
-    --------
-    >>> numbers("2,4-6,10-14:2%3")
-    [2, 4, 5, 6, 10, 12, 14]
-    """
-    listed: list[int] = []
-    for part in text.partition("%")[0].split(","):
-        match = _RANGE.fullmatch(part)
-        if match is not None:
-            first, last, step = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
-            listed += range(first, last + 1, step)
-    return listed
 
 
 @dataclass(frozen=True)
@@ -82,101 +62,51 @@ class TaskState:
         return self.state in RUNNING
 
 
-def from_sacct(text: str, notes: Notes = _no_notes) -> dict[TaskId, TaskState]:
+def from_sacct(text: str, notes: Notes | None = None) -> dict[TaskId, TaskState]:
     """Return the states in the lines of `voxcast.hpc.slurm.accounting`.
 
     Parameters
     ----------
     notes : callable, optional
-        Returns what Slurm wrote into the log of a task that failed, see `SlurmJob.notes`.
+        Returns what Slurm wrote into the log of a task that failed.
     """
-    return {key: state_of_lines(key, cells, notes) for key, cells in lines_by_task(text).items()}
+    return _states(SACCT_COLUMNS, text.splitlines(), notes)
 
 
-def lines_by_task(text: str) -> dict[TaskId, list[dict[str, str]]]:
-    """Return the cells of the line of each task, followed by those of its steps."""
-    lines: dict[TaskId, list[dict[str, str]]] = {}
-    for line in text.splitlines():
-        cells = dict(zip(SACCT_COLUMNS, line.split("|"), strict=False))
-        if SACCT_COLUMNS[-1] not in cells:  # printed by a wrapper of the site, or cut off
-            continue
-        cells["step"] = ""
-        waiting = _WAITING.fullmatch(cells["JobID"])
-        if waiting is not None:  # in one line, also where they were cancelled there
-            lines |= {(waiting[1], number): [cells] for number in numbers(waiting[2])}
-            continue
-        match = _TASK_ID.fullmatch(cells["JobID"])
-        if match is None:
-            continue
-        key = match[1], int(match[2])
-        cells["step"] = match[3] or ""
-        if not cells["step"]:
-            lines[key] = [cells]  # of several attempts under one number the last counts
-        elif key in lines:
-            lines[key].append(cells)
-    return lines
-
-
-def from_scontrol(text: str, notes: Notes = _no_notes) -> dict[TaskId, TaskState]:
+def from_scontrol(text: str, notes: Notes | None = None) -> dict[TaskId, TaskState]:
     """Return the states in the lines of `voxcast.hpc.slurm.controller_lines`; see `from_sacct`."""
-    states = {}
+    lines = []
     for line in text.splitlines():
         fields = dict(_FIELD.findall(line))
-        job, number = fields.get("ArrayJobId", ""), fields.get("ArrayTaskId", "")
-        if not job or "JobState" not in fields:
-            continue
-        for key in [(job, n) for n in numbers(number)]:
-            slurm_job = SlurmJob(
-                f"{job}_{number}", fields["JobState"], _seconds(fields.get("RunTime", "")) or 0.0
-            )
-            _set_exit(slurm_job, fields.get("ExitCode", ""))
-            states[key] = _state(
-                slurm_job, fields.get("NodeList", ""), fields.get("SubmitTime", ""),
-                fields.get("StartTime", ""), fields.get("JobId", ""), partial(notes, key),
-            )  # fmt: skip
-    return states
+        number = fields.get("ArrayTaskId", "")
+        fields["JobID"] = f"{fields.get('ArrayJobId', '')}_" + (
+            number if number.isdecimal() else f"[{number}]"
+        )
+        if "JobState" in fields:
+            lines.append("|".join(fields.get(name, "") for name in _CONTROLLER_COLUMNS.values()))
+    return _states(tuple(_CONTROLLER_COLUMNS), lines, notes)
 
 
-def state_of_lines(key: TaskId, lines: Sequence[Mapping[str, str]], notes: Notes) -> TaskState:
-    """Return the state by the line of a task and those of its steps; see `from_sacct`."""
-    job, *steps = lines
-    slurm_job = SlurmJob(
-        f"{key[0]}_{key[1]}", job["State"], _number(job["ElapsedRaw"]) or 0.0,
-        cpu_s=_seconds(job["TotalCPU"]),
-        mem_limit_bytes=_bytes(job["ReqMem"].rstrip("nc")),
-        step_states=[step["State"] for step in steps if step["step"] != "extern"],
-    )  # fmt: skip
-    _set_exit(slurm_job, job["ExitCode"])
-    for step in steps:
-        slurm_job.add_step(_bytes(step["MaxRSS"]), None, None)
-    return _state(
-        slurm_job, job["NodeList"], job["Submit"], job["Start"], job["JobIDRaw"],
-        partial(notes, key),
-    )  # fmt: skip
+def _states(
+    columns: Sequence[str], lines: Sequence[str], notes: Notes | None
+) -> dict[TaskId, TaskState]:
+    from voxcast.runs.slurm import accounting, attempts
 
-
-def _state(
-    job: SlurmJob,
-    node: str,
-    submitted_at: str,
-    started_at: str,
-    job_number: str,
-    notes: Callable[[], Sequence[str]],
-) -> TaskState:
-    state = slurm_state(job.state)
-    if state in ("FAILED", "CANCELLED"):  # a step above its memory is cancelled by Slurm
-        job.notes = list(notes())
-    outcome = None if state in UNFINISHED else job.outcome()
-    return TaskState(
-        state, outcome, job.runtime_s or 0.0, job.cpu_s, job.peak_bytes, job_number, node,
-        submitted_at, started_at,
-    )  # fmt: skip
-
-
-def _set_exit(job: SlurmJob, text: str) -> None:
-    status, _, signal = text.partition(":")
-    if status.isdecimal() and signal.isdecimal():
-        job.exit_status, job.signal = int(status), int(signal)
+    frame = accounting("\n".join(["|".join(columns), *lines]), details=True).frame
+    return {
+        key: TaskState(
+            row.state,
+            row.outcome or None,
+            0.0 if math.isnan(row.runtime_s) else row.runtime_s,
+            None if math.isnan(row.cpu_s) else row.cpu_s,
+            int(row.peak_bytes) or None,
+            row.job_number,
+            row.node,
+            row.submitted_at,
+            row.started_at,
+        )
+        for key, row in attempts(frame, notes).items()
+    }
 
 
 def cpu_seconds(text: str) -> dict[str, float]:
@@ -203,13 +133,6 @@ def cpu_seconds(text: str) -> dict[str, float]:
 def _seconds(text: str) -> float | None:
     try:
         return slurm_seconds(text) if text else None
-    except VoxcastError:
-        return None
-
-
-def _bytes(text: str) -> int | None:
-    try:
-        return int(float(text)) if text.isdecimal() else slurm_bytes(text) if text else None
     except VoxcastError:
         return None
 

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from voxcast.errors import ConfigError, TableError
-from voxcast.history.imports import columns
-from voxcast.history.imports.column_map import Column, load_map
+from voxcast.runs import csv_table
+from voxcast.runs.csv_table import Column, load_map
 
-SAMPLES = Path(__file__).parents[3] / "samples" / "imports"
+SAMPLES = Path(__file__).parents[2] / "samples" / "imports"
 
 
 def test_a_table_is_read_through_its_column_map() -> None:
-    reading = columns.read(SAMPLES / "runs.csv", None, load_map(SAMPLES / "runs.yaml"))
+    reading = csv_table.read(SAMPLES / "runs.csv", None, load_map(SAMPLES / "runs.yaml"))
     assert [(row["runtime_s"], row["peak_rss_bytes"], row["outcome"]) for row in reading.rows] == [
         (150, 1.5 * 2**30, "completed"),
         (210, 2 * 2**30, "out_of_memory"),
@@ -21,7 +21,7 @@ def test_a_table_is_read_through_its_column_map() -> None:
     ]
     assert reading.rows[0]["cpus"] == 4
     assert json.loads(reading.rows[0]["labels_json"]) == {"dataset": "A, first"}
-    assert [(r.line, r.reason) for r in reading.bad] == [
+    assert reading.refused.listed() == [
         (4, "no run time"),
         (5, "no run time; column wall: not a duration: 'soon'"),
         (6, "column status: outcome 'lost' is unknown; map it by `values`"),
@@ -32,39 +32,39 @@ def test_a_table_is_read_through_its_column_map() -> None:
 def test_equal_lines_without_an_identity_are_separate_runs(tmp_path: Path) -> None:
     (tmp_path / "m.yaml").write_text("columns: {runtime_s: t}\nconstants: {app: a}\n")
     (tmp_path / "t.csv").write_text("t\n5\n5\n")
-    reading = columns.read(tmp_path / "t.csv", None, load_map(tmp_path / "m.yaml"))
+    reading = csv_table.read(tmp_path / "t.csv", None, load_map(tmp_path / "m.yaml"))
     assert len({row["cell_key"] for row in reading.rows}) == 2
 
 
 def test_an_unclosed_quote_invalidates_only_its_line(tmp_path: Path) -> None:
     (tmp_path / "m.yaml").write_text("columns: {runtime_s: t, app: a}\n")
     (tmp_path / "t.csv").write_text('t,a\n5,x\n6,"y\n7,z\n8,z\n')
-    reading = columns.read(tmp_path / "t.csv", None, load_map(tmp_path / "m.yaml"))
+    reading = csv_table.read(tmp_path / "t.csv", None, load_map(tmp_path / "m.yaml"))
     assert [row["app"] for row in reading.rows] == ["x", "z", "z"]
-    assert [r.line for r in reading.bad] == [3]
-    assert "quotes" in reading.bad[0].reason
+    assert [line for line, _ in reading.refused.listed()] == [3]
+    assert "quotes" in reading.refused.listed()[0][1]
 
 
 def test_a_quoted_line_break_is_part_of_its_cell(tmp_path: Path) -> None:
     (tmp_path / "m.yaml").write_text("columns: {runtime_s: t, app: a}\nlabels: {note: n}\n")
     rows = ['5,x,"one', '7,y,two"', "6,z,", '8,"u,""v""",w', '9,"p', '"']
     (tmp_path / "t.csv").write_text("\r\n".join(["t,a,n", *rows, ""]))
-    reading = columns.read(tmp_path / "t.csv", None, load_map(tmp_path / "m.yaml"))
+    reading = csv_table.read(tmp_path / "t.csv", None, load_map(tmp_path / "m.yaml"))
     assert [(row["runtime_s"], row["app"]) for row in reading.rows] == [
         (5, "x"), (6, "z"), (8, 'u,"v"'),
     ]  # fmt: skip
     assert json.loads(reading.rows[0]["labels_json"]) == {"note": "one\n7,y,two"}
-    assert [(r.line, r.reason) for r in reading.bad] == [(6, "2 columns where the header has 3")]
+    assert reading.refused.listed() == [(6, "2 columns where the header has 3")]
 
 
 def test_a_column_named_twice_is_refused(tmp_path: Path) -> None:
     (tmp_path / "m.yaml").write_text("columns: {runtime_s: t, app: a}\n")
     (tmp_path / "t.csv").write_text("t,a, t\n5,x,6\n")
     with pytest.raises(TableError, match=r"t.csv: names the column t twice; rename one of them"):
-        columns.read(tmp_path / "t.csv", None, load_map(tmp_path / "m.yaml"))
+        csv_table.read(tmp_path / "t.csv", None, load_map(tmp_path / "m.yaml"))
     (tmp_path / "t.csv").write_text('t,"a\n5,x\n')
     with pytest.raises(TableError, match="line 1 is no header: invalid quotes"):
-        columns.read(tmp_path / "t.csv", None, load_map(tmp_path / "m.yaml"))
+        csv_table.read(tmp_path / "t.csv", None, load_map(tmp_path / "m.yaml"))
 
 
 @pytest.mark.parametrize(
@@ -87,9 +87,9 @@ def test_a_decimal_mark_is_stated_where_it_is_not_clear(
         f"delimiter: ';'\n{decimal}columns: {{runtime_s: t}}\nconstants: {{app: a}}\n"
     )
     (tmp_path / "t.csv").write_text(f"t;n\n{text};1\n")
-    reading = columns.read(tmp_path / "t.csv", None, load_map(tmp_path / "m.yaml"))
+    reading = csv_table.read(tmp_path / "t.csv", None, load_map(tmp_path / "m.yaml"))
     if isinstance(expected, str):
-        assert expected in reading.bad[0].reason
+        assert expected in reading.refused.listed()[0][1]
     else:
         assert [row["runtime_s"] for row in reading.rows] == [expected]
 
@@ -149,7 +149,7 @@ def test_a_table_without_a_mapped_column_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         TableError, match="has no column job, mem, status, study, tool, wall, when"
     ):
-        columns.read(tmp_path / "t.csv", None, load_map(SAMPLES / "runs.yaml"))
+        csv_table.read(tmp_path / "t.csv", None, load_map(SAMPLES / "runs.yaml"))
 
 
 def test_an_unknown_outcome_is_not_a_label(tmp_path: Path) -> None:
@@ -158,10 +158,10 @@ def test_an_unknown_outcome_is_not_a_label(tmp_path: Path) -> None:
         "constants: {app: a}\n"
     )
     (tmp_path / "t.csv").write_text("t,state\n5,ok\n6,\n7,NA\n")
-    reading = columns.read(tmp_path / "t.csv", None, load_map(tmp_path / "m.yaml"))
+    reading = csv_table.read(tmp_path / "t.csv", None, load_map(tmp_path / "m.yaml"))
     assert [row["runtime_s"] for row in reading.rows] == [5]
-    assert [r.line for r in reading.bad] == [3, 4]
-    assert "column state: no outcome" in reading.bad[0].reason
+    assert [line for line, _ in reading.refused.listed()] == [3, 4]
+    assert "column state: no outcome" in reading.refused.listed()[0][1]
 
 
 def test_runs_of_two_studies_may_share_names(tmp_path: Path) -> None:
@@ -170,6 +170,6 @@ def test_runs_of_two_studies_may_share_names(tmp_path: Path) -> None:
     for study in ("", "study: a\n", "study: b\n"):
         text = "columns: {runtime_s: t}\nconstants: {app: x}\nidentity: [job]\n"
         (tmp_path / "m.yaml").write_text(text + study)
-        reading = columns.read(tmp_path / "t.csv", None, load_map(tmp_path / "m.yaml"))
+        reading = csv_table.read(tmp_path / "t.csv", None, load_map(tmp_path / "m.yaml"))
         keys.add(reading.rows[0]["cell_key"])
     assert len(keys) == 3

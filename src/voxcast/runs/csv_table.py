@@ -1,4 +1,4 @@
-"""The column map of a CSV table, in YAML: maps columns of the history to columns of the table.
+"""CSV tables, read by a column map: columns of the history from columns of the table.
 
 .. code-block:: yaml
 
@@ -17,13 +17,18 @@
 
 from __future__ import annotations
 
+import csv
+import math
 import re
+from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any, get_args
 
 import yaml
 
-from voxcast.errors import ConfigError, VoxcastError
+from voxcast.errors import ConfigError, TableError, VoxcastError
 from voxcast.history.run_table import DTYPES, KINDS, METRONOME
 from voxcast.quantities import (
     nextflow_bytes,
@@ -37,9 +42,12 @@ from voxcast.quantities import (
     slurm_bytes,
     slurm_seconds,
 )
+from voxcast.records import Outcome
+from voxcast.runs.delimited import parsed, text_lines
+from voxcast.runs.imported import ImportedRun, Records
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
 SET_BY_IMPORT = ("cell_key", "source", "labels_json")  # metronomes run beside measured runs only
@@ -232,3 +240,111 @@ def _check_names(path: Path, names: Iterable[Any], valid: Iterable[str], noun: s
     for name in names:
         if name not in valid:
             raise ConfigError(f"{name!r} is not a {noun}", path, f"valid are {', '.join(valid)}")
+
+
+MAX_ROW_LINES = 100
+_ABSENT = {"", "-", "na", "n/a", "nan", "none", "null"}
+_TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+
+
+def read(path: Path, app: str | None, columns: ColumnMap) -> Records:
+    """Read a table by its column map.
+
+    Raises
+    ------
+    TableError
+        If the table lacks a column of the map, or names one twice.
+    """
+    table = Records("csv", path)
+    rows = _rows(table, columns.delimiter)
+    _, header = next(rows, (0, []))
+    if problems := table.refused.listed():
+        raise TableError(f"line 1 is no header: {problems[0][1]}", path)
+    if duplicates := sorted({name for name in header if name and header.count(name) > 1}):
+        problem = f"names the column {', '.join(duplicates)} twice"
+        raise TableError(problem, path, "rename one of them")
+    needed = {source.column for source in columns.columns.values()}
+    needed |= {*columns.labels.values(), *columns.identity}
+    if missing := sorted(needed - set(header)):
+        available = f"it has {', '.join(header)[:200]}"
+        raise TableError(f"has no column {', '.join(missing)}", path, available)
+    names = columns.identity or tuple(sorted(header))
+    seen: dict[tuple[str, ...], int] = {}
+    for number, fields in rows:
+        if len(fields) != len(header):
+            reason = f"{len(fields)} columns where the header has {len(header)}"
+            table.refused.add(reason, [number])
+            continue
+        line = dict(zip(header, fields, strict=True))
+        key = tuple(line[name] for name in names)
+        # Runs with an identity are duplicates if exported twice; without one, lines may be equal.
+        seen[key] = 1 if columns.identity else seen.get(key, 0) + 1
+        identity = [columns.study, list(names), list(key), seen[key]]
+        table.record(number, partial(_run, line, identity, columns, app))
+    return table
+
+
+def _rows(table: Records, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the cells of each record with its first line; a quoted cell may hold line breaks.
+
+    A quote that is not closed within `MAX_ROW_LINES` lines invalidates its own line only.
+    """
+    lines = text_lines(table.path, table.refused)
+    ahead: deque[tuple[int, str]] = deque()
+    while True:
+        ahead.extend(islice(lines, MAX_ROW_LINES - len(ahead)))
+        if not ahead:
+            return
+        number = ahead[0][0]
+        reader = csv.reader((f"{text}\n" for _, text in ahead), delimiter=delimiter, strict=True)
+        try:
+            fields = next(reader)
+        except csv.Error as error:
+            table.refused.add(f"invalid quotes: {error}", [number])
+            ahead.popleft()
+            continue
+        for _ in range(reader.line_num):
+            ahead.popleft()
+        yield number, [field.strip() for field in fields]
+
+
+def _run(
+    line: dict[str, str], identity: list[object], columns: ColumnMap, app: str | None
+) -> ImportedRun:
+    values, unread = dict(columns.constants), []
+    for target, source in columns.columns.items():
+        try:
+            values[target] = _value(target, source, line[source.column], columns)
+        except TableError as error:
+            values[target] = None
+            unread.append(error.problem)
+    name = values.get("app")
+    values["app"] = app or name
+    if "outcome" in columns.columns:
+        column, outcome = columns.columns["outcome"].column, values["outcome"]
+        if outcome is None:
+            raise TableError(f"column {column}: no outcome; map its texts by `values`")
+        if outcome not in get_args(Outcome):
+            problem = f"outcome {outcome[:40]!r} is unknown; map it by `values`"
+            raise TableError(f"column {column}: {problem}")
+    labels = {label: line[column] for label, column in columns.labels.items()}
+    values = {"outcome": "completed"} | values
+    return ImportedRun(identity, values, labels, name=name or "", unread=unread)
+
+
+def _value(target: str, source: Column, text: str, columns: ColumnMap) -> Any:
+    if text in source.values:
+        text = str(source.values[text])
+    if text.lower() in _ABSENT:
+        return None
+    dtype = DTYPES[target]
+    if dtype == "str":
+        return text
+    if dtype == "bool":
+        if text.lower() not in _TRUTH:
+            raise TableError(f"column {source.column}: neither true nor false: {text[:40]!r}")
+        return _TRUTH[text.lower()]
+    number = parsed(source.column, text, lambda t: source.number(target, columns.with_point(t)))
+    if not math.isfinite(number):
+        raise TableError(f"column {source.column}: not a finite number: {text[:40]!r}")
+    return number if dtype == "float64" else round(number)

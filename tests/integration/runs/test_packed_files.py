@@ -11,17 +11,13 @@ import pytest
 from voxcast.audit.jobs import read_jobs
 from voxcast.cli import main
 from voxcast.errors import TableError
-from voxcast.history.imports import sacct, snakemake
-from voxcast.history.imports.packed_file import unpacked
+from voxcast.runs import delimited
+from voxcast.runs.importer import READERS
 
-SAMPLES = Path(__file__).parents[3] / "samples"
+SAMPLES = Path(__file__).parents[2] / "samples"
 IMPORTS = SAMPLES / "imports"
-SLURM = [IMPORTS / "slurm_22_05_8.txt", IMPORTS / "slurm_22_05_8.json"]
-READERS = [
-    (sacct, SLURM[0]),
-    (sacct, SLURM[1]),
-    (snakemake, IMPORTS / "sub-01.align.benchmark.tsv"),
-]
+SLURM = IMPORTS / "slurm_22_05_8.txt"
+BENCHMARK = IMPORTS / "sub-01.align.benchmark.tsv"
 
 
 def packed(path: Path, folder: Path) -> Path:
@@ -30,20 +26,20 @@ def packed(path: Path, folder: Path) -> Path:
     return target
 
 
-@pytest.mark.parametrize(("reader", "path"), READERS, ids=lambda of: getattr(of, "name", ""))
-def test_runs_are_those_of_the_unpacked_file(reader, path: Path, tmp_path: Path) -> None:
-    plain, from_packed = reader.read(path), reader.read(packed(path, tmp_path))
+@pytest.mark.parametrize(("kind", "path"), [("sacct", SLURM), ("snakemake", BENCHMARK)])
+def test_runs_are_those_of_the_unpacked_file(kind: str, path: Path, tmp_path: Path) -> None:
+    plain, from_packed = READERS[kind](path), READERS[kind](packed(path, tmp_path))
     assert plain.rows
     for row in (*plain.rows, *from_packed.rows):
         row["labels_json"] = row["labels_json"].replace(f'"{path.parent.name}"', '"folder"')
         row["labels_json"] = row["labels_json"].replace(f'"{tmp_path.name}"', '"folder"')
     assert from_packed.rows == plain.rows
     assert from_packed.lines == plain.lines
-    assert len(from_packed.bad) == len(plain.bad)
+    assert from_packed.refused.listed() == plain.refused.listed()
 
 
 def test_an_audit_is_that_of_the_unpacked_file(tmp_path: Path) -> None:
-    path = SLURM[0]
+    path = SLURM
     steps: list[int] = []
     plain = read_jobs([path])
     source = packed(path, tmp_path)
@@ -55,16 +51,15 @@ def test_an_audit_is_that_of_the_unpacked_file(tmp_path: Path) -> None:
 
 def test_parts_that_were_packed_and_joined_are_read_to_the_end(tmp_path: Path) -> None:
     joined = tmp_path / "2024.gz"
-    lines = SLURM[0].read_bytes().splitlines(keepends=True)
+    lines = SLURM.read_bytes().splitlines(keepends=True)
     parts = (lines[:9], lines[9:])
     joined.write_bytes(b"".join(gzip.compress(b"".join(part)) for part in parts))
-    assert sacct.read(joined).rows == sacct.read(SLURM[0]).rows
+    assert READERS["sacct"](joined).rows == READERS["sacct"](SLURM).rows
 
 
-@pytest.mark.parametrize("path", SLURM[:1], ids=lambda path: path.suffix)
 @pytest.mark.parametrize("damage", ["cut", "overwritten"])
-def test_damage_is_named(damage: str, path: Path, tmp_path: Path, capsys) -> None:
-    source = packed(path, tmp_path)
+def test_damage_is_named(damage: str, tmp_path: Path, capsys) -> None:
+    source = packed(SLURM, tmp_path)
     data = source.read_bytes()
     middle = len(data) // 2
     cut = data[:middle] if damage == "cut" else data[:middle] + bytes(9) + data[middle + 9 :]
@@ -80,20 +75,24 @@ def test_damage_is_named(damage: str, path: Path, tmp_path: Path, capsys) -> Non
 
 def test_what_is_packed_in_another_way_is_not_read(tmp_path: Path, capsys) -> None:
     source = tmp_path / "jobs.txt.xz"
-    source.write_bytes(lzma.compress(SLURM[0].read_bytes()))
+    source.write_bytes(lzma.compress(SLURM.read_bytes()))
     assert main(["audit", str(source)]) == 2
     assert capsys.readouterr().err == (
         f"voxcast: {source}: is packed, and not with gzip; `unxz` it first\n"
     )
 
 
-def test_no_more_is_unpacked_than_is_allowed(tmp_path: Path) -> None:
+def test_no_more_is_unpacked_than_is_allowed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source = tmp_path / "zeros.gz"
     source.write_bytes(gzip.compress(b"0" * (3 << 20)))
-    with unpacked(source, 3 << 20) as (stream, _):
+    monkeypatch.setattr(delimited, "MAX_UNPACKED_BYTES", 3 << 20)
+    with delimited.unpacked(source) as (stream, _):
         assert len(stream.read()) == 3 << 20
+    monkeypatch.setattr(delimited, "MAX_UNPACKED_BYTES", 2 << 20)
     with (
         pytest.raises(TableError, match="holds more than 2 MiB unpacked"),
-        unpacked(source, 2 << 20) as (stream, _),
+        delimited.unpacked(source) as (stream, _),
     ):
         stream.read()

@@ -10,14 +10,14 @@ import pytest
 
 from voxcast.errors import ConfigError, TableError
 from voxcast.files import read_json
-from voxcast.history.imports import ledger, slant
-from voxcast.history.imports.column_map import load_map
 from voxcast.history.parts import RUNS, load_history, load_phases, load_traces
 from voxcast.history.run_table import DTYPES
+from voxcast.runs import importer, slant
+from voxcast.runs.csv_table import load_map
 
-SAMPLES = Path(__file__).parents[3] / "samples" / "imports"
+SAMPLES = Path(__file__).parents[2] / "samples" / "imports"
 CASES = {
-    "sacct": ["sacct.txt", "sacct_22_05.json", "sacct_23_11.json"],
+    "sacct": ["sacct.txt", "slurm_22_05_8.txt", "slurm_22_05_8_steps.txt"],
     "nextflow": ["trace.txt", "trace_raw.txt"],
     "snakemake": ["sub-01.align.benchmark.tsv", "extended.tsv"],
     "csv": ["runs.csv"],
@@ -25,9 +25,9 @@ CASES = {
 }
 
 
-def run(kind: str, into: Path) -> ledger.Ledger:
+def run(kind: str, into: Path) -> importer.Account:
     columns = load_map(SAMPLES / "runs.yaml") if kind == "csv" else None
-    return ledger.import_files(kind, [SAMPLES / f for f in CASES[kind]], into, None, columns)
+    return importer.import_files(kind, [SAMPLES / f for f in CASES[kind]], into, None, columns)
 
 
 @pytest.mark.parametrize("kind", CASES)
@@ -53,8 +53,8 @@ def test_several_formats_share_a_history(tmp_path: Path) -> None:
 
 
 def test_new_records_become_a_new_part(tmp_path: Path) -> None:
-    ledger.import_files("nextflow", [SAMPLES / "trace.txt"], tmp_path)
-    more = ledger.import_files("nextflow", [SAMPLES / "trace_raw.txt"], tmp_path)
+    importer.import_files("nextflow", [SAMPLES / "trace.txt"], tmp_path)
+    more = importer.import_files("nextflow", [SAMPLES / "trace_raw.txt"], tmp_path)
     assert (more.imported, more.duplicates) == (1, 1)
     assert str(more.part).endswith("-nextflow-2")
 
@@ -63,7 +63,7 @@ def test_nothing_is_written_if_one_file_is_unreadable(tmp_path: Path) -> None:
     (tmp_path / "empty").write_text("")
     into = tmp_path / "history"
     with pytest.raises(TableError, match="empty"):
-        ledger.import_files("sacct", [SAMPLES / "sacct.txt", tmp_path / "empty"], into)
+        importer.import_files("sacct", [SAMPLES / "sacct.txt", tmp_path / "empty"], into)
     assert not into.exists()
 
 
@@ -85,15 +85,15 @@ def test_files_of_another_format_are_refused(
 ) -> None:
     (tmp_path / "x").write_bytes(content)
     with pytest.raises(TableError, match=message):
-        ledger.import_files(kind, [tmp_path / "x"], tmp_path / "into")
+        importer.import_files(kind, [tmp_path / "x"], tmp_path / "into")
 
 
 def test_missing_files_and_folders_are_refused(tmp_path: Path) -> None:
     for path in (tmp_path / "none", tmp_path):
         with pytest.raises(TableError, match="cannot be read"):
-            ledger.import_files("sacct", [path], tmp_path / "into")
+            importer.import_files("sacct", [path], tmp_path / "into")
     with pytest.raises(ConfigError, match="column map"):
-        ledger.import_files("csv", [SAMPLES / "runs.csv"], tmp_path / "into")
+        importer.import_files("csv", [SAMPLES / "runs.csv"], tmp_path / "into")
 
 
 def test_invalid_lines_are_listed_and_the_rest_is_read(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_invalid_lines_are_listed_and_the_rest_is_read(tmp_path: Path) -> None:
         + b"5|nul\0|COMPLETED|30\n"
         + good % 6
     )  # fmt: skip
-    outcome = ledger.import_files("sacct", [tmp_path / "x"], tmp_path / "into")
+    outcome = importer.import_files("sacct", [tmp_path / "x"], tmp_path / "into")
     assert (outcome.read, outcome.imported) == (5, 2)
     assert [(r.line, r.reason.split(":")[0]) for r in outcome.bad] == [
         (3, "not UTF-8"),
@@ -138,9 +138,9 @@ def test_partial_output_of_a_killed_import_is_removed(tmp_path: Path) -> None:
     left = tmp_path / ".partial-killed"
     left.mkdir()
     (left / "runs.parquet").write_text("half")
-    ledger_of_import = ledger.import_files("nextflow", [SAMPLES / "trace.txt"], tmp_path)
-    assert ledger_of_import.imported == 5
-    assert [path.name for path in tmp_path.iterdir()] == [ledger_of_import.part]
+    account = importer.import_files("nextflow", [SAMPLES / "trace.txt"], tmp_path)
+    assert account.imported == 5
+    assert [path.name for path in tmp_path.iterdir()] == [account.part]
 
 
 def test_an_unreadable_part_is_reported(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_an_unreadable_part_is_reported(tmp_path: Path) -> None:
     part.mkdir()
     (part / "runs.parquet").write_text("not parquet")
     with pytest.raises(TableError, match="move that part"):
-        ledger.import_files("nextflow", [SAMPLES / "trace.txt"], tmp_path)
+        importer.import_files("nextflow", [SAMPLES / "trace.txt"], tmp_path)
 
 
 def test_slant_is_imported_with_phases_and_traces(tmp_path: Path) -> None:
@@ -176,11 +176,11 @@ def test_runs_of_the_same_name_are_kept_apart(tmp_path: Path) -> None:
     columns = load_map(tmp_path / "m.yaml")
     (tmp_path / "t.csv").write_text("job,t,state\n7,5,failed\n7,90,completed\n8,4,completed\n")
     into = tmp_path / "into"
-    first = ledger.import_files("csv", [tmp_path / "t.csv"], into, None, columns)
+    first = importer.import_files("csv", [tmp_path / "t.csv"], into, None, columns)
     assert (first.read, first.imported, first.duplicates) == (3, 2, 0)
     assert [remark.line for remark in first.bad] == [3]
     (tmp_path / "t.csv").write_text("job,t,state\n7,5.01,failed\n8,44,completed\n")
-    again = ledger.import_files("csv", [tmp_path / "t.csv"], into, None, columns)
+    again = importer.import_files("csv", [tmp_path / "t.csv"], into, None, columns)
     assert (again.read, again.imported, again.duplicates, len(again.bad)) == (2, 0, 1, 1)
     assert "identity" in again.bad[0].reason
 
@@ -191,7 +191,7 @@ def test_files_of_the_same_name_are_counted_separately(tmp_path: Path) -> None:
     (tmp_path / "a" / "trace.txt").write_bytes((SAMPLES / "trace.txt").read_bytes())
     (tmp_path / "b" / "trace.txt").write_bytes((SAMPLES / "trace_raw.txt").read_bytes())
     files = [tmp_path / name / "trace.txt" for name in ("a", "b")]
-    parts = ledger.import_files("nextflow", files, tmp_path / "into")
+    parts = importer.import_files("nextflow", files, tmp_path / "into")
     assert list(parts.files) == ["trace.txt", "trace.txt (2)"]
     assert len(set(parts.files.values())) == 2
 
@@ -205,7 +205,9 @@ def test_invalid_numbers_of_a_table_are_listed(tmp_path: Path) -> None:
     values[names.index("node_used_mem_max_kb")] = "inf"
     path.write_text("\n".join([header, ",".join(values), *rest]) + "\n")
     reading = slant.read(tmp_path / "slant")
-    assert [(r.line, r.reason) for r in reading.bad] == [(2, "node_used_mem_max_kb is inf")]
+    assert reading.refused.listed() == [
+        (2, "column node_used_mem_max_kb: not a number or time: 'inf'")
+    ]
 
 
 def test_a_slurm_job_that_contradicts_the_history_is_listed(tmp_path: Path) -> None:
@@ -214,29 +216,29 @@ def test_a_slurm_job_that_contradicts_the_history_is_listed(tmp_path: Path) -> N
     (tmp_path / "one.txt").write_text(header + line.format(seconds=1000))
     (tmp_path / "two.txt").write_text(header + line.format(seconds=5000))
     into = tmp_path / "into"
-    first = ledger.import_files("sacct", [tmp_path / "one.txt"], into, None, None)
-    again = ledger.import_files("sacct", [tmp_path / "two.txt"], into, None, None)
+    first = importer.import_files("sacct", [tmp_path / "one.txt"], into, None, None)
+    again = importer.import_files("sacct", [tmp_path / "two.txt"], into, None, None)
     assert (first.imported, again.imported, len(again.bad)) == (1, 0, 1)
 
 
 def test_outcomes_of_an_earlier_release_are_the_same_runs(tmp_path: Path) -> None:
-    ledger.import_files("sacct", [SAMPLES / "sacct.txt"], tmp_path / "into")
+    importer.import_files("sacct", [SAMPLES / "sacct.txt"], tmp_path / "into")
     (part,) = (tmp_path / "into").glob("*/")
     runs = pd.read_parquet(part / RUNS)
     renamed = runs["outcome"].replace({"cancelled": "preempted", "node_failure": "preempted"})
     assert (renamed != runs["outcome"]).sum() == 2
     runs.assign(outcome=renamed).to_parquet(part / RUNS, index=False)
-    again = ledger.import_files("sacct", [SAMPLES / "sacct.txt"], tmp_path / "into")
+    again = importer.import_files("sacct", [SAMPLES / "sacct.txt"], tmp_path / "into")
     assert (again.imported, again.duplicates) == (0, 13)
 
 
 def test_the_account_names_fields_and_values_that_are_unknown(tmp_path: Path) -> None:
-    outcome = ledger.import_files("sacct", [SAMPLES / "sacct.txt"], tmp_path)
+    outcome = importer.import_files("sacct", [SAMPLES / "sacct.txt"], tmp_path)
     assert [(r.line, r.reason.partition(":")[0]) for r in outcome.unread] == [
         (23, "MaxRSS"), (28, "peak_rss_bytes"),
     ]  # fmt: skip
     assert outcome.unknown == {"peak_rss_bytes": 7, "cpu_s": 1, "subject": 13}
-    account = read_json(tmp_path / str(outcome.part) / ledger.ACCOUNT_FILE)
+    account = read_json(tmp_path / str(outcome.part) / importer.ACCOUNT_FILE)
     assert account["unread"][0]["file"] == "sacct.txt"
-    again = ledger.import_files("sacct", [SAMPLES / "sacct.txt"], tmp_path)
+    again = importer.import_files("sacct", [SAMPLES / "sacct.txt"], tmp_path)
     assert (again.unread, again.unknown) == ([], {})

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from voxcast.errors import ConfigError
-from voxcast.history.imports import name_patterns
-from voxcast.history.imports.file_records import FileRecords
-from voxcast.history.imports.name_patterns import (
+from voxcast.runs import name_patterns
+from voxcast.runs.imported import Records
+from voxcast.runs.importer import name_runs
+from voxcast.runs.name_patterns import (
     MAX_NAME_CHARACTERS,
     name_pattern,
-    name_runs,
     values_by_name,
 )
 
@@ -34,10 +34,10 @@ def test_a_group_that_did_not_take_part_is_no_value() -> None:
 def test_names_that_are_too_long_do_not_match() -> None:
     name = "lab_sub-01" + "x" * MAX_NAME_CHARACTERS
     assert values_by_name(SUBJECT, [name]) == {}
-    records = FileRecords("sacct", Path("f"))
+    records = Records("sacct", Path("f"))
     records.rows, records.lines, records.names = [{"app": "a", "subject": ""}], [7], [name]
     name_runs([records], None, SUBJECT)
-    assert [(r.line, r.reason.partition(":")[0]) for r in records.unread] == [(7, "subject")]
+    assert [line for line, _ in records.unread.listed()] == [7]
 
 
 def test_a_pattern_that_takes_exponential_time_is_stopped(

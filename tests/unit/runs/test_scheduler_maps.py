@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from voxcast.history.imports import columns
-from voxcast.history.imports.column_map import load_map
+from voxcast.runs import csv_table
+from voxcast.runs.csv_table import load_map
 
-EXAMPLES = Path(__file__).parents[4] / "examples" / "schedulers"
+EXAMPLES = Path(__file__).parents[3] / "examples" / "schedulers"
 NAMES = ("outcome", "runtime_s", "cpu_s", "peak_rss_bytes", "cpus", "limit_s")
 RUNS = {
     "qacct": [("completed", 600, 1100.078, 1610612736, 2, None),
@@ -21,6 +21,7 @@ RUNS = {
 
 @pytest.mark.parametrize("name", RUNS)
 def test_an_export_is_read_by_its_map(name: str) -> None:
-    reading = columns.read(EXAMPLES / f"{name}.csv", None, load_map(EXAMPLES / f"{name}.yaml"))
+    reading = csv_table.read(EXAMPLES / f"{name}.csv", None, load_map(EXAMPLES / f"{name}.yaml"))
     assert [tuple(row[n] for n in NAMES) for row in reading.rows] == RUNS[name]
-    assert not [*reading.bad, *reading.skipped, *reading.unread]
+    for remarks in (reading.refused, reading.skipped, reading.unread):
+        assert not remarks.listed()

@@ -1,7 +1,7 @@
 """Application and subject from the names of jobs, by regular expressions of the user.
 
-A pattern may need exponential time on a name that it nearly matches. Names are therefore matched
-in a process of their own, which is stopped after a while, and long names are not matched at all.
+A pattern may need exponential time on a name that nearly matches. Names are therefore matched in a
+process of their own with a time limit, and long names are not matched at all.
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ from voxcast.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Collection
-
-    from voxcast.history.imports.file_records import FileRecords
 
 MAX_NAME_CHARACTERS = 256  # Slurm's and Nextflow's names are shorter
 MAX_PATTERN_CHARACTERS = 1000
@@ -80,42 +78,6 @@ def values_by_name(pattern: NamePattern, names: Collection[str]) -> dict[str, st
         then = "write it without repetitions inside repetitions"
         raise ConfigError(problem, pattern.option, then) from None
     return dict(zip(distinct, json.loads(answer), strict=True))
-
-
-def name_runs(
-    sources: Collection[FileRecords], app: NamePattern | None, subject: NamePattern | None
-) -> None:
-    """Set application and subject of all runs from the names of their jobs.
-
-    A run whose name does not match the pattern of the application is skipped; one whose name does
-    not match that of the subject has no subject.
-
-    Raises
-    ------
-    ConfigError
-        See `values_by_name`.
-    """
-    names = {name for records in sources for name in records.names}
-    if app is not None:
-        app_by_name = values_by_name(app, names)
-        for records in sources:
-            numbered = list(zip(records.rows, records.lines, records.names, strict=True))
-            matching = [record for record in numbered if app_by_name.get(record[2])]
-            for row, line, name in numbered:
-                row["app"] = app_by_name.get(name) or row["app"]
-                if not app_by_name.get(name):
-                    records.skip(line, f"the name {name[:80]!r} does not match {app.option}")
-            records.rows = [row for row, _, _ in matching]
-            records.lines = [line for _, line, _ in matching]
-            records.names = [name for _, _, name in matching]
-    if subject is not None:
-        subject_by_name = values_by_name(subject, names)
-        for records in sources:
-            for row, line, name in zip(records.rows, records.lines, records.names, strict=True):
-                row["subject"] = subject_by_name.get(name) or row["subject"]
-                if not subject_by_name.get(name):
-                    problem = f"the name {name[:80]!r} does not match {subject.option}"
-                    records.miss(line, f"subject: {problem}")
 
 
 def _main() -> None:

@@ -5,19 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from voxcast.history.imports import nextflow, snakemake
-from voxcast.history.imports.file_records import FileRecords
-from voxcast.history.imports.name_patterns import name_pattern, name_runs
+from voxcast.runs.imported import Records
+from voxcast.runs.importer import name_runs
+from voxcast.runs.name_patterns import name_pattern
+from voxcast.runs.workflows import nextflow, snakemake
 
-SAMPLES = Path(__file__).parents[3] / "samples" / "imports"
+SAMPLES = Path(__file__).parents[2] / "samples" / "imports"
 
 
 @pytest.fixture(scope="module")
-def trace() -> FileRecords:
-    return nextflow.read(SAMPLES / "trace.txt")
+def trace() -> Records:
+    return nextflow(SAMPLES / "trace.txt")
 
 
-def test_a_trace_with_human_readable_units_is_read(trace: FileRecords) -> None:
+def test_a_trace_with_human_readable_units_is_read(trace: Records) -> None:
     row = trace.rows[0]
     assert (row["app"], row["runtime_s"], row["cpu_s"]) == ("BET", 65, pytest.approx(62.075))
     assert row["peak_rss_bytes"] == round(1.2 * 2**30)  # its GB are binary
@@ -27,45 +28,45 @@ def test_a_trace_with_human_readable_units_is_read(trace: FileRecords) -> None:
     assert trace.rows[1]["peak_rss_bytes"] is None
 
 
-def test_task_states_become_outcomes(trace: FileRecords) -> None:
+def test_task_states_become_outcomes(trace: Records) -> None:
     assert [row["outcome"] for row in trace.rows] == [
         "completed", "completed", "out_of_memory", "failed", "timeout",
     ]  # fmt: skip
-    assert [(r.line, r.reason) for r in trace.skipped] == [
+    assert trace.skipped.listed() == [
         (7, "task FAST (sub-04) is ABORTED and was never run"),
         (8, "task FAST (sub-05) is RUNNING"),
         (11, "task BET (sub-01) is CACHED: it was not run again"),
     ]
-    assert [(r.line, r.reason) for r in trace.bad] == [
+    assert trace.refused.listed() == [
         (9, "no run time; column realtime: not a Nextflow duration: '5 parsecs'"),
         (10, "8 columns where the header has 20"),
     ]
 
 
-def test_a_raw_trace_gives_the_same_task(trace: FileRecords) -> None:
-    raw = nextflow.read(SAMPLES / "trace_raw.txt").rows[0]
+def test_a_raw_trace_gives_the_same_task(trace: Records) -> None:
+    raw = nextflow(SAMPLES / "trace_raw.txt").rows[0]
     same = ("cell_key", "runtime_s", "limit_s", "mem_limit_bytes", "outcome", "peak_rss_bytes")
     assert {name: raw[name] for name in same} == {name: trace.rows[0][name] for name in same}
 
 
 def test_benchmarks_count_in_mib_and_equal_repeats_are_kept() -> None:
-    reading = snakemake.read(SAMPLES / "sub-01.align.benchmark.tsv")
+    reading = snakemake(SAMPLES / "sub-01.align.benchmark.tsv")
     assert [row["runtime_s"] for row in reading.rows] == [65.2031, 65.2031, 0.0421, 86405, 1]
     assert len({row["cell_key"] for row in reading.rows}) == 5
     row = reading.rows[0]
     assert (row["peak_rss_bytes"], row["cpu_s"]) == (round(1024.5 * 2**20), 63.9)
     assert (row["app"], row["outcome"]) == ("sub-01.align", "completed")
     assert (reading.rows[2]["peak_rss_bytes"], reading.rows[2]["cpu_s"]) == (None, None)
-    assert [(r.line, r.reason) for r in reading.bad] == [(6, "run time is -3 s")]
-    assert [(r.line, r.reason) for r in reading.unread] == [
+    assert reading.refused.listed() == [(6, "run time is -3 s")]
+    assert reading.unread.listed() == [
         (7, "column s: not a number or time: 'fast'"),  # the other column has the time
     ]
 
 
 def test_extended_benchmarks_name_their_rule() -> None:
-    row = snakemake.read(SAMPLES / "extended.tsv").rows[0]
+    row = snakemake(SAMPLES / "extended.tsv").rows[0]
     assert (row["app"], row["cpus"]) == ("segment", 4)
-    assert snakemake.read(SAMPLES / "extended.tsv", app="own").rows[0]["app"] == "own"
+    assert snakemake(SAMPLES / "extended.tsv", app="own").rows[0]["app"] == "own"
 
 
 def test_an_old_trace_has_the_last_reading_of_memory_only(tmp_path: Path) -> None:
@@ -78,7 +79,7 @@ def test_an_old_trace_has_the_last_reading_of_memory_only(tmp_path: Path) -> Non
         "2\t3a/5a3670\t14653\tsortAcns (list4.txt)\tABORTED\t-\t2018-11-06 10:57:27.327\t-\t30s\t"
         "-\t-\t-\t-\t-\n"
     )
-    done, aborted = nextflow.read(tmp_path / "trace.tsv").rows
+    done, aborted = nextflow(tmp_path / "trace.tsv").rows
     assert (done["runtime_s"], done["peak_rss_bytes"]) == (0.866, round(4.1 * 2**20))
     assert done["memory_method"] == "nextflow_rss"
     assert json.loads(done["labels_json"])["submitted_at"] == "2018-11-02T16:09:13.353"
@@ -90,13 +91,13 @@ def test_a_task_with_a_cell_that_cannot_be_read_is_kept(tmp_path: Path) -> None:
     (tmp_path / "t").write_text(
         header + "A (1)\tCOMPLETED\t0\t1m 5s\thigh\tmuch\t4 GB\t1h\tsoon\ttwo\n"
     )
-    reading = nextflow.read(tmp_path / "t")
+    reading = nextflow(tmp_path / "t")
     (row,) = reading.rows
     assert (row["runtime_s"], row["limit_s"], row["mem_limit_bytes"]) == (65, 3600, 4 * 2**30)
     assert (row["peak_rss_bytes"], row["cpu_s"], row["started_at"], row["cpus"]) == (
         None, None, "", 0,
     )  # fmt: skip
-    assert sorted(r.reason.partition(":")[0] for r in reading.unread) == [
+    assert sorted(reason.partition(":")[0] for _, reason in reading.unread.listed()) == [
         "column %cpu", "column cpus", "column peak_rss", "column start",
     ]  # fmt: skip
 
@@ -109,7 +110,7 @@ def test_benchmarks_in_lines_of_json(tmp_path: Path) -> None:
         '{"cpu_time": "NA", "h:m:s": "0:00:10", "max_rss": "NA", "s": 10.5}\n'
         "{not json\n[1]\n"
     )
-    reading = snakemake.read(tmp_path / "sub-02.seg.benchmark.jsonl")
+    reading = snakemake(tmp_path / "sub-02.seg.benchmark.jsonl")
     extended, short = reading.rows
     assert (extended["app"], extended["cpus"], extended["cpu_s"]) == ("segment", 2, 63.9)
     assert extended["peak_rss_bytes"] == round(1024.5 * 2**20)
@@ -119,14 +120,14 @@ def test_benchmarks_in_lines_of_json(tmp_path: Path) -> None:
         10.5,
         None,
     )
-    assert [(r.line, r.reason.partition(":")[0]) for r in reading.bad] == [
+    assert [(line, reason.partition(":")[0]) for line, reason in reading.refused.listed()] == [
         (3, "not JSON"), (4, "not an object with s and h"),
     ]  # fmt: skip
 
 
 def test_names_of_tasks_and_benchmarks_hold_the_subject() -> None:
-    assert nextflow.read(SAMPLES / "trace.txt").names[0] == "BET (sub-01)"
-    reading = snakemake.read(SAMPLES / "sub-01.align.benchmark.tsv")
+    assert nextflow(SAMPLES / "trace.txt").names[0] == "BET (sub-01)"
+    reading = snakemake(SAMPLES / "sub-01.align.benchmark.tsv")
     name_runs([reading], None, name_pattern("(sub-[0-9]+)", "subject", "--subject-pattern"))
     assert {row["subject"] for row in reading.rows} == {"sub-01"}
 
@@ -137,5 +138,5 @@ def test_times_with_and_without_a_zone_are_compared(tmp_path: Path) -> None:
         "A\tCOMPLETED\t1m\t2024-05-01 10:00:00.000\t1714557660000\n"
         "B\tCOMPLETED\t1m\t0001-01-01 00:00:00\t9999-12-31 23:59:59\n"
     )
-    reading = nextflow.read(tmp_path / "t")
+    reading = nextflow(tmp_path / "t")
     assert [row["app"] for row in reading.rows] == ["A", "B"]
