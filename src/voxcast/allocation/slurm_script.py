@@ -72,13 +72,13 @@ class SlurmRequest:
 
     @classmethod
     def of(
-        cls, job: str, made: Offers, image: int, column: int, remarks: Sequence[str] = ()
+        cls, job: str, offered: Offers, image: int, column: int, remarks: Sequence[str] = ()
     ) -> SlurmRequest:
         """Return the request of a candidate for an image."""
-        candidate = made.candidates[column]
+        candidate = offered.candidates[column]
         return cls(
             job, candidate.partition.name, candidate.cpus, candidate.gpus,
-            float(made.walltime_s[image, column]), float(made.memory_bytes[image, column]),
+            float(offered.walltime_s[image, column]), float(offered.memory_bytes[image, column]),
             tuple(remarks), candidate.partition.memory_per_cpu,
         )  # fmt: skip
 
@@ -206,35 +206,40 @@ def array_groups(recommendation: Recommendation) -> list[ArrayGroup]:
     Images are grouped where their requests are of one configuration and node type, and differ by
     less than a factor of two in time and memory.
     """
-    made = recommendation.per_image
+    offered = recommendation.per_image
     members: dict[tuple[int, int, int], list[int]] = {}
-    for image, column in enumerate(made.choice.chosen.tolist()):
+    for image, column in enumerate(offered.choice.chosen.tolist()):
         if column >= 0:
-            sizes = made.walltime_s[image, column], made.memory_bytes[image, column]
+            sizes = offered.walltime_s[image, column], offered.memory_bytes[image, column]
             key = (column, *(int(np.ceil(np.log2(size))) for size in sizes))
             members.setdefault(key, []).append(image)
     return [
         group
         for (column, *_), images in sorted(members.items())
-        for group in _within_limits(made, images, column)
+        for group in _within_limits(offered, images, column)
     ]
 
 
-def _within_limits(made: Offers, images: Sequence[int], column: int) -> Iterator[ArrayGroup]:
+def _within_limits(offered: Offers, images: Sequence[int], column: int) -> Iterator[ArrayGroup]:
     """Yield the images as one group, or as several where a shared request exceeds a limit."""
     rows = np.array(images)
-    predictions = Predictions(*(values[rows] for values in vars(made.predictions).values()))
+    predictions = Predictions(*(values[rows] for values in vars(offered.predictions).values()))
     shared = offers(
-        predictions, made.candidates, made.cluster, made.policy, made.limits, shared=True
+        predictions,
+        offered.candidates,
+        offered.cluster,
+        offered.policy,
+        offered.limits,
+        shared=True,
     )
     allowed = shared.fits & (shared.excess <= 1)
     if len(images) == 1 or (len(images) <= MAX_TASKS and allowed[:, column].all()):
         yield ArrayGroup(tuple(images), column, shared)
         return
     # The longest half apart from the rest, which may then share a shorter request.
-    ordered = rows[np.argsort(made.walltime_s[rows, column], kind="stable")].tolist()
+    ordered = rows[np.argsort(offered.walltime_s[rows, column], kind="stable")].tolist()
     for half in (ordered[: len(ordered) // 2], ordered[len(ordered) // 2 :]):
-        yield from _within_limits(made, half, column)
+        yield from _within_limits(offered, half, column)
 
 
 def slurm_text(recommendation: Recommendation) -> str:
@@ -301,14 +306,14 @@ def write_array_jobs(recommendation: Recommendation, folder: Path) -> list[Path]
 
 def _request_of_image(recommendation: Recommendation) -> SlurmRequest | None:
     """Return the request of the only image; None if no candidate qualifies."""
-    made = recommendation.per_image
-    column = int(made.choice.chosen[0])
-    return None if column < 0 else _request(recommendation, made, 0, column, [0])
+    offered = recommendation.per_image
+    column = int(offered.choice.chosen[0])
+    return None if column < 0 else _request(recommendation, offered, 0, column, [0])
 
 
 def _request(
     recommendation: Recommendation,
-    made: Offers,
+    offered: Offers,
     row: int,
     column: int,
     images: Sequence[int],
@@ -331,7 +336,7 @@ def _request(
         recommendation.machine(),
         "M of --mem is 2^20 bytes",
     ]
-    return SlurmRequest.of(app, made, row, column, remarks)
+    return SlurmRequest.of(app, offered, row, column, remarks)
 
 
 def _by_task(lines_by_task: Sequence[Sequence[str]], names: Sequence[str]) -> list[str]:
