@@ -63,8 +63,8 @@ def pilot_rows(project: Path) -> list[dict[str, Any]]:
 
 def pool_record(project: Path) -> dict[str, Any]:
     """Return what the passes of workers did: cells by pass, failures, parts, joined runs."""
-    from voxcast.hpc.submission import Submission
-    from voxcast.hpc.submission_state import SubmissionState
+    from voxcast.jobs.state import SubmissionState
+    from voxcast.jobs.submission import Submission
 
     pool = project / "data/campaigns" / CAMPAIGN / "pool"
     workers = [read_json(path) for path in sorted((pool / "workers").glob("[!.]*.json"))]

@@ -106,29 +106,29 @@ def passes_part() -> dict[str, Any]:
     from voxcast.campaigns.settings import Conditions
     from voxcast.history.run_folders import record_rows
     from voxcast.hpc.campaign_pool import pool_state
-    from voxcast.hpc.escalation import Bounds, Ladder
     from voxcast.hpc.pool import PoolSettings, make_pool
     from voxcast.hpc.pool_cells import PoolCell
+    from voxcast.jobs.escalate import Limits, RequestSequence
     from voxcast.records import Cell, Configuration
 
     app = config.load_app(Path("conf/app"), "parcel_study")
     configuration = Configuration("cpu", 1)
     chosen: list[dict[str, Any]] = [{"parcels": n} for n in SMALL_MEANS]
     chosen += [{"parcels": n, "features": "pairs", "folds": 2} for n in LARGE_PAIRS]
-    ladder = Ladder((600.0,), (SMALL_REQUEST_BYTES, LARGE_REQUEST_BYTES), 1)
+    requests = RequestSequence((600.0,), (SMALL_REQUEST_BYTES, LARGE_REQUEST_BYTES), 1)
     with tempfile.TemporaryDirectory() as folder:
         pool = make_pool(
             Path(folder) / "pool",
             PoolSettings(
                 "passes", {app.name: app}, {}, str(Path.cwd()),
-                conditions=Conditions(metronome=False), bounds=Bounds(),
+                conditions=Conditions(metronome=False), bounds=Limits(),
             ),
         )  # fmt: skip
         pool.add(
             PoolCell(
                 Cell(app.name, app_version(app, configuration), {**app.parameters, **parameters},
                      "", "", configuration, "full_scale", 0, ""),
-                ladder, 10.0,
+                requests, 10.0,
             )
             for parameters in chosen
         )  # fmt: skip

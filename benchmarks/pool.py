@@ -39,16 +39,18 @@ ROUNDS, CELLS_A_ROUND = 7, 30
 def pool_of(folder: Path, count: int) -> Any:
     """Return a pool of ``count`` cells that end at once."""
     from voxcast.campaigns.settings import Conditions
-    from voxcast.hpc.escalation import Ladder
     from voxcast.hpc.pool import PoolSettings, make_pool
     from voxcast.hpc.pool_cells import PoolCell
+    from voxcast.jobs.escalate import RequestSequence
     from voxcast.records import App, Cell, Configuration
 
     app = App("nothing", "1", argv=("true",), input="none")
-    ladder = Ladder((60.0,), (10**7,), 1)
+    requests = RequestSequence((60.0,), (10**7,), 1)
     configuration = Configuration("cpu", 1)
     cells = (
-        PoolCell(Cell("nothing", "1", {}, "", "", configuration, "full_scale", n, ""), ladder, 0.1)
+        PoolCell(
+            Cell("nothing", "1", {}, "", "", configuration, "full_scale", n, ""), requests, 0.1
+        )
         for n in range(count)
     )
     settings = PoolSettings(

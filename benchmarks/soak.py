@@ -32,8 +32,8 @@ HEARTBEAT_S, STALE_S = 1.0, 15.0
 def soak_pool(folder: Path, cells: int) -> Any:
     """Return a pool of short cells."""
     from voxcast.campaigns.settings import Conditions
-    from voxcast.hpc.escalation import Bounds
     from voxcast.hpc.pool import PoolSettings, make_pool
+    from voxcast.jobs.escalate import Limits
     from voxcast.records import App
 
     app = App(
@@ -42,7 +42,7 @@ def soak_pool(folder: Path, cells: int) -> Any:
     settings = PoolSettings(
         "soak", {"nap": app}, {}, str(folder),
         conditions=Conditions(metronome=False),
-        bounds=Bounds(max_attempts=10**6),  # a worker that dies says nothing of its cell
+        bounds=Limits(max_attempts=10**6),  # a worker that dies says nothing of its cell
         heartbeat_s=HEARTBEAT_S, stale_s=STALE_S,
     )  # fmt: skip
     pool = make_pool(folder / "pool", settings)
@@ -52,17 +52,17 @@ def soak_pool(folder: Path, cells: int) -> Any:
 
 def add_cells(pool: Any, first: int, count: int) -> None:
     """Add short cells to a pool."""
-    from voxcast.hpc.escalation import Ladder
     from voxcast.hpc.pool_cells import PoolCell
+    from voxcast.jobs.escalate import RequestSequence
     from voxcast.records import Cell, Configuration
 
-    configuration, ladder = Configuration("cpu", 1), Ladder((60.0,), (10**7,), 1)
+    configuration, requests = Configuration("cpu", 1), RequestSequence((60.0,), (10**7,), 1)
     chance = random.Random(first)  # noqa: S311
     pool.add(
         PoolCell(
             Cell("nap", "1", {"seconds": round(chance.uniform(*RUN_S), 2)}, "", "", configuration,
                  "full_scale", repeat, ""),
-            ladder,
+            requests,
             RUN_S[1],
         )
         for repeat in range(first, first + count)

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from voxcast.campaigns.settings import Conditions
-from voxcast.hpc.escalation import Bounds, Ladder
 from voxcast.hpc.pool import Pool, PoolSettings, make_pool
 from voxcast.hpc.pool_cells import PoolCell
 from voxcast.hpc.worker import work
 from voxcast.hpc.worker_allocation import WorkerAllocation
 from voxcast.hpc.worker_file import WorkSummary
+from voxcast.jobs.escalate import Limits, RequestSequence
 from voxcast.profiling.host import HostFacts, host_facts
 from voxcast.profiling.probes import Probes
 from voxcast.records import App, Cell, Configuration
@@ -37,22 +37,22 @@ FOLDS = App(
         "{some}", "{folds}", "{each_s}", "{out}",
     ),
 )  # fmt: skip
-LADDER = Ladder((10.0,), (2 * 10**7,), 1)
+REQUESTS = RequestSequence((10.0,), (2 * 10**7,), 1)
 ALLOCATION = WorkerAllocation(1, 0, 10**9)
 
 
 def pool_cell(
-    repeat: int = 0, app: App = NAPS, ladder: Ladder = LADDER, **parameters: Any
+    repeat: int = 0, app: App = NAPS, requests: RequestSequence = REQUESTS, **parameters: Any
 ) -> PoolCell:
     chosen = {**app.parameters, **parameters}
     configuration = Configuration("cpu", 1)
     cell = Cell(app.name, "1", chosen, "", "", configuration, "full_scale", repeat, "")
-    return PoolCell(cell, ladder, 0.05)
+    return PoolCell(cell, requests, 0.05)
 
 
 def small_pool(folder: Path, *cells: PoolCell, **settings: Any) -> Pool:
     defaults: dict[str, Any] = {
-        "conditions": Conditions(metronome=False), "bounds": Bounds(max_failures=2),
+        "conditions": Conditions(metronome=False), "bounds": Limits(max_failures=2),
         "heartbeat_s": 0.2, "stale_s": 2.0,
     }  # fmt: skip
     apps = {app.name: app for app in (NAPS, SCRIPT, FOLDS)}

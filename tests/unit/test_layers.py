@@ -15,7 +15,8 @@ FLOORS = {
     "history": 2,
     "profiling": 3, "features": 3, "phases": 3, "allocation": 3,
     "models": 4, "campaigns": 4,
-    "serving": 5, "hpc": 5,
+    "serving": 5, "jobs": 5,
+    "hpc": 6,
     "audit": 6, "tracking": 6, "studies": 6, "analysis": 6,
     "report": 7, "config": 7,
     "web": 8,
@@ -23,6 +24,7 @@ FLOORS = {
 }  # fmt: skip
 # Sideways between rooms of one floor, each for a reason.
 SIDEWAYS = {
+    ("studies", "hpc"),  # workers of a search give signs of life as those of a pool
     ("errors", "errors"),
     ("errors", "log"),  # an entry point sets up where messages go
     ("quantities", "errors"),  # a wrong unit is the user's error

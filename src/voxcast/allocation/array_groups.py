@@ -13,12 +13,13 @@ import numpy as np
 
 from voxcast.allocation.assessment import Assessment, Predictions, assess
 from voxcast.allocation.choice import within_limits
-from voxcast.allocation.slurm_script import MAX_TASKS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from voxcast.allocation.recommendation import Recommendation
+
+MAX_TASKS = 1000  # of an array, unless a site raises MaxArraySize
 
 
 @dataclass(frozen=True)

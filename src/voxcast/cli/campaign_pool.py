@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from voxcast.allocation.machines import Cluster
     from voxcast.campaigns.project_campaign import ProjectCampaign
-    from voxcast.hpc.follower_lock import Claim
     from voxcast.hpc.pool import Pool
+    from voxcast.jobs.claim import Claim
 
 logger = logging.getLogger(__name__)
 
@@ -101,7 +101,7 @@ def run_on_cluster(campaign: ProjectCampaign, args: argparse.Namespace) -> int:
 
     cluster = within_partition(_cluster(args.cluster), args.partition)
     if args.submit:
-        from voxcast.hpc.slurm import check_installed
+        from voxcast.jobs.slurm import check_installed
 
         check_installed()
     campaign.prepare_images()
@@ -152,10 +152,10 @@ def _submit_passes(
     """Submit workers to Slurm, pass after pass; return the exit code."""
     from voxcast.hpc.campaign_pool import collect_pool
     from voxcast.hpc.pass_loop import MAX_PASSES, PassSettings, follow_passes
-    from voxcast.hpc.plan import Plan, SlurmOptions
-    from voxcast.hpc.slurm import check_partition
     from voxcast.hpc.worker_jobs import WorkerJobs
     from voxcast.hpc.worker_pass import partition_for, pass_plan
+    from voxcast.jobs.plan import Plan, SlurmOptions
+    from voxcast.jobs.slurm import check_partition
 
     options = SlurmOptions(args.account, args.qos, args.constraint, args.throttle)
 

@@ -52,16 +52,16 @@ def main(argv: list[str]) -> int:
         return 0
     folder = project.require(args.project) if args.collect else None
 
-    from voxcast.hpc.slurm_executor import SlurmExecutor
-    from voxcast.hpc.submission import Submission
-    from voxcast.hpc.submission_state import SubmissionState
-    from voxcast.hpc.submission_status import (
+    from voxcast.jobs.slurm import SlurmExecutor
+    from voxcast.jobs.state import SubmissionState
+    from voxcast.jobs.status import (
         current_states,
         states_here,
         status_record,
         task_rows,
         text_lines,
     )
+    from voxcast.jobs.submission import Submission
 
     submission = Submission.open(args.folder)
     state = SubmissionState.of(submission.plan, submission.events())

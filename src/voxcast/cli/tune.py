@@ -73,7 +73,7 @@ def main(argv: list[str]) -> int:
     check_worker_jobs(args)
     worker_request(args)  # checks it
     if args.submit:
-        from voxcast.hpc.slurm import check_installed
+        from voxcast.jobs.slurm import check_installed
 
         check_installed()
     os.chdir(project.require(args.project))
@@ -150,13 +150,13 @@ def _run_here(args: argparse.Namespace, search: SharedSearch, searches: Searches
 
 def _sbatch_line(args: argparse.Namespace) -> str:
     """Return a line for a shell that starts workers as an array of Slurm."""
-    from voxcast.hpc.worker_jobs import WorkerJobs, array_line
+    from voxcast.jobs.script import array_line
 
     count = args.workers or WORKERS
     cluster = _cluster(args)
-    jobs = WorkerJobs(worker_request(args, cluster), count, count)
+    request = worker_request(args, cluster)
     partition = args.partition or cluster.partitions[0].name
-    return array_line(["voxcast", *_command(args)], jobs, partition)
+    return array_line(["voxcast", *_command(args)], request, count, partition)
 
 
 def _cluster(args: argparse.Namespace) -> Cluster:

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from voxcast.allocation.machines import Cluster
-    from voxcast.hpc.attempts import Request
-    from voxcast.hpc.plan import Plan
+    from voxcast.jobs.plan import Plan
+    from voxcast.records import Request
 
 INTERRUPTED = 130
 
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 def worker_request(args: argparse.Namespace, cluster: Cluster | None = None) -> Request:
     """Return what the job of a worker asks for: more where a cluster counts mapped files too."""
-    from voxcast.hpc.attempts import Request
+    from voxcast.records import Request
 
     added = 0 if cluster is None else cluster.added_bytes
     return Request(args.time, parse_bytes(args.mem) + added, 1)
@@ -53,11 +53,10 @@ def submit_workers(
     RunError
         If a pass was refused, or made no trial.
     """
-    from voxcast.hpc.follow_loop import follow
-    from voxcast.hpc.follower import Follower
     from voxcast.hpc.pass_loop import MAX_PASSES
-    from voxcast.hpc.slurm_executor import SlurmExecutor
     from voxcast.hpc.worker_pass import create_pass, following, open_pass
+    from voxcast.jobs.follow import Follower, follow
+    from voxcast.jobs.slurm import SlurmExecutor
 
     with following(args.folder) as claim:
         submission, submitted = open_pass(args.folder), 0
@@ -88,10 +87,10 @@ def submit_workers(
 
 
 def _plan(args: argparse.Namespace, cluster: Cluster, command: Sequence[str], count: int) -> Plan:
-    from voxcast.hpc.plan import SlurmOptions
-    from voxcast.hpc.slurm import check_partition
     from voxcast.hpc.worker_jobs import WorkerJobs
     from voxcast.hpc.worker_pass import partition_for, worker_plan
+    from voxcast.jobs.plan import SlurmOptions
+    from voxcast.jobs.slurm import check_partition
 
     request = worker_request(args, cluster)
     if cluster.added_bytes:

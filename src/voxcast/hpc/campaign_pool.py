@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from voxcast.campaigns.overview import rows_elsewhere
 from voxcast.errors import ConfigError
 from voxcast.history.parts import collect, load_history, recorded_cell_keys
-from voxcast.hpc.cell_ladders import ladder_of
-from voxcast.hpc.escalation import Bounds
+from voxcast.hpc.cell_requests import requests_of
 from voxcast.hpc.pool import Pool, PoolSettings, make_pool
 from voxcast.hpc.pool_cells import PoolCell
 from voxcast.hpc.worker_allocation import MARGIN_S, WORKER_BYTES
+from voxcast.jobs.escalate import Limits
 from voxcast.profiling.host import HostFacts
 from voxcast.quantities import format_bytes
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from voxcast.allocation.machines import Cluster
     from voxcast.campaigns.plan import CampaignPlan
     from voxcast.campaigns.project_campaign import ProjectCampaign
-    from voxcast.hpc.cell_ladders import CellForecast
+    from voxcast.hpc.cell_requests import CellForecast
     from voxcast.records import Cell
 
     Forecast = Callable[[Mapping[str, Cell], Mapping[str, Path]], Mapping[str, CellForecast]]
@@ -107,9 +107,9 @@ def make_campaign_pool(
     cells = []
     for key, cell in new.items():
         expected_s, predicted = plan.expected_s.get(key, 1.0), forecasts.get(key)
-        ladder = ladder_of(cell, expected_s, rows.values(), bounds, limit_s, predicted)
+        requests = requests_of(cell, expected_s, rows.values(), bounds, limit_s, predicted)
         expected_s = expected_s if predicted is None else predicted.median_s
-        cells.append(PoolCell(dataclasses.replace(cell, host_class=""), ladder, expected_s))
+        cells.append(PoolCell(dataclasses.replace(cell, host_class=""), requests, expected_s))
     if forecasts:
         logger.info("requests of %d of %d new cells are predicted", len(forecasts), len(new))
     added, again = pool.add(cells), pool.retry()
@@ -157,7 +157,7 @@ def largest_machine(cluster: Cluster) -> HostFacts:
     )
 
 
-def cluster_bounds(cluster: Cluster, mapped_files_bytes: int = 0) -> Bounds:
+def cluster_bounds(cluster: Cluster, mapped_files_bytes: int = 0) -> Limits:
     """Return the largest run of any partition: its largest job, less what is not the run's.
 
     That is what the worker takes, and files that the run maps where these count.
@@ -185,7 +185,7 @@ def cluster_bounds(cluster: Cluster, mapped_files_bytes: int = 0) -> Bounds:
         taken += f", mapped files {format_bytes(mapped_files_bytes)}" if mapped_files_bytes else ""
         problem = f"no memory is left for a run in a job of {format_bytes(most)}: {taken}"
         raise ConfigError(problem, cluster.name, "allow larger jobs: max_memory, memory")
-    return Bounds(
+    return Limits(
         max_walltime_s=max(map(_longest_run_s, limits_s), default=float("inf")),
         max_memory_bytes=most - WORKER_BYTES - mapped_files_bytes,
         max_failures=2,

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 from voxcast.errors import TableError
 from voxcast.files import remove_folder
 from voxcast.history.run_folders import read_row
-from voxcast.hpc.heartbeats import file_system_time, modified_s
+from voxcast.hpc.heartbeats import modified_s
 from voxcast.hpc.pool_attempts import log_lost_worker
 from voxcast.hpc.splitting import is_split, join_parts, joinable, release_parts
 from voxcast.hpc.tokens import Claim
+from voxcast.jobs.claim import file_system_time
 from voxcast.profiling.runner import sweep
 
 if TYPE_CHECKING:

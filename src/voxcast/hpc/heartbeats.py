@@ -16,18 +16,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-CLOCK = ".clock"
-
-
-def file_system_time(folder: Path) -> float:
-    """Return the present time by the clock of the file system of ``folder``, in s since 1970."""
-    handle = os.open(folder / CLOCK, os.O_WRONLY | os.O_CREAT, 0o600)
-    try:
-        os.utime(handle)  # without a time, so that a file server takes its own
-        return os.fstat(handle).st_mtime
-    finally:
-        os.close(handle)
-
 
 def modified_s(path: Path) -> float | None:
     """Return when a file was last changed, by the clock of its file system; None if it is gone.

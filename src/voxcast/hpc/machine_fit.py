@@ -13,11 +13,10 @@ from voxcast.errors import RunError, VoxcastError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from voxcast.hpc.attempts import Request
     from voxcast.hpc.pool import PoolSettings
     from voxcast.hpc.pool_cells import PoolCell
     from voxcast.hpc.worker_allocation import WorkerAllocation
-    from voxcast.records import Cell, Configuration
+    from voxcast.records import Cell, Configuration, Request
 
 logger = logging.getLogger(__name__)
 

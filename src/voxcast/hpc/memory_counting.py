@@ -8,7 +8,7 @@ import shutil
 from typing import TYPE_CHECKING
 
 from voxcast.errors import VoxcastError
-from voxcast.hpc import slurm
+from voxcast.jobs import slurm
 
 if TYPE_CHECKING:
     from voxcast.allocation.machines import Cluster, MemoryCounted

@@ -1,6 +1,6 @@
 """Passes of workers over a pool, one after the other, until no cell waits.
 
-A pass is followed as any submission is, see `voxcast.hpc.follower`. Its jobs are as large as most
+A pass is followed as any submission is, see `voxcast.jobs.follow`. Its jobs are as large as most
 of the cells need that wait when it begins; what needs more is left to the next.
 """
 
@@ -12,24 +12,23 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from voxcast.errors import RunError
-from voxcast.hpc import slurm
 from voxcast.hpc.campaign_pool import pool_state
-from voxcast.hpc.follow_loop import POLL_S, nap
-from voxcast.hpc.follower import Follower
 from voxcast.hpc.healing import heal
 from voxcast.hpc.remaining import Remaining
-from voxcast.hpc.slurm_executor import SlurmExecutor
 from voxcast.hpc.worker_jobs import LEAST_S, MAX_JOBS, next_jobs
 from voxcast.hpc.worker_pass import CLOSED, create_pass, open_pass
+from voxcast.jobs import slurm
+from voxcast.jobs.follow import POLL_S, Follower, nap
+from voxcast.jobs.slurm import SlurmExecutor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from voxcast.hpc.follower_lock import Claim
-    from voxcast.hpc.plan import Plan
     from voxcast.hpc.pool import Pool
-    from voxcast.hpc.submission import Submission
     from voxcast.hpc.worker_jobs import WorkerJobs
+    from voxcast.jobs.claim import Claim
+    from voxcast.jobs.plan import Plan
+    from voxcast.jobs.submission import Submission
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +73,7 @@ def follow_passes(
     plan_of : callable
         Returns the plan of a pass, see `voxcast.hpc.worker_pass.pass_plan`.
     claim : Claim
-        The right to do this, see `voxcast.hpc.follower_lock.claimed`.
+        The right to do this, see `voxcast.jobs.claim.claimed`.
     collect : callable
         Puts finished runs on record; called at intervals and after each pass.
 

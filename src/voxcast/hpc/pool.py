@@ -19,10 +19,10 @@ import voxcast
 from voxcast.campaigns.settings import Conditions
 from voxcast.errors import RunError
 from voxcast.files import read_json, write_json
-from voxcast.hpc.escalation import Bounds
-from voxcast.hpc.heartbeats import file_system_time
 from voxcast.hpc.pool_cells import PoolCell, read_cells, write_cells
 from voxcast.hpc.tokens import Tokens
+from voxcast.jobs.claim import file_system_time
+from voxcast.jobs.escalate import Limits
 from voxcast.records import App, of_fields
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class PoolSettings:
         Folder that relative paths begin at.
     conditions : Conditions
         How each run is measured. A run that reaches their time limit is on record as such.
-    bounds : Bounds
+    bounds : Limits
         Of attempts; the longest time and the most memory that any worker will have.
     mapped_files_bytes : mapping
         By application: what counts against a worker's job beyond the memory of a run, see
@@ -69,7 +69,7 @@ class PoolSettings:
     project: str
     recipes: Mapping[str, dict[str, Any]] = field(default_factory=dict)
     conditions: Conditions = field(default_factory=Conditions)
-    bounds: Bounds = field(default_factory=lambda: Bounds(max_failures=2))
+    bounds: Limits = field(default_factory=lambda: Limits(max_failures=2))
     mapped_files_bytes: Mapping[str, int] = field(default_factory=dict)
     heartbeat_s: float = 20.0
     stale_s: float = 180.0
@@ -87,7 +87,7 @@ class PoolSettings:
             project=fields["project"],
             recipes=fields["recipes"],
             conditions=Conditions(**fields["conditions"]),
-            bounds=Bounds(**bounds),
+            bounds=Limits(**bounds),
             mapped_files_bytes=dict(fields.get("mapped_files_bytes", {})),
             heartbeat_s=float(fields["heartbeat_s"]),
             stale_s=float(fields["stale_s"]),

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from voxcast.campaigns.recorder import log_tail
-from voxcast.hpc.attempts import Attempt, Request
-from voxcast.hpc.escalation import Stop, next_request
 from voxcast.hpc.pool_errors import ErrorLog, PoolError, profile_error
 from voxcast.hpc.splitting import parts_of, split_cell
+from voxcast.jobs.escalate import Attempt, Stop, next_request
 from voxcast.quantities import format_bytes, format_seconds
+from voxcast.records import Request
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -91,7 +91,7 @@ def log_lost_worker(
     pool: Pool, claim: Claim, pool_cell: PoolCell, earlier: Sequence[Attempt], worker: str
 ) -> Fate:
     """Add to the error log that ``worker`` is gone, and give the cell back that it had."""
-    request = next_request(pool_cell.ladder, earlier, pool.settings.bounds)
+    request = next_request(pool_cell.requests, earlier, pool.settings.bounds)
     again = earlier[-1].request if isinstance(request, Stop) else request
     cell = pool_cell.cell
     attempt = Attempt(again, "node_failure")
@@ -108,7 +108,7 @@ def _log(
 ) -> Fate:
     number, bounds, cell = claim.attempts + 1, pool.settings.bounds, pool_cell.cell
     ErrorLog(pool.folder / "errors").add(number, error)
-    after = next_request(pool_cell.ladder, [*earlier, error.attempt], bounds)
+    after = next_request(pool_cell.requests, [*earlier, error.attempt], bounds)
     subject = f" sub-{cell.subject}" if cell.subject else ""
     name = f"{cell.app}{subject}, {cell.configuration.label}: {error.cause}"
     if isinstance(after, Request):

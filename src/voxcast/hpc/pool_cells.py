@@ -7,7 +7,6 @@ the machine it ran on.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import RunError
 from voxcast.files import atomic_path
-from voxcast.hpc.escalation import Ladder
+from voxcast.jobs.escalate import RequestSequence
 from voxcast.records import Cell, as_fields, of_fields
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ class PoolCell:
     ----------
     cell : Cell
         Its `host_class` is empty.
-    ladder : Ladder
+    requests : RequestSequence
         The times and memories that its attempts ask for.
     expected_s : float
         Expected wall time.
@@ -42,7 +41,7 @@ class PoolCell:
     """
 
     cell: Cell
-    ladder: Ladder
+    requests: RequestSequence
     expected_s: float
     part_of: str = ""
 
@@ -58,19 +57,16 @@ class PoolCell:
     @classmethod
     def from_record(cls, fields: dict[str, Any]) -> PoolCell:
         """Return the cell with the fields that `to_record` gave."""
-        ladder: dict[str, Any] = {
-            n: tuple(v) if isinstance(v, list) else v for n, v in fields["ladder"].items()
-        }
         return cls(
-            of_fields(Cell, fields["cell"]), Ladder(**ladder), float(fields["expected_s"]),
-            str(fields["part_of"]),
+            of_fields(Cell, fields["cell"]), of_fields(RequestSequence, fields["requests"]),
+            float(fields["expected_s"]), str(fields["part_of"]),
         )  # fmt: skip
 
     def to_record(self) -> dict[str, Any]:
         """Return the fields."""
         return {
             "cell": as_fields(self.cell),
-            "ladder": dataclasses.asdict(self.ladder),
+            "requests": as_fields(self.requests),
             "expected_s": self.expected_s,
             "part_of": self.part_of,
         }

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import RunError
 from voxcast.files import read_json, write_json
-from voxcast.hpc.attempts import Attempt
-from voxcast.records import as_fields
+from voxcast.jobs.escalate import Attempt
+from voxcast.records import as_fields, of_fields
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,7 +57,7 @@ class PoolError:
     @classmethod
     def from_record(cls, fields: dict[str, Any]) -> PoolError:
         """Return the error with the fields that `dataclasses.asdict` gave."""
-        return cls(**{**fields, "attempt": Attempt.from_record(fields["attempt"])})
+        return cls(**{**fields, "attempt": of_fields(Attempt, fields["attempt"])})
 
 
 @dataclass(frozen=True)

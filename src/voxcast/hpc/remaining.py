@@ -10,10 +10,10 @@ import random
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from voxcast.hpc.attempts import Attempt, Request
-from voxcast.hpc.escalation import next_request
 from voxcast.hpc.pool_cells import CellList, read_cells
 from voxcast.hpc.pool_errors import ErrorLog
+from voxcast.jobs.escalate import Attempt, next_request
+from voxcast.records import Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -106,10 +106,10 @@ class Remaining:
         """Return what the next attempt of a cell asks for; None if there is to be none."""
         cell = self.cell(key)
         if cell is None or not number:
-            return None if cell is None else cell.ladder.first
+            return None if cell is None else cell.requests.first
         if (key, number) not in self._requests:
             attempts, bounds = self.attempts(key, number), self._pool.settings.bounds
-            request = next_request(cell.ladder, attempts, bounds)
+            request = next_request(cell.requests, attempts, bounds)
             self._requests[key, number] = request if isinstance(request, Request) else None
         return self._requests[key, number]
 

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from voxcast.files import json_text, remove_folder, with_content
 from voxcast.history.run_folders import RECORD_FILE, read_record
-from voxcast.hpc.escalation import Ladder
 from voxcast.hpc.pool_cells import PoolCell, read_cells, write_cells
 from voxcast.hpc.tokens import SPLIT, TODO
+from voxcast.jobs.escalate import RequestSequence
 from voxcast.profiling.leader import LOG_FILE
 from voxcast.records import as_fields
 
@@ -83,11 +83,13 @@ def parts_of(
         share = (end - first) / len(all_items)
         parameters = {**pool_cell.cell.parameters, app.split["range"]: f"{first}:{end}"}
         times = {
-            min(share * w, max_walltime_s) for w in (*pool_cell.ladder.walltimes_s, walltime_s)
+            min(share * w, max_walltime_s) for w in (*pool_cell.requests.walltimes_s, walltime_s)
         }
-        ladder: Ladder = dataclasses.replace(pool_cell.ladder, walltimes_s=tuple(sorted(times)))
+        requests: RequestSequence = dataclasses.replace(
+            pool_cell.requests, walltimes_s=tuple(sorted(times))
+        )
         cell = dataclasses.replace(pool_cell.cell, parameters=parameters)
-        parts.append(PoolCell(cell, ladder, share * pool_cell.expected_s, pool_cell.key))
+        parts.append(PoolCell(cell, requests, share * pool_cell.expected_s, pool_cell.key))
     return parts
 
 

@@ -36,14 +36,13 @@ if TYPE_CHECKING:
 
     from voxcast.campaigns.settings import Conditions
     from voxcast.campaigns.sittings import Sitting
-    from voxcast.hpc.attempts import Request
     from voxcast.hpc.pool import Pool
     from voxcast.hpc.pool_cells import PoolCell
     from voxcast.hpc.tokens import Claim
     from voxcast.hpc.worker_allocation import WorkerAllocation
     from voxcast.profiling.host import HostFacts
     from voxcast.profiling.probes import Probes
-    from voxcast.records import Profile
+    from voxcast.records import Profile, Request
 
 logger = logging.getLogger(__name__)
 

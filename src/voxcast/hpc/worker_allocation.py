@@ -16,9 +16,8 @@ from voxcast.quantities import format_bytes, format_seconds
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from voxcast.hpc.attempts import Request
     from voxcast.profiling.host import HostFacts
-    from voxcast.records import Configuration
+    from voxcast.records import Configuration, Request
 
 logger = logging.getLogger(__name__)
 

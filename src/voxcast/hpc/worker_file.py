@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from voxcast.campaigns.sittings import Sitting, open_sitting
 from voxcast.files import read_json, write_json
-from voxcast.hpc.heartbeats import file_system_time
+from voxcast.jobs.claim import file_system_time
 from voxcast.profiling.probes import Probes
 
 if TYPE_CHECKING:

@@ -9,17 +9,17 @@ from __future__ import annotations
 import dataclasses
 import logging
 import math
-import shlex
 import subprocess
 import sys
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from voxcast.hpc.attempts import Request
 from voxcast.hpc.remaining import Remaining
 from voxcast.hpc.worker_allocation import MARGIN_S, WORKER_BYTES
-from voxcast.quantities import format_bytes, format_seconds, slurm_clock, slurm_memory
+from voxcast.jobs.script import array_line
+from voxcast.quantities import format_bytes, format_seconds
+from voxcast.records import Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -115,19 +115,7 @@ def work_command(pool: Pool, *options: str) -> list[str]:
 def sbatch_line(pool: Pool, jobs: WorkerJobs, partition: str | None = None) -> str:
     """Return a line for a shell that starts the jobs of a pass as an array of Slurm."""
     command = ["voxcast", "work", "--pool", str(pool.folder.resolve())]
-    return array_line(command, jobs, partition)
-
-
-def array_line(command: Sequence[str], jobs: WorkerJobs, partition: str | None = None) -> str:
-    """Return a line for a shell that starts jobs of a command as an array of Slurm."""
-    request = jobs.request
-    options = [
-        f"--array=1-{jobs.count}", f"--cpus-per-task={request.cpus}",
-        f"--mem={slurm_memory(request.memory_bytes)}", f"--time={slurm_clock(request.walltime_s)}",
-    ]  # fmt: skip
-    options += [f"--gres=gpu:{request.gpus}"] if request.gpus else []
-    options += [] if partition is None else [f"--partition={partition}"]
-    return shlex.join(["sbatch", *options, f"--wrap=exec {shlex.join(command)}"])
+    return array_line(command, jobs.request, jobs.count, partition)
 
 
 def run_local_workers(

@@ -1,7 +1,7 @@
 """A pass of workers as the tasks of a submission, so that Slurm runs them as an array.
 
 Each pass is a folder ``passes/0001`` of what they work on, such as a pool: scripts, logs, and the
-record by which whoever comes later finds the jobs again; see `voxcast.hpc.submission`.
+record by which whoever comes later finds the jobs again; see `voxcast.jobs.submission`.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import re
 from typing import TYPE_CHECKING
 
 from voxcast.errors import ConfigError
-from voxcast.hpc.escalation import Bounds, Ladder
-from voxcast.hpc.follower_lock import claimed
-from voxcast.hpc.plan import Plan, SlurmOptions
-from voxcast.hpc.submission import SUBMISSION_FILE, Submission
-from voxcast.hpc.submission_state import SubmissionState
-from voxcast.hpc.tasks import Task
 from voxcast.hpc.worker_jobs import work_command
+from voxcast.jobs.claim import claimed
+from voxcast.jobs.escalate import Limits, RequestSequence
+from voxcast.jobs.plan import Plan, SlurmOptions
+from voxcast.jobs.state import SubmissionState
+from voxcast.jobs.submission import SUBMISSION_FILE, Submission
+from voxcast.jobs.task import Task
 from voxcast.quantities import format_bytes, format_seconds
 from voxcast.records import App
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from voxcast.allocation.machines import Cluster
-    from voxcast.hpc.attempts import Request
-    from voxcast.hpc.follower_lock import Claim
     from voxcast.hpc.pool import Pool
     from voxcast.hpc.worker_jobs import WorkerJobs
+    from voxcast.jobs.claim import Claim
+    from voxcast.records import Request
 
 PASSES, ENDED_WORKERS = "passes", "ended"
 CLOSED = "closed"  # the event of a pass that nobody follows any more
@@ -86,18 +86,19 @@ def worker_plan(
     """
     words = [re.sub(r"([{}])", r"\1\1", word) for word in command]
     request = jobs.request
-    ladder = Ladder(
-        (request.walltime_s,), (request.memory_bytes,), request.cpus, request.gpus
+    requests = RequestSequence(
+        (request.walltime_s,), (request.memory_bytes,), request.cpus, request.gpus, partition,
+        "gpu" if request.gpus else "cpu",
     )  # fmt: skip
     tasks = tuple(
         Task(
-            f"worker-{number:04}", "", partition, "gpu" if request.gpus else "cpu", ladder,
+            f"worker-{number:04}", "", requests,
             max_walltime_s=request.walltime_s, max_memory_bytes=request.memory_bytes,
         )
         for number in range(1, jobs.count + 1)
     )  # fmt: skip
     app = App(_UNSAFE.sub("_", name), "1", argv=tuple(words), input="none")
-    return Plan(app, tasks, {}, "none", cluster, Bounds(max_attempts=MAX_STARTS), options)
+    return Plan(app, tasks, {}, "none", cluster, Limits(max_attempts=MAX_STARTS), options)
 
 
 def create_pass(shared: Path, plan: Plan) -> Submission:

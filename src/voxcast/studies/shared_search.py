@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from voxcast.files import sha256_of
-from voxcast.hpc.heartbeats import Heartbeat, file_system_time, modified_s
+from voxcast.hpc.heartbeats import Heartbeat, modified_s
+from voxcast.jobs.claim import file_system_time
 from voxcast.models.families.family import family
 from voxcast.models.out_of_fold import error_metrics
 

@@ -105,7 +105,7 @@ def test_a_server_gives_the_requests_of_the_model_here(
     served = json.loads(submit(project, *options, "--url", url, "--dry-run", "--json").stdout)
     assert len(here["tasks"]) == len(served["tasks"]) == 3
     for ours, theirs in zip(here["tasks"], served["tasks"], strict=True):
-        assert ours["ladder"] == theirs["ladder"]
+        assert ours["requests"] == theirs["requests"]
         assert ours["runtime_s_median"] == pytest.approx(theirs["runtime_s_median"], rel=1e-6)
     options = (*options, "--url", url, "--participant-label", "02", "--out", tmp_path / "o")
     assert json.loads(submit(project, *options, "--json").stdout)["by_status"] == {"completed": 1}

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from private_slurm import PACKAGES, PrivateSlurm, missing_programs
-from voxcast.hpc.follower import Follower
-from voxcast.hpc.plan import Plan
-from voxcast.hpc.slurm_executor import SlurmExecutor
-from voxcast.hpc.submission import Submission
+from voxcast.jobs.follow import Follower
+from voxcast.jobs.plan import Plan
+from voxcast.jobs.slurm import SlurmExecutor
+from voxcast.jobs.submission import Submission
 
 
 def _private_slurm(folder: Path, **options: object) -> Iterator[PrivateSlurm]:

@@ -19,11 +19,11 @@ from small_disk import fill, mounted
 from voxcast.errors import TableError
 from voxcast.history.batches import batches_to_learn_from
 from voxcast.history.parts import load_history
-from voxcast.hpc.follower import Follower
-from voxcast.hpc.job_history import CollectedJobs, ProjectVolumes, collect_jobs
-from voxcast.hpc.local_executor import LocalExecutor
-from voxcast.hpc.plan import Plan
-from voxcast.hpc.submission import Submission
+from voxcast.jobs.collect import CollectedJobs, ProjectVolumes, collect_jobs
+from voxcast.jobs.follow import Follower
+from voxcast.jobs.local import LocalExecutor
+from voxcast.jobs.plan import Plan
+from voxcast.jobs.submission import Submission
 from voxcast.profiling.host import host_class, host_facts
 
 VOLUMES = ProjectVolumes({}, 32)

@@ -15,8 +15,8 @@ from private_slurm import PACKAGES
 from voxcast import config
 from voxcast.cli.shared_options import size_of_this_machine
 from voxcast.config.campaigns import project_campaign
-from voxcast.hpc.moldable_requests import with_planned_cpus
-from voxcast.hpc.requests_file import recommended_tasks
+from voxcast.jobs.cores import with_planned_cpus
+from voxcast.jobs.task import from_file
 from voxcast_apps.parcel_study import DEFAULTS
 
 BENCHMARK = Path(__file__).parents[3] / "benchmarks" / "parcel_slurm.py"
@@ -44,11 +44,11 @@ def test_requests_are_those_of_the_pilot_and_can_be_planned(tmp_path: Path) -> N
     chosen = cells(40)
     contents = {cpus: recommendation(tmp_path / "in", chosen, pilot(), cpus) for cpus in CPUS}
     for cpus, content in contents.items():
-        tasks = recommended_tasks(content, tmp_path)
+        tasks = from_file(content, tmp_path)
         assert len({task.name for task in tasks}) == 40
-        assert {task.ladder.first.cpus for task in tasks} == {cpus}
-        assert {task.ladder.first.walltime_s for task in tasks} == {60.0}
-        assert {task.ladder.first.memory_bytes for task in tasks} == {300_000_000}
+        assert {task.requests.first.cpus for task in tasks} == {cpus}
+        assert {task.requests.first.walltime_s for task in tasks} == {60.0}
+        assert {task.requests.first.memory_bytes for task in tasks} == {300_000_000}
     planned = with_planned_cpus(contents[1], nodes=1, cores_per_node=2)
     assert {image["chosen"]["cpus"] for image in planned["images"]} == {1}
 

@@ -85,7 +85,7 @@ def test_a_process_that_was_killed_while_adding_has_made_no_cell_twice(tmp_path)
 
 def of_volume(name):
     cell = dataclasses.replace(pool_cell().cell, volume_id=name, app="reads")
-    return PoolCell(cell, pool_cell().ladder, 0.1)
+    return PoolCell(cell, pool_cell().requests, 0.1)
 
 
 def volume_pool(tmp_path, names):
@@ -112,7 +112,7 @@ def test_a_missing_volume_is_left_out_and_missing_folders_end_the_worker(tmp_pat
 
 def test_another_version_of_an_application_is_not_run(tmp_path):
     other = dataclasses.replace(pool_cell().cell, app_version="2")
-    pool = small_pool(tmp_path / "pool", PoolCell(other, pool_cell().ladder, 0.1))
+    pool = small_pool(tmp_path / "pool", PoolCell(other, pool_cell().requests, 0.1))
     with pytest.raises(RunError, match="naps: is version 1 here; install 2 here"):
         run_worker(pool)
     assert len(pool.tokens.waiting()) == 1

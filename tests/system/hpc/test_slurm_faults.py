@@ -11,7 +11,7 @@ import pytest
 from followed import followed, outcomes, running
 from planted_tasks import COPY, HOLD, MB, plan_of, shell_app, write_images
 from private_slurm import PrivateSlurm, stopped_daemon
-from voxcast.hpc.follower import Follower
+from voxcast.jobs.follow import Follower
 
 pytestmark = pytest.mark.slurm
 WAIT_FIRST = f'if [ ! -e "$1.tried" ]; then touch -- "$1.tried"; sleep 600; fi; {COPY}'

@@ -14,7 +14,7 @@ from planted_tasks import MB, plan_of
 from private_slurm import PrivateSlurm
 from submitted_project import APP, SubmittedProject, voxcast
 from voxcast.history.parts import load_history
-from voxcast.hpc.escalation import Ladder
+from voxcast.jobs.escalate import RequestSequence
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 FIRST, LATER = 24, 30
@@ -30,10 +30,10 @@ def project_of(folder: Path, first: int) -> tuple[SubmittedProject, Path]:
     plan = plan_of(project.app, images, walltimes_s=(60.0, 180.0), memories_bytes=(400 * MB,))
     images[0].with_name(f"{images[0].name}.slow").touch()
     largest = sorted(range(1, first), key=lambda n: images[n].stat().st_size)[-2:]
-    small = Ladder((60.0, 120.0), (30 * MB, 400 * MB), 1)
+    small = RequestSequence((60.0, 120.0), (30 * MB, 400 * MB), 1)
     tasks = [
         # In an array with the others they would ask for as much as these.
-        dataclasses.replace(task, ladder=small, partition="short") if n in largest else task
+        dataclasses.replace(task, requests=small, partition="short") if n in largest else task
         for n, task in enumerate(plan.tasks)
     ]
     path = folder / "plan.json"

@@ -17,15 +17,15 @@ from small_pool import SCRIPT, forked, pool_cell, small_pool, wait_for
 from voxcast.errors import RunError
 from voxcast.history.parts import collect, load_history
 from voxcast.hpc.campaign_pool import pool_state
-from voxcast.hpc.escalation import Bounds, Ladder
 from voxcast.hpc.memory_counting import memory_counted
 from voxcast.hpc.pass_loop import PassSettings, follow_passes
-from voxcast.hpc.plan import SlurmOptions
 from voxcast.hpc.pool import Pool
 from voxcast.hpc.pool_cells import PoolCell
-from voxcast.hpc.submission import Submission
-from voxcast.hpc.submission_state import SubmissionState
 from voxcast.hpc.worker_pass import PASSES, following, open_pass, pass_plan
+from voxcast.jobs.escalate import Limits, RequestSequence
+from voxcast.jobs.plan import SlurmOptions
+from voxcast.jobs.state import SubmissionState
+from voxcast.jobs.submission import Submission
 
 pytestmark = pytest.mark.slurm
 MB = 10**6
@@ -45,7 +45,7 @@ def run_passes(pool: Pool, settings: PassSettings = QUICK, partition: str = "deb
 
 def naps(count: int, seconds: float) -> list[PoolCell]:
     """Return cells that sleep, and are said to take so long that a pass has all its jobs."""
-    cell = partial(pool_cell, ladder=Ladder((20.0,), (20 * MB,), 1), seconds=seconds)
+    cell = partial(pool_cell, requests=RequestSequence((20.0,), (20 * MB,), 1), seconds=seconds)
     return [dataclasses.replace(cell(n), expected_s=60.0) for n in range(count)]
 
 
@@ -90,8 +90,8 @@ def test_an_array_of_workers_runs_a_pool_and_no_second_one_is_submitted(
 def test_what_asks_for_longer_jobs_is_done_by_the_next_pass(
     slurm: PrivateSlurm, tmp_path: Path
 ) -> None:
-    short = [pool_cell(n, ladder=Ladder((5.0,), (20 * MB,), 1)) for n in range(10)]
-    long = pool_cell(10, seconds=2.0, ladder=Ladder((300.0,), (20 * MB,), 1))
+    short = [pool_cell(n, requests=RequestSequence((5.0,), (20 * MB,), 1)) for n in range(10)]
+    long = pool_cell(10, seconds=2.0, requests=RequestSequence((300.0,), (20 * MB,), 1))
     pool = small_pool(tmp_path / "pool", *short, long)
     assert run_passes(pool) == 2
     check_each_cell_once(pool, 11)
@@ -103,9 +103,9 @@ def test_what_asks_for_longer_jobs_is_done_by_the_next_pass(
 def test_what_outlasts_the_jobs_of_a_pass_is_done_by_the_next(
     slurm: PrivateSlurm, tmp_path: Path
 ) -> None:
-    ladder = Ladder((5.0, 300.0), (20 * MB,), 1)
-    short = [pool_cell(n, ladder=ladder) for n in range(3)]
-    pool = small_pool(tmp_path / "pool", *short, pool_cell(9, seconds=125.0, ladder=ladder))
+    requests = RequestSequence((5.0, 300.0), (20 * MB,), 1)
+    short = [pool_cell(n, requests=requests) for n in range(3)]
+    pool = small_pool(tmp_path / "pool", *short, pool_cell(9, seconds=125.0, requests=requests))
     assert run_passes(pool) == 2  # Slurm makes two minutes of the 65 s of the first
     check_each_cell_once(pool, 4)
     (error,) = (json.loads(p.read_text()) for p in (pool.folder / "errors").glob("*.json"))
@@ -117,8 +117,8 @@ def test_what_outlasts_the_jobs_of_a_pass_is_done_by_the_next(
 def test_what_needs_more_memory_is_done_by_a_pass_of_larger_jobs(
     slurm: PrivateSlurm, tmp_path: Path
 ) -> None:
-    ladder = Ladder((20.0,), (100 * MB, 600 * MB), 1)
-    pool = small_pool(tmp_path / "pool", pool_cell(1, app=SCRIPT, code=HOLDS, ladder=ladder))
+    requests = RequestSequence((20.0,), (100 * MB, 600 * MB), 1)
+    pool = small_pool(tmp_path / "pool", pool_cell(1, app=SCRIPT, code=HOLDS, requests=requests))
     assert run_passes(pool) == 2
     check_each_cell_once(pool, 1)
     memories = [state.arrays[1].request.memory_bytes for state in passes(pool)]
@@ -137,7 +137,7 @@ def test_files_that_a_run_maps_count_against_the_job_of_its_worker(
         f"import mmap, time; f = open({str(mapped)!r}, 'rb'); "
         "m = mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ); m[::4096]; time.sleep(3)"
     )
-    cell = pool_cell(app=SCRIPT, code=code, ladder=Ladder((20.0,), (60 * MB,), 1))
+    cell = pool_cell(app=SCRIPT, code=code, requests=RequestSequence((20.0,), (60 * MB,), 1))
     settings = {"mapped_files_bytes": {"script": mapped_bytes}}
     pool = small_pool(tmp_path / "pool", cell, **settings)
     assert run_passes(pool, dataclasses.replace(QUICK, max_passes=1)) == 1
@@ -195,11 +195,13 @@ def test_a_second_submitter_is_refused_and_a_killed_one_is_followed_up(
 def test_a_pass_that_is_refused_or_changes_nothing_ends_the_command(
     slurm: PrivateSlurm, tmp_path: Path
 ) -> None:
-    cell = pool_cell(1, ladder=Ladder((20.0,), (20 * MB,), 1))
+    cell = pool_cell(1, requests=RequestSequence((20.0,), (20 * MB,), 1))
     pool = small_pool(tmp_path / "pool", cell)
     with pytest.raises(RunError, match=r"jobs of a pass were refused .*choose one that `sinfo"):
         run_passes(pool, partition="nowhere")
-    other = type(cell)(type(cell.cell)(**{**vars(cell.cell), "app_version": "2"}), cell.ladder, 1)
+    other = type(cell)(
+        type(cell.cell)(**{**vars(cell.cell), "app_version": "2"}), cell.requests, 1
+    )
     pool = small_pool(tmp_path / "other", other)
     with pytest.raises(RunError, match="ended without having run any cell; see what they say"):
         run_passes(pool)
@@ -208,7 +210,7 @@ def test_a_pass_that_is_refused_or_changes_nothing_ends_the_command(
 
 def test_jobs_without_a_cell_leave_the_queue(slurm: PrivateSlurm, tmp_path: Path) -> None:
     cells = naps(8, seconds=1.0)
-    pool = small_pool(tmp_path / "pool", *cells, bounds=Bounds(max_failures=2))
+    pool = small_pool(tmp_path / "pool", *cells, bounds=Limits(max_failures=2))
     with following(pool.folder) as claim:
         options = SlurmOptions(throttle=1)
         collected: list[Path] = []

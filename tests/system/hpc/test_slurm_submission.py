@@ -14,11 +14,11 @@ from followed import followed, outcomes, running
 from planted_tasks import COPY, HOLD, MB, plan_of, shell_app, write_images
 from private_slurm import PrivateSlurm
 from voxcast.cli import status
-from voxcast.hpc.escalation import Stop
-from voxcast.hpc.follower import Follower
-from voxcast.hpc.plan import SlurmOptions
-from voxcast.hpc.slurm_executor import SlurmExecutor
-from voxcast.hpc.submission import Submission
+from voxcast.jobs.escalate import Stop
+from voxcast.jobs.follow import Follower
+from voxcast.jobs.plan import SlurmOptions
+from voxcast.jobs.slurm import SlurmExecutor
+from voxcast.jobs.submission import Submission
 
 pytestmark = pytest.mark.slurm
 # The first attempt waits to be stopped; the next one copies.

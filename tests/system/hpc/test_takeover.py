@@ -18,12 +18,12 @@ from planted_tasks import COPY, plan_of, shell_app, write_images
 from private_slurm import PrivateSlurm
 from voxcast.errors import ConfigError, RunError
 from voxcast.hpc import follower_lock
-from voxcast.hpc.follower import Follower
-from voxcast.hpc.follower_lock import CLAIM_FILE, EXPIRES_S, claimed
-from voxcast.hpc.local_executor import LocalExecutor
-from voxcast.hpc.plan import Plan
-from voxcast.hpc.slurm import environment
-from voxcast.hpc.submission import Submission
+from voxcast.jobs.claim import CLAIM_FILE, EXPIRES_S, claimed
+from voxcast.jobs.follow import Follower
+from voxcast.jobs.local import LocalExecutor
+from voxcast.jobs.plan import Plan
+from voxcast.jobs.slurm import environment
+from voxcast.jobs.submission import Submission
 
 PATIENCE_S = 60.0
 # Waits for a file before it submits, as a command does whose controller is busy.

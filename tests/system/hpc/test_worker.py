@@ -11,8 +11,8 @@ import pytest
 
 from small_pool import (
     ALLOCATION,
-    LADDER,
     PROBES,
+    REQUESTS,
     SCRIPT,
     ended,
     forked,
@@ -26,11 +26,11 @@ from voxcast.campaigns.settings import Conditions
 from voxcast.errors import RunError
 from voxcast.history.parts import collect, load_history
 from voxcast.history.run_folders import load_records, read_record
-from voxcast.hpc.attempts import Request
-from voxcast.hpc.escalation import Bounds, Ladder
 from voxcast.hpc.pool_errors import ErrorLog
 from voxcast.hpc.worker_allocation import WorkerAllocation
+from voxcast.jobs.escalate import Limits, RequestSequence
 from voxcast.profiling.host import host_class, host_facts
+from voxcast.records import Request
 
 
 def assert_done_once(pool, count):
@@ -75,7 +75,7 @@ def test_a_worker_records_runs_as_a_campaign_does(tmp_path):
 def test_kills_at_any_moment_lose_and_duplicate_nothing(tmp_path, cells, kills):
     pool = small_pool(
         tmp_path / "pool", *(pool_cell(n, seconds=0.1) for n in range(cells)),
-        bounds=Bounds(max_attempts=1000),
+        bounds=Limits(max_attempts=1000),
     )  # fmt: skip
     chance = random.Random(7)  # noqa: S311
     workers, killed = [], 0
@@ -154,8 +154,8 @@ def test_a_worker_waits_for_another_that_may_have_died(tmp_path):
 
 
 def test_too_little_time_asks_for_more_and_a_larger_worker_takes_it(tmp_path):
-    ladder = Ladder((0.2, 5.0), (10**7,), 1)
-    pool = small_pool(tmp_path / "pool", pool_cell(seconds=1.0, ladder=ladder))
+    requests = RequestSequence((0.2, 5.0), (10**7,), 1)
+    pool = small_pool(tmp_path / "pool", pool_cell(seconds=1.0, requests=requests))
     (key,) = pool.cells()
     summary = run_worker(pool, WorkerAllocation(1, 0, 10**9, time.monotonic() + 0.6))
     assert (summary.recorded, summary.failed, summary.left) == (0, 1, 1)
@@ -179,8 +179,8 @@ def test_a_run_at_the_limit_of_the_pool_is_a_lower_bound_on_record(tmp_path):
 
 def test_too_little_memory_asks_for_more_and_a_larger_worker_takes_it(tmp_path):
     code = "import time; x = bytearray(150_000_000); time.sleep(1)"
-    ladder = Ladder((20.0,), (3 * 10**7, 2 * 10**8), 1)
-    pool = small_pool(tmp_path / "pool", pool_cell(app=SCRIPT, code=code, ladder=ladder))
+    requests = RequestSequence((20.0,), (3 * 10**7, 2 * 10**8), 1)
+    pool = small_pool(tmp_path / "pool", pool_cell(app=SCRIPT, code=code, requests=requests))
     (key,) = pool.cells()
     summary = run_worker(pool, WorkerAllocation(1, 0, 6 * 10**7))
     assert (summary.failed, summary.left, summary.lacking) == (1, 1, {"memory": 1})
@@ -193,8 +193,8 @@ def test_too_little_memory_asks_for_more_and_a_larger_worker_takes_it(tmp_path):
 
 def test_a_run_leaves_room_for_the_files_that_it_maps(tmp_path):
     code = "import time; x = bytearray(150_000_000); time.sleep(1)"
-    ladder = Ladder((20.0,), (3 * 10**7, 2 * 10**8), 1)
-    cell = pool_cell(app=SCRIPT, code=code, ladder=ladder)
+    requests = RequestSequence((20.0,), (3 * 10**7, 2 * 10**8), 1)
+    cell = pool_cell(app=SCRIPT, code=code, requests=requests)
     pool = small_pool(tmp_path / "pool", cell, mapped_files_bytes={"script": 10**8})
     too_small = run_worker(pool, WorkerAllocation(1, 0, 12 * 10**7))
     assert too_small.lacking == {"memory": 1}
@@ -226,7 +226,7 @@ def test_an_application_that_fails_is_given_up_and_retried_on_request(tmp_path):
 
 def test_an_application_that_only_fails_is_not_run_to_the_end(tmp_path):
     cells = [pool_cell(n, app=SCRIPT, code="raise SystemExit(3)") for n in range(8)]
-    pool = small_pool(tmp_path / "pool", *cells, bounds=Bounds(max_failures=1))
+    pool = small_pool(tmp_path / "pool", *cells, bounds=Limits(max_failures=1))
     with pytest.raises(RunError, match="script failed on 5 images and never completed"):
         run_worker(pool)
     assert len(pool.tokens.given_up()) == 5
@@ -237,7 +237,7 @@ def test_an_application_that_only_fails_is_not_run_to_the_end(tmp_path):
 def test_a_run_that_was_killed_asks_for_more_memory(tmp_path):
     code = "import os; os.kill(os.getpid(), 9)"
     pool = small_pool(
-        tmp_path / "pool", pool_cell(app=SCRIPT, code=code), bounds=Bounds(max_attempts=1)
+        tmp_path / "pool", pool_cell(app=SCRIPT, code=code), bounds=Limits(max_attempts=1)
     )
     (key,) = pool.cells()
     run_worker(pool)
@@ -245,8 +245,8 @@ def test_a_run_that_was_killed_asks_for_more_memory(tmp_path):
 
 
 def test_cells_that_need_more_cpus_or_a_gpu_are_left_to_others(tmp_path):
-    ladder = dataclasses.replace(LADDER, cpus=2)
-    pool = small_pool(tmp_path / "pool", pool_cell(0), pool_cell(1, ladder=ladder))
+    requests = dataclasses.replace(REQUESTS, cpus=2)
+    pool = small_pool(tmp_path / "pool", pool_cell(0), pool_cell(1, requests=requests))
     assert run_worker(pool).lacking == {"CPUs": 1}
     assert run_worker(pool, dataclasses.replace(ALLOCATION, cpus=2)).recorded == 1
     assert_done_once(pool, 2)

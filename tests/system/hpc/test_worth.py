@@ -52,7 +52,7 @@ def test_every_way_asks_within_the_site(arm: str, jobs: list[Job], tmp_path: Pat
     plan = plan_of(arm, of_app, tmp_path, NODE_BYTES)
     assert len(plan.tasks) == len(of_app)
     for task, job in zip(plan.tasks, of_app, strict=True):
-        walltime_s = task.ladder.walltimes_s[0]
+        walltime_s = task.requests.walltimes_s[0]
         assert walltime_s % STEP_S == 0
         assert walltime_s <= DEFAULT_S
         if arm == "default":
@@ -63,7 +63,7 @@ def test_every_way_asks_within_the_site(arm: str, jobs: list[Job], tmp_path: Pat
         else:
             assert 0 <= walltime_s - job.predicted["runtime_s_upper"] < STEP_S
             upper = job.predicted["peak_rss_bytes_upper"] / MEMORY_SCALE
-            assert task.ladder.memories_bytes[0] >= 1.1 * upper
+            assert task.requests.memories_bytes[0] >= 1.1 * upper
 
 
 def _peak_mb(pid: int) -> float:

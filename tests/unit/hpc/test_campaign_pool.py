@@ -9,14 +9,14 @@ from small_pool import FOLDS, NAPS, pool_cell, small_pool
 from voxcast.allocation.machines import Cluster, Partition
 from voxcast.allocation.node_types import NodeType
 from voxcast.errors import ConfigError
-from voxcast.hpc.attempts import Request
 from voxcast.hpc.campaign_pool import cluster_bounds, largest_machine
-from voxcast.hpc.cell_ladders import CellForecast, ladder_of
-from voxcast.hpc.escalation import Bounds, Ladder
+from voxcast.hpc.cell_requests import CellForecast, requests_of
 from voxcast.hpc.pool import open_pool
 from voxcast.hpc.worker_allocation import MARGIN_S, WORKER_BYTES
 from voxcast.hpc.worker_jobs import next_jobs, sbatch_line
 from voxcast.hpc.worker_pass import partition_for, within_partition
+from voxcast.jobs.escalate import Limits, RequestSequence
+from voxcast.records import Request
 
 GB = 10**9
 MIB = 2**20
@@ -58,27 +58,27 @@ def test_a_partition_bounds_what_cells_may_ask_for():
 
 def test_a_ladder_without_and_with_runs_on_record():
     cell = pool_cell().cell
-    bounds = Bounds(max_walltime_s=7200.0, max_memory_bytes=16 * GB)
-    unknown = ladder_of(cell, 500.0, [], bounds, time_limit_s=6000.0)
+    bounds = Limits(max_walltime_s=7200.0, max_memory_bytes=16 * GB)
+    unknown = requests_of(cell, 500.0, [], bounds, time_limit_s=6000.0)
     assert unknown.walltimes_s == (1500.0, 5000.0, 6000.0)
     assert unknown.memories_bytes == (2 * GB, 4 * GB, 8 * GB, 16 * GB)
     row = {"app": "naps", "cpus": 1, "device": "cpu", "outcome": "completed",
            "runtime_s": 1000.0, "peak_rss_bytes": GB}  # fmt: skip
     others = [{**row, "app": "other", "runtime_s": 9e9}, {**row, "outcome": "timeout"},
               {**row, "cpus": 2, "peak_rss_bytes": 9 * GB}]  # fmt: skip
-    like = ladder_of(cell, 500.0, [row, *others], bounds, time_limit_s=None)
+    like = requests_of(cell, 500.0, [row, *others], bounds, time_limit_s=None)
     assert like.walltimes_s == (1300.0, 2000.0, 4000.0)
     assert like.memories_bytes == (1_300_000_000, 2 * GB, 4 * GB)
-    assert ladder_of(cell, 1.0, [], bounds, None).walltimes_s == (60.0,)
+    assert requests_of(cell, 1.0, [], bounds, None).walltimes_s == (60.0,)
     forecast = CellForecast(100.0, 200.0, 3 * GB)
-    predicted = ladder_of(cell, 500.0, [row], bounds, 700.0, forecast)
+    predicted = requests_of(cell, 500.0, [row], bounds, 700.0, forecast)
     assert predicted.walltimes_s == (200.0, 400.0, 700.0)
     assert predicted.memories_bytes == (3 * GB, 6 * GB, 12 * GB)
 
 
 def test_a_pass_is_as_large_as_most_cells_need_and_the_next_as_the_rest(tmp_path):
-    usual = [pool_cell(n, ladder=Ladder((1200.0,), (2 * GB,), 1)) for n in range(19)]
-    large = pool_cell(app=FOLDS, ladder=Ladder((1200.0,), (50 * GB,), 4))
+    usual = [pool_cell(n, requests=RequestSequence((1200.0,), (2 * GB,), 1)) for n in range(19)]
+    large = pool_cell(app=FOLDS, requests=RequestSequence((1200.0,), (50 * GB,), 4))
     pool = small_pool(tmp_path / "pool with $(spaces)", *usual, large)
     jobs = next_jobs(pool)
     assert jobs.cells == 19
@@ -100,7 +100,9 @@ def test_a_pass_is_as_large_as_most_cells_need_and_the_next_as_the_rest(tmp_path
 
 
 def test_jobs_are_as_many_as_the_expected_time_fills(tmp_path):
-    cells = [pool_cell(n, app=NAPS, ladder=Ladder((1800.0,), (GB,), 1)) for n in range(50)]
+    cells = [
+        pool_cell(n, app=NAPS, requests=RequestSequence((1800.0,), (GB,), 1)) for n in range(50)
+    ]
     pool = small_pool(tmp_path / "pool")
     pool.add(dataclasses.replace(cell, expected_s=1700.0) for cell in cells)
     assert next_jobs(pool).count == 15  # 85,000 s in jobs of 7,200 s, of which four fifths count
@@ -109,8 +111,8 @@ def test_jobs_are_as_many_as_the_expected_time_fills(tmp_path):
 
 def test_the_largest_cell_fits_the_largest_job(tmp_path):
     bounds = cluster_bounds(cluster())
-    largest = Ladder((bounds.max_walltime_s,), (int(bounds.max_memory_bytes),), 1)
-    pool = small_pool(tmp_path / "pool", pool_cell(ladder=largest), bounds=bounds)
+    largest = RequestSequence((bounds.max_walltime_s,), (int(bounds.max_memory_bytes),), 1)
+    pool = small_pool(tmp_path / "pool", pool_cell(requests=largest), bounds=bounds)
     request = next_jobs(pool).request
     assert (request.walltime_s, request.memory_bytes) == (7200.0, 400 * GB)
     assert partition_for(cluster(), request) == "long"
@@ -123,9 +125,9 @@ def test_jobs_have_room_for_mapped_files_where_these_count(tmp_path):
     assert cluster().added_bytes_of("naps") == 0
     assert dataclasses.replace(counting, mapped_files_bytes=7).added_bytes_of("naps") == 7
     bounds = cluster_bounds(counting, max(mapped.values()))
-    largest = Ladder((60.0,), (int(bounds.max_memory_bytes),), 1)
+    largest = RequestSequence((60.0,), (int(bounds.max_memory_bytes),), 1)
     pool = small_pool(
-        tmp_path / "pool", pool_cell(ladder=largest), bounds=bounds, mapped_files_bytes=mapped
+        tmp_path / "pool", pool_cell(requests=largest), bounds=bounds, mapped_files_bytes=mapped
     )
     assert open_pool(pool.folder).settings.mapped_files_bytes == mapped
     assert next_jobs(pool).request.memory_bytes == 400 * GB

@@ -7,18 +7,18 @@ import pytest
 
 from small_pool import FOLDS, make_old, pool_cell, run_worker, small_pool
 from voxcast.history.run_folders import load_records, read_record
-from voxcast.hpc.escalation import Bounds, Ladder
 from voxcast.hpc.healing import heal
 from voxcast.hpc.remaining import Remaining
 from voxcast.hpc.splitting import items, joined_profile, parts_of, split_cell
 from voxcast.hpc.worker_allocation import WorkerAllocation
+from voxcast.jobs.escalate import Limits, RequestSequence
 from voxcast.records import Phase, Profile
 
-BOUNDS = Bounds(max_walltime_s=1.0, max_failures=2)
+BOUNDS = Limits(max_walltime_s=1.0, max_failures=2)
 
 
 def long_cell(**parameters):
-    return pool_cell(app=FOLDS, ladder=Ladder((0.5,), (10**7,), 1), **parameters)
+    return pool_cell(app=FOLDS, requests=RequestSequence((0.5,), (10**7,), 1), **parameters)
 
 
 def test_a_cell_that_is_too_long_goes_in_parts_and_joins(tmp_path):

@@ -7,7 +7,6 @@ import time
 
 import pytest
 
-from voxcast.hpc.attempts import Request
 from voxcast.hpc.worker_allocation import (
     WORKER_BYTES,
     WorkerAllocation,
@@ -15,7 +14,7 @@ from voxcast.hpc.worker_allocation import (
     worker_allocation,
 )
 from voxcast.profiling.host import HostFacts
-from voxcast.records import Configuration
+from voxcast.records import Configuration, Request
 
 GIB = 2**30
 NODE = HostFacts("CPU", 40, 192 * GIB, ("A100", "A100"), "6.1", "n1")

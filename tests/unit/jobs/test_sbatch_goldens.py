@@ -4,20 +4,19 @@ import sys
 from pathlib import Path
 
 from planted_tasks import COPY, plan_of, shell_app, write_images
-from voxcast.hpc.attempts import Request
-from voxcast.hpc.follow_up import follow_up_script
-from voxcast.hpc.plan import SlurmOptions
-from voxcast.hpc.submission import Submission
-from voxcast.hpc.worker_jobs import WorkerJobs, array_line
+from voxcast.jobs.plan import SlurmOptions
+from voxcast.jobs.script import array_line, follow_up_script
+from voxcast.jobs.submission import Submission
+from voxcast.records import Request
 
 GOLDENS = Path(__file__).parents[2] / "goldens" / "sbatch"
 
 
 def test_the_line_that_starts_workers() -> None:
-    jobs = WorkerJobs(Request(7322.5, 6 * 10**9, 4, 1), 12, 30)
+    request = Request(7322.5, 6 * 10**9, 4, 1)
     command = ["voxcast", "work", "--pool", "/data/a pool"]
     lines = (GOLDENS / "worker.txt").read_text().splitlines()
-    assert [array_line(command, jobs, "long"), array_line(command, jobs)] == lines
+    assert [array_line(command, request, 12, "long"), array_line(command, request, 12)] == lines
 
 
 def test_the_job_that_follows_a_submission(tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 Any process can continue from it. The folder is private to the user::
 
-    submission.json     plan, folder of outputs, executor
+    submission.json     plan without its tasks, folder of outputs, executor
+    tasks.jsonl         one task a line
     events.jsonl        one line for each array prepared and submitted, and each attempt ended
     arrays/0001.sbatch  script of an array, beside its list of tasks, 0001.tasks
     logs/0001-3.log     output of its third task
@@ -24,22 +25,45 @@ from typing import TYPE_CHECKING, Any
 from voxcast.apps.app import app_version
 from voxcast.errors import ConfigError, VoxcastError
 from voxcast.files import atomic_path, sync, text_tail, write_json
-from voxcast.hpc.job_script import OUT_NAME, ArrayFiles
-from voxcast.hpc.plan import Plan, read_json_object
+from voxcast.jobs.plan import Plan, read_json_object
 from voxcast.records import Configuration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SUBMISSIONS = ".voxcast"  # in the folder of outputs
-SUBMISSION_FILE, EVENTS_FILE = "submission.json", "events.jsonl"
+SUBMISSION_FILE, TASKS_FILE, EVENTS_FILE = "submission.json", "tasks.jsonl", "events.jsonl"
+OUT_NAME = "out"  # of the folder of results, in the folder of an attempt
 EXECUTORS = ("slurm", "local")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 @dataclass(frozen=True)
+class ArrayFiles:
+    """Where an array job finds and leaves its files.
+
+    Attributes
+    ----------
+    task_list : Path
+        File of the functions of its tasks.
+    work : Path
+        Task N works in the folder ``work-N``.
+    log : str
+        Pattern of ``--output``, in which ``%a`` is the number of a task.
+    """
+
+    task_list: Path
+    work: Path
+    log: str
+
+    def attempt_folder(self, number: int) -> Path:
+        """Return the folder of the attempt of a task, numbered from 1."""
+        return self.work.with_name(f"{self.work.name}-{number}")
+
+
+@dataclass(frozen=True)
 class Submission:
-    """A plan on its way.
+    """A plan that was submitted, or is about to be.
 
     Attributes
     ----------
@@ -92,11 +116,13 @@ class Submission:
         content = plan.to_record() | {
             "out": str(out), "executor": executor, "label": label, "app_versions": versions,
         }  # fmt: skip
+        tasks = "".join(f"{json.dumps(task)}\n" for task in content.pop("tasks"))
         try:
             folder.chmod(0o700)
             for name in ("arrays", "logs", "work"):
                 (folder / name).mkdir()
             private_text(folder / EVENTS_FILE, "")
+            private_text(folder / TASKS_FILE, tasks)
             write_json(folder / SUBMISSION_FILE, content)
             (folder / SUBMISSION_FILE).chmod(0o600)
         except OSError:  # as of a full disk: half a submission would be in the way of the next
@@ -128,6 +154,11 @@ class Submission:
             home = below[0].parent
         path = home / SUBMISSION_FILE
         content = read_json_object(path)
+        try:
+            lines = (home / TASKS_FILE).read_text(encoding="utf-8").splitlines()
+            content["tasks"] = [json.loads(line) for line in lines]
+        except (OSError, ValueError):
+            content["tasks"] = None  # refused below, unless the version is another
         plan = Plan.from_record(content, path)
         try:
             out, executor, label = Path(content["out"]), content["executor"], content["label"]
@@ -220,15 +251,15 @@ def _app_versions(plan: Plan) -> dict[str, str]:
     """Return the versions by device; the declared one where this machine lacks a part of it."""
     versions = {}
     for task in plan.tasks:
-        if task.device not in versions:
+        if task.requests.device not in versions:
             configuration = Configuration(
-                task.device, task.ladder.cpus, task.ladder.gpus,
+                task.requests.device, task.requests.cpus, task.requests.gpus,
                 container_engine=plan.container_engine if plan.app.container else "none",
             )  # fmt: skip
             try:
-                versions[task.device] = app_version(plan.app, configuration)
+                versions[task.requests.device] = app_version(plan.app, configuration)
             except VoxcastError:
-                versions[task.device] = plan.app.version
+                versions[task.requests.device] = plan.app.version
     return versions
 
 
@@ -246,7 +277,7 @@ def check_outputs(plan: Plan, out: Path) -> None:
     Raises
     ------
     ConfigError
-        Naming those that are.
+        Naming the outputs.
     """
     existing = existing_outputs(plan, out)
     if existing:

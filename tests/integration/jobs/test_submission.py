@@ -12,11 +12,11 @@ import pytest
 from followed import followed, outcomes
 from planted_tasks import COPY, plan_of, shell_app, write_images
 from voxcast.errors import RunError
-from voxcast.hpc.follower import Follower
-from voxcast.hpc.follower_lock import CLAIM_FILE, EXPIRES_S, ClaimLostError, claimed
-from voxcast.hpc.job_script import OUT_NAME
-from voxcast.hpc.local_executor import LocalExecutor
-from voxcast.hpc.submission import Submission
+from voxcast.jobs.claim import CLAIM_FILE, EXPIRES_S, ClaimLostError, claimed
+from voxcast.jobs.follow import Follower
+from voxcast.jobs.local import LocalExecutor
+from voxcast.jobs.script import OUT_NAME
+from voxcast.jobs.submission import Submission
 
 HEAVY = ("torch", "sklearn", "mlflow", "optuna", "hydra")
 
@@ -63,7 +63,7 @@ def test_a_claim_of_a_dead_process_or_one_long_silent_is_taken_over(
     submission: Submission,
 ) -> None:
     code = (
-        "import os, sys; from pathlib import Path; from voxcast.hpc.follower_lock import claimed\n"
+        "import os, sys; from pathlib import Path; from voxcast.jobs.claim import claimed\n"
         "claim = claimed(Path(sys.argv[1])); claim.__enter__(); os._exit(9)"
     )
     subprocess.run([sys.executable, "-c", code, str(submission.folder)], check=False)

@@ -16,7 +16,6 @@ import time
 from typing import TYPE_CHECKING
 
 from voxcast.errors import RunError
-from voxcast.hpc.heartbeats import file_system_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,7 +37,7 @@ class Claim:
         self.token = token
 
     def touch(self) -> None:
-        """Tell that this process lives.
+        """Show that this process lives.
 
         Raises
         ------
@@ -87,9 +86,22 @@ def claimed(folder: Path, patience_s: float = 0.0) -> Iterator[Claim]:
 
 
 def is_followed(folder: Path) -> bool:
-    """Tell whether a process that lives follows the submission of a folder."""
+    """Return whether a process that lives follows the submission of a folder."""
     path = folder / CLAIM_FILE
     return path.exists() and not _is_abandoned(path)
+
+
+def file_system_time(folder: Path) -> float:
+    """Return the present time by the clock of the file system of ``folder``, in s since 1970.
+
+    Clocks of machines differ by minutes; times of files on one file system are of one clock.
+    """
+    handle = os.open(folder / ".clock", os.O_WRONLY | os.O_CREAT, 0o600)
+    try:
+        os.utime(handle)  # without a time, so that a file server takes its own
+        return os.fstat(handle).st_mtime
+    finally:
+        os.close(handle)
 
 
 def _remove(path: Path, abandoned: str, aside: Path) -> None:
@@ -110,7 +122,7 @@ def _created(path: Path, content: str) -> bool:
     try:
         with os.fdopen(handle, "w") as stream:
             stream.write(content)
-    except OSError:  # of a full disk: an empty claim would be that of nobody
+    except OSError:  # of a full disk: an empty claim would have no holder
         path.unlink(missing_ok=True)
         raise
     return True

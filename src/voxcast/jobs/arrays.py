@@ -7,24 +7,22 @@ plus a fixed price for each array is least: optimal by dynamic programming over 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from voxcast.allocation.slurm_script import MAX_TASKS
-from voxcast.hpc.attempts import Request
+from voxcast.allocation.array_groups import MAX_TASKS
+from voxcast.records import Request
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from voxcast.hpc.plan import Plan
-
 ARRAY_CORE_H = 1.0  # what one array more must save
 GB_PER_CORE = 4.0  # memory that counts as much as a core
-MOST_LEVELS = 200  # distinct requests that are told apart
+MOST_LEVELS = 200  # distinct requests that are kept apart
 
 
 @dataclass(frozen=True)
@@ -65,14 +63,13 @@ class ReadyArray:
     excess_core_h: float
 
 
-def ready_arrays(plan: Plan, requests: Mapping[str, Request]) -> list[ReadyArray]:
+def ready_arrays(requests: Mapping[str, Request]) -> list[ReadyArray]:
     """Return the arrays of tasks that are to be submitted, by name of the task.
 
     The longest come first, as then all end soonest.
     """
-    tasks = {task.name: task for task in plan.tasks if task.name in requests}
     names = list(requests)
-    kinds = [(tasks[name].partition, tasks[name].device) for name in names]
+    kinds = [(request.partition, request.device) for request in requests.values()]
     arrays = [
         ReadyArray(
             array.request, tuple(names[n] for n in reversed(array.members)), array.excess_core_h
@@ -120,7 +117,7 @@ def _largest(requests: Sequence[Request]) -> Request:
     first = requests[0]
     walltime_s = max(request.walltime_s for request in requests)
     memory_bytes = max(request.memory_bytes for request in requests)
-    return Request(walltime_s, memory_bytes, first.cpus, first.gpus)
+    return replace(first, walltime_s=walltime_s, memory_bytes=memory_bytes)
 
 
 def _excess_core_h(request: Request, requests: Sequence[Request]) -> float:

@@ -1,31 +1,62 @@
-"""Where a submission stands: a fold over its events, the same for whoever continues it."""
+"""Where a submission stands: a fold over its events, the same for every process."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from voxcast.hpc.attempts import Attempt, Request
-from voxcast.hpc.escalation import Stop, next_request
+from voxcast.jobs.escalate import Attempt, Stop, next_request
+from voxcast.records import Outcome, Request, of_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from voxcast.hpc.plan import Plan
-    from voxcast.hpc.tasks import Task
+    from voxcast.jobs.plan import Plan
+    from voxcast.jobs.task import Task
+
+TaskId = tuple[str, int]  # job and number of the task
+RUNNING = ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING")
+
+
+@dataclass(frozen=True)
+class TaskState:
+    """The state of a task of an array, as the executor reports it.
+
+    Attributes
+    ----------
+    state : str
+        The name of Slurm's state.
+    outcome : str or None
+        How it ended; None if it has not.
+    runtime_s, cpu_s, peak_bytes : float, float, int or None
+        None where unknown: ``scontrol`` has no CPU time and no memory.
+    memory_method, cpu_method : str
+        As in the history; empty for those of Slurm.
+    job : str
+        Number of the job that the task is; the first one of an array has the array's.
+    """
+
+    state: str
+    outcome: Outcome | None
+    runtime_s: float = 0.0
+    cpu_s: float | None = None
+    peak_bytes: int | None = None
+    job: str = ""
+    node: str = ""
+    submitted_at: str = ""
+    started_at: str = ""
+    memory_method: str = ""
+    cpu_method: str = ""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has started and not ended."""
+        return self.state in RUNNING
 
 
 @dataclass
 class SubmittedArray:
-    """An array job; task N is that of ``names[N - 1]``.
-
-    Attributes
-    ----------
-    request : Request
-        Of each job of the array.
-    job : str
-        Number of its job; empty until it is submitted.
-    """
+    """An array job; task N is ``names[N - 1]``. `job` is empty until it is submitted."""
 
     number: int
     request: Request
@@ -35,7 +66,7 @@ class SubmittedArray:
 
 @dataclass
 class EndedAttempt:
-    """An attempt that has ended, with what accounting tells of it."""
+    """An attempt that has ended, with the facts of the accounting."""
 
     array: int
     number: int
@@ -64,7 +95,7 @@ class SubmissionState:
     ended: dict[str, list[EndedAttempt]] = field(default_factory=dict)
     live: dict[str, tuple[int, int]] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
-    stopping: dict[tuple[int, int], str] = field(default_factory=dict)
+    stopping: dict[tuple[int, int], Outcome] = field(default_factory=dict)
     last_array: int = 0
 
     @classmethod
@@ -80,8 +111,9 @@ class SubmissionState:
         kind = event.get("event")
         if kind == "prepared":
             number, names = int(event["array"]), tuple(event["tasks"])
-            request = Request.from_record(event["request"])
-            self.arrays[number] = SubmittedArray(number, request, names)
+            self.arrays[number] = SubmittedArray(
+                number, of_fields(Request, event["request"]), names
+            )
             self.last_array = max(self.last_array, number)
             for n, name in enumerate(names, 1):
                 self.live[name] = number, n
@@ -95,18 +127,15 @@ class SubmissionState:
                 if kind == "refused":
                     self.problems[name] = str(event["reason"])
         elif kind == "stopping":
-            self.stopping[int(event["array"]), int(event["number"])] = str(event["outcome"])
+            self.stopping[int(event["array"]), int(event["number"])] = event["outcome"]
         elif kind == "ended":
             name = str(event["task"])
+            attempt = of_fields(Attempt, event["attempt"])
+            ended = EndedAttempt(
+                int(event["array"]), int(event["number"]), attempt, dict(event["facts"])
+            )
             self.live.pop(name, None)
-            self.ended.setdefault(name, []).append(
-                EndedAttempt(
-                    int(event["array"]), int(event["number"]),
-                    Attempt.from_record(event["attempt"]), dict(event["facts"]),
-                )
-            )  # fmt: skip
-            if event.get("problem"):  # as earlier releases wrote it
-                self.problems[name] = str(event["problem"])
+            self.ended.setdefault(name, []).append(ended)
         elif kind == "unpublished":
             self.problems[str(event["task"])] = str(event["reason"])
 
@@ -114,9 +143,14 @@ class SubmissionState:
         """Return the attempts of a task that have ended, in order."""
         return [ended.attempt for ended in self.ended.get(name, [])]
 
+    def job_of(self, name: str) -> str:
+        """Return the job of the live attempt of a task, such as ``12_3``."""
+        array, number = self.live[name]
+        return f"{self.arrays[array].job}_{number}"
+
     def next_step(self, name: str, plan: Plan) -> Request | Stop | None:
-        """Return what a task asks for next, why it ends, or None while an attempt is live."""
+        """Return the next request of a task, why it ends, or None while an attempt is live."""
         if name in self.live:
             return None
         task = self.tasks[name]
-        return next_request(task.ladder, self.attempts(name), task.bounds(plan.bounds))
+        return next_request(task.requests, self.attempts(name), task.limits(plan.limits))

@@ -31,19 +31,20 @@ from voxcast.history.parts import (
     write_tables,
 )
 from voxcast.history.run_table import PHASE_DTYPES, TRACE_DTYPES, frame_of
-from voxcast.hpc.machine_facts import Machine
-from voxcast.hpc.slurm import DEFAULT_SAMPLING_S
-from voxcast.hpc.submission_state import SubmissionState
 from voxcast.images.recorded import RECORDED_IMAGES
 from voxcast.images.volume_facts import read_volume_facts, subject_of
+from voxcast.jobs.script import Machine
+from voxcast.jobs.slurm import DEFAULT_SAMPLING_S
+from voxcast.jobs.state import SubmissionState
+from voxcast.records import as_fields, of_fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from voxcast.hpc.submission import Submission
-    from voxcast.hpc.submission_state import EndedAttempt
-    from voxcast.hpc.tasks import Task
     from voxcast.images.characteristics import Characteristic
+    from voxcast.jobs.state import EndedAttempt
+    from voxcast.jobs.submission import Submission
+    from voxcast.jobs.task import Task
 
 SOURCE = "submit"
 BATCH = "jobs"  # of data/history
@@ -188,30 +189,25 @@ def collect_jobs(submission: Submission, batch: Path, volumes: ProjectVolumes) -
 
 def _run(submission: Submission, task: Task, ended: EndedAttempt, job: str) -> ImportedRun:
     attempt, facts, plan = ended.attempt, ended.facts, submission.plan
-    machine = Machine.from_record(facts.get("machine"))
+    machine = of_fields(Machine, facts.get("machine") or {})
     sampling_s = facts.get("memory_sampling_s", DEFAULT_SAMPLING_S)
     peak = positive(facts.get("peak_bytes"))
     has_memory = peak is not None and sampling_s is not None and attempt.runtime_s >= sampling_s
     started_at = _utc(facts.get("started_at", ""))
-    prediction: dict[str, Any] = {}
-    if task.prediction is not None:  # a request by hand rests on none
-        prediction = {
-            "predicted_runtime_s": task.runtime_s_median,
-            "predicted_peak_rss_bytes": task.memory_bytes_median,
-            **{_LABELS.get(k, k): v for k, v in task.prediction.items()},
-        }
+    # A request by hand rests on no prediction.
+    prediction = {} if task.prediction is None else as_fields(task.prediction)
     return ImportedRun(
         identity=[submission.label, ended.array, ended.number],
         values={
             "app": plan.app.name,
-            "app_version": submission.app_versions.get(task.device, plan.app.version),
+            "app_version": submission.app_versions.get(attempt.request.device, plan.app.version),
             "parameters_json": canonical_json(plan.parameters),
             "subject": subject_of(Path(task.image)) if task.image else "",
             "host_id": machine.host_id or facts.get("node", ""),
             "host_class": machine.host_class,
             "cpu_model": machine.cpu_model,
-            "node_type": task.partition,
-            "device": task.device,
+            "node_type": attempt.request.partition,
+            "device": attempt.request.device,
             "cpus": attempt.request.cpus,
             "gpus": attempt.request.gpus,
             "mem_limit_bytes": attempt.request.memory_bytes,
@@ -230,19 +226,25 @@ def _run(submission: Submission, task: Task, ended: EndedAttempt, job: str) -> I
             "job_id": job,
             "state": facts.get("state", ""),
             "nodes": facts.get("node", ""),
-            "partition": task.partition,
+            "partition": attempt.request.partition,
             "cluster": plan.cluster,
             "submission": submission.label,
             "task": task.name,
             "submitted_at": _utc(facts.get("submitted_at", "")),
             "peak_rss_at_least_bytes": None if has_memory else peak,
-            **{k: v for k, v in prediction.items() if v is not None and v == v and v != []},
+            **{
+                _LABELS.get(name, name): value
+                for name, value in prediction.items()
+                if value not in (None, "") and (name != "out_of_range" or value)
+            },
         },
     )
 
 
-# Names of the bounds as in files of predictions, see `voxcast.audit.predicted`.
+# Names of the figures as in files of predictions, see `voxcast.audit.predicted`.
 _LABELS = {
+    "runtime_s": "predicted_runtime_s",
+    "peak_rss_bytes": "predicted_peak_rss_bytes",
     "runtime_s_upper": "upper_runtime_s",
     "peak_rss_bytes_upper": "upper_peak_rss_bytes",
 }

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from planted_tasks import COPY, plan_of, shell_app
-from voxcast.hpc.attempts import Request
-from voxcast.hpc.job_script import ArrayFiles, array_script, staging_lines, task_list
-from voxcast.hpc.plan import SlurmOptions
-from voxcast.hpc.tasks import task_names
-from voxcast.records import App
+from voxcast.jobs.plan import SlurmOptions
+from voxcast.jobs.script import array_script, staging_lines, task_list
+from voxcast.jobs.submission import ArrayFiles
+from voxcast.jobs.task import task_names
+from voxcast.records import App, Request
 
 RECORDED = Path(__file__).parents[2] / "samples" / "slurm"
-REQUEST = Request(5400.0, 4 * 10**9, 2, 1)
+REQUEST = Request(5400.0, 4 * 10**9, 2, 1, "debug", "gpu")
 FILES = ArrayFiles(
     Path("/data/my out/arrays/0001.tasks"), Path("/data/my out/work/0001"), "/data/my out/%a.log"
 )

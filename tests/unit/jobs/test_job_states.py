@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from voxcast.hpc.job_states import cpu_seconds, from_sacct, from_scontrol, numbers
+from voxcast.jobs.job_states import cpu_seconds, from_sacct, from_scontrol, numbers
 
 LINE = (
     "{id}|{raw}|{state}|{exit}|61|00:01.500|{rss}|200M|n1|2026-11-23T04:04:09|"

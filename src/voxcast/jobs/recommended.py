@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from voxcast.allocation.array_groups import array_groups
 from voxcast.allocation.recommendation import caveats, input_lines
-from voxcast.allocation.slurm_script import SlurmRequest, image_list
 from voxcast.errors import ConfigError
 from voxcast.files import write_text
+from voxcast.jobs.script import Job, image_list
+from voxcast.records import Request
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,7 +76,7 @@ def write_array_jobs(recommendation: Recommendation, folder: Path) -> list[Path]
     scripts = []
     for number, group in enumerate(array_groups(recommendation), 1):
         request = _request(recommendation, group.assessment, 0, group.column, group.images)
-        script = folder / f"{request.job}-{number}.sbatch"
+        script = folder / f"{request.name}-{number}.sbatch"
         listed = script.with_suffix(".txt").absolute()
         paths = _paths(recommendation, group.images)
         write_text(listed, image_list(paths))
@@ -84,7 +85,7 @@ def write_array_jobs(recommendation: Recommendation, folder: Path) -> list[Path]
     return scripts
 
 
-def _request_of_image(recommendation: Recommendation) -> SlurmRequest | None:
+def _request_of_image(recommendation: Recommendation) -> Job | None:
     """Return the request of the only image; None if no candidate qualifies."""
     column = int(recommendation.per_image.choice.chosen[0])
     if column < 0:
@@ -98,7 +99,7 @@ def _request(
     row: int,
     column: int,
     images: Sequence[int],
-) -> SlurmRequest:
+) -> Job:
     predictions = [recommendation.images[n].by_candidate[column] for n in images]
     policy, app = recommendation.policy, str(predictions[0]["app"])
     names = [os.path.basename(recommendation.images[n].image) for n in images]  # noqa: PTH119
@@ -117,7 +118,11 @@ def _request(
         recommendation.machine(),
         "M of --mem is 2^20 bytes",
     ]
-    return SlurmRequest.of(app, candidate, assessment, row, column, remarks)
+    request = Request(
+        float(assessment.walltime_s[row, column]), int(assessment.memory_bytes[row, column]),
+        candidate.cpus, candidate.gpus, candidate.partition.name, candidate.configuration.device,
+    )  # fmt: skip
+    return Job(app, request, tuple(remarks))
 
 
 def _by_task(lines_by_task: Sequence[Sequence[str]], names: Sequence[str]) -> list[str]:

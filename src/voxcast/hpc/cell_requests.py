@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from voxcast.hpc.escalation import Bounds, Ladder
+from voxcast.jobs.escalate import Limits, RequestSequence
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -32,14 +32,14 @@ class CellForecast:
     upper_bytes: float
 
 
-def ladder_of(
+def requests_of(
     cell: Cell,
     expected_s: float,
     rows: Iterable[Mapping[str, Any]],
-    bounds: Bounds,
+    bounds: Limits,
     time_limit_s: float | None,
     predicted: CellForecast | None = None,
-) -> Ladder:
+) -> RequestSequence:
     """Return what the attempts of a cell ask for.
 
     Parameters
@@ -72,7 +72,7 @@ def ladder_of(
     if configuration.mem_limit_bytes is not None:
         memories = [configuration.mem_limit_bytes]
     most_s = min(time_limit_s or float("inf"), bounds.max_walltime_s)
-    return Ladder(
+    return RequestSequence(
         walltimes_s=tuple(sorted({min(t, most_s) for t in times_s})),
         memories_bytes=tuple(sorted({int(min(m, bounds.max_memory_bytes)) for m in memories})),
         cpus=configuration.cpus,

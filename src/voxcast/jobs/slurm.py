@@ -1,27 +1,42 @@
-"""The commands of Slurm as argument lists, each with a time limit and errors of one line."""
+"""Slurm: its commands, with time limits and errors of one line, and arrays as jobs of it."""
 
 from __future__ import annotations
 
+import logging
+import math
 import os
 import re
 import shutil
 import subprocess
+import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from voxcast.errors import ConfigError, RunError
+from voxcast.jobs.job_states import SACCT_COLUMNS, cpu_seconds, from_sacct, from_scontrol
+from voxcast.jobs.script import follow_up_script, read_machine
+from voxcast.jobs.state import TaskState
+from voxcast.jobs.submission import private_text
+from voxcast.profiling.limits import IDLE_CORES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
+    from voxcast.jobs.script import Machine
+    from voxcast.jobs.state import SubmissionState, SubmittedArray, TaskId
+    from voxcast.jobs.submission import Submission
 
+logger = logging.getLogger(__name__)
+
+# Several daemons on a machine name their node.
+_NOTE = re.compile(r"slurmstepd(-[\w.-]+)?: ")
+
+FORGOTTEN_S = 600.0  # a job that neither accounting nor controller has is lost after this
+LOOKS_PER_STALL = 5
 ANSWER_S = 60.0  # patience with a command
 IDS_PER_CALL = 1000
 DEFAULT_SAMPLING_S = 30.0  # of memory, by Slurm's accounting
-SACCT_COLUMNS = (
-    "JobID", "JobIDRaw", "State", "ExitCode", "ElapsedRaw", "TotalCPU", "MaxRSS", "ReqMem",
-    "NodeList", "Submit", "Start", "End",
-)  # fmt: skip
 _PREFIX = re.compile(r"^(sbatch|sacct|scontrol|scancel|sinfo|sstat|squeue): ")
 # What to do about a refusal of sbatch, by a part of its text.
 _ADVICE = {
@@ -223,3 +238,114 @@ def check_partition(name: str) -> None:
 def _chunks(ids: Iterable[str]) -> list[list[str]]:
     listed = list(dict.fromkeys(ids))
     return [listed[n : n + IDS_PER_CALL] for n in range(0, len(listed), IDS_PER_CALL)]
+
+
+@dataclass
+class SlurmExecutor:
+    """Submits the scripts of a submission, and asks for all its jobs in one call."""
+
+    submission: Submission
+    _accounting_away: bool = False
+    _unseen_since: dict[str, float] = field(default_factory=dict)
+    # CPU time of a task when it last grew by more than an idle program uses, and when that was.
+    _used: dict[TaskId, tuple[float, float]] = field(default_factory=dict)
+    _next_look: float = 0.0
+    _sampling: list[float | None] = field(default_factory=list)
+
+    def submit(self, array: SubmittedArray) -> str:
+        """Submit the script of an array; errors as `call`."""
+        files = self.submission.files(array.number)
+        options = [
+            f"--output={files.log}",
+            f"--chdir={self.submission.folder}",
+            *self.submission.plan.slurm.options(),  # above variables such as SBATCH_ACCOUNT
+        ]
+        return submit(self.submission.script(array.number), options)
+
+    def find(self, array: SubmittedArray) -> str:
+        """Return the job of that name."""
+        jobs = jobs_named(self.submission.job_name(array.number))
+        return jobs[-1] if jobs else ""
+
+    def states(
+        self, arrays: Sequence[SubmittedArray], *, with_steps: bool = True
+    ) -> dict[TaskId, TaskState]:
+        """Return the states by one call of ``sacct``; by ``scontrol`` while that is away."""
+        by_job = {array.job: array for array in arrays}
+
+        def notes(task: TaskId) -> list[str]:
+            """Return what Slurm, and not the application, wrote into the log."""
+            lines = self.submission.log_tail(by_job[task[0]].number, task[1]).splitlines()
+            return [line for line in lines if _NOTE.match(line)]
+
+        try:
+            text = accounting(by_job, with_steps=with_steps)
+        except (SlurmAwayError, SlurmRefusedError) as error:
+            if not self._accounting_away:
+                logger.warning("no accounting (%s); asking scontrol", error.problem)
+            self._accounting_away = True
+            return from_scontrol(controller_lines(by_job), notes)
+        if self._accounting_away:
+            logger.info("the accounting answers again")
+            self._accounting_away = False
+        states = from_sacct(text, notes)
+        seen = {job for job, _ in states}
+        return states | self._lost([array for array in arrays if array.job not in seen])
+
+    def stalled(self, running: Mapping[TaskId, TaskState]) -> list[TaskId]:
+        """Return the tasks whose CPU time has not grown for the time of the plan."""
+        stall_s = self.submission.plan.stall_s
+        now = time.monotonic()
+        if stall_s is None or not running or now < self._next_look:
+            return []
+        self._next_look = now + stall_s / LOOKS_PER_STALL
+        totals = cpu_seconds(cpu_times(state.job for state in running.values()))
+        stalled = []
+        for task, state in running.items():
+            if state.job not in totals:  # it has just ended
+                continue
+            used_s, since = self._used.get(task, (-math.inf, now))
+            if totals[state.job] - used_s >= IDLE_CORES * stall_s:
+                self._used[task] = totals[state.job], now
+            elif now - since >= stall_s:
+                stalled.append(task)
+        return stalled
+
+    def cancel(self, tasks: Sequence[TaskId]) -> None:
+        """Cancel tasks."""
+        cancel(f"{job}_{n}" for job, n in tasks)
+
+    def machine(self, folder: Path) -> Machine:
+        """Return what the script wrote of its node."""
+        return read_machine(folder)
+
+    def memory_sampling_s(self) -> float | None:
+        """Return the interval at which Slurm samples memory, asked for once."""
+        if not self._sampling:
+            self._sampling = [memory_sampling_s()]
+        return self._sampling[0]
+
+    def _lost(self, arrays: Sequence[SubmittedArray]) -> dict[TaskId, TaskState]:
+        """Return the tasks of jobs that nobody has heard of for long."""
+        now = time.monotonic()
+        lost: dict[TaskId, TaskState] = {}
+        for array in arrays:
+            if now - self._unseen_since.setdefault(array.job, now) < FORGOTTEN_S:
+                continue
+            of_controller = from_scontrol(controller_lines([array.job]))
+            lost |= of_controller or {
+                (array.job, n): TaskState("NODE_FAIL", "node_failure")
+                for n in range(1, len(array.names) + 1)
+            }
+        return lost
+
+
+def submit_follow_up(submission: Submission, state: SubmissionState) -> str:
+    """Submit the job that follows a submission, and return its number; errors as `call`."""
+    arrays = [state.arrays[number] for number in sorted({n for n, _ in state.live.values()})]
+    jobs = [array.job for array in arrays if array.job]
+    path = submission.folder / "arrays" / "follow.sbatch"
+    private_text(path, follow_up_script(submission, arrays[0].request.partition, jobs))
+    log = str(submission.folder / "logs").replace("%", "%%")
+    options = [f"--output={log}/follow-%j.log", f"--chdir={submission.folder}"]
+    return submit(path, [*options, *submission.plan.slurm.options()])

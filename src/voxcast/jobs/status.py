@@ -1,32 +1,122 @@
-"""Where a submission stands, as numbers and as text."""
+"""What a plan requests and where a submission stands, as numbers and as text."""
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from voxcast.hpc.escalation import Stop
-from voxcast.hpc.follower_lock import is_followed
-from voxcast.hpc.job_states import TaskState
+from voxcast.jobs.arrays import core_h, ready_arrays
+from voxcast.jobs.claim import is_followed
+from voxcast.jobs.escalate import Attempt, Stop, next_request
+from voxcast.jobs.state import TaskState
 from voxcast.quantities import counted, format_bytes, format_seconds
+from voxcast.records import Request, as_fields
 from voxcast.text_table import text_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from voxcast.hpc.executor import Executor
-    from voxcast.hpc.submission import Submission
-    from voxcast.hpc.submission_state import SubmissionState
+    from voxcast.jobs.arrays import ReadyArray
+    from voxcast.jobs.follow import Executor
+    from voxcast.jobs.plan import Plan
+    from voxcast.jobs.state import SubmissionState
+    from voxcast.jobs.submission import Submission
+    from voxcast.jobs.task import Task
 
 ORDER = ("completed", "ended", "running", "waiting", "refused", "given up")
 MOST_LISTED = 20
 
 
+def planned_arrays(plan: Plan) -> list[ReadyArray]:
+    """Return the arrays of the first attempts."""
+    return ready_arrays({task.name: task.requests.first for task in plan.tasks})
+
+
+def expected(plan: Plan) -> dict[str, Any]:
+    """Return the requests and the cost of the first attempts.
+
+    ``runtime_s`` is the predicted time of all tasks, one after the other; ``longest_s`` is the
+    time of the longest request. Waiting in the queue is not in it. ``expected_failures`` is the
+    sum of the risks where all are known.
+    """
+    arrays = planned_arrays(plan)
+    tasks = plan.tasks
+    runtimes = [task.runtime_s_median for task in tasks]
+    risks = [task.prediction.risk if task.prediction else None for task in tasks]
+    first_s = [task.requests.first.walltime_s for task in tasks]
+    usd = sum(t.usd_per_hour * s / 3600 for t, s in zip(tasks, first_s, strict=True))
+    median_usd = sum(
+        t.usd_per_hour * s / 3600 for t, s in zip(tasks, runtimes, strict=True) if math.isfinite(s)
+    )
+    throttle = plan.slurm.throttle
+    at_a_time = min(len(tasks), throttle * len(arrays)) if throttle else len(tasks)
+    known_s = [s for s in runtimes if math.isfinite(s)]
+    end_s = max([*known_s, sum(known_s) / max(at_a_time, 1)]) if known_s else math.nan
+    return {
+        "tasks": len(tasks),
+        "arrays": len(arrays),
+        "requested_core_h": sum(len(a.names) * core_h(a.request) for a in arrays),
+        "excess_core_h": sum(array.excess_core_h for array in arrays),
+        "usd_bound": usd,
+        "usd_median": median_usd,
+        "expected_failures": None if None in risks else sum(map(float, filter(None, risks))),
+        "runtime_s": sum(known_s),
+        "longest_s": max(first_s, default=0.0),
+        "expected_end_s": None if math.isnan(end_s) else end_s,
+    }
+
+
+def _later_s(plan: Plan, task: Task, request: Request) -> float:
+    """Return the time of the next request if the array is too short; 0 if none follows."""
+    attempt = Attempt(request, "timeout", request.walltime_s)
+    after = next_request(task.requests, [attempt], task.limits(plan.limits))
+    return after.walltime_s if isinstance(after, Request) else 0.0
+
+
+def plan_lines(plan: Plan) -> Iterator[str]:
+    """Yield the lines of ``voxcast submit --dry-run``."""
+    total = expected(plan)
+    cluster = f" on {plan.cluster}" if plan.cluster else ""
+    in_arrays = counted(total["arrays"], "array")
+    yield f"{plan.app.name}{cluster}: {counted(total['tasks'], 'task')} in {in_arrays}"
+    table = [("array", "tasks", "partition", "CPUs", "GPUs", "time", "memory", "if too short")]
+    arrays, tasks = planned_arrays(plan), {task.name: task for task in plan.tasks}
+    for number, array in enumerate(arrays[:MOST_LISTED], 1):
+        request = array.request
+        later_s = max(_later_s(plan, tasks[name], request) for name in array.names)
+        table.append((
+            str(number), str(len(array.names)), request.partition,
+            str(request.cpus), str(request.gpus), format_seconds(request.walltime_s),
+            format_bytes(request.memory_bytes), format_seconds(later_s) if later_s else "-",
+        ))  # fmt: skip
+    yield text_table(table, ">><>>>>>")
+    if len(arrays) > MOST_LISTED:
+        yield f"  and {len(arrays) - MOST_LISTED} more arrays"
+    core_hours, excess = total["requested_core_h"], total["excess_core_h"]
+    yield (
+        f"  asks for {core_hours:.3g} core-hours, of which sharing arrays costs {excess:.2g}; "
+        "4 GB count as a core"
+    )
+    if total["usd_bound"]:
+        usd, bound = total["usd_median"], total["usd_bound"]
+        yield f"  costs {usd:.2f} USD, at most {bound:.2f} if all run to their limits"
+    failures = total["expected_failures"]
+    if failures is None:
+        yield "  how many first requests are too small is not known: some are not calibrated"
+    else:
+        yield f"  of the first requests at most {failures:.2g} are expected to be too small"
+    if total["expected_end_s"] is not None:
+        end, throttle = format_seconds(total["expected_end_s"]), plan.slurm.throttle
+        throttled = f", {throttle} at a time in each array" if throttle else ""
+        yield f"  done {end} after the first starts{throttled}, if none waits in the queue"
+
+
 def current_states(
     state: SubmissionState, executor: Executor, *, with_steps: bool = True
 ) -> dict[str, TaskState]:
-    """Return the states of the tasks with a live attempt, from one question; see `Executor`."""
+    """Return the states of the tasks with a live attempt, from one call; see `Executor`."""
     arrays = [state.arrays[n] for n in sorted({number for number, _ in state.live.values()})]
     submitted = [array for array in arrays if array.job]
     states = executor.states(submitted, with_steps=with_steps)
@@ -75,14 +165,23 @@ def task_rows(
             "image": task.image,
             "status": status,
             "reason": reason,
-            "job": f"{state.arrays[live[0]].job}_{live[1]}" if live else None,
-            "attempts": [e.attempt.to_record() | e.facts for e in attempts],
+            "job": state.job_of(name) if live else None,
+            "attempts": [as_fields(e.attempt) | e.facts for e in attempts],
             "predicted_runtime_s": _finite(task.runtime_s_median),
-            "predicted_memory_bytes": _finite(task.memory_bytes_median),
+            "predicted_memory_bytes": _counted_bytes(submission, task),
             "log": str(submission.log(*last)) if last else None,
             "output": str(submission.out / name) if status == "completed" else None,
         })  # fmt: skip
     return rows
+
+
+def _counted_bytes(submission: Submission, task: Task) -> float | None:
+    """Return the predicted memory as the site counts it, beside which it is shown."""
+    if task.prediction is None:
+        return None
+    is_slurm = submission.executor == "slurm"
+    added = submission.plan.added_memory_bytes if is_slurm else 0
+    return _finite(task.prediction.peak_rss_bytes + added)
 
 
 def _live_status(current: TaskState | None) -> str:
@@ -129,7 +228,7 @@ def text_lines(submission: Submission, rows: list[dict[str, Any]]) -> Iterator[s
         yield f"  requested {requested:.3g} core-hours and used {used:.3g}{usd}"
     if "ended" in total["by_status"]:
         command = f"voxcast submit --resume {shlex.quote(str(submission.folder))}"
-        yield f"  those that ended are settled by what follows; if nothing does: `{command}`"
+        yield f"  ended tasks are settled by the process that follows; if none does: `{command}`"
     yield f"  outputs in {submission.out}"
     unfinished = [row for row in rows if row["status"] in ("refused", "given up")]
     if unfinished:

@@ -6,13 +6,15 @@ from shutil import which
 
 import pytest
 
-from voxcast.allocation.slurm_script import MAX_TASKS, SlurmRequest
 from voxcast.errors import ConfigError
+from voxcast.jobs.script import MAX_TASKS, Job, memory_option
+from voxcast.records import Request
 
 RECORDED = Path(__file__).parents[2] / "samples" / "slurm" / "array.sbatch"
-REQUEST = SlurmRequest(
-    "recon all", "serial", 4, 0, 3600.2, 1.5e9, ("recon_all on two heads", "times of a machine")
-)
+REQUEST = Job(
+    "recon all", Request(3600.2, 1_500_000_000, 4, partition="serial"),
+    ("recon_all on two heads", "times of a machine"),
+)  # fmt: skip
 STRANGE = ("/data/a head & more.nii.gz", "/data/it's $HOME `date`.nii.gz")
 
 
@@ -25,7 +27,13 @@ def test_time_and_memory_are_rounded_up_in_units_of_slurm() -> None:
         "--job-name=recon_all", "--partition=serial", "--nodes=1", "--ntasks=1",
         "--cpus-per-task=4", "--time=01:00:01", "--mem=1431M",
     ]  # fmt: skip
-    assert "--gres=gpu:2" in SlurmRequest("a", "p", 1, 2, 60, 2**30).options()
+    assert "--gres=gpu:2" in Job("a", Request(60.0, 2**30, 1, 2)).options()
+
+
+def test_memory_of_each_cpu_covers_the_request() -> None:
+    request = Request(60.0, 1_500_000_000, 4)
+    assert memory_option(request) == "--mem=1431M"
+    assert memory_option(request, per_cpu=True) == "--mem-per-cpu=358M"
 
 
 @pytest.mark.parametrize("task", [1, 2])
@@ -68,7 +76,7 @@ def partition() -> str:
 
 
 def test_sbatch_takes_the_lines_and_the_script(partition: str, tmp_path: Path) -> None:
-    request = SlurmRequest("recon_all", partition, 1, 0, 61.5, 1e8)
+    request = Job("recon_all", Request(61.5, 10**8, partition=partition))
     for name, text in (
         ("lines", "\n".join(["#!/bin/bash", *request.lines(), "true"]) + "\n"),
         ("array", request.array_script(STRANGE)),

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from voxcast.hpc.attempts import Attempt, Request
-from voxcast.hpc.escalation import Bounds, Ladder, Stop, next_request
+from voxcast.jobs.escalate import Attempt, Limits, RequestSequence, Stop, next_request
+from voxcast.records import Request, as_fields, of_fields
 
 GB = 10**9
-LADDER = Ladder((600.0, 1800.0), (2 * GB, 4 * GB), cpus=2)
+REQUESTS = RequestSequence((600.0, 1800.0), (2 * GB, 4 * GB), cpus=2)
 FIRST = Request(600.0, 2 * GB, 2)
-LIMITS = Bounds(max_walltime_s=3600.0, max_memory_bytes=6 * GB)
+LIMITS = Limits(max_walltime_s=3600.0, max_memory_bytes=6 * GB)
 
 
 def attempts(*outcomes, walltime_s=600.0, memory_bytes=2 * GB, **fields):
@@ -66,13 +66,13 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_the_cause_decides_the_next_request(case):
     made, expected = CASES[case]
-    assert next_request(LADDER, made, LIMITS) == expected
+    assert next_request(REQUESTS, made, LIMITS) == expected
 
 
 def test_failures_of_the_application_are_retried_up_to_their_bound():
     bounds = replace(LIMITS, max_failures=3)
-    assert next_request(LADDER, attempts("failed", "failed"), bounds) == FIRST
-    stop = next_request(LADDER, attempts("failed", "failed", "failed"), bounds)
+    assert next_request(REQUESTS, attempts("failed", "failed"), bounds) == FIRST
+    stop = next_request(REQUESTS, attempts("failed", "failed", "failed"), bounds)
     assert stop == Stop(False, "the application failed 3 times")
 
 
@@ -86,19 +86,19 @@ def test_failures_of_the_application_are_retried_up_to_their_bound():
 )
 def test_attempts_cost_and_time_are_bounded(bounds, reason):
     made = attempts("preempted", "preempted", usd=2.0, runtime_s=3600.0)
-    assert next_request(LADDER, made, replace(LIMITS, **bounds)) == Stop(False, reason)
+    assert next_request(REQUESTS, made, replace(LIMITS, **bounds)) == Stop(False, reason)
 
 
 def test_every_history_ends():
     # Whatever happens, with any bound left out but that of the attempts.
     outcomes = ("timeout", "out_of_memory", "preempted", "node_failure", "stalled", "failed")
-    bounds = Bounds(max_attempts=6, max_failures=99, max_stalls=99)
+    bounds = Limits(max_attempts=6, max_failures=99, max_stalls=99)
     for fates in itertools.product(outcomes, repeat=6):
-        made, request = [], next_request(LADDER, [], bounds)
+        made, request = [], next_request(REQUESTS, [], bounds)
         for fate in fates:
             assert isinstance(request, Request)
             made.append(Attempt(request, fate))
-            request = next_request(LADDER, made, bounds)
+            request = next_request(REQUESTS, made, bounds)
         assert isinstance(request, Stop)
         walltimes = [attempt.request.walltime_s for attempt in made]
         assert walltimes == sorted(walltimes)
@@ -107,4 +107,4 @@ def test_every_history_ends():
 
 def test_records_are_read_back():
     attempt = Attempt(FIRST, "timeout", 600.0, 0.1)
-    assert Attempt.from_record(attempt.to_record()) == attempt
+    assert of_fields(Attempt, as_fields(attempt)) == attempt

@@ -12,22 +12,21 @@ import pytest
 
 from planted_tasks import MB, plan_of, shell_app, write_images
 from voxcast.errors import ConfigError
-from voxcast.hpc.arrays import core_h, grouped
-from voxcast.hpc.attempts import Request
-from voxcast.hpc.escalation import Bounds, Ladder
-from voxcast.hpc.ladders import LEAST_GROWTH, walltime_ladders
-from voxcast.hpc.plan import Plan
-from voxcast.hpc.plan_text import outlook, plan_lines
-from voxcast.hpc.requests_file import recommended_tasks
+from voxcast.jobs.arrays import core_h, grouped
+from voxcast.jobs.escalate import Limits, RequestSequence
+from voxcast.jobs.plan import Plan
+from voxcast.jobs.status import expected, plan_lines
+from voxcast.jobs.task import LEAST_GROWTH, from_file, walltime_sequences
+from voxcast.records import Request
 
 
 def test_a_ladder_begins_as_recommended_and_grows_by_the_predicted_spread() -> None:
-    narrow, wide = walltime_ladders([630.0, 630.0], [600.0, 300.0], [630.0, 630.0], 0.95, 60.0)
-    for ladder in (narrow, wide):
-        assert ladder[0] == 630.0
-        steps = np.array(ladder[1:]) / np.array(ladder[:-1])
+    narrow, wide = walltime_sequences([630.0, 630.0], [600.0, 300.0], [630.0, 630.0], 0.95, 60.0)
+    for requests in (narrow, wide):
+        assert requests[0] == 630.0
+        steps = np.array(requests[1:]) / np.array(requests[:-1])
         assert (steps >= LEAST_GROWTH).all()
-        assert not [rung for rung in ladder[1:] if rung % 60]
+        assert not [rung for rung in requests[1:] if rung % 60]
     assert len(wide) > 1
     assert wide[-1] > narrow[-1]
 
@@ -82,11 +81,11 @@ def test_arrays_are_of_one_kind_and_no_longer_than_slurm_allows() -> None:
 
 def test_a_plan_is_read_back_as_it_was_written(tmp_path: Path) -> None:
     app = shell_app("true", ranges={"x": (1, 2)}, characteristics=("head_mm3",))
-    plan = plan_of(app, write_images(tmp_path, ["a.nii"]), bounds=Bounds(max_usd=3.0))
+    plan = plan_of(app, write_images(tmp_path, ["a.nii"]), limits=Limits(max_usd=3.0))
     path = tmp_path / "plan.json"
     content = json.loads(json.dumps(plan.to_record(), allow_nan=False))
     assert Plan.from_record(content, path) == plan
-    with pytest.raises(ConfigError, match="a plan of version 9, not 1"):
+    with pytest.raises(ConfigError, match="a plan of version 9, not 2"):
         Plan.from_record({**content, "voxcast_plan": 9}, path)
     with pytest.raises(ConfigError, match="not a plan"):
         Plan.from_record({**content, "tasks": [{"name": 1}]}, path)
@@ -100,21 +99,21 @@ def test_a_recommendation_becomes_tasks(tmp_path: Path) -> None:
     }  # fmt: skip
     image = {"image": "sub-01_T1w.nii.gz", "app": "tool", "chosen": row, "why": "cheapest"}
     content = {"policy": {"confidence": 0.95}, "images": [image]}
-    (task,) = recommended_tasks(content, tmp_path)
+    (task,) = from_file(content, tmp_path)
     assert task.name == "sub-01_T1w"
     assert task.image == str(Path.cwd() / "sub-01_T1w.nii.gz")
-    assert task.ladder.first == Request(600.0, 500 * MB, 2)
+    assert task.requests.first == Request(600.0, 500 * MB, 2, partition="serial")
     assert task.usd_per_hour == pytest.approx(3.0)
     refused = {**content, "images": [{**image, "chosen": None, "why": "the deadline"}]}
     with pytest.raises(ConfigError, match=r"no request for sub-01_T1w.nii.gz: the deadline"):
-        recommended_tasks(refused, tmp_path)
+        from_file(refused, tmp_path)
     with pytest.raises(ConfigError, match="incomplete"):
-        recommended_tasks({**content, "images": [{**image, "chosen": {}}]}, tmp_path)
+        from_file({**content, "images": [{**image, "chosen": {}}]}, tmp_path)
 
 
-def test_the_outlook_adds_up(tmp_path: Path) -> None:
+def test_expectations_add_up(tmp_path: Path) -> None:
     plan = plan_of(shell_app("true"), write_images(tmp_path, ["a.nii", "b.nii"]))
-    numbers = outlook(plan)
+    numbers = expected(plan)
     assert numbers["requested_core_h"] == pytest.approx(2 * 120 / 3600)
     assert numbers["usd_bound"] == pytest.approx(2 * 120 / 3600)
     assert numbers["expected_failures"] == pytest.approx(0.2)
@@ -126,11 +125,13 @@ def test_the_outlook_adds_up(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("max_attempts", "later"), [(10, "3 min 0 s"), (1, "-")])
 def test_the_next_time_is_above_that_of_the_array(tmp_path: Path, max_attempts, later) -> None:
-    bounds = Bounds(max_attempts=max_attempts)
+    bounds = Limits(max_attempts=max_attempts)
     images = write_images(tmp_path, ["a.nii", "b.nii"])
-    plan = plan_of(shell_app("true"), images, walltimes_s=(120.0,), bounds=bounds)
+    plan = plan_of(shell_app("true"), images, walltimes_s=(120.0,), limits=bounds)
     short, long = plan.tasks
-    short = dataclasses.replace(short, ladder=Ladder((110.0, 115.0), (100 * MB,), 1))
+    short = dataclasses.replace(
+        short, requests=RequestSequence((110.0, 115.0), (100 * MB,), 1, partition="debug")
+    )
     lines = "\n".join(plan_lines(dataclasses.replace(plan, tasks=(short, long)))).splitlines()
     assert lines[1].split("  ")[-1] == "if too short"
     assert lines[2].startswith("    1      2")

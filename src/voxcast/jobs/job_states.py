@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 from voxcast.errors import VoxcastError
 from voxcast.history.imports.slurm_job import UNFINISHED, SlurmJob, slurm_state
-from voxcast.hpc.slurm import SACCT_COLUMNS
+from voxcast.jobs.state import TaskId, TaskState
 from voxcast.quantities import slurm_bytes, slurm_seconds
 
-if TYPE_CHECKING:
-    from voxcast.records import Outcome
-
-TaskId = tuple[str, int]  # job and number of the task
+SACCT_COLUMNS = (
+    "JobID", "JobIDRaw", "State", "ExitCode", "ElapsedRaw", "TotalCPU", "MaxRSS", "ReqMem",
+    "NodeList", "Submit", "Start", "End",
+)  # fmt: skip
 Notes = Callable[[TaskId], Sequence[str]]
 _WAITING = re.compile(r"(\d+)_\[([^\]]*)\]")
 _TASK_ID = re.compile(r"(\d+)_(\d+)(?:\.(.+))?")
 _RANGE = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?")
 _FIELD = re.compile(r"(\w+)=(\S*)")
-RUNNING = ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING")
 
 
 def _no_notes(_: TaskId) -> Sequence[str]:
@@ -46,44 +43,8 @@ def numbers(text: str) -> list[int]:
     return listed
 
 
-@dataclass(frozen=True)
-class TaskState:
-    """What Slurm says of a task of an array.
-
-    Attributes
-    ----------
-    state : str
-        The name of Slurm's state.
-    outcome : str or None
-        How it ended; None if it has not.
-    runtime_s, cpu_s, peak_bytes : float, float, int or None
-        None where not told: ``scontrol`` has no CPU time and no memory.
-    memory_method, cpu_method : str
-        As in the history; empty for those of Slurm.
-    job : str
-        Number of the job that the task is; the first one of an array has the array's.
-    """
-
-    state: str
-    outcome: Outcome | None
-    runtime_s: float = 0.0
-    cpu_s: float | None = None
-    peak_bytes: int | None = None
-    job: str = ""
-    node: str = ""
-    submitted_at: str = ""
-    started_at: str = ""
-    memory_method: str = ""
-    cpu_method: str = ""
-
-    @property
-    def is_running(self) -> bool:
-        """Whether it has started and not ended."""
-        return self.state in RUNNING
-
-
 def from_sacct(text: str, notes: Notes = _no_notes) -> dict[TaskId, TaskState]:
-    """Return the states in the lines of `voxcast.hpc.slurm.accounting`.
+    """Return the states in the lines of `voxcast.jobs.slurm.accounting`.
 
     Parameters
     ----------
@@ -118,7 +79,7 @@ def lines_by_task(text: str) -> dict[TaskId, list[dict[str, str]]]:
 
 
 def from_scontrol(text: str, notes: Notes = _no_notes) -> dict[TaskId, TaskState]:
-    """Return the states in the lines of `voxcast.hpc.slurm.controller_lines`; see `from_sacct`."""
+    """Return the states in lines of `controller_lines` of Slurm; see `from_sacct`."""
     states = {}
     for line in text.splitlines():
         fields = dict(_FIELD.findall(line))
@@ -185,7 +146,7 @@ def cpu_seconds(text: str) -> dict[str, float]:
     Parameters
     ----------
     text : str
-        Lines of `voxcast.hpc.slurm.cpu_times`.
+        Lines of `voxcast.jobs.slurm.cpu_times`.
     """
     totals: dict[str, float] = {}
     for line in text.splitlines():

@@ -1,4 +1,4 @@
-"""What is to be run on a cluster: an application, its tasks, and where results go.
+"""What is to be run on a cluster: an application, its tasks, and options of the scheduler.
 
 A plan is a JSON file with a version. It is complete: a login node without a project, a model or
 Hydra can submit it.
@@ -7,22 +7,29 @@ Hydra can submit it.
 from __future__ import annotations
 
 import json
-import math
-from dataclasses import asdict, dataclass, field
+import re
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import voxcast
 from voxcast.errors import ConfigError
-from voxcast.hpc.escalation import Bounds
-from voxcast.hpc.tasks import Task
-from voxcast.records import App, of_fields
+from voxcast.jobs.escalate import Limits
+from voxcast.jobs.task import Task
+from voxcast.records import App, as_fields, of_fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-PLAN_VERSION = 1
+PLAN_VERSION = 2
 VERSION_KEY = "voxcast_plan"
+# Options of sbatch that voxcast decides, and a plan must not repeat.
+_DECIDED = (
+    "array", "chdir", "cpus-per-task", "dependency", "error", "gres", "job-name", "mem",
+    "mem-per-cpu", "nodes", "no-requeue", "ntasks", "output", "parsable", "partition", "requeue",
+    "time", "wrap",
+)  # fmt: skip
+_OPTION = re.compile(r"[a-z][a-z0-9-]*(=[^\x00-\x1f\x7f]+)?")
 
 
 @dataclass(frozen=True)
@@ -33,17 +40,40 @@ class SlurmOptions:
     ----------
     throttle : int or None
         Tasks of an array that may run at a time, ``%N``.
+    further : tuple of str
+        Any others, as ``KEY=VALUE`` or ``KEY``.
+    memory_per_cpu : bool
+        The site takes ``--mem-per-cpu`` only.
     """
 
     account: str = ""
     qos: str = ""
     constraint: str = ""
     throttle: int | None = None
+    further: tuple[str, ...] = ()
+    memory_per_cpu: bool = False
 
     def options(self) -> list[str]:
         """Return the options of ``sbatch``."""
         fields = {"account": self.account, "qos": self.qos, "constraint": self.constraint}
-        return [f"--{name}={value}" for name, value in fields.items() if value]
+        named = [f"--{name}={value}" for name, value in fields.items() if value]
+        return named + [f"--{option}" for option in self.further]
+
+
+def sbatch_option(text: str) -> str:
+    """Return an option of ``sbatch`` that a user gives as ``KEY=VALUE``.
+
+    Raises
+    ------
+    ConfigError
+        If it is malformed, or voxcast decides it.
+    """
+    option = text.removeprefix("--")
+    if not _OPTION.fullmatch(option):
+        raise ConfigError(f"not KEY=VALUE: {text!r}", "--sbatch", "e.g. --sbatch reservation=mri")
+    if option.partition("=")[0] in _DECIDED:
+        raise ConfigError(f"voxcast decides {option.partition('=')[0]}", "--sbatch")
+    return option
 
 
 @dataclass(frozen=True)
@@ -54,20 +84,23 @@ class Plan:
     ----------
     container_engine : str
         One of `voxcast.apps.containers.PROGRAMS`.
-    bounds : Bounds
+    limits : Limits
         Where attempts of any task end; a task may have narrower ones.
     stall_s : float or None
         A task that uses no CPU for this long is stopped; None: never.
+    added_memory_bytes : int
+        That the site counts beyond the memory which is predicted, such as mapped files.
     """
 
     app: App
-    tasks: tuple[Task, ...]
+    tasks: tuple[Task, ...] = ()
     parameters: dict[str, Any] = field(default_factory=dict)
     container_engine: str = "none"
     cluster: str = ""
-    bounds: Bounds = field(default_factory=Bounds)
+    limits: Limits = field(default_factory=Limits)
     slurm: SlurmOptions = field(default_factory=SlurmOptions)
     stall_s: float | None = None
+    added_memory_bytes: int = 0
 
     @classmethod
     def from_record(cls, fields: Mapping[str, Any], where: Path) -> Plan:
@@ -84,21 +117,9 @@ class Plan:
         if version != PLAN_VERSION:
             problem = f"a plan of version {version}, not {PLAN_VERSION}, made by voxcast {made_by}"
             raise ConfigError(problem, where, then)
+        own = {name: fields[name] for name in cls.__dataclass_fields__ if name in fields}
         try:
-            bounds: dict[str, Any] = {
-                name: math.inf if value is None else value
-                for name, value in fields["bounds"].items()
-            }
-            return cls(
-                of_fields(App, fields["app"]),
-                tuple(map(Task.from_record, fields["tasks"])),
-                dict(fields["parameters"]),
-                fields["container_engine"],
-                fields["cluster"],
-                Bounds(**bounds),
-                SlurmOptions(**fields["slurm"]),
-                fields["stall_s"],
-            )
+            return of_fields(cls, own)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             if made_by != here:
                 problem = f"cannot be read ({error}), made by voxcast {made_by}"
@@ -106,20 +127,14 @@ class Plan:
             raise ConfigError(f"not a plan: {error!r}", where, "make it again") from None
 
     def to_record(self) -> dict[str, Any]:
-        """Return the plan as an object that `json` can write; null stands for no bound."""
-        bounds = {k: v if math.isfinite(v) else None for k, v in asdict(self.bounds).items()}
-        return {
-            VERSION_KEY: PLAN_VERSION,
-            "voxcast_version": voxcast.__version__,
-            "app": asdict(self.app),
-            "tasks": [task.to_record() for task in self.tasks],
-            "parameters": self.parameters,
-            "container_engine": self.container_engine,
-            "cluster": self.cluster,
-            "bounds": bounds,
-            "slurm": asdict(self.slurm),
-            "stall_s": self.stall_s,
-        }
+        """Return the plan as an object that `json` can write; null stands for no limit."""
+        versions = {VERSION_KEY: PLAN_VERSION, "voxcast_version": voxcast.__version__}
+        return versions | as_fields(self)
+
+
+def is_plan(content: Mapping[str, Any]) -> bool:
+    """Return whether an object is a plan, as ``voxcast submit --dry-run --json`` writes it."""
+    return VERSION_KEY in content
 
 
 def read_json_object(path: Path) -> dict[str, Any]:

@@ -12,7 +12,9 @@ import os
 import secrets
 import shutil
 import threading
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -20,22 +22,64 @@ import psutil
 
 from voxcast.apps.staging import staged
 from voxcast.errors import RunError, VoxcastError, is_disk_full, one_line
-from voxcast.hpc.core_pool import CorePool
-from voxcast.hpc.job_script import OUT_NAME, configuration_of, task_command, task_variables
-from voxcast.hpc.job_states import TaskState
-from voxcast.hpc.machine_facts import Machine
+from voxcast.jobs.script import Machine, configuration_of, task_command, task_variables
+from voxcast.jobs.state import TaskState
+from voxcast.jobs.submission import OUT_NAME
 from voxcast.profiling.host import host_facts
 from voxcast.profiling.leader import LOG_FILE
 from voxcast.profiling.runner import measure, sweep
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from voxcast.hpc.job_states import TaskId
-    from voxcast.hpc.submission import Submission
-    from voxcast.hpc.submission_state import SubmittedArray
-    from voxcast.hpc.tasks import Task
+    from voxcast.jobs.state import SubmittedArray, TaskId
+    from voxcast.jobs.submission import Submission
+    from voxcast.jobs.task import Task
+
+
+@dataclass
+class CorePool:
+    """Free cores and memory.
+
+    A task that does not fit lets no later one pass: it would wait for ever behind small ones.
+    """
+
+    cores: list[int]
+    memory_bytes: int
+    _changed: threading.Condition = field(default_factory=threading.Condition)
+    _queue: deque[object] = field(default_factory=deque)
+
+    @contextmanager
+    def held(self, cpus: int, memory_bytes: int) -> Iterator[list[int]]:
+        """Wait for cores and memory, and give them back at the end.
+
+        Parameters
+        ----------
+        cpus, memory_bytes : int
+            No more than all; else this waits for ever.
+        """
+        ticket = object()
+        with self._changed:
+            self._queue.append(ticket)
+            self._changed.wait_for(
+                lambda: (
+                    self._queue[0] is ticket
+                    and len(self.cores) >= cpus
+                    and self.memory_bytes >= memory_bytes
+                )
+            )
+            self._queue.popleft()
+            chosen, self.cores = self.cores[:cpus], self.cores[cpus:]
+            self.memory_bytes -= memory_bytes
+            self._changed.notify_all()
+        try:
+            yield chosen
+        finally:
+            with self._changed:
+                self.cores = sorted([*self.cores, *chosen])
+                self.memory_bytes += memory_bytes
+                self._changed.notify_all()
 
 
 @dataclass
@@ -71,13 +115,13 @@ class LocalExecutor:
             If a task is larger than this machine.
         """
         tasks = self.submission.plan.tasks
-        cpus = max(task.ladder.cpus for task in tasks)
+        cpus = max(task.requests.cpus for task in tasks)
         if cpus > cores:
             raise RunError(f"needs {cpus} CPUs, and {cores} may be used here", "local")
-        largest = max(task.ladder.memories_bytes[0] for task in tasks)
+        largest = max(task.requests.memories_bytes[0] for task in tasks)
         if largest > memory:
             raise RunError("needs more memory than this machine has", "local")
-        if any(task.ladder.gpus for task in tasks):
+        if any(task.requests.gpus for task in tasks):
             return 1
         return max(1, min(cores, self.submission.plan.slurm.throttle or cores, len(tasks)))
 
@@ -102,7 +146,7 @@ class LocalExecutor:
         Raises
         ------
         RunError
-            If the disk is full, which no task is to blame for.
+            If the disk is full, for which no task is to blame.
         """
         lost = TaskState("NODE_FAIL", "node_failure")
         with self._lock:
@@ -178,7 +222,7 @@ class LocalExecutor:
         """Run a task as its job would."""
         plan, request = self.submission.plan, array.request
         task = self._tasks[name]
-        configuration = configuration_of(plan, task, request)
+        configuration = configuration_of(plan, request)
         log, out = self.submission.log(array.number, number), folder / OUT_NAME
         shutil.rmtree(folder, ignore_errors=True)
         out.mkdir(parents=True)
