@@ -18,7 +18,7 @@ import pytest
 from champions import register_champion
 from small_head import write_head
 from voxcast.cli import main
-from voxcast.jobs.task import COLUMNS, from_file
+from voxcast.jobs.task import TABLE_COLUMNS, from_file
 from voxcast.quantities import slurm_seconds
 
 PROJECT = Path(__file__).parents[3]
@@ -270,7 +270,7 @@ def test_a_table_for_workflow_engines(recommend, tmp_path: Path) -> None:
     rows = json.loads((tmp_path / "r.json").read_text())
     with (tmp_path / "r.csv").open(newline="") as file:
         of_csv = list(csv.DictReader(file))
-    assert list(of_csv[0]) == list(COLUMNS)
+    assert list(of_csv[0]) == list(TABLE_COLUMNS)
     texts = [
         {k: str(v).lower() if k == "calibrated" else str(v) for k, v in r.items()} for r in rows
     ]
@@ -311,7 +311,7 @@ def test_a_table_has_the_images_that_can_be_requested(recommend, tmp_path: Path)
     assert [line.split(",")[0] for line in path.read_text().splitlines()] == ["sample", "usual"]
     impossible = ("--cluster", "osc", "--deadline", "1s")
     recommend("usual.nii.gz", *impossible, "--resources", str(path), code=2)
-    assert path.read_text() == ",".join(COLUMNS) + "\n"
+    assert path.read_text() == ",".join(TABLE_COLUMNS) + "\n"
     output = recommend("usual.nii.gz", "--resources", str(tmp_path / "r.txt"), code=2)
     assert "r.txt: must end in .csv or .json" in output.err
 
@@ -492,9 +492,12 @@ def test_submit_plans_what_recommend_chooses(recommend, project: Path) -> None:
         assert task["image"] == str(project / image["image"])
         assert task["requests"]["walltimes_s"][0] == row["walltime_s"]
         assert task["requests"]["memories_bytes"] == [row["memory_bytes"]]
-        assert (task["requests"]["cpus"], task["partition"]) == (row["cpus"], row["partition"])
+        assert (task["requests"]["cpus"], task["requests"]["partition"]) == (
+            row["cpus"],
+            row["partition"],
+        )
         assert task["max_walltime_s"] == 168 * 3600
-        assert task["risk"] == pytest.approx(0.1)
+        assert task["prediction"]["risk"] == pytest.approx(0.1)
     # The recommendation itself is a plan too.
     (project / "requests.json").write_text(json.dumps(content))
     again = io.StringIO()

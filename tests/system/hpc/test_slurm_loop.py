@@ -30,10 +30,10 @@ def project_of(folder: Path, first: int) -> tuple[SubmittedProject, Path]:
     plan = plan_of(project.app, images, walltimes_s=(60.0, 180.0), memories_bytes=(400 * MB,))
     images[0].with_name(f"{images[0].name}.slow").touch()
     largest = sorted(range(1, first), key=lambda n: images[n].stat().st_size)[-2:]
-    small = RequestSequence((60.0, 120.0), (30 * MB, 400 * MB), 1)
+    small = RequestSequence((60.0, 120.0), (30 * MB, 400 * MB), 1, partition="short")
     tasks = [
         # In an array with the others they would ask for as much as these.
-        dataclasses.replace(task, requests=small, partition="short") if n in largest else task
+        dataclasses.replace(task, requests=small) if n in largest else task
         for n, task in enumerate(plan.tasks)
     ]
     path = folder / "plan.json"

@@ -69,8 +69,8 @@ def test_a_pool_with_fields_of_a_later_release_is_not_called_damaged(tmp_path: P
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"voxcast_plan": 2}, "a plan of version 2, not 1, made by voxcast 99.0"),
-        ({"tasks": [{"name": "a"}]}, "cannot be read ('requests'), made by voxcast 99.0"),
+        ({"voxcast_plan": 99}, "a plan of version 99, not 2, made by voxcast 99.0"),
+        ({"tasks": [{"name": "a"}]}, "cannot be read (image is missing), made by voxcast 99.0"),
     ],
 )
 def test_a_plan_or_a_submission_of_another_release_names_it(
