@@ -130,9 +130,10 @@ docs: setup ## Refresh the tables and the figures from published/, build the pag
 	NO_MKDOCS_2_WARNING=1 mkdocs build --strict --quiet
 
 .PHONY: lint
-lint: setup ## Style: ruff check and format
+lint: setup ## Style: ruff check and format; which room imports which
 	ruff check .
 	ruff format --check .
+	lint-imports --no-logo
 
 .PHONY: types
 types: setup ## Types: mypy
@@ -143,11 +144,15 @@ JOBS ?= $(shell n=$$(nproc); echo $$((n < 4 ? n : 4)))
 PYTEST := python -m pytest -n $(JOBS) --dist loadfile
 
 .PHONY: test
-test: setup ## All tests but the slow ones, on up to four cores (JOBS=1 for one)
-	$(PYTEST) -m "not slow"
+test: setup ## Unit and integration tests, on up to four cores (JOBS=1 for one)
+	$(PYTEST) -m "not slow" tests/unit tests/integration src
+
+.PHONY: system
+system: setup ## System tests: the whole graph, Slurm, kills, servers, the browser, the documentation
+	$(PYTEST) -m "not slow" tests/system
 
 .PHONY: test-all
-test-all: setup ## All tests
+test-all: setup ## All tests, also those of many minutes
 	$(PYTEST)
 
 .PHONY: bench

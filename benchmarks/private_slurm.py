@@ -13,13 +13,14 @@ import argparse
 import contextlib
 import getpass
 import os
+import random
 import shutil
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -35,6 +36,11 @@ PROGRAMS = (
 )  # fmt: skip
 SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
 PACKAGES = "slurm-wlm slurmdbd slurm-client munge mariadb-server"
+TRIES = 3
+START_S = 120.0  # patience with one daemon on a busy machine
+# Below the range from which the kernel takes the ports of outgoing connections: otherwise one of
+# them may take a port between its choice and the start of the daemon.
+PORTS = range(12_000, 32_000)
 
 
 class PrivateSlurmError(Exception):
@@ -50,11 +56,19 @@ def _path() -> str:
     return f"{os.environ.get('PATH', '')}:{SBIN}"
 
 
-def _free_port() -> int:
+def _is_free(port: int) -> bool:
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
+
+
+def _free_ports(number: int) -> tuple[int, ...]:
+    candidates = random.sample(PORTS, len(PORTS))
+    free = (port for port in candidates if _is_free(port))
+    return tuple(next(free) for _ in range(number))
 
 
 @dataclass
@@ -94,9 +108,9 @@ class PrivateSlurm:
         self.folder = Path(self.folder).absolute()
         self.daemons = Daemons(self.folder)
         host = socket.gethostname().partition(".")[0]
-        ports = [_free_port() for _ in range(self.nodes + 3)]
+        ports = _free_ports(self.nodes + 3)
         self.layout = Layout(
-            self.folder, host, getpass.getuser(), tuple(ports), self.nodes, self.memory,
+            self.folder, host, getpass.getuser(), ports, self.nodes, self.memory,
             self.accounting, self.node_memory_mb, self.gpus, self.node_cpus, self.clock,
         )  # fmt: skip
 
@@ -124,6 +138,8 @@ class PrivateSlurm:
     def start(self) -> None:
         """Start all daemons and wait until every node is idle.
 
+        If a daemon does not start, all are stopped and started again at other ports.
+
         Raises
         ------
         PrivateSlurmError
@@ -133,6 +149,22 @@ class PrivateSlurm:
             raise PrivateSlurmError(f"not installed: {', '.join(missing)}; install {PACKAGES}")
         if self.daemons.is_recorded:
             raise PrivateSlurmError(f"{self.folder}: is up, or was not stopped")
+        for tries_left in reversed(range(TRIES)):
+            try:
+                self._start_once()
+                return
+            except (PrivateSlurmError, subprocess.SubprocessError) as error:
+                self.daemons.stop_all()
+                if not tries_left:
+                    raise PrivateSlurmError(str(error)) from error
+            self._clear()
+            self.layout = replace(self.layout, ports=_free_ports(self.nodes + 3))
+
+    def _clear(self) -> None:
+        for name in ("state", "munge", "socket", "db", *map("spool.{}".format, self.node_names)):
+            shutil.rmtree(self.folder / name, ignore_errors=True)
+
+    def _start_once(self) -> None:
         for name in ("log", "state", "munge", "socket", "db"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         (self.folder / "munge").chmod(0o700)
@@ -141,16 +173,16 @@ class PrivateSlurm:
         if self.accounting:
             self._start_database()
             self.start_daemon("slurmdbd")
-            self.wait(lambda: self._answers("sacctmgr", "-n", "show", "cluster"), "slurmdbd")
+            self._wait_for("slurmdbd", "sacctmgr", "-n", "show", "cluster")
             self.command("sacctmgr", "-i", "add", "cluster", "lab", check=False)
             if (user := getpass.getuser()) != "root":  # who is there from the beginning
                 self.command("sacctmgr", "-i", "add", "account", "lab", check=False)
                 self.command("sacctmgr", "-i", "add", "user", user, "account=lab", check=False)
         self.start_daemon("slurmctld")
-        self.wait(lambda: self._answers("scontrol", "ping"), "slurmctld")
+        self._wait_for("slurmctld", "scontrol", "ping")
         for name in self.node_names:
             self.start_daemon(name)
-        self.wait(self._all_idle, "the nodes")
+        self.wait(self._all_running_and_idle, "the nodes", START_S)
 
     def stop(self) -> None:
         """Cancel all jobs and stop all daemons, the newest first."""
@@ -205,12 +237,27 @@ class PrivateSlurm:
                 raise PrivateSlurmError(f"{subject}: not ready, see {self.folder / 'log'}")
             time.sleep(0.05)
 
+    def _wait_for(self, daemon: str, *question: str) -> None:
+        """Wait until a daemon that has just been started answers a command."""
+
+        def answers() -> bool:
+            self._check_running(daemon)
+            return self._answers(*question)
+
+        self.wait(answers, daemon, START_S)
+
+    def _check_running(self, daemon: str) -> None:
+        if not self.daemons.is_running(daemon):
+            log = self.folder / "log" / f"{daemon}.out"
+            last = log.read_text(errors="replace").rstrip().rpartition("\n")[2]
+            raise PrivateSlurmError(f"{daemon}: ended at its start, see {log}: {last}")
+
     def _environment(self) -> dict[str, str]:
         return {**os.environ, **self.environment, "PATH": _path()}
 
     def _answers(self, *arguments: str) -> bool:
         try:
-            return self.command(*arguments, check=False, timeout_s=3).returncode == 0
+            return self.command(*arguments, check=False, timeout_s=10).returncode == 0
         except subprocess.TimeoutExpired:
             return False
 
@@ -220,6 +267,11 @@ class PrivateSlurm:
     def _all_idle(self) -> bool:
         listed = self._output("sinfo", "-h", "-N", "-p", "debug", "-t", "idle", "-o", "%N")
         return set(self.node_names) <= set(listed.split())
+
+    def _all_running_and_idle(self) -> bool:
+        for name in self.node_names:
+            self._check_running(name)
+        return self._all_idle()
 
     def _write_configuration(self) -> None:
         texts: Mapping[str, str] = {
@@ -244,9 +296,7 @@ class PrivateSlurm:
             f"--log-file={munge / 'log'}", f"--seed-file={munge / 'seed'}",
         ]  # fmt: skip
         self.daemons.start("munged", arguments, self._environment())
-        self.wait(
-            lambda: self._answers("munge", "-n", "-S", str(self.layout.munge_socket)), "munge"
-        )
+        self._wait_for("munged", "munge", "-n", "-S", str(self.layout.munge_socket))
 
     def _start_database(self) -> None:
         folder, user = self.folder / "db", getpass.getuser()
@@ -254,7 +304,7 @@ class PrivateSlurm:
         command = database.daemon_command(folder, user, self.layout.database_port)
         self.daemons.start("mariadbd", command, self._environment())
         client = database.client_options(folder)
-        self.wait(lambda: self._answers("mariadb-admin", *client, "ping"), "MariaDB")
+        self._wait_for("mariadbd", "mariadb-admin", *client, "ping")
         self.command("mariadb", *client, "-e", database.STATEMENTS)
 
 

@@ -43,6 +43,16 @@ class Daemons:
         created = psutil.Process(process.pid).create_time()
         self._record({**self._pids(), name: (process.pid, created)})
 
+    def is_running(self, name: str) -> bool:
+        """Whether a daemon was started and has not ended."""
+        pid, created = self._pids().get(name, (0, 0.0))
+        try:
+            process = psutil.Process(pid)
+            alive = process.status() != psutil.STATUS_ZOMBIE
+            return pid > 0 and alive and process.create_time() == created
+        except psutil.NoSuchProcess:
+            return False
+
     def stop(self, name: str, *, kill: bool = False) -> None:
         """Stop a daemon; with ``kill`` at once, as a crash does."""
         pid, created = self._pids().get(name, (0, 0.0))

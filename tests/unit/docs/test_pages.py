@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-import runpy
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,7 @@ import result_tables
 from page_blocks import PAGES, PROJECT
 from voxcast.cli import VERBS
 
-FLOORS = runpy.run_path(str(PROJECT / "tests/unit/test_layers.py"))["FLOORS"]
+SOURCE = PROJECT / "src" / "voxcast"
 README_BYTES = 8_200
 FIGURE_BYTES = 60_000
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(#[^)\s]*)?\)")
@@ -85,16 +85,24 @@ def test_the_floors_are_those_that_are_tested(name: str) -> None:
         for floor, rooms in re.findall(r"^\| (\d) \| (.*) \|$", table, re.M)
         for room in re.findall(r"`(\w+)`", rooms)
     }
-    source = PROJECT / "src" / "voxcast"
-    packages = {path.stem for path in source.iterdir() if path.suffix == ".py" or path.is_dir()}
-    assert written == {room: floor for room, floor in FLOORS.items() if room in packages}
+    settings = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))
+    layers = settings["tool"]["importlinter"]["contracts"][0]["layers"]
+    heights = {
+        room: height
+        for height, rooms in enumerate(reversed(layers))
+        for room in re.findall(r"\w+", rooms)
+        if (SOURCE / room).is_dir() or (SOURCE / f"{room}.py").is_file()
+    }
+    assert written.keys() == heights.keys()
+    in_order = sorted(written, key=heights.__getitem__)
+    assert [written[room] for room in in_order] == sorted(written.values())
 
 
 def test_named_modules_exist() -> None:
     params = yaml.safe_load((PROJECT / "params.yaml").read_text(encoding="utf-8"))
     for page in (*PAGES, PROJECT / "CONTRIBUTING.md"):
         text = page.read_text(encoding="utf-8")
-        rooms = "|".join(room for room in FLOORS if (PROJECT / "src" / "voxcast" / room).is_dir())
+        rooms = "|".join(path.name for path in SOURCE.iterdir() if path.is_dir())
         for name in re.findall(rf"`(?:voxcast[./])?((?:{rooms})[./][\w./]+)`", text):
             if name.endswith((".parquet", ".tsv", ".json", ".csv", ".txt")):
                 continue  # a table that has the name of a room
