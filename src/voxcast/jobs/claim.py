@@ -12,13 +12,14 @@ import json
 import os
 import secrets
 import socket
+import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from voxcast.errors import RunError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 CLAIM_FILE = "follower.json"
@@ -69,7 +70,7 @@ def claimed(folder: Path, patience_s: float = 0.0) -> Iterator[Claim]:
     deadline = time.monotonic() + patience_s
     while not _created(path, content):
         abandoned = _content(path)
-        if _is_abandoned(path):
+        if is_abandoned(path):
             _remove(path, abandoned, path.with_name(f"{CLAIM_FILE}.{token}"))
             continue
         if time.monotonic() >= deadline:
@@ -88,7 +89,7 @@ def claimed(folder: Path, patience_s: float = 0.0) -> Iterator[Claim]:
 def is_followed(folder: Path) -> bool:
     """Return whether a process that lives follows the submission of a folder."""
     path = folder / CLAIM_FILE
-    return path.exists() and not _is_abandoned(path)
+    return path.exists() and not is_abandoned(path)
 
 
 def file_system_time(folder: Path) -> float:
@@ -102,6 +103,49 @@ def file_system_time(folder: Path) -> float:
         return os.fstat(handle).st_mtime
     finally:
         os.close(handle)
+
+
+def modified_s(path: Path) -> float | None:
+    """Return when a file was last changed, by the clock of its file system; None if it is gone.
+
+    It is opened first: an NFS client may answer for a minute from its memory otherwise.
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return None
+    try:
+        return os.fstat(handle).st_mtime
+    finally:
+        os.close(handle)
+
+
+def registered(path: Path, facts: Mapping[str, object]) -> bool:
+    """Make the file of a process that others may find abandoned; False if there is one."""
+    holder = {"host": socket.gethostname(), "pid": os.getpid()}
+    return _created(path, json.dumps({**facts, **holder}))
+
+
+class KeptAlive:
+    """Touches a file at intervals during its block, from a thread."""
+
+    def __init__(self, path: Path, period_s: float) -> None:
+        self._path, self._period_s = path, period_s
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._touch, name="alive", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _touch(self) -> None:
+        while not self._ended.wait(self._period_s):
+            with contextlib.suppress(OSError):  # a file server that is away comes back, mostly
+                os.utime(self._path)
 
 
 def _remove(path: Path, abandoned: str, aside: Path) -> None:
@@ -143,10 +187,10 @@ def _holder(path: Path) -> dict[str, object]:
     return content if isinstance(content, dict) else {}
 
 
-def _is_abandoned(path: Path) -> bool:
-    try:
-        last_s = path.stat().st_mtime
-    except FileNotFoundError:
+def is_abandoned(path: Path) -> bool:
+    """Return whether the process that keeps a file alive has died, as far as is known here."""
+    last_s = modified_s(path)
+    if last_s is None:
         return False
     if file_system_time(path.parent) - last_s > EXPIRES_S:
         return True

@@ -12,6 +12,7 @@ Any process can continue from it. The folder is private to the user::
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 import os
@@ -168,26 +169,12 @@ class Submission:
         return cls(Path(os.path.abspath(home)), plan, out, executor, label, versions)  # noqa: PTH100
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """Yield what happened so far; a last line that was cut off is left out."""
-        for line in (self.folder / EVENTS_FILE).read_text(encoding="utf-8").splitlines():
-            try:
-                yield json.loads(line)
-            except ValueError:  # its writer was killed, or the disk was full
-                continue
+        """Yield what happened so far."""
+        return read_events(self.folder / EVENTS_FILE)
 
     def record(self, event: dict[str, Any]) -> None:
         """Append an event, on disk when this returns."""
-        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        line = json.dumps({**event, "at": now}, allow_nan=False)
-        with (self.folder / EVENTS_FILE).open("ab+") as stream:
-            end = stream.seek(0, os.SEEK_END)
-            if end:
-                stream.seek(end - 1)
-                if stream.read(1) != b"\n":
-                    line = f"\n{line}"
-            stream.write(f"{line}\n".encode())
-            stream.flush()
-            os.fsync(stream.fileno())
+        append_event(self.folder / EVENTS_FILE, event)
 
     def job_name(self, array: int) -> str:
         """Return the name of the job of an array."""
@@ -245,6 +232,29 @@ class Submission:
     def discard(self, array: int, number: int) -> None:
         """Remove what an attempt left that is made again."""
         shutil.rmtree(self.files(array).attempt_folder(number), ignore_errors=True)
+
+
+def read_events(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the events of a file; a last line that was cut off is left out."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    for line in lines:
+        with contextlib.suppress(ValueError):  # its writer was killed, or the disk was full
+            yield json.loads(line)
+
+
+def append_event(path: Path, event: dict[str, Any]) -> None:
+    """Append an event to a file, on disk when this returns."""
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    line = json.dumps({**event, "at": now}, allow_nan=False)
+    with path.open("ab+") as stream:
+        end = stream.seek(0, os.SEEK_END)
+        if end:
+            stream.seek(end - 1)
+            if stream.read(1) != b"\n":
+                line = f"\n{line}"
+        stream.write(f"{line}\n".encode())
+        stream.flush()
+        os.fsync(stream.fileno())
 
 
 def _app_versions(plan: Plan) -> dict[str, str]:

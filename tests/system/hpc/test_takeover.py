@@ -115,16 +115,16 @@ def test_a_claim_is_not_taken_from_who_took_it_over_first(
 ) -> None:
     (tmp_path / CLAIM_FILE).write_text(json.dumps({"host": "gone", "pid": 1, "token": "old"}))
     os.utime(tmp_path / CLAIM_FILE, (0, 0))
-    judge = claim._is_abandoned
+    judge = claim.is_abandoned
     first = claimed(tmp_path)
 
     def slowly(path: Path) -> bool:
-        monkeypatch.setattr(claim, "_is_abandoned", judge)
+        monkeypatch.setattr(claim, "is_abandoned", judge)
         abandoned = judge(path)
         first.__enter__()  # another process is faster between the look and the removal
         return abandoned
 
-    monkeypatch.setattr(claim, "_is_abandoned", slowly)
+    monkeypatch.setattr(claim, "is_abandoned", slowly)
     with (
         pytest.raises(RunError, match=rf"process {os.getpid()} on .* follows it"),
         claimed(tmp_path),
