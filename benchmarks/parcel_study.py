@@ -66,7 +66,7 @@ def run(module: str, parameters: dict[str, Any], cache: str, threads: int = 1) -
 
 def cache_part() -> dict[str, Any]:
     """Run fits and then ensembles of the same parcellations without a cache, and with one."""
-    from voxcast.hpc.cache_status import cache_status
+    from voxcast.content_cache import cache_status
 
     fits: list[dict[str, Any]] = [
         {"parcels": parcels, "pipeline": name} for parcels in SIZES for name in PIPELINES

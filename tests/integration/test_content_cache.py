@@ -13,7 +13,7 @@ from voxcast.cli import main
 from voxcast.content_cache import MARKER, ContentCache, cache_of_environment, entries_of
 from voxcast.errors import RunError
 from voxcast.files import write_json
-from voxcast.hpc.cache_status import cache_status, hit_rate
+from voxcast.content_cache import cache_status, hit_rate
 
 # Looks up 40 entries of 80 kB in an order of its own, and checks each.
 USER = """

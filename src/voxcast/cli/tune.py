@@ -135,7 +135,7 @@ def _command(args: argparse.Namespace) -> list[str]:
 
 def _run_here(args: argparse.Namespace, search: SharedSearch, searches: Searches) -> None:
     """Run workers until all have ended; they end with this process."""
-    from voxcast.hpc.worker_jobs import run_local_workers
+    from voxcast.jobs.rounds import run_local_workers
 
     def log_progress() -> None:
         completed = sum(result.completed for result in _results(search, searches).values())
@@ -161,7 +161,7 @@ def _sbatch_line(args: argparse.Namespace) -> str:
 
 def _cluster(args: argparse.Namespace) -> Cluster:
     from voxcast import config
-    from voxcast.hpc.memory_counting import with_memory_counted
+    from voxcast.jobs.slurm import with_memory_counted
 
     cluster = config.load_submit(cluster=args.cluster, here=size_of_this_machine).cluster
     return with_memory_counted(cluster)

@@ -31,7 +31,7 @@ from voxcast.files import read_json, write_json
 from voxcast.history.run_folders import record_rows
 from voxcast.jobs.claim import KeptAlive, file_system_time, registered
 from voxcast.jobs.escalate import Attempt
-from voxcast.jobs.pool import ENDED, MIB, PARTIAL, RESULT_FILE, TODO, Pool, Ticket
+from voxcast.jobs.pool import ENDED, HELD, MIB, PARTIAL, RESULT_FILE, TODO, Pool, Ticket
 from voxcast.profiling.host import host_class
 from voxcast.profiling.leftovers import sweep_abandoned
 from voxcast.profiling.metronome import Metronome
@@ -368,6 +368,12 @@ class _Worker:
                 (partial / RESULT_FILE).write_text(json.dumps(result), encoding="utf-8")
                 pool.end(run)
                 has_ended = True
+        except (OSError, RunError):
+            if pool.place(HELD, run).exists():
+                raise
+            # The follower gave this worker up, as after a long suspension, and removed the folder.
+            logger.warning("%s: another worker had taken it over; discarded", cell.key[:12])
+            return
         finally:
             if not has_ended:
                 pool.give_back(run)

@@ -1,4 +1,4 @@
-"""What becomes of the cells of a pool: runs that ended are recorded, failures tried again or split.
+"""What becomes of the cells of a pool: runs are recorded, failures tried again or split.
 
 The ledger is a fold over the events of the pool, and the only writer of events and of runs on
 record; the process that has it holds the claim of the pool. An event is written before the step
@@ -394,7 +394,7 @@ def joined_profile(profiles: Sequence[Profile]) -> Profile:
     """Return the profile of parts that ran one after the other.
 
     Times and traffic are sums, so that the start of the application counts once for each part;
-    memory, threads and use of a GPU are the largest. A value that is unknown for a part is unknown.
+    memory, threads and use of a GPU are the largest. What a part lacks is unknown.
     """
     first, phases, start_s = min(profiles, key=lambda p: p.started_at), [], 0.0
     for profile in profiles:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import math
 import os
@@ -12,7 +13,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from voxcast.errors import ConfigError, RunError
+from voxcast.errors import ConfigError, RunError, VoxcastError
 from voxcast.jobs.job_states import SACCT_COLUMNS, cpu_seconds, from_sacct, from_scontrol
 from voxcast.jobs.script import follow_up_script, read_machine
 from voxcast.jobs.state import TaskState
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
+    from voxcast.allocation.machines import Cluster, MemoryCounted
     from voxcast.jobs.script import Machine
     from voxcast.jobs.state import SubmissionState, SubmittedArray, TaskId
     from voxcast.jobs.submission import Submission
@@ -238,6 +240,44 @@ def check_partition(name: str) -> None:
 def _chunks(ids: Iterable[str]) -> list[list[str]]:
     listed = list(dict.fromkeys(ids))
     return [listed[n : n + IDS_PER_CALL] for n in range(0, len(listed), IDS_PER_CALL)]
+
+
+def with_memory_counted(cluster: Cluster) -> Cluster:
+    """Return a cluster with how it counts memory: as its file says, else as Slurm says here.
+
+    It stays open where no Slurm answers.
+    """
+    if cluster.memory_counted is not None or shutil.which("scontrol") is None:
+        return cluster
+    try:
+        return dataclasses.replace(cluster, memory_counted=memory_counted())
+    except VoxcastError:  # installed and not set up, or away; to submit will tell
+        return cluster
+
+
+def memory_counted() -> MemoryCounted:
+    """Return how memory is counted that is held against the request of a job.
+
+    With ``OverMemoryKill`` Slurm adds up the resident pages of a job's processes and kills it;
+    control groups alone count otherwise. ``NoShared`` leaves pages of files out of the sum.
+
+    Raises
+    ------
+    SlurmAwayError, SlurmRefusedError, ConfigError
+        If it cannot be asked.
+    """
+    return counted_by(call(["scontrol", "show", "config"]))
+
+
+def counted_by(config: str) -> MemoryCounted:
+    """Return the same from what ``scontrol show config`` prints."""
+    settings = dict(
+        re.findall(r"^(JobAcctGather(?:Type|Params))\s*=\s*(\S+)", config, re.MULTILINE)
+    )
+    params = settings.get("JobAcctGatherParams", "").lower().split(",")
+    adds_up = settings.get("JobAcctGatherType", "").endswith("/linux")
+    kills = "overmemorykill" in params and "noshared" not in params
+    return "rss" if adds_up and kills else "cgroup"
 
 
 @dataclass

@@ -18,7 +18,7 @@ from voxcast.allocation.machines import Candidate, Cluster, MemoryCounted, Parti
 from voxcast.allocation.mapped_files import MEASURED_BYTES, STEP_BYTES, mapped_files_bytes
 from voxcast.allocation.node_types import NodeType
 from voxcast.apps.app import command, environment
-from voxcast.hpc import memory_counting
+from voxcast.jobs import slurm as slurm_commands
 from voxcast.images.cohort import write_cohort
 from voxcast.images.grids import Sizes
 from voxcast.profiling.runner import measure
@@ -70,7 +70,7 @@ def test_the_settings_of_a_site_tell_how_it_counts(
         f"JobAcctGatherParams     = {parameters}",
         "JobCompHost             = localhost",
     ]
-    assert memory_counting.counted_by("\n".join(lines)) == counted
+    assert slurm_commands.counted_by("\n".join(lines)) == counted
 
 
 def test_what_is_added_is_the_largest_measured_difference_in_whole_steps() -> None:
@@ -94,7 +94,7 @@ def test_the_usual_margin_suffices_where_slurm_adds_up_resident_pages(
     words = command(app, image, tmp_path / "out-measured", ONE_CPU, parameters)
     profile = measure(words, environment(ONE_CPU), tmp_path / "measured", cpus=1)
     assert profile.outcome == "completed"
-    counted = memory_counting.memory_counted()
+    counted = slurm_commands.memory_counted()
     assert counted == "rss"
     memory = requested_bytes(profile.peak_rss_bytes, counted)
     plan = plan_of(app, [image], memories_bytes=(memory, 4 * memory))

@@ -17,7 +17,7 @@ from small_pool import SCRIPT, forked, pool_cell, small_pool, wait_for
 from voxcast.errors import RunError
 from voxcast.history.parts import collect, load_history
 from voxcast.hpc.campaign_pool import pool_state
-from voxcast.hpc.memory_counting import memory_counted
+from voxcast.jobs.slurm import memory_counted
 from voxcast.hpc.pass_loop import PassSettings, follow_passes
 from voxcast.hpc.pool import Pool
 from voxcast.hpc.pool_cells import PoolCell
