@@ -1,4 +1,4 @@
-"""``voxcast tune --cluster C --submit``: workers of a search as jobs of Slurm, round after round."""
+"""``voxcast tune --cluster C --submit``: workers of a search as jobs, round after round."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ def make_campaign_pool(
     rows = _recorded(campaign, plan.cells)
     paths = {name: str(path.absolute()) for name, path in plan.paths.items()}
     pool_settings = PoolSettings(
-        campaign.name, dict(settings.apps), paths, str(project), plan.recipes,
+        campaign.name, dict(settings.apps), paths, str(project), dict(plan.recipes),
         settings.conditions, limits, mapped,
     )  # fmt: skip
     ledger = Ledger(make_pool(campaign.folder / POOL, pool_settings), claim)
