@@ -9,19 +9,16 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import accounting
 from timing import machine, measured_verb
-from voxcast.history.imports import sacct
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 LINES = 1_000_000
-LINES_READ_ONE_BY_ONE = 30_000
 BOUND_S, BOUND_BYTES = 30.0, 1.5e9
 
 
@@ -29,20 +26,15 @@ def audited(n_lines: int) -> dict[str, Any]:
     """Return the figures of an export of about so many lines."""
     truth = accounting.truth(n_lines // accounting.LINES_PER_JOB)
     with tempfile.TemporaryDirectory() as folder:
-        export, short = Path(folder) / "jobs.txt", Path(folder) / "short.txt"
+        export = Path(folder) / "jobs.txt"
         lines = list(accounting.lines(truth))
         export.write_text("\n".join(lines) + "\n")
-        short.write_text("\n".join(lines[:LINES_READ_ONE_BY_ONE]) + "\n")
         output = Path(folder) / "audit.json"
         figures: dict[str, Any] = {"lines": len(lines), "file_bytes": export.stat().st_size}
         del lines
         picture = str(Path(folder) / "jobs.svg")
         figures |= measured_verb(["audit", str(export), "--json", "--picture", picture], output)
         result = json.loads(output.read_text())
-        start = time.process_time()
-        sacct.read(short)
-        n_short = min(LINES_READ_ONE_BY_ONE, figures["lines"])
-        figures["line_reader_cpu_s_per_million"] = (time.process_time() - start) / n_short * 1e6
     ran = truth[truth["outcome"] != "never"]
     core_hours = float((ran["cpus"] * ran["runtime_s"]).sum() / 3600)
     figures["core_hours_off"] = result["total"]["core_hours"] / core_hours - 1

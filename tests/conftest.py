@@ -10,6 +10,8 @@ import pytest
 collect_ignore = ["samples"]  # programs that tests start, not modules with examples
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("DO_NOT_TRACK", "true")
+# Workers of the tests use all cores; more threads would only wait for one another.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 _STORES = ("MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 PARTIAL = ".partial-"  # prefix of unfinished files and folders, which are removed later
-FOLDER_HASH = "2:"  # before the hashes of folders of this release
+FOLDER_HASH = "2:"  # version of how a folder is hashed
 SYNC_THREADS = 8  # as many as a run has files
 
 
@@ -238,29 +238,12 @@ def sha256_folder(folder: str | os.PathLike[str]) -> str:
     """Return the SHA-256 of the files in a folder and its subfolders: names, sizes and hashes.
 
     Hidden files do not count: file managers leave them in any folder. The hash begins with the
-    version of what is hashed; compare it by `has_sha256`.
+    version of how it is computed.
     """
     files = [
         (name, path.stat().st_size, sha256_file(path)) for name, path in _files_in(folder).items()
     ]
     return FOLDER_HASH + sha256_of(files)
-
-
-def has_sha256(folder: str | os.PathLike[str], recorded: str) -> bool:
-    """Whether a folder has the hash that this or an earlier release recorded of it."""
-    is_present = recorded.startswith(FOLDER_HASH)
-    return (sha256_folder if is_present else sha256_folder_before)(folder) == recorded
-
-
-def sha256_folder_before(folder: str | os.PathLike[str]) -> str:
-    """Return the hash that earlier releases recorded of a folder, to find what they recorded.
-
-    It is of names and bytes one after the other, which does not tell where a file ends.
-    """
-    digest = hashlib.sha256()
-    for name, path in _files_in(folder).items():
-        digest.update(name.encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()
 
 
 def _files_in(folder: str | os.PathLike[str]) -> dict[str, Path]:

@@ -67,7 +67,6 @@ class Audit:
                 "refused": dict(jobs.refused),
                 "refused_examples": jobs.examples,
                 "unread_fields": dict(jobs.unread),
-                "notes": jobs.notes,
             },
             "cluster": self.cluster,
             "unpriced": self.unpriced,

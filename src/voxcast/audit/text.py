@@ -79,7 +79,7 @@ def _records(jobs: AuditedJobs) -> str:
     if jobs.unread:
         fields = ", ".join(f"{count:,} × {name}" for name, count in jobs.unread.most_common())
         lines.append(f"  unreadable fields, taken as unknown: {fields}")
-    return "\n".join([*lines, *(f"  {note}" for note in jobs.notes)])
+    return "\n".join(lines)
 
 
 def _listed(text: str, counts: dict[str, int]) -> str:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from voxcast.audit.savings import Objective
 
 KEYS = ("user", "account", "partition", "app")
-KINDS = ("sacct", "sacct-json", "csv")
+KINDS = ("sacct", "csv")
 TOP = 10
 
 
@@ -91,7 +91,7 @@ def _parser() -> VerbParser:
         help="price the jobs by conf/cluster/NAME.yaml of the project (default: core-hours only)",
     )
     parser.add_argument(
-        "--kind", choices=KINDS, help="kind of the files (default: by their first lines)"
+        "--kind", choices=KINDS, help="kind of the files (default: csv with --map, else sacct)"
     )
     parser.add_argument("--map", type=Path, help="column map of CSV tables, as for `import csv`")
     parser.add_argument(
@@ -175,7 +175,7 @@ def _objective(args: argparse.Namespace, cluster: Cluster | None) -> Objective:
 def _read(args: argparse.Namespace, column_map: Any) -> AuditedJobs:
     from tqdm import tqdm
 
-    from voxcast.audit.sources import files_of, read_jobs
+    from voxcast.audit.jobs import files_of, read_jobs
 
     files = files_of(args.files)
     size = sum(path.stat().st_size for path in files)

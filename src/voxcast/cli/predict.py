@@ -192,8 +192,7 @@ def prediction_lines(
         ("", f"runtime {low}", "50 %", high, f"memory {low}", "50 %", high)
     ]
     for row in predictions:
-        # A server of an earlier release does not tell the GPUs.
-        label = Configuration(row["device"], int(row["cpus"]), int(row.get("gpus", 0))).label
+        label = Configuration(row["device"], int(row["cpus"]), int(row["gpus"])).label
         times = [format_seconds(row[f"runtime_s_{q}"]) for q in QUANTILES]
         sizes = [format_bytes(row[f"peak_rss_bytes_{q}"]) for q in QUANTILES]
         table.append((label, *times, *sizes))

@@ -69,7 +69,7 @@ class LearningRequest:
         ----------
         params : Path
             The present configuration, whose images are used if none are named. Otherwise it is
-            not read: it may be that of an earlier release.
+            not read: it may not fit this release.
 
         Raises
         ------

@@ -51,8 +51,6 @@ def noise_floor(table: pd.DataFrame) -> dict[str, dict[str, float]]:
     table : DataFrame
         Training runs of one application.
     """
-    if "host_id" not in table:  # of an earlier release: machines are not told apart
-        return {}
     parameters = [name for name in table if str(name).startswith("parameter.")]
     # Columns by which repeats are told, and that the table has in another form or not at all.
     runs = table.assign(

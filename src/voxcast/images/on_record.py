@@ -39,7 +39,7 @@ _REQUIRED: dict[str, type] = {
     **HEADER_TYPES,
     "voxel_sha256": str,
 }
-PATH = "path"  # of the file when it was catalogued; tables of earlier releases have none
+PATH = "path"  # of the file when it was catalogued
 # DVC tracks the catalogue of the project, and not those of campaigns.
 RESTORE = "restore it (data/catalogue with `dvc checkout`), or remove it to forget earlier images"
 

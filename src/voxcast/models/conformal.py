@@ -141,8 +141,6 @@ class Calibrator:
         """Return a JSON-able form, without what is not known."""
         content = asdict(self)
         for fields in content["by_app"].values():
-            if fields["residuals"] is None:
-                del fields["residuals"]
             if not all(map(math.isfinite, fields["measured"])):
                 del fields["measured"]
         return content

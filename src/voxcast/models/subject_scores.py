@@ -33,10 +33,10 @@ class Scores:
     censored : int
         Number of subjects with a run that was stopped before it completed. Its residual is
         unknown, so they count as above every bound.
-    residuals : tuple of float, optional
+    residuals : tuple of float
         Smallest and largest residual, not divided by the spread.
     measured : tuple of float
-        Smallest and largest measured value. Models of earlier releases do not tell it.
+        Smallest and largest measured value.
     is_scaled : bool
         Whether bounds are in proportion to the spread.
     """
@@ -44,7 +44,7 @@ class Scores:
     worst: tuple[float, ...]
     best: tuple[float, ...]
     censored: int = 0
-    residuals: tuple[float, float] | None = None
+    residuals: tuple[float, float] = (0.0, 0.0)
     measured: tuple[float, float] = (-math.inf, math.inf)
     is_scaled: bool = True
 
@@ -154,10 +154,7 @@ class Scores:
 
     def _margins(self, factor: float, spread: np.ndarray) -> np.ndarray:
         """Return the offsets, above and below, of bounds that are not calibrated, shape (n,)."""
-        if self.residuals is not None:
-            largest = np.full(len(spread), max(map(abs, self.residuals)))
-        else:  # a model of an earlier release
-            largest = max(map(abs, (*self.worst, *self.best)), default=0.0) * self._widths(spread)
+        largest = np.full(len(spread), max(map(abs, self.residuals)))
         least = MINIMUM_MARGIN if self.subjects > 1 else ONE_SUBJECT_MARGIN
         return np.maximum(largest * factor, least)
 

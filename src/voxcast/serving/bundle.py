@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import ModelError
-from voxcast.files import has_sha256, read_json, sha256_file, write_json
+from voxcast.files import read_json, sha256_file, sha256_folder, write_json
 from voxcast.images.characteristics import CHARACTERISTICS
 from voxcast.serving.registry.model_layout import ARTIFACTS as ARTIFACTS
 from voxcast.serving.registry.model_layout import FOLDER as FOLDER
@@ -192,10 +192,8 @@ class Bundle:
         return self._forecasters[app]
 
     def has_forecaster(self, app: str, recorded: str) -> bool:
-        """Whether an application has the forecaster of which any release recorded a hash."""
-        if self.apps[app].forecaster_sha256 == recorded:
-            return True
-        return self._is_as_registered(app) and has_sha256(self.forecaster_folder(app), recorded)
+        """Whether an application has the forecaster with the given hash."""
+        return self.apps[app].forecaster_sha256 == recorded
 
     def is_intact(self, app: str) -> bool:
         """Whether nothing is damaged or missing of an application, see `problem_of`."""
@@ -209,7 +207,7 @@ class Bundle:
         try:
             if copy is not None:
                 shutil.copytree(folder, copy)
-            return has_sha256(copy or folder, self.apps[app].forecaster_sha256)
+            return sha256_folder(copy or folder) == self.apps[app].forecaster_sha256
         except (OSError, shutil.Error):  # a file that cannot be read
             return False
 

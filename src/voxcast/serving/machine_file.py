@@ -72,7 +72,7 @@ def _machine(content: dict[str, Any]) -> MachineSpeed:
         for name, sitting in content["sittings"].items()
     }
     kinds = str(content["host_class"]), str(content["node_type"])
-    since = str(content.get("since", ""))  # files of earlier releases have none
+    since = str(content["since"])
     if since:
         date.fromisoformat(since)
     return MachineSpeed(*_estimate(content), _count(content["runs"]), sittings, *kinds, since)

@@ -121,8 +121,7 @@ class SiteCandidates:
         images : list of ImagePredictions
             At least one.
         host_classes, measured
-            See `voxcast.serving.served_app.ServedApp`; empty where they are not known, by a server
-            or a bundle of an earlier release.
+            See `voxcast.serving.served_app.ServedApp`; empty where they are not known.
         parameters : mapping, optional
             Parameters of the application that were asked for.
         """

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from voxcast.files import has_sha256, sha256_file, sha256_folder
+from voxcast.files import sha256_file, sha256_folder
 from voxcast.images.characteristics import CHARACTERISTICS
 from voxcast.models.selection.leaderboard_files import load_leaderboard
 from voxcast.models.selection.validations import TRAIN, validations
@@ -93,7 +93,7 @@ class Challenger:
 
     def is_model(self, recorded: str) -> bool:
         """Whether it is the model of which a hash is on record."""
-        return has_sha256(self.forecaster, recorded)
+        return self.forecaster_sha256 == recorded
 
 
 def challengers(project: Path, folds: int, seed: int) -> dict[str, Challenger]:

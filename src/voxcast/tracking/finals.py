@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from voxcast.files import sha256_folder, sha256_folder_before
+from voxcast.files import sha256_folder
 from voxcast.tracking import runs
 
 
@@ -40,10 +40,8 @@ def final_run(
     """
     tags = {"app": app, "family": family, "table_sha256": table_sha256}
     sha256 = sha256_folder(forecaster)
-    for recorded in (sha256, sha256_folder_before(forecaster)):
-        existing = runs.find("final", **tags, forecaster_sha256=recorded)
-        if existing:
-            return existing
+    if existing := runs.find("final", **tags, forecaster_sha256=sha256):
+        return existing
     study = runs.find("study", app=app, family=family, table_sha256=table_sha256)
     with runs.run(
         session,

@@ -54,6 +54,19 @@ def test_dvc_works_in_it_with_and_without_git(tmp_path, git):
     assert ("no_scm" in (folder / ".dvc/config").read_text()) is not git
 
 
+def test_git_ignores_results_but_the_record_of_judged_runs(tmp_path):
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    create_project(tmp_path)
+    (tmp_path / "results").mkdir()
+    for name in ("openings.jsonl", "leaderboard.csv"):
+        (tmp_path / "results" / name).touch()
+    status = subprocess.run(
+        ["git", "status", "--porcelain", "-uall", "results"],
+        cwd=tmp_path, capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    assert status.split() == ["??", "results/openings.jsonl"]
+
+
 def test_nothing_is_overwritten_and_nothing_is_left_of_a_refused_project(
     tmp_path, monkeypatch, capsys
 ):

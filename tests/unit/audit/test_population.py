@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from voxcast.audit.app_names import app_of, apps_of
+from voxcast.audit.jobs import read_jobs
 from voxcast.audit.picture import picture
 from voxcast.audit.predicted import predicted_jobs, read_predictions
 from voxcast.audit.report import audit, prepare
-from voxcast.audit.sources import read_jobs
 from voxcast.audit.text import audit_text
 from voxcast.errors import TableError
 from voxcast.history.imports.name_patterns import name_pattern

@@ -14,10 +14,9 @@ from voxcast.allocation.machines import Cluster, Partition
 from voxcast.allocation.node_types import NodeType
 from voxcast.allocation.pricing import Prices
 from voxcast.audit.groups import CAUSES
-from voxcast.audit.jobs import AuditedJobs
+from voxcast.audit.jobs import AuditedJobs, files_of, read_jobs
 from voxcast.audit.report import Audit, audit, prepare
 from voxcast.audit.savings import AppJobs, Objective, savings_of
-from voxcast.audit.sources import files_of, read_jobs
 from voxcast.audit.text import audit_text
 
 GB = 1e9

@@ -178,10 +178,8 @@ def test_a_bound_reaches_ten_times_what_was_measured_and_is_then_not_calibrated(
     assert narrow.calibrated.all() == (subjects == 30)
 
 
-def test_calibration_of_an_earlier_release_is_read() -> None:
-    content = {"worst": [0.1, 0.4], "best": [-0.2, 0.0], "censored": 0}
-    calibrator = Calibrator.from_json({"by_app": {"x": content}, "factor": 2.0})
-    assert offsets(calibrator, "x", 0.05, 0.95) == pytest.approx((-0.8, 0.8))
+def test_calibration_is_read_as_it_was_written() -> None:
+    calibrator = Calibrator({"x": scores(np.linspace(-1, 1, 9)), "y": Scores((), ())}, 2.0)
     rewritten = json.loads(json.dumps(calibrator.to_json(), allow_nan=False))
     assert Calibrator.from_json(rewritten) == calibrator
 

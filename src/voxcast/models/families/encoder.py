@@ -55,7 +55,6 @@ class Encoder:
         Ranges over the training rows, for the columns in `WATCHED`.
     levels : tuple of (text, tuple of (digest, effects))
         All values of the truncated texts, with their effect on each output if they have columns.
-        Models of earlier releases have none; no value of a truncated text is then out of range.
     complete : tuple of str
         Checked numbers, and texts, that no training row lacks: out of range where missing.
     joint : JointRange

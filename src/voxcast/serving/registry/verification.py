@@ -47,10 +47,7 @@ def all_problems(model: Path, tags: Mapping[str, str]) -> dict[str, str]:
 
 
 def _problem_of_reading(bundle: Bundle, app: str) -> str | None:
-    """Return why a forecaster cannot be read, whose files have hashes of their own, or None.
-
-    The hash of a folder of earlier releases does not tell where a file ends.
-    """
+    """Return why a forecaster cannot be read, whose files have hashes of their own, or None."""
     try:
         bundle.forecaster(app)
     except ModelError as error:

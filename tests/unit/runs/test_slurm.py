@@ -1,0 +1,167 @@
+"""Accounting of Slurm as columns: as the line reader of before read it, damaged or not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from voxcast.errors import TableError
+from voxcast.runs import delimited, slurm, slurm_cells
+
+GOLDENS = Path(__file__).parents[2] / "goldens" / "accounting"
+SAMPLES = Path(__file__).parents[2] / "samples" / "imports"
+ODD = (GOLDENS / "odd.txt").read_text()
+HEADER, *LINES = ODD.splitlines()
+RECORDED = (
+    "runtime_s", "cpu_s", "cpus", "gpus", "limit_s", "mem_limit_bytes", "peak_rss_bytes",
+    "outcome", "started_at",
+)  # fmt: skip
+
+
+@pytest.fixture(params=["one by one", "by Arrow"])
+def _both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parse cells one by one as in short files, and by Arrow as in long ones."""
+    if request.param == "by Arrow":
+        monkeypatch.setattr(slurm_cells, "FEW", 0)
+
+
+@pytest.mark.usefixtures("_both_ways")
+@pytest.mark.parametrize("golden", sorted(GOLDENS.glob("*.json")), ids=lambda path: path.stem)
+def test_accounting_is_read_as_recorded(golden: Path) -> None:
+    recorded = json.loads(golden.read_text())
+    text = GOLDENS / f"{golden.stem}.txt"
+    jobs = slurm.read(text if text.exists() else SAMPLES / text.name, details=True)
+    assert len(jobs.frame) == len(recorded["rows"])
+    for row, expected in zip(jobs.frame.itertuples(), recorded["rows"], strict=True):
+        values = {name: getattr(row, name) for name in RECORDED}
+        known = {name: None if pd.isna(v) or v == "" else v for name, v in values.items()}
+        assert known == {name: expected.get(name) for name in RECORDED}
+        assert row.job_id == json.loads(expected["labels_json"])["job_id"]
+    kept = set(jobs.frame["line"])
+    assert sorted(jobs.refused.listed()) == sorted(map(tuple, recorded["bad"]))
+    unread = [remark for remark in jobs.unread.listed() if remark[0] in kept]
+    assert sorted(unread) == sorted(map(tuple, recorded["unread"]))
+    assert jobs.not_run["line"].tolist() == [line for line, _ in recorded["skipped"]]
+
+
+def job(state: str, code: str, steps: dict[str, tuple[str, str]], reason: str = "") -> pd.Series:
+    """Return a job with 100 MB, by state, exit code and (state, MaxRSS) of its steps."""
+    lines = ["JobID|State|ExitCode|ElapsedRaw|ReqMem|MaxRSS|Reason"]
+    lines.append(f"7|{state}|{code}|60|100M||{reason}")
+    lines += [f"7.{name}|{of_step}|{code}|60||{rss}|" for name, (of_step, rss) in steps.items()]
+    return slurm.read("\n".join(lines)).frame.iloc[0]
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "steps", "outcome"),
+    [
+        ("FAILED", "0:9", {"batch": ("FAILED", "99M")}, "out_of_memory"),
+        ("FAILED", "0:9", {"batch": ("FAILED", "9M")}, "failed"),
+        ("FAILED", "0:9", {}, "out_of_memory"),
+        ("FAILED", "137:0", {"batch": ("FAILED", "91M")}, "out_of_memory"),
+        ("FAILED", "137:0", {"batch": ("FAILED", "89M")}, "failed"),
+        ("FAILED", "137:0", {}, "failed"),
+        ("FAILED", "1:0", {"batch": ("FAILED", "99M")}, "failed"),
+        ("COMPLETED", "0:0", {"batch": ("COMPLETED", "99M")}, "completed"),
+        ("COMPLETED", "0:0", {"0": ("OUT_OF_ME+", "9M")}, "out_of_memory"),
+        ("COMPLETED", "0:0", {"extern": ("OUT_OF_MEMORY", "9M")}, "completed"),
+        ("COMPLETED", "0:0", {"0": ("CANCELLED by 0", "310M")}, "out_of_memory"),
+        ("FAILED", "9:0", {"0": ("CANCELLED by 1000", "9M")}, "failed"),
+    ],
+)
+def test_the_cause_of_an_end_follows_from_state_exit_code_and_memory(
+    state: str, code: str, steps: dict[str, tuple[str, str]], outcome: str
+) -> None:
+    assert job(state, code, steps)["outcome"] == outcome
+
+
+def test_a_note_of_slurm_names_memory_as_the_cause() -> None:
+    assert job("FAILED", "1:0", {}, "oom-kill event")["outcome"] == "out_of_memory"
+    assert job("CANCELLED", "0:0", {}, "Dependency")["outcome"] == "cancelled"
+
+
+# After the bytes by which a file is known as text.
+FILLING = "".join(f"{LINES[0].replace('1|', f'{n}|', 1)}\n" for n in range(1000, 1400))
+NUMBER_61 = LINES[0].replace("1|", "61|", 1)
+LONG = f"a line of more than {1 << 20} bytes"
+
+
+@pytest.mark.parametrize(
+    ("damage", "kind", "count"),
+    [
+        (lambda t: t.encode() + b"60|cut off in the mid", "2 columns where the header has 22", 1),
+        (lambda t: t.encode().replace(b"tool|ann", b"t\xe4ol|ann", 2), "not UTF-8", 2),
+        (lambda t: (t + FILLING).encode() + NUMBER_61.replace("tool", "t\0l").encode(),
+         "contains a NUL byte", 1),
+        (lambda t: b"\xef\xbb\xbf" + t.encode(), "", 0),
+        (lambda t: t.replace("\n", "\r\n").encode(), "", 0),
+        (lambda t: t.replace("\n", "|\n").encode(), "1 columns where the header has 22", 2),
+        (lambda t: t.encode() + b"61|" + b"x" * (1 << 21) + b"\n" + NUMBER_61.encode(), LONG, 1),
+        (lambda t: t.encode() + b"61|" + b"x" * (1 << 21), LONG, 1),
+    ],
+    ids=["last line cut off", "latin-1", "NUL", "byte order mark", "CR LF", "sacct -p",
+         "long line", "long last line"],
+)  # fmt: skip
+@pytest.mark.parametrize("block_bytes", [1 << 24, 700])
+def test_damaged_lines_are_refused_and_all_others_read(
+    damage, kind: str, count: int, block_bytes: int, tmp_path: Path, monkeypatch
+) -> None:
+    path = tmp_path / "damaged.txt"
+    path.write_bytes(damage(ODD))
+    monkeypatch.setattr(delimited, "BLOCK_BYTES", block_bytes)
+    whole, jobs = slurm.read(ODD), slurm.read(path)
+    assert jobs.refused.counts() - whole.refused.counts() == ({kind: count} if count else {})
+    refused = {line for line, _ in jobs.refused.listed()}
+    expected = whole.frame[~whole.frame["line"].isin(list(refused))].reset_index(drop=True)
+    read = jobs.frame[jobs.frame["line"] <= len(LINES) + 1].reset_index(drop=True)
+    pd.testing.assert_frame_equal(read, expected, check_categorical=False)
+
+
+def test_columns_of_sacct_may_be_few_and_in_any_order() -> None:
+    def read(columns: str, cells: str) -> pd.Series:
+        return slurm.read(f"{columns}\n{cells}\n").frame.iloc[0]
+
+    assert read("JobIDRaw|State|Start|End", "7|COMPLETED|2026-01-01T10:00:00|2026-01-01T10:01:40")[
+        "runtime_s"
+    ] == pytest.approx(100)
+    few = read("elapsedraw|STATE|jobid|MAXRSS|ReqMem|ReqCPUS", "90|TIMEOUT|7|5M|4Gc|3")
+    assert few[["job_id", "runtime_s", "peak_rss_bytes", "cpus"]].tolist() == ["7", 90, 5 << 20, 3]
+    assert few["mem_limit_bytes"] == 3 * 4 << 30
+    names = "JobID|State|Elapsed|ReqTRES|NNodes|TimelimitRaw"
+    other = read(names, "7|FAILED|01:30|cpu=4,mem=3G|2|5")
+    assert other[["cpus", "mem_limit_bytes", "nodes", "limit_s"]].tolist() == [4, 3 << 30, 2, 300]
+
+    other = read(
+        "JobID|State|Elapsed|ReqTRES|NNodes|TimelimitRaw", "7|FAILED|01:30|cpu=4,mem=3G|2|5"
+    )
+    assert other[["cpus", "mem_limit_bytes", "nodes", "limit_s"]].tolist() == [4, 3 << 30, 2, 300]
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("", "is empty"),
+        ("JobID|JobName\n1|a\n", "no column State in line 1"),
+        ('{"jobs": []}\n', "no column JobID or JobIDRaw in line 1"),
+        (f"{HEADER}\n", "has no record below its header"),
+        (f"{HEADER}\n".replace("|", ";"), "its columns are separated by ';', not by '|'"),
+        ("\0\0", "is not a text file"),
+        ("JobID|State|State|Elapsed\n", "duplicate column: state"),
+    ],
+)
+def test_a_file_without_accounting_is_refused(content: str, problem: str, tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_text(content)
+    with pytest.raises(TableError) as caught:
+        slurm.read(path)
+    assert problem in str(caught.value)
+
+
+def test_another_delimiter_can_be_given() -> None:
+    lines = "\n".join([HEADER, *LINES[:30]])
+    pd.testing.assert_frame_equal(
+        slurm.read(lines).frame, slurm.read(lines.replace("|", ";"), ";").frame
+    )
