@@ -12,6 +12,7 @@ from voxcast.jobs.task import Task, task_names
 from voxcast.records import App, Prediction
 
 MB = 10**6
+PLANTED = Prediction(30.0, math.nan, 5e7, math.nan, risk=0.1)
 # Copies the image, and says how it was started.
 COPY = 'cp -- "$1" "$2/copy"; printf "%s\\n" "$3" "$OMP_NUM_THREADS" > "$2/threads"'
 # Holds as many MB as its image says, for a second.
@@ -37,6 +38,7 @@ def plan_of(
     limits: Limits | None = None,
     container_engine: str = "none",
     stall_s: float | None = None,
+    prediction: Prediction | None = PLANTED,
 ) -> Plan:
     """Return a plan with a task for each image."""
     paths = [str(image) for image in images]
@@ -44,7 +46,6 @@ def plan_of(
         tuple(walltimes_s), tuple(memories_bytes), cpus, gpus, partition,
         "gpu" if gpus else "cpu",
     )  # fmt: skip
-    prediction = Prediction(30.0, math.nan, 5e7, math.nan, risk=0.1)
     tasks = [
         Task(name, path, requests, usd_per_hour=1.0, prediction=prediction)
         for name, path in zip(task_names(paths), paths, strict=True)

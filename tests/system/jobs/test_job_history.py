@@ -73,7 +73,7 @@ def test_a_disk_that_fills_while_jobs_are_collected_loses_none(tmp_path: Path) -
 
 def test_each_attempt_is_a_run_once(tmp_path: Path) -> None:
     images = heads(tmp_path / "in", "sub-01_T1w.nii", "sub-02_slow.nii", "sub-03_bad.nii")
-    plan = plan_of(shell_app(SCRIPT), images, walltimes_s=(3.0, 100.0))
+    plan = plan_of(shell_app(SCRIPT), images, walltimes_s=(3.0, 100.0), prediction=None)
     submission = submitted(plan, tmp_path / "out")
     batch = tmp_path / "history" / "jobs"
     # Any process may collect it, from the folder alone.

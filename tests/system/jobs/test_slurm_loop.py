@@ -27,7 +27,9 @@ def project_of(folder: Path, first: int) -> tuple[SubmittedProject, Path]:
     project = SubmittedProject(folder)
     project.slow_down(SECONDS)
     images = project.images(first)
-    plan = plan_of(project.app, images, walltimes_s=(60.0, 180.0), memories_bytes=(400 * MB,))
+    plan = plan_of(
+        project.app, images, walltimes_s=(60.0, 180.0), memories_bytes=(400 * MB,), prediction=None
+    )
     images[0].with_name(f"{images[0].name}.slow").touch()
     largest = sorted(range(1, first), key=lambda n: images[n].stat().st_size)[-2:]
     small = RequestSequence((60.0, 120.0), (30 * MB, 400 * MB), 1, partition="short")
