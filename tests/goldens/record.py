@@ -194,7 +194,7 @@ def sbatch() -> None:
 
     Scripts of arrays were recorded before: ``tests/samples/slurm``.
     """
-    sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "hpc")]
+    sys.path.insert(0, str(ROOT / "tests" / "support"))
     from planted_tasks import COPY, plan_of, shell_app, write_images
     from voxcast.jobs.plan import SlurmOptions
     from voxcast.jobs.script import array_line, follow_up_script

@@ -12,9 +12,9 @@ from voxcast import config
 from voxcast.apps.phase_log import read_phases
 from voxcast.content_cache import ContentCache
 from voxcast.errors import ConfigError, ImageError
-from voxcast.hpc.pool_cells import PoolCell
-from voxcast.hpc.splitting import parts_of
 from voxcast.jobs.escalate import RequestSequence
+from voxcast.jobs.pool import PoolCell
+from voxcast.jobs.settle import parts_of
 from voxcast.records import Cell, Configuration
 from voxcast_apps import parcel_ensemble, parcel_study
 from voxcast_apps.arguments import NO_IMAGE, Arguments

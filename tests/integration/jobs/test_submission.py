@@ -77,8 +77,8 @@ def test_a_claim_of_a_dead_process_or_one_long_silent_is_taken_over(
 
 def test_the_room_needs_no_library_of_models() -> None:
     modules = sorted(
-        f"voxcast.hpc.{path.stem}"
-        for path in (Path(__file__).parents[3] / "src" / "voxcast" / "hpc").glob("[!_]*.py")
+        f"voxcast.jobs.{path.stem}"
+        for path in (Path(__file__).parents[3] / "src" / "voxcast" / "jobs").glob("[!_]*.py")
     )
     code = f"import sys, {', '.join(modules)}\nprint(*(set({HEAVY!r}) & set(sys.modules)))"
     completed = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)

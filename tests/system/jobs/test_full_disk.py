@@ -18,6 +18,7 @@ from small_disk import fill, mounted, remount
 from small_pool import FACTS, PROBES, SCRIPT, pool_cell, small_pool
 from voxcast.files import write_json
 from voxcast.jobs.plan import Plan
+from voxcast.jobs.pool import TODO, Ticket
 
 VOXCAST = [sys.executable, "-m", "voxcast.cli"]
 WRITE = 'printf done > "$2/done"'
@@ -132,7 +133,7 @@ def test_a_worker_on_a_full_disk_ends_in_one_line(disk: Path) -> None:
     assert (ended.returncode, ended.stdout) == (2, "")
     assert "no space left on the device" in ended.stderr.splitlines()[-1]
     assert "Traceback" not in ended.stderr
-    assert list(pool.tokens.waiting().values()) == [0]
+    assert [Ticket.from_name(name).attempt for name in pool.names(TODO)] == [0]
     (disk / "large").unlink()
     remount(disk, "size=30m")
     again = voxcast("work", "--pool", pool.folder, "--cpus", "1", cwd=disk)

@@ -18,9 +18,9 @@ from voxcast.allocation.machines import Candidate, Cluster, MemoryCounted, Parti
 from voxcast.allocation.mapped_files import MEASURED_BYTES, STEP_BYTES, mapped_files_bytes
 from voxcast.allocation.node_types import NodeType
 from voxcast.apps.app import command, environment
-from voxcast.jobs import slurm as slurm_commands
 from voxcast.images.cohort import write_cohort
 from voxcast.images.grids import Sizes
+from voxcast.jobs import slurm as slurm_commands
 from voxcast.profiling.runner import measure
 from voxcast.records import Configuration
 

@@ -13,10 +13,11 @@ import pytest
 import voxcast
 from planted_tasks import COPY, plan_of, shell_app, write_images
 from small_pool import pool_cell, small_pool, wait_for
+from voxcast.jobs.pool import HELD, TODO
 
 HERE = voxcast.__version__
 # Another release, whose pools have another format.
-OTHER = "import sys, voxcast; from voxcast.hpc import pool; voxcast.__version__ = '99.0'; "
+OTHER = "import sys, voxcast; from voxcast.jobs import pool; voxcast.__version__ = '99.0'; "
 OTHER += "pool.FORMAT = 99; from voxcast.cli import main; sys.exit(main(sys.argv[1:]))"
 
 
@@ -41,10 +42,10 @@ def test_a_worker_of_another_release_leaves_a_pool_to_those_of_its_own(tmp_path:
     pool = small_pool(tmp_path / "pool", *(pool_cell(n, seconds=0.5) for n in range(6)))
     this = ["-m", "voxcast.cli"]
     worker = started(this, "work", "--pool", pool.folder, "--cpus", 1, "--json", cwd=tmp_path)
-    wait_for(lambda: pool.tokens.claims())
+    wait_for(lambda: pool.names(HELD))
     line = line_of(started(["-c", OTHER], "work", "--pool", pool.folder, cwd=tmp_path))
     assert line == (
-        f"voxcast: {pool.folder}: a pool of format 1, made by voxcast {HERE}; voxcast 99.0 reads "
+        f"voxcast: {pool.folder}: a pool of format 2, made by voxcast {HERE}; voxcast 99.0 reads "
         "99; work on it with the version of voxcast that made it, or make it again"
     )
     assert line == line_of(started(["-c", OTHER], "status", pool.folder, cwd=tmp_path))
@@ -63,7 +64,7 @@ def test_a_pool_with_fields_of_a_later_release_is_not_called_damaged(tmp_path: P
     line = line_of(started(["-m", "voxcast.cli"], "work", "--pool", pool.folder, cwd=tmp_path))
     assert f"{path}: made by voxcast 99.0, which voxcast {HERE} cannot read" in line
     assert line.endswith("work on it with that version")
-    assert len(pool.tokens.waiting()) == 1
+    assert len(pool.names(TODO)) == 1
 
 
 @pytest.mark.parametrize(

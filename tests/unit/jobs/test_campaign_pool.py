@@ -5,17 +5,23 @@ import shlex
 
 import pytest
 
-from small_pool import FOLDS, NAPS, pool_cell, small_pool
+from small_pool import FOLDS, NAPS, add, pool_cell, small_pool
 from voxcast.allocation.machines import Cluster, Partition
 from voxcast.allocation.node_types import NodeType
 from voxcast.errors import ConfigError
-from voxcast.hpc.campaign_pool import cluster_bounds, largest_machine
-from voxcast.hpc.cell_requests import CellForecast, requests_of
-from voxcast.hpc.pool import open_pool
-from voxcast.hpc.worker_allocation import MARGIN_S, WORKER_BYTES
-from voxcast.hpc.worker_jobs import next_jobs, sbatch_line
-from voxcast.hpc.worker_pass import partition_for, within_partition
+from voxcast.jobs.campaign import (
+    CellForecast,
+    cluster_limits,
+    largest_machine,
+    partition_for,
+    requests_of,
+    within_partition,
+)
+from voxcast.jobs.draw import MARGIN_S, WORKER_BYTES
 from voxcast.jobs.escalate import Limits, RequestSequence
+from voxcast.jobs.pool import TODO, open_pool
+from voxcast.jobs.rounds import next_jobs, sbatch_line
+from voxcast.jobs.settle import Ledger
 from voxcast.records import Request
 
 GB = 10**9
@@ -29,10 +35,10 @@ def cluster():
     return Cluster("ours", (thin, thick), limits)
 
 
-def test_the_bounds_leave_the_worker_room_in_the_largest_job_of_any_partition():
-    bounds = cluster_bounds(cluster())
-    assert bounds.max_walltime_s == 7200.0 - 2 * MARGIN_S
-    assert bounds.max_memory_bytes == 400 * GB - WORKER_BYTES
+def test_the_limits_leave_the_worker_room_in_the_largest_job_of_any_partition():
+    limits = cluster_limits(cluster())
+    assert limits.max_walltime_s == 7200.0 - 2 * MARGIN_S
+    assert limits.max_memory_bytes == 400 * GB - WORKER_BYTES
     machine = largest_machine(cluster())
     assert (machine.cores, machine.memory_bytes, len(machine.gpu_models)) == (40, 512 * GB, 2)
 
@@ -47,40 +53,40 @@ def test_the_first_partition_is_taken_that_takes_a_job():
         partition_for(cluster(), Request(60.0, 401 * GB, 1))
 
 
-def test_a_partition_bounds_what_cells_may_ask_for():
+def test_a_partition_limits_what_cells_may_ask_for():
     short = within_partition(cluster(), "short")
-    assert cluster_bounds(short).max_walltime_s == 3600.0 - 2 * MARGIN_S
+    assert cluster_limits(short).max_walltime_s == 3600.0 - 2 * MARGIN_S
     assert largest_machine(short).cores == 16
     assert within_partition(cluster(), None) == cluster()
     with pytest.raises(ConfigError, match="unknown partition; ours has short, long"):
         within_partition(cluster(), "debug")
 
 
-def test_a_ladder_without_and_with_runs_on_record():
+def test_requests_without_and_with_runs_on_record():
     cell = pool_cell().cell
-    bounds = Limits(max_walltime_s=7200.0, max_memory_bytes=16 * GB)
-    unknown = requests_of(cell, 500.0, [], bounds, time_limit_s=6000.0)
+    limits = Limits(max_walltime_s=7200.0, max_memory_bytes=16 * GB)
+    unknown = requests_of(cell, 500.0, [], limits, time_limit_s=6000.0)
     assert unknown.walltimes_s == (1500.0, 5000.0, 6000.0)
     assert unknown.memories_bytes == (2 * GB, 4 * GB, 8 * GB, 16 * GB)
     row = {"app": "naps", "cpus": 1, "device": "cpu", "outcome": "completed",
            "runtime_s": 1000.0, "peak_rss_bytes": GB}  # fmt: skip
     others = [{**row, "app": "other", "runtime_s": 9e9}, {**row, "outcome": "timeout"},
               {**row, "cpus": 2, "peak_rss_bytes": 9 * GB}]  # fmt: skip
-    like = requests_of(cell, 500.0, [row, *others], bounds, time_limit_s=None)
+    like = requests_of(cell, 500.0, [row, *others], limits, time_limit_s=None)
     assert like.walltimes_s == (1300.0, 2000.0, 4000.0)
     assert like.memories_bytes == (1_300_000_000, 2 * GB, 4 * GB)
-    assert requests_of(cell, 1.0, [], bounds, None).walltimes_s == (60.0,)
+    assert requests_of(cell, 1.0, [], limits, None).walltimes_s == (60.0,)
     forecast = CellForecast(100.0, 200.0, 3 * GB)
-    predicted = requests_of(cell, 500.0, [row], bounds, 700.0, forecast)
+    predicted = requests_of(cell, 500.0, [row], limits, 700.0, forecast)
     assert predicted.walltimes_s == (200.0, 400.0, 700.0)
     assert predicted.memories_bytes == (3 * GB, 6 * GB, 12 * GB)
 
 
-def test_a_pass_is_as_large_as_most_cells_need_and_the_next_as_the_rest(tmp_path):
+def test_a_round_is_as_large_as_most_cells_need_and_the_next_as_the_rest(tmp_path):
     usual = [pool_cell(n, requests=RequestSequence((1200.0,), (2 * GB,), 1)) for n in range(19)]
     large = pool_cell(app=FOLDS, requests=RequestSequence((1200.0,), (50 * GB,), 4))
     pool = small_pool(tmp_path / "pool with $(spaces)", *usual, large)
-    jobs = next_jobs(pool)
+    jobs = next_jobs(Ledger(pool))
     assert jobs.cells == 19
     assert 2 * GB < jobs.request.memory_bytes < 3 * GB
     assert jobs.request.walltime_s == 4800.0
@@ -89,14 +95,16 @@ def test_a_pass_is_as_large_as_most_cells_need_and_the_next_as_the_rest(tmp_path
     assert words[0] == "sbatch"
     assert {"--array=1-1", "--time=01:20:00", "--partition=short"} <= set(words)
     assert shlex.split(words[-1].removeprefix("--wrap="))[-1] == str(pool.folder.resolve())
-    for cell in usual:
-        assert pool.tokens.claim(cell.key, 0, "w~1")
-    rest = next_jobs(pool)
+    for ticket in pool.names(TODO):
+        if large.key not in ticket:
+            assert pool.draw(ticket, "w~1")
+    rest = next_jobs(Ledger(pool))
     assert rest.cells == 1
     assert rest.request.memory_bytes > 50 * GB
     assert rest.request.cpus == 4
-    assert pool.tokens.claim(large.key, 0, "w~2")
-    assert next_jobs(pool) is None
+    (ticket,) = pool.names(TODO)
+    assert pool.draw(ticket, "w~2")
+    assert next_jobs(Ledger(pool)) is None
 
 
 def test_jobs_are_as_many_as_the_expected_time_fills(tmp_path):
@@ -104,16 +112,16 @@ def test_jobs_are_as_many_as_the_expected_time_fills(tmp_path):
         pool_cell(n, app=NAPS, requests=RequestSequence((1800.0,), (GB,), 1)) for n in range(50)
     ]
     pool = small_pool(tmp_path / "pool")
-    pool.add(dataclasses.replace(cell, expected_s=1700.0) for cell in cells)
-    assert next_jobs(pool).count == 15  # 85,000 s in jobs of 7,200 s, of which four fifths count
-    assert next_jobs(pool, max_jobs=4).count == 4
+    add(pool, *(dataclasses.replace(cell, expected_s=1700.0) for cell in cells))
+    assert next_jobs(Ledger(pool)).count == 15
+    assert next_jobs(Ledger(pool), max_jobs=4).count == 4
 
 
 def test_the_largest_cell_fits_the_largest_job(tmp_path):
-    bounds = cluster_bounds(cluster())
-    largest = RequestSequence((bounds.max_walltime_s,), (int(bounds.max_memory_bytes),), 1)
-    pool = small_pool(tmp_path / "pool", pool_cell(requests=largest), bounds=bounds)
-    request = next_jobs(pool).request
+    limits = cluster_limits(cluster())
+    largest = RequestSequence((limits.max_walltime_s,), (int(limits.max_memory_bytes),), 1)
+    pool = small_pool(tmp_path / "pool", pool_cell(requests=largest), limits=limits)
+    request = next_jobs(Ledger(pool)).request
     assert (request.walltime_s, request.memory_bytes) == (7200.0, 400 * GB)
     assert partition_for(cluster(), request) == "long"
 
@@ -124,13 +132,13 @@ def test_jobs_have_room_for_mapped_files_where_these_count(tmp_path):
     assert mapped == {"ants_segment": 160 * MIB, "naps": 224 * MIB}
     assert cluster().added_bytes_of("naps") == 0
     assert dataclasses.replace(counting, mapped_files_bytes=7).added_bytes_of("naps") == 7
-    bounds = cluster_bounds(counting, max(mapped.values()))
-    largest = RequestSequence((60.0,), (int(bounds.max_memory_bytes),), 1)
+    limits = cluster_limits(counting, max(mapped.values()))
+    largest = RequestSequence((60.0,), (int(limits.max_memory_bytes),), 1)
     pool = small_pool(
-        tmp_path / "pool", pool_cell(requests=largest), bounds=bounds, mapped_files_bytes=mapped
+        tmp_path / "pool", pool_cell(requests=largest), limits=limits, mapped_files_bytes=mapped
     )
     assert open_pool(pool.folder).settings.mapped_files_bytes == mapped
-    assert next_jobs(pool).request.memory_bytes == 400 * GB
+    assert next_jobs(Ledger(pool)).request.memory_bytes == 400 * GB
 
 
 def test_jobs_without_room_for_a_run_are_refused():
@@ -138,7 +146,7 @@ def test_jobs_without_room_for_a_run_are_refused():
         return dataclasses.replace(cluster(), partitions=(Partition("short", None, None, size),))
 
     room = 224 * MIB
-    assert cluster_bounds(largest_job(560 * MIB), room).max_memory_bytes == 16 * MIB
+    assert cluster_limits(largest_job(560 * MIB), room).max_memory_bytes == 16 * MIB
     message = "566 MB: a worker takes 336 MB, mapped files 235 MB; allow larger jobs"
     with pytest.raises(ConfigError, match=message):
-        cluster_bounds(largest_job(540 * MIB), room)
+        cluster_limits(largest_job(540 * MIB), room)

@@ -1,76 +1,20 @@
 """Cells that are too long for every worker run in parts, which join into one run."""
 
-import dataclasses
-import time
-
-import pytest
-
-from small_pool import FOLDS, make_old, pool_cell, run_worker, small_pool
-from voxcast.history.run_folders import load_records, read_record
-from voxcast.hpc.healing import heal
-from voxcast.hpc.remaining import Remaining
-from voxcast.hpc.splitting import items, joined_profile, parts_of, split_cell
-from voxcast.hpc.worker_allocation import WorkerAllocation
-from voxcast.jobs.escalate import Limits, RequestSequence
+from small_pool import FOLDS, pool_cell
+from voxcast.jobs.escalate import RequestSequence
+from voxcast.jobs.settle import items, joined_profile, parts_of
 from voxcast.records import Phase, Profile
-
-BOUNDS = Limits(max_walltime_s=1.0, max_failures=2)
-
-
-def long_cell(**parameters):
-    return pool_cell(app=FOLDS, requests=RequestSequence((0.5,), (10**7,), 1), **parameters)
-
-
-def test_a_cell_that_is_too_long_goes_in_parts_and_joins(tmp_path):
-    pool = small_pool(tmp_path / "pool", long_cell(each_s=0.4), bounds=BOUNDS)  # 1.6 s and more
-    (key,) = pool.cells()
-    for _ in range(12):
-        run_worker(pool, WorkerAllocation(1, 0, 10**9, time.monotonic() + 1.3))
-        if pool.tokens.recorded() >= {key}:
-            break
-    assert pool.tokens.is_recorded(key)
-    assert pool.tokens.waiting() == pool.tokens.given_up() == pool.tokens.split() == {}
-    (row,) = load_records(pool.runs).to_dict("records")  # the parts are no runs of the history
-    assert (row["outcome"], row["cell_key"]) == ("completed", pool.tokens.record_key(key))
-    record, cell, profile = read_record(pool.runs / row["cell_key"])
-    assert dataclasses.replace(cell, host_class="") == pool.cells()[key].cell
-    parts = [read_record(pool.folder / "part_runs" / name)[2] for name in record["parts"]]
-    assert profile.runtime_s == pytest.approx(sum(part.runtime_s for part in parts))
-    assert profile.peak_rss_bytes == max(part.peak_rss_bytes for part in parts)
-    folds = [int(p.read_text()) for p in (pool.runs / row["cell_key"]).rglob("folds.txt")]
-    assert sum(folds) == 4
 
 
 def test_parts_cover_all_items_once_and_may_be_split_again():
-    whole = long_cell(folds=7)
+    whole = pool_cell(app=FOLDS, requests=RequestSequence((0.5,), (10**7,), 1), folds=7)
     parts = parts_of(whole, FOLDS, 30.0, 10.0)
-    assert [list(items(FOLDS, p.cell)) for p in parts] == [[0, 1], [2, 3, 4], [5, 6]]
+    assert [list(items(FOLDS, p.cell.parameters)) for p in parts] == [[0, 1], [2, 3, 4], [5, 6]]
     assert {part.part_of for part in parts} == {whole.key}
     halves = parts_of(parts[1], FOLDS, 10.0, 10.0)
-    assert [list(items(FOLDS, p.cell)) for p in halves] == [[2, 3], [4]]
+    assert [list(items(FOLDS, p.cell.parameters)) for p in halves] == [[2, 3], [4]]
     assert parts_of(halves[1], FOLDS, 10.0, 10.0) == []
     assert parts_of(pool_cell(), FOLDS, 10.0, 10.0) == []
-
-
-def test_a_split_that_was_cut_short_is_finished_once(tmp_path):
-    pool = small_pool(tmp_path / "pool", long_cell(each_s=0.0), bounds=BOUNDS)
-    (key,) = pool.cells()
-    parts = parts_of(pool.cells()[key], FOLDS, 2.0, 1.0)
-    dead = pool.tokens.claim(key, 0, "dead~1")
-    before_aside = pool.tokens.take_over(dead, "dead~2")
-    split_cell(pool, dead, 1, parts)  # its claim is lost: the parts are made, and not let go
-    assert pool.tokens.waiting() == {}
-    (pool.workers / "dead.json").write_text("{}")
-    make_old(pool.workers / "dead.json")
-    remaining = Remaining(pool, lambda _: True, lambda *_: "")
-    remaining.look()
-    heal(pool, remaining, lambda: "w~1")
-    assert not pool.tokens.holds(before_aside)
-    assert pool.tokens.waiting() == {part.key: 0 for part in parts}
-    split_cell(pool, dead, 1, parts)  # repeated: no token comes into being again
-    assert run_worker(pool).recorded == len(parts)
-    assert pool.tokens.is_recorded(key)
-    assert len(load_records(pool.runs)) == 1
 
 
 def test_a_joined_profile_sums_times_and_takes_the_largest_memory():

@@ -7,14 +7,9 @@ import time
 
 import pytest
 
-from voxcast.hpc.worker_allocation import (
-    WORKER_BYTES,
-    WorkerAllocation,
-    job_left_s,
-    worker_allocation,
-)
+from voxcast.jobs.draw import WORKER_BYTES, WorkerAllocation, job_left_s, worker_allocation
 from voxcast.profiling.host import HostFacts
-from voxcast.records import Configuration, Request
+from voxcast.records import Request
 
 GIB = 2**30
 NODE = HostFacts("CPU", 40, 192 * GIB, ("A100", "A100"), "6.1", "n1")
@@ -72,16 +67,17 @@ def test_an_older_slurm_is_asked_for_the_time_left(tmp_path, monkeypatch, caplog
 
 
 @pytest.mark.parametrize(
-    ("configuration", "request_changes", "lack"),
+    ("changes", "mapped_bytes", "lack"),
     [
-        (Configuration("cpu", 2), {}, ""),
-        (Configuration("cpu", 2), {"cpus": 3}, "CPUs"),
-        (Configuration("cpu", 2), {"memory_bytes": 9 * GIB}, "memory"),
-        (Configuration("cpu", 2), {"walltime_s": 700.0}, "time"),
-        (Configuration("gpu", 2, gpus=1), {}, "GPUs"),
+        ({}, 0, ""),
+        ({"cpus": 3}, 0, "CPUs"),
+        ({"memory_bytes": 9 * GIB}, 0, "memory"),
+        ({}, 5 * GIB, "memory"),
+        ({"walltime_s": 700.0}, 0, "time"),
+        ({"gpus": 1, "device": "gpu"}, 0, "GPUs"),
     ],
 )
-def test_what_a_run_lacks(configuration, request_changes, lack):
+def test_what_a_run_lacks(changes, mapped_bytes, lack):
     allocation = WorkerAllocation(2, 0, 8 * GIB, time.monotonic() + 600)
-    request = dataclasses.replace(Request(500.0, 4 * GIB, 2), **request_changes)
-    assert allocation.shortfall(configuration, request) == lack
+    request = dataclasses.replace(Request(500.0, 4 * GIB, 2), **changes)
+    assert allocation.shortfall(request, mapped_bytes) == lack

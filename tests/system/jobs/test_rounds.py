@@ -1,14 +1,14 @@
-"""Passes of workers over a pool, on a real Slurm: kills, restarts, and cells that are large."""
+"""Rounds of workers over a pool, on a real Slurm: kills, restarts, and cells that are large."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import signal
 import time
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,41 +16,48 @@ from private_slurm import PrivateSlurm, stopped_daemon
 from small_pool import SCRIPT, forked, pool_cell, small_pool, wait_for
 from voxcast.errors import RunError
 from voxcast.history.parts import collect, load_history
-from voxcast.hpc.campaign_pool import pool_state
-from voxcast.jobs.slurm import memory_counted
-from voxcast.hpc.pass_loop import PassSettings, follow_passes
-from voxcast.hpc.pool import Pool
-from voxcast.hpc.pool_cells import PoolCell
-from voxcast.hpc.worker_pass import PASSES, following, open_pass, pass_plan
 from voxcast.jobs.escalate import Limits, RequestSequence
 from voxcast.jobs.plan import SlurmOptions
+from voxcast.jobs.pool import HELD, Pool, PoolCell
+from voxcast.jobs.rounds import ROUNDS, Rounds, following, open_round, work_command, worker_plan
+from voxcast.jobs.settle import Ledger, PoolState
+from voxcast.jobs.slurm import memory_counted
 from voxcast.jobs.state import SubmissionState
-from voxcast.jobs.submission import Submission
+from voxcast.jobs.submission import Submission, read_events
 
 pytestmark = pytest.mark.slurm
 MB = 10**6
-QUICK = PassSettings(poll_s=0.5, least_s=60.0, max_jobs=4)
+QUICK: dict[str, Any] = {"poll_s": 0.5, "least_s": 60.0, "max_jobs": 4}
 # Holds 300 MB for a second.
 HOLDS = "import time; x = bytearray(300_000_000); x[::4096] = b'x' * len(x[::4096]); time.sleep(1)"
 
 
-def run_passes(pool: Pool, settings: PassSettings = QUICK, partition: str = "debug") -> int:
+def pool_state(pool: Pool) -> PoolState:
+    return Ledger(pool).state()
+
+
+def run_rounds(
+    pool: Pool, partition: str = "debug", options: SlurmOptions | None = None, **settings: Any
+) -> int:
     batch = pool.folder.parent / "history"
     with following(pool.folder) as claim:
-        return follow_passes(
-            pool, lambda jobs: pass_plan(pool, jobs, partition, SlurmOptions(), "lab"), claim,
-            partial(collect, pool.runs, batch, campaign="small"), settings,
-        )  # fmt: skip
+        return Rounds(
+            Ledger(pool, claim), claim,
+            lambda jobs: worker_plan(
+                "work-small", work_command(pool), jobs, partition, options or SlurmOptions(), "lab"
+            ),
+            partial(collect, pool.runs, batch, campaign="small"), **{**QUICK, **settings},
+        ).run()  # fmt: skip
 
 
 def naps(count: int, seconds: float) -> list[PoolCell]:
-    """Return cells that sleep, and are said to take so long that a pass has all its jobs."""
+    """Return cells that sleep, and are said to take so long that a round has all its jobs."""
     cell = partial(pool_cell, requests=RequestSequence((20.0,), (20 * MB,), 1), seconds=seconds)
     return [dataclasses.replace(cell(n), expected_s=60.0) for n in range(count)]
 
 
-def passes(pool: Pool) -> list[SubmissionState]:
-    folders = sorted((pool.folder / PASSES).glob("[0-9]*"))
+def rounds(pool: Pool) -> list[SubmissionState]:
+    folders = sorted((pool.folder / ROUNDS).glob("[0-9]*"))
     submissions = [Submission.open(folder) for folder in folders]
     return [SubmissionState.of(s.plan, s.events()) for s in submissions]
 
@@ -64,11 +71,11 @@ def check_each_cell_once(pool: Pool, cells: int) -> None:
 
 
 def background(pool: Pool) -> int:
-    return forked(partial(run_passes, pool))
+    return forked(partial(run_rounds, pool))
 
 
 def wait_for_workers(pool: Pool, count: int = 1) -> None:
-    wait_for(lambda: len(pool.tokens.claims()) >= count, 120)
+    wait_for(lambda: len(pool.names(HELD)) >= count, 120)
 
 
 def test_an_array_of_workers_runs_a_pool_and_no_second_one_is_submitted(
@@ -76,52 +83,52 @@ def test_an_array_of_workers_runs_a_pool_and_no_second_one_is_submitted(
 ) -> None:
     cells = naps(40, seconds=0.3)
     pool = small_pool(tmp_path / "a pool $(touch pwned) {x}", *cells)
-    assert run_passes(pool) == 1
+    assert run_rounds(pool) == 1
     check_each_cell_once(pool, 40)
-    (state,) = passes(pool)
+    (state,) = rounds(pool)
     assert state.last_array == 1
     assert len(state.tasks) == 4
     assert {e.attempt.outcome for ended in state.ended.values() for e in ended} <= {"completed"}
-    assert open_pass(pool.folder) is None
-    assert run_passes(pool) == 0
+    assert open_round(pool.folder) is None
+    assert run_rounds(pool) == 0
     assert not list(tmp_path.rglob("pwned"))
 
 
-def test_what_asks_for_longer_jobs_is_done_by_the_next_pass(
+def test_what_asks_for_longer_jobs_is_done_by_the_next_round(
     slurm: PrivateSlurm, tmp_path: Path
 ) -> None:
     short = [pool_cell(n, requests=RequestSequence((5.0,), (20 * MB,), 1)) for n in range(10)]
     long = pool_cell(10, seconds=2.0, requests=RequestSequence((300.0,), (20 * MB,), 1))
     pool = small_pool(tmp_path / "pool", *short, long)
-    assert run_passes(pool) == 2
+    assert run_rounds(pool) == 2
     check_each_cell_once(pool, 11)
-    requests = [state.arrays[1].request.walltime_s for state in passes(pool)]
+    requests = [state.arrays[1].request.walltime_s for state in rounds(pool)]
     assert requests == [65.0, 1200.0]
 
 
 @pytest.mark.slow
-def test_what_outlasts_the_jobs_of_a_pass_is_done_by_the_next(
+def test_what_outlasts_the_jobs_of_a_round_is_done_by_the_next(
     slurm: PrivateSlurm, tmp_path: Path
 ) -> None:
     requests = RequestSequence((5.0, 300.0), (20 * MB,), 1)
     short = [pool_cell(n, requests=requests) for n in range(3)]
     pool = small_pool(tmp_path / "pool", *short, pool_cell(9, seconds=125.0, requests=requests))
-    assert run_passes(pool) == 2  # Slurm makes two minutes of the 65 s of the first
+    assert run_rounds(pool) == 2  # Slurm makes two minutes of the 65 s of the first
     check_each_cell_once(pool, 4)
-    (error,) = (json.loads(p.read_text()) for p in (pool.folder / "errors").glob("*.json"))
+    (error,) = (e for e in read_events(pool.events) if e["event"] == "ended")
     assert error["attempt"]["outcome"] == "timeout"
-    requests = [state.arrays[1].request.walltime_s for state in passes(pool)]
+    requests = [state.arrays[1].request.walltime_s for state in rounds(pool)]
     assert requests == [65.0, 1200.0]
 
 
-def test_what_needs_more_memory_is_done_by_a_pass_of_larger_jobs(
+def test_what_needs_more_memory_is_done_by_a_round_of_larger_jobs(
     slurm: PrivateSlurm, tmp_path: Path
 ) -> None:
     requests = RequestSequence((20.0,), (100 * MB, 600 * MB), 1)
     pool = small_pool(tmp_path / "pool", pool_cell(1, app=SCRIPT, code=HOLDS, requests=requests))
-    assert run_passes(pool) == 2
+    assert run_rounds(pool) == 2
     check_each_cell_once(pool, 1)
-    memories = [state.arrays[1].request.memory_bytes for state in passes(pool)]
+    memories = [state.arrays[1].request.memory_bytes for state in rounds(pool)]
     assert memories[1] - memories[0] == 500 * MB
 
 
@@ -140,7 +147,7 @@ def test_files_that_a_run_maps_count_against_the_job_of_its_worker(
     cell = pool_cell(app=SCRIPT, code=code, requests=RequestSequence((20.0,), (60 * MB,), 1))
     settings = {"mapped_files_bytes": {"script": mapped_bytes}}
     pool = small_pool(tmp_path / "pool", cell, **settings)
-    assert run_passes(pool, dataclasses.replace(QUICK, max_passes=1)) == 1
+    assert run_rounds(pool, max_rounds=1) == 1
     assert pool_state(pool).recorded == recorded
 
 
@@ -157,7 +164,7 @@ def test_a_node_is_lost_while_its_worker_runs(slurm: PrivateSlurm, tmp_path: Pat
     finally:
         slurm.start_daemon(node)
     check_each_cell_once(pool, 24)
-    ends = [e.attempt.outcome for s in passes(pool) for ended in s.ended.values() for e in ended]
+    ends = [e.attempt.outcome for s in rounds(pool) for ended in s.ended.values() for e in ended]
     assert "node_failure" in ends
 
 
@@ -172,7 +179,7 @@ def test_the_controller_is_restarted_during_a_campaign(
         time.sleep(3)
     assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0
     check_each_cell_once(pool, 24)
-    assert len(passes(pool)) == 1
+    assert len(rounds(pool)) == 1
 
 
 def test_a_second_submitter_is_refused_and_a_killed_one_is_followed_up(
@@ -183,42 +190,35 @@ def test_a_second_submitter_is_refused_and_a_killed_one_is_followed_up(
     process = background(pool)
     wait_for_workers(pool)
     with pytest.raises(RunError, match=f"process {process} on .* follows it"):
-        run_passes(pool)
+        run_rounds(pool)
     os.kill(process, signal.SIGKILL)
     os.waitpid(process, 0)
-    assert open_pass(pool.folder) is not None
-    assert run_passes(pool) == 0  # the jobs that are there suffice
+    assert open_round(pool.folder) is not None
+    assert run_rounds(pool) == 0  # the jobs that are there suffice
     check_each_cell_once(pool, 24)
-    assert len(passes(pool)) == 1
+    assert len(rounds(pool)) == 1
 
 
-def test_a_pass_that_is_refused_or_changes_nothing_ends_the_command(
+def test_a_round_that_is_refused_or_changes_nothing_ends_the_command(
     slurm: PrivateSlurm, tmp_path: Path
 ) -> None:
     cell = pool_cell(1, requests=RequestSequence((20.0,), (20 * MB,), 1))
     pool = small_pool(tmp_path / "pool", cell)
-    with pytest.raises(RunError, match=r"jobs of a pass were refused .*choose one that `sinfo"):
-        run_passes(pool, partition="nowhere")
+    with pytest.raises(RunError, match=r"jobs of a round were refused .*choose one that `sinfo"):
+        run_rounds(pool, partition="nowhere")
     other = type(cell)(
         type(cell.cell)(**{**vars(cell.cell), "app_version": "2"}), cell.requests, 1
     )
     pool = small_pool(tmp_path / "other", other)
     with pytest.raises(RunError, match="ended without having run any cell; see what they say"):
-        run_passes(pool)
+        run_rounds(pool)
     assert pool_state(pool).waiting == 1
 
 
 def test_jobs_without_a_cell_leave_the_queue(slurm: PrivateSlurm, tmp_path: Path) -> None:
     cells = naps(8, seconds=1.0)
-    pool = small_pool(tmp_path / "pool", *cells, bounds=Limits(max_failures=2))
-    with following(pool.folder) as claim:
-        options = SlurmOptions(throttle=1)
-        collected: list[Path] = []
-        batch = tmp_path / "history"
-        follow_passes(
-            pool, lambda jobs: pass_plan(pool, jobs, "debug", options), claim,
-            lambda: collected.extend(collect(pool.runs, batch)), QUICK,
-        )  # fmt: skip
+    pool = small_pool(tmp_path / "pool", *cells, limits=Limits(max_failures=2))
+    run_rounds(pool, options=SlurmOptions(throttle=1))
     check_each_cell_once(pool, 8)
     wait_for(lambda: not slurm.command("squeue", "-h").stdout.strip(), 60)
-    assert open_pass(pool.folder) is None
+    assert open_round(pool.folder) is None
