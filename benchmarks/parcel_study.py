@@ -105,10 +105,10 @@ def passes_part() -> dict[str, Any]:
     from voxcast.apps.app import app_version
     from voxcast.campaigns.settings import Conditions
     from voxcast.history.run_folders import record_rows
-    from voxcast.hpc.campaign_pool import pool_state
-    from voxcast.hpc.pool import PoolSettings, make_pool
-    from voxcast.hpc.pool_cells import PoolCell
+    from voxcast.jobs.claim import claimed
     from voxcast.jobs.escalate import Limits, RequestSequence
+    from voxcast.jobs.pool import PoolCell, PoolSettings, make_pool
+    from voxcast.jobs.settle import Ledger, settle_unfollowed
     from voxcast.records import Cell, Configuration
 
     app = config.load_app(Path("conf/app"), "parcel_study")
@@ -121,17 +121,19 @@ def passes_part() -> dict[str, Any]:
             Path(folder) / "pool",
             PoolSettings(
                 "passes", {app.name: app}, {}, str(Path.cwd()),
-                conditions=Conditions(metronome=False), bounds=Limits(),
+                conditions=Conditions(metronome=False), limits=Limits(),
             ),
         )  # fmt: skip
-        pool.add(
+        cells = [
             PoolCell(
                 Cell(app.name, app_version(app, configuration), {**app.parameters, **parameters},
                      "", "", configuration, "full_scale", 0, ""),
                 requests, 10.0,
             )
             for parameters in chosen
-        )  # fmt: skip
+        ]  # fmt: skip
+        with claimed(pool.folder) as claim:
+            Ledger(pool, claim).add(cells)
         results, recorded = [], 0
         for workers, memory_bytes in ((2, SMALL_BYTES), (1, LARGE_BYTES)):
             command = [sys.executable, "-m", "voxcast.cli", "work", "--pool", str(pool.folder)]
@@ -144,11 +146,10 @@ def passes_part() -> dict[str, Any]:
             ]
             if any(worker.wait() for worker in running):
                 raise SystemExit("a worker failed")
-            state = pool_state(pool)
-            failed = Counter(
-                json.loads(path.read_text(encoding="utf-8"))["attempt"]["outcome"]
-                for path in (pool.folder / "errors").glob("*.json")
-            )
+            settle_unfollowed(pool)
+            ledger = Ledger(pool)
+            state = ledger.state()
+            failed = Counter(a.outcome for ended in ledger.attempts.values() for a in ended)
             results.append({
                 "workers": workers,
                 "memory_bytes": memory_bytes,
