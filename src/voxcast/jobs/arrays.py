@@ -1,8 +1,8 @@
 """Tasks that share an array job, and so one request: the largest of the group.
 
-More arrays are more work for the scheduler and its users; fewer ask for more than tasks need. Of
-tasks in the order of their time, consecutive ones form groups such that what is asked too much
-plus a fixed price for each array is least: optimal by dynamic programming over distinct requests.
+More arrays are more work for the scheduler and its users; fewer request more than tasks need.
+Consecutive tasks, in the order of their time, form the groups with the least excess of requests
+plus a fixed price for each array, by dynamic programming over distinct requests.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Array:
     members : tuple of int
         Their indices.
     excess_core_h : float
-        What is asked beyond what each asks alone; 4 GB count as a core.
+        Requested beyond the tasks' own requests; 4 GB count as a core.
     """
 
     request: Request

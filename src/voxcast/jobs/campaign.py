@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 POOL = "pool"
-# What the attempts of a cell request where nothing like it is on record: multiples of the time
-# that its application states, and memories.
+# Requests of a cell where nothing like it is on record: multiples of the time that its
+# application states, and memories.
 TIME_FACTORS = (3.0, 10.0, 30.0)
 LEAST_S = 60.0
 MEMORIES = tuple(2**n * 10**9 for n in range(1, 8))  # 2 GB to 128 GB
@@ -45,7 +45,7 @@ PREDICTED_FACTORS = (1.0, 2.0, 4.0)
 
 @dataclass(frozen=True)
 class CellForecast:
-    """What a model predicts of a cell: the median of its time, and upper bounds."""
+    """The prediction of a model for a cell: the median of its time, and upper bounds."""
 
     median_s: float
     upper_s: float
@@ -60,18 +60,18 @@ def requests_of(
     time_limit_s: float | None,
     predicted: CellForecast | None = None,
 ) -> RequestSequence:
-    """Return what the attempts of a cell ask for.
+    """Return the times and memories that the attempts of a cell request.
 
     Parameters
     ----------
     expected_s : float
-        Of the run, from what its application states.
+        Expected time of the run, as its application states it.
     rows : iterable of mapping
-        Runs on record; those of the application in the same configuration count.
+        Runs on record; only runs of the application in the same configuration count.
     time_limit_s : float, optional
-        At which a run is on record as a lower bound: nothing asks for more.
+        At which a run is on record as a lower bound: no request is longer.
     predicted : CellForecast, optional
-        Of this cell; it goes before what is on record.
+        For this cell; it replaces the runs on record.
     """
     configuration = cell.configuration
     alike = [
@@ -107,7 +107,7 @@ def make_campaign_pool(
     claim: Claim,
     forecast: Forecast | None = None,
 ) -> tuple[Ledger, CampaignPlan]:
-    """Make the pool of a campaign, or add to it what is new; images are prepared before.
+    """Make the pool of a campaign, or add new cells to it; images are prepared before.
 
     A run on record counts wherever it was made. Cells that were given up wait again, as failed
     runs of a campaign are tried again. Workers make no local runs of reference, and repeat no
@@ -183,9 +183,9 @@ def largest_machine(cluster: Cluster) -> HostFacts:
 
 
 def cluster_limits(cluster: Cluster, mapped_files_bytes: int = 0) -> Limits:
-    """Return the largest run of any partition: its largest job, less what is not the run's.
+    """Return the largest run of any partition: its largest job, less overheads.
 
-    That is what the worker takes, and files that the run maps where these count.
+    These are the worker, and files that the run maps where these count.
 
     Raises
     ------

@@ -1,10 +1,10 @@
 """Jobs of a submission in the history: each attempt that has ended is a run, once.
 
-A completed attempt is a label. One that was killed is a lower bound, with what it had used. One
-that failed by itself, or was never started, tells nothing of time or memory and is left out. The
+A completed attempt is a label. One that was killed is a lower bound, with its use so far. One
+that failed by itself, or was never started, measures neither time nor memory and is left out. The
 prediction that its request rested on is kept beside it, as labels.
 
-These runs are less exact than those of a campaign. Slurm samples memory at intervals
+These runs are less exact than runs of a campaign. Slurm samples memory at intervals
 (`JobAcctGatherFrequency`), so a short peak is missed, and a job that is shorter than the interval
 has no memory that can be trusted. Nothing was timed beside them, so it is not known whether
 other work disturbed them.
@@ -54,7 +54,7 @@ SLURM_MEMORY, SLURM_CPU = "slurm_maxrss", "slurm_totalcpu"
 
 @dataclass(frozen=True)
 class ProjectVolumes:
-    """How a project names volumes, and computes what it needs of them.
+    """How a project names volumes, and computes their characteristics.
 
     Attributes
     ----------
@@ -89,7 +89,7 @@ class ProjectVolumes:
 
 @dataclass(frozen=True)
 class CollectedJobs:
-    """What became of the attempts of a submission.
+    """Numbers of attempts of a submission, by their fate.
 
     Attributes
     ----------
@@ -102,7 +102,7 @@ class CollectedJobs:
     left_out : int
         Attempts that failed or were never started.
     too_short : int
-        Completed attempts that ended within the first second, of which Slurm tells no time.
+        Completed attempts that ended within the first second, which Slurm does not time.
     running : int
         Tasks with an attempt that has not ended.
     without_memory : int

@@ -2,7 +2,7 @@
 
 Any number of workers run on any machines that see the folder of the pool. A worker draws at random
 among the longest tickets that fit, measures the run as a campaign does, and moves its folder to
-``ended``. What follows from a run is decided by the follower, see `voxcast.jobs.rounds`.
+``ended``. The follower decides how it goes on, see `voxcast.jobs.rounds`.
 """
 
 from __future__ import annotations
@@ -68,13 +68,13 @@ JOB_VARIABLES = ("SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID")
 
 @dataclass(frozen=True)
 class WorkerAllocation:
-    """What a worker may use.
+    """The resources that a worker may use.
 
     Attributes
     ----------
     cpus, gpus : int
     memory_bytes : int
-        For runs, without what the worker takes itself.
+        For runs, without the worker's own.
     deadline : float
         Time of the monotonic clock at which a run must have ended; infinity for no limit.
     """
@@ -90,7 +90,7 @@ class WorkerAllocation:
         return self.deadline - time.monotonic()
 
     def shortfall(self, request: Request, mapped_files_bytes: int = 0) -> str:
-        """Return what a run would lack here; empty if it fits."""
+        """Return the resource that a run would lack here; empty if it fits."""
         if request.gpus > self.gpus or (request.device == "gpu" and not self.gpus):
             return "GPUs"
         if request.cpus > self.cpus:
@@ -126,7 +126,7 @@ def worker_allocation(
     environment : mapping
         Variables of the process.
     cpus, memory_bytes, time_budget_s : optional
-        From the worker's options; they override what the job says.
+        From the worker's options; they override the job.
     """
 
     def number(name: str) -> int:
@@ -157,7 +157,7 @@ def job_left_s(environment: Mapping[str, str], now: float | None = None) -> floa
         return max(0.0, int(end) - (time.time() if now is None else now))
     if not (job := environment.get("SLURM_JOB_ID")):
         return None
-    if "SLURM_ARRAY_TASK_ID" in environment:  # the id of one task is that of the array, too
+    if "SLURM_ARRAY_TASK_ID" in environment:  # one task has the id of the array
         job = f"{environment['SLURM_ARRAY_JOB_ID']}_{environment['SLURM_ARRAY_TASK_ID']}"
     command = ["squeue", "--noheader", "--jobs", job, "--format", "%L"]
     try:
@@ -187,7 +187,7 @@ def usable_cores(cpus: int, cores: list[int], seed: int) -> list[int]:
 
 @dataclass
 class WorkSummary:
-    """What a worker did, and what it left.
+    """The work of a worker, and the cells that it left.
 
     Attributes
     ----------
@@ -400,7 +400,7 @@ class _Worker:
         return self._stopped()
 
     def _conditions(self, app: str) -> Conditions:
-        """Return how a run is measured, within what is left of the allocation."""
+        """Return how a run is measured, within the rest of the allocation."""
         conditions = self._pool.settings.conditions
         limit_s = min(conditions.time_limit_s or float("inf"), max(0.0, self._allocation.left_s))
         return dataclasses.replace(
@@ -442,7 +442,7 @@ def _cause(profile: Profile, folder: Path) -> str:
 
 
 class _Fit:
-    """What a worker lacks for a cell: its allocation, its software and its files."""
+    """Whether a worker can run a cell: its allocation, its software and its files."""
 
     def __init__(self, settings: PoolSettings, allocation: WorkerAllocation) -> None:
         self._settings, self._allocation = settings, allocation
@@ -455,7 +455,7 @@ class _Fit:
         return max(0, self._allocation.memory_bytes - mapped)
 
     def shortfall(self, pool_cell: PoolCell, request: Request) -> str:
-        """Return what is lacking, in a word; empty if the cell can be run.
+        """Return the lack, in a word; empty if the cell can be run.
 
         Raises
         ------
@@ -476,7 +476,7 @@ class _Fit:
         return "its volume" if self._lacks_volume(cell) else ""
 
     def check(self, recorded: int) -> None:
-        """Check at the end that what is lacking here has not kept the worker from all its work.
+        """Check at the end that a lack here has not kept the worker from all its work.
 
         Raises
         ------

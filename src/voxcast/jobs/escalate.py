@@ -1,8 +1,8 @@
-"""What a task requests after an attempt that did not complete, by the cause of its end.
+"""The next request of a task whose attempt did not complete, by the cause of its end.
 
 A pure function of the attempts so far, so that any process that resumes a submission decides
 alike. Too little time takes the next time of the sequence and leaves the memory, and the reverse;
-what the cluster did to the job is no reason to request more.
+a fault of the cluster does not change the request.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Stop:
 def next_request(
     sequence: RequestSequence, attempts: Sequence[Attempt], limits: Limits
 ) -> Request | Stop:
-    """Return the request of the next attempt, or why there is none; attempts are in order."""
+    """Return the request of the next attempt, or the reason to stop; attempts are in order."""
     if not attempts:
         return sequence.first
     last, request = attempts[-1], attempts[-1].request

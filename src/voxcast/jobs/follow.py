@@ -1,7 +1,7 @@
 """Following a submission: attempts that ended are recorded, and the next ones submitted.
 
-Each step reads states, records what ended, moves results, and submits the next requests. What was
-recorded is never made again; a process that is killed between two lines of a step is continued by
+Each step reads states, records what ended, moves results, and submits the next requests. Recorded
+attempts are never made again; a process that is killed between two lines of a step is continued by
 the next one from the folder.
 """
 
@@ -47,7 +47,7 @@ class Executor(Protocol):
         """Start an array, whose script is written, and return the number of its job."""
 
     def find(self, array: SubmittedArray) -> str:
-        """Return the job of an array that is not on record; empty if there is none."""
+        """Return the job of an array that is not on record; empty if not found."""
 
     def states(
         self, arrays: Sequence[SubmittedArray], *, with_steps: bool = True

@@ -55,7 +55,7 @@ def from_sacct(text: str, notes: Notes = _no_notes) -> dict[TaskId, TaskState]:
 
 
 def lines_by_task(text: str) -> dict[TaskId, list[dict[str, str]]]:
-    """Return the cells of the line of each task, followed by those of its steps."""
+    """Return the cells of the line of each task, then the lines of its steps."""
     lines: dict[TaskId, list[dict[str, str]]] = {}
     for line in text.splitlines():
         cells = dict(zip(SACCT_COLUMNS, line.split("|"), strict=False))
@@ -99,7 +99,7 @@ def from_scontrol(text: str, notes: Notes = _no_notes) -> dict[TaskId, TaskState
 
 
 def state_of_lines(key: TaskId, lines: Sequence[Mapping[str, str]], notes: Notes) -> TaskState:
-    """Return the state by the line of a task and those of its steps; see `from_sacct`."""
+    """Return the state by the lines of a task and its steps; see `from_sacct`."""
     job, *steps = lines
     slurm_job = SlurmJob(
         f"{key[0]}_{key[1]}", job["State"], _number(job["ElapsedRaw"]) or 0.0,

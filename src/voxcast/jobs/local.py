@@ -1,7 +1,7 @@
 """Arrays of a submission on this machine, with time and memory enforced as by a scheduler.
 
-As many tasks run at a time as cores and memory allow. They die with this process; what it had not
-recorded counts as lost with its node, and is made again when the submission is resumed.
+As many tasks run at a time as cores and memory allow. They die with this process; tasks that it
+had not recorded count as lost with their node, and run again when the submission is resumed.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class LocalExecutor:
     def states(
         self, arrays: Sequence[SubmittedArray], *, with_steps: bool = True
     ) -> dict[TaskId, TaskState]:
-        """Return the states; those of a process that has ended are lost.
+        """Return the states; tasks of a process that has ended are lost.
 
         Raises
         ------
@@ -203,7 +203,7 @@ class LocalExecutor:
                 self._states[key] = TaskState("RUNNING", None)
             try:
                 state = self._run(folder, name, array, key[1], cores)
-            except Exception as error:  # whatever it is, the task must not run for ever
+            except Exception as error:  # after any error the task must not run for ever
                 self._note(error, array.number, key[1])
                 state = TaskState("FAILED", "failed")
                 if is_disk_full(error):

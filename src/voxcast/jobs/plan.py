@@ -1,4 +1,4 @@
-"""What is to be run on a cluster: an application, its tasks, and options of the scheduler.
+"""The work for a cluster: an application, its tasks, and options of the scheduler.
 
 A plan is a JSON file with a version. It is complete: a login node without a project, a model or
 Hydra can submit it.

@@ -1,7 +1,7 @@
 """A pool of work: a folder on a shared file system from which any number of workers draw cells.
 
-``pool.json`` says what runs need, ``cells`` lists the cells, ``events.jsonl`` records what became
-of them. A cell that waits or is run has one file, its ticket::
+``pool.json`` says what runs need, ``cells`` lists the cells, ``events.jsonl`` records their
+fate. A cell that waits or is run has one file, its ticket::
 
     todo/KEY.ATTEMPT.SECONDS.MIB.CPUS.GPUS  waits, with its request in the name
     held/TICKET~WORKER~N                    is run by a worker, in the folder partial/TICKET~...
@@ -70,7 +70,7 @@ class PoolCell:
 
 @dataclass(frozen=True)
 class PoolSettings:
-    """What the runs of a pool need; the content of ``pool.json``.
+    """Settings that the runs of a pool need; the content of ``pool.json``.
 
     Attributes
     ----------
@@ -152,7 +152,7 @@ class Pool:
 
     @property
     def events(self) -> Path:
-        """The record of what became of the cells."""
+        """The record of the fate of the cells."""
         return self.folder / EVENTS_FILE
 
     def place(self, kind: str, name: str) -> Path:

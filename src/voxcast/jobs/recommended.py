@@ -25,7 +25,7 @@ MAX_LISTED = 3  # tasks in a comment
 def slurm_text(recommendation: Recommendation) -> str:
     """Return the ``#SBATCH`` lines of one image, or the script of one array job for several.
 
-    The text is empty where there is no request.
+    The text is empty without a request.
 
     Raises
     ------
@@ -45,7 +45,7 @@ def slurm_text(recommendation: Recommendation) -> str:
 
 
 def job_script(recommendation: Recommendation) -> str:
-    """Return the script of a job on one image; empty where there is no request, or no scheduler.
+    """Return the script of a job on one image; empty without a request or a scheduler.
 
     Parameters
     ----------

@@ -65,7 +65,7 @@ class WorkerJobs:
     Attributes
     ----------
     request : Request
-        Request of each job, with what the worker takes itself.
+        Request of each job, with the worker's own.
     count : int
     cells : int
         How many of the cells that wait now fit.
@@ -116,7 +116,7 @@ def next_jobs(
         run_s = max(r.walltime_s for r in requests)
         memory = max(r.memory_bytes for r in requests)
         fits = expected_s
-    longest_s = settings.limits.max_walltime_s + 2 * MARGIN_S  # the limits are those of runs
+    longest_s = settings.limits.max_walltime_s + 2 * MARGIN_S  # the limits apply to runs
     walltime_s = min(max(RUNS_PER_JOB * run_s, least_s), longest_s)
     walltime_s = max(walltime_s, min(run_s + 2 * MARGIN_S, longest_s))
     count = max(1, min(math.ceil(sum(fits) / (0.8 * walltime_s)), len(fits), max_jobs))
@@ -185,7 +185,7 @@ def create_round(shared: Path, plan: Plan) -> Submission:
 
 
 def open_round(shared: Path) -> Submission | None:
-    """Return the round whose jobs are queued or running; None if there is none."""
+    """Return the round whose jobs are queued or running, if any."""
     for path in sorted((shared / ROUNDS).glob(f"[0-9]*/{SUBMISSION_FILE}"), reverse=True):
         submission = Submission.open(path.parent)
         events = list(submission.events())
@@ -285,7 +285,7 @@ class Rounds:
         return len(ledger.recorded), attempts, len(ledger.given_up), len(ledger.parts)
 
     def _follow(self, submission: Submission) -> None:
-        """Follow a round until its last job has ended, or no cell is left for those that wait."""
+        """Follow a round until its last job has ended, or no cell is left for jobs that wait."""
         from tqdm import tqdm
 
         follower = Follower(submission, slurm.SlurmExecutor(submission))
@@ -359,7 +359,7 @@ def run_local_workers(
 ) -> list[int]:
     """Run workers on this machine until all have ended; return their exit codes.
 
-    They end with this process if it is interrupted, and return what they had.
+    They end with this process if it is interrupted, and return their cells.
 
     Parameters
     ----------

@@ -100,7 +100,7 @@ class Job:
         return [*remarks, *(f"#SBATCH {option}" for option in self.options(tasks, throttle))]
 
     def job_script(self) -> str:
-        """Return the script of a job, which takes its command from that of ``sbatch``."""
+        """Return the script of a job, which takes its command from the line of ``sbatch``."""
         body = _usage("usage: sbatch FILE.sbatch COMMAND...")
         return _script([*self.lines(), *body, _THREADS, 'exec "$@"'])
 

@@ -1,4 +1,4 @@
-"""What becomes of the cells of a pool: runs are recorded, failures tried again or split.
+"""The cells of a pool after their runs: recorded, or tried again with more, or split.
 
 The ledger is a fold over the events of the pool, and the only writer of events and of runs on
 record; the process that has it holds the claim of the pool. An event is written before the step
@@ -106,7 +106,7 @@ class Ledger:
         )  # fmt: skip
 
     def requests(self) -> dict[str, Request]:
-        """Return what the cells that wait request, by key."""
+        """Return the requests of the cells that wait, by key."""
         waiting = {Ticket.from_name(name).key for name in self.pool.names(TODO)}
         steps = {key: self._next(key) for key in waiting if key in self.cells}
         return {key: step for key, step in steps.items() if isinstance(step, Request)}
@@ -129,12 +129,12 @@ class Ledger:
         return len(keys)
 
     def settle(self, ended_jobs: Mapping[str, Outcome] | None = None) -> bool:
-        """Settle what workers left; return whether there was anything.
+        """Settle runs that workers left; return whether there were any.
 
         Parameters
         ----------
         ended_jobs : mapping, optional
-            How jobs have ended by their number, ``JOB_TASK`` for that of an array.
+            How jobs have ended by their number, ``JOB_TASK`` in an array.
         """
         pool, before = self.pool, len(self._settled)
         # In the order in which tickets move, and those returned last: none is overlooked.
@@ -320,7 +320,7 @@ class Ledger:
 
 
 def settle_unfollowed(pool: Pool) -> bool:
-    """Settle what workers left if nobody follows the pool; return whether there was anything."""
+    """Settle runs that workers left if the pool has no follower; return whether there were any."""
     try:
         with claimed(pool.folder) as claim:
             return Ledger(pool, claim).settle()
@@ -329,7 +329,7 @@ def settle_unfollowed(pool: Pool) -> bool:
 
 
 def _job_of(worker: Path) -> str:
-    """Return the number of the job of a worker; empty if it is none."""
+    """Return the number of the job of a worker; empty for other processes."""
     try:
         job = read_json(worker)["job"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -394,7 +394,7 @@ def joined_profile(profiles: Sequence[Profile]) -> Profile:
     """Return the profile of parts that ran one after the other.
 
     Times and traffic are sums, so that the start of the application counts once for each part;
-    memory, threads and use of a GPU are the largest. What a part lacks is unknown.
+    memory, threads and use of a GPU are the largest. Values that a part lacks are unknown.
     """
     first, phases, start_s = min(profiles, key=lambda p: p.started_at), [], 0.0
     for profile in profiles:

@@ -40,7 +40,7 @@ ANSWER_S = 60.0  # patience with a command
 IDS_PER_CALL = 1000
 DEFAULT_SAMPLING_S = 30.0  # of memory, by Slurm's accounting
 _PREFIX = re.compile(r"^(sbatch|sacct|scontrol|scancel|sinfo|sstat|squeue): ")
-# What to do about a refusal of sbatch, by a part of its text.
+# Advice after a refusal of sbatch, by a part of its text.
 _ADVICE = {
     "invalid partition": "choose one that `sinfo -s` lists",
     "time limit": "its limit is in `sinfo -s`; ask for less, or name another with --partition",
@@ -53,8 +53,8 @@ _ADVICE = {
 }
 
 
-# Variables of a user by which Slurm's commands do something else than what their arguments say, as
-# SBATCH_ARRAY_INX does, or SQUEUE_PARTITION. Those of a job are inherited by jobs submitted from
+# Variables of a user by which Slurm's commands depart from their arguments, as
+# SBATCH_ARRAY_INX does, or SQUEUE_PARTITION. A job passes its own on to jobs submitted from
 # it, where `srun` takes them for options: SLURM_GPUS of an interactive job fails every step.
 _OPTIONS_OF_COMMANDS = re.compile(r"(SBATCH|SRUN|SLURM|SACCT|SQUEUE|SCANCEL|SINFO|SSTAT)_")
 _OF_THE_SITE = (
@@ -77,7 +77,7 @@ def check_installed() -> None:
     Raises
     ------
     ConfigError
-        If there is no ``sbatch``.
+        If ``sbatch`` is missing.
     """
     if shutil.which("sbatch") is None:
         then = "run this on a login node of the cluster, or give --executor local"
@@ -98,7 +98,7 @@ def environment(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def call(arguments: Sequence[str], patience_s: float = ANSWER_S) -> str:
-    """Run a command of Slurm and return what it prints.
+    """Run a command of Slurm and return its output.
 
     Raises
     ------
@@ -229,7 +229,7 @@ def check_partition(name: str) -> None:
     Raises
     ------
     ConfigError
-        If there is not; the message lists those that there are.
+        If there is not; the message lists all partitions.
     """
     names = partitions()
     if name not in names:
@@ -282,7 +282,7 @@ def counted_by(config: str) -> MemoryCounted:
 
 @dataclass
 class SlurmExecutor:
-    """Submits the scripts of a submission, and asks for all its jobs in one call."""
+    """Submits the scripts of a submission, and queries all its jobs in one call."""
 
     submission: Submission
     _accounting_away: bool = False
@@ -356,17 +356,17 @@ class SlurmExecutor:
         cancel(f"{job}_{n}" for job, n in tasks)
 
     def machine(self, folder: Path) -> Machine:
-        """Return what the script wrote of its node."""
+        """Return the description of the node that the script wrote."""
         return read_machine(folder)
 
     def memory_sampling_s(self) -> float | None:
-        """Return the interval at which Slurm samples memory, asked for once."""
+        """Return the interval at which Slurm samples memory, queried once."""
         if not self._sampling:
             self._sampling = [memory_sampling_s()]
         return self._sampling[0]
 
     def _lost(self, arrays: Sequence[SubmittedArray]) -> dict[TaskId, TaskState]:
-        """Return the tasks of jobs that nobody has heard of for long."""
+        """Return the tasks of jobs that Slurm has not known for long."""
         now = time.monotonic()
         lost: dict[TaskId, TaskState] = {}
         for array in arrays:

@@ -31,7 +31,7 @@ class TaskState:
     runtime_s, cpu_s, peak_bytes : float, float, int or None
         None where unknown: ``scontrol`` has no CPU time and no memory.
     memory_method, cpu_method : str
-        As in the history; empty for those of Slurm.
+        As in the history; empty for Slurm's own.
     job : str
         Number of the job that the task is; the first one of an array has the array's.
     """

@@ -1,4 +1,4 @@
-"""What a plan requests and where a submission stands, as numbers and as text."""
+"""The requests of a plan and the state of a submission, as numbers and as text."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def _live_status(current: TaskState | None) -> str:
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the number of tasks by status, and what all attempts used and asked for."""
+    """Return the number of tasks by status, and all that attempts used and requested."""
     counts = Counter(row["status"] for row in rows)
     attempts = [attempt for row in rows for attempt in row["attempts"]]
     outcomes = Counter(attempt["outcome"] for attempt in attempts)

@@ -1,4 +1,4 @@
-"""The folder of a submission: plan, scripts, logs, and an append-only record of what happened.
+"""The folder of a submission: plan, scripts, logs, and an append-only record of events.
 
 Any process can continue from it. The folder is private to the user::
 
@@ -138,7 +138,7 @@ class Submission:
         Raises
         ------
         ConfigError
-            If there is none, or there are several.
+            If the folder has none, or several.
         """
         home = folder
         if not (folder / SUBMISSION_FILE).is_file():
@@ -198,7 +198,7 @@ class Submission:
         return self.folder / "logs" / f"{array:04}-{number}.log"
 
     def log_tail(self, array: int, number: int) -> str:
-        """Return the end of a log; empty if there is none."""
+        """Return the end of a log; empty without one."""
         try:
             return text_tail(self.log(array, number))
         except OSError:
@@ -230,7 +230,7 @@ class Submission:
         return ""
 
     def discard(self, array: int, number: int) -> None:
-        """Remove what an attempt left that is made again."""
+        """Remove the remains of an attempt that is made again."""
         shutil.rmtree(self.files(array).attempt_folder(number), ignore_errors=True)
 
 

@@ -89,7 +89,7 @@ class Task:
         return self.prediction.runtime_s if self.prediction else math.nan
 
     def limits(self, common: Limits) -> Limits:
-        """Return the limits of its attempts: the common ones, within those of its partition."""
+        """Return the common limits of attempts, within the limits of its partition."""
         return replace(
             common,
             max_walltime_s=min(common.max_walltime_s, self.max_walltime_s),
@@ -175,7 +175,7 @@ def app_name(content: Mapping[str, Any], where: Path) -> str:
     Raises
     ------
     ConfigError
-        If it has none or several, or is no recommendation.
+        If it has none or several, or is not a recommendation.
     """
     try:
         names = sorted({str(image["app"]) for image in content["images"]})
@@ -308,7 +308,7 @@ def write_resources(rows: Sequence[dict[str, Any]], path: Path) -> None:
     if path.suffix == ".json":
         write_text(path, json_text(list(rows)))
         return
-    # The name of an image may hold bytes that are no text.
+    # The name of an image may hold bytes that are not text.
     with (
         atomic_path(path) as partial,
         partial.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file,
