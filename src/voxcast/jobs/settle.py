@@ -89,6 +89,7 @@ class Ledger:
         self.recorded: dict[str, str] = {}  # key of the record by key of the cell
         self.given_up: dict[str, str] = {}  # the reason
         self.parts: dict[str, list[str]] = {}
+        self._changed = False
         self._settled: dict[str, str] = {}  # key of the record by run; empty for a failure
         for event in read_events(pool.events):
             self._apply(event)
@@ -136,7 +137,8 @@ class Ledger:
         ended_jobs : mapping, optional
             How jobs have ended by their number, ``JOB_TASK`` in an array.
         """
-        pool, before = self.pool, len(self._settled)
+        pool = self.pool
+        self._changed = False
         # In the order in which tickets move, and those returned last: none is overlooked.
         todo, held = set(pool.names(TODO)), pool.names(HELD)
         ended = pool.names(ENDED)
@@ -156,7 +158,7 @@ class Ledger:
         for key in self.parts.keys() - self.recorded.keys():
             if all(part in self.recorded for part in self.parts[key]):
                 self._take_in(self._join(key), {})
-        return len(self._settled) > before
+        return self._changed
 
     def _next(self, key: str) -> object:
         limits = self.pool.settings.limits
@@ -166,6 +168,7 @@ class Ledger:
         if self._claim is not None:
             self._claim.touch()
         append_event(self.pool.events, event)
+        self._changed = True
         self._apply(event)
 
     def _apply(self, event: Mapping[str, Any]) -> None:
@@ -276,6 +279,7 @@ class Ledger:
         cell, step = self.cells[key], self._next(key)
         if isinstance(step, Request):
             self.pool.put(cell, len(self.attempts.get(key, [])), step)
+            self._changed = True
             return
         last = self.attempts[key][-1]
         name = f"{cell.cell.app}, {cell.cell.configuration.label}"

@@ -159,7 +159,7 @@ class Submission:
             lines = (home / TASKS_FILE).read_text(encoding="utf-8").splitlines()
             content["tasks"] = [json.loads(line) for line in lines]
         except (OSError, ValueError):
-            content["tasks"] = None  # refused below, unless the version is another
+            content.setdefault("tasks", f"without {TASKS_FILE}")  # refused below
         plan = Plan.from_record(content, path)
         try:
             out, executor, label = Path(content["out"]), content["executor"], content["label"]
