@@ -92,7 +92,7 @@ def requests() -> dict[str, Any]:
         without_checkpoints,
     )
     from voxcast.allocation.requests.per_image import requests_per_image
-    from voxcast.laws.named import parse_law
+    from voxcast.laws.families import parse_law
     from voxcast.laws.predicted import PredictedLaw
 
     law, cost = parse_law("lognormal(3,0.5)"), CostModel(0.95, 1, 1, 2, 2)

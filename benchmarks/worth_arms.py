@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from voxcast.allocation.billing import stepped
+from voxcast.allocation.site import stepped
 from voxcast.jobs.escalate import Limits, RequestSequence
 from voxcast.jobs.plan import Plan
 from voxcast.jobs.task import Task, task_names, tasks_of

@@ -78,6 +78,11 @@ def test_a_reserved_instance_costs_a_quarter() -> None:
     assert (demand.charged, reserved.charged) == ("used", "requested")
 
 
+def test_a_partition_can_count_memory_per_cpu() -> None:
+    site = loaded("+cluster.partitions.serial.memory_per_cpu=true", cluster="osc")
+    assert [p.memory_per_cpu for p in site.cluster.partitions] == [True, False]
+
+
 def test_one_value_can_be_changed() -> None:
     site = loaded("cluster.billing.time_step=1min", "policy.confidence=0.8", cluster="osc")
     assert site.cluster.billing.time_step_s == 60
@@ -114,6 +119,7 @@ def test_one_value_can_be_changed() -> None:
          "pitzer.partition: no such partition; choose from serial, gpuserial"),
         ("cluster.node_types=null", "cluster.node_types: needs a mapping"),
         ("cluster.partitions.serial.max_walltime=0h", "serial.max_walltime: must be above 0"),
+        ("+cluster.partitions.serial.memory_per_cpu=2", "memory_per_cpu: needs bool, not 2"),
         ("cluster.partitions.serial.max_cores=0", "serial.max_cores: must be above 0"),
         ("cluster.partitions.serial.waiting.alpha=-1", "waiting.alpha: must not be negative"),
         ("cluster.partitions.serial.waiting.gamma_s=inf", "waiting.gamma_s: must be a number"),

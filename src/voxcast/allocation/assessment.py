@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from voxcast.allocation.billing import stepped
-from voxcast.allocation.pricing import BYTES_PER_GB, SECONDS_PER_HOUR, Prices
+from voxcast.allocation.site import BYTES_PER_GB, SECONDS_PER_HOUR, Prices, stepped
 from voxcast.errors import TableError
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from voxcast.allocation.machines import Candidate, Cluster
+    from voxcast.allocation.site import Candidate, Cluster
 
     Floats = NDArray[np.float64]
     Flags = NDArray[np.bool_]
@@ -160,9 +159,13 @@ def assess(
     if shared:
         runtime, memory = (np.broadcast_to(a.max(axis=0), a.shape) for a in (runtime, memory))
     walltime = stepped(runtime, cluster.walltime_step_s)
-    counted = memory * (1 + policy.memory_margin) + cluster.added_bytes
+    counted = cluster.counted_bytes(memory * (1 + policy.memory_margin))
     needed = np.maximum(counted, cluster.memory_floor_bytes)
     memory_bytes = stepped(needed, cluster.memory_step_bytes)
+    for n, candidate in enumerate(candidates):
+        if candidate.partition.memory_per_cpu:  # Slurm takes whole M for each CPU
+            step = candidate.cpus * max(2**20, cluster.memory_step_bytes)
+            memory_bytes[:, n] = stepped(memory_bytes[:, n], step)
     wait, cost, bound = (np.empty_like(walltime) for _ in range(3))
     for n, candidate in enumerate(candidates):
         node = candidate.node

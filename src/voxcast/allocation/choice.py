@@ -72,7 +72,7 @@ def choose(
     ----------
     usd_per_core_hour : float
         Converts the policy's value of time, see
-        `voxcast.allocation.machines.Cluster.usd_per_core_hour`.
+        `voxcast.allocation.site.Cluster.usd_per_core_hour`.
     """
     cost, time = assessment.cost_expected, assessment.turnaround_expected_s
     primary, secondary = _objectives(cost, time, policy, limits, usd_per_core_hour)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from voxcast.allocation.machines import Candidate
+    from voxcast.allocation.site import Candidate
 
 MEASURE = "measure it with `voxcast host measure` there"
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from voxcast.allocation.assessment import Assessment, Policy
     from voxcast.allocation.choice import Choice, HardLimits
-    from voxcast.allocation.machines import Candidate, Cluster
+    from voxcast.allocation.site import Candidate, Cluster
 
 
 def excluded(assessment: Assessment, candidate: Candidate, image: int, column: int) -> str | None:

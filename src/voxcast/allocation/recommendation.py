@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from voxcast.allocation.machines import Candidate, Cluster
+    from voxcast.allocation.site import Candidate, Cluster
 
 PREDICTED_COLUMNS = (
     "runtime_s_median", "runtime_s_upper", "peak_rss_bytes_median", "peak_rss_bytes_upper",
@@ -173,7 +173,9 @@ class Recommendation:
 
     def _totals(self, plan: RequestPlan, chosen: NDArray[np.intp]) -> dict[str, float]:
         indices = np.flatnonzero(chosen >= 0), chosen[chosen >= 0]
-        unused = waste(self.predictions, plan.assessment, self.candidates, chosen)
+        used_bytes = self.cluster.counted_bytes(self.predictions.memory_median_bytes)
+        counted = replace(self.predictions, memory_median_bytes=used_bytes)
+        unused = waste(counted, plan.assessment, self.candidates, chosen)
         free = self.cluster.free
         cpus = np.array([candidate.cpus for candidate in self.candidates])[indices[1]]
         return {

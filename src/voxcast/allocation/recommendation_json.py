@@ -67,6 +67,10 @@ def _row(recommendation: Recommendation, image: int, column: int) -> dict[str, A
     return {
         **(_request(recommendation, assessment, image, column) or {}),
         **{name: float(prediction[name]) for name in PREDICTED_COLUMNS},
+        **{
+            name: float(recommendation.cluster.counted_bytes(prediction[name]))
+            for name in ("peak_rss_bytes_median", "peak_rss_bytes_upper")
+        },
         **{name: float(getattr(assessment, name)[index]) for name in _TURNAROUNDS},
         "usd": 0.0 if free else float(assessment.cost[index]),
         "usd_bound": 0.0 if free else float(assessment.cost_bound[index]),

@@ -7,7 +7,7 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from voxcast.allocation.reasons import excluded
-from voxcast.quantities import format_seconds, slurm_clock, slurm_memory
+from voxcast.quantities import format_seconds, memory_option, slurm_clock, slurm_memory
 from voxcast.text_table import text_table
 
 if TYPE_CHECKING:
@@ -119,8 +119,8 @@ def _totals(totals: dict[str, float], *, free: bool) -> str:
 def _request(
     recommendation: Recommendation, assessment: Assessment, image: int, column: int
 ) -> str:
+    candidate, memory = recommendation.candidates[column], assessment.memory_bytes[image, column]
     return (
-        f"{recommendation.candidates[column].label}, "
-        f"--time={slurm_clock(assessment.walltime_s[image, column])} "
-        f"--mem={slurm_memory(assessment.memory_bytes[image, column])}"
+        f"{candidate.label}, --time={slurm_clock(assessment.walltime_s[image, column])} "
+        f"{memory_option(memory, candidate.cpus, per_cpu=candidate.partition.memory_per_cpu)}"
     )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from voxcast.allocation.pricing import Prices
+from voxcast.allocation.site import Prices
 from voxcast.analysis.composed_runs import MACHINE, Composition, composed_sides
 from voxcast.analysis.noise import repeat_noise
 from voxcast.history.repeats import TASK, settled

@@ -9,8 +9,7 @@ import numpy as np
 
 from voxcast.analysis.noise import repeat_noise
 from voxcast.history.repeats import once_each
-from voxcast.laws.fits import rank_fits
-from voxcast.laws.variation import Variation, variation
+from voxcast.laws.fits import Variation, rank_fits, variation
 from voxcast.records import Configuration
 
 if TYPE_CHECKING:

@@ -37,7 +37,7 @@ def choose(apps: Mapping[str, App], name: str) -> App:
     Raises
     ------
     ConfigError
-        If there is none; the message lists the applications.
+        If it is unknown; the message lists the applications.
     """
     if name not in apps:
         names = ", ".join(sorted(apps)) or "none"
@@ -161,8 +161,8 @@ def library_variables(configuration: Configuration) -> dict[str, str]:
 
 def environment(configuration: Configuration) -> dict[str, str]:
     """Return the variables of a run, in addition to our own."""
-    # Python may cache bytecode, whatever our shell sets: compiling in every run took ANTs four
-    # seconds, which a run in normal use does not spend.
+    # Python may cache bytecode, even where our shell forbids it: compiling in every run took ANTs
+    # four seconds, which a run in normal use does not spend.
     variables = {**library_variables(configuration), "PYTHONDONTWRITEBYTECODE": ""}
     if configuration.container_engine == "charliecloud":  # which refuses to start without
         variables["USER"] = os.environ.get("USER") or str(os.getuid())
@@ -198,8 +198,8 @@ def app_version(
 ) -> str:
     """Return the version of ``app`` and of its dependencies, e.g. ``1+antspyx0.6.3``.
 
-    The application's version is followed by those of its packages, a hash of its files, and, for a
-    configuration with a container engine, the digest of its image.
+    The application's version is followed by the versions of its packages, a hash of its files,
+    and, for a configuration with a container engine, the digest of its image.
 
     Raises
     ------

@@ -156,7 +156,7 @@ def check_program(program: str) -> None:
     Raises
     ------
     RunError
-        If there is no such program, or it is not executable.
+        If the program is missing or not executable.
     """
     if "{" in program or shutil.which(program) is not None:
         return

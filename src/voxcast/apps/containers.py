@@ -31,7 +31,7 @@ PROGRAMS = {
 }
 OUTSIDE = frozenset({"docker"})  # engines whose processes are not in our process tree
 WRITES_THROUGH = frozenset({"charliecloud"})  # engines that cannot bind read-only
-# Marks all processes of a run, so that those that left its process tree are found.
+# Marks all processes of a run, to find also processes that left its process tree.
 RUN_VARIABLE = "VOXCAST_RUN"
 _REFUSED = {  # separators in a bind argument that the engine cannot quote
     "apptainer": ':,\\"\n',
@@ -70,8 +70,8 @@ def wrap(
 ) -> list[str]:
     """Return the argument list that runs ``argv`` inside ``image``.
 
-    With every engine ``argv`` replaces the image's entry point, and the environment is that of the
-    image with ``env`` added. Nothing is pulled.
+    With every engine ``argv`` replaces the image's entry point, and ``env`` is added to the
+    environment of the image. Nothing is pulled.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ def wrap(
     Raises
     ------
     ConfigError
-        If there is no such engine, or a bind holds a character that the engine cannot take.
+        If the engine is unknown, or a bind holds a character that the engine cannot take.
 
     Examples
     --------
@@ -240,14 +240,14 @@ def check_image(
 def digest(engine: str, image: str, program: Sequence[str] = ()) -> str:
     """Return the digest of the image, as ``sha256:…``.
 
-    A file is hashed; a name is looked up with podman or docker. The digest of a folder is that of
-    its listing (path, mode, size and modification time of each file), so a copy of the folder
-    counts as another image.
+    A file is hashed; a name is looked up with podman or docker. Of a folder, its listing (path,
+    mode, size and modification time of each file) is hashed, so a copy of the folder counts as
+    another image.
 
     Raises
     ------
     RunError
-        If there is no such image.
+        If the image is missing.
     """
     path = Path(image)
     if engine in _FROM_FILES or is_path(image):

@@ -60,9 +60,9 @@ class AppTemplate:
     sources : list of str
         Addresses of the documentation or code that the values come from.
     notes : list of str
-        What a user has to do or to know.
+        Remarks for the user.
     container, binds : dict
-        Image by device, and binds, for running it in a container; empty if there is none.
+        Image by device, and binds, for running it in a container; empty without a container.
     container_program : str, optional
         Path of the program in the container, where it differs.
     version_command : str, optional
@@ -108,7 +108,7 @@ def load_template(name: str) -> AppTemplate:
     Raises
     ------
     ConfigError
-        If there is none of this name.
+        If the name is unknown.
     """
     if name not in template_names():
         then = f"choose from {', '.join(template_names())}"
@@ -120,7 +120,7 @@ def load_template(name: str) -> AppTemplate:
 
 
 def check_name(name: str) -> None:
-    """Check that a name can be that of a file and a key.
+    """Check that a name can be used as a file name and as a key.
 
     Raises
     ------
@@ -187,8 +187,8 @@ def printed_version(argv: Sequence[str]) -> str:
     Raises
     ------
     RunError
-        If the command cannot be run, fails, or prints nothing. What a failed command prints is
-        usually how to use it.
+        If the command cannot be run, fails, or prints nothing. The output of a failed
+        command is usually its usage.
 
     Examples
     --------

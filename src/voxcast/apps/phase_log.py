@@ -75,7 +75,7 @@ def _read_line(line: str, started_monotonic: float) -> Phase | None:
         return None
     if not all(map(math.isfinite, (start_s, end_s, cpu_s))) or end_s < start_s or end_s < 0:
         return None
-    # The kernel gives the start of a process in ticks of 10 ms: it may precede that of the run.
+    # The kernel rounds the start of a process to 10 ms: it may precede the start of the run.
     return Phase(name=name, start_s=max(0.0, start_s), end_s=end_s, cpu_s=cpu_s)
 
 

@@ -1,15 +1,15 @@
 """Phases of applications that log their steps in a format of their own.
 
-A phase has a regular expression, searched for in each line of the log. Its named groups say what
-the line tells:
+A phase has a regular expression, searched for in each line of the log. Its named groups say how
+the line is read:
 
 ``seconds``
     The line states how long the phase took, with ``hours`` and ``minutes`` if it has such groups.
     Such phases are placed end to end.
 ``start``, ``end``
     The phase starts, or ends, at this line. Without an ``end`` it lasts until the next phase
-    starts. The time is that of the group ``time``, see `FORMS`; without such a
-    group it is the time at which the line was written, as seen by the profiler.
+    starts. The time is read from the group ``time``, see `FORMS`; without such a
+    group it is the time at which the profiler saw the line.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def phases_from_log(
     written_s : sequence of float, optional
         Seconds from the start of the run at which each line was written.
     runtime_s : float, optional
-        End of the run: that of a phase that has no other.
+        End of the run, and of a phase without an end of its own.
 
     Returns
     -------
@@ -202,7 +202,7 @@ def stamp_seconds(text: str) -> float | None:
 def stamp_form(line: str) -> tuple[str, int, int] | None:
     """Return the first time in a line: its form as a pattern without groups, start and end.
 
-    Numbers that are no date or no time of day, such as a month 13, are skipped.
+    Invalid dates and times of day, such as a month 13, are skipped.
     """
     for form, pattern in zip(FORMS.values(), _PATTERNS, strict=True):
         match = pattern.search(line)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from voxcast.records import App, Configuration
 
-INPUTS, BIDS, OUT, SCRATCH = "{inputs}", "{bids}", "{out}", "{scratch}"  # what a bind may name
+INPUTS, BIDS, OUT, SCRATCH = "{inputs}", "{bids}", "{out}", "{scratch}"  # valid sources of a bind
 DATASET_FILE = "dataset_description.json"
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from voxcast.allocation.pricing import BYTES_PER_GB, SECONDS_PER_HOUR
+from voxcast.allocation.site import BYTES_PER_GB, SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

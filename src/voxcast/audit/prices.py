@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-    from voxcast.allocation.machines import Cluster
-    from voxcast.allocation.node_types import NodeType
+    from voxcast.allocation.site import Cluster, NodeType
 
     Floats = NDArray[np.float64]
 

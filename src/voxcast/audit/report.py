@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from voxcast.allocation.machines import Cluster
+    from voxcast.allocation.site import Cluster
     from voxcast.audit.jobs import AuditedJobs
     from voxcast.audit.predicted import PredictedJobs
     from voxcast.history.imports.name_patterns import NamePattern

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from voxcast.allocation.billing import stepped
-from voxcast.allocation.pricing import BYTES_PER_GB, SECONDS_PER_HOUR
 from voxcast.allocation.requests.cost_model import CostModel
 from voxcast.allocation.requests.replay import (
     POPULATION_RUNS,
@@ -23,6 +21,7 @@ from voxcast.allocation.requests.replay import (
     population_requests,
     replay,
 )
+from voxcast.allocation.site import BYTES_PER_GB, SECONDS_PER_HOUR, stepped
 from voxcast.audit.groups import core_hours, requested_memory
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import ConfigError
 
 if TYPE_CHECKING:
-    from voxcast.allocation.machines import Cluster
+    from voxcast.allocation.site import Cluster
     from voxcast.audit.jobs import AuditedJobs
     from voxcast.audit.report import Audit
     from voxcast.audit.savings import Objective

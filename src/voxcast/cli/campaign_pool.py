@@ -18,7 +18,7 @@ from voxcast.quantities import format_bytes
 if TYPE_CHECKING:
     import argparse
 
-    from voxcast.allocation.machines import Cluster
+    from voxcast.allocation.site import Cluster
     from voxcast.campaigns.project_campaign import ProjectCampaign
     from voxcast.jobs.claim import Claim
     from voxcast.jobs.settle import Ledger
@@ -102,6 +102,7 @@ def run_on_cluster(campaign: ProjectCampaign, args: argparse.Namespace) -> int:
         partition_for,
         within_partition,
     )
+    from voxcast.jobs.plan import partitions_per_cpu
     from voxcast.jobs.rounds import following, next_jobs, open_round, sbatch_line
 
     cluster = within_partition(_cluster(args.cluster), args.partition)
@@ -127,7 +128,8 @@ def run_on_cluster(campaign: ProjectCampaign, args: argparse.Namespace) -> int:
     line = None
     if jobs is not None and cluster.name != LOCAL and under_way is None:
         partition = args.partition or partition_for(cluster, jobs.request)
-        line = sbatch_line(pool, jobs, partition)
+        per_cpu = partition in partitions_per_cpu(cluster)
+        line = sbatch_line(pool, jobs, partition, per_cpu=per_cpu)
     if args.submit and (state.left or state.given_up):
         code = code or CELLS_LEFT
     if args.json:
@@ -161,11 +163,14 @@ def _submit_rounds(
 ) -> int:
     """Submit workers to Slurm, round after round; return the exit code."""
     from voxcast.jobs.campaign import collect_pool, partition_for
-    from voxcast.jobs.plan import Plan, SlurmOptions
+    from voxcast.jobs.plan import Plan, SlurmOptions, partitions_per_cpu
     from voxcast.jobs.rounds import MAX_ROUNDS, Rounds, WorkerJobs, work_command, worker_plan
     from voxcast.jobs.slurm import check_partition
 
-    options = SlurmOptions(args.account, args.qos, args.constraint, args.throttle)
+    options = SlurmOptions(
+        args.account, args.qos, args.constraint, args.throttle,
+        memory_per_cpu=partitions_per_cpu(cluster),
+    )  # fmt: skip
     pool = ledger.pool
 
     def plan_of(jobs: WorkerJobs) -> Plan:

@@ -16,7 +16,7 @@ from voxcast.records import Configuration
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from voxcast.allocation.machines import Cluster
+    from voxcast.allocation.site import Cluster
     from voxcast.jobs.campaign import CellForecast, Forecast
     from voxcast.records import Cell
     from voxcast.serving.champion import Champion

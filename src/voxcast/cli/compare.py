@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voxcast import project
-from voxcast.allocation.pricing import Prices
+from voxcast.allocation.site import Prices
 from voxcast.cli.history_options import HISTORY_HELP
 from voxcast.cli.shared_options import add_project_argument
 from voxcast.cli.verb_parser import VerbParser

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from voxcast.laws.law import Law
+    from voxcast.laws.families import Law
 
 logger = logging.getLogger(__name__)
 
@@ -116,8 +116,8 @@ def law_of_column(runs: pd.DataFrame, column: str, family: str | None, history: 
     TableError
         If there is no such column, it has no values, or one is no finite number above 0.
     """
-    from voxcast.laws.distributions import FAMILIES
     from voxcast.laws.empirical import EmpiricalLaw
+    from voxcast.laws.families import FAMILIES
     from voxcast.laws.fits import rank_fits
 
     if column not in runs:
@@ -145,7 +145,7 @@ def law_of_column(runs: pd.DataFrame, column: str, family: str | None, history: 
     if family not in (*FAMILIES, "best"):
         raise ConfigError("unknown family", family, f"choose from {', '.join(FAMILIES)}, best")
     # Not the normal distribution, which has negative runtimes.
-    families = [name for name, law in FAMILIES.items() if law.positive]
+    families = [name for name in FAMILIES if name != "normal"]
     fit = rank_fits(values, families if family == "best" else [family])[0]
     parameters = ", ".join(f"{name} {value:.5g}" for name, value in fit.parameters.items())
     logger.info("%s (%s), KS %.3f, n %d", fit.family, parameters, fit.ks, fit.n)

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     import argparse
 
     from voxcast.allocation.choice import HardLimits
-    from voxcast.allocation.machines import Candidate, Cluster
     from voxcast.allocation.recommendation import Recommendation
+    from voxcast.allocation.site import Candidate, Cluster
     from voxcast.config import Site
 
 THEN = "give the output of `voxcast phases predict` or `transfer` with --json"
@@ -130,7 +130,7 @@ def _prediction(path: Path, confidence: float) -> dict[str, Any]:
 
 
 def _candidate(cluster: Cluster, name: str, processes: int, path: Path) -> Candidate:
-    from voxcast.allocation.machines import Candidate
+    from voxcast.allocation.site import Candidate
     from voxcast.records import Configuration
 
     nodes = {node.name: node for node in cluster.node_types}

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from voxcast.allocation.choice import HardLimits
-    from voxcast.allocation.machines import Cluster
     from voxcast.allocation.recommendation import Recommendation
+    from voxcast.allocation.site import Cluster
     from voxcast.config import Site
 
 IMAGES_PER_CALL = 64  # of a champion in this process
@@ -86,7 +86,7 @@ def refuse_local(site: Site, args: argparse.Namespace) -> None:
         Naming the others.
     """
     from voxcast import config
-    from voxcast.allocation.machines import THIS_MACHINE
+    from voxcast.allocation.site import THIS_MACHINE
 
     if site.cluster.is_this_machine:
         clusters = config.options(project.require(args.project) / config.CONF_DIR / "cluster")
@@ -147,7 +147,7 @@ def _with_fitted_waiting(cluster: Cluster, path: Path) -> Cluster:
     from dataclasses import replace
 
     from voxcast.allocation.accounting import queued_jobs
-    from voxcast.allocation.waiting import fit_waiting
+    from voxcast.allocation.site import fit_waiting
 
     jobs = queued_jobs(path)
     partitions = []

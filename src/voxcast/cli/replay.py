@@ -63,7 +63,7 @@ def main(argv: list[str]) -> int:
     from tqdm import tqdm
 
     from voxcast.allocation.requests.cost_model import CostModel
-    from voxcast.allocation.waiting import Waiting
+    from voxcast.allocation.site import Waiting
     from voxcast.history.selection import runs_of_apps, runs_where
     from voxcast.history.stored_history import open_history
     from voxcast.studies import replayed_requests

@@ -25,7 +25,7 @@ from voxcast.text_table import text_table
 
 if TYPE_CHECKING:
     from voxcast.allocation.requests.strategies import RequestSequence
-    from voxcast.laws.law import Law
+    from voxcast.laws.families import Law
 
 PRINTED_REQUESTS = 5
 
@@ -136,7 +136,7 @@ def _law(args: argparse.Namespace) -> tuple[Law, bool, list[str]]:
     law: Law
     warnings: list[str] = []
     if args.law is not None:
-        from voxcast.laws.named import parse_law
+        from voxcast.laws.families import parse_law
 
         law, in_seconds = parse_law(args.law), False
     elif args.history is not None:
@@ -151,7 +151,7 @@ def _law(args: argparse.Namespace) -> tuple[Law, bool, list[str]]:
 
 
 def _truncated(law: Law, between: str) -> Law:
-    from voxcast.laws.truncated import TruncatedLaw
+    from voxcast.laws.families import TruncatedLaw
 
     try:
         low, high = (float(part) for part in between.split(","))

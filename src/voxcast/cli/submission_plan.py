@@ -131,6 +131,7 @@ def _predicted(args: argparse.Namespace) -> tuple[Plan, int]:
     The exit code is 2 where one has none.
     """
     from voxcast.allocation.recommendation_json import as_json
+    from voxcast.jobs.plan import SlurmOptions, partitions_per_cpu
     from voxcast.jobs.task import tasks_of
 
     images = _images(args)
@@ -171,7 +172,8 @@ def _predicted(args: argparse.Namespace) -> tuple[Plan, int]:
     parameters, cluster = recommendation.parameters, recommendation.cluster.name
     plan = _plan(app, tasks, args, cluster, parameters)
     added_bytes = recommendation.cluster.added_bytes_of(app.name)
-    return dataclasses.replace(plan, added_memory_bytes=added_bytes), code
+    slurm = SlurmOptions(memory_per_cpu=partitions_per_cpu(recommendation.cluster))
+    return dataclasses.replace(plan, slurm=slurm, added_memory_bytes=added_bytes), code
 
 
 def _model_facts(args: argparse.Namespace, app: str) -> dict[str, Any]:

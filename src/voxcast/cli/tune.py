@@ -37,7 +37,7 @@ from voxcast.cli.tune_jobs import submit_workers, worker_request
 from voxcast.cli.verb_parser import VerbParser
 
 if TYPE_CHECKING:
-    from voxcast.allocation.machines import Cluster
+    from voxcast.allocation.site import Cluster
     from voxcast.cli.tune_search import Searches
     from voxcast.studies.shared_search import FamilyResult, SharedSearch
 
@@ -150,13 +150,16 @@ def _run_here(args: argparse.Namespace, search: SharedSearch, searches: Searches
 
 def _sbatch_line(args: argparse.Namespace) -> str:
     """Return a line for a shell that starts workers as an array of Slurm."""
+    from voxcast.jobs.plan import partitions_per_cpu
     from voxcast.jobs.script import array_line
 
     count = args.workers or WORKERS
     cluster = _cluster(args)
     request = worker_request(args, cluster)
     partition = args.partition or cluster.partitions[0].name
-    return array_line(["voxcast", *_command(args)], request, count, partition)
+    per_cpu = partition in partitions_per_cpu(cluster)
+    command = ["voxcast", *_command(args)]
+    return array_line(command, request, count, partition, per_cpu=per_cpu)
 
 
 def _cluster(args: argparse.Namespace) -> Cluster:

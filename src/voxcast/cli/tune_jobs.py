@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Sequence
 
-    from voxcast.allocation.machines import Cluster
+    from voxcast.allocation.site import Cluster
     from voxcast.jobs.plan import Plan
     from voxcast.records import Request
 
@@ -91,7 +91,7 @@ def submit_workers(
 
 def _plan(args: argparse.Namespace, cluster: Cluster, command: Sequence[str], count: int) -> Plan:
     from voxcast.jobs.campaign import partition_for
-    from voxcast.jobs.plan import SlurmOptions
+    from voxcast.jobs.plan import SlurmOptions, partitions_per_cpu
     from voxcast.jobs.rounds import WorkerJobs, worker_plan
     from voxcast.jobs.slurm import check_partition
 
@@ -101,6 +101,9 @@ def _plan(args: argparse.Namespace, cluster: Cluster, command: Sequence[str], co
         logger.info("%s counts resident pages: jobs are %s larger", cluster.name, added)
     partition = args.partition or partition_for(cluster, request)
     check_partition(partition)
-    options = SlurmOptions(args.account, args.qos, args.constraint, args.throttle)
+    options = SlurmOptions(
+        args.account, args.qos, args.constraint, args.throttle,
+        memory_per_cpu=partitions_per_cpu(cluster),
+    )  # fmt: skip
     jobs = WorkerJobs(request, count, count)
     return worker_plan("tune", command, jobs, partition, options, cluster.name)

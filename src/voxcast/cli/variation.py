@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from voxcast.laws.empirical import Constancy, QuantileInterval
-    from voxcast.laws.modality import Modality
-    from voxcast.laws.variation import Variation
+    from voxcast.laws.fits import Modality, Variation
 
 BY = ("app", "device", "cpus", "scale", "host_class")
 CAVEAT = (
@@ -56,7 +55,7 @@ def main(argv: list[str]) -> int:
     from voxcast.history.selection import runs_of_apps, runs_where
     from voxcast.history.stored_history import open_history
     from voxcast.laws.empirical import constancy
-    from voxcast.laws.variation import variation
+    from voxcast.laws.fits import variation
 
     history = open_history(args.history)
     runs = runs_where(runs_of_apps(history.runs, args.app, args.history[0]), args.where)

@@ -28,7 +28,7 @@ def project_campaign(name: str, overrides: Sequence[str] = ()) -> ProjectCampaig
     Raises
     ------
     ConfigError
-        If there is no such campaign, or it consists of recorded runs.
+        If the campaign is unknown, or it consists of recorded runs.
     """
     config = _composed(name, overrides)
     folder = CAMPAIGNS / name

@@ -98,7 +98,7 @@ def compose_file(
 
 
 def _hint(problem: str, conf_dir: Path) -> str:
-    """Return what to do about a change, KEY=VALUE, that Hydra refuses."""
+    """Return the next step after a change, KEY=VALUE, that Hydra refuses."""
     option = re.search(r"Could not find '([^'/]+)/[^']*'", problem)
     names = sorted(p.stem for p in (conf_dir / option[1]).glob("[!_]*.yaml")) if option else []
     if option and names:
@@ -152,7 +152,7 @@ def read_yaml(path: Path, when_missing: str | None = None) -> Any:
     Parameters
     ----------
     when_missing : str, optional
-        Next step for the user if there is no such file.
+        Next step for the user if the file is missing.
 
     Raises
     ------

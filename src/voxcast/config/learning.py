@@ -37,18 +37,18 @@ MIN_TIME_LIMIT_S = 3600.0
 
 @dataclass(frozen=True)
 class LearningRequest:
-    """What a user wants to learn.
+    """A request to learn an application.
 
     Attributes
     ----------
     app : str
         Name of the application.
     images : ImageSelection, optional
-        The images; those of the present configuration by default.
+        The images; by default as in the present configuration.
     budget_s : float
         Time for measuring.
     cpus : tuple of int
-        Numbers of CPUs to try; those of ``conf/device`` if empty.
+        Numbers of CPUs to try; as in ``conf/device`` if empty.
     history : tuple of str
         Batches of recorded runs to learn from too.
     changes : tuple of str
@@ -74,7 +74,7 @@ class LearningRequest:
         Raises
         ------
         ConfigError
-            If there is no such application, or a value cannot be used.
+            If the application is unknown, or a value cannot be used.
         """
         app = load_app(Path(CONF_DIR, "app"), self.app)
         if app.input == "none":

@@ -51,7 +51,7 @@ def load_app(folder: str | Path, name: str, values: Mapping[str, Any] | None = N
     Raises
     ------
     ConfigError
-        If there is no such application, or its file is invalid.
+        If the application is unknown, or its file is invalid.
     """
     path, content = _read_one(Path(folder), name, "application")
     return _app(path, name, {**content, **values} if values else content)

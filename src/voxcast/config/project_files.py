@@ -45,7 +45,7 @@ _SOURCE_DEPS = re.compile(r"(?m)^( +- )src/voxcast\S*\n(?: +- src/voxcast\S*\n)*
 
 @dataclass(frozen=True)
 class Refresh:
-    """What a new release changed in a project: files written, and files that the user edited."""
+    """Changes to a project by a new release: files written, and files that the user edited."""
 
     written: tuple[str, ...] = ()
     edited: tuple[str, ...] = ()
@@ -145,7 +145,7 @@ def create_project(folder: Path) -> list[str]:
 def refresh_project(folder: Path) -> Refresh:
     """Bring a project up to date with the installed package; does nothing in a repository.
 
-    Files that the user has not edited are replaced by those of the package. The configuration as
+    Files that the user has not edited are replaced by the package's. The configuration as
     composed stays as it is.
     """
     if not (folder / PACKAGE_FILE).is_file():

@@ -154,7 +154,7 @@ class Config:
         ]
 
     def definition(self) -> dict[str, Any]:
-        """Return the sections that decide what is measured, by their keys in the file."""
+        """Return the sections that determine the measurements, by their keys in the file."""
         devices = {name: asdict(device) for name, device in self.devices.items()}
         for device in devices.values():
             device["memory"] = device.pop("mem_limit_bytes")

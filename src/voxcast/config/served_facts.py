@@ -1,4 +1,4 @@
-"""What the configuration says of a registered model: facts that it is served with, the rule."""
+"""Facts from the configuration for a registered model: facts that it is served with, the rule."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def noise_floor(table: pd.DataFrame) -> dict[str, dict[str, float]]:
         Training runs of one application.
     """
     parameters = [name for name in table if str(name).startswith("parameter.")]
-    # Columns by which repeats are told, and that the table has in another form or not at all.
+    # Columns that identify repeats, which the table has in another form or not at all.
     runs = table.assign(
         app_version="",
         mem_limit_bytes=None,

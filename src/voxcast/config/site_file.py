@@ -14,11 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from voxcast.allocation.assessment import Policy
-from voxcast.allocation.billing import Billing
-from voxcast.allocation.machines import MEMORY_FLOOR_BYTES, Cluster, MemoryCounted, Partition
-from voxcast.allocation.node_types import NodeType
-from voxcast.allocation.pricing import Prices
-from voxcast.allocation.waiting import Waiting
+from voxcast.allocation.site import (
+    MEMORY_FLOOR_BYTES,
+    Billing,
+    Cluster,
+    MemoryCounted,
+    NodeType,
+    Partition,
+    Prices,
+    Waiting,
+)
 from voxcast.config.compose import CONF_DIR, compose_file, read_yaml
 from voxcast.config.load import check_option
 from voxcast.config.schema import ABOVE_0, ABOVE_0_OR_NULL

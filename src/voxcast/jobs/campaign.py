@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
-    from voxcast.allocation.machines import Cluster
+    from voxcast.allocation.site import Cluster
     from voxcast.campaigns.plan import CampaignPlan
     from voxcast.campaigns.project_campaign import ProjectCampaign
     from voxcast.jobs.claim import Claim

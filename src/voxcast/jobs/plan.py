@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from voxcast.allocation.site import Cluster
+
 PLAN_VERSION = 2
 VERSION_KEY = "voxcast_plan"
 # Options of sbatch that voxcast decides, and a plan must not repeat.
@@ -42,8 +44,8 @@ class SlurmOptions:
         Tasks of an array that may run at a time, ``%N``.
     further : tuple of str
         Any others, as ``KEY=VALUE`` or ``KEY``.
-    memory_per_cpu : bool
-        The site takes ``--mem-per-cpu`` only.
+    memory_per_cpu : tuple of str
+        Partitions that take ``--mem-per-cpu`` only.
     """
 
     account: str = ""
@@ -51,13 +53,18 @@ class SlurmOptions:
     constraint: str = ""
     throttle: int | None = None
     further: tuple[str, ...] = ()
-    memory_per_cpu: bool = False
+    memory_per_cpu: tuple[str, ...] = ()
 
     def options(self) -> list[str]:
         """Return the options of ``sbatch``."""
         fields = {"account": self.account, "qos": self.qos, "constraint": self.constraint}
         named = [f"--{name}={value}" for name, value in fields.items() if value]
         return named + [f"--{option}" for option in self.further]
+
+
+def partitions_per_cpu(cluster: Cluster) -> tuple[str, ...]:
+    """Return the partitions of a cluster that take ``--mem-per-cpu`` only."""
+    return tuple(p.name for p in cluster.partitions if p.memory_per_cpu)
 
 
 def sbatch_option(text: str) -> str:

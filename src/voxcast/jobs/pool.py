@@ -88,7 +88,7 @@ class PoolSettings:
         Limits of the attempts: the longest time and the most memory that any worker will have.
     mapped_files_bytes : dict
         By application: what counts against a worker's job beyond the memory of a run, see
-        `voxcast.allocation.mapped_files`; nothing for applications that it leaves out.
+        `voxcast.allocation.site`; nothing for applications that it leaves out.
     """
 
     name: str

@@ -122,7 +122,7 @@ def _request(
         float(assessment.walltime_s[row, column]), int(assessment.memory_bytes[row, column]),
         candidate.cpus, candidate.gpus, candidate.partition.name, candidate.configuration.device,
     )  # fmt: skip
-    return Job(app, request, tuple(remarks))
+    return Job(app, request, tuple(remarks), candidate.partition.memory_per_cpu)
 
 
 def _by_task(lines_by_task: Sequence[Sequence[str]], names: Sequence[str]) -> list[str]:

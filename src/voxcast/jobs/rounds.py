@@ -134,10 +134,12 @@ def work_command(pool: Pool, *options: str) -> list[str]:
     return [*python, "work", "--pool", str(pool.folder.resolve()), *options]
 
 
-def sbatch_line(pool: Pool, jobs: WorkerJobs, partition: str | None = None) -> str:
+def sbatch_line(
+    pool: Pool, jobs: WorkerJobs, partition: str | None = None, *, per_cpu: bool = False
+) -> str:
     """Return a line for a shell that starts the jobs of a round as an array of Slurm."""
     command = ["voxcast", "work", "--pool", str(pool.folder.resolve())]
-    return array_line(command, jobs.request, jobs.count, partition)
+    return array_line(command, jobs.request, jobs.count, partition, per_cpu=per_cpu)
 
 
 def worker_plan(

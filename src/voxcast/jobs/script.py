@@ -20,7 +20,7 @@ from voxcast.apps.staging import BIDS, DATASET_FILE, INPUTS, SCRATCH, bids_folde
 from voxcast.errors import ConfigError
 from voxcast.jobs.submission import OUT_NAME
 from voxcast.profiling.host import HostFacts, cpu_model, host_class, host_id_of
-from voxcast.quantities import format_bytes, format_seconds, slurm_clock, slurm_memory
+from voxcast.quantities import format_bytes, format_seconds, memory_option, slurm_clock
 from voxcast.records import Configuration, Request
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class Job:
             "--ntasks=1",
             f"--cpus-per-task={request.cpus}",
             f"--time={slurm_clock(request.walltime_s)}",
-            memory_option(request, self.memory_per_cpu),
+            memory_option(request.memory_bytes, request.cpus, per_cpu=self.memory_per_cpu),
         ]
         if request.gpus:
             options.insert(5, f"--gres=gpu:{request.gpus}")
@@ -144,19 +144,6 @@ class Job:
         ])  # fmt: skip
 
 
-def memory_option(request: Request, per_cpu: bool = False) -> str:
-    """Return the option for the memory of a request, of the job or of each of its CPUs.
-
-    Examples
-    --------
-    >>> memory_option(Request(60.0, 3 * 2**30, 2)), memory_option(Request(60.0, 2**30, 2), True)
-    ('--mem=3072M', '--mem-per-cpu=512M')
-    """
-    if per_cpu:
-        return f"--mem-per-cpu={slurm_memory(request.memory_bytes / request.cpus)}"
-    return f"--mem={slurm_memory(request.memory_bytes)}"
-
-
 def image_list(images: Sequence[str]) -> str:
     """Return the images, one a line.
 
@@ -180,7 +167,8 @@ def array_script(
         f"{format_bytes(request.memory_bytes)}"
     )
     remark = f"{plan.app.name}: {len(tasks)} tasks, each {each}; M of --mem is 2^20 bytes"
-    job = Job(job_name, request, (remark,), plan.slurm.memory_per_cpu)
+    per_cpu = request.partition in plan.slurm.memory_per_cpu
+    job = Job(job_name, request, (remark,), per_cpu)
     variables = task_variables(configuration_of(plan, request), request)
     return _script([
         *job.lines(len(tasks), plan.slurm.throttle),
@@ -256,7 +244,8 @@ def follow_up_script(submission: Submission, partition: str, jobs: Sequence[str]
     plan = submission.plan
     request = Request(FOLLOW_UP.walltime_s, FOLLOW_UP.memory_bytes, partition=partition)
     name = f"{plan.app.name}-{submission.label}-follow"
-    job = Job(name, request, ("follows a submission of voxcast",), plan.slurm.memory_per_cpu)
+    per_cpu = partition in plan.slurm.memory_per_cpu
+    job = Job(name, request, ("follows a submission of voxcast",), per_cpu)
     words = [sys.executable, "-m", FOLLOW_UP_MODULE, "--detach", "--resume"]
     return _script([
         *job.lines(),
@@ -267,11 +256,17 @@ def follow_up_script(submission: Submission, partition: str, jobs: Sequence[str]
 
 
 def array_line(
-    command: Sequence[str], request: Request, count: int, partition: str | None = None
+    command: Sequence[str],
+    request: Request,
+    count: int,
+    partition: str | None = None,
+    *,
+    per_cpu: bool = False,
 ) -> str:
     """Return a line for a shell that starts ``count`` jobs of a command as an array of Slurm."""
     options = [
-        f"--array=1-{count}", f"--cpus-per-task={request.cpus}", memory_option(request),
+        f"--array=1-{count}", f"--cpus-per-task={request.cpus}",
+        memory_option(request.memory_bytes, request.cpus, per_cpu=per_cpu),
         f"--time={slurm_clock(request.walltime_s)}",
     ]  # fmt: skip
     options += [f"--gres=gpu:{request.gpus}"] if request.gpus else []

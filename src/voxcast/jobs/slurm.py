@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from voxcast.allocation.machines import Cluster, MemoryCounted
+    from voxcast.allocation.site import Cluster, MemoryCounted
     from voxcast.jobs.script import Machine
     from voxcast.jobs.state import SubmissionState, SubmittedArray, TaskId
     from voxcast.jobs.submission import Submission

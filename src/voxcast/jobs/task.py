@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from voxcast.allocation.billing import stepped
 from voxcast.allocation.requests.cost_model import CostModel
 from voxcast.allocation.requests.per_image import requests_per_image
+from voxcast.allocation.site import stepped
 from voxcast.errors import ConfigError
 from voxcast.files import atomic_path, json_text, write_text
 from voxcast.images.bids import stem

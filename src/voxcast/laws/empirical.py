@@ -8,80 +8,48 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import stats
 
-from voxcast.laws.law import checked_sample
+from voxcast.laws.families import checked_sample
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
-
 
 # Peak memory within 2 % of its median counts as constant.
 CONSTANT_RANGE = 0.02
 
 
 class EmpiricalLaw:
-    """The law that gives every run of a sample the same weight; see `voxcast.laws.law.Law`."""
+    """The law that gives every run of a sample the same weight; see `voxcast.laws.families.Law`.
 
-    family = "empirical"
+    Its standard deviation is divided by n.
+    """
+
     continuous = False
 
     def __init__(self, values: ArrayLike) -> None:
-        self.values = checked_sample(values, 1)
-
-    @property
-    def support(self) -> tuple[float, float]:
-        """Shortest and longest run."""
-        return float(self.values[0]), float(self.values[-1])
-
-    @property
-    def mean(self) -> float:
-        """Mean of the sample."""
-        return float(self.values.mean())
-
-    @property
-    def sd(self) -> float:
-        """Standard deviation of the law, divided by n."""
-        return float(self.values.std())
+        self.values = checked_sample(values)
+        self.support = float(self.values[0]), float(self.values[-1])
+        self.mean, self.sd = float(self.values.mean()), float(self.values.std())
 
     def pdf(self, x: ArrayLike) -> NDArray[np.float64]:
-        """Height of a Freedman-Diaconis histogram at ``x``, as a discrete law has no density."""
-        edges, height = histogram(self.values)
-        bins = np.searchsorted(edges, x, side="right") - 1
-        inside = (np.asarray(x) >= edges[0]) & (np.asarray(x) <= edges[-1])
-        return np.where(inside, height[np.clip(bins, 0, len(height) - 1)], 0.0)
+        return np.where(np.isin(x, self.values), np.inf, 0.0)
 
     def cdf(self, x: ArrayLike) -> NDArray[np.float64]:
-        """Share of runs of at most ``x``."""
-        shares: NDArray[np.float64] = np.searchsorted(self.values, x, side="right") / len(
-            self.values
-        )
-        return shares
+        return np.asarray(np.searchsorted(self.values, x, side="right") / len(self.values))
 
     def sf(self, x: ArrayLike) -> NDArray[np.float64]:
-        """Share of runs of more than ``x``."""
-        shares: NDArray[np.float64] = 1 - self.cdf(x)
-        return shares
+        return np.asarray(1 - self.cdf(x))
 
     def quantile(self, p: ArrayLike) -> NDArray[np.float64]:
-        """Shortest run such that a share ``p`` of the runs is at most as long."""
         # Rounding first: 0.1 * 30 is a little more than 3.
-        rank = np.ceil(np.round(np.asarray(p, dtype=float) * len(self.values), 9))
-        runs: NDArray[np.float64] = self.values[
-            np.clip(rank.astype(int) - 1, 0, len(self.values) - 1)
-        ]
-        return runs
+        rank = np.ceil(np.round(np.asarray(p, dtype=np.float64) * len(self.values), 9))
+        return np.asarray(self.values[np.clip(rank.astype(int) - 1, 0, len(self.values) - 1)])
 
     def isf(self, q: ArrayLike) -> NDArray[np.float64]:
-        """Shortest run that at most a share ``q`` of the runs exceeds."""
         return self.quantile(1 - np.asarray(q, dtype=np.float64))
 
     def mean_above(self, t: float) -> float:
-        """Mean of the runs longer than ``t``; the longest run if there are none."""
         longer = self.values[np.searchsorted(self.values, t, side="right") :]
         return float(longer.mean() if len(longer) else self.values[-1])
-
-    def sample(self, size: int, seed: int) -> NDArray[np.float64]:
-        """Draw ``size`` runs with replacement."""
-        return np.random.default_rng(seed).choice(self.values, size)
 
 
 @dataclass(frozen=True)
@@ -164,14 +132,3 @@ def ecdf(values: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return sorted values and the cumulative share of runs, for a step plot."""
     x = checked_sample(values, 1)
     return x, np.arange(1, len(x) + 1) / len(x)
-
-
-def histogram(values: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return edges and heights of a density histogram (Freedman and Diaconis, at most 60 bins)."""
-    x = checked_sample(values, 1)
-    quartiles = np.quantile(x, [0.25, 0.75])
-    width = 2 * float(quartiles[1] - quartiles[0]) / len(x) ** (1 / 3)
-    span = float(x[-1] - x[0])
-    bins = 1 if not width else int(np.clip(np.ceil(span / width), 1, 60))
-    height, edges = np.histogram(x, bins=bins, density=True)
-    return edges, height

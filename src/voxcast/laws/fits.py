@@ -1,32 +1,49 @@
-"""Which families describe a sample, by Kolmogorov's distance and by Akaike's criterion.
+"""How a group of runs varies: the families that describe it, its quantiles, and its modes.
 
-The p-value of a Kolmogorov-Smirnov test assumes a law fixed in advance. A law fitted to the same
-sample is closer to it than that, so this p-value (``ks_p``, which the literature reports) is too
-large. ``ks_p_bootstrap`` accounts for the fit: it is the share of samples drawn from the fitted
-law whose distance from their refitted law is at least as large (Stute, Gonzáles Manteiga and
-Presedo Quindimil, Metrika 40, 1993).
+Families are ranked by Kolmogorov's distance and by Akaike's criterion. The p-value of a
+Kolmogorov-Smirnov test assumes a law fixed in advance. A law fitted to the same sample is closer
+to it, so this p-value (``ks_p``, which the literature reports) is too large. ``ks_p_bootstrap``
+accounts for the fit: it is the share of samples drawn from the fitted law whose distance from
+their refitted law is at least as large (Stute, Gonzáles Manteiga and Presedo Quindimil, Metrika
+40, 1993).
+
+Hartigan's dip test decides whether there are two modes: it tests for one mode without assuming a
+family, so neither skewness nor a heavy tail makes it report two. It is conservative, and blind to
+two groups that overlap. A mixture of two lognormals against one, by the gain in BIC, detects these
+and locates the groups, but reports two for every skewed sample. So two modes are *detected* when
+the dip test rejects one mode, and *suspected* when the gain of the mixture is clear and its groups
+are separated. The bimodality coefficient is not used: a lognormal law with one mode exceeds its
+threshold.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from scipy import stats
+from diptest import diptest
+from scipy import special, stats
 
 from voxcast.errors import TableError
-from voxcast.laws.distributions import FAMILIES, FamilyLaw
-from voxcast.laws.law import checked_sample
+from voxcast.laws.empirical import QuantileInterval, quantile_interval
+from voxcast.laws.families import FAMILIES, FamilyLaw, checked_sample
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from numpy.typing import ArrayLike, NDArray
 
 LEAST_RUNS = 5
 # Models this close to the best have "substantial support" (Burnham and Anderson, 2002, 2.6).
 TIE_AIC = 2.0
+QUANTILES = (0.05, 0.5, 0.9, 0.95)
+ALPHA = 0.05  # of the dip test
+CLEAR_BIC_GAIN = 10.0  # "very strong" (Kass and Raftery, 1995)
+APART = 2.0  # Ashman's D: two normal laws of equal weight have two modes above it
+LEAST_WEIGHT = 0.05  # of a group
+LEAST_RUNS_OF_MODES = 8
+MOST_RUNS = 5000  # a longer sample is reduced to this many runs, evenly spaced by rank
 
 
 @dataclass(frozen=True)
@@ -43,11 +60,8 @@ class Fit:
         Its p-value as if the law had not been fitted; too large, see the module.
     ks_p_bootstrap : float or None
         Its p-value by parametric bootstrap; None without bootstrap samples.
-    aic : float
     n : int
         Size of the sample.
-    law : FamilyLaw
-        The fitted law.
     """
 
     family: str
@@ -71,7 +85,7 @@ def rank_fits(
     Parameters
     ----------
     families : iterable of str
-        Names in `FAMILIES`; of two that are equally close, the earlier comes first.
+        Names in `FAMILIES`; where two are equally close, the earlier comes first.
     bootstrap : int
         Samples drawn for the bootstrap p-value; 0 leaves it out.
 
@@ -83,7 +97,13 @@ def rank_fits(
     x = checked_sample(values, LEAST_RUNS)
     if x[-1] - x[0] <= 1e-12 * x[-1]:
         raise TableError("all runs are equal: there is no variation to fit", "law")
-    fits = [_fit(FAMILIES[name], x, bootstrap, seed) for name in families]
+    fits = []
+    for family in families:
+        law = FAMILIES[family](x)
+        ks, aic = ks_distance(law, x), 4 - 2 * law.log_likelihood(x)  # two parameters each
+        ks_p = float(stats.kstwo.sf(ks, len(x)))
+        ks_p_bootstrap = _bootstrap_p(law, x, ks, bootstrap, seed) if bootstrap else None
+        fits.append(Fit(family, law.parameters, ks, ks_p, ks_p_bootstrap, aic, len(x), law))
     # Rounded, so that a normal law and one truncated far from the sample are equally close.
     return sorted(fits, key=lambda fit: round(fit.ks, 10))
 
@@ -101,35 +121,220 @@ def tied_by_aic(fits: Sequence[Fit]) -> list[str]:
 
 def ks_distance(law: FamilyLaw, x: NDArray[np.float64]) -> float:
     """Return the largest distance between the law and the steps of the sorted sample ``x``."""
-    n = len(x)
-    cdf = law.cdf(x)
+    n, cdf = len(x), law.cdf(x)
     above = np.arange(1, n + 1) / n - cdf
     below = cdf - np.arange(n) / n
     return float(max(above.max(), below.max()))
-
-
-def _fit(family: type[FamilyLaw], x: NDArray[np.float64], bootstrap: int, seed: int) -> Fit:
-    law = family.fit(x)
-    distance = ks_distance(law, x)
-    return Fit(
-        family.family,
-        law.parameters,
-        distance,
-        float(stats.kstwo.sf(distance, len(x))),
-        _bootstrap_p(law, x, distance, bootstrap, seed) if bootstrap else None,
-        law.aic(x),
-        len(x),
-        law,
-    )
 
 
 def _bootstrap_p(
     law: FamilyLaw, x: NDArray[np.float64], distance: float, draws: int, seed: int
 ) -> float:
     as_far = 0
-    drawn = law.sample(draws * len(x), seed).reshape(draws, len(x))
-    for draw in drawn:
+    for draw in law.sample(draws * len(x), seed).reshape(draws, len(x)):
         # The smallest draws of a wide law round to 0, which has no logarithm.
-        sample = np.sort(np.maximum(draw, np.finfo(float).tiny) if law.positive else draw)
-        as_far += ks_distance(type(law).fit(sample), sample) >= distance
+        lowest = -np.inf if law.family == "normal" else np.finfo(float).tiny
+        sample = np.sort(np.maximum(draw, lowest))
+        as_far += ks_distance(FAMILIES[law.family](sample), sample) >= distance
     return (1 + as_far) / (1 + draws)
+
+
+@dataclass(frozen=True)
+class LognormalComponent:
+    """A group of runs: a component of the mixture, with its share of the runs."""
+
+    weight: float
+    median: float
+    sigma: float
+
+
+@dataclass(frozen=True)
+class Modality:
+    """How many modes a sample has.
+
+    Attributes
+    ----------
+    dip, dip_p : float
+        Hartigan's dip, and the probability of a larger one in a uniform sample (the least
+        favourable law with one mode), interpolated in a table of critical values.
+    bic_gain : float
+        BIC of one lognormal less BIC of two; positive favours two.
+    separation : float
+        Ashman's D of the two groups, of the logarithms.
+    groups : tuple of LognormalComponent
+        The two groups by median; empty if there are too few runs.
+    """
+
+    verdict: Literal["one", "two", "two suspected", "too few runs"]
+    dip: float
+    dip_p: float
+    bic_gain: float
+    separation: float
+    groups: tuple[LognormalComponent, ...]
+
+    @property
+    def bimodal(self) -> bool:
+        """Whether two modes were detected, not only suspected."""
+        return self.verdict == "two"
+
+
+def modality(values: ArrayLike) -> Modality:
+    """Test whether positive ``values`` have two modes.
+
+    Raises
+    ------
+    TableError
+        If a value is not positive.
+    """
+    x, nan = checked_sample(values), math.nan
+    if len(x) < LEAST_RUNS_OF_MODES:
+        return Modality("too few runs", nan, nan, nan, nan, ())
+    if x[0] == x[-1]:
+        return Modality("one", nan, nan, nan, nan, ())
+    if len(x) > MOST_RUNS:
+        x = x[np.linspace(0, len(x) - 1, MOST_RUNS).round().astype(int)]
+    dip, dip_p = map(float, diptest(_spread(x), sort_x=False))
+    groups, gain = _two_lognormals(np.log(x))
+    a, b = groups
+    scatter = math.sqrt(a.sigma**2 + b.sigma**2)
+    separation = math.sqrt(2) * abs(math.log(b.median / a.median)) / scatter
+    separated = separation > APART and min(a.weight, b.weight) >= LEAST_WEIGHT
+    suspected = gain > CLEAR_BIC_GAIN and separated
+    verdict: Literal["one", "two", "two suspected"] = "two suspected" if suspected else "one"
+    return Modality("two" if dip_p < ALPHA else verdict, dip, dip_p, gain, separation, groups)
+
+
+def _spread(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Spread equal values evenly over the resolution of the sample.
+
+    Times rounded to the second have ties, which alone increase the dip.
+    """
+    values, counts = np.unique(x, return_counts=True)
+    step = float(np.diff(values).min()) if len(values) > 1 else 0.0
+    offsets = np.concatenate([(np.arange(c) + 0.5) / c - 0.5 for c in counts])
+    return np.asarray(np.repeat(values, counts) + offsets * step)
+
+
+def _two_lognormals(
+    logs: NDArray[np.float64],
+) -> tuple[tuple[LognormalComponent, LognormalComponent], float]:
+    """Return a mixture of two lognormals, and its gain in BIC over one.
+
+    It is fitted by expectation-maximisation, started from nine splits of the sample.
+    """
+    n, sigma = len(logs), float(logs.std())
+    floor = max(0.05 * sigma, 1e-9)  # a narrower component would win by covering a few equal runs
+    best, best_fit = -np.inf, np.zeros((3, 2))
+    for share in np.arange(1, 10) / 10:
+        cut = int(np.clip(round(share * n), 2, n - 2))
+        means = np.array([logs[:cut].mean(), logs[cut:].mean()])
+        sigmas = np.maximum([logs[:cut].std(), logs[cut:].std()], floor)
+        weights = np.array([cut / n, 1 - cut / n])
+        previous = -np.inf
+        for _ in range(200):
+            z = (logs[:, None] - means) / sigmas
+            parts = np.log(weights) - np.log(sigmas) - z**2 / 2 - np.log(2 * np.pi) / 2
+            total = special.logsumexp(parts, axis=1)
+            likelihood = float(total.sum())
+            if likelihood - previous < 1e-8 * n:
+                break
+            previous = likelihood
+            shares = np.exp(parts - total[:, None])
+            counts = np.maximum(shares.sum(axis=0), 1e-9)
+            weights = counts / counts.sum()
+            means = (shares * logs[:, None]).sum(axis=0) / counts
+            spread = (shares * (logs[:, None] - means) ** 2).sum(axis=0) / counts
+            sigmas = np.maximum(np.sqrt(spread), floor)
+        if likelihood > best:
+            best, best_fit = likelihood, np.array([weights, means, sigmas])
+    single_likelihood = -n * (np.log(sigma) + np.log(2 * np.pi) / 2 + 0.5)
+    gain = 2 * (best - single_likelihood) - 3 * np.log(n)  # five parameters against two
+    shorter, longer = sorted(
+        (LognormalComponent(float(w), float(np.exp(m)), float(s)) for w, m, s in best_fit.T),
+        key=lambda group: group.median,
+    )
+    return (shorter, longer), float(gain)
+
+
+@dataclass(frozen=True)
+class Variation:
+    """The variation of a group.
+
+    Attributes
+    ----------
+    sd : float
+        Standard deviation, divided by n - 1; 0 for a single run.
+    cv : float
+        ``sd / mean``.
+    fits : tuple of Fit
+        Closest first by Kolmogorov's distance; empty for fewer than 5 runs, or if all are equal.
+    """
+
+    n: int
+    mean: float
+    sd: float
+    cv: float
+    quantiles: tuple[QuantileInterval, ...]
+    fits: tuple[Fit, ...]
+    modality: Modality
+
+    @property
+    def best_by_ks(self) -> str | None:
+        """The family closest to the sample."""
+        return self.fits[0].family if self.fits else None
+
+    @property
+    def tied(self) -> list[str]:
+        """Families whose AIC is close to the smallest, the best first."""
+        return tied_by_aic(self.fits) if self.fits else []
+
+    @property
+    def best_by_aic(self) -> str | None:
+        """The family with the smallest AIC; `tied` lists all that are close to it."""
+        return self.tied[0] if self.fits else None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return everything as plain values; NaN and infinity become None."""
+        content = asdict(replace(self, fits=()))
+        content["fits"] = [
+            {name: value for name, value in vars(fit).items() if name != "law"}
+            for fit in self.fits
+        ]
+        content |= {"best_by_ks": self.best_by_ks, "best_by_aic": self.best_by_aic}
+        content |= {"tied_by_aic": self.tied, "bimodal": self.modality.bimodal}
+        return {name: _finite(entry) for name, entry in content.items()}
+
+
+def variation(
+    values: ArrayLike,
+    quantiles: Sequence[float] = QUANTILES,
+    bootstrap: int = 0,
+    seed: int = 0,
+) -> Variation:
+    """Describe how positive ``values`` vary.
+
+    Parameters
+    ----------
+    bootstrap : int
+        Samples drawn for the bootstrap p-values of the fits; 0 leaves them out.
+
+    Raises
+    ------
+    TableError
+        If a value is not positive, or the sample is empty.
+    """
+    x = checked_sample(values)
+    mean, sd = float(x.mean()), float(x.std(ddof=1)) if len(x) > 1 else 0.0
+    varies = len(x) >= LEAST_RUNS and x[-1] - x[0] > 1e-12 * x[-1]
+    fits = tuple(rank_fits(x, bootstrap=bootstrap, seed=seed)) if varies else ()
+    intervals = tuple(quantile_interval(x, p) for p in quantiles)
+    return Variation(len(x), mean, sd, sd / mean, intervals, fits, modality(x))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(entry) for name, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(entry) for entry in value]
+    # JSON has neither NaN nor infinity.
+    return None if isinstance(value, float) and not abs(value) < float("inf") else value

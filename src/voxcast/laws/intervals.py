@@ -42,7 +42,7 @@ def clustered_mean(
     weights: ArrayLike | None = None,
     confidence: float = 0.95,
 ) -> Interval:
-    """Return the mean over runs, weighted if told, with an interval over subjects.
+    """Return the mean over runs, with optional weights and an interval over subjects.
 
     The interval is `standard_error` times the quantile of Student's t with ``subjects - 1``
     degrees of freedom.
@@ -96,7 +96,7 @@ def cautious_mean(
     """Return the mean of differences, with an interval that one more subject cannot overturn.
 
     The interval of Student's t is too narrow for few subjects and skewed differences: the rare
-    subjects on the other side are often not in the sample. So each end is that of `clustered_mean`
+    subjects on the other side are often not in the sample. So each end is as in `clustered_mean`
     with one more subject, on that side of zero, whose difference is as large as the largest one.
     A single large difference on the other side must not widen the interval towards zero: for each
     end it first counts as the second largest on its side. An interval of fewer than six subjects
@@ -142,7 +142,7 @@ def _clusters(
 
 
 def exponential(logs: Interval) -> Interval:
-    """Return the geometric mean and its interval, given those of the logarithms.
+    """Return the geometric mean and its interval, from the mean and interval of the logarithms.
 
     Examples
     --------

@@ -2,8 +2,8 @@
 
 The logarithm of the amount is a piecewise linear function of the normal score of its probability.
 It is monotone, exact at every quantile, and has moments in closed form. Beyond an outermost
-quantile the line from the middle quantile to it continues: each tail is that of the lognormal law
-through these two.
+quantile the line from the middle quantile to it continues: each tail is the tail of the lognormal
+law through these two.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PROBABILITIES = np.array([0.005, 0.01, *np.arange(1, 50) / 50, 0.99, 0.995])
 
 @dataclass(frozen=True, eq=False)
 class PredictedLaw:
-    """A law from knots; see `voxcast.laws.law.Law`.
+    """A law from knots; see `voxcast.laws.families.Law`.
 
     Attributes
     ----------
@@ -106,22 +106,18 @@ class PredictedLaw:
 
     @property
     def support(self) -> tuple[float, float]:
-        """All positive amounts."""
         return 0.0, np.inf
 
     @property
     def mean(self) -> float:
-        """Expected value."""
         return float(self.moment(1))
 
     @property
     def sd(self) -> float:
-        """Standard deviation."""
         mean = self.moment(1)
         return float(np.sqrt(np.maximum(self.moment(2) - mean**2, 0.0)))
 
     def pdf(self, x: ArrayLike) -> NDArray[np.float64]:
-        """Density at ``x``; at a knot, that of the piece above it."""
         amounts = np.asarray(x, dtype=np.float64)
         z = self.score(amounts)
         slope = self._pieces()[1][np.searchsorted(self.scores, z, side="right")]
@@ -130,19 +126,15 @@ class PredictedLaw:
         return np.where(np.isfinite(z), density, 0.0)
 
     def cdf(self, x: ArrayLike) -> NDArray[np.float64]:
-        """Probability of at most ``x``."""
         return np.asarray(special.ndtr(self.score(x)))
 
     def sf(self, x: ArrayLike) -> NDArray[np.float64]:
-        """Probability of more than ``x``."""
         return np.asarray(special.ndtr(-self.score(x)))
 
     def quantile(self, p: ArrayLike) -> NDArray[np.float64]:
-        """Smallest amount that is enough with probability ``p``."""
         return self.at_score(special.ndtri(np.asarray(p, dtype=np.float64)))
 
     def isf(self, q: ArrayLike) -> NDArray[np.float64]:
-        """Amount that is exceeded with probability ``q``."""
         return self.at_score(-special.ndtri(np.asarray(q, dtype=np.float64)))
 
     def at_score(self, z: ArrayLike) -> NDArray[np.float64]:
@@ -157,14 +149,9 @@ class PredictedLaw:
             return np.exp(start[..., piece] + slope[..., piece] * scores)
 
     def mean_above(self, t: float) -> float:
-        """Expected value of amounts above ``t``."""
         z = float(self.score(t))
         mass = float(special.ndtr(-z))
         return max(float(self.moment(1, above=z)) / mass, t) if mass > 0 else t
-
-    def sample(self, size: int, seed: int) -> NDArray[np.float64]:
-        """Draw ``size`` amounts."""
-        return self.at_score(np.random.default_rng(seed).standard_normal(size))
 
     def moment(self, power: int, above: float = -np.inf) -> NDArray[np.float64]:
         """Return the mean of amount ** power over scores greater than ``above``."""
@@ -181,8 +168,7 @@ class PredictedLaw:
             )
             share = special.log_ndtr(upper) + np.log(-np.expm1(np.minimum(log_ratio, 0.0)))
         moments = np.exp(power * start + (power * slope) ** 2 / 2 + share)
-        total: NDArray[np.float64] = moments.sum(axis=-1)
-        return total
+        return np.asarray(moments.sum(axis=-1))
 
     def score(self, x: ArrayLike) -> NDArray[np.float64]:
         """Return the normal scores of amounts."""
@@ -191,8 +177,7 @@ class PredictedLaw:
             logs = np.log(np.maximum(amounts, 0.0))
         start, slope = self._pieces()
         piece = np.searchsorted(self.logs, logs, side="right")
-        scores: NDArray[np.float64] = (logs - start[piece]) / slope[piece]
-        return scores
+        return np.asarray((logs - start[piece]) / slope[piece])
 
     def _pieces(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return intercept and slope of log amount over score for k + 1 pieces, tails included."""

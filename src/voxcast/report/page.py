@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from voxcast.allocation.pricing import Prices
+from voxcast.allocation.site import Prices
 from voxcast.analysis.composed_runs import COMPOSITIONS
 from voxcast.analysis.devices import compare_devices, devices_without_runs
 from voxcast.analysis.drift import drift

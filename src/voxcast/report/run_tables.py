@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from voxcast.allocation.pricing import Prices
+    from voxcast.allocation.site import Prices
     from voxcast.analysis.cpu_scaling import CpuComparison
     from voxcast.analysis.devices import DeviceComparison
     from voxcast.analysis.drift import Drift
     from voxcast.analysis.noise import RepeatNoise
     from voxcast.analysis.wall_times import WallTimes
+    from voxcast.laws.fits import Modality
     from voxcast.laws.intervals import Interval
-    from voxcast.laws.modality import Modality
 
 
 def measured(runs: pd.DataFrame) -> Table:

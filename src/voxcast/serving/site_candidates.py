@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from voxcast.allocation.assessment import Policy
     from voxcast.allocation.choice import HardLimits
-    from voxcast.allocation.machines import Candidate, Cluster
     from voxcast.allocation.recommendation import ImagePredictions
+    from voxcast.allocation.site import Candidate, Cluster
     from voxcast.records import Configuration
 
     Row = dict[str, Any]
@@ -32,7 +32,7 @@ class SiteCandidates:
     cluster : Cluster
         The site.
     candidates : list of Candidate
-        See `voxcast.allocation.machines.Cluster.candidates`.
+        See `voxcast.allocation.site.Cluster.candidates`.
     host : str, optional
         The machine to predict for, in place of the nodes.
     """
@@ -149,7 +149,7 @@ def _with_mapped_files(cluster: Cluster, app: str) -> Cluster:
     """Return the cluster; where resident pages count, with what an application maps."""
     if cluster.memory_counted != "rss":
         return cluster
-    cluster = replace(cluster, mapped_files_bytes=cluster.added_bytes_of(app))
+    cluster = cluster.for_app(app)
     added = format_bytes(cluster.added_bytes)
     logger.info("%s counts resident pages: requests are %s larger", cluster.name, added)
     return cluster

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from voxcast.allocation.billing import stepped
 from voxcast.allocation.requests.replay import PlannedRequests, ReplayedRuns, replay
+from voxcast.allocation.site import stepped
 from voxcast.jobs.escalate import Limits
 from voxcast.jobs.task import COST, walltime_sequences
+from voxcast.laws.families import parse_law
 from voxcast.laws.intervals import clustered_mean, exponential
-from voxcast.laws.named import parse_law
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

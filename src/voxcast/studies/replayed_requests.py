@@ -16,7 +16,7 @@ import pandas as pd
 from voxcast.allocation.requests.cost_model import CostModel
 from voxcast.allocation.requests.per_image import requests_per_image
 from voxcast.allocation.requests.replay import ReplayedRuns, account, planned_requests, replay
-from voxcast.allocation.waiting import Waiting
+from voxcast.allocation.site import Waiting
 from voxcast.laws.predicted import PredictedLaw
 from voxcast.models.out_of_fold import scaled_residuals
 from voxcast.models.query import queries_of

@@ -18,8 +18,7 @@ import planted
 from champions import register_champion
 from model_server import free_port, running_server
 from small_head import write_head
-from voxcast.allocation.machines import Cluster, Partition
-from voxcast.allocation.node_types import NodeType
+from voxcast.allocation.site import Cluster, NodeType, Partition
 from voxcast.cli.cell_forecasts import cell_forecasts
 from voxcast.records import Cell, Configuration
 

@@ -14,9 +14,15 @@ from planted_tasks import plan_of
 from private_slurm import PrivateSlurm
 from voxcast import config
 from voxcast.allocation.assessment import Policy, Predictions, assess
-from voxcast.allocation.machines import Candidate, Cluster, MemoryCounted, Partition
-from voxcast.allocation.mapped_files import MEASURED_BYTES, STEP_BYTES, mapped_files_bytes
-from voxcast.allocation.node_types import NodeType
+from voxcast.allocation.site import (
+    MEASURED_BYTES,
+    STEP_BYTES,
+    Candidate,
+    Cluster,
+    MemoryCounted,
+    NodeType,
+    Partition,
+)
 from voxcast.apps.app import command, environment
 from voxcast.images.cohort import write_cohort
 from voxcast.images.grids import Sizes
@@ -32,10 +38,7 @@ ONE_CPU = Configuration("cpu", 1, 0)
 
 def requested_bytes(held_bytes: int, counted: MemoryCounted | None) -> int:
     """Return what is requested for a bound of memory with the usual margin."""
-    cluster = Cluster(
-        "lab", (NODE,), (PARTITION,), memory_counted=counted,
-        mapped_files_bytes=mapped_files_bytes(APP),
-    )  # fmt: skip
+    cluster = Cluster("lab", (NODE,), (PARTITION,), memory_counted=counted).for_app(APP)
     bound = np.array([[float(held_bytes)]])
     predictions = Predictions(np.array([[30.0]]), np.array([[60.0]]), bound, bound)
     policy = Policy("balanced", 0.95, 0.1, 2.0)
@@ -46,7 +49,7 @@ def requested_bytes(held_bytes: int, counted: MemoryCounted | None) -> int:
 def test_resident_pages_are_added_where_they_are_counted() -> None:
     held = 200 * 10**6
     by_kernel = requested_bytes(held, "cgroup")
-    added = mapped_files_bytes(APP)
+    added = MEASURED_BYTES[APP]
     assert requested_bytes(held, None) == by_kernel
     assert requested_bytes(held, "rss") - by_kernel == pytest.approx(added, abs=2**20)
 

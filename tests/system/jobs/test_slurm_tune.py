@@ -12,7 +12,7 @@ import pytest
 
 from planted_search import ROOT, TRIALS, search_project, with_clusters
 from private_slurm import PrivateSlurm
-from voxcast.allocation.mapped_files import OTHER_BYTES
+from voxcast.allocation.site import OTHER_BYTES
 
 pytestmark = pytest.mark.slurm
 JOBS = (

@@ -6,11 +6,8 @@ import pytest
 from voxcast.allocation.array_groups import array_groups
 from voxcast.allocation.assessment import Policy
 from voxcast.allocation.choice import HardLimits
-from voxcast.allocation.machines import Cluster, Partition
-from voxcast.allocation.node_types import NodeType
-from voxcast.allocation.pricing import Prices
 from voxcast.allocation.recommendation import ImagePredictions, Recommendation
-from voxcast.allocation.waiting import Waiting
+from voxcast.allocation.site import Cluster, NodeType, Partition, Prices, Waiting
 from voxcast.records import Configuration
 
 POLICY = Policy("balanced", 0.95, 0.0, 2.0)

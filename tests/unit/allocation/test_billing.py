@@ -5,9 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voxcast.allocation.billing import Billing, attempts_s, doubled, stepped
-from voxcast.allocation.node_types import NodeType
-from voxcast.allocation.pricing import Prices
+from voxcast.allocation.site import Billing, NodeType, Prices, attempts_s, doubled, stepped
 from voxcast.errors import ConfigError
 
 # Table 1 of Vallabhajosyula and Ramnath, PEARC 2023 (doi 10.1145/3569951.3597607): cores and GPUs,

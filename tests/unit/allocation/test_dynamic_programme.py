@@ -21,7 +21,7 @@ from voxcast.allocation.requests.dynamic_programme import (
     without_checkpoints,
 )
 from voxcast.laws.empirical import EmpiricalLaw
-from voxcast.laws.named import parse_law
+from voxcast.laws.families import parse_law
 
 PROGRAMMES = {
     "mixed": (mixed_checkpoints, (False, True)),

@@ -19,14 +19,20 @@ from voxcast.allocation.assessment import (
     pareto_front,
     waste,
 )
-from voxcast.allocation.billing import Billing
 from voxcast.allocation.choice import NONE, Choice, HardLimits, choose, choose_shared
-from voxcast.allocation.machines import Candidate, Cluster, Partition
-from voxcast.allocation.node_types import NodeType
-from voxcast.allocation.pricing import Prices
 from voxcast.allocation.reasons import excluded, why
 from voxcast.allocation.recommendation import caveats
-from voxcast.allocation.waiting import Waiting
+from voxcast.allocation.site import (
+    MEASURED_BYTES,
+    OTHER_BYTES,
+    Billing,
+    Candidate,
+    Cluster,
+    NodeType,
+    Partition,
+    Prices,
+    Waiting,
+)
 from voxcast.errors import ConfigError, TableError
 from voxcast.records import Configuration
 
@@ -96,6 +102,25 @@ def test_requests_are_bounds_rounded_up_with_the_margin_stated() -> None:
     assert assessment.cost.item() == pytest.approx(100 / 3600 * 0.003)
     assert assessment.cost_bound.item() == pytest.approx(180 / 3600 * 0.003)
     assert assessment.cost_expected.item() == pytest.approx((100 + 0.1 * 180) / 3600 * 0.003)
+
+
+def test_memory_for_each_cpu_is_requested_in_whole_steps_for_each_cpu() -> None:
+    per_cpu = Partition("all", memory_per_cpu=True)
+    site = cluster(memory_step_bytes=10 * 2**20, partitions=(per_cpu,))
+    candidates = site.candidates([ONE_CPU, EIGHT_CPUS])
+    memory = assess(predicted([[100.0, 20.0]]), candidates, site, BALANCED).memory_bytes[0]
+    # 1.1 GB is 1049.04 MiB
+    assert memory.tolist() == [1050 * 2**20, 8 * 140 * 2**20]
+
+
+def test_predictions_are_compared_with_requests_as_the_site_counts_memory() -> None:
+    site = cluster(memory_counted="rss").for_app("ants_segment")
+    assert site.counted_bytes(1e9).item() == 1e9 + MEASURED_BYTES["ants_segment"]
+    candidates = site.candidates([ONE_CPU])
+    assessment = assess(predicted([[3600.0]]), candidates, site, BALANCED)
+    assert assessment.memory_bytes.item() == pytest.approx(site.counted_bytes(1.1e9), abs=1e6)
+    assert cluster().counted_bytes([1e9, 2e9], "ants_segment").tolist() == [1e9, 2e9]
+    assert cluster(memory_counted="rss").counted_bytes(0, "new_tool") == OTHER_BYTES
 
 
 def test_a_hard_time_limit_takes_the_cheapest_that_meets_it() -> None:

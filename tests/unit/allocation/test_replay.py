@@ -15,7 +15,7 @@ from voxcast.allocation.requests.replay import (
     population_requests,
     replay,
 )
-from voxcast.allocation.waiting import Waiting
+from voxcast.allocation.site import Waiting
 from voxcast.errors import ConfigError
 from voxcast.laws.predicted import PredictedLaw
 

@@ -18,10 +18,8 @@ from voxcast.allocation.requests.strategies import (
     request_sequence,
 )
 from voxcast.errors import ConfigError
-from voxcast.laws.distributions import Lognormal, Normal
 from voxcast.laws.empirical import EmpiricalLaw
-from voxcast.laws.law import Law
-from voxcast.laws.named import parse_law
+from voxcast.laws.families import Law, lognormal, normal, parse_law
 from voxcast.quantities import counted
 
 ORACLES = Path(__file__).parent / "oracles"
@@ -125,7 +123,7 @@ def test_a_uniform_law_needs_one_request(cost: CostModel) -> None:
 
 def test_turnaround_of_a_segmentation() -> None:
     published = PLAIN["turnaround"]
-    law = Lognormal(published["sigma"], np.exp(published["mu_s"]) / 3600)
+    law = lognormal(published["sigma"], np.exp(published["mu_s"]) / 3600)
     cost = CostModel(published["alpha"], published["beta"], published["gamma"])
     assert cost.omniscient(law) == pytest.approx(published["omniscient"], rel=1e-5)
     for strategy, value in published["normalised"].items():
@@ -282,7 +280,7 @@ def test_unsupported_strategies_are_refused() -> None:
     with pytest.raises(ConfigError, match="brute_force: needs a law with a density"):
         request_sequence("brute_force", EmpiricalLaw([1, 2]), RESERVED)
     with pytest.raises(ConfigError, match="negative lengths"):
-        request_sequence("mean_by_mean", Normal(1, 1), RESERVED)
+        request_sequence("mean_by_mean", normal(1, 1), RESERVED)
     for wrong in ({"points": 0}, {"periods": 0}, {"periods": 10**9}):
         with pytest.raises(ConfigError, match=r"at least 1|between 1 and"):
             Settings(**wrong)

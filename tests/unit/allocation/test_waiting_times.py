@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from voxcast.allocation.accounting import queued_jobs
-from voxcast.allocation.waiting import Waiting, fit_waiting
+from voxcast.allocation.site import Waiting, fit_waiting
 from voxcast.errors import TableError
 
 INTREPID = Waiting(0.95, 3771.84)  # 409 processors, Aupy et al., IPDPS 2019

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from voxcast.allocation.pricing import Prices
+from voxcast.allocation.site import Prices
 from voxcast.analysis.composed_runs import COMPOSITIONS, Composition
 from voxcast.analysis.devices import WHOLE_RUN, compare_devices, devices_without_runs
 from voxcast.history.run_table import PHASE_DTYPES, checked_row, frame_of

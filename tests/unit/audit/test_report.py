@@ -9,10 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from voxcast.allocation.billing import Billing
-from voxcast.allocation.machines import Cluster, Partition
-from voxcast.allocation.node_types import NodeType
-from voxcast.allocation.pricing import Prices
+from voxcast.allocation.site import Billing, Cluster, NodeType, Partition, Prices
 from voxcast.audit.groups import CAUSES
 from voxcast.audit.jobs import AuditedJobs, files_of, read_jobs
 from voxcast.audit.report import Audit, audit, prepare

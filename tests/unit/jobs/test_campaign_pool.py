@@ -6,8 +6,7 @@ import shlex
 import pytest
 
 from small_pool import FOLDS, NAPS, add, pool_cell, small_pool
-from voxcast.allocation.machines import Cluster, Partition
-from voxcast.allocation.node_types import NodeType
+from voxcast.allocation.site import Cluster, NodeType, Partition
 from voxcast.errors import ConfigError
 from voxcast.jobs.campaign import (
     CellForecast,

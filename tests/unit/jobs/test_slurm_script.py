@@ -32,8 +32,8 @@ def test_time_and_memory_are_rounded_up_in_units_of_slurm() -> None:
 
 def test_memory_of_each_cpu_covers_the_request() -> None:
     request = Request(60.0, 1_500_000_000, 4)
-    assert memory_option(request) == "--mem=1431M"
-    assert memory_option(request, per_cpu=True) == "--mem-per-cpu=358M"
+    assert memory_option(request.memory_bytes, request.cpus) == "--mem=1431M"
+    assert memory_option(request.memory_bytes, request.cpus, per_cpu=True) == "--mem-per-cpu=358M"
 
 
 @pytest.mark.parametrize("task", [1, 2])

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from voxcast.allocation.requests.cost_model import CostModel
     from voxcast.allocation.requests.strategies import Settings
-    from voxcast.laws.law import Law
+    from voxcast.laws.families import Law
 
 ALL = "all"
 

@@ -20,7 +20,7 @@ from voxcast.errors import ConfigError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from voxcast.laws.law import Law
+    from voxcast.laws.families import Law
 
 CANDIDATES = 5000
 MAX_REQUESTS = 1000

@@ -24,7 +24,7 @@ from voxcast.errors import ConfigError
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from voxcast.laws.law import Law
+    from voxcast.laws.families import Law
 
 # A remaining cost below this share of the omniscient cost is negligible.
 NEGLIGIBLE = 1e-10

@@ -17,7 +17,7 @@ from voxcast.allocation.requests.cost_model import CostModel
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from voxcast.laws.law import Law
+    from voxcast.laws.families import Law
 
 EPSILON = 1e-7
 POINTS = 1000

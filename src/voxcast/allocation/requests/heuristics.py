@@ -16,7 +16,7 @@ from voxcast.errors import ConfigError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from voxcast.laws.law import Law
+    from voxcast.laws.families import Law
 
 MAX_REQUESTS = 10_000
 # 1 - 2 ** -53 is the largest double below 1.

@@ -15,7 +15,7 @@ from voxcast.allocation.requests.discretisation import end_of
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from voxcast.laws.law import Law
+    from voxcast.laws.families import Law
 
 MOST_PERIODS = 1000
 

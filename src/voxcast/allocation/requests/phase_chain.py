@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from voxcast.allocation.pricing import BYTES_PER_GB, SECONDS_PER_HOUR
 from voxcast.allocation.requests.cost_model import CostModel
 from voxcast.allocation.requests.strategies import RequestSequence, request_sequence
+from voxcast.allocation.site import BYTES_PER_GB, SECONDS_PER_HOUR
 from voxcast.errors import TableError
 from voxcast.laws.empirical import EmpiricalLaw
 

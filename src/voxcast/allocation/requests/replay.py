@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from voxcast.allocation.pricing import BYTES_PER_GB, SECONDS_PER_HOUR
 from voxcast.allocation.requests.cost_model import CostModel
 from voxcast.allocation.requests.per_image import requests_per_image
-from voxcast.allocation.waiting import Waiting
+from voxcast.allocation.site import BYTES_PER_GB, SECONDS_PER_HOUR, Waiting
 from voxcast.errors import ConfigError
 from voxcast.laws.predicted import PredictedLaw
 

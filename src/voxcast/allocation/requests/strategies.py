@@ -30,7 +30,7 @@ from voxcast.quantities import counted
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from voxcast.laws.law import Law
+    from voxcast.laws.families import Law
 
 ACCURACY = 0.1
 # More points take seconds without a gain; with mixed checkpoints also much memory.
@@ -219,8 +219,8 @@ def request_sequence(
 
     Examples
     --------
-    >>> from voxcast.laws.bounded import Uniform
-    >>> sequence = request_sequence("brute_force", Uniform(10, 20), CostModel())
+    >>> from voxcast.laws.families import uniform
+    >>> sequence = request_sequence("brute_force", uniform(10, 20), CostModel())
     >>> sequence.milestones, round(sequence.normalised_cost, 4)
     ((20.0,), 1.3333)
     """

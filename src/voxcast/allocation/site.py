@@ -1,0 +1,490 @@
+"""A site: node types, partitions, prices, billing, waiting times, and how memory is counted.
+
+`Cluster.counted_bytes` is the one conversion from the memory that a model predicts to the memory
+that the site holds against a request. Predictions, requests and accounting are compared in the
+latter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import numpy as np
+
+from voxcast.errors import ConfigError, TableError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from voxcast.records import Configuration
+
+MemoryCounted: TypeAlias = Literal["cgroup", "rss"]
+Charged = Literal["used", "requested"]
+
+SECONDS_PER_HOUR = 3600.0
+BYTES_PER_GB = 1e9
+THIS_MACHINE = "local"  # name of the cluster that is this machine
+# A job script's shell, Slurm's own step and page tables need memory beside the program's.
+MEMORY_FLOOR_BYTES = 32 * 2**20
+WAITING_GROUPS, LEAST_IN_GROUP = 20, 5
+_ROUNDING = 1e-9  # tolerance in steps, since 0.1 + 0.2 > 0.3
+
+# The largest differences in results/memory/mapped_files.json, by benchmarks/mapped_files.py,
+# rounded up to steps: libraries differ a little by version and machine.
+STEP_BYTES = 32 * 2**20
+MEASURED_BYTES = {
+    "ants_register": 160 * 2**20,
+    "ants_segment": 160 * 2**20,
+    "dnn_train": 160 * 2**20,
+    "tile_segment": 224 * 2**20,
+}
+OTHER_BYTES = max(MEASURED_BYTES.values())  # of an application that was not measured
+
+
+@dataclass(frozen=True)
+class Prices:
+    """Prices of an hour in US dollars; the defaults are those of HARP's publication.
+
+    References
+    ----------
+    Vallabhajosyula and Ramnath, "Establishing a generalizable framework for generating
+    cost-aware training data and building unique context-aware walltime prediction regression
+    models", PEARC 2023, doi 10.1145/3569951.3597607.
+    """
+
+    usd_per_core_hour: float = 0.003
+    usd_per_gpu_hour: float = 0.09
+    usd_per_gb_hour: float = 0.0  # of memory, GB = 10**9 bytes
+
+    def of(self, runtime_s: float, cpus: int, gpus: int, memory_bytes: float = 0.0) -> float:
+        """Return the cost in US dollars of CPUs and GPUs for some seconds.
+
+        Examples
+        --------
+        >>> round(Prices().of(36_000, cpus=28, gpus=1), 2)
+        1.74
+        """
+        return float(runtime_s / SECONDS_PER_HOUR * self.hourly(cpus, gpus, memory_bytes))
+
+    def hourly(self, cpus: Any, gpus: Any, memory_bytes: Any = 0.0) -> Any:
+        """Return the price of an hour of an allocation, for numbers or arrays."""
+        return (
+            cpus * self.usd_per_core_hour
+            + gpus * self.usd_per_gpu_hour
+            + memory_bytes / BYTES_PER_GB * self.usd_per_gb_hour
+        )
+
+
+@dataclass(frozen=True)
+class NodeType:
+    """Nodes of one kind.
+
+    Attributes
+    ----------
+    memory_bytes : int
+        Memory of a node that is available to jobs.
+    partition : str
+        Partition to which the nodes belong.
+    charged : {"used", "requested"}
+        Whether the used or the requested time is charged (the latter for a reserved cloud
+        instance).
+    host_class : str or None
+        Host class in the history, where runs were measured on such nodes. If None, the speed of
+        the nodes is that of the runs of this node type, see `voxcast.models.speed`.
+    """
+
+    name: str
+    cores: int
+    memory_bytes: int
+    gpus: int = 0
+    prices: Prices = field(default_factory=Prices)
+    partition: str = ""
+    charged: Charged = "used"
+    host_class: str | None = None
+
+
+def stepped(amount: ArrayLike, step: float) -> NDArray[np.float64]:
+    """Round up to whole steps; a step of 0 leaves the amount as it is.
+
+    Examples
+    --------
+    >>> stepped([61, 120], 60.0).tolist()
+    [120.0, 120.0]
+    """
+    exact = np.asarray(amount, dtype=np.float64)
+    return exact if step <= 0 else np.ceil(exact / step - _ROUNDING) * step
+
+
+@dataclass(frozen=True)
+class Billing:
+    """The billing rule of a site.
+
+    Attributes
+    ----------
+    memory_follows_cores : bool
+        Each core includes its share of the node's memory; a request for more memory is billed
+        for the cores that include it.
+    whole_node : bool
+        A job is billed for the whole node.
+    core_step : int
+        Cores are billed in multiples of this.
+    time_step_s, minimum_s : float
+        Step to which time is rounded up (0 for none), and the minimum that is billed.
+    """
+
+    memory_follows_cores: bool = False
+    whole_node: bool = False
+    core_step: int = 1
+    time_step_s: float = 0.0
+    minimum_s: float = 0.0
+
+    def billed_s(self, seconds: ArrayLike) -> NDArray[np.float64]:
+        """Return the seconds that are billed for an attempt of this length."""
+        return np.maximum(stepped(seconds, self.time_step_s), self.minimum_s)
+
+    def billed_cores(
+        self, node: NodeType, cpus: int, memory_bytes: ArrayLike
+    ) -> NDArray[np.float64]:
+        """Return the cores that are billed for a number of CPUs and an amount of memory.
+
+        Examples
+        --------
+        At OSC a core of Pitzer includes 4556 MB, so that 14283 MB are billed as four cores.
+
+        >>> pitzer = NodeType("pitzer", cores=40, memory_bytes=40 * 4556 * 10**6)
+        >>> Billing(memory_follows_cores=True).billed_cores(pitzer, 1, 14283e6).item()
+        4.0
+        """
+        memory = np.asarray(memory_bytes, dtype=np.float64)
+        cores = np.full(memory.shape, float(node.cores if self.whole_node else cpus))
+        if self.memory_follows_cores:
+            cores = np.maximum(cores, stepped(memory * node.cores / node.memory_bytes, 1.0))
+        return np.minimum(stepped(cores, self.core_step), node.cores)
+
+    def usd(
+        self, node: NodeType, cpus: int, gpus: int, memory_bytes: ArrayLike, seconds: ArrayLike
+    ) -> NDArray[np.float64]:
+        """Return the cost of one attempt in US dollars; memory and seconds may be arrays."""
+        memory = np.asarray(memory_bytes, dtype=np.float64)
+        cores = self.billed_cores(node, cpus, memory)
+        if self.whole_node:
+            gpus, memory = node.gpus, np.full(memory.shape, float(node.memory_bytes))
+        hours = self.billed_s(seconds) / SECONDS_PER_HOUR
+        return np.asarray(hours * node.prices.hourly(cores, gpus, memory), dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Waiting time ``alpha`` × requested time + ``gamma_s``, never below 0; seconds."""
+
+    alpha: float = 0.0
+    gamma_s: float = 0.0
+
+    def of(self, requested_s: ArrayLike) -> NDArray[np.float64]:
+        """Return the expected waiting time of a request.
+
+        Examples
+        --------
+        On Intrepid, 409 processors for an hour (the paper's figures):
+
+        >>> round(Waiting(0.95, 3771.84).of(3600.0).item() / 3600, 2)
+        2.0
+        """
+        return np.maximum(self.alpha * np.asarray(requested_s, dtype=float) + self.gamma_s, 0.0)
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Limits of a job, None for no limit, and its expected waiting time.
+
+    Attributes
+    ----------
+    memory_per_cpu : bool
+        Memory is requested for each CPU, by ``--mem-per-cpu``; some sites refuse ``--mem``.
+    """
+
+    name: str
+    max_walltime_s: float | None = None
+    max_cores: int | None = None
+    max_memory_bytes: int | None = None
+    waiting: Waiting = field(default_factory=Waiting)
+    memory_per_cpu: bool = field(default=False, metadata={"optional": True})
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A configuration on a node type: a request without its time and memory."""
+
+    configuration: Configuration
+    node: NodeType
+    partition: Partition
+
+    @property
+    def cpus(self) -> int:
+        """Requested CPUs."""
+        return self.configuration.cpus
+
+    @property
+    def gpus(self) -> int:
+        """Requested GPUs."""
+        return self.configuration.gpus
+
+    @property
+    def label(self) -> str:
+        """A short label for display."""
+        return f"{self.configuration.label} on {self.node.name}"
+
+    @property
+    def max_memory_bytes(self) -> float:
+        """The most memory that can be requested."""
+        limit = self.partition.max_memory_bytes
+        return self.node.memory_bytes if limit is None else min(limit, self.node.memory_bytes)
+
+    @property
+    def max_walltime_s(self) -> float:
+        """The longest time that can be requested."""
+        limit = self.partition.max_walltime_s
+        return float("inf") if limit is None else limit
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A site as configured.
+
+    Attributes
+    ----------
+    walltime_step_s, memory_step_bytes : float
+        Requests are rounded up to multiples of these.
+    memory_floor_bytes : float
+        The least memory that is requested.
+    memory_counted : {"cgroup", "rss"} or None
+        How the memory of a job is counted that is held against its request: by the kernel, or by
+        Slurm as the sum of resident pages. None: not known, and taken to be by the kernel.
+    mapped_files_bytes : int or None
+        What the sum counts in addition; None: of an application that was not measured.
+    """
+
+    name: str
+    node_types: tuple[NodeType, ...]
+    partitions: tuple[Partition, ...]
+    billing: Billing = field(default_factory=Billing)
+    walltime_step_s: float = 60.0
+    memory_step_bytes: int = 2**20
+    memory_floor_bytes: int = MEMORY_FLOOR_BYTES
+    memory_counted: MemoryCounted | None = None
+    mapped_files_bytes: int | None = None
+
+    @property
+    def is_this_machine(self) -> bool:
+        """Whether it is the machine that this process runs on, without a scheduler."""
+        return self.name == THIS_MACHINE
+
+    @property
+    def added_bytes(self) -> int:
+        """What the site counts beside the memory of a run; see `for_app`."""
+        return self.added_bytes_of("")
+
+    def added_bytes_of(self, app: str) -> int:
+        """Return what the site counts beside the memory of a run of an application.
+
+        The memory of a run is what its processes hold, without the pages of files that they map,
+        shared libraries above all. Slurm counts these where it adds up resident pages.
+        """
+        if self.memory_counted != "rss":
+            return 0
+        stated = self.mapped_files_bytes
+        return MEASURED_BYTES.get(app, OTHER_BYTES) if stated is None else stated
+
+    def for_app(self, app: str) -> Cluster:
+        """Return the cluster as it counts the memory of an application."""
+        return replace(self, mapped_files_bytes=self.added_bytes_of(app))
+
+    def counted_bytes(self, resident_bytes: ArrayLike, app: str = "") -> NDArray[np.float64]:
+        """Return the memory that the site counts for runs that hold ``resident_bytes``.
+
+        Examples
+        --------
+        >>> Cluster("lab", (), (), memory_counted="rss").counted_bytes(1e9, "ants_segment").item()
+        1167772160.0
+        """
+        return np.asarray(resident_bytes, dtype=np.float64) + self.added_bytes_of(app)
+
+    @property
+    def free(self) -> bool:
+        """Whether the site charges nothing, so that cost is given in core-hours."""
+        return not any(node.prices.hourly(1, node.gpus, 1.0) for node in self.node_types)
+
+    @property
+    def queues(self) -> bool:
+        """Whether waiting times were fitted."""
+        return any(partition.waiting != Waiting() for partition in self.partitions)
+
+    @property
+    def usd_per_core_hour(self) -> float:
+        """The price of the cheapest core-hour, with its share of memory; 1 if free.
+
+        It converts values of time. Where only GPUs are charged, their share is included.
+        """
+        for gpus in (0, 1):
+            shares = [
+                node.prices.hourly(node.cores, gpus * node.gpus, node.memory_bytes) / node.cores
+                for node in self.node_types
+            ]
+            if priced := [share for share in shares if share > 0]:
+                return float(min(priced))
+        return 1.0
+
+    def candidates(
+        self, configurations: Iterable[Configuration], partition: str | None = None
+    ) -> list[Candidate]:
+        """Return each configuration on every node type with enough cores and GPUs.
+
+        Configurations without GPUs are included on nodes with GPUs; `assess` excludes these where
+        a node without GPUs is large enough.
+
+        Raises
+        ------
+        ConfigError
+            If the partition is unknown, or no configuration fits.
+        """
+        partitions = {p.name: p for p in self.partitions}
+        if partition is not None and partition not in partitions:
+            names = ", ".join(sorted(partitions))
+            raise ConfigError("unknown partition", partition, f"{self.name} has {names}")
+        fitting, refused = [], []
+        for node in self.node_types:
+            if partition in (None, node.partition):
+                for configuration in configurations:
+                    candidate = Candidate(configuration, node, partitions[node.partition])
+                    shortfall = _shortfall(candidate)
+                    if shortfall is None:
+                        fitting.append(candidate)
+                    else:
+                        refused.append(f"{candidate.label} {shortfall}")
+        if not fitting:
+            where = self.name if partition is None else f"{self.name}, partition {partition}"
+            reasons = "; ".join(dict.fromkeys(refused)) or "it has no node types"
+            raise ConfigError("no configuration fits", where, reasons[:400])
+        return fitting
+
+
+def _shortfall(candidate: Candidate) -> str | None:
+    node, limit = candidate.node, candidate.partition.max_cores
+    if candidate.cpus > node.cores:
+        return f"needs more than the node's {node.cores} cores"
+    if candidate.gpus > node.gpus:
+        return f"needs more than the node's {node.gpus} GPUs"
+    if limit is not None and candidate.cpus > limit:
+        return f"needs more than the partition's {limit} cores"
+    return None
+
+
+@dataclass(frozen=True)
+class WaitingFit:
+    """A fitted line of waiting times.
+
+    Attributes
+    ----------
+    waiting : Waiting
+        The line; ``alpha`` is 0 where longer requests did not wait longer.
+    jobs, groups : int
+        Numbers of jobs and groups that were used.
+    typical_error_s : float
+        Median distance between the means of the groups and the line.
+    """
+
+    waiting: Waiting
+    jobs: int
+    groups: int
+    typical_error_s: float
+
+
+def fit_waiting(
+    requested_s: ArrayLike, waited_s: ArrayLike, groups: int = WAITING_GROUPS
+) -> WaitingFit:
+    """Fit waiting times of jobs of similar size that have started.
+
+    As in Aupy, Gainaru, Honoré, Raghavan, Robert and Sun, "Reservation strategies for stochastic
+    jobs" (IPDPS 2019), the jobs are divided into groups by requested time, and a line is fitted
+    to the means of the groups, by Theil's and Sen's method, which is robust to outliers such as a
+    week of maintenance in one group.
+
+    Parameters
+    ----------
+    requested_s, waited_s : array_like, shape (jobs,)
+        Requested time and time in the queue; jobs with a NaN are left out.
+    groups : int
+        Number of groups of equal size.
+
+    Raises
+    ------
+    TableError
+        If there are too few jobs, or nearly all requested the same time.
+    """
+    from scipy import stats
+
+    requested, waited = np.asarray(requested_s, dtype=float), np.asarray(waited_s, dtype=float)
+    valid = np.isfinite(requested) & np.isfinite(waited) & (requested > 0) & (waited >= 0)
+    requested, waited = requested[valid], waited[valid]
+    least = groups * LEAST_IN_GROUP
+    if len(requested) < least:
+        raise TableError(f"{len(requested)} jobs are too few", "waiting", f"{least} are needed")
+    order = np.argsort(requested, kind="stable")
+    members = np.array_split(order, groups)
+    means = np.array([[requested[part].mean(), waited[part].mean()] for part in members])
+    if len(np.unique(means[:, 0])) < 3:
+        raise TableError(
+            "nearly all jobs requested the same time", "waiting", "no line can be fitted"
+        )
+    slope = float(stats.theilslopes(means[:, 1], means[:, 0])[0])
+    alpha = max(slope, 0.0)
+    gamma_s = float(np.median(means[:, 1] - alpha * means[:, 0]))
+    fitted = Waiting(alpha, gamma_s)
+    error = np.abs(fitted.of(means[:, 0]) - means[:, 1])
+    return WaitingFit(fitted, len(requested), groups, float(np.median(error)))
+
+
+def doubled(first_s: float, actual_s: float, factor: float = 2.0) -> list[float]:
+    """Return the requests of a job that is resubmitted with ``factor`` times the time.
+
+    Raises
+    ------
+    ConfigError
+        If no request would be long enough.
+
+    Examples
+    --------
+    >>> doubled(180, 685)
+    [180.0, 360.0, 720.0]
+    """
+    if not (first_s > 0 and factor > 1 and np.isfinite(actual_s)):
+        raise ConfigError(f"{first_s:g} s, multiplied by {factor:g}, never reach {actual_s:g} s")
+    requests: list[float] = []
+    for n in count():
+        requests.append(float(first_s * factor**n))
+        if requests[-1] >= actual_s:
+            break
+    return requests
+
+
+def attempts_s(requests_s: Sequence[float], actual_s: float) -> list[float]:
+    """Return the duration of each attempt: the full request if it fails, else the run.
+
+    Raises
+    ------
+    ConfigError
+        If no request is long enough.
+
+    Examples
+    --------
+    >>> attempts_s([180, 360, 720], 685), sum(attempts_s([180, 360, 720], 685))
+    ([180, 360, 685], 1225)
+    """
+    for n, request in enumerate(requests_s):
+        if request >= actual_s:
+            return [*requests_s[:n], actual_s]
+    raise ConfigError(f"no request is long enough for a run of {actual_s:g} s")

@@ -1,0 +1,491 @@
+"""Distributions of a positive amount: families and their fits, truncation, and laws from text.
+
+The location is fixed at 0 in all families but the normal. A free location makes the likelihood of
+lognormal, gamma and Weibull unbounded as it approaches the shortest run, and fits of ten runs must
+not depend on where a search stopped. Every family then has two parameters, so Akaike's criterion
+compares likelihoods alone.
+
+The truncated normal is fitted with the bounds 0 and infinity, not with the range of the sample:
+the most likely upper bound is the longest run observed, which would exclude every longer run.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+import numpy as np
+from scipy import integrate, optimize, special, stats
+
+from voxcast.errors import ConfigError, TableError
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    Floats = NDArray[np.float64]
+
+# This far from the bound the truncated mass is below the rounding of a double.
+_UNTRUNCATED_SDS = 8.0
+# For a sample more dispersed than an exponential the likelihood of the truncated normal has no
+# maximum: the fit diverges towards the exponential. It is stopped here, where both agree.
+_LEAST_MEAN_SDS = -30.0
+# Below it log(k) - digamma(k) equals 1 / (2 k) + 1 / (12 k^2) to double precision.
+_STIRLING_GAP = 1e-5
+# The mean of a slice this thin is its middle: the difference of two tails would be noise.
+_SLIVER = 1e-5
+# This far in the upper tail the CDF rounds to 1, while survival probabilities keep their digits.
+_FAR_OUT = 1e-6
+
+
+class Law(Protocol):
+    """A distribution of a positive amount; arguments and results are in the unit of the sample."""
+
+    @property
+    def continuous(self) -> bool:
+        """Whether the law has a density, rather than probabilities of single amounts."""
+
+    @property
+    def support(self) -> tuple[float, float]:
+        """Smallest and largest possible amount."""
+
+    @property
+    def mean(self) -> float:
+        """Expected value."""
+
+    @property
+    def sd(self) -> float:
+        """Standard deviation."""
+
+    def pdf(self, x: ArrayLike) -> Floats:
+        """Density at ``x``."""
+
+    def cdf(self, x: ArrayLike) -> Floats:
+        """Probability of at most ``x``."""
+
+    def sf(self, x: ArrayLike) -> Floats:
+        """Probability of more than ``x``: that a request of ``x`` is too small."""
+
+    def quantile(self, p: ArrayLike) -> Floats:
+        """Smallest amount that is enough with probability ``p``."""
+
+    def isf(self, q: ArrayLike) -> Floats:
+        """Amount that is exceeded with probability ``q``; precise where 1 - q rounds to 1."""
+
+    def mean_above(self, t: float) -> float:
+        """Expected value of amounts above ``t``; the end of the support if there are none."""
+
+
+def checked_sample(values: ArrayLike, least: int = 1) -> Floats:
+    """Return positive amounts as a sorted array.
+
+    Raises
+    ------
+    TableError
+        If there are fewer than ``least``, or one is not a positive finite number.
+    """
+    x = np.sort(np.asarray(values, dtype=np.float64).ravel())
+    if len(x) < least:
+        raise TableError(f"{len(x)} runs are too few", "law", f"at least {least} are needed")
+    if len(x) and not (np.isfinite(x).all() and x[0] > 0):
+        raise TableError("every amount must be a positive finite number", "law")
+    return x
+
+
+@dataclass(frozen=True)
+class FamilyLaw:
+    """A law of a family, computed by SciPy; see `Law`.
+
+    Attributes
+    ----------
+    parameters : dict of str to float
+        By name, as they are reported.
+    distribution, arguments : rv_continuous, tuple of float
+        SciPy's distribution and its arguments; freezing it is slower than a call.
+    above : callable
+        Returns the mean above an amount inside the support, which SciPy lacks.
+    """
+
+    family: str
+    parameters: dict[str, float]
+    distribution: stats.rv_continuous = field(repr=False, compare=False)
+    arguments: tuple[float, ...] = field(repr=False)
+    above: Callable[[float], float] = field(repr=False, compare=False)
+    continuous: ClassVar[bool] = True
+
+    @property
+    def support(self) -> tuple[float, float]:
+        low, high = self.distribution.support(*self.arguments)
+        return float(low), float(high)
+
+    @property
+    def mean(self) -> float:
+        return float(self.distribution.mean(*self.arguments))
+
+    @property
+    def sd(self) -> float:
+        return float(self.distribution.std(*self.arguments))
+
+    def pdf(self, x: ArrayLike) -> Floats:
+        return np.asarray(self.distribution.pdf(x, *self.arguments))
+
+    def cdf(self, x: ArrayLike) -> Floats:
+        return np.asarray(self.distribution.cdf(x, *self.arguments))
+
+    def sf(self, x: ArrayLike) -> Floats:
+        return np.asarray(self.distribution.sf(x, *self.arguments))
+
+    def quantile(self, p: ArrayLike) -> Floats:
+        return np.asarray(self.distribution.ppf(p, *self.arguments))
+
+    def isf(self, q: ArrayLike) -> Floats:
+        return np.asarray(self.distribution.isf(q, *self.arguments))
+
+    def mean_above(self, t: float) -> float:
+        low, high = self.support
+        if t <= low:
+            return self.mean
+        # Far in the tail the formulas give 0 / 0, where the mean is just above t.
+        with np.errstate(all="ignore"):
+            mean = float(self.above(t)) if t < high else high
+        return min(max(mean, t), high) if np.isfinite(mean) else t
+
+    def sample(self, size: int, seed: int) -> Floats:
+        """Draw ``size`` amounts, the same ones for the same seed."""
+        rng = np.random.default_rng(seed)
+        return np.asarray(self.distribution.rvs(*self.arguments, size=size, random_state=rng))
+
+    def log_likelihood(self, values: ArrayLike) -> float:
+        """Log of the density of independent ``values``."""
+        return float(np.sum(self.distribution.logpdf(values, *self.arguments)))
+
+
+def normal(mu: float, sigma: float) -> FamilyLaw:
+    """Return a normal law; negative times are improbable where the variation is small."""
+    return FamilyLaw(
+        "normal", {"mu": mu, "sigma": sigma}, stats.norm, (mu, sigma),
+        lambda t: mu + sigma * _normal_mean((t - mu) / sigma, np.inf),
+    )  # fmt: skip
+
+
+def truncated_normal(
+    mu: float, sigma: float, lower: float = 0.0, upper: float = np.inf
+) -> FamilyLaw:
+    """Return a normal law truncated to a range; ``mu`` and ``sigma`` hold before that."""
+    start, end = (lower - mu) / sigma, (upper - mu) / sigma
+    return FamilyLaw(
+        "truncated_normal", {"mu": mu, "sigma": sigma, "lower": lower, "upper": upper},
+        stats.truncnorm, (start, end, mu, sigma),
+        lambda t: mu + sigma * _normal_mean((t - mu) / sigma, end),
+    )  # fmt: skip
+
+
+def _normal_mean(z: float, end: float) -> float:
+    """Return the mean of a standard normal between ``z`` and ``end``."""
+    log_above, log_above_end = special.log_ndtr(-z), special.log_ndtr(-end)
+    log_mass = log_above + np.log1p(-np.exp(log_above_end - log_above))
+    heights = np.exp(-(z**2) / 2 - log_mass) - np.exp(-(end**2) / 2 - log_mass)
+    return float(heights / np.sqrt(2 * np.pi))
+
+
+def lognormal(sigma: float, median: float) -> FamilyLaw:
+    """Return a lognormal law: logs are normal around log ``median``."""
+
+    def above(t: float) -> float:
+        z = np.log(t / median) / sigma
+        longer = special.log_ndtr(sigma - z) - special.log_ndtr(-z)
+        return median * float(np.exp(sigma**2 / 2 + longer))
+
+    named = {"sigma": sigma, "median": median}
+    return FamilyLaw("lognormal", named, stats.lognorm, (sigma, 0.0, median), above)
+
+
+def gamma(shape: float, scale: float) -> FamilyLaw:
+    """Return a gamma law."""
+    return FamilyLaw(
+        "gamma", {"shape": shape, "scale": scale}, stats.gamma, (shape, 0.0, scale),
+        lambda t: shape * scale * special.gammaincc(shape + 1, t / scale)
+        / special.gammaincc(shape, t / scale),
+    )  # fmt: skip
+
+
+def weibull(shape: float, scale: float) -> FamilyLaw:
+    """Return a Weibull law."""
+
+    def above(t: float) -> float:
+        x, k = (t / scale) ** shape, 1 + 1 / shape
+        return scale * float(special.gamma(k) * special.gammaincc(k, x) * np.exp(x))
+
+    named = {"shape": shape, "scale": scale}
+    return FamilyLaw("weibull", named, stats.weibull_min, (shape, 0.0, scale), above)
+
+
+def pareto(scale: float, shape: float) -> FamilyLaw:
+    """Return Pareto's law: more than x >= ``scale`` has probability (scale / x) ** shape."""
+    return FamilyLaw(
+        "pareto", {"scale": scale, "shape": shape}, stats.pareto, (shape, 0.0, scale),
+        lambda t: t * shape / (shape - 1),
+    )  # fmt: skip
+
+
+def uniform(low: float, high: float) -> FamilyLaw:
+    """Return the uniform law between two amounts."""
+    return FamilyLaw(
+        "uniform", {"low": low, "high": high}, stats.uniform, (low, high - low),
+        lambda t: (t + high) / 2,
+    )  # fmt: skip
+
+
+def beta(a: float, b: float) -> FamilyLaw:
+    """Return the beta law on 0 .. 1."""
+    return FamilyLaw(
+        "beta", {"a": a, "b": b}, stats.beta, (a, b),
+        lambda t: special.betaincc(a + 1, b, t) / special.betaincc(a, b, t) * a / (a + b),
+    )  # fmt: skip
+
+
+def bounded_pareto(low: float, high: float, shape: float) -> FamilyLaw:
+    """Return Pareto's law truncated to ``low`` .. ``high``."""
+
+    def above(t: float) -> float:
+        # Integrals of x ** -shape and x ** (-shape - 1) from t to high, as shares of t's powers.
+        log_ratio = np.log(high / t)
+        amount = log_ratio if shape == 1 else -np.expm1((1 - shape) * log_ratio) / (shape - 1)
+        return t * shape * float(amount / -np.expm1(-shape * log_ratio))
+
+    named = {"low": low, "high": high, "shape": shape}
+    arguments = (shape, high / low, 0.0, low)
+    return FamilyLaw("bounded_pareto", named, stats.truncpareto, arguments, above)
+
+
+def fit_normal(values: ArrayLike) -> FamilyLaw:
+    x = np.asarray(values, dtype=np.float64)
+    return normal(float(x.mean()), float(x.std()))
+
+
+def fit_truncated_normal(values: ArrayLike) -> FamilyLaw:
+    x = checked_sample(values, 2)
+    mean, sd = float(x.mean()), float(x.std())
+    if mean > _UNTRUNCATED_SDS * sd:
+        return truncated_normal(mean, sd)
+    # Scaled to mean 1, with ratio = mu / sigma. For a fixed ratio the most likely 1 / sigma solves
+    # a quadratic equation; the likelihood of an exponential family has one maximum, so its slope
+    # along the ratio changes sign once.
+    mean_square = float(np.mean((x / mean) ** 2))
+
+    def precision(ratio: float) -> float:
+        return float((ratio + np.sqrt(ratio**2 + 4 * mean_square)) / (2 * mean_square))
+
+    def slope(ratio: float) -> float:
+        log_hazard = -(ratio**2) / 2 - np.log(2 * np.pi) / 2 - special.log_ndtr(ratio)
+        return float(ratio - precision(ratio) + np.exp(log_hazard))
+
+    low, high = _LEAST_MEAN_SDS, 2 * _UNTRUNCATED_SDS
+    ratio = low if slope(low) >= 0 else float(optimize.brentq(slope, low, high, xtol=1e-13))
+    sigma = mean / precision(ratio)
+    return truncated_normal(ratio * sigma, sigma)
+
+
+def fit_lognormal(values: ArrayLike) -> FamilyLaw:
+    logs = np.log(checked_sample(values, 2))
+    return lognormal(float(logs.std()), float(np.exp(logs.mean())))
+
+
+def fit_gamma(values: ArrayLike) -> FamilyLaw:
+    x = checked_sample(values, 2)
+    # log mean less mean log, in a form that is precise for small variation.
+    excess_share = x / x.mean() - 1
+    gap = float(np.mean(excess_share - np.log1p(excess_share)))
+    if gap < _STIRLING_GAP:
+        shape = float((1 + np.sqrt(1 + 4 * gap / 3)) / (4 * gap))
+    else:
+        # log(shape) - digamma(shape) falls from infinity to 0, so there is one root; the
+        # difference is between 1 / (2 shape) and 1 / shape (Alzer, 1997).
+        log_shape = optimize.brentq(
+            lambda log_shape: log_shape - special.digamma(np.exp(log_shape)) - gap,
+            np.log(0.4 / gap), np.log(1.1 / gap), xtol=1e-13,
+        )  # fmt: skip
+        shape = float(np.exp(log_shape))
+    return gamma(shape, float(x.mean()) / shape)
+
+
+def fit_weibull(values: ArrayLike) -> FamilyLaw:
+    logs = np.log(checked_sample(values, 2))
+    logs_from_top = logs - logs[-1]  # so that no power overflows
+
+    def excess(log_shape: float) -> float:
+        shape = np.exp(log_shape)
+        weights = np.exp(shape * logs_from_top)
+        return float(weights @ logs_from_top / weights.sum() - 1 / shape - logs_from_top.mean())
+
+    # The slope of the likelihood increases with the shape, so there is one root. The spread of the
+    # logs gives its order of magnitude (1.28 / shape for a Weibull law).
+    guess = np.log(1.2825 / logs.std())
+    low, high = guess - 1.0, guess + 1.0
+    while excess(low) > 0:
+        low -= 1.0
+    while excess(high) < 0:
+        high += 1.0
+    shape = float(np.exp(optimize.brentq(excess, low, high, xtol=1e-13)))
+    mean_power = float(np.mean(np.exp(shape * logs_from_top)))
+    return weibull(shape, float(np.exp(logs[-1] + np.log(mean_power) / shape)))
+
+
+# Each returns the maximum likelihood fit to positive values that are not all equal.
+FAMILIES: dict[str, Callable[[ArrayLike], FamilyLaw]] = {
+    "normal": fit_normal,
+    "truncated_normal": fit_truncated_normal,
+    "lognormal": fit_lognormal,
+    "gamma": fit_gamma,
+    "weibull": fit_weibull,
+}
+
+
+class TruncatedLaw:
+    """A continuous law conditional on a known range, such as the limits of a queue; see `Law`.
+
+    Raises
+    ------
+    ConfigError
+        If the limits are negative or not increasing, or the law has no mass between them.
+    """
+
+    def __init__(self, law: Law, low: float, high: float = math.inf) -> None:
+        if not 0 <= low < high:
+            raise ConfigError(f"need 0 <= low < high, not {low:g} and {high:g}", "limits")
+        self.law, self.continuous = law, law.continuous
+        self.low, self.high = max(low, law.support[0]), min(high, law.support[1])
+        self.support = self.low, self.high
+        with np.errstate(over="ignore"):  # inside SciPy, where the result is 0
+            self._above_low, self._above_high = (float(law.sf(x)) for x in self.support)
+        self._mass = self._above_low - self._above_high
+        if not self._mass > 0:
+            raise ConfigError("the law has no mass between them", f"limits {low:g} and {high:g}")
+
+    @property
+    def mean(self) -> float:
+        return self.mean_above(self.low)
+
+    @property
+    def sd(self) -> float:
+        if math.isinf(self.high) and math.isinf(self.law.sd):
+            return math.inf
+        # E (X - mean)^2 by parts, on both sides of the mean; full_output suppresses warnings.
+        mean = self.mean
+        below, *_ = integrate.quad(
+            lambda x: 2 * (mean - x) * float(self.cdf(x)), self.low, mean, full_output=1
+        )
+        above, *_ = integrate.quad(
+            lambda x: 2 * (x - mean) * float(self.sf(x)), mean, self.high, full_output=1
+        )
+        return math.sqrt(max(below + above, 0.0))
+
+    def pdf(self, x: ArrayLike) -> Floats:
+        inside = (np.asarray(x) >= self.low) & (np.asarray(x) <= self.high)
+        return np.where(inside, self.law.pdf(x) / self._mass, 0.0)
+
+    def cdf(self, x: ArrayLike) -> Floats:
+        return 1 - self.sf(x)
+
+    def sf(self, x: ArrayLike) -> Floats:
+        return np.clip((self.law.sf(x) - self._above_high) / self._mass, 0.0, 1.0)
+
+    def quantile(self, p: ArrayLike) -> Floats:
+        share = np.asarray(p, dtype=np.float64)
+        if self._above_low < _FAR_OUT:
+            return self.isf(1 - share)
+        probability = 1 - self._above_low + share * self._mass
+        return np.clip(self.law.quantile(np.minimum(probability, 1.0)), self.low, self.high)
+
+    def isf(self, q: ArrayLike) -> Floats:
+        probability = self._above_high + np.asarray(q, dtype=np.float64) * self._mass
+        return np.clip(self.law.isf(np.clip(probability, 0.0, 1.0)), self.low, self.high)
+
+    def mean_above(self, t: float) -> float:
+        t = max(t, self.low)
+        above = float(self.law.sf(t))
+        mass = above - self._above_high
+        if not mass > 0:
+            return self.high
+        if mass < _SLIVER * above:
+            return (t + self.high) / 2
+        excluded = self._above_high * self.law.mean_above(self.high) if self._above_high else 0.0
+        return min(max((above * self.law.mean_above(t) - excluded) / mass, t), self.high)
+
+
+_CALL = re.compile(r"\s*([A-Za-z_]+)\s*\(([^()]*)\)\s*")
+# Laws for the command line: the arguments, which of them must be above 0, and the law. The
+# arguments follow the papers on stochastic jobs (Aupy et al., IPDPS 2019, table 1; Gainaru et al.,
+# IPDPS 2020) in order and meaning, not SciPy.
+NAMED: dict[str, tuple[str, str, Callable[..., FamilyLaw]]] = {
+    "exponential": ("rate", "rate", lambda rate: weibull(1.0, 1 / rate)),
+    "weibull": ("scale,shape", "scale,shape", lambda scale, shape: weibull(shape, scale)),
+    "gamma": ("shape,rate", "shape,rate", lambda shape, rate: gamma(shape, 1 / rate)),
+    "lognormal": ("mu,sigma", "sigma", lambda mu, sigma: lognormal(sigma, math.exp(mu))),
+    "truncnormal": (
+        "mean,variance,low,high", "variance",
+        lambda mean, variance, *limits: truncated_normal(mean, math.sqrt(variance), *limits),
+    ),
+    "pareto": ("scale,shape", "scale,shape", pareto),
+    "uniform": ("low,high", "", uniform),
+    "beta": ("a,b", "a,b", beta),
+    "boundedpareto": ("low,high,shape", "low,shape", bounded_pareto),
+}  # fmt: skip
+
+
+def parse_law(text: str) -> FamilyLaw:
+    """Return the law that ``text`` describes; see `NAMED`.
+
+    Raises
+    ------
+    ConfigError
+        If the law is unknown, its arguments are invalid, or its mean is not finite.
+
+    Examples
+    --------
+    >>> parse_law("gamma(2,2)")
+    FamilyLaw(family='gamma', parameters={'shape': 2.0, 'scale': 0.5})
+    >>> parse_law("truncnormal(8,2,0,inf)").support
+    (0.0, inf)
+    """
+    call = _CALL.fullmatch(text)
+    if call is None:
+        problem = "cannot be parsed as a law"
+        raise ConfigError(problem, repr(text), "write it as lognormal(3,0.5)")
+    name, texts = call[1].lower(), call[2].split(",")
+    if name not in NAMED:
+        raise ConfigError("unknown law", name, f"choose from {', '.join(NAMED)}")
+    arguments, positive, make = NAMED[name]
+    signature, names = f"{name}({arguments})", arguments.split(",")
+    if len(texts) != len(names):
+        number = len(texts) if call[2].strip() else 0
+        raise ConfigError(f"takes {len(names)} arguments, not {number}", signature)
+    values: dict[str, float] = {}
+    for argument, written in zip(names, texts, strict=True):
+        where = f"{argument} of {signature}"
+        try:
+            value = values[argument] = float(written)
+        except ValueError:
+            raise ConfigError(f"must be a number, not {written.strip()!r}", where) from None
+        may_be_infinite = (name, argument) == ("truncnormal", "high")
+        if math.isnan(value) or (math.isinf(value) and not may_be_infinite):
+            raise ConfigError(f"must be finite, not {value}", where)
+        if argument in positive.split(",") and not value > 0:
+            raise ConfigError(f"must be above 0, not {value:g}", where)
+    if "high" in values and not 0 <= values["low"] < values["high"]:
+        limits = f"{values['low']:g} and {values['high']:g}"
+        raise ConfigError(f"needs 0 <= low < high, not {limits}", signature)
+    try:
+        # Out of the range of a double SciPy warns and returns inf or nan, both handled below.
+        with np.errstate(all="ignore"):
+            law = make(*values.values())
+            mean = law.mean
+    except (OverflowError, ZeroDivisionError):
+        mean = math.inf
+    if mean == math.inf:
+        raise ConfigError("has an infinite mean", text.strip(), "no request has a finite cost")
+    if not mean > 0:
+        raise ConfigError("has a mean out of the range of a double", text.strip())
+    return law
