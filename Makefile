@@ -103,10 +103,6 @@ parcel-study: setup ## Cache, passes, predictability, and three ways on a privat
 	python benchmarks/parcel_study.py --out results/parcel_study
 	python benchmarks/parcel_slurm.py --out results/parcel_study/slurm.json
 
-.PHONY: gpu-campaign
-gpu-campaign: ## On a machine with CUDA, torch, numpy and nibabel: measure, pack (see docs/devices.md)
-	$(PYTHON) pipelines/gpu_campaign.py run
-
 .PHONY: ui
 ui: setup ## Compare runs in the browser: mlflow ui on http://127.0.0.1:5000
 	@voxcast models --refresh

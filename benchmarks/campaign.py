@@ -32,8 +32,7 @@ def _app() -> Any:
 
 def settings_of(folder: Path) -> Any:
     """Return the settings of a campaign: one parameter, all volumes, one CPU."""
-    from voxcast.campaigns.settings import CampaignSettings
-    from voxcast.campaigns.sweeps import Sweep
+    from voxcast.measure.plan import CampaignSettings, Sweep
     from voxcast.records import Configuration
 
     sweep = Sweep(
@@ -50,7 +49,7 @@ def plan_of(count: int) -> Any:
     """Return the plan of a campaign of ``count`` cells."""
     import pandas as pd
 
-    from voxcast.campaigns.plan import make_plan
+    from voxcast.measure.plan import make_plan
 
     names = [f"{n:05d}" for n in range(count // APPS)]
     rows = pd.DataFrame({"volume_id": names, "subject": names, "path": names, "problem": None})
@@ -60,43 +59,47 @@ def plan_of(count: int) -> Any:
 
 def make_runs(folder: Path, count: int) -> None:
     """Write a run folder for each cell but the last."""
-    from voxcast.profiling.host import host_facts
-    from voxcast.records import Phase, Profile, as_fields
+    from voxcast.measure.host import Probes, host_facts
+    from voxcast.measure.record import base_of, open_sitting
+    from voxcast.records import Phase, as_fields
 
-    phases = tuple(Phase(f"phase_{n}", float(n), n + 1.0, 0.9, 10**8) for n in range(6))
-    profile = Profile(
-        "completed", 0, 6.2, 6.0, 10**9, 2 * 10**9, "cgroup2", "cgroup2",
-        "2026-01-01T00:00:00.000+00:00", 600.0, phases=phases,
-    )  # fmt: skip
+    phases = [Phase(f"phase_{n}", float(n), n + 1.0, 0.9, 10**8) for n in range(6)]
+    sitting = open_sitting(folder, (), Probes(1.0, 1.0, 1.0), host_facts())
     common = {
-        "profile": as_fields(profile),
-        "host": dataclasses.asdict(host_facts()),
-        "probes": {"probe_cpu": 1.0, "probe_membw": 1.0, "probe_disk": 1.0},
-        "sitting": "2026-01-01-00000000-1",
+        "phases": [as_fields(phase) for phase in phases],
+        "host": sitting.host,
+        "probes": sitting.probes,
         "recipe": RECIPE,
         "container": None,
         "command": ["python", "-P", "-m", "m"],
     }
     for key, cell in list(plan_of(count).cells.items())[:-1]:
+        run = dataclasses.replace(
+            base_of(cell, sitting, RECIPE), outcome="completed", exit_status=0, runtime_s=6.2,
+            cpu_s=6.0, peak_rss_bytes=10**9, peak_cgroup_bytes=2 * 10**9, limit_s=600.0,
+            memory_method="cgroup2", cpu_method="cgroup2",
+            started_at="2026-01-01T00:00:00.000+00:00",
+        )  # fmt: skip
         (folder / key).mkdir(parents=True)
-        text = json.dumps({**common, "cell": as_fields(cell)}, indent=2, sort_keys=True)
-        (folder / key / "record.json").write_text(text)
+        content = {**common, "run": as_fields(run), "cell": as_fields(cell)}
+        text = json.dumps(content, indent=2, sort_keys=True)
+        (folder / key / "run.json").write_text(text)
 
 
 def step_list(folder: Path, count: int) -> int:
     """List the cells of the campaign and count the missing ones, as `status` does."""
-    from voxcast.campaigns.overview import overview
-    from voxcast.history.run_folders import record_rows
+    from voxcast.history.run_folders import runs_in
+    from voxcast.measure.campaign import overview
 
     plan = plan_of(count)
-    (row,) = overview(plan.cells, plan.expected_s, record_rows(folder))
+    (row,) = overview(plan.cells, plan.expected_s, runs_in(folder))
     return int(row["left"])
 
 
 def step_resume(folder: Path, count: int) -> int:
     """Resume the campaign up to the first run that would be started."""
-    from voxcast.campaigns.driver import run_campaign
-    from voxcast.profiling.probes import Probes
+    from voxcast.measure.campaign import run_campaign
+    from voxcast.measure.host import Probes
 
     plan = plan_of(count)
     plan = dataclasses.replace(plan, paths={name: Path(__file__) for name in plan.paths})
@@ -104,27 +107,23 @@ def step_resume(folder: Path, count: int) -> int:
 
 
 def step_summarise(folder: Path, count: int) -> int:
-    """Write the table of profiles."""
-    from voxcast.history.run_folders import write_profiles
+    """Write the tables of the stage."""
+    from voxcast.history.run_series import write_tables_of
 
-    return count - len(write_profiles(folder))
+    return count - len(write_tables_of(folder, folder.parent / "tables"))
 
 
 STEPS = {"list": step_list, "resume": step_resume, "summarise": step_summarise}
 
 
 def measure(count: int) -> dict[str, Any]:
-    """Time each step on ``count`` cells, without and with the index."""
-    from voxcast.history.index import index_path
-
+    """Time each step on ``count`` cells, twice."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "runs"
         make_runs(folder, count)
         figures: dict[str, Any] = {"cells": count}
         for step in STEPS:
             for state in ("first_s", "again_s"):
-                if state == "first_s":
-                    index_path(folder).unlink(missing_ok=True)
                 command = [sys.executable, __file__, "--step", step, str(folder), str(count)]
                 start = time.perf_counter()
                 process = subprocess.run(command, check=True, capture_output=True, text=True)

@@ -1,15 +1,17 @@
 """Phases read from traces, judged on runs that logged theirs: results/phases/memory.json.
 
-Half of the subjects teach and the others judge, and the reverse; nothing is chosen on those that
-judge. The runs are those of the recorded campaigns that are not reserved, at their sampling rate
-and with every second, fourth and eighth sample alone, and the published SLANT runs where
-``VOXCAST_SLANT_ARTIFACT`` names them. ``python -m benchmarks.memory_phases`` takes minutes.
+Half of the subjects teach and the other half judge, and the reverse; settings of the model are
+chosen within the half that teaches. The runs come from the recorded campaigns that are not
+reserved, at their sampling rate and with every second, fourth and eighth sample, and from the
+published SLANT runs where ``VOXCAST_SLANT_ARTIFACT`` names their folder.
+``python -m benchmarks.memory_phases`` takes minutes.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,18 +20,19 @@ import pandas as pd
 
 from voxcast.errors import exits_cleanly
 from voxcast.files import write_json
-from voxcast.history.imports.slant import KB, PHASES, RUNS, TRACES, VARIABLE
 from voxcast.history.stored_history import open_history
 from voxcast.laws.intervals import clustered_mean
 from voxcast.phases.segments import (
     LoggedRun,
     Segmenter,
+    Settings,
     Trace,
     change_points,
     logged_runs,
     readable_traces,
     time_right,
 )
+from voxcast.runs.slant import KB, PHASES, RUNS, TRACES, VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -40,8 +43,36 @@ EVERY = (1, 2, 4, 8)
 TEACHERS = (1, 2, 3, 5, 10, 20)
 DRAWS = 10
 PENALTIES = (0.5, 1.0, 2.0, 4.0, 8.0)
+TRIED = [Settings(bins, weight) for bins, weight in product((40, 80, 160), (0.03, 0.1, 0.3, 1.0))]
+TASKS = [f"task_{number}" for number in range(1, 8)]
 MINUTE_S = 60.0
 SEED = 0
+# Of the methods before, by this program at commits ac38fc7 and 5cf680b. The settings of the second
+# were chosen with the runs that judge in view.
+EARLIER = {
+    "semi_markov": {
+        "share_of_time_right": {
+            "ants_register": 0.959, "ants_segment": 0.926, "dnn_train": 0.894,
+            "tile_segment": 0.952, "slant": 0.970,
+        },
+        "slant_runs_right": {"every_1": 75, "every_2": 74},
+        "slant_median_error_s": 7.0,
+        "slant_by_number_of_logged_runs": {
+            "1": 0.667, "2": 0.740, "3": 0.719, "5": 0.823, "10": 0.844, "20": 0.854,
+        },
+    },
+    "change_points": {
+        "share_of_time_right": {
+            "ants_register": 0.937, "ants_segment": 0.833, "dnn_train": 0.798,
+            "tile_segment": 0.927, "slant": 0.965,
+        },
+        "slant_runs_right": {"every_1": 74, "every_2": 46},
+        "slant_median_error_s": 13.0,
+        "slant_by_number_of_logged_runs": {
+            "1": 0.313, "2": 0.490, "3": 0.740, "5": 0.698, "10": 0.781, "20": 0.813,
+        },
+    },
+}  # fmt: skip
 
 
 @exits_cleanly
@@ -50,27 +81,61 @@ def main() -> int:
     history = open_history([Path("data/history") / batch for batch in BATCHES])
     traces, runs = readable_traces(history.traces), history.runs.set_index("cell_key")
     subjects = runs["subject"].where(runs["subject"] != "", runs.index)
-    results: dict[str, Any] = {}
+    by_app: dict[str, tuple[Sequence[str], list[LoggedRun]]] = {}
     for app, of_app in runs.groupby("app", sort=True):
         phases = history.phases[history.phases["cell_key"].isin(set(of_app.index))]
-        names, logged = logged_runs(
+        by_app[str(app)] = logged_runs(
             phases, traces, {str(key): str(name) for key, name in subjects.items()}
         )
+    slant: list[LoggedRun] = []
+    if folder := os.environ.get(VARIABLE):
+        slant = slant_runs(Path(folder))
+    chosen, tried = chosen_settings([*by_app.values(), *([(TASKS, slant)] if slant else [])])
+    results: dict[str, Any] = {"earlier_methods": EARLIER, "settings": tried}
+    for app, (names, logged) in by_app.items():
         by_rate = {}
         for every in EVERY:
             print(f"{app}: every {every}", file=sys.stderr, flush=True)
-            by_rate[f"every_{every}"] = accuracy(names, logged, every)
-        results[str(app)] = {"phases": names, **by_rate}
-    if folder := os.environ.get(VARIABLE):
-        results["slant"] = slant(Path(folder))
+            by_rate[f"every_{every}"] = accuracy(names, logged, every, chosen)
+        results[app] = {"phases": names, **by_rate}
+    if slant:
+        results["slant"] = slant_accuracy(slant, chosen)
     write_json(OUT, results)
     return 0
 
 
-def accuracy(names: Sequence[str], logged: Sequence[LoggedRun], every: int) -> dict[str, Any]:
+def chosen_settings(
+    applications: Sequence[tuple[Sequence[str], list[LoggedRun]]],
+) -> tuple[list[Settings], list[dict[str, Any]]]:
+    """Return the settings for the judges of each half, and how good each was in either half.
+
+    Those are best among the runs of the other half: by the share of time in the right phase, where
+    a quarter of the subjects is segmented by the other quarter; the mean of all applications.
+    """
+    shares = np.zeros((2, len(TRIED)))
+    for half, number in product((0, 1), range(len(TRIED))):
+        print(f"half {half}: {TRIED[number]}", file=sys.stderr, flush=True)
+        for names, runs in applications:
+            half_of = halves(runs)
+            within = [run for run in runs if half_of[run.subject] == half]
+            share = crossed(names, within, [TRIED[number]] * 2)[1].mean()
+            shares[half, number] += share / len(applications)
+    best = shares.argmax(axis=1)
+    tried = [
+        {"bins": settings.bins, "weight": settings.weight,
+         "share_of_time_right_by_half": shares[:, number].tolist(),
+         "best_in_halves": np.flatnonzero(best == number).tolist()}
+        for number, settings in enumerate(TRIED)
+    ]  # fmt: skip
+    return [TRIED[best[1]], TRIED[best[0]]], tried
+
+
+def accuracy(
+    names: Sequence[str], logged: Sequence[LoggedRun], every: int, chosen: Sequence[Settings]
+) -> dict[str, Any]:
     """Return errors of boundaries, and the share of time in the right phase, by subject."""
     runs = [LoggedRun(thinned(run.trace, every), run.boundaries_s, run.subject) for run in logged]
-    errors, shares, usual = crossed(names, runs)
+    errors, shares, usual = crossed(names, runs, chosen)
     by_subject = [run.subject for run in runs]
     steps_s = np.array([np.median(np.diff(run.trace.t_s)) for run in runs])
     return {
@@ -90,15 +155,18 @@ def accuracy(names: Sequence[str], logged: Sequence[LoggedRun], every: int) -> d
 
 
 def crossed(
-    names: Sequence[str], runs: Sequence[LoggedRun]
+    names: Sequence[str],
+    runs: Sequence[LoggedRun],
+    settings: Sequence[Settings] = (Settings(), Settings()),
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return errors in seconds, shares of time right, and which runs look as usual.
 
-    Each half of the subjects is segmented by what the other half teaches.
+    Each half of the subjects is segmented by a model of the other half, with settings of its own.
     """
     half_of = halves(runs)
     segmenters = [
-        Segmenter(names, [run for run in runs if half_of[run.subject] != half]) for half in (0, 1)
+        Segmenter(names, [run for run in runs if half_of[run.subject] != half], settings[half])
+        for half in (0, 1)
     ]
     errors, shares, usual = [], [], []
     for run in runs:
@@ -114,16 +182,14 @@ def halves(runs: Sequence[LoggedRun]) -> dict[str, int]:
     return {name: n % 2 for n, name in enumerate(sorted({run.subject for run in runs}))}
 
 
-def slant(folder: Path) -> dict[str, Any]:
-    """Return how well the seven tasks of the fMRI runs are found, of their traces as published."""
-    runs = slant_runs(folder)
-    names = [f"task_{number}" for number in range(1, 8)]
+def slant_accuracy(runs: Sequence[LoggedRun], chosen: Sequence[Settings]) -> dict[str, Any]:
+    """Return how well the seven tasks of the fMRI runs are found in their traces as published."""
     subjects = [run.subject for run in runs]
     last_s = np.array([run.trace.t_s[-1] - run.boundaries_s[-1] for run in runs])
     by_rate = {}
     for every in EVERY:
         thin = [LoggedRun(thinned(r.trace, every), r.boundaries_s, r.subject) for r in runs]
-        errors, shares, _ = crossed(names, thin)
+        errors, shares, _ = crossed(TASKS, thin, chosen)
         is_right = np.asarray((errors <= MINUTE_S).all(axis=1))
         by_rate[f"every_{every}"] = {
             "all_boundaries_within_a_minute": interval(is_right, subjects),
@@ -140,7 +206,7 @@ def slant(folder: Path) -> dict[str, Any]:
         "subjects": len(set(subjects)),
         "runs_with_a_last_task_above_100_s": int((last_s > 100).sum()),
         **by_rate,
-        "by_number_of_logged_runs": few_teachers(names, runs),
+        "by_number_of_logged_runs": few_teachers(TASKS, runs),
         "alone": alone(runs),
     }
 

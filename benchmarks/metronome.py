@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from voxcast.files import write_json
-from voxcast.profiling.kernels import make_kernels
+from voxcast.measure.metronome import make_kernels
 
 PROJECT = Path(__file__).parents[1]
 APP = "ants_segment"
@@ -101,8 +101,9 @@ def segmentations(folder: Path, core: int, repeats: int) -> list[Run]:
     from voxcast.config import load_app
     from voxcast.images.cohort import write_cohort
     from voxcast.images.grids import Sizes
-    from voxcast.profiling.runner import measure
+    from voxcast.measure.runner import measure
     from voxcast.records import Configuration
+    from voxcast.records import Run as Measured
 
     sizes = Sizes(voxels=VOXELS, axis_voxels=(48, 256), fixed_grids=())
     [image] = write_cohort(folder / "images", seed=1, subjects=1, sizes=sizes, root="/")
@@ -114,14 +115,14 @@ def segmentations(folder: Path, core: int, repeats: int) -> list[Run]:
     runs = []
     for _ in range(repeats + 1):
         begun_s = time.monotonic()
-        profile = measure(
-            argv, environment(configuration), folder / "run", cpus=1, core_set=[core]
-        )
-        start_s = sum(phase.cpu_s or 0.0 for phase in profile.phases if phase.name == "start")
-        runs.append(
-            Run(begun_s, time.monotonic(), profile.cpu_s, start_s, profile.steal, profile.noisy)
-        )
-        print(f"{profile.cpu_s:.2f} s", file=sys.stderr)
+        run, phases = measure(
+            argv, environment(configuration), folder / "run", base=Measured("", APP, cpus=1),
+            cpus=[core],
+        )  # fmt: skip
+        cpu_s = run.cpu_s or 0.0
+        start_s = sum(phase.cpu_s or 0.0 for phase in phases if phase.name == "start")
+        runs.append(Run(begun_s, time.monotonic(), cpu_s, start_s, run.steal, run.noisy))
+        print(f"{cpu_s:.2f} s", file=sys.stderr)
     return runs[1:]
 
 
@@ -197,7 +198,7 @@ def cost(core: int) -> dict[str, Any]:
     from scipy.ndimage import gaussian_filter
     from scipy.stats import t
 
-    from voxcast.profiling.metronome import Metronome
+    from voxcast.measure.metronome import Metronome
 
     allowed = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {core})

@@ -51,12 +51,13 @@ def pilot_rows(project: Path) -> list[dict[str, Any]]:
     from voxcast.history.run_folders import read_record
 
     rows = []
-    for path in (project / "data/campaigns" / CAMPAIGN / "pool/runs").glob("*/record.json"):
-        _, cell, profile = read_record(path.parent)
+    for path in (project / "data/campaigns" / CAMPAIGN / "pool/runs").glob("*/run.json"):
+        record = read_record(path.parent)
+        cell = record.cell
         names = ("pipeline", "parcels", "target")
         rows.append({
             **{name: cell.parameters[name] for name in names}, "cpus": cell.configuration.cpus,
-            **{n: getattr(profile, n) for n in ("runtime_s", "cpu_s", "peak_rss_bytes")},
+            **{n: getattr(record.run, n) for n in ("runtime_s", "cpu_s", "peak_rss_bytes")},
         })  # fmt: skip
     return sorted(rows, key=lambda row: (row["pipeline"], row["parcels"], row["target"]))
 
@@ -84,14 +85,14 @@ def pool_record(project: Path) -> dict[str, Any]:
             "memory_bytes": array.request.memory_bytes, "walltime_s": array.request.walltime_s,
             **{n: sum(worker[n] for worker in ended) for n in ("recorded", "failed", "split")},
         })  # fmt: skip
-    records = [read_json(path) for path in (pool / "runs").glob("*/record.json")]
+    records = [read_json(path) for path in (pool / "runs").glob("*/run.json")]
     errors = [event["attempt"]["outcome"] for event in events if event["event"] == "ended"]
     joined = [record for record in records if "parts" in record]
     return {
         "passes": passes, "runs": len(records), "failed_attempts": dict(Counter(errors)),
-        "part_runs": len(list((pool / "part_runs").glob("*/record.json"))),
+        "part_runs": len(list((pool / "part_runs").glob("*/run.json"))),
         "joined": [
-            {"parts": len(record["parts"]), "runtime_s": record["profile"]["runtime_s"]}
+            {"parts": len(record["parts"]), "runtime_s": record["run"]["runtime_s"]}
             for record in joined
         ],
     }  # fmt: skip

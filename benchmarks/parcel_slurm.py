@@ -174,7 +174,7 @@ def main() -> int:
         signal.signal(number, signal.default_int_handler)
     out = args.out.resolve()
     os.chdir(REPOSITORY)
-    project_campaign("parcel_study").prepare_images()
+    project_campaign("parcel_study").prepare()
     # Sockets of daemons have short names only, so this is not below the folder of results.
     try:
         with tempfile.TemporaryDirectory(prefix="voxcast-") as name:

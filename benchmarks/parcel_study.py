@@ -103,12 +103,12 @@ def passes_part() -> dict[str, Any]:
     """Run a pool by small workers, and then what they left by a larger one."""
     from voxcast import config
     from voxcast.apps.app import app_version
-    from voxcast.campaigns.settings import Conditions
-    from voxcast.history.run_folders import record_rows
+    from voxcast.history.run_folders import runs_in
     from voxcast.jobs.claim import claimed
     from voxcast.jobs.escalate import Limits, RequestSequence
     from voxcast.jobs.pool import PoolCell, PoolSettings, make_pool
     from voxcast.jobs.settle import Ledger, settle_unfollowed
+    from voxcast.measure.trace import Conditions
     from voxcast.records import Cell, Configuration
 
     app = config.load_app(Path("conf/app"), "parcel_study")
@@ -160,8 +160,8 @@ def passes_part() -> dict[str, Any]:
                 "runtime_s": time.monotonic() - start,
             })  # fmt: skip
             recorded = state.recorded
-        rows = record_rows(pool.runs)
-        peaks = [float(row["peak_rss_bytes"]) for row in rows.values()]
+        rows = runs_in(pool.runs)
+        peaks = [float(row.peak_rss_bytes or 0) for row in rows.values()]
     return {
         "cells": len(chosen), "passes": results, "peak_rss_bytes": [min(peaks), max(peaks)]
     }  # fmt: skip

@@ -38,11 +38,11 @@ ROUNDS, CELLS_A_ROUND = 7, 30
 
 def pool_of(folder: Path, count: int) -> Any:
     """Return a pool of ``count`` cells that end at once."""
-    from voxcast.campaigns.settings import Conditions
     from voxcast.jobs.claim import claimed
     from voxcast.jobs.escalate import RequestSequence
     from voxcast.jobs.pool import PoolCell, PoolSettings, make_pool
     from voxcast.jobs.settle import Ledger
+    from voxcast.measure.trace import Conditions
     from voxcast.records import App, Cell, Configuration
 
     app = App("nothing", "1", argv=("true",), input="none")
@@ -191,11 +191,10 @@ def cost_of_a_cell() -> dict[str, Any]:
 
 def _worked(count: int) -> dict[str, float]:
     """Have one worker run a pool of ``count`` cells; return its seconds beside the runs."""
-    from voxcast.history.run_folders import record_rows
+    from voxcast.history.run_folders import runs_in
     from voxcast.jobs.draw import WorkerAllocation, work
     from voxcast.jobs.settle import settle_unfollowed
-    from voxcast.profiling.host import host_facts
-    from voxcast.profiling.probes import Probes
+    from voxcast.measure.host import Probes, host_facts
 
     with tempfile.TemporaryDirectory() as name:
         pool, facts = pool_of(Path(name), count), host_facts()
@@ -203,7 +202,7 @@ def _worked(count: int) -> dict[str, float]:
         summary = work(pool, WorkerAllocation(1, 0, 10**9), facts, probes=Probes(1.0, 1.0, 1.0))
         settle_unfollowed(pool)
         elapsed_s, cpu_s = time.perf_counter() - start, time.process_time() - used
-        run_s = sum(row["runtime_s"] for row in record_rows(pool.runs).values())
+        run_s = sum(run.runtime_s or 0.0 for run in runs_in(pool.runs).values())
         if summary.recorded != count:
             raise SystemExit(f"{summary.recorded} of {count} runs recorded")
     return {"beside_s": elapsed_s - run_s, "cpu_s": cpu_s, "run_s": run_s}
@@ -211,11 +210,9 @@ def _worked(count: int) -> dict[str, float]:
 
 def _measured(count: int, *, metronome: bool) -> float:
     """Return the seconds that measuring a cell takes beside its run, without a pool."""
-    from voxcast.campaigns.recorder import Recorder
-    from voxcast.campaigns.sittings import open_sitting
-    from voxcast.profiling.host import host_facts
-    from voxcast.profiling.metronome import Metronome
-    from voxcast.profiling.probes import Probes
+    from voxcast.measure.host import Probes, host_facts
+    from voxcast.measure.metronome import Metronome
+    from voxcast.measure.record import Recorder, open_sitting
 
     with tempfile.TemporaryDirectory() as name, Metronome(enabled=metronome) as ticks:
         pool = pool_of(Path(name), 1)
@@ -226,8 +223,8 @@ def _measured(count: int, *, metronome: bool) -> float:
         for n in range(1 + count):  # the first starts the metronome
             start = time.perf_counter()
             with recorder.run_folder(Path(name) / f"run-{n}") as partial:
-                profile = recorder.measure(cell, partial, settings.conditions, metronome=ticks)
-                beside_s.append(time.perf_counter() - start - profile.runtime_s)
+                run, _ = recorder.measure(cell, partial, settings.conditions, metronome=ticks)
+                beside_s.append(time.perf_counter() - start - (run.runtime_s or 0.0))
     return statistics.fmean(beside_s[1:])
 
 

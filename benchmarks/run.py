@@ -240,7 +240,7 @@ def bench_demo() -> dict[str, Any]:
             figures[f"{target}_s"] = time.perf_counter() - start
         import pandas as pd
 
-        profiles = pd.read_parquet(clone / "data/runs/cpu/profiles.parquet")
+        profiles = pd.read_parquet(clone / "data/runs/cpu/runs.parquet")
         figures["runs"] = len(profiles)
         figures["volumes"] = int(profiles["volume_id"].nunique())
         figures["campaign_s"] = float(profiles["runtime_s"].sum())

@@ -20,8 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from voxcast.profiling import cgroups, probes
-from voxcast.profiling.runner import measure
+from voxcast.measure import host as probes
+from voxcast.measure import meters
+from voxcast.measure.runner import measure
+from voxcast.measure.trace import Conditions
+from voxcast.records import Run
 
 HZ = 10.0
 SHORT_S, LONG_S, REPEATS = 1.5, 7.0, 3
@@ -82,19 +85,22 @@ class SamplerRun:
 def measure_once(script: str, seconds: float, *, groups: bool) -> SamplerRun:
     """Measure one run, in a control group in both cases if groups are available."""
     folder = Path(tempfile.mkdtemp(prefix="voxcast-bench-"))
-    group = None if groups else cgroups.make_group(f"bench-{os.getpid()}")
+    group = None if groups else meters.make_group(f"bench-{os.getpid()}")
     folders = map(str, group.folders) if group else ()
     command = [sys.executable, "-I", "-c", JOIN + script, str(seconds), *folders]
     try:
         spent_s, start = time.thread_time(), time.monotonic()
-        profile = measure(command, {}, folder, cpus=1, groups=groups, sample_hz=HZ)
+        run, _ = measure(
+            command, {}, folder, base=Run("", "", cpus=1), conditions=Conditions(sample_hz=HZ),
+            groups=groups,
+        )  # fmt: skip
         spent_s, wall_s = time.thread_time() - spent_s, time.monotonic() - start
-        kernel = profile.peak_cgroup_bytes if group is None else group.peak_bytes()
+        kernel = run.peak_cgroup_bytes if group is None else group.peak_bytes()
     finally:
         shutil.rmtree(folder)
         if group is not None:
             group.close()
-    return SamplerRun(spent_s, wall_s, profile.memory_method, profile.peak_rss_bytes, kernel)
+    return SamplerRun(spent_s, wall_s, run.memory_method, run.peak_rss_bytes or 0, kernel)
 
 
 def bench_sampler() -> dict[str, Any]:

@@ -30,9 +30,9 @@ NODE_SHARE = 0.15  # of the kills that take a node
 
 def soak_pool(folder: Path, cells: int) -> Any:
     """Return a pool of short cells."""
-    from voxcast.campaigns.settings import Conditions
     from voxcast.jobs.escalate import Limits
     from voxcast.jobs.pool import PoolSettings, make_pool
+    from voxcast.measure.trace import Conditions
     from voxcast.records import App
 
     app = App(

@@ -20,20 +20,18 @@ import numpy as np
 import pandas as pd
 
 from voxcast import config
-from voxcast.campaigns.anchor_runs import AnchorImages
-from voxcast.campaigns.cells import good_volumes
-from voxcast.campaigns.driver import run_campaign
-from voxcast.campaigns.plan import CampaignPlan
-from voxcast.campaigns.settings import CampaignSettings
 from voxcast.features.table import build_table
 from voxcast.history.run_folders import load_records
 from voxcast.images.catalogue import CATALOGUE, CHARACTERISTICS_TABLE
 from voxcast.images.characteristic_versions import VERSIONS
 from voxcast.images.image_set import prepare_image_set
+from voxcast.measure.campaign import run_campaign
+from voxcast.measure.host import host_facts
+from voxcast.measure.plan import CampaignPlan, CampaignSettings, good_volumes
+from voxcast.measure.projects import HostImages
 from voxcast.models import point_model
 from voxcast.models.families.family import FAMILIES
 from voxcast.models.point_model import CPU, predict_table
-from voxcast.profiling.host import host_facts
 from voxcast.records import TARGETS, Cell, Configuration
 
 CONF = Path(__file__).parents[1] / "conf/app"
@@ -69,7 +67,7 @@ def pressure(cores: list[int]) -> Iterator[None]:
 def measured(folder: Path, app_name: str) -> pd.DataFrame:
     """Measure all volumes calmly and under pressure; return the training table."""
     app = config.load_app(CONF, app_name)
-    images = dataclasses.replace(AnchorImages(), subjects=SUBJECTS)
+    images = dataclasses.replace(HostImages(), subjects=SUBJECTS)
     prepare_image_set(images, folder / "images", folder / "catalogue", 64, 16, 10**8)
     catalogue = pd.read_parquet(folder / "catalogue" / CATALOGUE)
     volumes, cores = good_volumes(catalogue), sorted(os.sched_getaffinity(0))

@@ -31,7 +31,7 @@ def phases_logged() -> str:
             _share(row["within_two_steps"]), _share(row["share_of_time_right"]),
         ]
         for app, part in results(MEMORY).items()
-        if app != "slant"
+        if "phases" in part
         for _, row in _rates(part)
     ]  # fmt: skip
     head = ["application", "runs", "between samples", "error of a boundary: median", "90 %",
@@ -54,6 +54,51 @@ def phases_slant() -> str:
     head = ["between samples", "all six boundaries within a minute", "share of runs",
             "within a sample", "error: median", "90 %", "time in the right task"]  # fmt: skip
     return markdown(head, rows)
+
+
+def phases_methods() -> str:
+    """This model beside the methods before it."""
+    file = results(MEMORY)
+    slant = file["slant"]
+    earlier, few = file["earlier_methods"], "slant_by_number_of_logged_runs"
+    methods = [earlier["semi_markov"], earlier["change_points"]]
+    rows = [
+        [f"SLANT runs right, a sample every {seconds} s",
+         *(f"{method['slant_runs_right'][every]} of {slant['runs']}" for method in methods),
+         f"{slant[every]['runs_right']} of {slant['runs']}"]
+        for seconds, every in ((30, "every_1"), (60, "every_2"))
+    ]  # fmt: skip
+    rows.append([
+        "SLANT, median error of a boundary, a sample every 30 s",
+        *(f"{method['slant_median_error_s']:.0f} s" for method in methods),
+        f"{slant['every_1']['error_s']['median']:.0f} s",
+    ])  # fmt: skip
+    for number in methods[0][few]:
+        row = slant["by_number_of_logged_runs"][number]
+        shares = [*(method[few][number] for method in methods), row["median"]]
+        runs = "one logged run" if number == "1" else f"{number} logged runs"
+        rows.append([f"SLANT, {runs}", *(f"{100 * share:.0f} %" for share in shares)])
+    for app in methods[0]["share_of_time_right"]:
+        shares = [*(method["share_of_time_right"][app] for method in methods),
+                  file[app]["every_1"]["share_of_time_right"]["value"]]  # fmt: skip
+        label = "SLANT" if app == "slant" else f"`{app}`"
+        rows.append([f"{label}, time in the right phase",
+                     *(f"{100 * share:.1f} %" for share in shares)])  # fmt: skip
+    head = ["", "model with weight 1", "similar change points", "this model"]
+    return markdown(head, rows)
+
+
+def phases_settings() -> str:
+    """Settings tried within either half of the subjects."""
+    rows = [
+        [
+            f"{row['bins']}", f"{row['weight']:g}",
+            *(f"{100 * share:.2f} %{', best' if half in row['best_in_halves'] else ''}"
+              for half, share in enumerate(row["share_of_time_right_by_half"])),
+        ]
+        for row in results(MEMORY)["settings"]
+    ]  # fmt: skip
+    return markdown(["bins", "weight of a signal", "one half", "the other half"], rows)
 
 
 def phases_teachers() -> str:
@@ -115,5 +160,6 @@ def phases_parallel() -> str:
 
 
 TABLES = (
-    phases_logged, phases_slant, phases_teachers, phases_alone, phases_summed, phases_parallel,
+    phases_logged, phases_methods, phases_settings, phases_slant, phases_teachers, phases_alone,
+    phases_summed, phases_parallel,
 )  # fmt: skip

@@ -38,7 +38,7 @@ def main() -> int:
     """
     cfg = config.load()
     training = training_runs(
-        [RUNS / device / "profiles.parquet" for device in ("cpu", "gpu")],
+        [RUNS / device / "runs.parquet" for device in ("cpu", "gpu")],
         CATALOGUE,
         HISTORY,
         cfg.features.history,
@@ -51,7 +51,7 @@ def main() -> int:
     if table.empty:
         causes = [f"{n} {why} ({app})" for app in left_out for why, n in left_out[app].items()]
         problem = f"no usable completed run: {', '.join(causes) or 'none is on record'}"
-        raise TableError(problem, RUNS, "see outcome in profiles.parquet, or measure more volumes")
+        raise TableError(problem, RUNS, "see outcome in runs.parquet, or measure more volumes")
     split_seed, test_fraction = cfg.evaluation.split_seed, cfg.evaluation.test_fraction
     sides = split(table, split_seed, test_fraction)
     for name, runs in (("train", sides.train), ("test", sides.test)):

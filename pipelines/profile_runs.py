@@ -12,13 +12,14 @@ from pathlib import Path
 import pandas as pd
 
 from voxcast import config
-from voxcast.campaigns.device_profiles import profile_device
-from voxcast.campaigns.plan import make_plan
 from voxcast.config.campaigns import campaign_settings
 from voxcast.errors import ConfigError, exits_cleanly
 from voxcast.history.recorded_runs import write_recorded
+from voxcast.history.run_folders import MEASURED
 from voxcast.images.image_set import recipes_in
 from voxcast.images.recorded import RECORDED_IMAGES, check_recorded
+from voxcast.measure.campaign import profile_device
+from voxcast.measure.plan import make_plan
 
 IMAGES = Path("data/images")
 CATALOGUE = Path("data/catalogue/catalogue.parquet")
@@ -32,7 +33,7 @@ def main() -> int:
     device, cfg = sys.argv[1], config.load()
     if not CATALOGUE.is_file():
         raise ConfigError("no such file", CATALOGUE, "run `dvc repro catalogue`")
-    catalogue, runs = pd.read_parquet(CATALOGUE), Path("data/runs") / device
+    catalogue, tables = pd.read_parquet(CATALOGUE), Path("data/runs") / device
     history = cfg.campaign.history
     if history:
         for batch in history:
@@ -40,14 +41,14 @@ def main() -> int:
             if recorded.is_file():
                 check_recorded(CATALOGUE.parent, recorded, require_all=False)
         volumes = set(catalogue["volume_id"].dropna())
-        profiles = write_recorded(runs, history, device, set(cfg.apps), volumes)
+        runs = write_recorded(tables, history, device, set(cfg.apps), volumes)
     else:
-        settings = campaign_settings(cfg, runs, device)
+        settings = campaign_settings(cfg, MEASURED / device, device)
         # Noisy runs are repeated only within the budget.
         settings = dataclasses.replace(settings, repeat_noisy_s=settings.budget_s)
         plan = make_plan(settings, catalogue, recipes_in(IMAGES))
-        profiles = profile_device(device, settings, plan)
-    print(f"{device}: {len(profiles)} profiles")
+        runs = profile_device(device, settings, plan, tables)
+    print(f"{device}: {len(runs)} runs")
     return 0
 
 

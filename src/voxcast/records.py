@@ -228,37 +228,6 @@ class Prediction:
     forecaster_sha256: str = ""
 
 
-@dataclass(frozen=True)
-class Profile:
-    """The summary of one run; a lower bound unless its outcome is ``completed``."""
-
-    outcome: Outcome
-    exit_status: int | None
-    runtime_s: float
-    cpu_s: float
-    peak_rss_bytes: int
-    peak_cgroup_bytes: int | None
-    memory_method: str
-    cpu_method: str
-    started_at: str
-    time_limit_s: float | None = field(default=None, metadata={"recorded": "limit_s"})
-    noisy: bool = False  # the machine was busy with something else
-    load1: float | None = None  # load average over one minute, before the run
-    steal: float | None = None  # share of the machine's CPU time its hypervisor took
-    io_read_bytes: int | None = None
-    io_write_bytes: int | None = None
-    peak_threads: int | None = None
-    peak_gpu_bytes: int | None = None
-    gpu_utilisation: float | None = None  # mean over the run, 0 to 1
-    # Mean CPU time of each kernel of the metronome over the run, and how often they were timed.
-    metronome_compute_s: float | None = None
-    metronome_copy_s: float | None = None
-    metronome_gather_s: float | None = None
-    metronome_interpreter_s: float | None = None
-    metronome_ticks: int | None = None
-    phases: tuple[Phase, ...] = ()
-
-
 R = TypeVar("R")
 
 

@@ -8,6 +8,7 @@ They are not written again: tests compare the code of today with them.
 import contextlib
 import dataclasses
 import hashlib
+import importlib
 import io
 import json
 import os
@@ -157,7 +158,7 @@ def generated_lines(n_jobs: int = 260) -> Iterator[str]:
 
 def accounting() -> None:
     """Rows, refused lines, jobs that never ran and unread fields of texts of ``sacct``."""
-    from voxcast.history.imports import sacct
+    sacct = importlib.import_module("voxcast.history.imports.sacct")
 
     write("accounting/generated.txt", "".join(f"{line}\n" for line in generated_lines()))
     sources = [

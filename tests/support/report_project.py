@@ -70,9 +70,9 @@ def project_builder(folder: Path) -> Build:
             phases = _phases(profiles)
         _write(folder / "data/catalogue/catalogue.parquet", catalogue)
         runs, on_gpu = profiles[profiles["gpus"] == 0], profiles[profiles["gpus"] > 0].copy()
-        _write(folder / "data/runs/cpu/profiles.parquet", runs)
+        _write(folder / "data/runs/cpu/runs.parquet", runs)
         on_gpu.attrs["notes"] = [] if gpu else ["no GPU on this machine"]
-        _write(folder / "data/runs/gpu/profiles.parquet", on_gpu)
+        _write(folder / "data/runs/gpu/runs.parquet", on_gpu)
         _write(folder / "data/profiles/phases.parquet", phases)
         _write_results(folder, runs, test_subjects, winner, rng, receipt or {})
         return folder

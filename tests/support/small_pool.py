@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from voxcast.campaigns.settings import Conditions
 from voxcast.history.run_folders import load_records
 from voxcast.jobs.claim import claimed
 from voxcast.jobs.draw import WorkerAllocation, WorkSummary, work
@@ -27,8 +26,8 @@ from voxcast.jobs.pool import (
 )
 from voxcast.jobs.settle import Ledger, settle_unfollowed
 from voxcast.jobs.submission import read_events
-from voxcast.profiling.host import HostFacts, host_facts
-from voxcast.profiling.probes import Probes
+from voxcast.measure.host import HostFacts, Probes, host_facts
+from voxcast.measure.trace import Conditions
 from voxcast.records import App, Cell, Configuration
 
 PROBES = Probes(1.0, 2.0, 3.0)  # measured once and not for every worker

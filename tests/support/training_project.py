@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,9 +12,11 @@ import numpy as np
 import pandas as pd
 import yaml
 
+import featurize
 import synthetic_runs
+from commands import call
 from voxcast.history.parts import collect
-from voxcast.history.run_folders import write_profiles
+from voxcast.history.run_series import write_tables_of
 from voxcast.images.catalogue import build_catalogue
 from voxcast.images.recorded import recorded_images
 from voxcast.images.small_volumes import copy_small_volumes
@@ -48,7 +47,9 @@ class Project:
             write_volume(images / f"head{seed}.nii.gz", seed)
         build_catalogue(scan(images), self.folder / "data/catalogue", points, 8, image_set=label)
 
-    def measure(self, label: str, seeds: range, *, runs: str = "data/runs/cpu", **changes) -> None:
+    def measure(
+        self, label: str, seeds: range, *, runs: str = "data/measured/cpu", **changes
+    ) -> None:
         """Write runs of the volumes that are catalogued now, on one CPU and on two."""
         self.catalogue(label, seeds)
         catalogue = pd.read_parquet(self.folder / "data/catalogue/catalogue.parquet")
@@ -65,17 +66,21 @@ class Project:
 
     def write_tables(self) -> None:
         for device in ("cpu", "gpu"):
-            write_profiles(self.folder / "data/runs" / device)
+            measured, tables = (
+                self.folder / "data" / name / device for name in ("measured", "runs")
+            )
+            write_tables_of(measured, tables)
 
     def record(self, name: str) -> Path:
         """Move the runs of this project into a recorded batch, with its images, as a campaign."""
         batch = self.folder / "data/history" / name
-        collect(self.folder / "data/runs/cpu", batch)
+        collect(self.folder / "data/measured/cpu", batch)
         catalogue = self.folder / "data/catalogue"
         images = recorded_images(catalogue, None)
         images.to_parquet(batch / "images.parquet")
         copy_small_volumes(catalogue, batch, set(images["volume_id"]))
         shutil.rmtree(self.folder / "data/runs")
+        shutil.rmtree(self.folder / "data/measured")
         shutil.rmtree(self.folder / "data/catalogue")
         return batch
 
@@ -90,16 +95,7 @@ class Project:
     def featurize(self, code: int = 0, *, test_fraction: float = 0.25, **features: object) -> str:
         """Run the stage and return its messages."""
         (self.folder / "params.yaml").write_text(self.params(test_fraction, **features))
-        completed = subprocess.run(
-            [sys.executable, str(ROOT / "pipelines/featurize.py")],
-            cwd=self.folder,
-            env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert completed.returncode == code, completed.stderr
-        return completed.stderr.strip()
+        return call(featurize.main, project=self.folder, code=code).err.strip()
 
     def summary(self) -> dict:
         return json.loads((self.folder / "data/features/summary.json").read_text())

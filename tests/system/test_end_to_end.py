@@ -50,7 +50,7 @@ def receipt_of(project: Path) -> dict:
 
 
 def records(project: Path) -> set[Path]:
-    return set((project / "data/runs/cpu").glob("[0-9a-f]*/record.json"))
+    return set((project / "data/measured/cpu").glob("[0-9a-f]*/run.json"))
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_run_is_on_record_with_its_phases(project: Path) -> None:
-    profiles = pd.read_parquet(project / "data/runs/cpu/profiles.parquet")
+    profiles = pd.read_parquet(project / "data/runs/cpu/runs.parquet")
     assert (profiles["outcome"] == "completed").all()
     assert profiles["volume_id"].nunique() == 4
     assert set(profiles["cpus"]) == ({1, 2} if len(os.sched_getaffinity(0)) > 1 else {1})
@@ -99,7 +99,7 @@ def test_every_run_is_on_record_with_its_phases(project: Path) -> None:
     phases = pd.read_parquet(project / "data/profiles/phases.parquet")
     assert set(profiles["cell_key"]) == set(phases["cell_key"])
     assert {"load", "mask", "n4", "atropos", "write"} <= set(phases["phase"])
-    assert len(pd.read_parquet(project / "data/runs/gpu/profiles.parquet")) == 0
+    assert len(pd.read_parquet(project / "data/runs/gpu/runs.parquet")) == 0
 
 
 def test_the_graph_ends_with_a_champion_honestly_labelled(project: Path) -> None:

@@ -91,7 +91,7 @@ class User:
 
     def records(self) -> dict[str, str]:
         """Return the start of every recorded run by its key."""
-        paths = (self.project / "data/runs/cpu").glob("[0-9a-f]*/record.json")
+        paths = (self.project / "data/measured/cpu").glob("[0-9a-f]*/run.json")
         return {path.parent.name: json.loads(path.read_text())["started_at"] for path in paths}
 
 
@@ -142,7 +142,7 @@ def test_images_and_runs_are_announced(user: User) -> None:
 
 
 def test_every_usable_image_is_on_record_with_its_phases(user: User) -> None:
-    profiles = pd.read_parquet(user.project / "data/runs/cpu/profiles.parquet")
+    profiles = pd.read_parquet(user.project / "data/runs/cpu/runs.parquet")
     assert set(profiles["outcome"]) == {"completed"}
     assert set(profiles["app_version"]) == {"1.4.2"}
     assert profiles["subject"].nunique() == HEADS

@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from voxcast import config
-from voxcast.campaigns.sweeps import Sweep
 from voxcast.errors import ConfigError
+from voxcast.measure.plan import Sweep
 from voxcast.quantities import (
     format_bytes,
     format_seconds,

@@ -14,7 +14,6 @@ from voxcast.records import (
     Configuration,
     Phase,
     Prediction,
-    Profile,
     Request,
     Run,
     as_fields,
@@ -37,16 +36,14 @@ RECORD = {
             "node_type": "fat", "runtime": "apptainer",
         },
     },
-    "profile": {
-        "outcome": "completed", "exit_status": 0, "runtime_s": 2.0, "cpu_s": 1.5,
-        "peak_rss_bytes": 10**9, "peak_cgroup_bytes": None, "memory_method": "pss",
-        "cpu_method": "rusage", "started_at": "2026-01-01T00:00:00+00:00", "limit_s": 60.0,
-        "phases": [
-            {"name": "n4", "start_s": 0.0, "end_s": 1.0, "cpu_s": 0.9, "peak_rss_bytes": None}
-        ],
+    "run": {
+        "cell_key": KEY, "app": "segment", "outcome": "completed", "runtime_s": 2.0,
+        "limit_s": 60.0,
     },
+    "phases": [
+        {"name": "n4", "start_s": 0.0, "end_s": 1.0, "cpu_s": 0.9, "peak_rss_bytes": None}
+    ],
     "host": {"host_id": "00aa11bb"}, "probes": {}, "recipe": None,
-    "sitting": "2026-01-01-00aa11bb-1",
 }  # fmt: skip
 
 
@@ -74,17 +71,16 @@ def test_the_key_uses_the_recorded_names():
 def test_a_record_with_the_earlier_names_is_read(tmp_path):
     run = tmp_path / KEY
     run.mkdir()
-    (run / "record.json").write_text(json.dumps(RECORD))
-    _, cell, profile = read_record(run)
-    assert cell == CELL
-    assert (profile.time_limit_s, profile.phases[0].name) == (60.0, "n4")
+    (run / "run.json").write_text(json.dumps(RECORD))
+    record = read_record(run)
+    assert record.cell == CELL
+    assert (record.run.limit_s, record.phases[0].name) == (60.0, "n4")
 
 
 def test_records_are_written_under_the_recorded_names():
     assert as_fields(CELL) == RECORD["cell"]
-    profile = of_fields(Profile, RECORD["profile"])
-    assert of_fields(Profile, as_fields(profile)) == profile
-    assert as_fields(profile)["limit_s"] == 60.0
+    run = of_fields(Run, RECORD["run"])
+    assert of_fields(Run, as_fields(run)) == run
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ class Measured:
     Attributes
     ----------
     host_classes : tuple of str
-        Machines on which runs were measured, see `voxcast.profiling.host.host_class`.
+        Machines on which runs were measured, see `voxcast.measure.host.host_class`.
     allocations : frozenset of (device, CPUs, GPUs)
         Allocations that were measured.
     """

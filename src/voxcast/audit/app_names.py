@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from voxcast.history.imports.name_patterns import values_by_name
+from voxcast.runs.name_patterns import values_by_name
 
 if TYPE_CHECKING:
-    from voxcast.history.imports.name_patterns import NamePattern
+    from voxcast.runs.name_patterns import NamePattern
 
 NO_NAME = "(no name)"
 ONLY_NUMBERS = "(numbers only)"

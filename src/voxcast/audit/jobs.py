@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from voxcast.history.imports.column_map import ColumnMap
-    from voxcast.history.imports.file_records import FileRecords
+    from voxcast.runs.csv_table import ColumnMap
+    from voxcast.runs.imported import Records
 
 SACCT, CSV = KINDS = ("sacct", "csv")
 MINUTE_S = 60.0
@@ -129,9 +129,9 @@ def read_jobs(
         if column_map is None:
             parts.append(_of_slurm(slurm.read(path, delimiter, on_read), path.name))
             continue
-        from voxcast.history.imports import columns
+        from voxcast.runs import csv_table
 
-        parts.append(_of_table(columns.read(path, None, column_map)))
+        parts.append(_of_table(csv_table.read(path, None, column_map)))
         if on_read is not None:
             on_read(path.stat().st_size)
     jobs = joined(parts)
@@ -200,7 +200,7 @@ def _of_slurm(jobs: slurm.Jobs, file: str) -> AuditedJobs:
     )  # fmt: skip
 
 
-def _of_table(records: FileRecords) -> AuditedJobs:
+def _of_table(records: Records) -> AuditedJobs:
     """Return the runs of a table as jobs."""
     labels = [json.loads(row["labels_json"]) for row in records.rows]
     pairs = list(zip(records.rows, labels, strict=True))
@@ -228,13 +228,13 @@ def _of_table(records: FileRecords) -> AuditedJobs:
     jobs = AuditedJobs(pd.DataFrame(columns))
     jobs.columns = {name for name in AMOUNTS if jobs.frame[name].notna().any()}
     jobs.columns |= {name for name in TEXTS if (jobs.frame[name] != "").any()}
-    for remark in records.bad:
-        reason = re.sub(r"'[^']*'|\d+", "…", remark.reason)  # without what is particular to one
+    for line, text in records.refused.listed():
+        reason = re.sub(r"'[^']*'|\d+", "…", text)  # without what is particular to one
         jobs.refused[reason] += 1
         places = jobs.examples.setdefault(reason, [])
         if len(places) < EXAMPLES:
-            places.append(f"{records.path.name}:{remark.line}")
-    jobs.unread = Counter(remark.reason.partition(":")[0] for remark in records.unread)
+            places.append(f"{records.path.name}:{line}")
+    jobs.unread = Counter(reason.partition(":")[0] for _, reason in records.unread.listed())
     jobs.records = records.read
     return jobs
 

@@ -27,7 +27,7 @@ from voxcast.quantities import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from voxcast.apps.new import AppTemplate
-    from voxcast.campaigns.app_trial import AppTrial
+    from voxcast.measure.trial import AppTrial
     from voxcast.records import App, Configuration
 
 CONF_APP, CONF_DEVICE = Path("conf/app"), Path("conf/device")
@@ -111,8 +111,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def _new(args: argparse.Namespace, image: Path | None, start: Path) -> int:
     from voxcast.apps.new import check_name, write_app
-    from voxcast.campaigns.app_gaps import DOUBTFUL, STOPS, Gap, gaps_of
     from voxcast.config.load import app_of
+    from voxcast.measure.record import figures
+    from voxcast.measure.trial import DOUBTFUL, STOPS, Gap, gaps_of
 
     check_name(args.name)
     path = CONF_APP / f"{args.name}.yaml"
@@ -128,7 +129,7 @@ def _new(args: argparse.Namespace, image: Path | None, start: Path) -> int:
     stopped = any(gap.urgency == STOPS for gap in gaps_of(app, None, configuration))
     if image is not None and not stopped:
         trial = _try(app, image, configuration, args.time_limit)
-        if trial.profile.outcome not in ("completed", "timeout"):
+        if trial.run.outcome not in ("completed", "timeout"):
             print(trial.log_tail.rstrip(), file=sys.stderr)
             _print_trial(app, image, configuration, trial)
             print("nothing was written; mend the command and run it again", file=sys.stderr)
@@ -140,7 +141,7 @@ def _new(args: argparse.Namespace, image: Path | None, start: Path) -> int:
     if trial is None and not stopped:
         gaps.insert(0, Gap(DOUBTFUL, "it was not tried: give --image"))
     if args.json:
-        run = None if trial is None else asdict(trial.profile)
+        run = None if trial is None else figures(trial.run, trial.phases)
         missing = [asdict(gap) for gap in gaps]
         print(json.dumps({"file": str(path), "app": asdict(app), "trial": run, "missing": missing},
                          indent=2))  # fmt: skip
@@ -172,7 +173,7 @@ def _values(args: argparse.Namespace, template: AppTemplate | None, start: Path)
     from voxcast.apps.checks import check_program
     from voxcast.apps.new import argv_of, printed_version
     from voxcast.apps.parameters import parameter_values
-    from voxcast.campaigns.app_gaps import UNKNOWN_VERSION
+    from voxcast.measure.trial import UNKNOWN_VERSION
 
     values = {} if template is None else template.values(in_container=args.container)
     if args.command is not None:
@@ -227,7 +228,7 @@ def _smallest_image() -> Path | None:
 
 def _try(app: App, image: Path, configuration: Configuration, time_limit_s: float) -> AppTrial:
     from voxcast.apps.checks import check_startable
-    from voxcast.campaigns.app_trial import try_app
+    from voxcast.measure.trial import try_app
 
     if not time_limit_s > 0:
         raise ConfigError(f"must be above zero, not {time_limit_s:g}", "--time-limit")
@@ -239,7 +240,7 @@ def _try(app: App, image: Path, configuration: Configuration, time_limit_s: floa
 
 def _values_of_trial(app: App, trial: AppTrial) -> dict[str, Any]:
     values: dict[str, Any] = {}
-    if trial.profile.outcome == "completed":
+    if trial.run.outcome == "completed":
         values |= trial.expected_s
     if trial.proposal.patterns:
         values["phases"] = list(trial.proposal.patterns)
@@ -255,18 +256,18 @@ def _comments(template: AppTemplate | None, trial: AppTrial | None) -> list[str]
         comments += template.notes
     if trial is not None and trial.proposal.patterns:
         comments.append(f"Phases by {trial.proposal.kind} of a trial.")
-    if trial is not None and trial.profile.outcome == "completed":
+    if trial is not None and trial.run.outcome == "completed":
         comments.append("The expected times are those of a trial on one image.")
     return comments
 
 
 def _print_trial(app: App, image: Path, configuration: Configuration, trial: AppTrial) -> None:
-    profile = trial.profile
-    print(f"{app.name} on {image.name}, {configuration.label}: {profile.outcome}")
-    memory = format_bytes(profile.peak_rss_bytes) if profile.peak_rss_bytes else "unknown"
-    print(f"  wall {format_seconds(profile.runtime_s)}, CPU {format_seconds(profile.cpu_s)}, "
-          f"peak memory {memory} ({profile.memory_method})")  # fmt: skip
-    for phase in profile.phases:
+    run = trial.run
+    print(f"{app.name} on {image.name}, {configuration.label}: {run.outcome}")
+    memory = format_bytes(run.peak_rss_bytes) if run.peak_rss_bytes else "unknown"
+    wall, cpu = (format_seconds(seconds or 0.0) for seconds in (run.runtime_s, run.cpu_s))
+    print(f"  wall {wall}, CPU {cpu}, peak memory {memory} ({run.memory_method})")
+    for phase in trial.phases:
         print(f"  {phase.name:24} {format_seconds(phase.duration_s):>10}")
     if trial.proposal.patterns:
         print(f"{'phases':12} {len(trial.proposal.patterns)}, by {trial.proposal.kind}")

@@ -126,7 +126,7 @@ def runs_of_app(folder: Path, name: str) -> tuple[Config, TrainingRuns]:
     profiles = [
         path
         for device in ("cpu", "gpu")
-        if (path := folder / DATA / "runs" / device / "profiles.parquet").is_file()
+        if (path := folder / DATA / "runs" / device / "runs.parquet").is_file()
     ]
     if not profiles and not batches:
         then = "`voxcast learn` measures, `voxcast status DIR --collect` adds jobs"

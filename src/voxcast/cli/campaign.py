@@ -1,4 +1,4 @@
-"""``voxcast campaign run|status|collect NAME``: measure a campaign in sittings, and record it.
+"""``voxcast campaign run|status|lend|collect NAME``: measure a campaign and record it.
 
 Images, catalogue and runs of a campaign are in ``data/campaigns/NAME``, separate from those of
 the project; its permanent record is collected in ``data/history/NAME``.
@@ -24,7 +24,7 @@ from voxcast.errors import ConfigError
 from voxcast.quantities import format_seconds
 
 if TYPE_CHECKING:
-    from voxcast.campaigns.project_campaign import ProjectCampaign
+    from voxcast.measure.projects import Campaign
 
 logger = logging.getLogger(__name__)
 
@@ -34,13 +34,18 @@ def main(argv: list[str]) -> int:
     parser = VerbParser(
         prog="voxcast campaign", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("action", choices=("run", "status", "collect"))
+    parser.add_argument("action", choices=("run", "status", "lend", "collect"))
     parser.add_argument("name", metavar="NAME", help="a file of conf/campaign, without .yaml")
     add_time_budget_argument(parser, "run: start no run that would not finish within this time")
     parser.add_argument(
         "--parallel", type=int, help="run: number of concurrent runs, on separate cores"
     )
     add_cluster_arguments(parser)
+    parser.add_argument(
+        "--cells",
+        type=Path,
+        help="lend: file to write (default: build/NAME/cells.json)",
+    )
     parser.add_argument(
         "--any-host",
         action="store_true",
@@ -65,13 +70,17 @@ def main(argv: list[str]) -> int:
         return _run(campaign, args)
     if args.action == "status":
         _show(campaign, args)
+    elif args.action == "lend":
+        path = args.cells or Path("build", args.name, "cells.json")
+        count = campaign.lend(path)
+        print(json.dumps(str(path)) if args.json else f"{path}: {count} cells")
     else:
         parts = [str(part) for part in campaign.collect()]
         print(json.dumps(parts) if args.json else "\n".join(parts) or "nothing new")
     return 0
 
 
-def _run(campaign: ProjectCampaign, args: argparse.Namespace) -> int:
+def _run(campaign: Campaign, args: argparse.Namespace) -> int:
     # Batch systems stop a job with SIGTERM, terminals with SIGHUP; runs are collected then too.
     for signal_number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(signal_number, signal.default_int_handler)
@@ -98,8 +107,8 @@ def _run(campaign: ProjectCampaign, args: argparse.Namespace) -> int:
     return 0
 
 
-def _show(campaign: ProjectCampaign, args: argparse.Namespace) -> None:
-    rows = campaign.overview(any_host=args.any_host)
+def _show(campaign: Campaign, args: argparse.Namespace) -> None:
+    rows = campaign.status(any_host=args.any_host)
     if args.json:
         print(json.dumps(rows, indent=2))
         return

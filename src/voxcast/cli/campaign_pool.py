@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     import argparse
 
     from voxcast.allocation.site import Cluster
-    from voxcast.campaigns.project_campaign import ProjectCampaign
     from voxcast.jobs.claim import Claim
     from voxcast.jobs.settle import Ledger
+    from voxcast.measure.projects import Campaign
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ def check_worker_jobs(args: argparse.Namespace) -> None:
                 raise ConfigError("needs --submit", f"--{name.replace('_', '-')}")
 
 
-def run_on_cluster(campaign: ProjectCampaign, args: argparse.Namespace) -> int:
+def run_on_cluster(campaign: Campaign, args: argparse.Namespace) -> int:
     """Make the pool of a campaign, have workers run it, and collect its runs.
 
     On this machine workers are started here; with ``--submit`` they are jobs of Slurm. Otherwise
@@ -110,7 +110,7 @@ def run_on_cluster(campaign: ProjectCampaign, args: argparse.Namespace) -> int:
         from voxcast.jobs.slurm import check_installed
 
         check_installed()
-    campaign.prepare_images()
+    campaign.prepare()
     code = 0
     with following(campaign.folder / POOL) as claim:
         forecast = cell_forecasts(cluster, Path.cwd())
@@ -155,7 +155,7 @@ def _cluster(name: str) -> Cluster:
 
 
 def _submit_rounds(
-    campaign: ProjectCampaign,
+    campaign: Campaign,
     ledger: Ledger,
     cluster: Cluster,
     claim: Claim,
@@ -191,13 +191,11 @@ def _submit_rounds(
     return 0
 
 
-def _run_here(
-    campaign: ProjectCampaign, ledger: Ledger, claim: Claim, args: argparse.Namespace
-) -> None:
+def _run_here(campaign: Campaign, ledger: Ledger, claim: Claim, args: argparse.Namespace) -> None:
     """Run workers side by side, and then one with all of the machine for what was too large."""
     from voxcast.jobs.campaign import collect_pool
     from voxcast.jobs.rounds import run_local_workers, work_command
-    from voxcast.profiling.host import host_facts
+    from voxcast.measure.host import host_facts
 
     facts, count = host_facts(), args.parallel or 1
     deadline = None if args.time_budget is None else time.monotonic() + args.time_budget

@@ -21,7 +21,7 @@ from voxcast.cli.shared_options import add_project_argument
 from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import EXIT_BAD_INPUT, VoxcastError, one_line
 from voxcast.files import PARTIAL
-from voxcast.profiling.leftovers import Kind, Leftover, abandoned, remove, size_bytes
+from voxcast.measure.leftovers import Kind, Leftover, abandoned, remove, size_bytes
 from voxcast.quantities import format_bytes
 
 FOLDS = Path("build/folds")
@@ -85,8 +85,8 @@ def project_leftovers(folder: Path, now_s: float | None = None) -> Iterator[Left
     now_s : float, optional
         Seconds since 1970, from which `QUIET_S` is counted back; the present by default.
     """
-    from voxcast.campaigns.driver_lock import is_locked
-    from voxcast.profiling.runner import was_abandoned
+    from voxcast.measure.campaign import is_locked
+    from voxcast.measure.leftovers import was_abandoned
 
     quiet_since_s = (time.time() if now_s is None else now_s) - QUIET_S
     for path in _partial(folder):

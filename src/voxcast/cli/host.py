@@ -97,8 +97,8 @@ def main(argv: list[str]) -> int:
     if not args.seconds > 0:
         raise ConfigError(f"must be above zero, not {args.seconds:g}", "--seconds")
     folder = project.require(args.project)
+    from voxcast.measure.host import host_class, host_facts
     from voxcast.models.speed.speeds import SITTING_LASTS
-    from voxcast.profiling.host import host_class, host_facts
     from voxcast.tracking.current_champion import local_model
 
     uri = registry_address(folder)
@@ -156,8 +156,8 @@ def _measure(bundle: Bundle, args: argparse.Namespace) -> tuple[int, int]:
     for signal_number in (signal.SIGTERM, signal.SIGHUP):  # runs end with this process
         signal.signal(signal_number, signal.default_int_handler)
     from voxcast import config
-    from voxcast.campaigns.anchor_runs import measure_anchors
     from voxcast.images.lab_characteristics import load_lab_characteristics
+    from voxcast.measure.projects import measure_host
 
     params = config.load(config.PARAMS_FILE)
     apps = {}
@@ -173,7 +173,7 @@ def _measure(bundle: Bundle, args: argparse.Namespace) -> tuple[int, int]:
             continue
         apps[name] = replace(app, parameters=served.parameters)
     grids = params.features
-    progress = measure_anchors(
+    progress = measure_host(
         apps,
         args.seconds,
         (grids.coarse_points, grids.network_points),

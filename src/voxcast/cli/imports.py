@@ -16,11 +16,11 @@ from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import EXIT_BAD_INPUT, ConfigError
 
 if TYPE_CHECKING:
-    from voxcast.history.imports.ledger import Ledger
-    from voxcast.history.imports.run_images import RunImages
+    from voxcast.runs.images import RunImages
+    from voxcast.runs.importer import Account
 
 KINDS = {
-    "sacct": "Slurm: `sacct -P` with any columns, or `sacct --json`",
+    "sacct": "Slurm: `sacct -P` with any columns",
     "nextflow": "trace.txt, raw or formatted",
     "snakemake": "benchmark files of rules",
     "slant": "the published SLANT runs; folder as FILE or in VOXCAST_SLANT_ARTIFACT",
@@ -67,19 +67,19 @@ def main(argv: list[str]) -> int:
     if args.app is not None and args.app_pattern is not None:
         raise ConfigError("cannot be given together", "--app and --app-pattern")
 
-    from voxcast.history.imports import column_map, ledger, slant
-    from voxcast.history.imports.name_patterns import name_pattern
+    from voxcast.runs import csv_table, importer, slant
+    from voxcast.runs.name_patterns import name_pattern
 
     files = args.files or ([slant.folder()] if args.kind == "slant" else [])
     if not files:
         raise ConfigError("no file given", args.kind)
-    columns = column_map.load_map(args.map) if args.map else None
+    columns = csv_table.load_map(args.map) if args.map else None
     app_pattern, subject_pattern = (
         None if text is None else name_pattern(text, group, f"--{group}-pattern")
         for text, group in ((args.app_pattern, "app"), (args.subject_pattern, "subject"))
     )
     into = args.into or project.require(args.project) / DEFAULT_INTO
-    result = ledger.import_files(
+    result = importer.import_files(
         args.kind, files, into, args.app, columns,
         app_pattern=app_pattern, subject_pattern=subject_pattern,
         images=None if args.images is None else _run_images(args.images, args.project),
@@ -96,8 +96,8 @@ def main(argv: list[str]) -> int:
 
 def _run_images(folder: Path, project_folder: Path | None) -> RunImages:
     """Return the images, to be read on the grid of the project, if there is one."""
-    from voxcast.history.imports.run_images import RunImages
     from voxcast.images.volumes import POINTS
+    from voxcast.runs.images import RunImages
 
     root = project.find(project_folder)
     if root is None:
@@ -110,37 +110,42 @@ def _run_images(folder: Path, project_folder: Path | None) -> RunImages:
     return RunImages(folder, features.coarse_points, lab)
 
 
-def _print(ledger: Ledger, into: Path) -> None:
-    titles = (("bad", ledger.bad), ("skipped", ledger.skipped), ("unknown", ledger.unread))
+def _print(account: Account, into: Path) -> None:
+    titles = (("bad", account.bad), ("skipped", account.skipped), ("unknown", account.unread))
     for title, remarks in titles:
         for remark in remarks[:LISTED_REMARKS]:
             print(f"{title:8} {remark.file}:{remark.line}: {remark.reason}")
         if (unlisted := len(remarks) - LISTED_REMARKS) > 0:
             print(f"{title:8} and {unlisted} more; --json lists all")
-    if ledger.unread:
-        fields = Counter(remark.reason.partition(":")[0] for remark in ledger.unread)
+    if account.unread:
+        fields = Counter(remark.reason.partition(":")[0] for remark in account.unread)
         listed = ", ".join(f"{count} × {name}" for name, count in fields.most_common())
         print(f"fields that could not be read and are unknown: {listed}")
-    if ledger.unknown:
-        listed = ", ".join(f"{column} of {count}" for column, count in ledger.unknown.items())
-        print(f"of {ledger.imported} imported runs the source does not state: {listed}")
-    if ledger.with_image or ledger.without_image:
-        print(f"of {ledger.imported} imported runs {ledger.with_image} have an image")
-    reasons = list(ledger.without_image.items())
+    if account.unknown:
+        listed = ", ".join(f"{column} of {count}" for column, count in account.unknown.items())
+        print(f"of {account.imported} imported runs the source does not state: {listed}")
+    if account.with_image or account.without_image:
+        print(f"of {account.imported} imported runs {account.with_image} have an image")
+    reasons = list(account.without_image.items())
     for reason, count in reasons[:LISTED_REMARKS]:
         print(f"no image {count} × {reason}")
     if (unlisted := len(reasons) - LISTED_REMARKS) > 0:
         print(f"no image and {unlisted} more reasons; --json lists all")
-    if ledger.imported_without_image:
+    if account.imported_without_image:
         print(
-            f"{ledger.imported_without_image} duplicates were imported without an image; import "
+            f"{account.imported_without_image} duplicates were imported without an image; import "
             "them into a new folder, --into data/history/NAME, to give them one"
         )
-    if ledger.source == "sacct" and ledger.unknown.get("peak_rss_bytes", 0) == ledger.imported > 0:
+    if (
+        account.source == "sacct"
+        and account.unknown.get("peak_rss_bytes", 0) == account.imported > 0
+    ):
         print("no job has a MaxRSS, which is on the lines of job steps: export them without -X")
     print(
-        f"{ledger.read} read = {ledger.imported} imported + {ledger.duplicates} duplicates "
-        f"+ {len(ledger.skipped)} skipped + {len(ledger.bad)} bad"
+        f"{account.read} read = {account.imported} imported + {account.duplicates} duplicates "
+        f"+ {len(account.skipped)} skipped + {len(account.bad)} bad"
     )
-    outcome = "nothing new to write" if ledger.part is None else f"written to {into / ledger.part}"
+    outcome = (
+        "nothing new to write" if account.part is None else f"written to {into / account.part}"
+    )
     print(outcome, file=sys.stderr)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 CATALOGUE = Path("data/catalogue/catalogue.parquet")
 IMAGES = Path("data/images")
-RUNS, HISTORY = Path("data/runs"), Path("data/history")
+HISTORY = Path("data/history")
 MAX_PROBLEMS_SHOWN = 10
 BOUND_SUBJECTS = 19
 
@@ -94,6 +94,7 @@ def main(argv: list[str]) -> int:
 
 def _learn(session: LearningSession, args: argparse.Namespace) -> int:
     from voxcast.config.learning import check_measurable, device_outlooks
+    from voxcast.history.run_folders import MEASURED
 
     if count := session.generated_to_replace():  # before it is done
         volumes = "volume" if count == 1 else f"{count} volumes"
@@ -101,7 +102,7 @@ def _learn(session: LearningSession, args: argparse.Namespace) -> int:
              "takes their place")  # fmt: skip
         _say("", "runs on them are kept; copy those that you still want to ask about")
     configured, catalogue = session.look() if args.dry_run else session.prepare()
-    devices = device_outlooks(configured, catalogue, RUNS)
+    devices = device_outlooks(configured, catalogue, MEASURED)
     budget_s = configured.campaign.stop_after_s
     _show_images(configured, catalogue)
     _show_recorded(configured)
@@ -119,11 +120,11 @@ def _learn(session: LearningSession, args: argparse.Namespace) -> int:
         return 0
     if any(not entry.outlook.trusted for entry in devices):
         session.measure_first(devices)
-        devices = device_outlooks(configured, catalogue, RUNS)
+        devices = device_outlooks(configured, catalogue, MEASURED)
         _show_runs(devices, budget_s)
     session.run(devices)
     update_after_runs(Path())
-    show_end(device_outlooks(configured, catalogue, RUNS), session.again, as_json=args.json)
+    show_end(device_outlooks(configured, catalogue, MEASURED), session.again, as_json=args.json)
     return 0
 
 

@@ -8,14 +8,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from voxcast.campaigns.failures import failed_images
+from voxcast.measure.campaign import failed_images
 from voxcast.quantities import format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from voxcast.campaigns.failures import FailedImage
     from voxcast.config.learning import DeviceOutlook
+    from voxcast.measure.campaign import FailedImage
 
 SUMMARY = Path("results/report/summary.txt")
 MAX_SHOWN = 10

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from voxcast.config.learning import DeviceOutlook, LearningRequest
 
 PARAMS, SOURCES = Path(config.PARAMS_FILE), Path("data/sources.tsv")
-IMAGES, CATALOGUE, RUNS = Path("data/images"), Path("data/catalogue"), Path("data/runs")
+IMAGES, CATALOGUE = Path("data/images"), Path("data/catalogue")
 CATALOGUE_TABLE = "catalogue.parquet"
 
 logger = logging.getLogger(__name__)
@@ -93,7 +93,7 @@ class LearningSession:
             list_volumes,
         )
         from voxcast.images.lab_characteristics import load_lab_characteristics
-        from voxcast.profiling.run_marks import temporary_folder
+        from voxcast.measure.processes import temporary_folder
 
         with ExitStack() as stack:
             folder = Path(stack.enter_context(temporary_folder()))
@@ -149,18 +149,18 @@ class LearningSession:
         RunError
             If such a run fails.
         """
-        from voxcast.campaigns.outlook import measure_smallest
-        from voxcast.profiling.leader import LOG_FILE
+        from voxcast.measure.campaign import measure_smallest
+        from voxcast.measure.runner import LOG_FILE
 
         for entry in devices:
             if entry.outlook.trusted:
                 continue
-            row = measure_smallest(entry.settings, entry.plan)
-            if row is not None and row["outcome"] != "completed":
-                log = entry.settings.runs / row["cell_key"] / LOG_FILE
+            run = measure_smallest(entry.settings, entry.plan)
+            if run is not None and run.outcome != "completed":
+                log = entry.settings.runs / run.cell_key / LOG_FILE
                 then = f"mend the application and run `{self.again}` again"
-                images = "images" if row["outcome"] == "failed" else "image"
-                raise RunError(f"no run on the smallest {images}: {row['outcome']}", log, then)
+                images = "images" if run.outcome == "failed" else "image"
+                raise RunError(f"no run on the smallest {images}: {run.outcome}", log, then)
 
     def run(self, devices: list[DeviceOutlook]) -> None:
         """Measure what is missing and run all stages that are out of date."""

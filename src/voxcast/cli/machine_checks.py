@@ -79,8 +79,8 @@ def _load() -> Check:
 
 
 def _memory() -> Check:
-    from voxcast.profiling.run_marks import new_run_id
-    from voxcast.profiling.sampler import open_meter
+    from voxcast.measure.meters import open_meter
+    from voxcast.measure.processes import new_run_id
 
     meter = open_meter(new_run_id())
     method = meter.memory_method
@@ -115,7 +115,7 @@ def _counters() -> Check:
 
 
 def _gpu() -> Check:
-    from voxcast.profiling.gpu import gpu_models, open_gpu_meter
+    from voxcast.measure.gpu import gpu_models, open_gpu_meter
 
     models = gpu_models()
     meter = open_gpu_meter()
@@ -184,7 +184,7 @@ def _engines() -> Iterator[Check]:
 
 
 def _leftovers() -> Check:
-    from voxcast.profiling.leftovers import abandoned
+    from voxcast.measure.leftovers import abandoned
 
     count = len(abandoned())
     if not count:

@@ -101,8 +101,8 @@ def _track(args: argparse.Namespace, run: Path | None, overview: TraceOverview, 
     folder = project.require(args.project)
     name, tags = args.trace.resolve().name, {}
     if run is not None:
-        _, cell, _ = read_record(run)
-        name, tags = cell.app, {"app": cell.app, "cell_key": run.name}
+        app = read_record(run).run.app
+        name, tags = app, {"app": app, "cell_key": run.name}
     session = connect(folder)
     run_id = log_phases(session, name, overview.metrics, overview.as_json(), page, tags)
     print(f"voxcast: logged to MLflow as run {run_id}", file=sys.stderr)

@@ -23,7 +23,9 @@ from voxcast.images.headers import file_size_bytes
 from voxcast.quantities import format_bytes, format_seconds
 
 if TYPE_CHECKING:
-    from voxcast.records import App, Cell, Configuration, Profile
+    from collections.abc import Sequence
+
+    from voxcast.records import App, Cell, Configuration, Phase
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +68,7 @@ def main(argv: list[str]) -> int:
     for signal_number in (signal.SIGTERM, signal.SIGHUP):  # else the run outlives this process
         signal.signal(signal_number, signal.default_int_handler)
     from voxcast.apps.checks import check_startable
-    from voxcast.profiling.leftovers import sweep_abandoned
+    from voxcast.measure.leftovers import sweep_abandoned
 
     app, configuration = _app_and_configuration(args)
     parameters = _app_parameters(app, args)
@@ -99,12 +101,13 @@ def main(argv: list[str]) -> int:
 
 def _show_proposals(args: argparse.Namespace) -> int:
     from voxcast.config.campaigns import project_campaign
+    from voxcast.models.proposals import proposed_runs
 
     if args.count < 1:
         raise ConfigError(f"must be at least 1, not {args.count}", "--next")
     folder = project.require(args.project)
     with contextlib.chdir(folder):  # all paths are relative to the project
-        proposals = project_campaign(args.campaign, args.overrides).propose(args.count)
+        proposals = proposed_runs(project_campaign(args.campaign, args.overrides), args.count)
     if args.json:
         print(json.dumps(proposals, indent=2))
     for run in [] if args.json else proposals:
@@ -169,10 +172,10 @@ def _measure(
     parameters: dict[str, Any],
     args: argparse.Namespace,
 ) -> dict[str, Any]:
-    from voxcast.campaigns.recorder import log_tail, measure_app
-    from voxcast.campaigns.settings import Conditions
-    from voxcast.profiling.run_marks import temporary_folder
-    from voxcast.profiling.runner import sweep, was_abandoned
+    from voxcast.measure.leftovers import sweep, was_abandoned
+    from voxcast.measure.processes import temporary_folder
+    from voxcast.measure.record import figures, log_tail, measure_app
+    from voxcast.measure.trace import Conditions
     from voxcast.records import Cell
 
     with contextlib.ExitStack() as stack:
@@ -195,27 +198,27 @@ def _measure(
             configuration=configuration, scale=args.scale, repeat=0, host_class="",
         )  # fmt: skip
         source = None if image is None else image.absolute()
-        profile: Profile = measure_app(
+        run, phases = measure_app(
             app, source, folder.absolute(), cell, Conditions(args.time_limit)
         )
-        if profile.outcome != "completed":
+        if run.outcome != "completed":
             print(log_tail(folder).rstrip(), file=sys.stderr)
-        without_sample = _phases_without_sample(profile, folder)
+        without_sample = _phases_without_sample(phases, folder)
     result = {"image": None if image is None else str(image), "app": app.name, "scale": args.scale}
     result |= {"configuration": dataclasses.asdict(configuration), "parameters": parameters}
     location = {} if args.out is None else {"folder": str(folder)}
-    result |= dataclasses.asdict(profile)
+    result |= figures(run, phases)
     for phase, is_without in zip(result["phases"], without_sample, strict=True):
         phase["read_at_ends"] = is_without and phase["peak_rss_bytes"] is not None
     return {**result, **location}
 
 
-def _phases_without_sample(profile: Profile, folder: Path) -> list[bool]:
+def _phases_without_sample(phases: Sequence[Phase], folder: Path) -> list[bool]:
     from voxcast.history.phase_peaks import without_sample
     from voxcast.history.run_series import traces_of
 
     t_s = traces_of([folder])["t_s"]
-    starts, ends = ([getattr(p, name) for p in profile.phases] for name in ("start_s", "end_s"))
+    starts, ends = ([getattr(p, name) for p in phases] for name in ("start_s", "end_s"))
     return [bool(is_without) for is_without in without_sample(t_s, starts, ends)]
 
 

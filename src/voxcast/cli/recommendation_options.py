@@ -146,23 +146,26 @@ def _with_fitted_waiting(cluster: Cluster, path: Path) -> Cluster:
     """Return the cluster with waiting times fitted to the jobs that fit one of its nodes."""
     from dataclasses import replace
 
-    from voxcast.allocation.accounting import queued_jobs
     from voxcast.allocation.site import fit_waiting
+    from voxcast.runs.slurm import waits
 
-    jobs = queued_jobs(path)
+    jobs = waits(path)
     partitions = []
     fitted = 0
     last_error: TableError | None = None
     for partition in cluster.partitions:
         name = partition.name
         cores = [node.cores for node in cluster.node_types if node.partition == name]
-        comparable = jobs.of(name, max(cores, default=0))
-        if not len(comparable.requested_s):
+        # Jobs without a partition count for every partition.
+        comparable = jobs[
+            jobs["partition"].isin(["", name]) & (jobs["cpus"] <= max(cores, default=0))
+        ]
+        if not len(comparable):
             logger.warning("%s: no job of %s; its waiting time stays as configured", path, name)
             partitions.append(partition)
             continue
         try:
-            fit = fit_waiting(comparable.requested_s, comparable.waited_s)
+            fit = fit_waiting(comparable["requested_s"], comparable["waited_s"])
         except TableError as error:  # the other partitions are still fitted
             last_error = error
             logger.warning("%s: the waiting time stays as configured: %s", name, one_line(error))
@@ -178,6 +181,6 @@ def _with_fitted_waiting(cluster: Cluster, path: Path) -> Cluster:
     if not fitted:
         if last_error is not None:
             raise last_error
-        names = ", ".join(sorted(set(jobs.partitions.tolist())))
+        names = ", ".join(sorted(set(jobs["partition"])))
         raise TableError(f"has no job of {cluster.name}'s partitions", path, f"it has {names}")
     return replace(cluster, partitions=tuple(partitions))

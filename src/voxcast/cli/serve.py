@@ -190,7 +190,7 @@ def _check_port_is_free(host: str, port: int) -> None:
 
 def _holder(port: int) -> str | None:
     """Return who listens on a port, and how it is ended; None if that cannot be seen."""
-    from voxcast.profiling.listeners import listeners
+    from voxcast.web.listeners import listeners
 
     holders = listeners(port)
     if not holders:

@@ -61,7 +61,7 @@ def main(argv: list[str]) -> int:
     from voxcast.jobs.draw import work, worker_allocation
     from voxcast.jobs.pool import open_pool
     from voxcast.jobs.settle import Ledger, settle_unfollowed
-    from voxcast.profiling.host import host_facts
+    from voxcast.measure.host import host_facts
     from voxcast.quantities import parse_bytes
 
     wanted = _wanted(args.only)

@@ -6,18 +6,19 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from voxcast.campaigns.project_campaign import ProjectCampaign
-from voxcast.campaigns.settings import CampaignSettings, Conditions
 from voxcast.config.compose import CONF_DIR, PARAMS_FILE, compose
 from voxcast.config.load import check_option, load
 from voxcast.config.schema import Config
 from voxcast.errors import ConfigError
 from voxcast.files import sha256_of
+from voxcast.measure.plan import CampaignSettings
+from voxcast.measure.projects import Campaign
+from voxcast.measure.trace import Conditions
 
 CAMPAIGNS, HISTORY = Path("data/campaigns"), Path("data/history")
 
 
-def project_campaign(name: str, overrides: Sequence[str] = ()) -> ProjectCampaign:
+def project_campaign(name: str, overrides: Sequence[str] = ()) -> Campaign:
     """Return the campaign ``name`` of the project in the current folder.
 
     Parameters
@@ -32,7 +33,7 @@ def project_campaign(name: str, overrides: Sequence[str] = ()) -> ProjectCampaig
     """
     config = _composed(name, overrides)
     folder = CAMPAIGNS / name
-    return ProjectCampaign(
+    return Campaign(
         name=name,
         settings=campaign_settings(config, folder / "runs"),
         images=config.images,
@@ -40,7 +41,7 @@ def project_campaign(name: str, overrides: Sequence[str] = ()) -> ProjectCampaig
         network_points=config.features.network_points,
         max_voxels=config.features.max_voxels,
         folder=folder,
-        batch=HISTORY / name,
+        history=HISTORY / name,
         definition_sha256=sha256_of(config.definition()),
         characteristics=config.features.characteristics,
     )

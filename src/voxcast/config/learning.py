@@ -12,15 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voxcast.apps.checks import check_startable
-from voxcast.campaigns.outlook import Outlook, outlook
-from voxcast.campaigns.plan import CampaignPlan, make_plan
-from voxcast.campaigns.settings import CampaignSettings
 from voxcast.config.campaigns import campaign_settings
 from voxcast.config.compose import CONF_DIR, compose
 from voxcast.config.load import load, load_app
 from voxcast.config.schema import Config
 from voxcast.errors import ConfigError
 from voxcast.files import atomic_path
+from voxcast.measure.campaign import Remaining, remaining
+from voxcast.measure.plan import CampaignPlan, CampaignSettings, make_plan
 from voxcast.quantities import format_seconds
 from voxcast.records import as_fields
 
@@ -156,7 +155,7 @@ class DeviceOutlook:
     device: str
     settings: CampaignSettings
     plan: CampaignPlan
-    outlook: Outlook
+    outlook: Remaining
 
 
 def device_outlooks(config: Config, catalogue: pd.DataFrame, runs: Path) -> list[DeviceOutlook]:
@@ -175,7 +174,7 @@ def device_outlooks(config: Config, catalogue: pd.DataFrame, runs: Path) -> list
     for device in config.devices:
         settings = campaign_settings(config, runs / device, device)
         plan = make_plan(settings, catalogue)
-        devices.append(DeviceOutlook(device, settings, plan, outlook(settings, plan)))
+        devices.append(DeviceOutlook(device, settings, plan, remaining(settings, plan)))
     return devices
 
 

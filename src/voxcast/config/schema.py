@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from voxcast.apps.checks import check_app
-from voxcast.campaigns.sweeps import Sweep
 from voxcast.config.validation import (
     Key,
     Keys,
@@ -23,6 +22,7 @@ from voxcast.errors import ConfigError
 from voxcast.images.characteristics import CHARACTERISTICS
 from voxcast.images.grids import FixedGrid, Sizes
 from voxcast.images.lab_characteristics import LabCharacteristic, check_lab_characteristics
+from voxcast.measure.plan import Sweep
 from voxcast.quantities import parse_bytes
 from voxcast.records import NOISY_REPEAT, App, Configuration
 

@@ -67,7 +67,7 @@ class Here:
     @classmethod
     def of_this_machine(cls) -> Here:
         """Return the size of this machine."""
-        from voxcast.profiling.host import host_facts
+        from voxcast.measure.host import host_facts
 
         facts = host_facts()
         return cls(facts.cores, facts.memory_bytes, len(facts.gpu_models))

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import voxcast
 from voxcast.errors import TableError, one_line
-from voxcast.files import PARTIAL, atomic_folder, locked, read_json, write_text
-from voxcast.history.run_folders import RECORD_FILE, read_row
+from voxcast.files import PARTIAL, atomic_folder, locked, write_text
+from voxcast.history.run_folders import RECORD_FILE, Record, read_record
 from voxcast.history.run_series import PHASES, TRACES, phases_of, traces_of
 from voxcast.history.run_table import (
     ADDED,
@@ -63,13 +63,13 @@ def collect(
     with locked(batch):
         sweep_partial(batch)
         recorded_keys = recorded_cell_keys(batch)
-        by_host: dict[str, list[tuple[dict[str, Any], Path]]] = {}
+        by_host: dict[str, list[tuple[Record, Path]]] = {}
         for run in sorted(runs.iterdir()) if runs.is_dir() else []:
             if run.name not in recorded_keys and (run / RECORD_FILE).is_file():
                 with contextlib.suppress(TableError):  # reported when the folder itself is read
-                    row = read_row(run)
-                    if row["outcome"] != "failed":
-                        by_host.setdefault(row["host_id"], []).append((row, run))
+                    record = read_record(run)
+                    if record.run.outcome != "failed":
+                        by_host.setdefault(record.run.host_id, []).append((record, run))
         new_parts = []
         for host_id, host_runs in sorted(by_host.items()):
             provenance = _provenance(host_runs, campaign, campaign_sha256)
@@ -178,13 +178,12 @@ def recorded_parts(batch: Path) -> list[Path]:
 def _write_part(
     batch: Path,
     host_id: str,
-    rows_and_folders: Sequence[tuple[dict[str, Any], Path]],
+    host_runs: Sequence[tuple[Record, Path]],
     provenance: dict[str, Any],
 ) -> Path:
-    ordered = sorted(
-        rows_and_folders, key=lambda pair: (pair[0]["started_at"], pair[0]["cell_key"])
-    )
-    runs, folders = frame_of(row for row, _ in ordered), [run for _, run in ordered]
+    ordered = sorted(host_runs, key=lambda pair: (pair[0].run.started_at, pair[0].run.cell_key))
+    runs = frame_of(vars(record.run) for record, _ in ordered)
+    folders = [run for _, run in ordered]
     part = free_part(batch, host_id)
     with atomic_folder(part) as partial:
         write_tables(partial, runs, phases_of(folders), traces_of(folders), provenance)
@@ -192,22 +191,21 @@ def _write_part(
 
 
 def _provenance(
-    rows_and_folders: Sequence[tuple[dict[str, Any], Path]], campaign: str, campaign_sha256: str
+    host_runs: Sequence[tuple[Record, Path]], campaign: str, campaign_sha256: str
 ) -> dict[str, Any]:
-    record = read_json(rows_and_folders[0][1] / RECORD_FILE)
-    rows = [row for row, _ in rows_and_folders]
+    runs = [record.run for record, _ in host_runs]
     versions = {"python": platform.python_version(), "voxcast": voxcast.__version__}
     for package in PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[package] = importlib.metadata.version(package)
     return {
-        "runs": len(rows),
-        "first_started_at": min(row["started_at"] for row in rows),
-        "last_started_at": max(row["started_at"] for row in rows),
-        "sittings": sorted({row["sitting"] for row in rows}),
+        "runs": len(runs),
+        "first_started_at": min(run.started_at for run in runs),
+        "last_started_at": max(run.started_at for run in runs),
+        "sittings": sorted({run.sitting for run in runs}),
         "campaign": campaign,
         "campaign_sha256": campaign_sha256,
-        "machine": {k: v for k, v in record["host"].items() if k != "hostname"},
+        "machine": {k: v for k, v in host_runs[0][0].content["host"].items() if k != "hostname"},
         "versions": versions,
     }
 

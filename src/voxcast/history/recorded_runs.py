@@ -5,10 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from voxcast.files import atomic_path
 from voxcast.history.parts import load_history, load_phases, load_traces
-from voxcast.history.run_folders import write_profiles
-from voxcast.history.run_series import PHASES, TRACES
+from voxcast.history.run_series import write_stage
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -26,12 +24,12 @@ def write_recorded(
     apps: Collection[str],
     volumes: Collection[str],
 ) -> pd.DataFrame:
-    """Write ``profiles.parquet``, ``phases.parquet`` and ``traces.parquet`` of a device.
+    """Write ``runs.parquet``, ``phases.parquet`` and ``traces.parquet`` of a device.
 
     Parameters
     ----------
     folder : Path
-        Folder of the device's runs; run folders in it are not changed.
+        Folder of the device's tables.
     batches : sequence of Path
         Recorded histories, see `voxcast.history.parts`.
     apps, volumes : collection of str
@@ -40,7 +38,7 @@ def write_recorded(
     Returns
     -------
     DataFrame
-        The profiles.
+        The runs.
 
     Raises
     ------
@@ -64,8 +62,10 @@ def write_recorded(
     for note in notes:
         logger.info(note)
     keys = set(selected["cell_key"])
-    for name, load in ((PHASES, load_phases), (TRACES, load_traces)):
-        frame = load(batches)
-        with atomic_path(folder / name) as partial:
-            frame[frame["cell_key"].isin(keys)].to_parquet(partial, index=False)
-    return write_profiles(folder, notes, selected.reset_index(drop=True))
+    phases, traces = (
+        frame[frame["cell_key"].isin(keys)]
+        for frame in (load_phases(batches), load_traces(batches))
+    )
+    runs = selected.reset_index(drop=True)
+    write_stage(folder, runs, phases, traces, notes)
+    return runs

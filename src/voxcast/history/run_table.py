@@ -25,7 +25,7 @@ DTYPES = {
     "host_class": "str",  # CPU model, cores, GPU models: runs on one class are comparable
     "node_type": "str",
     "cpu_model": "str",
-    "probe_cpu": "float64",  # see voxcast.profiling.probes for these three and their units
+    "probe_cpu": "float64",  # see voxcast.measure.host for these three and their units
     "probe_membw": "float64",
     "probe_disk": "float64",
     "device": "str",
@@ -56,7 +56,7 @@ DTYPES = {
     "source": "str",  # `voxcast.records.MEASURED`, or the source it was imported from
     "labels_json": "str",  # other information of the source
     "metronome_compute_s": "float64",  # mean CPU time of a kernel beside the run, for these four:
-    "metronome_copy_s": "float64",  # see voxcast.profiling.kernels
+    "metronome_copy_s": "float64",  # see voxcast.measure.metronome
     "metronome_gather_s": "float64",
     "metronome_interpreter_s": "float64",
     "metronome_ticks": "Int64",  # how often the kernels were timed

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from voxcast.errors import TableError, one_line
 from voxcast.history.parts import RUNS, read_table, recorded_parts
-from voxcast.history.run_folders import PROFILES_FILE, RECORD_FILE, load_records
+from voxcast.history.run_folders import RECORD_FILE, load_records
 from voxcast.history.run_series import PHASES, TRACES, phases_in, readable, traces_in
 from voxcast.history.run_table import DTYPES, PHASE_DTYPES, TRACE_DTYPES, frame_of, in_schema
 
@@ -42,9 +42,9 @@ class StoredHistory:
     folders : tuple of Path
         As named by the user.
     parts : tuple of Path
-        Parts of batches.
+        Parts of batches, and the tables of a stage.
     run_folders : tuple of Path
-        Folders with one folder per run, or with the tables of a stage.
+        Folders with one folder per run.
     """
 
     folders: tuple[Path, ...]
@@ -60,7 +60,7 @@ class StoredHistory:
         TableError
             If nothing can be read.
         """
-        frames = [*self._tables(RUNS, DTYPES), *self._of_folders(_records, DTYPES)]
+        frames = [*self._tables(RUNS, DTYPES), *self._of_folders(load_records, DTYPES)]
         if not frames:
             raise TableError("has no part that can be read", self.folders[0])
         runs = _united(frames, DTYPES).drop_duplicates("cell_key")
@@ -140,16 +140,7 @@ def _parts(folder: Path) -> list[Path]:
 
 
 def _holds_runs(folder: Path) -> bool:
-    return (folder / PROFILES_FILE).is_file() or any(folder.glob(f"[!.]*/{RECORD_FILE}"))
-
-
-def _records(folder: Path) -> pd.DataFrame:
-    """Return the measured runs of a folder, and those that a stage took from a history."""
-    import pandas as pd
-
-    table = folder / PROFILES_FILE
-    frames = [load_records(folder), *([pd.read_parquet(table)] if table.is_file() else [])]
-    return _united(frames, DTYPES).drop_duplicates("cell_key")
+    return any(folder.glob(f"[!.]*/{RECORD_FILE}"))
 
 
 def _united(frames: Iterable[pd.DataFrame], dtypes: Mapping[str, str]) -> pd.DataFrame:

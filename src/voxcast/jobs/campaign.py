@@ -5,16 +5,16 @@ from __future__ import annotations
 import dataclasses
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from voxcast.campaigns.overview import rows_elsewhere
 from voxcast.errors import ConfigError
 from voxcast.history.parts import collect, load_history, recorded_cell_keys
 from voxcast.jobs.draw import MARGIN_S, WORKER_BYTES
 from voxcast.jobs.escalate import Limits, RequestSequence
 from voxcast.jobs.pool import Pool, PoolCell, PoolSettings, make_pool
 from voxcast.jobs.settle import Ledger
-from voxcast.profiling.host import HostFacts
+from voxcast.measure.campaign import runs_elsewhere
+from voxcast.measure.host import HostFacts
 from voxcast.quantities import format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from voxcast.allocation.site import Cluster
-    from voxcast.campaigns.plan import CampaignPlan
-    from voxcast.campaigns.project_campaign import ProjectCampaign
     from voxcast.jobs.claim import Claim
-    from voxcast.records import Cell, Request
+    from voxcast.measure.plan import CampaignPlan
+    from voxcast.measure.projects import Campaign
+    from voxcast.records import Cell, Request, Run
 
     Forecast = Callable[[Mapping[str, Cell], Mapping[str, Path]], Mapping[str, "CellForecast"]]
 
@@ -55,7 +55,7 @@ class CellForecast:
 def requests_of(
     cell: Cell,
     expected_s: float,
-    rows: Iterable[Mapping[str, Any]],
+    runs: Iterable[Run],
     limits: Limits,
     time_limit_s: float | None,
     predicted: CellForecast | None = None,
@@ -66,7 +66,7 @@ def requests_of(
     ----------
     expected_s : float
         Expected time of the run, as its application states it.
-    rows : iterable of mapping
+    runs : iterable of Run
         Runs on record; only runs of the application in the same configuration count.
     time_limit_s : float, optional
         At which a run is on record as a lower bound: no request is longer.
@@ -75,9 +75,9 @@ def requests_of(
     """
     configuration = cell.configuration
     alike = [
-        row for row in rows
-        if row["app"] == cell.app and row["cpus"] == configuration.cpus
-        and row["device"] == configuration.device and row["outcome"] == "completed"
+        run for run in runs
+        if run.app == cell.app and run.cpus == configuration.cpus
+        and run.device == configuration.device and run.outcome == "completed"
     ]  # fmt: skip
     times_s = [max(LEAST_S, factor * expected_s) for factor in TIME_FACTORS]
     memories: list[float] = list(MEMORIES)
@@ -85,8 +85,8 @@ def requests_of(
         times_s = [max(LEAST_S, factor * predicted.upper_s) for factor in PREDICTED_FACTORS]
         memories = [max(10**8, factor * predicted.upper_bytes) for factor in PREDICTED_FACTORS]
     elif alike:
-        longest_s = max(float(row["runtime_s"]) for row in alike)
-        largest = max(int(row["peak_rss_bytes"]) for row in alike)
+        longest_s = max(run.runtime_s or 0.0 for run in alike)
+        largest = max(run.peak_rss_bytes or 0 for run in alike)
         times_s = [max(LEAST_S, factor * longest_s) for factor in RECORDED_FACTORS]
         memories = [max(10**8, factor * largest) for factor in RECORDED_FACTORS]
     if configuration.mem_limit_bytes is not None:
@@ -101,7 +101,7 @@ def requests_of(
 
 
 def make_campaign_pool(
-    campaign: ProjectCampaign,
+    campaign: Campaign,
     cluster: Cluster,
     project: Path,
     claim: Claim,
@@ -159,11 +159,11 @@ def make_campaign_pool(
     return ledger, plan
 
 
-def collect_pool(campaign: ProjectCampaign, pool: Pool) -> list[Path]:
+def collect_pool(campaign: Campaign, pool: Pool) -> list[Path]:
     """Put new runs of a pool into parts of the campaign's history; return the parts."""
     return collect(
         pool.runs,
-        campaign.batch,
+        campaign.history,
         campaign=campaign.name,
         campaign_sha256=campaign.definition_sha256,
     )
@@ -221,12 +221,12 @@ def _longest_run_s(limit_s: float | None) -> float:
     return float("inf") if limit_s is None else max(limit_s - 2 * MARGIN_S, limit_s / 2)
 
 
-def _recorded(campaign: ProjectCampaign, cells: Mapping[str, Cell]) -> dict[str, dict[str, Any]]:
-    """Return the rows of the campaign's history, also of other machines, by key of the plan."""
+def _recorded(campaign: Campaign, cells: Mapping[str, Cell]) -> dict[str, Run]:
+    """Return the runs of the campaign's history, also of other machines, by key of the plan."""
     campaign.collect()
-    if not campaign.batch.is_dir() or not recorded_cell_keys(campaign.batch):
+    if not campaign.history.is_dir() or not recorded_cell_keys(campaign.history):
         return {}
-    return rows_elsewhere(cells, load_history([campaign.batch]), any_host=True)
+    return runs_elsewhere(cells, load_history([campaign.history]), any_host=True)
 
 
 def within_partition(cluster: Cluster, name: str | None) -> Cluster:

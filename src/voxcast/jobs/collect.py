@@ -21,8 +21,6 @@ from typing import TYPE_CHECKING, Any
 import voxcast
 from voxcast.errors import ImageError, TableError, is_disk_full, one_line
 from voxcast.files import atomic_folder, atomic_path, canonical_json, locked
-from voxcast.history.imports.cells import positive
-from voxcast.history.imports.file_records import ImportedRun, row_of
 from voxcast.history.parts import (
     free_part,
     recorded_cell_keys,
@@ -37,6 +35,7 @@ from voxcast.jobs.script import Machine
 from voxcast.jobs.slurm import DEFAULT_SAMPLING_S
 from voxcast.jobs.state import SubmissionState
 from voxcast.records import as_fields, of_fields
+from voxcast.runs.imported import ImportedRun, positive, row_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -19,34 +19,32 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from voxcast.apps.app import app_version, choose
 from voxcast.apps.checks import check_startable
-from voxcast.campaigns.failures import Failures
-from voxcast.campaigns.recorder import Recorder, log_tail
-from voxcast.campaigns.sittings import open_sitting
 from voxcast.errors import RunError, VoxcastError
 from voxcast.files import read_json, write_json
-from voxcast.history.run_folders import record_rows
+from voxcast.history.run_folders import runs_in
 from voxcast.jobs.claim import KeptAlive, file_system_time, registered
 from voxcast.jobs.escalate import Attempt
 from voxcast.jobs.pool import ENDED, HELD, MIB, PARTIAL, RESULT_FILE, TODO, Pool, Ticket
-from voxcast.profiling.host import host_class
-from voxcast.profiling.leftovers import sweep_abandoned
-from voxcast.profiling.metronome import Metronome
-from voxcast.profiling.probes import Probes
+from voxcast.measure.host import Probes, host_class
+from voxcast.measure.leftovers import sweep_abandoned
+from voxcast.measure.metronome import Metronome
+from voxcast.measure.record import Failures, Recorder, log_tail, open_sitting
+from voxcast.measure.runner import KILLED
 from voxcast.quantities import format_bytes, format_seconds, slurm_seconds
 from voxcast.records import Request, as_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from voxcast.campaigns.settings import Conditions
-    from voxcast.campaigns.sittings import Sitting
     from voxcast.jobs.pool import PoolCell, PoolSettings
-    from voxcast.profiling.host import HostFacts
-    from voxcast.records import Cell, Configuration, Profile
+    from voxcast.measure.host import HostFacts
+    from voxcast.measure.record import Sitting
+    from voxcast.measure.trace import Conditions
+    from voxcast.records import Cell, Configuration, Outcome, Run
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +59,6 @@ PROBES_AGE_S = 6 * 3600.0  # older probes are of another time of the machine
 ALIVE_S = 20.0  # between two signs that a worker lives
 TAIL_CHARACTERS = 4000
 TERMINATED = (-15, 143)  # by SIGTERM; the latter seen through a shell
-KILLED = (-9, 137)  # by SIGKILL, as the kernel does for memory; the latter seen through a shell
 SAME_SIGNAL_S = 1.0  # in which a signal to all processes of a job reaches us too
 JOB_VARIABLES = ("SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID")
 
@@ -351,18 +348,18 @@ class _Worker:
         has_ended = False
         try:
             with recorder.run_folder(pool.place(PARTIAL, run)) as partial:
-                profile = recorder.measure(
+                measured, phases = recorder.measure(
                     cell, partial, conditions, self._cores, metronome, self._stopped
                 )
-                if profile.outcome == "preempted" or self._ended_with_us(profile):
+                if measured.outcome == "preempted" or self._ended_with_us(measured):
                     return
-                is_record = self._is_record(cell, profile, conditions)
-                recorder.write_record(cell, profile, partial, pool.runs / cell.key)
+                is_record = self._is_record(cell, measured, conditions)
+                recorder.write_record(cell, measured, phases, partial, pool.runs / cell.key)
                 result = {
                     "record": cell.key if is_record else "",
-                    "attempt": as_fields(_attempt(request, profile, conditions)),
+                    "attempt": as_fields(_attempt(request, measured, conditions)),
                     "worker": self.summary.worker,
-                    "cause": _cause(profile, partial),
+                    "cause": _cause(measured, partial),
                     "log_tail": log_tail(partial)[-TAIL_CHARACTERS:],
                 }
                 (partial / RESULT_FILE).write_text(json.dumps(result), encoding="utf-8")
@@ -379,22 +376,22 @@ class _Worker:
                 pool.give_back(run)
         self.summary.recorded += is_record
         self.summary.failed += not is_record
-        if profile.outcome == "failed":
+        if measured.outcome == "failed":
             self._check_able(cell)
 
     def _check_able(self, cell: Cell) -> None:
         """Check that the application can run here, once several of its runs have failed."""
         self._failed.append(cell)
-        failures = Failures(record_rows(self._pool.runs).values())
+        failures = Failures(runs_in(self._pool.runs).values())
         for failed in self._failed:
             failures.count(failed, "failed")
         failures.check(cell, self._pool.folder / ENDED)
 
-    def _ended_with_us(self, profile: Profile) -> bool:
+    def _ended_with_us(self, run: Run) -> bool:
         """Return whether a run failed as the system ends the job: all its processes at once."""
-        if profile.outcome != "failed":
+        if run.outcome != "failed":
             return False
-        end = time.monotonic() + (SAME_SIGNAL_S if profile.exit_status in TERMINATED else 0.0)
+        end = time.monotonic() + (SAME_SIGNAL_S if run.exit_status in TERMINATED else 0.0)
         while time.monotonic() < end and not self._stopped():
             time.sleep(0.1)
         return self._stopped()
@@ -409,36 +406,36 @@ class _Worker:
             mem_limit_bytes=self._fit.memory_bytes(app),
         )
 
-    def _is_record(self, cell: Cell, profile: Profile, conditions: Conditions) -> bool:
+    def _is_record(self, cell: Cell, run: Run, conditions: Conditions) -> bool:
         """Return whether a run is a record, and not an attempt that a larger worker may better.
 
         A run that reached a limit of the pool, or of its configuration, is a lower bound.
         """
-        if profile.outcome == "timeout":
+        if run.outcome == "timeout":
             return conditions.time_limit_s == self._pool.settings.conditions.time_limit_s
-        if profile.outcome == "out_of_memory":
+        if run.outcome == "out_of_memory":
             configured = cell.configuration.mem_limit_bytes or float("inf")
             return configured <= (conditions.mem_limit_bytes or float("inf"))
-        return profile.outcome == "completed"
+        return run.outcome == "completed"
 
 
-def _attempt(request: Request, profile: Profile, conditions: Conditions) -> Attempt:
+def _attempt(request: Request, run: Run, conditions: Conditions) -> Attempt:
     """Return the attempt of a run: with the limit that it reached, if it reached one."""
-    outcome = profile.outcome
-    if outcome == "failed" and profile.exit_status in KILLED:
+    outcome = cast("Outcome", run.outcome)
+    if outcome == "failed" and run.exit_status in KILLED:
         outcome = "out_of_memory"
     if outcome == "timeout" and conditions.time_limit_s is not None:
         request = dataclasses.replace(request, walltime_s=conditions.time_limit_s)
     if outcome == "out_of_memory" and conditions.mem_limit_bytes is not None:
         request = dataclasses.replace(request, memory_bytes=conditions.mem_limit_bytes)
-    return Attempt(request, outcome, profile.runtime_s)
+    return Attempt(request, outcome, run.runtime_s or 0.0)
 
 
-def _cause(profile: Profile, folder: Path) -> str:
+def _cause(run: Run, folder: Path) -> str:
     """Return how a run ended, with the last line of its log."""
     lines = log_tail(folder).strip().splitlines()
     last = "".join(c for c in lines[-1] if c.isprintable())[:160] if lines else ""
-    return f"{profile.outcome} ({last})" if last else profile.outcome
+    return f"{run.outcome} ({last})" if last else run.outcome
 
 
 class _Fit:

@@ -16,7 +16,7 @@ from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import psutil
 
@@ -25,9 +25,11 @@ from voxcast.errors import RunError, VoxcastError, is_disk_full, one_line
 from voxcast.jobs.script import Machine, configuration_of, task_command, task_variables
 from voxcast.jobs.state import TaskState
 from voxcast.jobs.submission import OUT_NAME
-from voxcast.profiling.host import host_facts
-from voxcast.profiling.leader import LOG_FILE
-from voxcast.profiling.runner import measure, sweep
+from voxcast.measure.host import host_facts
+from voxcast.measure.leftovers import sweep
+from voxcast.measure.runner import LOG_FILE, measure
+from voxcast.measure.trace import Conditions
+from voxcast.records import Outcome, Run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -228,18 +230,21 @@ class LocalExecutor:
         out.mkdir(parents=True)
         image = None if not task.image else self.submission.folder / task.image
         with staged(plan.app, image, out, configuration):
-            profile = measure(
+            run, _ = measure(
                 task_command(plan, task, request, folder),
                 task_variables(configuration, request), folder,
-                cpus=request.cpus, gpus=request.gpus, time_limit_s=request.walltime_s,
-                mem_limit_bytes=request.memory_bytes, stall_s=plan.stall_s, core_set=cores,
+                base=Run(
+                    "", plan.app.name, cpus=request.cpus, gpus=request.gpus,
+                    mem_limit_bytes=request.memory_bytes,
+                ),
+                conditions=Conditions(request.walltime_s, plan.stall_s), cpus=cores,
             )  # fmt: skip
         if (folder / LOG_FILE).is_file():
             shutil.copyfile(folder / LOG_FILE, log)
         return TaskState(
-            profile.outcome.upper(), profile.outcome, profile.runtime_s, profile.cpu_s,
-            profile.peak_rss_bytes, started_at=profile.started_at,
-            memory_method=profile.memory_method, cpu_method=profile.cpu_method,
+            run.outcome.upper(), cast("Outcome", run.outcome), run.runtime_s or 0.0, run.cpu_s,
+            run.peak_rss_bytes, started_at=run.started_at,
+            memory_method=run.memory_method, cpu_method=run.cpu_method,
         )  # fmt: skip
 
     def _note(self, error: Exception, array: int, number: int) -> None:

@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import voxcast
-from voxcast.campaigns.settings import Conditions
 from voxcast.errors import RunError
 from voxcast.files import atomic_path, read_json, sync_folder, write_json
 from voxcast.jobs.escalate import Limits, RequestSequence
+from voxcast.measure.trace import Conditions
 from voxcast.records import App, Cell, Request, as_fields, of_fields
 
 if TYPE_CHECKING:

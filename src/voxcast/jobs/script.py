@@ -19,7 +19,7 @@ from voxcast.apps.containers import WRITES_THROUGH
 from voxcast.apps.staging import BIDS, DATASET_FILE, INPUTS, SCRATCH, bids_folder, reads_bids
 from voxcast.errors import ConfigError
 from voxcast.jobs.submission import OUT_NAME
-from voxcast.profiling.host import HostFacts, cpu_model, host_class, host_id_of
+from voxcast.measure.host import HostFacts, cpu_model, host_class, host_id_of
 from voxcast.quantities import format_bytes, format_seconds, memory_option, slurm_clock
 from voxcast.records import Configuration, Request
 

@@ -23,14 +23,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import RunError, TableError
-from voxcast.files import json_text, read_json, remove_folder, sync
+from voxcast.files import canonical_json, json_text, read_json, remove_folder, sync
 from voxcast.history.run_folders import RECORD_FILE, read_record
 from voxcast.jobs.claim import claimed, is_abandoned
 from voxcast.jobs.escalate import Attempt, next_request
 from voxcast.jobs.pool import ENDED, HELD, PARTIAL, RESULT_FILE, TODO, PoolCell, Ticket
 from voxcast.jobs.submission import append_event, read_events
-from voxcast.profiling.leader import LOG_FILE
-from voxcast.profiling.runner import sweep
+from voxcast.measure.leftovers import sweep
+from voxcast.measure.runner import LOG_FILE
 from voxcast.quantities import format_bytes, format_seconds
 from voxcast.records import Request, as_fields, of_fields
 
@@ -40,10 +40,13 @@ if TYPE_CHECKING:
 
     from voxcast.jobs.claim import Claim
     from voxcast.jobs.pool import Pool
-    from voxcast.records import App, Outcome, Profile
+    from voxcast.records import App, Outcome, Phase, Run
 
 LOST = "its worker has gone"
 JOINED = "joined~0"
+MACHINE = (
+    "host_id", "host_class", "cpu_model", "sitting", "probe_cpu", "probe_membw", "probe_disk",
+)  # fmt: skip
 
 logger = logging.getLogger(__name__)
 
@@ -301,23 +304,27 @@ class Ledger:
         pool = self.pool
         folders = [pool.folder / "part_runs" / self.recorded[part] for part in self.parts[key]]
         records = [read_record(folder) for folder in folders]
-        longest = max(range(len(records)), key=lambda n: records[n][2].runtime_s)
-        record = dict(records[longest][0])
+        longest = max(range(len(records)), key=lambda n: records[n].run.runtime_s or 0.0)
         cell = self.cells[key].cell
-        joined = dataclasses.replace(cell, host_class=records[longest][1].host_class)
-        profile = joined_profile([profile for _, _, profile in records])
-        machines = {part.host_class for _, part, _ in records}
-        profile = dataclasses.replace(profile, noisy=profile.noisy or len(machines) > 1)
+        joined = dataclasses.replace(cell, host_class=records[longest].cell.host_class)
+        whole, phases = joined_run([(record.run, record.phases) for record in records], longest)
+        machines = {record.cell.host_class for record in records}
+        whole = dataclasses.replace(
+            whole, cell_key=joined.key, parameters_json=canonical_json(joined.parameters),
+            noisy=whole.noisy or len(machines) > 1,
+        )  # fmt: skip
         request = self.cells[key].requests.first
         run = f"{Ticket.of(key, len(self.attempts[key]), request).name}~{JOINED}"
         for place in (PARTIAL, ENDED):
             shutil.rmtree(pool.place(place, run), ignore_errors=True)
         partial = pool.place(PARTIAL, run)
         _copy_results(partial, folders)
-        names = [folder.name for folder in folders]
-        record |= {"cell": as_fields(joined), "profile": as_fields(profile), "parts": names}
-        record |= {"started_at": profile.started_at}
-        (partial / RECORD_FILE).write_text(json_text(record), encoding="utf-8")
+        content = records[longest].content | {
+            "run": as_fields(whole), "cell": as_fields(joined),
+            "phases": [as_fields(phase) for phase in phases],
+            "parts": [folder.name for folder in folders],
+        }  # fmt: skip
+        (partial / RECORD_FILE).write_text(json_text(content), encoding="utf-8")
         (partial / RESULT_FILE).write_text(json.dumps({"record": joined.key}), encoding="utf-8")
         pool.end(run)
         return run
@@ -394,30 +401,36 @@ def parts_of(cell: PoolCell, app: App, walltime_s: float, max_walltime_s: float)
     return parts
 
 
-def joined_profile(profiles: Sequence[Profile]) -> Profile:
-    """Return the profile of parts that ran one after the other.
+def joined_run(
+    parts: Sequence[tuple[Run, Sequence[Phase]]], longest: int = 0
+) -> tuple[Run, list[Phase]]:
+    """Return the run and phases of parts that ran one after the other.
 
     Times and traffic are sums, so that the start of the application counts once for each part;
-    memory, threads and use of a GPU are the largest. Values that a part lacks are unknown.
+    memory, threads and use of a GPU are the largest. A value that is unknown in one part is
+    unknown in the whole. The machine and its speed are taken from the part ``longest``.
     """
-    first, phases, start_s = min(profiles, key=lambda p: p.started_at), [], 0.0
-    for profile in profiles:
-        phases += [
+    runs, joined, start_s = [run for run, _ in parts], [], 0.0
+    for run, phases in parts:
+        joined += [
             dataclasses.replace(p, start_s=p.start_s + start_s, end_s=p.end_s + start_s)
-            for p in profile.phases
+            for p in phases
         ]
-        start_s += profile.runtime_s
-    worst = next((p.outcome for p in profiles if p.outcome != "completed"), "completed")
+        start_s += run.runtime_s or 0.0
+    first = min(runs, key=lambda run: run.started_at)
     changes: dict[str, Any] = {
-        "outcome": worst, "noisy": any(p.noisy for p in profiles), "phases": tuple(phases),
-        "time_limit_s": None,
-    }  # fmt: skip
+        "outcome": next((r.outcome for r in runs if r.outcome != "completed"), "completed"),
+        "noisy": any(run.noisy for run in runs),
+        "limit_s": None,
+    }
+    for name in MACHINE:
+        changes[name] = getattr(runs[longest], name)
     sums = ("runtime_s", "cpu_s", "io_read_bytes", "io_write_bytes", "metronome_ticks")
-    largest = ("peak_rss_bytes", "peak_cgroup_bytes", "peak_threads", "peak_gpu_bytes")
-    for name in (*sums, *largest):
-        values = [getattr(profile, name) for profile in profiles]
+    largest_of = ("peak_rss_bytes", "peak_cgroup_bytes", "peak_threads", "peak_gpu_bytes")
+    for name in (*sums, *largest_of):
+        values = [getattr(run, name) for run in runs]
         changes[name] = None if None in values else (sum if name in sums else max)(values)
-    return dataclasses.replace(first, **changes)
+    return dataclasses.replace(first, **changes), joined
 
 
 def _copy_results(partial: Path, folders: Sequence[Path]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import math
@@ -14,14 +15,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from voxcast.errors import ConfigError, RunError, VoxcastError
-from voxcast.jobs.job_states import SACCT_COLUMNS, cpu_seconds, from_sacct, from_scontrol
 from voxcast.jobs.script import follow_up_script, read_machine
 from voxcast.jobs.state import TaskState
 from voxcast.jobs.submission import private_text
-from voxcast.profiling.limits import IDLE_CORES
+from voxcast.measure.trace import IDLE_CORES
+from voxcast.quantities import slurm_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from voxcast.allocation.site import Cluster, MemoryCounted
@@ -30,6 +31,17 @@ if TYPE_CHECKING:
     from voxcast.jobs.submission import Submission
 
 logger = logging.getLogger(__name__)
+
+SACCT_COLUMNS = (
+    "JobID", "JobIDRaw", "State", "ExitCode", "ElapsedRaw", "TotalCPU", "MaxRSS", "ReqMem",
+    "NodeList", "Submit", "Start", "End",
+)  # fmt: skip
+# Columns of the accounting by fields of the controller.
+_CONTROLLER_COLUMNS = {
+    "JobID": "JobID", "JobIDRaw": "JobId", "State": "JobState", "ExitCode": "ExitCode",
+    "Elapsed": "RunTime", "NodeList": "NodeList", "Submit": "SubmitTime", "Start": "StartTime",
+}  # fmt: skip
+_FIELD = re.compile(r"(\w+)=(\S*)")
 
 # Several daemons on a machine name their node.
 _NOTE = re.compile(r"slurmstepd(-[\w.-]+)?: ")
@@ -240,6 +252,80 @@ def check_partition(name: str) -> None:
 def _chunks(ids: Iterable[str]) -> list[list[str]]:
     listed = list(dict.fromkeys(ids))
     return [listed[n : n + IDS_PER_CALL] for n in range(0, len(listed), IDS_PER_CALL)]
+
+
+def from_sacct(
+    text: str, notes: Callable[[TaskId], Sequence[str]] | None = None
+) -> dict[TaskId, TaskState]:
+    """Return the states in the lines of `accounting`, by job and number.
+
+    Parameters
+    ----------
+    notes : callable, optional
+        Returns the lines of Slurm in the log of a task that failed.
+    """
+    return _states(SACCT_COLUMNS, text.splitlines(), notes)
+
+
+def from_scontrol(
+    text: str, notes: Callable[[TaskId], Sequence[str]] | None = None
+) -> dict[TaskId, TaskState]:
+    """Return the states in the lines of `controller_lines`; see `from_sacct`."""
+    lines = []
+    for line in text.splitlines():
+        fields = dict(_FIELD.findall(line))
+        number = fields.get("ArrayTaskId", "")
+        fields["JobID"] = f"{fields.get('ArrayJobId', '')}_" + (
+            number if number.isdecimal() else f"[{number}]"
+        )
+        if "JobState" in fields:
+            lines.append("|".join(fields.get(name, "") for name in _CONTROLLER_COLUMNS.values()))
+    return _states(tuple(_CONTROLLER_COLUMNS), lines, notes)
+
+
+def _states(
+    columns: Sequence[str], lines: Sequence[str], notes: Callable[[TaskId], Sequence[str]] | None
+) -> dict[TaskId, TaskState]:
+    from voxcast.runs import slurm as reader
+
+    frame = reader.accounting("\n".join(["|".join(columns), *lines]), details=True).frame
+    return {
+        key: TaskState(
+            row.state,
+            row.outcome or None,
+            0.0 if math.isnan(row.runtime_s) else row.runtime_s,
+            None if math.isnan(row.cpu_s) else row.cpu_s,
+            int(row.peak_bytes) or None,
+            row.job_number,
+            row.node,
+            row.submitted_at,
+            row.started_at,
+        )
+        for key, row in reader.attempts(frame, notes).items()
+    }
+
+
+def cpu_seconds(text: str) -> dict[str, float]:
+    """Return the CPU time of each running job and of each numbered step.
+
+    Parameters
+    ----------
+    text : str
+        Lines of `cpu_times`.
+    """
+    totals: dict[str, float] = {}
+    for line in text.splitlines():
+        step, _, rest = line.partition("|")
+        average, _, tasks = rest.partition("|")
+        job, _, name = step.partition(".")
+        if name != "extern":
+            seconds = 0.0
+            with contextlib.suppress(VoxcastError):
+                seconds = slurm_seconds(average) * (int(tasks) if tasks.isdecimal() else 1)
+            totals[job] = totals.get(job, 0.0) + seconds
+            if name.isdecimal():
+                totals[step] = seconds
+    return totals
 
 
 def with_memory_counted(cluster: Cluster) -> Cluster:

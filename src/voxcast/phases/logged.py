@@ -27,8 +27,7 @@ def phase_table(folders: Iterable[Path]) -> pd.DataFrame:
     Parameters
     ----------
     folders : iterable of Path
-        Folders with one folder per run, each with its ``record.json``; or with the phases of a
-        recorded history, which take precedence.
+        Folders with a table of phases, or with one folder per run.
 
     Returns
     -------

@@ -2,9 +2,9 @@
 
 The change points of a single run come from an exact dynamic programme: each segment has a mean and
 a variance, and a change point costs a penalty (Jackson et al., IEEE Signal Processing Letters
-12(2), 2005). Where runs of the same application logged their phases, the boundaries of another run
-are the change points that look most like the logged ones, in order. Without logged phases, the
-change points of a run of usual length serve as an example for all, and phases get numbers.
+12(2), 2005). Where runs of the same application logged their phases, a model learned from these
+finds the boundaries of another run. Without logged phases, the change points of a run of usual
+length serve as an example for all, and phases get numbers.
 """
 
 from __future__ import annotations
@@ -29,12 +29,27 @@ MAX_STEPS = 400  # time and memory of a segmentation grow with their square
 PENALTY = 2.0  # 1 is the Bayesian information criterion, which supposes independent steps
 MIN_STEPS = 3  # of a segment, or its variance means nothing
 SMALLEST_SD = 0.02  # 2 % of memory, a fiftieth of a CPU: a signal with less is constant
-NEAR = 4  # steps before and after a boundary by which it is recognised
-BANDWIDTH = 0.1  # of the kernel over logged boundaries, in logarithms of memory
-CPU_SCALE = 0.1  # by which CPUs in use count beside logarithms of memory
+NEAR = 4  # steps before and after, over which the range of memory is a signal
 SMALLEST_LOG_SD = 0.3  # of a duration, whose variation few logged runs underestimate
-UNSEEN = 1e-6  # density of surroundings unlike any logged ones
+UNSEEN = 0.02  # share of a histogram that is spread over all bins
 MIN_JUDGES = 4  # logged runs needed to judge the segmentation on other subjects
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Of a model of phases; `benchmarks/memory_phases.py` compares others.
+
+    Attributes
+    ----------
+    bins : int
+        Of the histogram of a signal.
+    weight : float
+        Of the log density of a signal beside the duration of a phase. With 1 the signals would
+        count as independent of each other and from step to step.
+    """
+
+    bins: int = 80
+    weight: float = 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,13 +95,26 @@ class Grid:
         is_between = (before_s < after_s) & (steps > 0) & (steps < len(self.read_s))
         return np.where(is_between, (before_s + after_s) / 2, self.edges_s[steps])
 
-    def surroundings(self, with_cpus: bool) -> NDArray[np.float64]:
-        """Return the signals around each edge, shape (edges, values)."""
-        signals = [self.log_memory - self.log_memory.max()]
+    def signals(self, with_cpus: bool) -> NDArray[np.float64]:
+        """Return the signals in each step, shape (signals, steps).
+
+        Memory, memory as a share of the peak, its range over the steps before and after, and CPUs
+        in use; changes of the latter two at both ends of a step.
+        """
+        memory = self.log_memory
+        levels = [memory - memory.max()]
         if with_cpus and self.cpus is not None:
-            signals.append(CPU_SCALE * self.cpus)
-        padded = [np.pad(signal, NEAR, mode="edge") for signal in signals]
-        return np.hstack([np.lib.stride_tricks.sliding_window_view(p, 2 * NEAR) for p in padded])
+            levels.append(self.cpus)
+        before = [np.diff(level, prepend=level[0]) for level in levels]
+        after = [np.diff(level, append=level[-1]) for level in levels]
+        ranges = [_range_after(memory), _range_after(memory[::-1])[::-1]]
+        return np.array([memory, *levels, *before, *after, *ranges])
+
+
+def _range_after(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    padded = np.pad(values, (0, NEAR), mode="edge")
+    windows = np.lib.stride_tricks.sliding_window_view(padded, NEAR + 1)
+    return np.asarray(np.ptp(windows, axis=1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,6 +189,8 @@ class Segmenter:
         In order.
     logged : sequence of LoggedRun
         All with these phases.
+    settings : Settings
+        Of the model.
 
     Attributes
     ----------
@@ -169,25 +199,28 @@ class Segmenter:
         segmented by the other half, and the reverse; None with few logged runs.
     """
 
-    def __init__(self, phases: Sequence[str], logged: Sequence[LoggedRun]) -> None:
+    def __init__(
+        self, phases: Sequence[str], logged: Sequence[LoggedRun], settings: Settings = Settings()
+    ) -> None:
         self.phases = tuple(phases)
-        self._logged = tuple(logged)
+        self._logged, self._settings = tuple(logged), settings
         self._step_s = float(np.median([run.trace.step_s for run in logged]))
-        self._learned: dict[tuple[float, bool], _Boundaries] = {}
+        self._with_cpus = all(run.trace.cpu_s is not None for run in logged)
+        self._models: dict[tuple[float, bool], PhaseModel] = {}
         self.share_right: float | None = None
         self._least = -np.inf
-        subjects = sorted({run.subject for run in logged})
-        half = [subjects.index(run.subject) % 2 for run in logged]
-        if len(subjects) == 1:
-            half = [number % 2 for number in range(len(logged))]
         if len(logged) < MIN_JUDGES:
             return
+        subjects = sorted({run.subject for run in logged})
+        halves: tuple[list[LoggedRun], list[LoggedRun]] = ([], [])
+        for number, run in enumerate(logged):
+            place = subjects.index(run.subject) if len(subjects) > 1 else number
+            halves[place % 2].append(run)
         shares, scores = [], []
-        for judging in (0, 1):
-            learning = [run for run, of in zip(logged, half, strict=True) if of != judging]
-            segmenter = _Boundaries(learning, self._step_s, _have_cpus(logged))
-            for run in (run for run, of in zip(logged, half, strict=True) if of == judging):
-                starts_s, score = segmenter.placed(run.trace)
+        for learning, judging in (halves, halves[::-1]):
+            model = PhaseModel(learning, self._step_s, self._with_cpus, settings)
+            for run in judging:
+                starts_s, score = model.align(run.trace)
                 shares.append(time_right(run.trace, run.boundaries_s, starts_s))
                 scores.append(score)
         self.share_right, self._least = float(np.mean(shares)), min(scores)
@@ -195,66 +228,90 @@ class Segmenter:
     def boundaries_s(self, trace: Trace) -> tuple[NDArray[np.float64], bool]:
         """Return the start of each phase but the first, and whether the run looks as usual.
 
-        A run does not if its boundaries are less likely than those of every logged run were by
-        runs of other subjects. A run no different from n logged ones is refused once in n + 1.
+        A run does not if it is less likely than every logged run was by runs of other subjects.
+        A run no different from n logged ones is refused once in n + 1.
         """
         # A coarser trace is compared with the logged runs at twice, four times … their step.
         doublings = max(float(np.round(np.log2(trace.step_s / self._step_s))), 0.0)
-        key = (self._step_s * 2.0**doublings, _have_cpus(self._logged) and trace.cpu_s is not None)
-        if key not in self._learned:
-            self._learned[key] = _Boundaries(self._logged, *key)
-        starts_s, score = self._learned[key].placed(trace)
+        key = (self._step_s * 2.0**doublings, self._with_cpus and trace.cpu_s is not None)
+        if key not in self._models:
+            self._models[key] = PhaseModel(self._logged, *key, self._settings)
+        starts_s, score = self._models[key].align(trace)
         return starts_s, doublings > 0 or score >= self._least
 
 
-class _Boundaries:
-    """What boundaries look like, and how long phases take, at one length of steps."""
+class PhaseModel:
+    """The phases of logged runs: their order, their durations, and the signals in their steps.
 
-    def __init__(self, logged: Sequence[LoggedRun], step_s: float, with_cpus: bool) -> None:
-        self._step_s, self._with_cpus = step_s, with_cpus
-        examples, logs = [], []
+    A left-to-right hidden semi-Markov model (Yu, Artificial Intelligence 174, 2010). A duration is
+    log-normal. Each signal has a histogram for the first step of a phase and one for the steps
+    after it, with bins between quantiles, so that no scale needs to be chosen.
+    """
+
+    def __init__(
+        self, logged: Sequence[LoggedRun], step_s: float, with_cpus: bool, settings: Settings
+    ) -> None:
+        self._step_s, self._with_cpus, self._weight = step_s, with_cpus, settings.weight
+        states, signals, durations_s = [], [], []
         for run in logged:
-            edges_s = (grid := trace_grid(run.trace, step_s)).edges_s
-            places = np.rint((run.boundaries_s - edges_s[0]) / np.diff(edges_s)[0]).astype(int)
-            surroundings = grid.surroundings(with_cpus)
-            examples.append(surroundings[np.clip(places, 0, len(edges_s) - 1)])
+            grid = trace_grid(run.trace, step_s)
+            edges_s = grid.edges_s
+            phase = np.searchsorted(
+                run.boundaries_s, (edges_s[1:] + edges_s[:-1]) / 2, side="right"
+            )
+            states.append(2 * phase + (np.diff(phase, prepend=phase[0]) > 0))
+            signals.append(grid.signals(with_cpus))
             ends_s = np.concatenate([edges_s[:1], run.boundaries_s, edges_s[-1:]])
-            logs.append(np.log(np.maximum(np.diff(ends_s), step_s / 2)))
-        self._examples = np.swapaxes(examples, 0, 1)
+            durations_s.append(np.maximum(np.diff(ends_s), step_s / 2))
+        logs = np.log(durations_s)
         self._log_mean = np.median(logs, axis=0)
         self._log_sd = np.maximum(np.std(logs, axis=0), SMALLEST_LOG_SD)
+        shares = np.linspace(0, 1, settings.bins + 1)[1:-1]
+        state, self._histograms = np.concatenate(states), []
+        for values in np.hstack(signals):
+            inner = np.unique(np.quantile(values, shares).round(6))  # equal values share a bin
+            counts = np.zeros((2 * logs.shape[1], len(inner) + 1))
+            np.add.at(counts, (state, np.searchsorted(inner, values)), 1)
+            self._histograms.append((inner, _log_shares(counts)))
 
-    def placed(self, trace: Trace) -> tuple[NDArray[np.float64], float]:
-        """Return the most likely boundaries, and their mean log density.
+    def align(self, trace: Trace) -> tuple[NDArray[np.float64], float]:
+        """Return the most likely boundaries, and the log likelihood by step.
 
-        Exact, by dynamic programming over phases and edges: a boundary has the kernel density of
-        its surroundings among logged ones, a phase the log-normal density of its duration.
+        Exact, by dynamic programming over phases and edges of steps.
         """
         grid = trace_grid(trace, self._step_s)
-        around = grid.surroundings(self._with_cpus)
+        log_density = np.zeros((2 * len(self._log_mean), len(grid.read_s)))
+        signals = grid.signals(self._with_cpus)
+        for (inner, log_shares), values in zip(self._histograms, signals, strict=True):
+            log_density += self._weight * log_shares[:, np.searchsorted(inner, values)]
         lengths_s = grid.edges_s - grid.edges_s[:, None]  # by first edge and last
         log_s = np.log(np.maximum(lengths_s, self._step_s / 2))
-        best = np.where(np.arange(len(around)) == 0, 0.0, -np.inf)
+        best = np.where(np.arange(len(lengths_s)) == 0, 0.0, -np.inf)
         origins = []
         for number, (mean, sd) in enumerate(zip(self._log_mean, self._log_sd, strict=True)):
-            scores = best[:, None] - ((log_s - mean) / sd) ** 2 / 2
+            inside, first = log_density[2 * number], log_density[2 * number + 1]
+            before = np.append(0.0, np.cumsum(inside))
+            at_start = np.append(first - inside, 0.0) if number else np.zeros(len(before))
+            scores = best[:, None] + before - before[:, None] + (lengths_s > 0) * at_start[:, None]
+            scores -= ((log_s - mean) / sd) ** 2 / 2 + np.log(sd)
             scores[lengths_s < 0] = -np.inf
             origins.append(scores.argmax(axis=0))
             best = scores.max(axis=0)
-            if number < len(self._examples):
-                best = best + _log_density(around, self._examples[number])
-        starts, end = [], len(around) - 1
+        starts, end = [], len(lengths_s) - 1
         for origin in origins[:0:-1]:
             end = origin[end]
             starts.append(end)
         starts_s = grid.starts_s(np.array(starts[::-1], dtype=np.intp))
-        return starts_s, float(best[-1]) / len(self._log_mean)
+        return starts_s, float(best[-1]) / len(grid.read_s)
 
 
-def _log_density(values: NDArray[np.float64], examples: NDArray[np.float64]) -> Any:
-    squares = (values**2).sum(axis=1)[:, None] + (examples**2).sum(axis=1)
-    distances = np.maximum(squares - 2 * values @ examples.T, 0) / values.shape[1]
-    return np.log(np.exp(-distances / (2 * BANDWIDTH**2)).mean(axis=1) + UNSEEN)
+def _log_shares(counts: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return logarithms of shares by row, smoothed over neighbouring bins; equal if all are 0."""
+    bins = np.arange(counts.shape[1])
+    kernel = np.exp(-((bins[:, None] - bins) ** 2) / 2)
+    smooth = (counts + 1e-9) @ (kernel / kernel.sum(axis=1, keepdims=True))
+    shares = smooth / smooth.sum(axis=1, keepdims=True)
+    return np.asarray(np.log((1 - UNSEEN) * shares + UNSEEN / len(bins)))
 
 
 def change_points(trace: Trace, penalty: float = PENALTY) -> NDArray[np.float64]:
@@ -384,10 +441,6 @@ def logged_runs(
         run = LoggedRun(traces[str(key)], starts_s[1:], subjects.get(str(key)) or str(key))
         orders.setdefault(tuple(str(name) for name, _ in firsts), []).append(run)
     return max(orders.items(), key=lambda order: len(order[1]), default=((), []))
-
-
-def _have_cpus(runs: Sequence[LoggedRun]) -> bool:
-    return all(run.trace.cpu_s is not None for run in runs)
 
 
 def _rows(

@@ -130,7 +130,7 @@ class ReportInputs:
             If a file is missing or cannot be read.
         """
         devices = [
-            _parquet(project / f"data/runs/{device}/profiles.parquet") for device in ("cpu", "gpu")
+            _parquet(project / f"data/runs/{device}/runs.parquet") for device in ("cpu", "gpu")
         ]
         non_empty = [frame for frame in devices if len(frame)] or devices[:1]
         catalogue = _parquet(project / "data/catalogue/catalogue.parquet")

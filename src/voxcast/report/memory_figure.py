@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from voxcast.history.run_folders import read_row
+from voxcast.history.run_folders import read_record
 from voxcast.history.run_series import phases_of, traces_of
 from voxcast.history.run_table import frame_of
 from voxcast.phases.segments import segmented_runs
@@ -53,7 +53,7 @@ def run_memory(folder: Path) -> RunMemory | None:
     TableError
         If the record is missing or broken.
     """
-    runs = frame_of([read_row(folder)])
+    runs = frame_of([vars(read_record(folder).run)])
     traces, phases = traces_of([folder]), phases_of([folder])
     if len(traces) < 2:
         return None

@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import VoxcastError
-from voxcast.history.run_folders import traces_of_run
+from voxcast.history.run_folders import MEASURED, traces_of_run
 from voxcast.phases.events import read_trace
 from voxcast.phases.logical import logical_trace
 from voxcast.phases.simo import phases_of
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from voxcast.report.figures import Drawing
 
-RUNS = "data/runs"
 MAX_PANELS = 8
 
 logger = logging.getLogger(__name__)
@@ -81,4 +80,4 @@ def _last_traces(completed: pd.DataFrame, project: Path) -> Iterator[tuple[str, 
 
 
 def _folder(project: Path, run: Mapping[Any, Any]) -> Path:
-    return project / RUNS / str(run["device"]) / str(run["cell_key"])
+    return project / MEASURED / str(run["device"]) / str(run["cell_key"])

@@ -7,6 +7,7 @@ cell is parsed once, and where most cells are distinct, Arrow parses the usual n
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -42,6 +43,9 @@ if TYPE_CHECKING:
     Mask = NDArray[np.bool_]
 
 ADVICE = "write it with `sacct -P --format=JobID,JobName,State,ElapsedRaw,...`, header included"
+WAITING_ADVICE = (
+    "write it with `sacct -X -P --format=Submit,Eligible,Start,Timelimit,Partition,NCPUS`"
+)
 NEEDED = (("JobID", "JobIDRaw"), ("State",), ("ElapsedRaw", "Elapsed", "End"))  # one of each
 # A job that was ended from outside did not fail.
 OUTCOMES: dict[str, Outcome] = {
@@ -69,6 +73,7 @@ MEMORY_NOTE = re.compile(r"memory limit|out.of.memory|oom[- ]?kill", re.IGNORECA
 NEAR_LIMIT = 0.9  # of the memory limit: Slurm samples every 30 s and misses the last increase
 INSTANT = "run time is 0 s"
 MAX_BYTES, MAX_SECONDS = 2**50, 10 * 365.25 * 86400  # more is a wrong unit
+_MAX_CPUS = 10**9  # more than any machine has
 MAX_CPU_SECONDS = 1e15  # 30 million CPU-years
 _SUMMER_TIME_S = 3600  # by local time a job may end before it starts
 _SIGKILL, _KILLED_STATUS = 9, 128 + 9
@@ -100,6 +105,7 @@ _SOURCES = {  # columns of sacct by those of a frame
     "peak_rss_bytes": ("maxrss", "averss", "tresusageintot"),
     "tasks": ("ntasks", "tresusageintot"),
     "submit_s": ("submit",),
+    "eligible_s": ("eligible",),
     "start_s": ("start",),
     "end_s": ("end",),
 }
@@ -232,8 +238,6 @@ def accounting(
         is_step = true(pc.match_substring(ids, "."))
         steps.append(_steps(SlurmCells(block, is_step, ids, of_steps)))
         parts.append(_jobs(SlurmCells(block, ~is_step, ids, unread), details=details))
-    if not parts:
-        raise TableError("has no header", source, advice)
     frame = _joined(parts)
     lines, job_lines = _add_steps(frame, pd.concat(steps, ignore_index=True))
     unread.extend(of_steps.move(lines, job_lines))
@@ -266,8 +270,8 @@ def outcomes(frame: pd.DataFrame) -> NDArray[np.object_]:
     failed, cancelled = state == "FAILED", state == "CANCELLED"
     peak = frame["peak_bytes"].to_numpy()
     limit = np.nan_to_num(frame["mem_limit_bytes"].to_numpy())
-    known = (peak > 0) & (limit > 0)
-    near, far_below = known & (peak >= NEAR_LIMIT * limit), known & (peak < NEAR_LIMIT * limit)
+    limited = (peak > 0) & (limit > 0)
+    near, far_below = limited & (peak >= NEAR_LIMIT * limit), limited & (peak < NEAR_LIMIT * limit)
     # A SIGKILL for another reason differs only in the memory used.
     killed = failed & (frame["signal"].to_numpy() == _SIGKILL) & ~far_below
     killed |= failed & (frame["exit_status"].to_numpy() == _KILLED_STATUS) & near
@@ -306,6 +310,30 @@ def attempts(
     return {key: rows[n] for n, key in keys}
 
 
+def waits(source: Path | str) -> pd.DataFrame:
+    """Return the time that jobs waited in the queue: requested_s, waited_s, cpus and partition.
+
+    CPUs are 0 and the partition is empty where the source does not state them.
+
+    Raises
+    ------
+    TableError
+        If no job has both a requested and a waiting time.
+    """
+    needed = (("Submit",), ("Start",), ("Timelimit", "TimelimitRaw"))
+    jobs = accounting(source, needed=needed, advice=WAITING_ADVICE)
+    frame = jobs.frame
+    # A held job, or one that depends on another, is queued from the time it is eligible.
+    times = ["submit_s", "eligible_s"] if "eligible_s" in jobs.columns else ["submit_s"]
+    waited_s = frame["start_s"] - frame[times].max(axis=1, skipna=False)
+    usable = (waited_s >= 0) & (frame["limit_s"] > 0) & frame["cpus"].between(0, _MAX_CPUS)
+    if not usable.any():
+        raise TableError("has no job with a queueing time", source, WAITING_ADVICE)
+    columns = {"requested_s": frame["limit_s"], "waited_s": waited_s, "cpus": frame["cpus"]}
+    queued = pd.DataFrame({**columns, "partition": frame["partition"].astype(str)})
+    return queued[usable].reset_index(drop=True)
+
+
 def numbers(text: str) -> list[int]:
     """Return the numbers of tasks in the notation of Slurm.
 
@@ -325,7 +353,7 @@ def numbers(text: str) -> list[int]:
 
 def implausible(name: str, value: float) -> str | None:
     """Return what is wrong with an amount of a run; None if it is plausible."""
-    if not np.isfinite(value) or (value < 0 and name != "exit_status"):
+    if not math.isfinite(value) or (value < 0 and name != "exit_status"):
         return f"{name}: is {value:g}"
     if name.endswith("_bytes") and value > MAX_BYTES:
         return f"{name}: {value:.3g} is out of range"
@@ -384,8 +412,8 @@ def _joined(parts: list[dict[str, Any]]) -> pd.DataFrame:
 def _state_name(text: str) -> str | None:
     """Return the full name of a state that may be cut off, or be followed by who caused it."""
     prefix = (text.split() or [""])[0].rstrip("+").upper()
-    known = (name for name in (*OUTCOMES, *UNFINISHED) if name.startswith(prefix))
-    return next(known, None) if prefix else None
+    states = (name for name in (*OUTCOMES, *UNFINISHED) if name.startswith(prefix))
+    return next(states, None) if prefix else None
 
 
 def _ids(block: Block) -> pa.StringArray:

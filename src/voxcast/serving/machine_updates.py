@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from voxcast.features.rows import features
-from voxcast.history.run_folders import load_records
+from voxcast.history.run_folders import MEASURED, load_records
 from voxcast.images.on_record import ON_RECORD, read_on_record
 from voxcast.models.query import Query
 from voxcast.models.speed import updates
@@ -45,7 +45,7 @@ class ProjectRuns:
 
         data = project / "data"
         # The project has a folder of runs for each device.
-        paths = [*(data / RUNS).glob("*"), *(data / CAMPAIGNS).glob(f"*/{RUNS}")]
+        paths = [*(project / MEASURED).glob("*"), *(data / CAMPAIGNS).glob(f"*/{RUNS}")]
         folders = sorted(path for path in paths if path.is_dir())
         tables = [load_records(folder) for folder in folders]
         for folder, runs in zip(folders, tables, strict=True):

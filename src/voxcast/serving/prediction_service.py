@@ -15,10 +15,10 @@ from voxcast.errors import ModelError, RowError, VoxcastError
 from voxcast.features.rows import features
 from voxcast.files import canonical_json
 from voxcast.images.network_volume import network_from_bytes, network_to_bytes, volume_dtype
+from voxcast.measure.host import this_host_id
 from voxcast.models import explanation
 from voxcast.models.query import Query
 from voxcast.models.speed.updates import with_machines
-from voxcast.profiling.host import this_host_id
 from voxcast.records import TARGETS, Configuration
 from voxcast.serving.machine_file import read_machines
 from voxcast.serving.rows import request_rows

@@ -93,7 +93,7 @@ class ServedApp:
     promotion : Promotion
         What the forecaster is and why it is here.
     host_classes : tuple of str
-        Machines on which the runs were measured, see `voxcast.profiling.host.host_class`; empty
+        Machines on which the runs were measured, see `voxcast.measure.host.host_class`; empty
         where a bundle does not have them.
     measured : tuple of (device, CPUs, GPUs)
         Allocations of the runs; empty where a bundle does not have them.

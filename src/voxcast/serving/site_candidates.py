@@ -136,7 +136,7 @@ def _with_this_machine(cluster: Cluster, host_classes: Sequence[str]) -> Cluster
     """Return the cluster; nodes of this machine get its class if it was measured."""
     if not cluster.is_this_machine or not host_classes:
         return cluster
-    from voxcast.profiling.host import host_class, host_facts
+    from voxcast.measure.host import host_class, host_facts
 
     here = host_class(host_facts())
     if here not in host_classes:

@@ -100,8 +100,8 @@ def _with_images(
 def _images(history: StoredHistory) -> pd.DataFrame | None:
     """Return header and characteristics of the volumes of a history, if they are recorded.
 
-    They are beside the parts of a batch; of folders of runs in the catalogue of their project,
-    ``data/catalogue`` beside ``data/runs``.
+    They are beside the parts of a batch; of runs and tables of a device in the catalogue of their
+    project, ``data/catalogue`` beside ``data/runs``.
     """
     import pandas as pd
 
@@ -111,7 +111,8 @@ def _images(history: StoredHistory) -> pd.DataFrame | None:
         for batch in batches
         if (batch / RECORDED_IMAGES).is_file()
     ]
-    projects = dict.fromkeys(folder.resolve().parent.parent for folder in history.run_folders)
+    of_devices = (*history.run_folders, *history.parts)  # a folder of runs, or its tables
+    projects = dict.fromkeys(folder.resolve().parent.parent for folder in of_devices)
     tables += [
         read_on_record(data / "catalogue" / ON_RECORD)
         for data in projects

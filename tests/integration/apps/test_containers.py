@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from measured import measured_run
 from voxcast.apps import containers
 from voxcast.apps.app import app_version, command, container_facts, environment
 from voxcast.apps.checks import check_container
 from voxcast.apps.containers import PROGRAMS, RUN_VARIABLE, wrap
 from voxcast.apps.staging import staged, staged_inputs
 from voxcast.errors import ConfigError, ImageError, RunError
-from voxcast.profiling.runner import measure
 from voxcast.records import App, Configuration
 
 RECORDED = Path(__file__).with_name("containers.txt")
@@ -228,11 +228,10 @@ def test_a_containerised_application_is_run_and_measured(tmp_path, busybox_image
     before = image.stat().st_mtime_ns
     containers.check_image("charliecloud", str(busybox_image), list(app.binds))
     with staged(app, image, out, configuration):
-        profile = measure(
+        profile = measured_run(
             command(app, image, out, configuration, {}),
-            environment(configuration),
             out.parent,
-            cpus=1,
+            env=environment(configuration),
             time_limit_s=30,
         )
         assert (out.parent / "scratch" / "scratch").exists()

@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from voxcast.campaigns.driver_lock import driver_lock
 from voxcast.cli.clean import QUIET_S, project_leftovers
-from voxcast.profiling.run_marks import new_run_id
+from voxcast.measure.campaign import driver_lock
+from voxcast.measure.processes import new_run_id
+from voxcast.measure.runner import DRIVER_FILE
 
 VOXCAST = Path(sys.executable).with_name("voxcast")
 KEPT = (
-    "data/runs/3f2b/record.json",
+    "data/runs/3f2b/run.json",
     "data/history/mine/part.parquet",
     "mlruns/1/models/m-1/artifacts/.partial-of-mlflow",
     "mlflow.db",
@@ -44,7 +45,7 @@ def folder(tmp_path: Path) -> Path:
     abandoned.mkdir(parents=True)
     machine, pid, started, rest = new_run_id().split("-")
     run_id = f"{machine}-{pid}-{int(started) - 1}-{rest}"
-    (abandoned / "run.json").write_text(json.dumps({"run_id": run_id, "groups": []}))
+    (abandoned / DRIVER_FILE).write_text(json.dumps({"run_id": run_id, "groups": []}))
     (tmp_path / "tmp").mkdir()
     return project
 

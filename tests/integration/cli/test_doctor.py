@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from champions import register_champion
-from voxcast.profiling.runner import measure
+from measured import measured_run
 
 VOXCAST = Path(sys.executable).with_name("voxcast")
 PROJECT = Path(__file__).parents[3]
@@ -48,7 +48,7 @@ def test_the_lines_agree_with_what_a_run_does(tmp_path: Path) -> None:
     checks = _doctor(cwd=tmp_path)
     assert set(checks) >= NAMES
     assert checks["project"]["status"] == "absent"
-    profile = measure([sys.executable, "-c", "pass"], {}, tmp_path / "run", cpus=1)
+    profile = measured_run([sys.executable, "-c", "pass"], tmp_path / "run")
     is_group = profile.memory_method.startswith("cgroup")
     assert checks["memory of a run"]["status"] == ("works" if is_group else "limited")
     if not is_group:

@@ -15,7 +15,7 @@ from champions import register_machines_champion
 from small_head import write_head
 from voxcast.config.project_files import create_project
 from voxcast.errors import EXIT_BAD_INPUT
-from voxcast.profiling.host import this_host_id
+from voxcast.measure.host import this_host_id
 from voxcast.serving.machine_file import MACHINES
 
 # Half of the CPU time of the planted law, at any volume: this machine is twice as fast.
@@ -79,14 +79,14 @@ def test_a_machine_is_unknown_until_it_is_measured(project: Path) -> None:
     runs = project / "data/campaigns/host/runs"
     process = start(project, "host", "measure")
     deadline = time.monotonic() + 200
-    while not list(runs.glob("[0-9a-f]*/record.json")) and time.monotonic() < deadline:
+    while not list(runs.glob("[0-9a-f]*/run.json")) and time.monotonic() < deadline:
         assert process.poll() is None, process.communicate()[1]
         time.sleep(0.05)
     time.sleep(0.4)  # into the next run, past its start
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=60)
     assert "Traceback" not in stderr
-    made = len(list(runs.glob("[0-9a-f]*/record.json")))
+    made = len(list(runs.glob("[0-9a-f]*/run.json")))
     assert 1 <= made < 4
     content = json.loads(run(project, "host", "measure", "--json"))
     assert content["measured"] == 4 - made

@@ -94,7 +94,7 @@ def test_recorded_parts_train_where_they_are_named(project: Project) -> None:
     assert errors[known].max() < 0.5
 
     # A run that is in both is there once, as measured here.
-    collect(project.folder / "data/runs/cpu", batch)
+    collect(project.folder / "data/measured/cpu", batch)
     project.featurize(history=["elsewhere"])
     assert project.rows()["batch"].value_counts().to_dict() == {"elsewhere": 16, "": 8}
 
@@ -116,7 +116,7 @@ def test_recorded_parts_that_cannot_be_used_are_one_line(project: Project) -> No
     assert "\n" not in message
     (batch / "images.parquet").unlink()
     assert "import it again with --images DIR" in project.featurize(2, history=["elsewhere"])
-    for name in (ON_RECORD, "../runs/cpu/profiles.parquet"):
+    for name in (ON_RECORD, "../runs/cpu/runs.parquet"):
         (project.folder / "data/catalogue" / name).unlink()
         message = project.featurize(2)
         assert "no such file" in message

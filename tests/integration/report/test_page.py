@@ -195,7 +195,7 @@ def test_each_application_has_its_own_section(build: Build) -> None:
 
 def test_the_summary_is_of_the_applications_of_this_pass(build: Build) -> None:
     project = build()
-    path = project / "data/runs/cpu/profiles.parquet"
+    path = project / "data/runs/cpu/runs.parquet"
     runs = pd.read_parquet(path)
     other = runs.assign(app="another", cell_key="x" + runs["cell_key"])
     _write_runs(path, pd.concat([other, runs]))
@@ -209,7 +209,7 @@ def test_the_summary_says_that_the_machine_was_busy_and_that_the_time_ended(
     build: Build,
 ) -> None:
     project = build()
-    path = project / "data/runs/cpu/profiles.parquet"
+    path = project / "data/runs/cpu/runs.parquet"
     runs = pd.read_parquet(path)
     runs.loc[runs.index[-3:], "noisy"] = True  # none of the repeated ones
     _write_runs(path, runs, runs_left=7)
@@ -226,7 +226,7 @@ def test_the_summary_says_that_the_machine_was_busy_and_that_the_time_ended(
 def test_the_noise_floor_is_also_that_at_the_usual_speed_of_the_machine(build: Build) -> None:
     project = build(repeated=8, noise=0.2)
     assert "CPU time at usual speed" not in rendered(project)[0].text
-    path = project / "data/runs/cpu/profiles.parquet"
+    path = project / "data/runs/cpu/runs.parquet"
     runs = pd.read_parquet(path)
     cells = runs.groupby(["volume_id", "cpus"])["cpu_s"]
     slowed = (runs["cpu_s"] / cells.transform("mean")).fillna(1.0)  # in full what noise there is

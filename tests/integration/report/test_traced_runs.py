@@ -14,7 +14,7 @@ KMEANS = Path(__file__).parents[2] / "samples" / "kmeans_mpi_trace"
 
 
 def test_the_run_of_median_time_is_drawn_with_its_phases(tmp_path: Path) -> None:
-    folder = tmp_path / "data/runs/cpu"
+    folder = tmp_path / "data/measured/cpu"
     for repeat, seconds in enumerate((1.0, 2.0, 9.0)):
         write_run(folder, cell(repeat), samples=12, runtime_s=seconds)
     completed = load_records(folder)
@@ -26,7 +26,7 @@ def test_the_run_of_median_time_is_drawn_with_its_phases(tmp_path: Path) -> None
 
 
 def test_traces_in_the_results_of_a_run_are_a_section(tmp_path: Path) -> None:
-    folder = tmp_path / "data/runs/cpu"
+    folder = tmp_path / "data/measured/cpu"
     run = write_run(folder, cell(), samples=12)
     shutil.copytree(KMEANS, run / "out" / "traces")
     (section,) = traced_runs(load_records(folder), tmp_path)
@@ -40,7 +40,7 @@ def test_traces_in_the_results_of_a_run_are_a_section(tmp_path: Path) -> None:
 
 
 def test_a_damaged_trace_is_told_of_and_does_not_stop_the_report(tmp_path: Path) -> None:
-    folder = tmp_path / "data/runs/cpu"
+    folder = tmp_path / "data/measured/cpu"
     run = write_run(folder, cell(), samples=12)
     shutil.copytree(KMEANS, run / "traces")
     (run / "traces" / "rank-00001.json").write_bytes(b"something else")

@@ -8,7 +8,7 @@ from champions import HEADER_ROW, machines_bundle
 from voxcast.allocation.machine_speeds import machine_line
 from voxcast.allocation.recommendation import caveats
 from voxcast.errors import ModelError
-from voxcast.profiling.host import this_host_id
+from voxcast.measure.host import this_host_id
 from voxcast.serving.prediction_service import PredictionService
 
 

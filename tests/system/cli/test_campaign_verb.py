@@ -102,7 +102,7 @@ def test_a_campaign_is_run_killed_resumed_listed_and_collected(project):
     command = _command(project, "campaign", "run", "two", *MINE)
     driver = subprocess.Popen(stderr=subprocess.DEVNULL, **command)
     runs = project / "data" / "campaigns" / "two" / "runs"
-    while len(list(runs.glob("[!.]*/record.json"))) < 2:
+    while len(list(runs.glob("[!.]*/run.json"))) < 2:
         assert driver.poll() is None
         time.sleep(0.01)
     os.kill(driver.pid, signal.SIGSTOP)  # so that it is still at it
@@ -110,7 +110,7 @@ def test_a_campaign_is_run_killed_resumed_listed_and_collected(project):
     assert "another campaign (process" in refused.stderr
     os.kill(driver.pid, signal.SIGKILL)
     driver.wait()
-    mtimes_ns = {path: path.stat().st_mtime_ns for path in runs.glob("[!.]*/record.json")}
+    mtimes_ns = {path: path.stat().st_mtime_ns for path in runs.glob("[!.]*/run.json")}
 
     stopped = _campaign(project, "run", "--time-budget", "0s")
     assert "two: 0 runs measured, " in stopped.stdout
@@ -321,7 +321,7 @@ def test_profile_measures_now_and_prints_json(project):
     assert profile["parameters"] == {"sleep_s": 0.2, "status": 0}
     assert profile["runtime_s"] > 0.2
     file_names = {path.name for path in (project / profile["folder"]).iterdir()}
-    assert file_names == {"app.log", "samples.parquet", "out"}
+    assert file_names == {"app.log", "samples.npz", "out"}
     assert "already exists" in voxcast(project, "profile", *arguments, status=2).stderr
 
 

@@ -268,4 +268,4 @@ def test_a_user_who_declines_has_the_former_configuration(project):
     assert begun.wait(60) == 0, output
     os.close(terminal)
     assert (project / "params.yaml").read_bytes() == before
-    assert not list((project / "data/runs").glob("*/[0-9a-f]*"))
+    assert not list((project / "data/measured").glob("*/[0-9a-f]*"))

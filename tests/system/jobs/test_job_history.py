@@ -24,7 +24,7 @@ from voxcast.jobs.follow import Follower
 from voxcast.jobs.local import LocalExecutor
 from voxcast.jobs.plan import Plan
 from voxcast.jobs.submission import Submission
-from voxcast.profiling.host import host_class, host_facts
+from voxcast.measure.host import host_class, host_facts
 
 VOLUMES = ProjectVolumes({}, 32)
 # "slow" needs its second request, "bad" fails by itself.

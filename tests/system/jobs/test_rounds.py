@@ -67,7 +67,7 @@ def check_each_cell_once(pool: Pool, cells: int) -> None:
     assert (state.recorded, state.left, state.given_up) == (cells, 0, 0)
     runs = load_history([pool.folder.parent / "history"])
     assert len(runs) == cells == runs["cell_key"].nunique()
-    assert len(list(pool.runs.glob("[!.]*/record.json"))) == cells
+    assert len(list(pool.runs.glob("[!.]*/run.json"))) == cells
 
 
 def background(pool: Pool) -> int:

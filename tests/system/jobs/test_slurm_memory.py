@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from followed import followed, outcomes
+from measured import measured_run
 from planted_tasks import plan_of
 from private_slurm import PrivateSlurm
 from voxcast import config
@@ -27,7 +28,6 @@ from voxcast.apps.app import command, environment
 from voxcast.images.cohort import write_cohort
 from voxcast.images.grids import Sizes
 from voxcast.jobs import slurm as slurm_commands
-from voxcast.profiling.runner import measure
 from voxcast.records import Configuration
 
 ROOT = Path(__file__).parents[3]
@@ -95,7 +95,7 @@ def test_the_usual_margin_suffices_where_slurm_adds_up_resident_pages(
     parameters = {**app.parameters, **app.scaled_down}
     (tmp_path / "out-measured").mkdir()
     words = command(app, image, tmp_path / "out-measured", ONE_CPU, parameters)
-    profile = measure(words, environment(ONE_CPU), tmp_path / "measured", cpus=1)
+    profile = measured_run(words, tmp_path / "measured", env=environment(ONE_CPU))
     assert profile.outcome == "completed"
     counted = slurm_commands.memory_counted()
     assert counted == "rss"

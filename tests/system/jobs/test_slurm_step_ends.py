@@ -1,15 +1,14 @@
-"""Who ended a step of a job, by the accounting of a real Slurm as text and as JSON."""
+"""Who ended a step of a job, by the accounting of a real Slurm."""
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 
 import pytest
 
 from private_slurm import PrivateSlurm
-from voxcast.history.imports import sacct
+from voxcast.runs import slurm as accounting
 
 pytestmark = pytest.mark.slurm
 COLUMNS = "JobID,JobName,User,State,ExitCode,ElapsedRaw,MaxRSS,NTasks,ReqMem"
@@ -61,12 +60,9 @@ def test_a_step_that_slurm_kills_differs_from_one_that_is_cancelled(
     slurm.wait(recorded, "the accounting")
     asked = ("sacct", "-j", ",".join(jobs.values()))
     (tmp_path / "text").write_text(slurm.command(*asked, "-P", "-o", COLUMNS).stdout)
-    (tmp_path / "json").write_text(slurm.command(*asked, "--json").stdout)
-    for export in ("text", "json"):
-        rows = sacct.read(tmp_path / export).rows
-        outcomes = {json.loads(row["labels_json"])["job_name"]: row["outcome"] for row in rows}
-        assert outcomes == {
-            "killed_script": "out_of_memory", "killed_step": "out_of_memory",
-            "killed_step_and_on": "out_of_memory", "left_step": "completed",
-            "cancelled_step": "failed", "cancelled_job": "cancelled",
-        }, export  # fmt: skip
+    jobs_read = accounting.read(tmp_path / "text").frame
+    assert dict(zip(jobs_read["name"], jobs_read["outcome"], strict=True)) == {
+        "killed_script": "out_of_memory", "killed_step": "out_of_memory",
+        "killed_step_and_on": "out_of_memory", "left_step": "completed",
+        "cancelled_step": "failed", "cancelled_job": "cancelled",
+    }  # fmt: skip

@@ -52,7 +52,7 @@ def test_a_worker_of_another_release_leaves_a_pool_to_those_of_its_own(tmp_path:
     printed, messages = worker.communicate(timeout=120)
     assert worker.returncode == 0, messages
     assert json.loads(printed)["recorded"] == 6
-    assert len(list(pool.runs.glob("[!.]*/record.json"))) == 6
+    assert len(list(pool.runs.glob("[!.]*/run.json"))) == 6
 
 
 def test_a_pool_with_fields_of_a_later_release_is_not_called_damaged(tmp_path: Path) -> None:

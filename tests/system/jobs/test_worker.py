@@ -25,7 +25,6 @@ from small_pool import (
     small_pool,
     wait_for,
 )  # fmt: skip
-from voxcast.campaigns.settings import Conditions
 from voxcast.errors import RunError
 from voxcast.history.parts import collect, load_history
 from voxcast.history.run_folders import load_records, read_record
@@ -35,7 +34,8 @@ from voxcast.jobs.escalate import Limits, RequestSequence
 from voxcast.jobs.pool import ENDED, HELD, PARTIAL, TODO, Ticket
 from voxcast.jobs.settle import Ledger
 from voxcast.jobs.submission import read_events
-from voxcast.profiling.host import host_class, host_facts
+from voxcast.measure.host import host_class, host_facts
+from voxcast.measure.trace import Conditions
 from voxcast.records import Request
 
 
@@ -52,11 +52,11 @@ def test_a_worker_records_runs_as_a_campaign_does(tmp_path):
     summary = run_worker(pool)
     assert (summary.recorded, summary.failed, summary.left) == (3, 0, 0)
     assert_done_once(pool, 3)
-    record, cell, profile = read_record(next(pool.runs.glob("[!.]*")))
-    assert cell.host_class == host_class(host_facts())
-    assert profile.outcome == "completed"
-    assert record["probes"] == dataclasses.asdict(PROBES)
-    assert record["sitting"] == summary.worker
+    record = read_record(next(pool.runs.glob("[!.]*")))
+    assert record.cell.host_class == host_class(host_facts())
+    assert record.run.outcome == "completed"
+    assert record.content["probes"] == dataclasses.asdict(PROBES)
+    assert record.run.sitting == summary.worker
     assert len(collect(pool.runs, tmp_path / "batch")) == 1
     assert load_history([tmp_path / "batch"])["cell_key"].nunique() == 3
     assert add(pool, pool_cell(2), pool_cell(3)) == 1
@@ -158,12 +158,12 @@ def test_a_worker_that_was_stopped_and_given_up_records_nothing(tmp_path):
     path = pool.workers / f"{run.split('~')[1]}.json"
     make_old(path)
     assert run_worker(pool).recorded == 1
-    before = [(p.name, p.stat().st_mtime_ns) for p in pool.runs.glob("[!.]*/record.json")]
+    before = [(p.name, p.stat().st_mtime_ns) for p in pool.runs.glob("[!.]*/run.json")]
     os.kill(stopped, signal.SIGCONT)
     assert ended(stopped) == 0
     assert json.loads(path.read_text())["ended"]["recorded"] == 0
     run_worker(pool)
-    assert before == [(p.name, p.stat().st_mtime_ns) for p in pool.runs.glob("[!.]*/record.json")]
+    assert before == [(p.name, p.stat().st_mtime_ns) for p in pool.runs.glob("[!.]*/run.json")]
     assert_done_once(pool, 1)
 
 
@@ -284,11 +284,12 @@ def assert_joined_once(pool, cell):
     assert (ledger.state().recorded, ledger.state().left, ledger.given_up) == (1, 0, {})
     (row,) = load_records(pool.runs).to_dict("records")  # the parts are no runs of the history
     assert (row["outcome"], row["cell_key"]) == ("completed", ledger.recorded[cell.key])
-    record, joined, profile = read_record(pool.runs / row["cell_key"])
-    assert dataclasses.replace(joined, host_class="") == cell.cell
-    parts = [read_record(pool.folder / "part_runs" / name)[2] for name in record["parts"]]
-    assert profile.runtime_s == pytest.approx(sum(part.runtime_s for part in parts))
-    assert profile.peak_rss_bytes == max(part.peak_rss_bytes for part in parts)
+    record = read_record(pool.runs / row["cell_key"])
+    assert dataclasses.replace(record.cell, host_class="") == cell.cell
+    names = record.content["parts"]
+    parts = [read_record(pool.folder / "part_runs" / name).run for name in names]
+    assert record.run.runtime_s == pytest.approx(sum(part.runtime_s for part in parts))
+    assert record.run.peak_rss_bytes == max(part.peak_rss_bytes or 0 for part in parts)
     folds = [int(p.read_text()) for p in (pool.runs / row["cell_key"]).rglob("folds.txt")]
     assert sum(folds) == 4
 

@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 
 from model_server import free_port, running_server
-from voxcast.profiling.listeners import listeners
 from voxcast.web.guards.http_protocol import (
     HEADERS_S,
     LINGER_S,
@@ -28,6 +27,7 @@ from voxcast.web.guards.http_protocol import (
 )
 from voxcast.web.guards.limited_bodies import MAX_JSON_BYTES
 from voxcast.web.json_bodies import BULK_PLACES
+from voxcast.web.listeners import listeners
 
 TOKEN = "0123456789abcdef-secret"  # noqa: S105
 PATIENCE_S = 20.0  # beyond the time that the service gives

@@ -20,10 +20,10 @@ import pytest
 
 from champions import register_champion
 from model_server import free_port, running_server
-from voxcast.profiling.listeners import listeners
-from voxcast.profiling.processes import alive, listed
+from voxcast.measure.processes import alive, listed
 from voxcast.web.guards.http_protocol import HEADERS_S
 from voxcast.web.guards.limited_bodies import MAX_BULK_BYTES
+from voxcast.web.listeners import listeners
 
 PATIENCE_S = 20.0
 

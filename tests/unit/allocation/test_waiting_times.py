@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from voxcast.allocation.accounting import queued_jobs
 from voxcast.allocation.site import Waiting, fit_waiting
 from voxcast.errors import TableError
+from voxcast.runs.slurm import waits
 
 INTREPID = Waiting(0.95, 3771.84)  # 409 processors, Aupy et al., IPDPS 2019
 HEADER = "JobID|Partition|Submit|Eligible|Start|Timelimit|NCPUS"
@@ -70,7 +70,7 @@ def sacct(path: Path, lines: list[str], header: str = HEADER) -> Path:
 
 def test_accounting_is_read(tmp_path: Path) -> None:
     day = "2024-05-01T"
-    jobs = queued_jobs(
+    jobs = waits(
         sacct(
             tmp_path / "jobs.txt",
             [
@@ -80,17 +80,16 @@ def test_accounting_is_read(tmp_path: Path) -> None:
                 f"3|short|{day}10:00:00|Unknown|{day}10:00:05|00:10:00|1",
                 f"4|short|{day}10:00:00|{day}10:00:00|Unknown|00:10:00|1",
                 f"5|short|{day}10:00:00|{day}10:00:00|{day}10:00:01|UNLIMITED|1",
-                f"7|short|{day}10:00:00|{day}10:00:00|{day}10:00:01|00:10:00|{10**30}",
+                f"7|short|{day}10:00:00|{day}10:00:00|{day}10:00:01|00:10:00|{10**12}",
                 f"8|short|{day}10:00:00|{day}10:00:00|{day}10:00:01|00:10:00|-1",
                 f"6|short|{day}10:00:00|{day}10:00:00|{day}10:00:01|00:10:00|1",
             ],
         )
     )
-    assert jobs.waited_s.tolist() == [1800, 30, 1]
-    assert jobs.requested_s.tolist() == [7200, 86400, 600]
-    assert jobs.left_out == 5
-    assert jobs.of("long", 28).requested_s.tolist() == [7200]
-    assert jobs.of("none", 28).requested_s.tolist() == []
+    assert jobs["waited_s"].tolist() == [1800, 30, 1]
+    assert jobs["requested_s"].tolist() == [7200, 86400, 600]
+    assert jobs["cpus"].tolist() == [4, 64, 1]
+    assert jobs["partition"].tolist() == ["long", "long", "short"]
 
 
 def test_accounting_without_jobs_is_refused(tmp_path: Path) -> None:
@@ -100,6 +99,6 @@ def test_accounting_without_jobs_is_refused(tmp_path: Path) -> None:
     ):
         (tmp_path / "x.txt").write_text(text)
         with pytest.raises(TableError, match=message):
-            queued_jobs(tmp_path / "x.txt")
+            waits(tmp_path / "x.txt")
     with pytest.raises(TableError, match="cannot be read"):
-        queued_jobs(tmp_path / "gone.txt")
+        waits(tmp_path / "gone.txt")

@@ -10,7 +10,8 @@ from synthetic_runs import cell, write_run
 from voxcast.analysis.runs_on_record import runs_on_record
 from voxcast.errors import TableError
 from voxcast.history.parts import RUNS, collect
-from voxcast.history.run_folders import write_profiles
+from voxcast.history.run_series import write_stage
+from voxcast.history.run_table import PHASE_DTYPES, TRACE_DTYPES, frame_of
 from voxcast.records import Configuration
 
 GPU = Configuration("gpu", 1, 1)
@@ -47,7 +48,8 @@ def test_every_type_of_folder_is_read_and_a_key_counts_once(project: Path) -> No
 
 def test_recorded_runs_in_the_place_of_measured_ones_are_read(project: Path) -> None:
     runs, _ = runs_on_record([project / "history"])
-    write_profiles(project / "runs" / "cpu", frame=runs)
+    no_phases, no_traces = frame_of([], PHASE_DTYPES), frame_of([], TRACE_DTYPES)
+    write_stage(project / "runs" / "cpu", runs, no_phases, no_traces)
     recorded, _ = runs_on_record([project / "runs" / "cpu"])
     assert len(recorded) == 3
 
@@ -71,8 +73,9 @@ def test_default_folders_may_be_missing(project: Path) -> None:
 
 
 def test_a_broken_table_is_named_and_the_others_are_used(project: Path, caplog) -> None:
-    before = len(runs_on_record([project / "runs"])[0])
-    (project / "runs" / "cpu" / "profiles.parquet").write_bytes(b"not a table")
-    runs, _ = runs_on_record([project / "runs"])
-    assert len(runs) < before
-    assert "runs/cpu: cannot be read" in caplog.text
+    part = next((project / "history" / "one").glob(f"*/{RUNS}"))
+    collect(project / "runs" / "cpu", project / "history" / "two")
+    part.write_bytes(b"not a table")
+    runs, _ = runs_on_record([project / "history"])
+    assert set(runs["cell_key"]) == {cell(1).key, cell(2).key}
+    assert f"{part}: a part that cannot be read" in caplog.text

@@ -159,7 +159,7 @@ def test_a_recorded_history_replaces_runs_of_the_device_and_lists_omissions(tmp_
     collect(runs, batch)
     profiles = write_recorded(folder, [batch], "cpu", {"app"}, {"v1"})
     assert sorted(profiles["volume_id"]) == ["", "v1"]
-    read = pd.read_parquet(folder / "profiles.parquet")
+    read = pd.read_parquet(folder / "runs.parquet")
     assert read.attrs["notes"] == [
         "cpu: 1 recorded runs are of applications that are not configured",
         "cpu: 1 recorded runs are of volumes outside this image set",
@@ -168,7 +168,7 @@ def test_a_recorded_history_replaces_runs_of_the_device_and_lists_omissions(tmp_
     assert set(pd.read_parquet(folder / "phases.parquet")["cell_key"]) == set(read["cell_key"])
     assert set(pd.read_parquet(folder / "traces.parquet")["cell_key"]) == {cell().key}
     assert len(write_recorded(tmp_path / "gpu", [batch], "gpu", {"app"}, {"v1"})) == 0
-    gpu = pd.read_parquet(tmp_path / "gpu" / "profiles.parquet")
+    gpu = pd.read_parquet(tmp_path / "gpu" / "runs.parquet")
     assert gpu.attrs["notes"] == ["gpu: the recorded history has no runs on it"]
 
 

@@ -3,26 +3,25 @@ import json
 import pandas as pd
 
 from synthetic_runs import cell, write_run
-from voxcast.history import run_folders
-from voxcast.history.index import index_path
-from voxcast.history.run_folders import load_records, record_rows, write_profiles
+from voxcast.history.run_folders import load_records
+from voxcast.history.run_series import write_tables_of
 from voxcast.history.run_table import DTYPES, METRONOME
 
 
 def test_no_records_give_an_empty_table_with_all_columns_and_the_reason(tmp_path):
     for folder in (tmp_path, tmp_path / "missing"):
         assert load_records(folder).dtypes.astype(str).to_dict() == DTYPES
-    write_profiles(tmp_path / "gpu", ["there is no GPU here"])
-    read = pd.read_parquet(tmp_path / "gpu" / "profiles.parquet")
+    write_tables_of(tmp_path / "none", tmp_path / "gpu", ["there is no GPU here"])
+    read = pd.read_parquet(tmp_path / "gpu" / "runs.parquet")
     assert list(read.columns) == list(DTYPES)
     assert len(read) == 0
     assert read.attrs["notes"] == ["there is no GPU here"]
 
 
 def test_records_become_rows_in_the_order_they_were_started(tmp_path):
-    runs = [write_run(tmp_path, cell(repeat)) for repeat in range(3)]
-    written = write_profiles(tmp_path)
-    read = pd.read_parquet(tmp_path / "profiles.parquet")
+    runs = [write_run(tmp_path / "runs", cell(repeat)) for repeat in range(3)]
+    written = write_tables_of(tmp_path / "runs", tmp_path)
+    read = pd.read_parquet(tmp_path / "runs.parquet")
     pd.testing.assert_frame_equal(written, read)
     assert read["cell_key"].tolist() == [run.name for run in reversed(runs)]
     assert read.dtypes.astype(str).to_dict() == DTYPES
@@ -36,9 +35,9 @@ def test_records_become_rows_in_the_order_they_were_started(tmp_path):
 
 def test_a_record_that_is_older_than_the_metronome_has_unknown_kernel_times(tmp_path):
     run = write_run(tmp_path, cell(), metronome_copy_s=0.5, metronome_ticks=3)
-    record = json.loads((run / "record.json").read_text())
-    record["profile"] = {k: v for k, v in record["profile"].items() if k not in METRONOME}
-    (run / "record.json").write_text(json.dumps(record))
+    record = json.loads((run / "run.json").read_text())
+    record["run"] = {k: v for k, v in record["run"].items() if k not in METRONOME}
+    (run / "run.json").write_text(json.dumps(record))
     write_run(tmp_path, cell(1), metronome_copy_s=0.5, metronome_ticks=3)
     table = load_records(tmp_path).set_index("cell_key")
     assert table.loc[run.name, list(METRONOME)].isna().all()
@@ -51,9 +50,9 @@ def test_foreign_and_broken_folders_are_reported_and_skipped(tmp_path, caplog):
     write_run(tmp_path, cell(1), name="renamed")
     write_run(tmp_path, cell(2), runtime_s="long")
     (tmp_path / "cut").mkdir()
-    (tmp_path / "cut" / "record.json").write_text('{"cell": {"app"')
+    (tmp_path / "cut" / "run.json").write_text('{"cell": {"app"')
     (tmp_path / "list").mkdir()
-    (tmp_path / "list" / "record.json").write_text("[]")
+    (tmp_path / "list" / "run.json").write_text("[]")
     (tmp_path / "notes").mkdir()
     (tmp_path / ".partial-x").mkdir()
     (tmp_path / "readme.txt").write_text("mine")
@@ -62,25 +61,3 @@ def test_foreign_and_broken_folders_are_reported_and_skipped(tmp_path, caplog):
     assert len(warnings) == 5
     assert any("renamed: has the record of another cell" in line for line in warnings)
     assert any("notes: has no record" in line for line in warnings)
-
-
-def test_the_index_is_used_for_unchanged_records_only(tmp_path, monkeypatch, caplog):
-    folder = tmp_path / "runs"
-    monkeypatch.setattr(run_folders, "MIN_RECORDS", 2)
-    runs = [write_run(folder, cell(repeat)) for repeat in range(3)]
-    rows = record_rows(folder)
-    index = index_path(folder)
-    assert index.parent == tmp_path  # not in the folder, which is a stage's output
-    assert index.is_file()
-    written = index.read_text()
-
-    assert record_rows(folder) == rows  # from the index
-    write_run(folder, cell(3))
-    assert len(record_rows(folder)) == 4  # one more, not in the index
-    assert index.read_text() == written
-    (runs[0] / "record.json").write_text("{}")
-    assert set(record_rows(folder)) == {runs[1].name, runs[2].name, cell(3).key}
-    assert "has a broken record" in caplog.text
-    for spoilt in (written[: len(written) // 2], "0\n" + written, "", "[]\n", written + "{}\n"):
-        index.write_text(spoilt)
-        assert set(record_rows(folder)) == {runs[1].name, runs[2].name, cell(3).key}

@@ -10,8 +10,7 @@ import pytest
 from synthetic_runs import cell, write_run
 from voxcast.errors import TableError
 from voxcast.history.parts import RUNS, collect, load_history, load_phases, load_traces
-from voxcast.history.run_folders import write_profiles
-from voxcast.history.run_series import TRACES
+from voxcast.history.run_series import TRACES, write_stage
 from voxcast.history.run_table import DTYPES, PHASE_DTYPES, TRACE_DTYPES
 from voxcast.history.stored_history import ACCEPTED, open_history
 
@@ -49,7 +48,7 @@ def test_measured_runs_are_a_history_with_phases_and_traces(batch: Path, tmp_pat
 
 def test_tables_that_a_stage_took_from_a_history_are_runs(batch: Path, tmp_path: Path) -> None:
     device = tmp_path / "project" / "data" / "runs" / "cpu"
-    write_profiles(device, frame=load_history([batch]))
+    write_stage(device, load_history([batch]), load_phases([batch]), load_traces([batch]))
     history = open_history(device)
     assert len(history.runs) == 2
     assert history.runs.dtypes.astype(str).to_dict() == DTYPES

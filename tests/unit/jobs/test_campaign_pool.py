@@ -21,6 +21,7 @@ from voxcast.jobs.escalate import Limits, RequestSequence
 from voxcast.jobs.pool import TODO, open_pool
 from voxcast.jobs.rounds import next_jobs, sbatch_line
 from voxcast.jobs.settle import Ledger
+from voxcast.measure.record import base_of
 from voxcast.records import Request
 
 GB = 10**9
@@ -67,10 +68,17 @@ def test_requests_without_and_with_runs_on_record():
     unknown = requests_of(cell, 500.0, [], limits, time_limit_s=6000.0)
     assert unknown.walltimes_s == (1500.0, 5000.0, 6000.0)
     assert unknown.memories_bytes == (2 * GB, 4 * GB, 8 * GB, 16 * GB)
-    row = {"app": "naps", "cpus": 1, "device": "cpu", "outcome": "completed",
-           "runtime_s": 1000.0, "peak_rss_bytes": GB}  # fmt: skip
-    others = [{**row, "app": "other", "runtime_s": 9e9}, {**row, "outcome": "timeout"},
-              {**row, "cpus": 2, "peak_rss_bytes": 9 * GB}]  # fmt: skip
+    row = dataclasses.replace(
+        base_of(cell), outcome="completed", runtime_s=1000.0, peak_rss_bytes=GB
+    )
+    others = [
+        dataclasses.replace(row, **changes)
+        for changes in (
+            {"app": "other", "runtime_s": 9e9},
+            {"outcome": "timeout"},
+            {"cpus": 2, "peak_rss_bytes": 9 * GB},
+        )
+    ]
     like = requests_of(cell, 500.0, [row, *others], limits, time_limit_s=None)
     assert like.walltimes_s == (1300.0, 2000.0, 4000.0)
     assert like.memories_bytes == (1_300_000_000, 2 * GB, 4 * GB)

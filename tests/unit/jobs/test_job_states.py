@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from voxcast.jobs.job_states import cpu_seconds, from_sacct, from_scontrol, numbers
+from voxcast.jobs.slurm import cpu_seconds, from_sacct, from_scontrol
 
 LINE = (
     "{id}|{raw}|{state}|{exit}|61|00:01.500|{rss}|200M|n1|2026-11-23T04:04:09|"
@@ -102,7 +102,6 @@ def test_unreadable_lines_are_left_out() -> None:
     assert set(from_sacct(f"{whole}\n{whole[:20].replace('8_1', '8_2')}")) == {("8", 1)}
     assert from_scontrol("JobId=9 ArrayJobId=7 ArrayTaskId=2 JobName=x\n") == {}
     assert from_scontrol("slurm_load_jobs error\n") == {}
-    assert numbers("") == []
 
 
 def test_cpu_time_is_that_of_all_steps_but_slurms() -> None:

@@ -2,8 +2,8 @@
 
 from small_pool import FOLDS, pool_cell
 from voxcast.jobs.escalate import RequestSequence
-from voxcast.jobs.settle import items, joined_profile, parts_of
-from voxcast.records import Phase, Profile
+from voxcast.jobs.settle import items, joined_run, parts_of
+from voxcast.records import Phase, Run
 
 
 def test_parts_cover_all_items_once_and_may_be_split_again():
@@ -17,16 +17,17 @@ def test_parts_cover_all_items_once_and_may_be_split_again():
     assert parts_of(pool_cell(), FOLDS, 10.0, 10.0) == []
 
 
-def test_a_joined_profile_sums_times_and_takes_the_largest_memory():
+def test_a_joined_run_sums_times_and_takes_the_largest_memory():
     def part(started, runtime_s, peak, **changes):
-        return Profile(
-            "completed", 0, runtime_s, runtime_s / 2, peak, None, "pss", "rusage", started,
-            phases=(Phase("fit", 0.5, runtime_s),), **changes,
+        run = Run(
+            "", "app", runtime_s=runtime_s, cpu_s=runtime_s / 2, peak_rss_bytes=peak,
+            started_at=started, **changes,
         )  # fmt: skip
+        return run, (Phase("fit", 0.5, runtime_s),)
 
-    joined = joined_profile([
+    joined, phases = joined_run([
         part("2026-01-02", 3.0, 5, io_read_bytes=1), part("2026-01-01", 2.0, 9, noisy=True),
     ])  # fmt: skip
     assert (joined.runtime_s, joined.cpu_s, joined.peak_rss_bytes) == (5.0, 2.5, 9)
     assert (joined.started_at, joined.noisy, joined.io_read_bytes) == ("2026-01-01", True, None)
-    assert [(p.start_s, p.end_s) for p in joined.phases] == [(0.5, 3.0), (3.5, 5.0)]
+    assert [(p.start_s, p.end_s) for p in phases] == [(0.5, 3.0), (3.5, 5.0)]

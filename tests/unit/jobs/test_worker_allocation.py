@@ -8,7 +8,7 @@ import time
 import pytest
 
 from voxcast.jobs.draw import WORKER_BYTES, WorkerAllocation, job_left_s, worker_allocation
-from voxcast.profiling.host import HostFacts
+from voxcast.measure.host import HostFacts
 from voxcast.records import Request
 
 GIB = 2**30

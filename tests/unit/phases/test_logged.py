@@ -1,29 +1,24 @@
-import json
-
 import pandas as pd
 import pytest
 
+from synthetic_runs import cell, write_run
 from voxcast.history.run_table import PHASE_DTYPES
 from voxcast.phases.logged import phase_summary, phase_table
+from voxcast.records import Phase
 
 
-def _record(folder, key, cpus=1, phases=(("n4", 1.0, 4.0), ("atropos", 4.0, 5.0))):
-    (folder / key).mkdir(parents=True)
-    names = ("name", "start_s", "end_s")
-    logged = [{**dict(zip(names, phase, strict=True)), "cpu_s": 0.5} for phase in phases]
-    cell = {"app": "app", "volume_id": "v", "configuration": {"cpus": cpus}}
-    record = {"cell": cell, "profile": {"phases": logged}}
-    (folder / key / "record.json").write_text(json.dumps(record))
+def _record(folder, repeat, n4_s=3.0, atropos_s=1.0):
+    n4, atropos = Phase("n4", 1.0, 1.0 + n4_s, 0.5), Phase("atropos", 4.0, 4.0 + atropos_s, 0.5)
+    return write_run(folder, cell(repeat), phases=(n4, atropos)).name
 
 
 def test_phases_of_all_folders_in_one_table(tmp_path, caplog):
-    _record(tmp_path / "cpu", "bb")
-    _record(tmp_path / "gpu", "aa", cpus=2)
-    _record(tmp_path / "cpu", ".partial-cc")
+    keys = [_record(tmp_path / "cpu", 0), _record(tmp_path / "gpu", 1)]
+    write_run(tmp_path / "cpu", cell(2), name=".partial-cc")
     (tmp_path / "cpu" / "dd").mkdir()
-    (tmp_path / "cpu" / "dd" / "record.json").write_text("[1]")
+    (tmp_path / "cpu" / "dd" / "run.json").write_text("[1]")
     table = phase_table([tmp_path / "cpu", tmp_path / "gpu", tmp_path / "missing"])
-    assert table["cell_key"].tolist() == ["aa", "aa", "bb", "bb"]
+    assert table["cell_key"].tolist() == sorted(keys * 2)
     assert table["phase"].tolist() == ["n4", "atropos"] * 2
     assert table["duration_s"].tolist() == [3.0, 1.0] * 2
     assert table["peak_rss_bytes"].isna().all()
@@ -31,8 +26,8 @@ def test_phases_of_all_folders_in_one_table(tmp_path, caplog):
 
 
 def test_summary_gives_each_phase_its_share(tmp_path):
-    _record(tmp_path, "aa")
-    _record(tmp_path, "bb", phases=(("n4", 1.0, 2.0), ("atropos", 2.0, 5.0)))
+    _record(tmp_path, 0)
+    _record(tmp_path, 1, n4_s=1.0, atropos_s=3.0)
     summary = phase_summary(phase_table([tmp_path]))
     assert summary["phase"].tolist() == ["n4", "atropos"]
     assert summary["runs"].tolist() == [2, 2]

@@ -199,10 +199,10 @@ def test_a_history_without_traces_is_an_error() -> None:
 
 @pytest.mark.skipif(not ARTIFACT, reason="VOXCAST_SLANT_ARTIFACT is not set")
 def test_slant_tasks_are_read_within_a_minute_for_four_fifths_of_other_subjects() -> None:
-    from memory_phases import crossed, slant_runs
+    from memory_phases import TASKS, crossed, slant_runs
 
     runs = slant_runs(Path(str(ARTIFACT)))
     assert len(runs) == 88
-    errors, shares, _ = crossed([f"task_{n}" for n in range(1, 8)], runs)
+    errors, shares, _ = crossed(TASKS, runs)
     assert (errors <= 60).all(axis=1).mean() >= 0.8
     assert shares.mean() > 0.95

@@ -8,14 +8,15 @@ import pytest
 from synthetic_runs import cell, write_run
 from voxcast.errors import TableError
 from voxcast.features.speed_column import SPEED_DEVIATION
-from voxcast.history.imports.column_map import load_map
-from voxcast.history.imports.ledger import import_files
 from voxcast.history.parts import load_history
-from voxcast.history.run_folders import write_profiles
+from voxcast.history.run_series import write_stage
+from voxcast.history.run_table import PHASE_DTYPES, TRACE_DTYPES, frame_of
 from voxcast.history.stored_history import open_history
 from voxcast.images.characteristic_versions import versions_of
 from voxcast.images.on_record import ON_RECORD, columns_of
 from voxcast.images.recorded import RECORDED_IMAGES
+from voxcast.runs.csv_table import load_map
+from voxcast.runs.importer import import_files
 from voxcast.studies.history_table import history_table
 from voxcast.studies.recorded_table import recorded_table
 
@@ -41,7 +42,8 @@ def test_a_part_uses_the_images_of_its_batch() -> None:
 def test_folders_of_runs_use_the_volumes_on_record_of_their_project(tmp_path: Path) -> None:
     runs = load_history([REFERENCE])
     runs = runs[runs["app"] == "tile_segment"].reset_index(drop=True)
-    write_profiles(tmp_path / "data" / "runs" / "cpu", frame=runs)
+    no_phases, no_traces = frame_of([], PHASE_DTYPES), frame_of([], TRACE_DTYPES)
+    write_stage(tmp_path / "data" / "runs" / "cpu", runs, no_phases, no_traces)
     images = pd.read_parquet(REFERENCE / RECORDED_IMAGES)
     images = images.assign(image_set="cohort", session="", coarse_points=32)
     (tmp_path / "data" / "catalogue").mkdir()

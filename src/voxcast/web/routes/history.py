@@ -132,15 +132,13 @@ class HistoryView:
 
     def _state_of(self, champion: str) -> str:
         from voxcast.history.parts import RUNS
-        from voxcast.history.run_folders import PROFILES_FILE
 
         batches, measured = (self.project / source for source in SOURCES)
         paths = [
             self.project / EVALUATED,
             *batches.glob(f"*/{RUNS}"),
             *batches.glob(f"*/*/{RUNS}"),
-            *measured.glob("*/"),  # a folder of runs changes with every run that is added
-            *measured.glob(f"*/{PROFILES_FILE}"),
+            *measured.glob(f"*/{RUNS}"),
         ]
         statuses = {str(path): path.stat() for path in paths if path.exists()}
         stamps = sorted((name, s.st_mtime_ns, s.st_size) for name, s in statuses.items())

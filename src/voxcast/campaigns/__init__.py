@@ -1,1 +1,0 @@
-"""Campaigns: which runs to make, made one after the other, each recorded once."""

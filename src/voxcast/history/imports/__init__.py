@@ -1,1 +1,0 @@
-"""Imports of other histories into rows of the history, one module per kind of source."""

@@ -1,0 +1,1 @@
+"""Measured runs: one process tree each, measured from outside and recorded once."""

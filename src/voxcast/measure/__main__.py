@@ -1,0 +1,75 @@
+"""``python -m voxcast.measure CELLS OUT``: measure cells on a borrowed machine.
+
+The machine needs a Python with NumPy, the sources of voxcast (``PYTHONPATH=src``), the
+requirements of the applications, and the files that ``voxcast campaign lend`` wrote: a list of
+cells and, beside it, their volumes. Runs are recorded in OUT, one folder each, to be copied back.
+The same command continues after an interruption.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import importlib.util
+import json
+import logging
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from voxcast.errors import exits_cleanly
+from voxcast.measure.campaign import run_campaign
+from voxcast.measure.host import HostFacts, host_facts
+from voxcast.measure.plan import CampaignSettings, read_cells
+from voxcast.measure.trace import Conditions
+
+# In a separate process, so that ours holds no GPU memory.
+_TORCH_GPUS = """
+import json, torch
+print(json.dumps([torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())]))
+"""
+
+logger = logging.getLogger("voxcast.measure")
+
+
+def machine() -> HostFacts:
+    """Return the facts of this machine, with its GPUs by torch where the driver lists none."""
+    facts = host_facts()
+    if not facts.gpu_models:  # not shown in every container
+        command = [sys.executable, "-P", "-c", _TORCH_GPUS]
+        process = subprocess.run(command, capture_output=True, text=True, check=False)
+        if process.returncode == 0:
+            names = tuple(json.loads(process.stdout.splitlines()[-1]))
+            facts = dataclasses.replace(facts, gpu_models=names)
+    return facts
+
+
+@exits_cleanly
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure the cells that have no record in the folder yet."""
+    parser = argparse.ArgumentParser(
+        prog="python -m voxcast.measure", description=(__doc__ or "").partition("\n")[0]
+    )
+    parser.add_argument("cells", type=Path, help="list of cells, with its volumes beside it")
+    parser.add_argument("out", type=Path, help="folder that gets one folder per run")
+    parser.add_argument("--stop-after", type=float, metavar="S", help="stop after S seconds")
+    parser.add_argument("--time-limit", type=float, metavar="S", help="of one run, in seconds")
+    args = parser.parse_args(argv)
+    if importlib.util.find_spec("pynvml") is None:  # one file of plain Python, beside the list
+        sys.path.append(str(args.cells.parent))
+    facts = machine()
+    plan, apps = read_cells(args.cells, facts)
+    for note in plan.notes:
+        logger.info(note)
+    settings = CampaignSettings(
+        apps, args.out, conditions=Conditions(args.time_limit), stop_after_s=args.stop_after,
+        stop_running=True, repeat_noisy_s=0.0, host=facts,
+    )  # fmt: skip
+    progress = run_campaign(settings, plan)
+    print(f"{len(progress.runs)} runs measured, {progress.left} left of {len(plan.cells)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

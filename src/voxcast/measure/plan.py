@@ -1,0 +1,673 @@
+"""Which cells a campaign measures, and in which order.
+
+A sweep runs some applications with some parameters on some of the volumes. The cells of all sweeps
+are interleaved, so that a campaign cut short has measured the same share of each. Order comes from
+hashes of the seed and the volume: a sweep over 40 volumes is part of one over 120, and another
+volume in the image set leaves the order of its neighbours as it was.
+
+Values of parameters are tried in every combination, or as a Latin hypercube; a parameter has a
+list of values, or a range ``{low, high}``, drawn on a log scale with ``log``.
+"""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+import hashlib
+import importlib.util
+import itertools
+import math
+import random
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from voxcast.apps.app import app_version
+from voxcast.apps.parameters import scaled_parameters
+from voxcast.errors import ConfigError, RunError
+from voxcast.files import canonical_json, read_json, sha256_file, sha256_of, write_json
+from voxcast.measure.host import HostFacts, host_class, host_facts
+from voxcast.measure.trace import Conditions
+from voxcast.quantities import format_bytes
+from voxcast.records import ANCHOR_REPEAT, App, Cell, Configuration, Scale, as_fields, of_fields
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LOG_DECADES = 100  # a range of an application this wide, high over low, is drawn on a log scale
+RANGE_KEYS = {"low", "high", "log"}
+# The largest tenth of the volumes comes first, largest first, and may take up to this share of the
+# budget: otherwise a short campaign would never learn the cost of a large volume.
+LARGE_TENTH = 0.1
+LARGE_SHARE = 0.5
+MANY = 10**9
+LENT_EXPECTED_S = 10.0  # of a run on a borrowed machine, before any is measured
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Part of a campaign; with ``choose: within_budget`` see `cells_within`."""
+
+    name: str
+    apps: tuple[str, ...]  # of those chosen; empty for all
+    parameters: dict[str, Any]
+    # None is every combination of values; a number that many points of a Latin hypercube, over the
+    # ranges the application states itself if `parameters` is empty, and each on one volume.
+    sample: int | None
+    scale: Scale
+    volumes: int | None  # None for all
+    volumes_offset: int  # this many are skipped first
+    cpus: tuple[int, ...]  # of those of the device; empty for all
+    repeats: int  # runs of each, in all
+    # How many volumes (points, where there is no image) are run more than once; None for all of
+    # them. They are the cheapest within a budget, else drawn from the smaller half.
+    repeat_volumes: int | None
+    choose: Literal["all", "within_budget"]
+
+    def wants(self, app: App, configuration: Configuration) -> bool:
+        """Return whether ``app`` is to run in ``configuration``."""
+        named = not self.apps or app.name in self.apps
+        cpus = not self.cpus or configuration.cpus in self.cpus
+        return named and cpus and configuration.device in app.devices
+
+
+@dataclass(frozen=True)
+class CampaignSettings:
+    """What to measure, where the runs go, and how long it may take.
+
+    Attributes
+    ----------
+    apps : mapping
+        Applications by name.
+    runs : Path
+        Folder that gets one folder per run; created if missing.
+    sweeps, configurations, seed : optional
+        The source of the cells, see `make_plan`.
+    anchors : int
+        Each application is run on this many volumes at the start of every sitting.
+    budget_s : float, optional
+        Expected time that sweeps with ``choose: within_budget`` may fill.
+    stop_after_s : float, optional
+        No run is started that is not expected to end within this time.
+    stop_running : bool
+        A run that is still going after `stop_after_s` is stopped and not recorded.
+    repeat_noisy_s : float, optional
+        Noisy runs are repeated within this time only; None for no limit.
+    parallel : int
+        Runs at a time, each on separate cores. Runs that need more cores follow afterwards.
+    host : HostFacts, optional
+        Facts of this machine; detected by default.
+    """
+
+    apps: Mapping[str, App]
+    runs: Path
+    sweeps: tuple[Sweep, ...] = ()
+    configurations: tuple[Configuration, ...] = ()
+    conditions: Conditions = field(default_factory=Conditions)
+    seed: int = 1
+    anchors: int = 0
+    budget_s: float | None = None
+    stop_after_s: float | None = None
+    stop_running: bool = False
+    repeat_noisy_s: float | None = None
+    parallel: int = 1
+    host: HostFacts | None = None
+
+
+@dataclass(frozen=True)
+class CampaignPlan:
+    """The cells of a campaign and everything needed to run them.
+
+    Attributes
+    ----------
+    cells : dict
+        By key, in the order to run them.
+    paths : dict
+        The file of each volume, by volume id.
+    expected_s : dict
+        Expected seconds of a cell by key, of the local runs too; 1 where it is missing.
+    local_runs : list of Cell
+        Run at the start of every sitting that has anything to measure.
+    recipes : mapping
+        Recipes of generated volumes by volume id, for the records.
+    notes : list of str
+        What is left out on this machine, and why.
+    """
+
+    cells: dict[str, Cell]
+    paths: dict[str, Path]
+    expected_s: dict[str, float] = field(default_factory=dict)
+    local_runs: list[Cell] = field(default_factory=list)
+    recipes: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Volumes:
+    """Sizes and subjects of the usable volumes of an image set, by volume id."""
+
+    mvoxels: dict[str, float]
+    subjects: dict[str, str]
+
+
+def make_plan(
+    settings: CampaignSettings,
+    catalogue: pd.DataFrame,
+    recipes: Mapping[str, dict[str, Any]] | None = None,
+    root: Path | None = None,
+) -> CampaignPlan:
+    """Plan a campaign for this machine.
+
+    Parameters
+    ----------
+    settings : CampaignSettings
+        Sweeps, configurations, seed and budget decide the cells.
+    catalogue : DataFrame
+        The catalogue of the image set.
+    recipes : mapping, optional
+        Recipes of generated volumes by volume id.
+    root : Path, optional
+        Base of relative paths in the catalogue.
+
+    Raises
+    ------
+    ConfigError
+        If a sweep names a parameter that an application does not have.
+    """
+    facts = settings.host or host_facts()
+    configurations, notes = fitting(settings.configurations, facts)
+    apps, missing = with_programs(settings.apps)
+    volumes, machine = good_volumes(catalogue), host_class(facts)
+    cells = draw_cells(
+        settings.sweeps, apps, volumes, configurations,
+        budget_s=settings.budget_s, seed=settings.seed, host_class=machine,
+    )  # fmt: skip
+    local_runs = local_run_cells(
+        settings.sweeps, apps, volumes, configurations, settings.anchors, machine
+    )
+    volume_ids, paths = catalogue["volume_id"].astype(str), catalogue["path"].astype(str)
+    return CampaignPlan(
+        cells=cells,
+        paths={v: (root or Path()) / p for v, p in zip(volume_ids, paths, strict=True)},
+        expected_s=expected_times([*cells.values(), *local_runs], apps, volumes),
+        local_runs=local_runs,
+        recipes=recipes or {},
+        notes=[*notes, *missing],
+    )
+
+
+def lend_cells(
+    path: Path,
+    cells: Sequence[Cell],
+    apps: Mapping[str, App],
+    volumes: Mapping[str, Path],
+    recipes: Mapping[str, Any] | None = None,
+) -> None:
+    """Write ``cells`` for another machine to ``path``, and their volumes beside it.
+
+    Their host class and application version are completed on that machine.
+    """
+    files = {}
+    for volume_id in dict.fromkeys(cell.volume_id for cell in cells if cell.volume_id):
+        source = volumes[volume_id]
+        target = path.parent / "volumes" / volume_id / source.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, target)
+        name = target.relative_to(path.parent).as_posix()
+        files[volume_id] = {"file": name, "sha256": sha256_file(target)}
+    nvml = importlib.util.find_spec("pynvml")
+    if nvml is not None and nvml.origin is not None:  # measures GPUs; it need not be installed
+        shutil.copyfile(nvml.origin, path.parent / "pynvml.py")
+    used = {cell.app: as_fields(apps[cell.app]) for cell in cells}
+    content = {"cells": list(map(as_fields, cells)), "apps": used, "volumes": files}
+    of_volumes = {volume_id: (recipes or {}).get(volume_id) for volume_id in files}
+    write_json(path, {**content, "recipes": of_volumes})
+
+
+def read_cells(path: Path, facts: HostFacts) -> tuple[CampaignPlan, dict[str, App]]:
+    """Return the plan for this machine, and the applications, that `lend_cells` wrote.
+
+    Raises
+    ------
+    RunError
+        If the file is missing or damaged, a volume is not the one that was prepared, or an
+        application lacks a package here.
+    """
+    try:
+        content = read_json(path)
+        apps = {name: of_fields(App, fields) for name, fields in content["apps"].items()}
+        planned = [of_fields(Cell, fields) for fields in content["cells"]]
+        volumes = {v: path.parent / entry["file"] for v, entry in content["volumes"].items()}
+        hashes = {v: entry["sha256"] for v, entry in content["volumes"].items()}
+        changed = [file for v, file in volumes.items() if sha256_file(file) != hashes[v]]
+        recipes = {v: recipe for v, recipe in content["recipes"].items() if recipe}
+    except FileNotFoundError as error:
+        raise RunError("no such file", error.filename, "prepare the cells first") from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RunError(f"is broken ({error!r})", path, "prepare it again") from None
+    if changed:
+        raise RunError("is not the volume that was prepared", changed[0], "copy it again")
+    notes, cells = [], {}
+    for cell in planned:
+        configuration = cell.configuration
+        if configuration.gpus > len(facts.gpu_models):
+            notes.append(f"{configuration.label}: left out, no such GPU is found here")
+            continue
+        version = app_version(apps[cell.app], configuration)
+        cell = dataclasses.replace(cell, app_version=version, host_class=host_class(facts))
+        cells[cell.key] = cell
+    plan = CampaignPlan(
+        cells,
+        volumes,
+        dict.fromkeys(cells, LENT_EXPECTED_S),
+        [],
+        recipes,
+        list(dict.fromkeys(notes)),
+    )
+    return plan, apps
+
+
+def fitting(
+    configurations: Iterable[Configuration], facts: HostFacts
+) -> tuple[list[Configuration], list[str]]:
+    """Return the configurations this machine can run, and why it cannot run the rest."""
+    fit, notes = [], []
+    for configuration in configurations:
+        lack = ""
+        if configuration.gpus > len(facts.gpu_models):
+            lack = f"there is {len(facts.gpu_models) or 'no'} GPU here"
+        elif configuration.cpus > facts.cores:
+            lack = f"there are {facts.cores} CPUs here"
+        elif (configuration.mem_limit_bytes or 0) > facts.memory_bytes:
+            lack = f"there are {format_bytes(facts.memory_bytes)} of memory here"
+        if lack:
+            notes.append(f"{configuration.label}: left out, {lack}")
+        else:
+            fit.append(configuration)
+    return fit, notes
+
+
+def with_programs(apps: Mapping[str, App]) -> tuple[dict[str, App], list[str]]:
+    """Return the applications whose programs this machine has, and why the rest cannot run."""
+    present, notes = {}, []
+    for name, app in apps.items():
+        missing = [program for program in app.programs if shutil.which(program) is None]
+        if missing:
+            notes.append(f"{name}: left out, {missing[0]} is not on PATH")
+        else:
+            present[name] = app
+    return present, notes
+
+
+def good_volumes(rows: pd.DataFrame) -> Volumes:
+    """Return the good volumes of a catalogue; the same voxels count once."""
+    good = rows[rows["problem"].isna()].drop_duplicates("volume_id")
+    counts = good[["shape_i", "shape_j", "shape_k"]].astype(float).prod(axis=1) / 1e6
+    names = good["volume_id"].astype(str)
+    return Volumes(
+        mvoxels=dict(zip(names, counts.astype(float), strict=True)),
+        subjects=dict(zip(names, good["subject"].astype(str), strict=True)),
+    )
+
+
+def expected_s(app: App, mvoxels: float) -> float:
+    """Return the expected time of one run of ``app``, before anything has been learned."""
+    return app.expected_startup_s + app.expected_s_per_mvoxel * mvoxels
+
+
+def expected_times(
+    cells: Iterable[Cell], apps: Mapping[str, App], volumes: Volumes
+) -> dict[str, float]:
+    """Return the expected seconds of each cell by its key."""
+    sizes = volumes.mvoxels
+    return {c.key: expected_s(apps[c.app], sizes.get(c.volume_id, 0.0)) for c in cells}
+
+
+def draw_cells(
+    sweeps: Sequence[Sweep],
+    apps: Mapping[str, App],
+    volumes: Volumes,
+    configurations: Sequence[Configuration],
+    *,
+    budget_s: float | None,
+    seed: int,
+    host_class: str,
+) -> dict[str, Cell]:
+    """Return the cells of a campaign by key, in the order to run them.
+
+    `configurations` are those that fit this machine, see `fitting`; `budget_s` is filled by sweeps
+    that choose ``within_budget``.
+    """
+    groups: list[list[Cell]] = []
+    for sweep in sweeps:
+        chosen = [app for app in apps.values() if not sweep.apps or app.name in sweep.apps]
+        if sweep.choose == "within_budget":
+            groups.append(
+                cells_within(
+                    sweep, chosen, volumes, configurations,
+                    budget_s=budget_s or 0.0, seed=seed, host_class=host_class,
+                )
+            )  # fmt: skip
+            continue
+        groups += [
+            sweep_cells(sweep, app, volumes, configurations, seed=seed, host_class=host_class)
+            for app in chosen
+        ]
+    return interleaved(groups, seed)
+
+
+def interleaved(groups: Sequence[Sequence[Cell]], seed: int) -> dict[str, Cell]:
+    """Return all cells by key so that every stretch holds the same share of every group."""
+    seen: dict[str, Cell] = {}
+    keys_by_group: list[list[str]] = []
+    for group in groups:  # a cell of several sweeps belongs to the first
+        keyed = {cell.key: cell for cell in group}
+        keys_by_group.append([key for key in keyed if key not in seen])
+        seen |= {key: keyed[key] for key in keys_by_group[-1]}
+    placed = [
+        ((rank + 0.5) / len(keys), sha256_of([seed, key]), key)
+        for keys in keys_by_group
+        for rank, key in enumerate(keys)
+    ]
+    return {key: seen[key] for _, _, key in sorted(placed)}
+
+
+def local_run_cells(
+    sweeps: Sequence[Sweep],
+    apps: Mapping[str, App],
+    volumes: Volumes,
+    configurations: Sequence[Configuration],
+    count: int,
+    host_class: str,
+) -> list[Cell]:
+    """Return the first cells of every sitting, whose times show the drift of the machine.
+
+    Each application with its defaults, on the fewest CPUs of each of its devices, on ``count``
+    fixed volumes from the smallest tenth upwards, or once where there is no image. The repeat is
+    `ANCHOR_REPEAT`, to which a sitting adds its number.
+    """
+    by_size = sorted(volumes.mvoxels, key=lambda v: (volumes.mvoxels[v], v))
+    small = by_size[len(by_size) // 10 :][:count]
+    cells = []
+    for app in apps.values():
+        wanted = [c for c in configurations if any(sweep.wants(app, c) for sweep in sweeps)]
+        fewest = {c.device: c for c in sorted(wanted, key=lambda c: -c.cpus)}
+        for configuration in fewest.values():
+            version = app_version(app, configuration)
+            parameters = scaled_parameters(app, "full_scale", {})
+            cells += [
+                _cell(app, version, parameters, volume, volumes, configuration, "full_scale",
+                      ANCHOR_REPEAT, host_class)
+                for volume in (small if app.input == "volume" else [""] * min(count, 1))
+            ]  # fmt: skip
+    return cells
+
+
+def sweep_cells(
+    sweep: Sweep,
+    app: App,
+    volumes: Volumes,
+    configurations: Sequence[Configuration],
+    *,
+    seed: int,
+    host_class: str,
+) -> list[Cell]:
+    """Return the cells of ``app`` in ``sweep``, shuffled by volume and repeat."""
+    wanted = [c for c in configurations if sweep.wants(app, c)]
+    if not wanted:
+        return []
+    tried = points(sweep, app, seed)
+    versions = {c: app_version(app, c) for c in wanted}
+    ordered: list[tuple[str, str, Cell]] = []
+    for parameters, volume, repeated in _items(sweep, app, volumes, tried, seed):
+        for repeat in range(sweep.repeats if repeated else 1):
+            turn = sha256_of([seed, volume or canonical_json(parameters), repeat])
+            for configuration in wanted:
+                cell = _cell(app, versions[configuration], parameters, volume, volumes,
+                             configuration, sweep.scale, repeat, host_class)  # fmt: skip
+                ordered.append((turn, sha256_of([seed, turn, configuration.label]), cell))
+    ordered.sort(key=lambda entry: entry[:2])
+    return [cell for _, _, cell in ordered]
+
+
+def cells_within(
+    sweep: Sweep,
+    apps: Sequence[App],
+    volumes: Volumes,
+    configurations: Sequence[Configuration],
+    *,
+    budget_s: float,
+    seed: int,
+    host_class: str,
+) -> list[Cell]:
+    """Draw the cells of a sweep whose expected times stay within a budget.
+
+    Each chosen volume is run once by every application in every configuration it can use; the
+    `repeat_volumes` cheapest are run `repeats` times in all. An application without an image runs
+    `repeats` times with its defaults, out of the same budget.
+
+    Returns
+    -------
+    list of Cell
+        Repeats last; volumes and, within a volume, applications and configurations shuffled, so
+        that a drift of the machine is not mistaken for an effect of the configuration. At least
+        the cheapest volume, if the budget is too small for any.
+    """
+    wanted = [(app, c) for app in apps for c in configurations if sweep.wants(app, c)]
+    pairs = [(app, c) for app, c in wanted if app.input == "volume"]
+    bare = [(app, c) for app, c in wanted if app.input == "none"]
+    sizes = volumes.mvoxels if pairs else {}
+    costs = {v: sum(expected_s(app, size) for app, _ in pairs) for v, size in sizes.items()}
+    most = MANY if sweep.volumes is None else sweep.volumes
+    many = MANY if sweep.repeat_volumes is None else sweep.repeat_volumes
+    left_s = budget_s - sweep.repeats * sum(expected_s(app, 0.0) for app, _ in bare)
+    chosen = _chosen(costs, most, many, sweep.repeats - 1, left_s, seed)
+    repeated = sorted(chosen, key=lambda v: (costs[v], v))[:many]
+    versions = {(app.name, c): app_version(app, c) for app, c in wanted}
+    parameters = {app.name: scaled_parameters(app, sweep.scale, {}) for app, _ in wanted}
+    cells: list[Cell] = []
+    for repeat in range(sweep.repeats):
+        names = shuffled(chosen if repeat == 0 else repeated, seed, repeat)
+        for volume, group in [*((v, pairs) for v in names), ("", bare)]:
+            runs = [
+                _cell(app, versions[app.name, configuration], parameters[app.name], volume,
+                      volumes, configuration, sweep.scale, repeat, host_class)
+                for app, configuration in group
+            ]  # fmt: skip
+            cells += sorted(runs, key=lambda cell: sha256_of([seed, cell.key]))
+    return cells
+
+
+def _chosen(
+    costs: Mapping[str, float],
+    volumes: int,
+    repeat_volumes: int,
+    extra: int,
+    budget_s: float,
+    seed: int,
+) -> list[str]:
+    order = shuffled(costs, seed, "choose")
+    by_cost = sorted(order, key=lambda volume: -costs[volume])
+    large = by_cost[: math.ceil(LARGE_TENTH * len(order))]
+    chosen: dict[str, None] = {}  # a dict, for order and fast lookup
+    sums = 0.0
+    sorted_costs: list[float] = []
+    for limit_s, group in ((LARGE_SHARE * budget_s, large), (budget_s, order)):
+        for volume in group:
+            if volume in chosen or len(chosen) >= volumes:
+                continue
+            position = bisect.bisect(sorted_costs, costs[volume])
+            sorted_costs.insert(position, costs[volume])
+            repeated = itertools.islice(sorted_costs, repeat_volumes if extra else 0)
+            if sums + costs[volume] + extra * sum(repeated) <= limit_s:
+                chosen[volume] = None
+                sums += costs[volume]
+            else:
+                del sorted_costs[position]
+    return list(chosen) or by_cost[-1:][:volumes]
+
+
+def _cell(
+    app: App,
+    version: str,
+    parameters: dict[str, Any],
+    volume: str,
+    volumes: Volumes,
+    configuration: Configuration,
+    scale: Scale,
+    repeat: int,
+    host_class: str,
+) -> Cell:
+    subject = volumes.subjects.get(volume, "")
+    return Cell(
+        app.name, version, parameters, volume, subject, configuration, scale, repeat, host_class
+    )
+
+
+def shuffled(names: Iterable[str], seed: int, salt: object) -> list[str]:
+    """Return ``names`` in the order of their hashes."""
+    return sorted(names, key=lambda name: sha256_of([seed, salt, name]))
+
+
+def _items(
+    sweep: Sweep,
+    app: App,
+    volumes: Volumes,
+    tried: Sequence[dict[str, Any]],
+    seed: int,
+) -> list[tuple[dict[str, Any], str, bool]]:
+    """Return parameters, volume, and whether they are run more than once."""
+    if app.input == "none":
+        most = len(tried) if sweep.repeat_volumes is None else sweep.repeat_volumes
+        return [(parameters, "", n < most) for n, parameters in enumerate(tried)]
+    order = shuffled(volumes.mvoxels, seed, "choose")[sweep.volumes_offset :]
+    chosen = order[: sweep.volumes]
+    repeated = set(chosen)
+    if sweep.repeat_volumes is not None:
+        repeated = set(_smaller_half(volumes, chosen)[: sweep.repeat_volumes])
+    if sweep.sample is not None:
+        return [
+            (parameters, chosen[n % len(chosen)], chosen[n % len(chosen)] in repeated)
+            for n, parameters in enumerate(tried)
+            if chosen
+        ]
+    return [(parameters, v, v in repeated) for v in chosen for parameters in tried]
+
+
+def _smaller_half(volumes: Volumes, chosen: Sequence[str]) -> list[str]:
+    """Return the smaller half of ``chosen``, in its order: repeats of large ones cost hours."""
+    sizes = sorted(volumes.mvoxels[volume] for volume in chosen)
+    if not sizes:
+        return []
+    median = sizes[(len(sizes) - 1) // 2]
+    return [volume for volume in chosen if volumes.mvoxels[volume] <= median]
+
+
+def points(sweep: Sweep, app: App, seed: int) -> list[dict[str, Any]]:
+    """Return all parameters of each point of ``sweep`` for ``app``.
+
+    The points depend on the seed, the application and the swept values, not on the scale: a
+    scaled-down sweep has the points of the full one, scaled down.
+    """
+    if sweep.sample is None:
+        return [scaled_parameters(app, sweep.scale, p) for p in product(sweep.parameters)]
+    values = sweep.parameters or {name: _range(r) for name, r in app.ranges.items()}
+    if not values:
+        raise ConfigError("has no ranges to draw from", app.name, f"see sweep {sweep.name}")
+    drawn = latin_hypercube(values, sweep.sample, [seed, app.name])
+    if not sweep.parameters and sweep.scale == "scaled_down":
+        # Scaled-down parameters are not drawn; all others are as in the full-scale run.
+        drawn = [
+            {name: value for name, value in point.items() if name not in app.scaled_down}
+            for point in drawn
+        ]
+    return [scaled_parameters(app, sweep.scale, point) for point in drawn]
+
+
+def _range(choice: Sequence[Any]) -> Any:
+    numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in choice)
+    if len(choice) != 2 or not numbers:
+        return list(choice)
+    low, high = choice
+    return {"low": low, "high": high, "log": low > 0 and high / low >= LOG_DECADES}
+
+
+def product(values: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return every combination of the lists in ``values``; without parameters, one empty one.
+
+    Raises
+    ------
+    ConfigError
+        If a value is a range, which has no full product.
+
+    Examples
+    --------
+    >>> product({"a": [1, 2], "b": ["x"]})
+    [{'a': 1, 'b': 'x'}, {'a': 2, 'b': 'x'}]
+    """
+    for name, choice in values.items():
+        if not _listed(name, choice):
+            raise ConfigError("is a range, which has no full product", name, "set sample")
+    return [dict(zip(values, point, strict=True)) for point in itertools.product(*values.values())]
+
+
+def latin_hypercube(values: Mapping[str, Any], count: int, seed: object) -> list[dict[str, Any]]:
+    """Return ``count`` points, in which each parameter has one value in each of ``count`` strata.
+
+    Parameters
+    ----------
+    values : mapping
+        A range is cut into strata of equal width; the values of a list come equally often.
+    seed : object
+        Any value that JSON can hold. The strata of a parameter do not depend on the others.
+
+    Examples
+    --------
+    >>> points = latin_hypercube({"a": {"low": 0.0, "high": 4.0}}, 4, seed=1)
+    >>> sorted(int(point["a"]) for point in points)
+    [0, 1, 2, 3]
+    """
+    columns = {}
+    for name, choice in values.items():
+        # Not a library's generator: the points identify recorded runs and must never change.
+        digest = hashlib.sha256(canonical_json([seed, name, count]).encode()).digest()
+        drawn = random.Random(digest)  # noqa: S311
+        strata = list(range(count))
+        drawn.shuffle(strata)
+        # The middle of each for a list, so that values come equally often.
+        listed = _listed(name, choice)
+        shares = [(s + (0.5 if listed else drawn.random())) / count for s in strata]
+        columns[name] = [_value(name, choice, share) for share in shares]
+    return [{name: column[n] for name, column in columns.items()} for n in range(count)]
+
+
+def _value(name: str, choice: Any, share: float) -> Any:
+    if _listed(name, choice):
+        return choice[int(share * len(choice))]
+    low, high = choice["low"], choice["high"]
+    if choice.get("log", False):
+        value = math.exp(math.log(low) + share * (math.log(high) - math.log(low)))
+    else:
+        value = low + share * (high - low)
+    if isinstance(low, int) and isinstance(high, int):
+        # Every integer is a stratum, the highest included.
+        rounded = round(value) if choice.get("log", False) else low + int(share * (high - low + 1))
+        return min(max(rounded, low), high)
+    return float(f"{value:.6g}")  # short enough to read and to type
+
+
+def _listed(name: str, choice: Any) -> bool:
+    """Return whether it is a list and not a range; anything else is refused."""
+    if isinstance(choice, list | tuple):
+        if not choice:
+            raise ConfigError("has no values", name)
+        return True
+    if not isinstance(choice, dict) or not {"low", "high"} <= set(choice) <= RANGE_KEYS:
+        raise ConfigError(f"needs a list or {{low, high, log}}, not {choice!r}", name)
+    low, high = choice["low"], choice["high"]
+    numbers = all(isinstance(n, int | float) and not isinstance(n, bool) for n in (low, high))
+    if not numbers or not low <= high or (choice.get("log", False) and low <= 0):
+        raise ConfigError(f"is not a range: {choice!r}", name, "low <= high, above 0 with log")
+    return False

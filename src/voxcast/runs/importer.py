@@ -1,0 +1,365 @@
+"""Import of files into one new part of a history, with an account of every record.
+
+A part is a folder ``<date>-<source>-<number>`` like the parts of measured runs, with an additional
+file ``import.json``, the account. Runs in an earlier part are not imported again.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from voxcast.errors import ConfigError, TableError, one_line
+from voxcast.files import atomic_folder, locked, sha256_file, write_json
+from voxcast.history.parts import (
+    free_part,
+    load_history,
+    recorded_parts,
+    sweep_partial,
+    write_tables,
+)
+from voxcast.history.run_table import PHASE_DTYPES, TRACE_DTYPES, frame_of
+from voxcast.runs import csv_table, slant, slurm, workflows
+from voxcast.runs.imported import ImportedRun, Records
+from voxcast.runs.name_patterns import values_by_name
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from voxcast.runs.csv_table import ColumnMap
+    from voxcast.runs.images import RunImages
+    from voxcast.runs.name_patterns import NamePattern
+
+ACCOUNT_FILE = "import.json"
+# What a model of the runs needs; a source may not state it.
+WANTED = ("peak_rss_bytes", "cpu_s", "cpus", "subject")
+# Outcomes with this name in earlier imports.
+EARLIER_OUTCOMES = {"cancelled": "preempted", "node_failure": "preempted"}
+CLASH = (
+    "has the identity of a run with another time or outcome; "
+    "make identities unique (for a CSV table by `identity` and `study` of its map)"
+)
+_QUARTER_HOUR_S = 900
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Remark:
+    """Reason why a record was not imported, or one of its fields is unknown."""
+
+    file: str
+    line: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Account:
+    """Result of an import; ``read = imported + duplicates + len(skipped) + len(bad)``.
+
+    Attributes
+    ----------
+    files : dict of str to str
+        SHA-256 of each file by name.
+    duplicates : int
+        Number of records in an earlier part, or twice in the files.
+    skipped : list of Remark
+        Valid records without a finished run.
+    bad : list of Remark
+        Records that could not be used.
+    unread : list of Remark
+        Fields of imported runs that could not be read, and are unknown.
+    unknown : dict of str to int
+        Number of imported runs without a known value, by column; see `WANTED`.
+    with_image : int
+        Number of imported runs that matched one of the images given.
+    without_image : dict of str to int
+        Number of imported runs that matched none of the images given, by reason.
+    imported_without_image : int
+        Number of duplicates in the history without their image; parts never change.
+    part : str or None
+        The folder that was written; None if there were no new runs.
+    """
+
+    source: str
+    files: dict[str, str]
+    read: int
+    imported: int
+    duplicates: int
+    skipped: list[Remark] = field(default_factory=list)
+    bad: list[Remark] = field(default_factory=list)
+    unread: list[Remark] = field(default_factory=list)
+    unknown: dict[str, int] = field(default_factory=dict)
+    with_image: int = 0
+    without_image: dict[str, int] = field(default_factory=dict)
+    imported_without_image: int = 0
+    part: str | None = None
+
+
+def import_files(
+    kind: str,
+    files: Sequence[Path],
+    into: Path,
+    app: str | None = None,
+    column_map: ColumnMap | None = None,
+    *,
+    app_pattern: NamePattern | None = None,
+    subject_pattern: NamePattern | None = None,
+    images: RunImages | None = None,
+) -> Account:
+    """Read ``files`` and add new runs to the folder ``into``.
+
+    All files are read first; then all new runs are written, or none. With ``images`` the runs get
+    their volumes, and ``into`` their headers and characteristics.
+
+    Raises
+    ------
+    ConfigError
+        If a column map is missing, or given for a kind that takes none; or if a pattern takes too
+        long.
+    TableError
+        If a file is not of this kind, or the history cannot be read.
+    """
+    if kind == "csv" and column_map is None:
+        then = "give --map FILE; see the documentation for an example"
+        raise ConfigError("needs a column map", kind, then)
+    if kind != "csv" and column_map is not None:
+        raise ConfigError("takes no column map", kind, "leave out --map")
+    sources = [
+        csv_table.read(path, app, column_map) if column_map else READERS[kind](path, app)
+        for path in files
+    ]
+    name_runs(sources, app_pattern, subject_pattern)
+    try:
+        with locked(into):
+            sweep_partial(into)
+            return _add(kind, sources, into, images)
+    except OSError as error:
+        raise TableError(f"cannot be written to: {error.strerror}", into) from error
+
+
+def from_slurm(path: Path, app: str | None = None) -> Records:
+    """Read a file written by ``sacct -P``.
+
+    With ``-D`` a requeued job has one job line per attempt; each attempt is a run.
+
+    Raises
+    ------
+    TableError
+        If the file is not accounting.
+    """
+    jobs = slurm.read(path, details=True)
+    records = Records("sacct", path, refused=jobs.refused)
+    if "peak_rss_bytes" in jobs.columns and "tasks" not in jobs.columns:
+        logger.warning("%s: no column NTasks: each step is taken to be of one task", path)
+    not_run: Any
+    for not_run in jobs.not_run.itertuples():
+        never = " and was never run" if not_run.outcome else ""
+        records.skipped.add(f"job {not_run.job_id} is {not_run.state}{never}", [not_run.line])
+    unread: dict[int, list[str]] = {}
+    for line, reason in jobs.unread.listed():
+        unread.setdefault(line, []).append(reason)
+    row: Any
+    for row in jobs.frame.itertuples():
+        records.record(row.line, partial(_job, row, app, unread.get(row.line, [])))
+    return records
+
+
+READERS = {
+    "sacct": from_slurm,
+    "nextflow": workflows.nextflow,
+    "snakemake": workflows.snakemake,
+    "slant": slant.read,
+}
+KINDS = (*READERS, "csv")
+
+
+def _job(row: Any, app: str | None, unread: list[str]) -> ImportedRun:
+    peak = _integer_or_none(row.peak_rss_bytes)
+    method = "slurm_maxrss" if row.tasks == 1 else "slurm_tresusageintot"
+    single_node = row.node if re.fullmatch(r"[\w.-]+", row.node) else ""
+    array_job, in_array, _ = row.job_id.partition("_")
+    het_job, in_het_job, _ = row.job_id.partition("+")
+    return ImportedRun(
+        # Job numbers recur on other clusters and after a requeue, so the start is part of the
+        # identity. It is local time; zones differ by whole quarters of an hour.
+        identity=[row.job_id, _integer_or_none(row.start_s % _QUARTER_HOUR_S)],
+        values={
+            "app": app or row.name,
+            "host_id": single_node,
+            "node_type": row.partition,
+            "device": "gpu" if row.gpus else "cpu",
+            "cpus": int(row.cpus),
+            "gpus": int(row.gpus),
+            "mem_limit_bytes": _integer_or_none(row.mem_limit_bytes),
+            "outcome": row.outcome,
+            "exit_status": -int(row.signal) if row.signal else _integer_or_none(row.exit_status),
+            "limit_s": _number_or_none(row.limit_s),
+            "runtime_s": row.runtime_s,
+            "cpu_s": _number_or_none(row.cpu_s),
+            "cpu_method": "" if math.isnan(row.cpu_s) else "slurm_totalcpu",
+            "peak_rss_bytes": peak,
+            "memory_method": "" if peak is None else method,
+            "started_at": row.started_at,
+        },
+        labels={
+            "job_id": row.job_id,
+            "job_name": row.name,
+            "state": row.state,
+            "nodes": "" if single_node else row.node,
+            "cluster": row.cluster,
+            "user": row.user,
+            "account": row.account,
+            "partition": row.partition,
+            "submitted_at": row.submitted_at,
+            "array_job": array_job if in_array else "",
+            "het_job": het_job if in_het_job else "",
+            "tasks": int(row.tasks) if row.tasks > 1 else None,
+            "peak_rss_at_least_bytes": _integer_or_none(row.peak_at_least_bytes),
+            "note": row.note,
+        },
+        name=row.name,
+        unread=unread,
+    )
+
+
+def _number_or_none(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+def _integer_or_none(value: float) -> int | None:
+    return None if math.isnan(value) else int(value)
+
+
+def name_runs(
+    sources: Collection[Records], app: NamePattern | None, subject: NamePattern | None
+) -> None:
+    """Set application and subject of all runs from the names of their jobs.
+
+    A run whose name does not match the pattern of the application is skipped; one whose name does
+    not match the pattern of the subject has no subject.
+    """
+    names = {name for records in sources for name in records.names}
+    app_by_name = {} if app is None else values_by_name(app, names)
+    subject_by_name = {} if subject is None else values_by_name(subject, names)
+    for records in sources:
+        usable = []
+        for row, line, name in zip(records.rows, records.lines, records.names, strict=True):
+            unmatched = f"the name {name[:80]!r} does not match"
+            if app is not None and not app_by_name.get(name):
+                records.skipped.add(f"{unmatched} {app.option}", [line])
+                continue
+            row["app"] = app_by_name.get(name) or row["app"]
+            row["subject"] = subject_by_name.get(name) or row["subject"]
+            if subject is not None and not subject_by_name.get(name):
+                records.unread.add(f"subject: {unmatched} {subject.option}", [line])
+            usable.append((row, line, name))
+        records.rows = [row for row, _, _ in usable]
+        records.lines = [line for _, line, _ in usable]
+        records.names = [name for _, _, name in usable]
+
+
+def _add(kind: str, sources: Sequence[Records], into: Path, images: RunImages | None) -> Account:
+    """Add the new runs of all sources; the caller holds the lock of the history."""
+    run_by_key = _earlier_runs(into)
+    on_record_without_image = {key for key, row in run_by_key.items() if not row["volume_id"]}
+    rows: list[dict[str, Any]] = []
+    unread: list[Remark] = []
+    duplicates = imported_without_image = 0
+    read = sum(records.read for records in sources)
+    for records in sources:
+        new_lines = set()
+        for row, line in zip(records.rows, records.lines, strict=True):
+            earlier = run_by_key.setdefault(row["cell_key"], row)
+            if earlier is row:
+                rows.append(row)
+                new_lines.add(line)
+            elif _same_run(earlier, row):
+                duplicates += 1
+                imported_without_image += row["cell_key"] in on_record_without_image
+            else:
+                records.refused.add(CLASH, [line])
+        unread += [
+            Remark(str(records.path), line, reason)
+            for line, reason in records.unread.listed()
+            if line in new_lines
+        ]
+    without_image = {} if images is None else images.match(rows)
+    missing = {name: sum(row[name] in (None, "", 0) for row in rows) for name in WANTED}
+    account = Account(
+        kind,
+        _hashes(sources),
+        read,
+        len(rows),
+        duplicates,
+        [Remark(str(s.path), *remark) for s in sources for remark in s.skipped.listed()],
+        [Remark(str(s.path), *remark) for s in sources for remark in s.refused.listed()],
+        unread,
+        {name: count for name, count in missing.items() if count},
+        0 if images is None else len(rows) - sum(without_image.values()),
+        without_image,
+        0 if images is None else imported_without_image,
+    )
+    if images is not None and account.with_image:
+        images.add_to(into)  # before the runs, which need it
+    return _write(into, account, rows, sources) if rows else account
+
+
+def _earlier_runs(into: Path) -> dict[str, Mapping[str, Any]]:
+    """Return outcome, runtime and volume of the runs in the history, by key."""
+    if not recorded_parts(into):
+        return {}
+    try:
+        rows = load_history([into])[["cell_key", "outcome", "runtime_s", "volume_id"]]
+        return {str(row["cell_key"]): dict(row) for _, row in rows.iterrows()}
+    except (OSError, ValueError, KeyError) as error:
+        text = f"a part cannot be read: {one_line(error)[:120]}"
+        raise TableError(text, into, "move that part out of the history") from error
+
+
+def _write(
+    into: Path, account: Account, rows: list[dict[str, Any]], sources: Sequence[Records]
+) -> Account:
+    new = {row["cell_key"]: row["volume_id"] for row in rows}
+    phases = [
+        {**phase, "volume_id": new[phase["cell_key"]]}
+        for records in sources
+        for phase in records.phases
+        if phase["cell_key"] in new
+    ]
+    traces = [t for records in sources for t in records.traces if t["cell_key"] in new]
+    provenance = {"runs": len(rows), "imported_from": account.source, "files": account.files}
+    part = free_part(into, account.source)
+    account = replace(account, part=part.name)
+    content = asdict(account) | {"imported_at": datetime.now(UTC).isoformat(timespec="seconds")}
+    for remark in (*content["skipped"], *content["bad"], *content["unread"]):
+        remark["file"] = Path(remark["file"]).name
+    with atomic_folder(part) as partial_part:
+        tables = frame_of(phases, PHASE_DTYPES), frame_of(traces, TRACE_DTYPES)
+        write_tables(partial_part, frame_of(rows), *tables, provenance)
+        write_json(partial_part / ACCOUNT_FILE, content)
+    return account
+
+
+def _same_run(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> bool:
+    """Whether two records of one identity describe one run; exports round their times."""
+    similar_runtime = math.isclose(
+        earlier["runtime_s"], later["runtime_s"], rel_tol=0.02, abs_tol=1.0
+    )
+    outcome = later["outcome"]
+    return similar_runtime and earlier["outcome"] in (outcome, EARLIER_OUTCOMES.get(outcome))
+
+
+def _hashes(sources: Sequence[Records]) -> dict[str, str]:
+    """Return the hash of each file by name; equal names are numbered."""
+    hashes: dict[str, str] = {}
+    for path in (path for records in sources for path in (records.path, *records.companions)):
+        namesakes = sum(name.partition(" (")[0] == path.name for name in hashes)
+        hashes[f"{path.name} ({namesakes + 1})" if namesakes else path.name] = sha256_file(path)
+    return hashes

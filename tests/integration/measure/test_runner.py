@@ -1,0 +1,500 @@
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from measured import measured, measured_run
+from voxcast.apps import phase_log
+from voxcast.errors import RunError
+from voxcast.measure import runner
+from voxcast.measure.leftovers import sweep
+
+BOTH_METERS = pytest.mark.parametrize("groups", [True, False], ids=["group", "tree"])
+
+# 60 MB shared by all three processes and 60 MB of its own in each child: 180 MB, not 300.
+ALLOCATE = """
+import mmap, os, time
+shared = mmap.mmap(-1, 60_000_000)
+shared.write(b"x" * 60_000_000)
+children = []
+for _ in range(2):
+    pid = os.fork()
+    if not pid:
+        own = b"x" * 60_000_000
+        sum(shared[::4096])
+        time.sleep(0.7)
+        os._exit(0)
+    children.append(pid)
+for pid in children:
+    os.waitpid(pid, 0)
+"""
+SPIN = """
+import os, subprocess, sys, time
+depth = int(sys.argv[1])
+children = [subprocess.Popen([sys.executable, "-I", __file__, str(depth - 1)])
+            for _ in range(2) if depth]
+while time.process_time() < 0.25: pass
+for child in children: child.wait()
+os.write(1, f"spent {time.process_time()}\\n".encode())
+"""
+DEAF = """
+import os, signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+os.fork()
+os.write(1, f"pid {os.getpid()}\\n".encode())
+time.sleep(60)
+"""
+GROW = """
+import time
+hoard = []
+while True:
+    hoard.append(b"x" * 10_000_000)
+    time.sleep(0.02)
+"""
+SPIKE = """
+import mmap, time
+time.sleep(0.25)
+hoard = mmap.mmap(-1, 200_000_000, flags=mmap.MAP_PRIVATE)
+for start in range(0, len(hoard), 4096): hoard[start] = 1
+hoard.close()
+time.sleep(30)
+"""
+POOL = """
+import os, time
+pid = os.fork()
+if not pid:
+    hoard = b"x" * 300_000_000
+    os._exit(0)
+time.sleep(60)
+"""
+WRITE = """
+import os, sys, threading, time
+def write(name):
+    with open(os.path.join(sys.argv[1], name), "wb") as stream:
+        stream.write(os.urandom(3_000_000))
+pid = os.fork()
+if not pid:
+    write("child")
+    os._exit(0)
+os.waitpid(pid, 0)
+write("parent")
+threads = [threading.Thread(target=time.sleep, args=(0.4,)) for _ in range(6)]
+for thread in threads: thread.start()
+"""
+TICK = """
+import os, time
+for _ in range(12):
+    os.write(1, b"still here\\n")
+    time.sleep(0.1)
+"""
+LEAVE = """
+import os, time
+if not os.fork():
+    os.setsid()
+    if not os.fork():
+        os.write(1, f"pid {os.getpid()}\\n".encode())
+        time.sleep(60)
+    os._exit(0)
+time.sleep(0.3)
+"""
+
+
+def _measure(folder, script, *arguments, **options):
+    path = folder / "script.py"
+    path.write_text(script)
+    command = [sys.executable, "-I", str(path), *arguments]
+    return measured_run(command, folder / "run", **options)
+
+
+def _phases(folder, script, **options):
+    path = folder / "script.py"
+    path.write_text(script)
+    return measured([sys.executable, "-I", str(path)], folder / "run", **options)
+
+
+def _numbers(folder, word):
+    lines = (folder / "run" / "app.log").read_text().splitlines()
+    return [float(line.split()[1]) for line in lines if line.startswith(word)]
+
+
+def _dead(pids):
+    return not any(psutil.pid_exists(p) and _state(p) != "zombie" for p in map(int, pids))
+
+
+def _state(pid):
+    try:
+        return psutil.Process(pid).status()
+    except psutil.NoSuchProcess:
+        return "zombie"
+
+
+@BOTH_METERS
+def test_peak_of_a_known_pattern_is_found_and_shared_pages_count_once(tmp_path, groups):
+    idle = _measure(tmp_path, "import time; time.sleep(0.15)", groups=groups)
+    # An interpreter's own pages come on top, at most three times.
+    highest = 180e6 * 1.05 + 3 * idle.peak_rss_bytes
+    run = _measure(tmp_path, ALLOCATE, groups=groups)
+    for _ in range(0 if groups else 2):
+        # Where processes are sampled one by one, a busy machine may count a page twice.
+        if run.peak_rss_bytes > highest:
+            run = _measure(tmp_path, ALLOCATE, groups=groups)
+    assert run.outcome == "completed"
+    assert 180e6 * 0.95 < run.peak_rss_bytes < highest
+    if groups and run.memory_method.startswith("cgroup"):
+        assert run.peak_rss_bytes < 180e6 * 1.05 + 15e6
+        assert run.peak_cgroup_bytes >= run.peak_rss_bytes
+    samples = np.load(tmp_path / "run" / "samples.npz")
+    assert samples["rss_bytes"].max() == run.peak_rss_bytes
+    assert (np.diff(samples["t_s"]) >= 0).all()
+    assert (np.diff(samples["cpu_s"]) >= 0).all()
+
+
+@BOTH_METERS
+def test_cpu_time_of_a_whole_tree_is_counted(tmp_path, groups):
+    run = _measure(tmp_path, SPIN, "2", cpus=len(os.sched_getaffinity(0)), groups=groups)
+    spent = _numbers(tmp_path, "spent")
+    assert len(spent) == 7
+    assert run.cpu_s / sum(spent) == pytest.approx(1.0, abs=0.1)
+
+
+@BOTH_METERS
+def test_a_tree_that_ignores_sigterm_ends_at_its_time_limit(tmp_path, groups, monkeypatch):
+    monkeypatch.setattr(runner, "GRACE_S", 0.3)
+    run = _measure(tmp_path, DEAF, time_limit_s=0.4, groups=groups)
+    assert (run.outcome, run.exit_status, run.limit_s) == ("timeout", -9, 0.4)
+    assert run.runtime_s >= 0.4
+    pids = _numbers(tmp_path, "pid")
+    assert len(pids) == 2
+    assert _dead(pids)
+
+
+@BOTH_METERS
+def test_memory_limit_ends_the_run(tmp_path, groups):
+    run = _measure(tmp_path, GROW, mem_limit_bytes=80_000_000, groups=groups)
+    assert run.outcome == "out_of_memory"
+    assert run.peak_rss_bytes >= 80_000_000
+
+
+@BOTH_METERS
+def test_orphaned_children_are_killed(tmp_path, groups):
+    run = _measure(tmp_path, LEAVE, groups=groups)
+    assert (run.outcome, run.exit_status) == ("completed", 0)
+    pids = _numbers(tmp_path, "pid")
+    assert len(pids) == 1
+    assert _dead(pids)
+
+
+def test_a_failed_run_records_its_status_and_both_output_streams(tmp_path):
+    script = "import sys; print('out'); sys.exit('no such tissue')"
+    run = _measure(tmp_path, script)
+    assert (run.outcome, run.exit_status) == ("failed", 1)
+    log = (tmp_path / "run" / "app.log").read_text()
+    assert "out" in log
+    assert "no such tissue" in log
+    assert sorted(p.name for p in (tmp_path / "run").iterdir()) == ["app.log", "samples.npz"]
+
+
+def test_the_run_has_exactly_its_cpus_and_variables(tmp_path):
+    script = "import os; print('cpus', len(os.sched_getaffinity(0))); print('n', os.environ['N'])"
+    path = tmp_path / "script.py"
+    path.write_text(script)
+    measured_run([sys.executable, str(path)], tmp_path / "run", env={"N": "7"})
+    assert _numbers(tmp_path, "cpus") == [1]
+    assert _numbers(tmp_path, "n") == [7]
+    with pytest.raises(RunError, match="runs on 1 to"):
+        measured_run([sys.executable, str(path)], tmp_path / "run", cpus=100_000)
+
+
+def test_a_missing_command_is_an_error_and_leaves_no_group(tmp_path):
+    with pytest.raises(RunError, match="cannot be started"):
+        measured_run([str(tmp_path / "nothing")], tmp_path / "run")
+
+
+def test_phases_get_their_peak_from_the_samples(tmp_path):
+    script = (
+        "import time\n"
+        "from voxcast.apps.phase_log import phase, started\n"
+        "started()\n"
+        "with phase('big'):\n"
+        "    big = b'x' * 100_000_000; time.sleep(0.4)\n"
+        "del big\n"
+        "with phase('small'): time.sleep(0.4)\n"
+    )
+    run, phases = _phases(tmp_path, script)
+    start, big, small = phases
+    assert (start.name, big.name, small.name) == ("start", "big", "small")
+    assert big.peak_rss_bytes > 100_000_000 > small.peak_rss_bytes
+    assert small.end_s <= run.runtime_s
+
+
+def test_a_phase_between_two_samples_gets_the_reading_of_the_run(tmp_path):
+    script = (
+        "import time\n"
+        "from voxcast.apps.phase_log import phase, started\n"
+        "started()\n"
+        "x = b'x' * 50_000_000; time.sleep(1)\n"
+        "with phase('short'): pass\n"
+        "time.sleep(1)\n"
+    )
+    run, phases = _phases(tmp_path, script, sample_hz=5)
+    (short,) = (phase for phase in phases if phase.name == "short")
+    assert short.duration_s < 0.2
+    assert 50_000_000 < short.peak_rss_bytes <= run.peak_rss_bytes
+
+
+def test_the_end_is_detected_without_process_handles(tmp_path, monkeypatch):
+    def missing(pid):
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr(os, "pidfd_open", missing)
+    run = _measure(tmp_path, "import time; time.sleep(0.05)", sample_hz=0.1)
+    assert run.outcome == "completed"
+    assert run.runtime_s < 5  # the second sample would come at ten
+
+
+def test_a_run_too_short_to_sample_has_the_kernels_peak(tmp_path):
+    run = measured_run(["true"], tmp_path / "run")
+    if run.peak_cgroup_bytes is None:
+        pytest.skip("no control group of its own here: nobody saw its memory")
+    assert 0 < run.peak_rss_bytes < 100_000_000
+
+
+def test_the_run_ends_when_its_driver_is_killed(tmp_path):
+    driver = os.fork()
+    if not driver:
+        try:
+            _measure(
+                tmp_path,
+                "import os, time; os.write(1, f'pid {os.getpid()}\\n'.encode());time.sleep(60)",
+            )
+        finally:
+            os._exit(1)
+    log = tmp_path / "run" / "app.log"
+    while not (log.exists() and log.read_text()):
+        time.sleep(0.01)
+    os.kill(driver, 9)
+    os.waitpid(driver, 0)
+    (pid,) = map(int, _numbers(tmp_path, "pid"))
+    deadline = time.monotonic() + 5
+    while not _dead([pid]) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert _dead([pid])
+    sweep(tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_spike_between_two_samples_is_caught_by_the_kernel(tmp_path):
+    limit = 120_000_000
+    run = _measure(tmp_path, SPIKE, mem_limit_bytes=limit, sample_hz=0.05, time_limit_s=5)
+    if not run.memory_method.startswith("cgroup"):
+        pytest.skip("no control group of its own can be had here")
+    assert (run.outcome, run.exit_status) == ("out_of_memory", -9)
+    assert run.runtime_s < 5
+    assert limit <= run.peak_rss_bytes < 1.01 * limit
+    assert 0.99 * limit < run.peak_cgroup_bytes <= limit
+
+
+def test_a_run_waiting_for_an_oom_killed_child_is_stopped(tmp_path):
+    run = _measure(tmp_path, POOL, mem_limit_bytes=80_000_000, time_limit_s=20)
+    assert run.outcome == "out_of_memory"
+    assert run.runtime_s < 20
+
+
+@BOTH_METERS
+def test_storage_traffic_and_threads_of_the_whole_tree_are_counted(tmp_path, groups):
+    run = _measure(tmp_path, WRITE, str(tmp_path), groups=groups)
+    assert run.outcome == "completed"
+    if run.io_write_bytes == 0:
+        pytest.skip("the temporary folder is not on a disk")
+    assert 6_000_000 <= run.io_write_bytes < 7_000_000
+    assert run.io_read_bytes >= 0
+    assert run.peak_threads == 7
+
+
+@BOTH_METERS
+def test_a_stalled_run_is_stopped_and_is_not_a_timeout(tmp_path, groups):
+    script = "import time; time.sleep(60)"
+    run = _measure(tmp_path, script, stall_s=0.6, time_limit_s=30, groups=groups)
+    assert run.outcome == "stalled"
+    assert 0.6 <= run.runtime_s < 30
+
+
+def test_a_run_that_its_driver_stops_is_preempted(tmp_path):
+    asked = []
+
+    def stopped():
+        asked.append(time.monotonic())
+        return len(asked) > 3
+
+    run = measured_run(["sleep", "60"], tmp_path, stopped=stopped)
+    assert (run.outcome, len(asked)) == ("preempted", 4)
+    assert run.runtime_s < 60
+    done = measured_run(["true"], tmp_path / "2", stopped=lambda: False)
+    assert done.outcome == "completed"
+
+
+def test_a_run_with_occasional_writes_has_not_stalled(tmp_path):
+    assert _measure(tmp_path, TICK, stall_s=0.8).outcome == "completed"
+
+
+def test_a_run_takes_its_cpus_from_its_core_set(tmp_path):
+    last = max(os.sched_getaffinity(0))
+    script = "import os; print('cpu', *os.sched_getaffinity(0))"
+    _measure(tmp_path, script, core_set=[last])
+    assert _numbers(tmp_path, "cpu") == [last]
+    with pytest.raises(RunError, match="runs on 1 to 1 CPUs here, not 2"):
+        _measure(tmp_path, script, core_set=[last], cpus=2)
+
+
+def test_the_machine_is_measured_before_and_during_the_run(tmp_path):
+    run = _measure(tmp_path, "pass")
+    assert run.load1 >= 0
+    assert run.steal is None or 0 <= run.steal <= 1
+    assert isinstance(run.noisy, bool)
+    assert (run.peak_gpu_bytes, run.gpu_utilisation) == (None, None)
+
+
+def test_phases_are_read_by_patterns_only_where_none_were_logged(tmp_path):
+    patterns = {"warp": r"warp took (?P<seconds>[0-9.]+) s"}
+    _, phases = _phases(tmp_path, "print('warp took 2.5 s')", phase_patterns=patterns)
+    assert [(p.name, p.duration_s) for p in phases] == [("warp", 2.5)]
+    script = "from voxcast.apps.phase_log import started; started(); print('warp took 2.5 s')"
+    _, phases = _phases(tmp_path, script, phase_patterns=patterns)
+    assert [phase.name for phase in phases] == ["start"]
+
+
+def test_a_phase_between_marks_has_the_times_at_which_they_were_written(tmp_path):
+    patterns = {"fit": "(?:(?P<start>START)|(?P<end>END)) fit"}
+    script = (
+        "import time; time.sleep(0.3); print('START fit', flush=True); time.sleep(0.5); "
+        "print('END fit', flush=True); time.sleep(0.3)"
+    )
+    run, phases = _phases(tmp_path, script, phase_patterns=patterns)
+    (phase,) = phases
+    assert 0.2 < phase.start_s < phase.end_s < run.runtime_s - 0.1
+    assert phase.duration_s > 0.3
+
+
+def test_a_gpu_run_that_used_no_gpu_is_reported_as_a_failure(tmp_path):
+    run = _measure(tmp_path, "print('done')", gpus=1, verify_gpu=True)
+    assert (run.outcome, run.exit_status) == ("failed", 0)
+    assert "not recorded as a GPU's" in (tmp_path / "run" / "app.log").read_text().splitlines()[-1]
+    assert _measure(tmp_path, "print('done')", gpus=1).outcome == "completed"
+
+
+def test_setting_the_clock_changes_no_duration(tmp_path, monkeypatch):
+    """The calendar's clock goes back a day at every look; nothing measured goes by it."""
+    ticks = iter(range(10**9, 0, -86_400))
+    monkeypatch.setattr(time, "time", lambda: float(next(ticks)))
+    begun = time.monotonic()
+    script = (
+        "import time\n"
+        "from voxcast.apps.phase_log import phase\n"
+        "time.time = None\n"
+        "with phase('one'): time.sleep(0.2)\n"
+    )
+    run, phases = _phases(tmp_path, script, time_limit_s=60)
+    assert run.outcome == "completed"
+    assert 0.2 <= run.runtime_s <= time.monotonic() - begun
+    assert 0.2 <= phases[0].duration_s <= run.runtime_s
+
+
+def test_measurements_read_the_calendar_only_for_the_date_of_a_run():
+    rooms = [Path(runner.__file__).parent, Path(phase_log.__file__).parent]
+    named = {}
+    for path in (path for room in rooms for path in room.glob("*.py")):
+        text = path.read_text()
+        assert not re.search(r"\btime\.time(_ns)?\(|from time import|CLOCK_REALTIME", text), path
+        named[path.name] = text.count("datetime.now(")
+    assert named["runner.py"] == 1
+
+
+@pytest.mark.parametrize(
+    ("log", "status", "lacked"),
+    [
+        ("Traceback (most recent call last):\nMemoryError\n", 1, True),
+        ("numpy._core._exceptions._ArrayMemoryError: Unable to allocate 9. GiB", 1, True),
+        ("terminate called after throwing an instance of 'std::bad_alloc'", -6, True),
+        ("OSError: [Errno 12] Cannot allocate memory", 1, True),
+        ("java.lang.OutOfMemoryError: Java heap space", 1, True),
+        ("run.sh: line 3: 4711 Killed    recon-all -all", 1, True),
+        ("half of it\nKilled\n", 137, True),
+        ("", 137, True),
+        ("", -9, True),
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB", 1, False),
+        ("no such file\n", 1, False),
+        ("Killed\nCannot allocate memory\n", 0, False),  # it got over it
+    ],
+)
+def test_a_failed_allocation_is_known_by_the_log_or_the_signal(log, status, lacked):
+    assert runner.lacked_memory(log, status) is lacked
+
+
+def test_a_run_that_could_not_allocate_is_out_of_memory(tmp_path):
+    script = "b'x' * 50_000_000; b'x' * 2**60"
+    run = _measure(tmp_path, script)
+    assert (run.outcome, run.exit_status) == ("out_of_memory", 1)
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounting = ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(folder)]
+    if shutil.which("mount") is None or subprocess.run(mounting, capture_output=True).returncode:
+        pytest.skip("a file system cannot be mounted here")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_full_disk_is_an_error_and_stops_the_run(tmp_path, small_disk):
+    fill = (
+        "import os, sys\n"
+        "os.write(1, f'pid {os.getpid()}\\n'.encode())\n"
+        "if not os.fork(): import time; time.sleep(60)\n"
+        "with open(sys.argv[1], 'wb', buffering=0) as stream:\n"
+        "    while stream.write(b'x' * 4096): pass\n"
+    )
+    script = tmp_path / "script.py"
+    script.write_text(fill)
+    command = [sys.executable, "-I", str(script), str(small_disk / "filler")]
+    with pytest.raises(OSError, match="No space left on device"):
+        measured_run(command, small_disk / "run")
+    assert not _processes_with(str(small_disk))
+    groups = json.loads((small_disk / "run" / "driver.json").read_text())["groups"]
+    assert not any(Path(group).exists() for group in groups)
+    (small_disk / "filler").unlink()
+    sweep(small_disk / "run")
+    measured_run([sys.executable, "-I", "-c", "pass"], small_disk / "run")
+    assert (small_disk / "run" / "samples.npz").is_file()
+
+
+def _processes_with(argument):
+    named = psutil.process_iter(["cmdline"])
+    return [p.pid for p in named if any(argument in word for word in p.info["cmdline"] or [])]
+
+
+@pytest.mark.parametrize(
+    ("kills", "peak", "reached"),
+    [(0, 100, 0), (1, None, 100), (1, 99, 100), (1, 40, 0)],
+    ids=["not killed", "peak not known", "at our limit", "at a limit above ours"],
+)
+def test_a_limit_is_the_peak_only_where_it_was_reached(kills, peak, reached):
+    assert runner._reached_bytes(kills, peak, 100) == reached
+
+
+def test_the_run_marker_reaches_containers_that_clear_the_environment(tmp_path):
+    marked = "{k: v for k, v in os.environ.items() if 'VOXCAST_RUN' in k}"
+    script = f"import json, os; print(json.dumps({marked}))"
+    measured_run([sys.executable, "-c", script], tmp_path)
+    marks = json.loads((tmp_path / "app.log").read_text())
+    assert set(marks) == {f"{p}VOXCAST_RUN" for p in ("", "APPTAINERENV_", "SINGULARITYENV_")}
+    assert len(set(marks.values())) == 1

@@ -1,0 +1,244 @@
+"""The import as a whole: accounts that add up, nothing twice, nothing half written, bad files."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from voxcast.errors import ConfigError, TableError
+from voxcast.files import read_json
+from voxcast.history.parts import RUNS, load_history, load_phases, load_traces
+from voxcast.history.run_table import DTYPES
+from voxcast.runs import importer, slant
+from voxcast.runs.csv_table import load_map
+
+SAMPLES = Path(__file__).parents[2] / "samples" / "imports"
+CASES = {
+    "sacct": ["sacct.txt", "slurm_22_05_8.txt", "slurm_22_05_8_steps.txt"],
+    "nextflow": ["trace.txt", "trace_raw.txt"],
+    "snakemake": ["sub-01.align.benchmark.tsv", "extended.tsv"],
+    "csv": ["runs.csv"],
+    "slant": ["slant"],
+}
+
+
+def run(kind: str, into: Path) -> importer.Account:
+    columns = load_map(SAMPLES / "runs.yaml") if kind == "csv" else None
+    return importer.import_files(kind, [SAMPLES / f for f in CASES[kind]], into, None, columns)
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_counts_add_up_and_a_second_import_adds_nothing(kind: str, tmp_path: Path) -> None:
+    first = run(kind, tmp_path)
+    assert first.read == first.imported + first.duplicates + len(first.skipped) + len(first.bad)
+    assert first.imported > 0
+    table = load_history([tmp_path])
+    assert len(table) == first.imported
+    assert {name: str(kind) for name, kind in table.dtypes.items()} == {
+        name: str(kind) for name, kind in DTYPES.items()
+    }
+    again = run(kind, tmp_path)
+    assert (again.read, again.imported, again.part) == (first.read, 0, None)
+    assert again.duplicates == first.imported + first.duplicates
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_several_formats_share_a_history(tmp_path: Path) -> None:
+    imported = sum(run(kind, tmp_path).imported for kind in CASES)
+    assert len(load_history([tmp_path])) == imported
+    assert read_json(next(tmp_path.glob("*-csv-1")) / "import.json")["bad"][0]["line"] == 4
+
+
+def test_new_records_become_a_new_part(tmp_path: Path) -> None:
+    importer.import_files("nextflow", [SAMPLES / "trace.txt"], tmp_path)
+    more = importer.import_files("nextflow", [SAMPLES / "trace_raw.txt"], tmp_path)
+    assert (more.imported, more.duplicates) == (1, 1)
+    assert str(more.part).endswith("-nextflow-2")
+
+
+def test_nothing_is_written_if_one_file_is_unreadable(tmp_path: Path) -> None:
+    (tmp_path / "empty").write_text("")
+    into = tmp_path / "history"
+    with pytest.raises(TableError, match="empty"):
+        importer.import_files("sacct", [SAMPLES / "sacct.txt", tmp_path / "empty"], into)
+    assert not into.exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is empty"),
+        (b"\n \n", "is empty"),
+        (b"\x7fELF\0\0\1", "not a text file"),
+        ("JobID|State\n".encode("utf-16"), "is UTF-16"),
+        (b"a" * 3_000_000, "no column"),
+        (b"\xff\xfe\xfd JobID\n1\n", "UTF-16"),
+        (b"\x80\x81 JobID\n1\n", "no column"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["sacct", "nextflow", "snakemake"])
+def test_files_of_another_format_are_refused(
+    kind: str, content: bytes, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "x").write_bytes(content)
+    with pytest.raises(TableError, match=message):
+        importer.import_files(kind, [tmp_path / "x"], tmp_path / "into")
+
+
+def test_missing_files_and_folders_are_refused(tmp_path: Path) -> None:
+    for path in (tmp_path / "none", tmp_path):
+        with pytest.raises(TableError, match="cannot be read"):
+            importer.import_files("sacct", [path], tmp_path / "into")
+    with pytest.raises(ConfigError, match="column map"):
+        importer.import_files("csv", [SAMPLES / "runs.csv"], tmp_path / "into")
+
+
+def test_invalid_lines_are_listed_and_the_rest_is_read(tmp_path: Path) -> None:
+    good = b"%d|a|COMPLETED|30\n"
+    (tmp_path / "x").write_bytes(
+        b"\xef\xbb\xbfJobID|JobName|State|ElapsedRaw\r\n"
+        + good % 1
+        + b"2|na\xefve|COMPLETED|30\n"
+        + b"3|" + b"x" * 3_000_000 + b"|COMPLETED|30\n"
+        + b"\n"
+        + b"5|nul\0|COMPLETED|30\n"
+        + good % 6
+    )  # fmt: skip
+    outcome = importer.import_files("sacct", [tmp_path / "x"], tmp_path / "into")
+    assert (outcome.read, outcome.imported) == (5, 2)
+    assert [(r.line, r.reason.split(":")[0]) for r in outcome.bad] == [
+        (3, "not UTF-8"),
+        (4, "a line of more than 1048576 bytes"),
+        (6, "contains a NUL byte"),
+    ]
+
+
+def test_a_long_export_is_read_and_two_imports_at_once_add_it_once(tmp_path: Path) -> None:
+    lines = [
+        f"{i}|app{i % 7}|COMPLETED|{10 + i % 500}|2024-05-01T10:00:00\n"
+        f"{i}.batch|batch|COMPLETED|{10 + i % 500}|2024-05-01T10:00:00\n"
+        for i in range(3000)
+    ]
+    (tmp_path / "x").write_text("JobID|JobName|State|ElapsedRaw|Start\n" + "".join(lines))
+    command = [sys.executable, "-m", "voxcast.cli", "import", "sacct", str(tmp_path / "x"),
+               "--into", str(tmp_path / "into")]  # fmt: skip
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    message = sorted(process.communicate()[0].splitlines()[-1] for process in both)
+    assert message == [
+        "3000 read = 0 imported + 3000 duplicates + 0 skipped + 0 bad",
+        "3000 read = 3000 imported + 0 duplicates + 0 skipped + 0 bad",
+    ]
+    assert len(load_history([tmp_path / "into"])) == 3000
+
+
+def test_partial_output_of_a_killed_import_is_removed(tmp_path: Path) -> None:
+    left = tmp_path / ".partial-killed"
+    left.mkdir()
+    (left / "runs.parquet").write_text("half")
+    account = importer.import_files("nextflow", [SAMPLES / "trace.txt"], tmp_path)
+    assert account.imported == 5
+    assert [path.name for path in tmp_path.iterdir()] == [account.part]
+
+
+def test_an_unreadable_part_is_reported(tmp_path: Path) -> None:
+    part = tmp_path / "2024-01-01-sacct-1"
+    part.mkdir()
+    (part / "runs.parquet").write_text("not parquet")
+    with pytest.raises(TableError, match="move that part"):
+        importer.import_files("nextflow", [SAMPLES / "trace.txt"], tmp_path)
+
+
+def test_slant_is_imported_with_phases_and_traces(tmp_path: Path) -> None:
+    run("slant", tmp_path)
+    phases, traces = load_phases([tmp_path]), load_traces([tmp_path])
+    assert phases["phase"].tolist() == ["task_1", "task_2"] * 2
+    assert 100 < len(traces) <= 200
+    assert traces["cell_key"].nunique() == 1
+
+
+def test_slant_without_its_folder_says_where_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(slant.VARIABLE, raising=False)
+    with pytest.raises(TableError, match=slant.VARIABLE):
+        slant.folder()
+    with pytest.raises(TableError, match="has no slant_runs"):
+        slant.read(tmp_path)
+
+
+def test_runs_of_the_same_name_are_kept_apart(tmp_path: Path) -> None:
+    (tmp_path / "m.yaml").write_text(
+        "columns: {runtime_s: t, outcome: state}\nconstants: {app: x}\nidentity: [job]\n"
+    )
+    columns = load_map(tmp_path / "m.yaml")
+    (tmp_path / "t.csv").write_text("job,t,state\n7,5,failed\n7,90,completed\n8,4,completed\n")
+    into = tmp_path / "into"
+    first = importer.import_files("csv", [tmp_path / "t.csv"], into, None, columns)
+    assert (first.read, first.imported, first.duplicates) == (3, 2, 0)
+    assert [remark.line for remark in first.bad] == [3]
+    (tmp_path / "t.csv").write_text("job,t,state\n7,5.01,failed\n8,44,completed\n")
+    again = importer.import_files("csv", [tmp_path / "t.csv"], into, None, columns)
+    assert (again.read, again.imported, again.duplicates, len(again.bad)) == (2, 0, 1, 1)
+    assert "identity" in again.bad[0].reason
+
+
+def test_files_of_the_same_name_are_counted_separately(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "a" / "trace.txt").write_bytes((SAMPLES / "trace.txt").read_bytes())
+    (tmp_path / "b" / "trace.txt").write_bytes((SAMPLES / "trace_raw.txt").read_bytes())
+    files = [tmp_path / name / "trace.txt" for name in ("a", "b")]
+    parts = importer.import_files("nextflow", files, tmp_path / "into")
+    assert list(parts.files) == ["trace.txt", "trace.txt (2)"]
+    assert len(set(parts.files.values())) == 2
+
+
+def test_invalid_numbers_of_a_table_are_listed(tmp_path: Path) -> None:
+    shutil.copytree(SAMPLES / "slant", tmp_path / "slant")
+    path = tmp_path / "slant" / slant.RUNS
+    header, first, *rest = path.read_text().splitlines()
+    names = header.split(",")
+    values = first.split(",")
+    values[names.index("node_used_mem_max_kb")] = "inf"
+    path.write_text("\n".join([header, ",".join(values), *rest]) + "\n")
+    reading = slant.read(tmp_path / "slant")
+    assert reading.refused.listed() == [
+        (2, "column node_used_mem_max_kb: not a number or time: 'inf'")
+    ]
+
+
+def test_a_slurm_job_that_contradicts_the_history_is_listed(tmp_path: Path) -> None:
+    header = "JobID|JobName|State|ExitCode|ElapsedRaw|MaxRSS|ReqMem|Start\n"
+    line = "7|recon|COMPLETED|0:0|{seconds}|||2026-01-05T10:00:00\n"
+    (tmp_path / "one.txt").write_text(header + line.format(seconds=1000))
+    (tmp_path / "two.txt").write_text(header + line.format(seconds=5000))
+    into = tmp_path / "into"
+    first = importer.import_files("sacct", [tmp_path / "one.txt"], into, None, None)
+    again = importer.import_files("sacct", [tmp_path / "two.txt"], into, None, None)
+    assert (first.imported, again.imported, len(again.bad)) == (1, 0, 1)
+
+
+def test_outcomes_of_an_earlier_release_are_the_same_runs(tmp_path: Path) -> None:
+    importer.import_files("sacct", [SAMPLES / "sacct.txt"], tmp_path / "into")
+    (part,) = (tmp_path / "into").glob("*/")
+    runs = pd.read_parquet(part / RUNS)
+    renamed = runs["outcome"].replace({"cancelled": "preempted", "node_failure": "preempted"})
+    assert (renamed != runs["outcome"]).sum() == 2
+    runs.assign(outcome=renamed).to_parquet(part / RUNS, index=False)
+    again = importer.import_files("sacct", [SAMPLES / "sacct.txt"], tmp_path / "into")
+    assert (again.imported, again.duplicates) == (0, 13)
+
+
+def test_the_account_names_fields_and_values_that_are_unknown(tmp_path: Path) -> None:
+    outcome = importer.import_files("sacct", [SAMPLES / "sacct.txt"], tmp_path)
+    assert [(r.line, r.reason.partition(":")[0]) for r in outcome.unread] == [
+        (23, "MaxRSS"), (28, "peak_rss_bytes"),
+    ]  # fmt: skip
+    assert outcome.unknown == {"peak_rss_bytes": 7, "cpu_s": 1, "subject": 13}
+    account = read_json(tmp_path / str(outcome.part) / importer.ACCOUNT_FILE)
+    assert account["unread"][0]["file"] == "sacct.txt"
+    again = importer.import_files("sacct", [SAMPLES / "sacct.txt"], tmp_path)
+    assert (again.unread, again.unknown) == ([], {})

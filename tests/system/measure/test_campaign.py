@@ -1,0 +1,511 @@
+import contextlib
+import dataclasses
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+
+import pandas as pd
+import psutil
+import pytest
+
+from synthetic_runs import cell, write_run
+from voxcast import config
+from voxcast.errors import ConfigError, RunError
+from voxcast.history.parts import collect
+from voxcast.history.run_folders import load_records, read_record
+from voxcast.measure import campaign
+from voxcast.measure.campaign import failed_images, missing_cells, run_campaign
+from voxcast.measure.host import Probes
+from voxcast.measure.local import core_sets, repeat_of
+from voxcast.measure.plan import CampaignPlan, CampaignSettings
+from voxcast.measure.record import base_of
+from voxcast.measure.trace import Conditions
+from voxcast.records import ANCHOR_REPEAT, App, Cell, Configuration
+
+PROJECT = Path(__file__).parents[3]
+FIXED_PROBES = Probes(1.0, 2.0, 3.0)  # measured once and not for every test
+APPLICATION = """
+import json, os, subprocess, sys, time
+given = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+todo = json.loads(given["--parameters"])
+helper = subprocess.Popen(["sleep", "60"], start_new_session=True)  # outlives a killed leader
+print("helper", helper.pid, flush=True)
+with open(given["--out"] + "/labels.nii.gz", "wb") as labels:
+    labels.write(b"x" * todo.get("write", 1000))
+with open(given["--out"] + "/volumes.json", "w") as volumes:
+    json.dump({"cores": sorted(os.sched_getaffinity(0)), "begun": time.monotonic()}, volumes)
+time.sleep(todo.get("sleep", 0.1))
+sys.exit(todo.get("exit", 0))
+"""
+
+
+@pytest.fixture
+def apps(tmp_path, monkeypatch, caplog):
+    caplog.set_level("INFO", logger="voxcast")
+    (tmp_path / "modules").mkdir()
+    (tmp_path / "modules" / "application_of_test.py").write_text(APPLICATION)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "modules"), prepend=os.pathsep)
+    (tmp_path / "T1w.nii.gz").write_bytes(b"")
+    return {"test": App(name="test", module="application_of_test", version="1")}
+
+
+def run(cells, paths, folder, **options):
+    # Whether this machine is busy right now is not what is tested here.
+    plan = CampaignPlan(
+        {cell.key: cell for cell in cells},
+        paths,
+        expected_s=options.pop("expected_s", {}),
+        local_runs=options.pop("local_runs", []),
+    )
+    driver = {name: options.pop(name) for name in ("recorded", "on_record") if name in options}
+    settings = CampaignSettings(runs=folder, **{"repeat_noisy_s": 0.0, **options})
+    return run_campaign(settings, plan, probes=FIXED_PROBES, **driver)
+
+
+def _cells(count, **parameters):
+    configuration = Configuration("cpu", 1)
+    return [
+        Cell("test", "1", parameters, "v", "1", configuration, "full_scale", repeat, "here")
+        for repeat in range(count)
+    ]
+
+
+def _forked(function):
+    """Run ``function`` as another driver; a fork, so that it starts at once."""
+    driver = os.fork()
+    if driver:
+        return driver
+    status = 1
+    try:
+        function()
+        status = 0
+    except RunError:
+        status = 2
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(status)
+
+
+def _helpers(folder):
+    logs = folder.glob("*/app.log"), folder.glob(".*/app.log")
+    texts = [log.read_text().split() for matches in logs for log in matches]
+    return {int(text[1]) for text in texts if text[:1] == ["helper"] and len(text) > 1}
+
+
+def _alive(pids):
+    alive = set()
+    for pid in pids:
+        with contextlib.suppress(psutil.Error):
+            process = psutil.Process(pid)
+            if process.name() == "sleep" and process.status() != psutil.STATUS_ZOMBIE:
+                alive.add(pid)
+    return alive
+
+
+def _states(folder):
+    return {run.name: (run / "run.json").stat().st_mtime_ns for run in folder.glob("[!.]*")}
+
+
+def test_runs_are_recorded_once_and_only_small_results_kept(tmp_path, apps, caplog):
+    folder, cells = tmp_path / "cpu", _cells(3)
+    paths = {"v": tmp_path / "T1w.nii.gz"}
+    run_folders = run(cells[:2], paths, folder, apps=apps).runs
+    assert [run.name for run in run_folders] == [cell.key for cell in cells[:2]]
+    file_names = {str(path.relative_to(run_folders[0])) for path in run_folders[0].rglob("*")}
+    assert file_names == {"app.log", "samples.npz", "run.json", "out", "out/volumes.json"}
+    before = _states(folder)
+    assert run([*cells, *cells], paths, folder, apps=apps).runs == [folder / cells[2].key]
+    assert before.items() <= _states(folder).items()
+    assert "2 of 3 runs are on record" in caplog.text
+    record = read_record(run_folders[0])
+    assert record.cell == cells[0]
+    assert (record.run.probe_cpu, record.run.probe_membw, record.run.probe_disk) == (1, 2, 3)
+    assert record.run.sitting.endswith("-1")
+    assert record.content["recipe"] is record.content["container"] is None
+    assert record.run.outcome == "completed"
+    assert not _alive(_helpers(folder))
+
+
+def test_a_failed_run_is_recorded_and_reported(tmp_path, apps, caplog):
+    run(_cells(1, exit=3), {"v": tmp_path / "T1w.nii.gz"}, tmp_path / "cpu", apps=apps)
+    (row,) = load_records(tmp_path / "cpu").to_dict("records")
+    assert (row["outcome"], row["exit_status"]) == ("failed", 3)
+    assert "test sub-1, cpu, 1 CPU: failed" in caplog.text
+
+
+def _of_images(names, **parameters):
+    (cell,) = _cells(1, **parameters)
+    return [dataclasses.replace(cell, volume_id=name) for name in names]
+
+
+def test_an_application_that_only_fails_is_not_run_to_the_end(tmp_path, apps):
+    cells = _of_images("abcdefgh", exit=3)
+    cells.insert(1, dataclasses.replace(cells[0], repeat=1))  # the same image counts once
+    paths = dict.fromkeys("abcdefgh", tmp_path / "T1w.nii.gz")
+    for _ in range(2):  # failed runs are tried again, but after the others
+        with pytest.raises(RunError, match="test failed on 5 images and never completed"):
+            run(cells, paths, tmp_path / "cpu", apps=apps)
+    assert len(load_records(tmp_path / "cpu")) == 9
+
+
+def test_an_image_that_always_fails_stops_nothing_and_comes_last(tmp_path, apps):
+    folder, paths = tmp_path / "cpu", dict.fromkeys("abcdefgh", tmp_path / "T1w.nii.gz")
+    bad, good = _of_images("abcdef", exit=3), _of_images("gh")
+    with pytest.raises(RunError):
+        run(bad, paths, folder, apps=apps)
+    before = _states(folder)
+    measured = run([*bad, good[0]], paths, folder, apps=apps).runs
+    assert [path.name for path in measured] == [c.key for c in (bad[5], good[0], *bad[:5])]
+    assert len(before) == 5
+    # With a completed run on record none of them ends the campaign, and nothing else is delayed.
+    measured = run([*bad, *good], paths, folder, apps=apps).runs
+    assert [path.name for path in measured] == [c.key for c in (good[1], *bad)]
+
+
+def test_a_failed_run_is_not_repeated_for_noise(tmp_path):
+    (cell,) = _cells(1)
+    record = dataclasses.replace(base_of(cell), noisy=True, outcome="failed")
+    assert missing_cells({cell.key: cell}, {cell.key: record}) == {}
+    assert missing_cells({cell.key: cell}, {cell.key: record}, {cell.key}) == {cell.key: cell}
+
+
+def test_failed_images_are_named_with_their_cause(tmp_path, apps):
+    script = "print('step 1', flush=True); exit('no AC point in ' + __import__('sys').argv[1][-1])"
+    tool = App("test", "1", argv=(sys.executable, "-c", script, "{image}"))
+    cells = _of_images("ab")
+    cells.append(dataclasses.replace(cells[0], repeat=1))
+    paths = {name: tmp_path / name for name in "ab"}
+    for path in paths.values():
+        path.touch()
+    run(cells, paths, tmp_path / "cpu", apps={"test": tool})
+    plan = CampaignPlan({cell.key: cell for cell in cells}, paths)
+    of_a, of_b = failed_images(tmp_path / "cpu", plan)
+    assert (of_a.image, of_a.runs, of_b.runs) == (str(paths["a"]), 2, 1)
+    assert of_b.cause == "no AC point in b, exit status 1"
+
+
+def test_a_broken_record_is_measured_again(tmp_path, apps):
+    folder, cells = tmp_path / "cpu", _cells(1)
+    (folder / cells[0].key).mkdir(parents=True)
+    (folder / cells[0].key / "run.json").write_text('{"cell"')
+    run(cells, {"v": tmp_path / "T1w.nii.gz"}, folder, apps=apps)
+    assert read_record(folder / cells[0].key).cell == cells[0]
+
+
+def test_a_missing_volume_is_an_error_before_anything_runs(tmp_path, apps):
+    with pytest.raises(RunError, match=r"gone\.nii\.gz: no such volume"):
+        run(_cells(1), {"v": tmp_path / "gone.nii.gz"}, tmp_path / "cpu", apps=apps)
+    assert list((tmp_path / "cpu").iterdir()) == []
+
+
+@pytest.mark.parametrize("kills", [10, pytest.param(200, marks=pytest.mark.slow)])
+def test_a_kill_at_any_moment_loses_duplicates_and_truncates_no_run(tmp_path, apps, kills):
+    folder, cells = tmp_path / "cpu", _cells(kills + 2, sleep=0.1)
+    paths = {"v": tmp_path / "T1w.nii.gz"}
+    instants = random.Random(4)  # noqa: S311
+    conditions = Conditions(metronome=False)  # its start would come before each first run
+    helpers, before, caught = set(), {}, 0
+    for _ in range(kills):
+        driver = _forked(lambda: run(cells, paths, folder, apps=apps, conditions=conditions))
+        time.sleep(instants.uniform(0.02, 0.35))
+        helpers |= _helpers(folder)
+        os.kill(driver, signal.SIGKILL)
+        os.waitpid(driver, 0)
+        helpers |= _helpers(folder)
+        caught += bool(list(folder.glob(".partial-*")))
+        after = _states(folder)
+        assert before.items() <= after.items()  # what was recorded is there, as it was
+        assert set(load_records(folder)["cell_key"]) == set(after)  # and every record is whole
+        before = after
+    assert caught >= kills // 2  # in the middle of a run
+    run(cells[: len(before) + 2], paths, folder, apps=apps)
+    assert before.items() <= _states(folder).items()
+    profiles = load_records(folder)
+    assert profiles["cell_key"].is_unique
+    assert {cell.key for cell in cells[: len(before) + 2]} <= set(profiles["cell_key"])
+    assert (profiles["outcome"] == "completed").all()
+    assert not list(folder.glob(".*"))
+    assert helpers
+    assert not _alive(helpers)
+
+
+@pytest.mark.parametrize("metronome", [True, False])
+def test_a_campaign_has_a_metronome_unless_it_is_switched_off(tmp_path, apps, metronome):
+    paths, conditions = {"v": tmp_path / "T1w.nii.gz"}, Conditions(metronome=metronome)
+    run(_cells(1, sleep=2.0), paths, tmp_path / "cpu", apps=apps, conditions=conditions)
+    [row] = load_records(tmp_path / "cpu").to_dict("records")
+    assert pd.notna(row["metronome_ticks"]) == metronome
+    assert pd.notna(row["metronome_gather_s"]) == metronome
+    assert not any(
+        "metronome" in word for p in psutil.Process().children() for word in p.cmdline()
+    )
+
+
+def test_a_killed_run_is_recorded_as_failed_and_the_others_continue(tmp_path, apps):
+    folder, cells = tmp_path / "cpu", [*_cells(1, sleep=30), *_cells(1)]
+
+    def kill_the_first():
+        while not (pids := {p.pid for p in psutil.Process().children() if _sleeper(p)}):
+            time.sleep(0.01)
+        os.kill(pids.pop(), signal.SIGKILL)
+
+    killer = threading.Thread(target=kill_the_first)
+    killer.start()
+    run(cells, {"v": tmp_path / "T1w.nii.gz"}, folder, apps=apps)
+    killer.join()
+    rows = load_records(folder).set_index("cell_key")
+    assert rows["outcome"].iloc[0] in ("failed", "out_of_memory")  # if it may have been the kernel
+    assert rows["outcome"].iloc[1] == "completed"
+    assert rows["exit_status"][cells[0].key] == -signal.SIGKILL
+    assert not _alive(_helpers(folder))
+
+
+def _sleeper(process):
+    with contextlib.suppress(psutil.Error):
+        return any('"sleep": 30' in part for part in process.cmdline())
+    return False
+
+
+def test_two_drivers_do_not_work_on_one_folder(tmp_path, apps, monkeypatch):
+    monkeypatch.setattr(campaign, "LOCK_PATIENCE_S", 0.1)
+    folder, cells = tmp_path / "cpu", _cells(3)
+    paths = {"v": tmp_path / "T1w.nii.gz"}
+    drivers = [_forked(lambda: run(cells, paths, folder, apps=apps)) for _ in range(2)]
+    statuses = {os.waitstatus_to_exitcode(os.waitpid(driver, 0)[1]) for driver in drivers}
+    assert statuses == {0, 2}
+    assert len(load_records(folder)) == 3
+
+
+def test_interrupt_from_the_keyboard_keeps_finished_runs_and_stops_the_other(tmp_path, apps):
+    folder, cells = tmp_path / "cpu", [*_cells(1), *_cells(1, sleep=60)]
+    paths = {"v": tmp_path / "T1w.nii.gz"}
+
+    def drive():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        with contextlib.suppress(KeyboardInterrupt):
+            run(cells, paths, folder, apps=apps)
+
+    driver = _forked(drive)
+    while len(_helpers(folder)) < 2:
+        time.sleep(0.01)
+    helpers = _helpers(folder)
+    os.kill(driver, signal.SIGINT)
+    assert os.waitpid(driver, 0)[1] == 0
+    assert [run.name for run in folder.iterdir()] == [cells[0].key]
+    assert not _alive(helpers)
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(disk)]
+    if os.geteuid() or subprocess.run(command, check=False, capture_output=True).returncode:
+        pytest.skip("mounting a small disk needs root and the right to mount")
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_a_full_disk_is_a_clear_error_and_loses_nothing(tmp_path, apps, small_disk):
+    folder, paths = small_disk / "cpu", {"v": tmp_path / "T1w.nii.gz"}
+    run(_cells(1), paths, folder, apps=apps)
+    before, large = _states(folder), _cells(1, write=5_000_000)
+    with pytest.raises(RunError, match="no space left"):  # the application fills it
+        run(large, paths, folder, apps=apps)
+    ballast = small_disk / "ballast"
+    with contextlib.suppress(OSError), ballast.open("wb") as full:
+        full.write(b"x" * 2_000_000)
+    assert shutil.disk_usage(small_disk).free == 0
+    with pytest.raises((RunError, OSError), match=r"(?i)no space left"):  # it is full already
+        run(_cells(2), paths, folder, apps=apps)
+    assert _states(folder) == before
+    assert len(load_records(folder)) == 1
+    assert not list(folder.glob(".*"))
+    ballast.unlink()
+    subprocess.run(["mount", "-o", "remount,size=20m", str(small_disk)], check=True)
+    run([*_cells(2), *large], paths, folder, apps=apps)
+    assert before.items() <= _states(folder).items()
+    assert len(load_records(folder)) == 3
+
+
+def _stage(folder, device, *overrides):
+    """Run the stage in a project of two volumes."""
+    config.compose(folder / "params.yaml", list(overrides), PROJECT / "conf")
+    (folder / "data" / "catalogue").mkdir(parents=True, exist_ok=True)
+    shape = {"shape_i": 9.0, "shape_j": 9.0, "shape_k": 9.0, "problem": None}
+    rows = [{"volume_id": v, "subject": "1", "path": f"{v}.nii.gz", **shape} for v in ("v", "v1")]
+    pd.DataFrame(rows).to_parquet(folder / "data" / "catalogue" / "catalogue.parquet")
+    command = [sys.executable, str(PROJECT / "pipelines" / "profile_runs.py"), device]
+    completed = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert completed.returncode == 0, completed.stderr
+    return pd.read_parquet(folder / "data" / "runs" / device / "runs.parquet"), completed.stderr
+
+
+def test_the_stage_on_an_unused_device_writes_an_empty_table_with_a_note(tmp_path):
+    profiles, errors = _stage(tmp_path, "gpu")
+    assert len(profiles) == 0
+    notes = profiles.attrs["notes"]
+    assert "gpu: no application of this campaign can use it" in notes
+    assert all(f"voxcast: {note}" in errors for note in notes)
+
+
+def test_the_stage_takes_a_recorded_history_and_measures_nothing(tmp_path):
+    batch = tmp_path / "data" / "history" / "batch"
+    write_run(tmp_path / "runs", cell(app="ants_segment"), samples=5)
+    collect(tmp_path / "runs", batch)
+    recorded = (
+        "campaign.history=[data/history/batch]",
+        "~campaign.sweeps.one_cpu",
+        "~campaign.sweeps.two_cpus",
+    )
+    profiles, _ = _stage(tmp_path, "cpu", *recorded)
+    assert profiles["cell_key"].tolist() == [cell(app="ants_segment").key]
+    assert profiles.attrs["notes"] == []
+    assert (tmp_path / "data" / "runs" / "cpu" / "phases.parquet").is_file()
+
+
+def test_it_stops_before_a_run_that_exceeds_the_budget_and_resumes_later(tmp_path, apps):
+    folder, cells = tmp_path / "cpu", _cells(3)
+    paths, expected = {"v": tmp_path / "T1w.nii.gz"}, {cell.key: 50.0 for cell in cells}
+    stopped = run(cells, paths, folder, apps=apps, expected_s=expected, stop_after_s=49.0)
+    assert (stopped.runs, stopped.left, stopped.left_s) == ([], 3, 150.0)
+    # After the first it is known how long they really take.
+    stopped = run(cells, paths, folder, apps=apps, expected_s=expected, stop_after_s=100.0)
+    assert (len(stopped.runs), stopped.left) == (3, 0)
+    assert run(cells, paths, folder, apps=apps, stop_after_s=0.0).left == 0
+
+
+def test_anchors_are_run_again_at_the_start_of_each_sitting_that_measures(tmp_path, apps):
+    folder, paths = tmp_path / "cpu", {"v": tmp_path / "T1w.nii.gz"}
+    cells, anchor = _cells(2), _cells(1001)[-1]
+    for count in (1, 1, 2):  # the second finds nothing to do
+        run(cells[:count], paths, folder, apps=apps, local_runs=[anchor])
+    rows = load_records(folder)
+    assert rows["repeat"].tolist() == [1001, 0, 1002, 1]
+    assert rows["sitting"].str[-2:].tolist() == ["-1", "-1", "-2", "-2"]
+
+
+def test_noisy_runs_are_repeated_exactly_once(tmp_path):
+    quiet, noisy, repeated = _cells(3)
+    was_quiet = base_of(quiet)
+    was_noisy = dataclasses.replace(was_quiet, noisy=True)
+    records = {quiet.key: was_quiet, noisy.key: was_noisy}
+    records |= {repeated.key: was_noisy, repeat_of(repeated).key: was_noisy}
+    keyed = {cell.key: cell for cell in (quiet, noisy, repeated)}
+    assert missing_cells(keyed, records) == {repeat_of(noisy).key: repeat_of(noisy)}
+    assert missing_cells(keyed, records, noisy=False) == {}
+    assert (
+        missing_cells({repeat_of(noisy).key: repeat_of(noisy)}, {repeat_of(noisy).key: was_noisy})
+        == {}
+    )
+
+
+def test_runs_recorded_elsewhere_are_not_repeated(tmp_path, apps):
+    folder, cells, called = tmp_path / "cpu", _cells(3), []
+    elsewhere = {cells[0].key: dataclasses.replace(base_of(cells[0]), sitting="2026-01-01-host-7")}
+    paths = {"v": tmp_path / "T1w.nii.gz"}
+    run(cells, paths, folder, apps=apps, recorded=elsewhere, on_record=called.append)
+    assert called == [folder / cell.key for cell in cells[1:]]
+    assert load_records(folder)["sitting"].str[-2:].tolist() == ["-8", "-8"]
+
+
+def test_a_hard_deadline_stops_a_run_without_recording_it(tmp_path, apps):
+    cells, paths = _cells(2, sleep=60), {"v": tmp_path / "T1w.nii.gz"}
+    options = {"apps": apps, "stop_after_s": 2.5, "stop_running": True}
+    progress = run(cells, paths, tmp_path / "cpu", **options)
+    assert (progress.runs, progress.left) == ([], 2)
+    assert len(load_records(tmp_path / "cpu")) == 0
+    # A time limit that is reached before the deadline is recorded.
+    options["stop_after_s"], options["conditions"] = 60.0, Conditions(time_limit_s=0.5)
+    assert run(cells[:1], paths, tmp_path / "cpu", **options).left == 0
+    assert load_records(tmp_path / "cpu")["outcome"].tolist() == ["timeout"]
+
+
+two_cores = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+
+
+@two_cores
+def test_parallel_runs_have_disjoint_cores_and_wide_ones_run_alone(tmp_path, apps):
+    every = len(os.sched_getaffinity(0))
+    wide = Cell("test", "1", {}, "v", "1", Configuration("cpu", every), "full_scale", 0, "here")
+    folder, cells = tmp_path / "cpu", [wide, *_cells(4, sleep=0.4)]
+    run(cells, {"v": tmp_path / "T1w.nii.gz"}, folder, apps=apps, parallel=2)
+    rows = load_records(folder)
+    assert len(rows) == 5
+    assert rows["cell_key"].iloc[-1] == wide.key
+    spans = []
+    for key, runtime_s in zip(rows["cell_key"], rows["runtime_s"], strict=True):
+        volumes = pd.read_json(folder / key / "out" / "volumes.json", typ="series")
+        spans.append((volumes["begun"], volumes["begun"] + runtime_s * 0.5, set(volumes["cores"])))
+    beside = [
+        (a, b) for n, a in enumerate(spans) for b in spans[:n] if a[0] < b[1] and b[0] < a[1]
+    ]
+    assert beside
+    assert all(a[2].isdisjoint(b[2]) for a, b in beside)
+
+
+@two_cores
+def test_an_interrupt_ends_parallel_runs_without_partial_records(tmp_path, apps):
+    folder, paths = tmp_path / "cpu", {"v": tmp_path / "T1w.nii.gz"}
+    cells = [*_cells(1), *_cells(3, sleep=60)]
+
+    def drive():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        with contextlib.suppress(KeyboardInterrupt):
+            run(cells, paths, folder, apps=apps, parallel=2)
+
+    driver = _forked(drive)
+    while len(_helpers(folder)) < 3:
+        time.sleep(0.01)
+    helpers = _helpers(folder)
+    os.kill(driver, signal.SIGINT)
+    assert os.waitpid(driver, 0)[1] == 0
+    assert [path.name for path in folder.iterdir()] == [cells[0].key]
+    assert not _alive(helpers)
+
+
+def test_there_are_not_more_sets_of_cores_than_cores():
+    assert core_sets([3, 5, 7], 2) == [[3], [5]]
+    with pytest.raises(RunError, match="3 runs at a time, there are 2 cores"):
+        core_sets([0, 1], 3)
+
+
+def test_a_run_too_long_for_the_time_left_is_skipped(tmp_path, apps):
+    cells = _cells(3)
+    paths = {"v": tmp_path / "T1w.nii.gz"}
+    expected = {cells[0].key: 1000.0, cells[1].key: 0.1, cells[2].key: 0.1}
+    progress = run(
+        cells, paths, tmp_path / "runs", apps=apps, expected_s=expected, stop_after_s=60
+    )
+    assert [run_folder.name for run_folder in progress.runs] == [cells[1].key, cells[2].key]
+    assert progress.left == 1
+
+
+def test_anchors_take_as_long_as_they_are_expected_to(tmp_path, apps, caplog):
+    cells, anchor = _cells(1, sleep=0.0), _cells(1)[0]
+    anchor = dataclasses.replace(anchor, repeat=ANCHOR_REPEAT)
+    paths = {"v": tmp_path / "T1w.nii.gz"}
+    long = {anchor.key: 1000.0, cells[0].key: 0.1}
+    options = {"apps": apps, "local_runs": [anchor], "stop_after_s": 60}
+    progress = run(cells, paths, tmp_path / "runs", expected_s=long, **options)
+    assert (progress.runs, progress.left) == ([], 1)
+    assert "too short: a sitting starts with local runs of 33 min" in caplog.text
+    short = {anchor.key: 0.1, cells[0].key: 0.1}
+    assert run(cells, paths, tmp_path / "runs", expected_s=short, **options).left == 0
+
+
+def test_an_unmeasurable_container_is_refused_before_any_run(tmp_path):
+    tool = App(name="tool", version="1", argv=("tool", "{image}"), container={"cpu": "tool:1"})
+    docker = Configuration("cpu", 1, container_engine="docker")
+    cells = [dataclasses.replace(_cells(1)[0], app="tool", configuration=docker)]
+    (tmp_path / "T1w.nii.gz").write_bytes(b"")
+    with pytest.raises(ConfigError, match="cannot be measured"):
+        run(cells, {"v": tmp_path / "T1w.nii.gz"}, tmp_path / "runs", apps={"tool": tool})

@@ -1,0 +1,238 @@
+import dataclasses
+
+import pandas as pd
+import pytest
+
+from voxcast.measure.host import HostFacts
+from voxcast.measure.plan import (
+    Sweep,
+    draw_cells,
+    expected_s,
+    expected_times,
+    fitting,
+    good_volumes,
+    local_run_cells,
+    with_programs,
+)
+from voxcast.records import App, Cell, Configuration
+
+APPS = {
+    "segment": App(
+        name="segment",
+        module="m",
+        version="1",
+        parameters={"classes": 3},
+        expected_startup_s=1.0,
+        expected_s_per_mvoxel=2.0,
+    )
+}
+CPU = [Configuration("cpu", 1), Configuration("cpu", 2)]
+CELL = Cell(
+    app="segment",
+    app_version="1+antspyx0.6.3",
+    parameters={"tolerance": 1e-7, "classes": 3},
+    volume_id="00ff",
+    subject="0001",
+    configuration=CPU[0],
+    scale="full_scale",
+    repeat=0,
+    host_class="AMD EPYC, 2 cores, no GPU",
+)
+
+
+def _catalogue(sizes):
+    """Volumes of so many megavoxels each."""
+    rows = [
+        {
+            "volume_id": f"v{n:03d}",
+            "subject": f"{n:04d}",
+            "path": f"sub-{n:04d}.nii.gz",
+            "problem": None,
+            "shape_i": 100.0,
+            "shape_j": 100.0,
+            "shape_k": size * 100.0,
+        }
+        for n, size in enumerate(sizes)
+    ]
+    return pd.DataFrame(rows)
+
+
+FITTED = Sweep(
+    name="all",
+    apps=(),
+    parameters={},
+    sample=None,
+    scale="full_scale",
+    volumes=100,
+    volumes_offset=0,
+    cpus=(),
+    repeats=1,
+    repeat_volumes=0,
+    choose="within_budget",
+)
+
+
+def _draw(rows, configurations=CPU, *, apps=APPS, budget_s=1e9, seed=1, **changes):
+    sweep = dataclasses.replace(FITTED, **changes)
+    cells = draw_cells(
+        [sweep], apps, good_volumes(rows), configurations,
+        budget_s=budget_s, seed=seed, host_class="here",
+    )  # fmt: skip
+    assert list(cells) == [cell.key for cell in cells.values()]
+    return list(cells.values())
+
+
+def test_key_is_the_recorded_one():
+    # A change of this hash would measure every history anew: it must be meant.
+    assert CELL.key == "5092b43a7ed07303d5542ce473aee2a19e2b1e435f669377721ba7b801b541c5"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"app": "other"},
+        {"app_version": "2"},
+        {"parameters": {"tolerance": 1e-6, "classes": 3}},
+        {"volume_id": "11ee"},
+        {"configuration": CPU[1]},
+        {"configuration": Configuration("cpu", 1, mem_limit_bytes=10**9)},
+        {"configuration": Configuration("cpu", 1, node_type="fat")},
+        {"scale": "scaled_down"},
+        {"repeat": 1},
+        {"host_class": "elsewhere"},
+    ],
+    ids=str,
+)
+def test_key_changes_with_every_defining_field(change):
+    assert dataclasses.replace(CELL, **change).key != CELL.key
+
+
+def test_key_does_not_change_with_the_subject_or_the_order_of_parameters():
+    assert dataclasses.replace(CELL, subject="0002").key == CELL.key
+    assert dataclasses.replace(CELL, parameters={"classes": 3, "tolerance": 1e-7}).key == CELL.key
+
+
+def test_draw_depends_on_the_seed_alone():
+    rows = _catalogue([1.0] * 12)
+    keys = [cell.key for cell in _draw(rows)]
+    assert keys == [cell.key for cell in _draw(rows.sample(frac=1, random_state=3))]
+    assert keys != [cell.key for cell in _draw(rows, seed=2)]
+    assert sorted(keys) == sorted(cell.key for cell in _draw(rows, seed=2))
+
+
+def test_an_added_volume_keeps_the_order_of_the_others():
+    before = [cell.key for cell in _draw(_catalogue([1.0] * 12))]
+    after = [cell.key for cell in _draw(_catalogue([1.0] * 13))]
+    assert [key for key in after if key in set(before)] == before
+
+
+def test_expected_times_stay_within_the_budget_and_nearly_fill_it():
+    rows = _catalogue([0.5, 1.0, 1.5] * 20)
+    options = {"budget_s": 100.0, "repeat_volumes": 3, "repeats": 3}
+    cells = _draw(rows, **options)
+    expected = expected_times(cells, APPS, good_volumes(rows))
+    assert len(expected) == len(cells)
+    assert 100 - 2 * 4.0 < sum(expected.values()) <= 100
+    assert sum(cell.repeat > 0 for cell in cells) == 3 * 2 * len(CPU)
+    assert [cell.repeat for cell in cells] == sorted(cell.repeat for cell in cells)
+
+
+def test_large_volumes_are_among_the_drawn_when_half_the_budget_allows():
+    rows = _catalogue([0.5] * 38 + [8.0] * 2)
+    large = {"v038", "v039"}
+    for seed in range(5):
+        drawn = {cell.volume_id for cell in _draw(rows, budget_s=160.0, seed=seed)}
+        assert large <= drawn
+        assert len(drawn - large) >= 20
+        drawn = {cell.volume_id for cell in _draw(rows, budget_s=80.0, seed=seed)}
+        assert len(drawn & large) == 1
+
+
+def test_a_budget_too_small_for_any_volume_measures_the_cheapest():
+    rows = _catalogue([3.0, 1.0, 2.0])
+    assert {cell.volume_id for cell in _draw(rows, budget_s=0.1)} == {"v001"}
+
+
+def test_invalid_and_duplicate_volumes_are_skipped():
+    rows = _catalogue([1.0] * 4)
+    rows.loc[1, "problem"] = "not a volume"
+    rows.loc[1, "shape_i"] = None
+    rows.loc[3, "volume_id"] = "v002"
+    assert sorted(cell.volume_id for cell in _draw(rows, CPU[:1])) == ["v000", "v002"]
+    assert _draw(rows.iloc[:0]) == []
+
+
+def test_configurations_are_interleaved():
+    cells = _draw(_catalogue([1.0] * 12))
+    firsts = {cell.configuration.cpus for cell in cells[::2]}
+    assert firsts == {1, 2}
+    pairs = zip(cells[::2], cells[1::2], strict=True)
+    assert all(first.volume_id == second.volume_id for first, second in pairs)
+
+
+def test_configurations_the_machine_lacks_are_dropped_with_the_reason():
+    facts = HostFacts("CPU", 2, 10**9, (), "6.1", "node1")
+    configurations = [*CPU, Configuration("cpu", 64), Configuration("gpu", 2, gpus=1)]
+    fit, notes = fitting(configurations, facts)
+    assert fit == CPU
+    assert notes == [
+        "cpu, 64 CPUs: left out, there are 2 CPUs here",
+        "gpu, 2 CPUs, 1 GPU: left out, there is no GPU here",
+    ]
+    assert _draw(_catalogue([1.0]), [Configuration("gpu", 1)]) == []
+
+
+def test_an_application_without_an_image_runs_as_often_as_requested_within_the_budget():
+    apps = {**APPS, "train": App(name="train", version="1", module="m", input="none")}
+    cells = _draw(_catalogue([1.0] * 9), apps=apps, repeats=2, repeat_volumes=1, budget_s=40.0)
+    bare = [cell for cell in cells if cell.app == "train"]
+    assert {(cell.volume_id, cell.subject) for cell in bare} == {("", "")}
+    assert sorted((c.configuration.cpus, c.repeat) for c in bare) == [
+        (1, 0), (1, 1), (2, 0), (2, 1),
+    ]  # fmt: skip
+    spent = sum(expected_s(apps[c.app], 1.0 if c.volume_id else 0.0) for c in cells)
+    assert 40 - 2 * 3.0 < spent <= 40
+
+
+def test_sweeps_are_interleaved_so_that_a_part_is_balanced():
+    apps = {name: dataclasses.replace(APPS["segment"], name=name) for name in ("a", "b")}
+    every = dataclasses.replace(FITTED, choose="all", volumes=None, cpus=(1,))
+    some = dataclasses.replace(every, name="two", volumes=20, cpus=(2,))
+    volumes = good_volumes(_catalogue([1.0] * 60))
+    cells = draw_cells([every, some], apps, volumes, CPU, budget_s=None, seed=3, host_class="here")
+    assert len(cells) == 2 * (60 + 20)
+    order = [(cell.app, cell.configuration.cpus) for cell in cells.values()]
+    for stop in (40, 80, 120):
+        for group, share in ((("a", 1), 3), (("b", 1), 3), (("a", 2), 1), (("b", 2), 1)):
+            assert abs(order[:stop].count(group) - stop * share / 8) <= 1
+    by_app = [[c.volume_id for c in cells.values() if c.app == a] for a in apps]
+    assert by_app[0] != sorted(by_app[0])
+
+
+def test_anchors_are_cheap_fixed_and_one_for_each_application():
+    apps = {**APPS, "train": App(name="train", version="1", module="m", input="none")}
+    rows = _catalogue([n / 10 for n in range(1, 41)])
+    anchors = local_run_cells([FITTED], apps, good_volumes(rows), CPU, 1, "here")
+    assert [(c.app, c.volume_id, c.configuration.cpus, c.repeat) for c in anchors] == [
+        ("segment", "v004", 1, 1000),
+        ("train", "", 1, 1000),
+    ]
+    assert local_run_cells([FITTED], apps, good_volumes(rows), CPU, 0, "here") == []
+    only = dataclasses.replace(FITTED, apps=("train",))
+    assert len(local_run_cells([only], apps, good_volumes(rows), CPU, 2, "here")) == 1
+
+
+def test_an_application_without_its_programs_is_left_out(tmp_path, monkeypatch):
+    apps = {
+        "serial": App(name="serial", version="1", argv=("true",)),
+        "parallel": App(name="parallel", version="1", argv=("true",), programs=("mpirun",)),
+    }
+    monkeypatch.setenv("PATH", str(tmp_path))
+    present, notes = with_programs(apps)
+    assert list(present) == ["serial"]
+    assert notes == ["parallel: left out, mpirun is not on PATH"]
+    program = tmp_path / "mpirun"
+    program.touch(mode=0o755)
+    present, notes = with_programs(apps)
+    assert list(present) == ["serial", "parallel"]
+    assert not notes

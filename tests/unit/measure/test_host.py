@@ -1,0 +1,44 @@
+import dataclasses
+import os
+
+from voxcast.measure.gpu import gpu_models
+from voxcast.measure.host import cpu_model, host_class, host_facts, host_id
+
+
+def test_facts_of_this_machine():
+    facts = host_facts()
+    assert facts.cores == len(os.sched_getaffinity(0))
+    assert facts.memory_bytes > 10**8
+    assert facts.cpu_model in host_class(facts)
+
+
+def test_class_changes_with_cpu_cores_and_gpus_but_not_with_the_name():
+    facts = host_facts()
+    assert host_class(dataclasses.replace(facts, hostname="x", kernel="y")) == host_class(facts)
+    for change in ({"cpu_model": "other"}, {"cores": 999}, {"gpu_models": ("NVIDIA X",)}):
+        assert host_class(dataclasses.replace(facts, **change)) != host_class(facts)
+
+
+def test_models_are_read_from_recorded_texts(tmp_path):
+    for bus, model in (("0000:41:00.0", "NVIDIA H200"), ("0000:01:00.0", "NVIDIA A100-SXM4-40GB")):
+        (tmp_path / bus).mkdir()
+        text = f"Model: \t\t {model}\nIRQ:   \t\t 61\n"
+        (tmp_path / bus / "information").write_text(text)
+    assert gpu_models(tmp_path) == ("NVIDIA A100-SXM4-40GB", "NVIDIA H200")
+    assert gpu_models(tmp_path / "none") == ()
+    assert cpu_model("CPU implementer\t: 0x41\n") == os.uname().machine
+
+
+def test_the_host_id_depends_on_its_three_parts_and_reveals_none(tmp_path):
+    machine = tmp_path / "machine-id"
+    machine.write_text("0123456789abcdef0123456789abcdef\n")
+    names = [
+        host_id("node1", "CPU A", machine),
+        host_id("node2", "CPU A", machine),
+        host_id("node1", "CPU B", machine),
+        host_id("node1", "CPU A", tmp_path / "none"),
+    ]
+    assert len(set(names)) == 4
+    assert all(len(name) == 8 and int(name, 16) >= 0 for name in names)
+    assert host_id("node1", "CPU A", machine) == names[0]
+    assert host_facts().host_id == host_facts().host_id != ""

@@ -1,0 +1,39 @@
+import pytest
+
+from voxcast.measure.trace import Conditions, IdleTime
+
+
+@pytest.mark.parametrize(
+    ("idle_times", "outcome"),
+    [
+        ((1.0, 10, 0.0, 0), None),
+        ((5.0, 10, 0.0, 0), "timeout"),
+        ((1.0, 101, 0.0, 0), "out_of_memory"),
+        ((5.0, 101, 0.0, 0), "out_of_memory"),
+        ((1.0, 10, 0.0, 1), "out_of_memory"),  # the kernel saw what we did not
+        ((4.0, 10, 3.0, 0), "stalled"),
+    ],
+)
+def test_each_limit_gives_its_outcome(idle_times, outcome):
+    assert Conditions(5.0, 3.0, mem_limit_bytes=100).reached(*idle_times) == outcome
+
+
+def test_without_limits_nothing_stops_a_run():
+    assert Conditions().reached(1e9, 10**15, 1e9, 0) is None
+
+
+def test_quiet_ends_with_cpu_with_io_and_with_a_busy_gpu():
+    idle_time = IdleTime(10.0)
+    assert idle_time.update(4.0, 0.05, 0.0) == 4.0
+    assert idle_time.update(5.0, 0.11, 0.0) == 0.0  # 1 % of a core over ten seconds
+    assert idle_time.update(9.0, 0.12, 0.0) == 4.0
+    assert idle_time.update(10.0, 0.12, 1.0) == 0.0
+    assert idle_time.update(12.0, 0.12, 1.0) == 2.0
+    assert idle_time.update(13.0, 0.12, 1.0, gpu_busy=True) == 0.0
+
+
+def test_less_than_a_hundredth_of_a_core_counts_as_idle():
+    idle_time = IdleTime(10.0)
+    idle_times = [idle_time.update(t, 0.005 * t, 0.0) for t in range(11)]
+    assert idle_times[-1] == 10.0
+    assert IdleTime(None).update(100.0, 0.0, 0.0) == 0.0

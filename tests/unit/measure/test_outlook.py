@@ -1,0 +1,145 @@
+"""What a campaign would measure, beside real runs of a small command."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+
+import pandas as pd
+import pytest
+
+from voxcast.files import read_json, write_json
+from voxcast.history.run_folders import RECORD_FILE, runs_in
+from voxcast.measure.campaign import measure_smallest, remaining, run_campaign
+from voxcast.measure.host import Probes
+from voxcast.measure.plan import CampaignSettings, Sweep, make_plan
+from voxcast.measure.trace import Conditions
+from voxcast.records import App, Configuration
+
+SCRIPT = "import sys, time; time.sleep(0.05); sys.exit('b.nii' in sys.argv[1] and {code})"
+SWEEP = Sweep("images", (), {}, None, "full_scale", None, 0, (), 1, None, "all")
+
+
+@pytest.fixture
+def catalogue(tmp_path):
+    names = ["a.nii", "b.nii", "c.nii"]
+    for name in names:
+        (tmp_path / name).write_bytes(b"x")
+    sizes = [30, 20, 10]
+    return pd.DataFrame(
+        {
+            "volume_id": names, "subject": names, "problem": None,
+            "path": [str(tmp_path / name) for name in names],
+            "shape_i": sizes, "shape_j": sizes, "shape_k": sizes,
+        }
+    )  # fmt: skip
+
+
+def settings_of(tmp_path, code=0, **values):
+    app = App("tool", "1", argv=(sys.executable, "-c", SCRIPT.format(code=code), "{image}"))
+    return CampaignSettings(
+        apps={"tool": dataclasses.replace(app, **values)},
+        runs=tmp_path / "runs",
+        sweeps=(SWEEP,),
+        configurations=(Configuration("cpu", 1),),
+        conditions=Conditions(time_limit_s=60),
+        repeat_noisy_s=0.0,
+    )
+
+
+def measure(settings, plan):
+    return run_campaign(settings, plan, probes=Probes(1.0, 1.0, 1.0))
+
+
+def test_times_of_an_application_that_states_none_are_not_trusted_before_a_run(
+    tmp_path, catalogue
+):
+    settings = settings_of(tmp_path)
+    plan = make_plan(settings, catalogue)
+    before = remaining(settings, plan)
+    assert (before.total, before.left, before.trusted) == (3, 3, False)
+    stated = settings_of(tmp_path, expected_startup_s=20.0)
+    assert remaining(stated, make_plan(stated, catalogue)).trusted
+
+    row = measure_smallest(settings, plan)
+    assert row.volume_id == "c.nii"
+    assert row.outcome == "completed"
+    after = remaining(settings, plan)
+    assert (after.total, after.left, after.trusted) == (3, 2, True)
+    assert 0 < after.shortest_s <= after.left_s < before.left_s
+
+
+def test_where_the_smallest_image_fails_the_next_one_tells_the_time(tmp_path, catalogue):
+    settings = settings_of(tmp_path, code=3)
+    small_and_bad = catalogue.assign(shape_i=[30, 1, 10])
+    plan = make_plan(settings, small_and_bad)
+    assert measure_smallest(settings, plan).volume_id == "c.nii"
+    ahead = remaining(settings, plan)
+    assert (ahead.left, ahead.failed, ahead.trusted) == (2, 1, True)
+    assert 0 < ahead.failed_s < ahead.left_s
+    rows = runs_in(settings.runs)
+    assert sorted(row.outcome for row in rows.values()) == ["completed", "failed"]
+
+
+def test_nothing_is_left_after_the_campaign(tmp_path, catalogue):
+    settings = settings_of(tmp_path)
+    plan = make_plan(settings, catalogue)
+    measure(settings, plan)
+    ahead = remaining(settings, plan)
+    assert (ahead.left, ahead.left_s, ahead.shortest_s) == (0, 0.0, 0.0)
+    assert (ahead.repeats, ahead.repeats_s) == (0, 0.0)
+    assert measure_smallest(settings, plan).outcome == "completed"
+
+
+def test_failed_runs_are_measured_again_and_others_are_not(tmp_path, catalogue):
+    settings = settings_of(tmp_path, code=3)
+    plan = make_plan(settings, catalogue)
+    measure(settings, plan)
+    rows = runs_in(settings.runs)
+    assert sorted(row.outcome for row in rows.values()) == ["completed", "completed", "failed"]
+    assert remaining(settings, plan).left == 1
+    mended = settings_of(tmp_path)
+    assert len(measure(mended, plan).runs) == 1
+    assert {row.outcome for row in runs_in(settings.runs).values()} == {"completed"}
+    assert remaining(mended, plan).left == 0
+
+
+def test_a_run_stopped_at_a_shorter_limit_is_measured_again(tmp_path, catalogue):
+    settings = settings_of(tmp_path, argv=("sleep", "1"), input="none")
+    short = dataclasses.replace(settings, conditions=Conditions(time_limit_s=0.2))
+    plan = make_plan(short, catalogue)
+    measure(short, plan)
+    assert [row.outcome for row in runs_in(short.runs).values()] == ["timeout"]
+    assert measure(short, plan).runs == []
+    assert remaining(settings, plan).left == 1
+    measure(settings, plan)
+    assert [row.outcome for row in runs_in(short.runs).values()] == ["completed"]
+
+
+def test_each_run_left_may_be_repeated_and_so_may_those_disturbed_before(tmp_path, catalogue):
+    settings = settings_of(tmp_path)
+    plan = make_plan(settings, catalogue)
+    ahead = remaining(settings, plan)
+    assert (ahead.repeats, ahead.repeats_s) == (3, pytest.approx(ahead.left_s))
+    measure_smallest(settings, plan)
+    (key,) = runs_in(settings.runs)
+    for noisy, repeats in ((True, 3), (False, 2)):
+        path = settings.runs / key / RECORD_FILE
+        record = read_json(path)
+        record["run"]["noisy"] = noisy
+        write_json(path, record)
+        assert remaining(settings, plan).repeats == repeats
+
+
+def test_times_of_another_version_are_not_trusted(tmp_path, catalogue):
+    before = settings_of(tmp_path, expected_startup_s=0.1)
+    plan = make_plan(before, catalogue)
+    assert not remaining(before, plan).other_version
+    measure(before, plan)
+    settings = settings_of(tmp_path, expected_startup_s=0.1, version="2")
+    plan = make_plan(settings, catalogue)
+    ahead = remaining(settings, plan)
+    assert (ahead.left, ahead.other_version, ahead.trusted) == (3, True, False)
+    measure_smallest(settings, plan)
+    after = remaining(settings, plan)
+    assert (after.left, after.other_version, after.trusted) == (2, False, True)

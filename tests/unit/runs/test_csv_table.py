@@ -1,0 +1,175 @@
+"""Any CSV table by a column map."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from voxcast.errors import ConfigError, TableError
+from voxcast.runs import csv_table
+from voxcast.runs.csv_table import Column, load_map
+
+SAMPLES = Path(__file__).parents[2] / "samples" / "imports"
+
+
+def test_a_table_is_read_through_its_column_map() -> None:
+    reading = csv_table.read(SAMPLES / "runs.csv", None, load_map(SAMPLES / "runs.yaml"))
+    assert [(row["runtime_s"], row["peak_rss_bytes"], row["outcome"]) for row in reading.rows] == [
+        (150, 1.5 * 2**30, "completed"),
+        (210, 2 * 2**30, "out_of_memory"),
+        (180, None, "completed"),
+    ]
+    assert reading.rows[0]["cpus"] == 4
+    assert json.loads(reading.rows[0]["labels_json"]) == {"dataset": "A, first"}
+    assert reading.refused.listed() == [
+        (4, "no run time"),
+        (5, "no run time; column wall: not a duration: 'soon'"),
+        (6, "column status: outcome 'lost' is unknown; map it by `values`"),
+        (8, "3 columns where the header has 7"),
+    ]
+
+
+def test_equal_lines_without_an_identity_are_separate_runs(tmp_path: Path) -> None:
+    (tmp_path / "m.yaml").write_text("columns: {runtime_s: t}\nconstants: {app: a}\n")
+    (tmp_path / "t.csv").write_text("t\n5\n5\n")
+    reading = csv_table.read(tmp_path / "t.csv", None, load_map(tmp_path / "m.yaml"))
+    assert len({row["cell_key"] for row in reading.rows}) == 2
+
+
+def test_an_unclosed_quote_invalidates_only_its_line(tmp_path: Path) -> None:
+    (tmp_path / "m.yaml").write_text("columns: {runtime_s: t, app: a}\n")
+    (tmp_path / "t.csv").write_text('t,a\n5,x\n6,"y\n7,z\n8,z\n')
+    reading = csv_table.read(tmp_path / "t.csv", None, load_map(tmp_path / "m.yaml"))
+    assert [row["app"] for row in reading.rows] == ["x", "z", "z"]
+    assert [line for line, _ in reading.refused.listed()] == [3]
+    assert "quotes" in reading.refused.listed()[0][1]
+
+
+def test_a_quoted_line_break_is_part_of_its_cell(tmp_path: Path) -> None:
+    (tmp_path / "m.yaml").write_text("columns: {runtime_s: t, app: a}\nlabels: {note: n}\n")
+    rows = ['5,x,"one', '7,y,two"', "6,z,", '8,"u,""v""",w', '9,"p', '"']
+    (tmp_path / "t.csv").write_text("\r\n".join(["t,a,n", *rows, ""]))
+    reading = csv_table.read(tmp_path / "t.csv", None, load_map(tmp_path / "m.yaml"))
+    assert [(row["runtime_s"], row["app"]) for row in reading.rows] == [
+        (5, "x"), (6, "z"), (8, 'u,"v"'),
+    ]  # fmt: skip
+    assert json.loads(reading.rows[0]["labels_json"]) == {"note": "one\n7,y,two"}
+    assert reading.refused.listed() == [(6, "2 columns where the header has 3")]
+
+
+def test_a_column_named_twice_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "m.yaml").write_text("columns: {runtime_s: t, app: a}\n")
+    (tmp_path / "t.csv").write_text("t,a, t\n5,x,6\n")
+    with pytest.raises(TableError, match=r"t.csv: names the column t twice; rename one of them"):
+        csv_table.read(tmp_path / "t.csv", None, load_map(tmp_path / "m.yaml"))
+    (tmp_path / "t.csv").write_text('t,"a\n5,x\n')
+    with pytest.raises(TableError, match="line 1 is no header: invalid quotes"):
+        csv_table.read(tmp_path / "t.csv", None, load_map(tmp_path / "m.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("decimal", "text", "expected"),
+    [
+        ("", "1.234", "may be 1234"),
+        ("", "1.25", 1.25),
+        ("", "0.125", 0.125),
+        ("decimal: '.'\n", "1.234", 1.234),
+        ("decimal: ','\n", "1.234", 1234),
+        ("decimal: ','\n", "1.234,5", 1234.5),
+        ("decimal: ','\n", "2,5 min", 150),
+        ("decimal: ','\n", "1.5", "is no number with a decimal comma"),
+    ],
+)
+def test_a_decimal_mark_is_stated_where_it_is_not_clear(
+    tmp_path: Path, decimal: str, text: str, expected: float | str
+) -> None:
+    (tmp_path / "m.yaml").write_text(
+        f"delimiter: ';'\n{decimal}columns: {{runtime_s: t}}\nconstants: {{app: a}}\n"
+    )
+    (tmp_path / "t.csv").write_text(f"t;n\n{text};1\n")
+    reading = csv_table.read(tmp_path / "t.csv", None, load_map(tmp_path / "m.yaml"))
+    if isinstance(expected, str):
+        assert expected in reading.refused.listed()[0][1]
+    else:
+        assert [row["runtime_s"] for row in reading.rows] == [expected]
+
+
+def test_a_clock_time_in_a_column_of_minutes_is_refused() -> None:
+    with pytest.raises(ConfigError, match="'12:30' is a clock time where the unit is min"):
+        Column("x", "min").number("runtime_s", "12:30")
+    assert Column("x", "min").number("runtime_s", "0:12:30") == 750
+
+
+@pytest.mark.parametrize(
+    ("target", "unit", "text", "value"),
+    [
+        ("runtime_s", "", "2.5", 2.5),
+        ("runtime_s", "", "2.5h", 9000),
+        ("runtime_s", "", "01:00:05", 3605),
+        ("runtime_s", "min", "2", 120),
+        ("runtime_s", "slurm", "02:30", 150),
+        ("runtime_s", "nextflow", "1m 5s", 65),
+        ("peak_rss_bytes", "", "12", 12),
+        ("peak_rss_bytes", "GB", "1.5", 1.5e9),
+        ("peak_rss_bytes", "GB", "1.5 MiB", 1.5 * 2**20),
+        ("peak_rss_bytes", "slurm", "340K", 348160),
+        ("peak_rss_bytes", "nextflow", "1 KB", 1024),
+        ("cpus", "", "4", 4),
+    ],
+)
+def test_units(target: str, unit: str, text: str, value: float) -> None:
+    assert Column("x", unit).number(target, text) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("columns: {runtime_s: t, speed: v}", "'speed' is not a column of the history"),
+        ("columns: {app: t}", "runtime_s"),
+        ("columns: {runtime_s: {column: t, unit: parsec}}", "not a unit: 'parsec'"),
+        ("columns: {runtime_s: {column: t, units: s}}", "'units' is not a key"),
+        ("columns: {runtime_s: t, app: {column: a, unit: s}}", "has no unit"),
+        ("columns: {runtime_s: t}\nconstants: {cpus: four}", "wrong type"),
+        ("columns: {runtime_s: t}\ndelimiter: ab", "one character"),
+        ("columns: {runtime_s: t}\ndecimal: ','", "decimal: must be"),
+        ("columns: {runtime_s: t, cell_key: k}", "'cell_key'"),
+        ("columns: [runtime_s]", "no mapping `columns`"),
+        ("{", "cannot be read"),
+    ],
+)
+def test_an_invalid_column_map_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "m.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=r".") as error:
+        load_map(tmp_path / "m.yaml")
+    assert message in str(error.value)
+
+
+def test_a_table_without_a_mapped_column_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(
+        TableError, match="has no column job, mem, status, study, tool, wall, when"
+    ):
+        csv_table.read(tmp_path / "t.csv", None, load_map(SAMPLES / "runs.yaml"))
+
+
+def test_an_unknown_outcome_is_not_a_label(tmp_path: Path) -> None:
+    (tmp_path / "m.yaml").write_text(
+        "columns:\n  runtime_s: t\n  outcome: {column: state, values: {ok: completed}}\n"
+        "constants: {app: a}\n"
+    )
+    (tmp_path / "t.csv").write_text("t,state\n5,ok\n6,\n7,NA\n")
+    reading = csv_table.read(tmp_path / "t.csv", None, load_map(tmp_path / "m.yaml"))
+    assert [row["runtime_s"] for row in reading.rows] == [5]
+    assert [line for line, _ in reading.refused.listed()] == [3, 4]
+    assert "column state: no outcome" in reading.refused.listed()[0][1]
+
+
+def test_runs_of_two_studies_may_share_names(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("job,t\n1,5\n")
+    keys = set()
+    for study in ("", "study: a\n", "study: b\n"):
+        text = "columns: {runtime_s: t}\nconstants: {app: x}\nidentity: [job]\n"
+        (tmp_path / "m.yaml").write_text(text + study)
+        reading = csv_table.read(tmp_path / "t.csv", None, load_map(tmp_path / "m.yaml"))
+        keys.add(reading.rows[0]["cell_key"])
+    assert len(keys) == 3

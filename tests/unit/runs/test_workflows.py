@@ -1,0 +1,142 @@
+"""Nextflow's traces and Snakemake's benchmark files."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from voxcast.runs.imported import Records
+from voxcast.runs.importer import name_runs
+from voxcast.runs.name_patterns import name_pattern
+from voxcast.runs.workflows import nextflow, snakemake
+
+SAMPLES = Path(__file__).parents[2] / "samples" / "imports"
+
+
+@pytest.fixture(scope="module")
+def trace() -> Records:
+    return nextflow(SAMPLES / "trace.txt")
+
+
+def test_a_trace_with_human_readable_units_is_read(trace: Records) -> None:
+    row = trace.rows[0]
+    assert (row["app"], row["runtime_s"], row["cpu_s"]) == ("BET", 65, pytest.approx(62.075))
+    assert row["peak_rss_bytes"] == round(1.2 * 2**30)  # its GB are binary
+    assert (row["mem_limit_bytes"], row["limit_s"], row["cpus"]) == (4 * 2**30, 3600, 2)
+    assert json.loads(row["labels_json"])["tag"] == "sub-01"
+    assert trace.rows[1]["runtime_s"] == pytest.approx(0.35)
+    assert trace.rows[1]["peak_rss_bytes"] is None
+
+
+def test_task_states_become_outcomes(trace: Records) -> None:
+    assert [row["outcome"] for row in trace.rows] == [
+        "completed", "completed", "out_of_memory", "failed", "timeout",
+    ]  # fmt: skip
+    assert trace.skipped.listed() == [
+        (7, "task FAST (sub-04) is ABORTED and was never run"),
+        (8, "task FAST (sub-05) is RUNNING"),
+        (11, "task BET (sub-01) is CACHED: it was not run again"),
+    ]
+    assert trace.refused.listed() == [
+        (9, "no run time; column realtime: not a Nextflow duration: '5 parsecs'"),
+        (10, "8 columns where the header has 20"),
+    ]
+
+
+def test_a_raw_trace_gives_the_same_task(trace: Records) -> None:
+    raw = nextflow(SAMPLES / "trace_raw.txt").rows[0]
+    same = ("cell_key", "runtime_s", "limit_s", "mem_limit_bytes", "outcome", "peak_rss_bytes")
+    assert {name: raw[name] for name in same} == {name: trace.rows[0][name] for name in same}
+
+
+def test_benchmarks_count_in_mib_and_equal_repeats_are_kept() -> None:
+    reading = snakemake(SAMPLES / "sub-01.align.benchmark.tsv")
+    assert [row["runtime_s"] for row in reading.rows] == [65.2031, 65.2031, 0.0421, 86405, 1]
+    assert len({row["cell_key"] for row in reading.rows}) == 5
+    row = reading.rows[0]
+    assert (row["peak_rss_bytes"], row["cpu_s"]) == (round(1024.5 * 2**20), 63.9)
+    assert (row["app"], row["outcome"]) == ("sub-01.align", "completed")
+    assert (reading.rows[2]["peak_rss_bytes"], reading.rows[2]["cpu_s"]) == (None, None)
+    assert reading.refused.listed() == [(6, "run time is -3 s")]
+    assert reading.unread.listed() == [
+        (7, "column s: not a number or time: 'fast'"),  # the other column has the time
+    ]
+
+
+def test_extended_benchmarks_name_their_rule() -> None:
+    row = snakemake(SAMPLES / "extended.tsv").rows[0]
+    assert (row["app"], row["cpus"]) == ("segment", 4)
+    assert snakemake(SAMPLES / "extended.tsv", app="own").rows[0]["app"] == "own"
+
+
+def test_an_old_trace_has_the_last_reading_of_memory_only(tmp_path: Path) -> None:
+    # The format of nextflow 0.31, as in the traces of its examples.
+    (tmp_path / "trace.tsv").write_text(
+        "task_id\thash\tnative_id\tname\tstatus\texit\tsubmit\tduration\trealtime\t%cpu\trss\t"
+        "vmem\trchar\twchar\n"
+        "1\te6/335796\t30031\tsayHello (saying Hello)\tCOMPLETED\t0\t2018-11-02 16:09:13.353\t"
+        "5.8s\t866ms\t3.8%\t4.1 MB\t7.5 MB\t241.9 KB\t0\n"
+        "2\t3a/5a3670\t14653\tsortAcns (list4.txt)\tABORTED\t-\t2018-11-06 10:57:27.327\t-\t30s\t"
+        "-\t-\t-\t-\t-\n"
+    )
+    done, aborted = nextflow(tmp_path / "trace.tsv").rows
+    assert (done["runtime_s"], done["peak_rss_bytes"]) == (0.866, round(4.1 * 2**20))
+    assert done["memory_method"] == "nextflow_rss"
+    assert json.loads(done["labels_json"])["submitted_at"] == "2018-11-02T16:09:13.353"
+    assert (aborted["outcome"], aborted["app"]) == ("cancelled", "sortAcns")
+
+
+def test_a_task_with_a_cell_that_cannot_be_read_is_kept(tmp_path: Path) -> None:
+    header = "name\tstatus\texit\trealtime\t%cpu\tpeak_rss\tmemory\ttime\tstart\tcpus\n"
+    (tmp_path / "t").write_text(
+        header + "A (1)\tCOMPLETED\t0\t1m 5s\thigh\tmuch\t4 GB\t1h\tsoon\ttwo\n"
+    )
+    reading = nextflow(tmp_path / "t")
+    (row,) = reading.rows
+    assert (row["runtime_s"], row["limit_s"], row["mem_limit_bytes"]) == (65, 3600, 4 * 2**30)
+    assert (row["peak_rss_bytes"], row["cpu_s"], row["started_at"], row["cpus"]) == (
+        None, None, "", 0,
+    )  # fmt: skip
+    assert sorted(reason.partition(":")[0] for _, reason in reading.unread.listed()) == [
+        "column %cpu", "column cpus", "column peak_rss", "column start",
+    ]  # fmt: skip
+
+
+def test_benchmarks_in_lines_of_json(tmp_path: Path) -> None:
+    (tmp_path / "sub-02.seg.benchmark.jsonl").write_text(
+        '{"cpu_time": 63.9, "h:m:s": "0:01:05", "io_in": 12.0, "io_out": null, "jobid": 3, '
+        '"max_rss": 1024.5, "mean_load": 0.98, "rule_name": "segment", "s": 65.2031, '
+        '"threads": 2, "wildcards": {"sub": "02"}}\n'
+        '{"cpu_time": "NA", "h:m:s": "0:00:10", "max_rss": "NA", "s": 10.5}\n'
+        "{not json\n[1]\n"
+    )
+    reading = snakemake(tmp_path / "sub-02.seg.benchmark.jsonl")
+    extended, short = reading.rows
+    assert (extended["app"], extended["cpus"], extended["cpu_s"]) == ("segment", 2, 63.9)
+    assert extended["peak_rss_bytes"] == round(1024.5 * 2**20)
+    assert json.loads(extended["labels_json"])["wildcards"] == "{'sub': '02'}"
+    assert (short["app"], short["runtime_s"], short["peak_rss_bytes"]) == (
+        "sub-02.seg",
+        10.5,
+        None,
+    )
+    assert [(line, reason.partition(":")[0]) for line, reason in reading.refused.listed()] == [
+        (3, "not JSON"), (4, "not an object with s and h"),
+    ]  # fmt: skip
+
+
+def test_names_of_tasks_and_benchmarks_hold_the_subject() -> None:
+    assert nextflow(SAMPLES / "trace.txt").names[0] == "BET (sub-01)"
+    reading = snakemake(SAMPLES / "sub-01.align.benchmark.tsv")
+    name_runs([reading], None, name_pattern("(sub-[0-9]+)", "subject", "--subject-pattern"))
+    assert {row["subject"] for row in reading.rows} == {"sub-01"}
+
+
+def test_times_with_and_without_a_zone_are_compared(tmp_path: Path) -> None:
+    (tmp_path / "t").write_text(
+        "name\tstatus\trealtime\tstart\tcomplete\n"
+        "A\tCOMPLETED\t1m\t2024-05-01 10:00:00.000\t1714557660000\n"
+        "B\tCOMPLETED\t1m\t0001-01-01 00:00:00\t9999-12-31 23:59:59\n"
+    )
+    reading = nextflow(tmp_path / "t")
+    assert [row["app"] for row in reading.rows] == ["A", "B"]
