@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from voxcast.allocation.array_groups import MAX_TASKS
+from voxcast.jobs.script import MAX_TASKS
 from voxcast.records import Request
 
 if TYPE_CHECKING:

@@ -3,23 +3,85 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from voxcast.allocation.array_groups import array_groups
+import numpy as np
+
+from voxcast.allocation.offers import Offers, Predictions, offers
 from voxcast.allocation.recommendation import caveats, input_lines
 from voxcast.errors import ConfigError
 from voxcast.files import write_text
-from voxcast.jobs.script import Job, image_list
-from voxcast.records import Request
+from voxcast.jobs.script import MAX_TASKS, Job, image_list
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from voxcast.allocation.assessment import Assessment
     from voxcast.allocation.recommendation import Recommendation
 
 MAX_LISTED = 3  # tasks in a comment
+
+
+@dataclass(frozen=True)
+class ArrayGroup:
+    """Images that share a request, and so an array job.
+
+    Attributes
+    ----------
+    images : tuple of int
+        Indices of the images.
+    column : int
+        Index of the candidate.
+    offers : Offers
+        Offers of the shared request, with a row for each image of the group.
+    """
+
+    images: tuple[int, ...]
+    column: int
+    offers: Offers
+
+
+def array_groups(recommendation: Recommendation) -> list[ArrayGroup]:
+    """Return groups of all images with a request; each stays within the hard limits.
+
+    Images are grouped where their requests are of one configuration and node type, and differ by
+    less than a factor of two in time and memory.
+    """
+    offered = recommendation.per_image
+    members: dict[tuple[int, int, int], list[int]] = {}
+    for image, column in enumerate(offered.choice.chosen.tolist()):
+        if column >= 0:
+            sizes = offered.walltime_s[image, column], offered.memory_bytes[image, column]
+            key = (column, *(int(np.ceil(np.log2(size))) for size in sizes))
+            members.setdefault(key, []).append(image)
+    return [
+        group
+        for (column, *_), images in sorted(members.items())
+        for group in _within_limits(offered, images, column)
+    ]
+
+
+def _within_limits(offered: Offers, images: Sequence[int], column: int) -> Iterator[ArrayGroup]:
+    """Yield the images as one group, or as several where a shared request exceeds a limit."""
+    rows = np.array(images)
+    predictions = Predictions(*(values[rows] for values in vars(offered.predictions).values()))
+    shared = offers(
+        predictions,
+        offered.candidates,
+        offered.cluster,
+        offered.policy,
+        offered.limits,
+        shared=True,
+    )
+    allowed = shared.fits & (shared.excess <= 1)
+    if len(images) == 1 or (len(images) <= MAX_TASKS and allowed[:, column].all()):
+        yield ArrayGroup(tuple(images), column, shared)
+        return
+    # The longest half apart from the rest, which may then share a shorter request.
+    ordered = rows[np.argsort(offered.walltime_s[rows, column], kind="stable")].tolist()
+    for half in (ordered[: len(ordered) // 2], ordered[len(ordered) // 2 :]):
+        yield from _within_limits(offered, half, column)
 
 
 def slurm_text(recommendation: Recommendation) -> str:
@@ -39,8 +101,7 @@ def slurm_text(recommendation: Recommendation) -> str:
     if column < 0:
         return ""
     images = range(len(recommendation.images))
-    assessment = recommendation.shared.assessment
-    request = _request(recommendation, assessment, 0, column, images)
+    request = _request(recommendation, recommendation.shared, 0, column, images)
     return request.array_script(_paths(recommendation, images))
 
 
@@ -50,7 +111,7 @@ def job_script(recommendation: Recommendation) -> str:
     Parameters
     ----------
     recommendation : Recommendation
-        Of one image.
+        For one image.
     """
     if recommendation.cluster.is_this_machine:
         return ""
@@ -75,7 +136,7 @@ def write_array_jobs(recommendation: Recommendation, folder: Path) -> list[Path]
         raise ConfigError("is not a folder", folder)
     scripts = []
     for number, group in enumerate(array_groups(recommendation), 1):
-        request = _request(recommendation, group.assessment, 0, group.column, group.images)
+        request = _request(recommendation, group.offers, 0, group.column, group.images)
         script = folder / f"{request.name}-{number}.sbatch"
         listed = script.with_suffix(".txt").absolute()
         paths = _paths(recommendation, group.images)
@@ -87,15 +148,14 @@ def write_array_jobs(recommendation: Recommendation, folder: Path) -> list[Path]
 
 def _request_of_image(recommendation: Recommendation) -> Job | None:
     """Return the request of the only image; None if no candidate qualifies."""
-    column = int(recommendation.per_image.choice.chosen[0])
-    if column < 0:
-        return None
-    return _request(recommendation, recommendation.per_image.assessment, 0, column, [0])
+    offered = recommendation.per_image
+    column = int(offered.choice.chosen[0])
+    return None if column < 0 else _request(recommendation, offered, 0, column, [0])
 
 
 def _request(
     recommendation: Recommendation,
-    assessment: Assessment,
+    offered: Offers,
     row: int,
     column: int,
     images: Sequence[int],
@@ -119,7 +179,7 @@ def _request(
         "M of --mem is 2^20 bytes",
     ]
     request = Request(
-        float(assessment.walltime_s[row, column]), int(assessment.memory_bytes[row, column]),
+        float(offered.walltime_s[row, column]), int(offered.memory_bytes[row, column]),
         candidate.cpus, candidate.gpus, candidate.partition.name, candidate.configuration.device,
     )  # fmt: skip
     return Job(app, request, tuple(remarks), candidate.partition.memory_per_cpu)

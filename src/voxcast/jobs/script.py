@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from voxcast.allocation.array_groups import MAX_TASKS
 from voxcast.apps.app import THREAD_VARIABLES, command, environment
 from voxcast.apps.containers import WRITES_THROUGH
 from voxcast.apps.staging import BIDS, DATASET_FILE, INPUTS, SCRATCH, bids_folder, reads_bids
@@ -35,6 +34,7 @@ CPUS_VARIABLE, MEMORY_VARIABLE = "VOXCAST_CPUS", "VOXCAST_MEMORY_BYTES"
 MACHINE_FILE = "machine"  # in the folder of an attempt
 FOLLOW_UP = Request(600.0, 10**9)
 FOLLOW_UP_MODULE = "voxcast.cli.submit"
+MAX_TASKS = 1000  # of an array, unless a site raises MaxArraySize
 _DATASET = '{"Name": "one image", "BIDSVersion": "1.10.0"}'
 _NAME = re.compile(r"[^\w.-]+")
 _END = "END_OF_IMAGES"

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from voxcast.allocation.requests.cost_model import CostModel
+from voxcast.allocation.requests.cost import CostModel
 from voxcast.allocation.requests.per_image import requests_per_image
 from voxcast.allocation.site import stepped
 from voxcast.errors import ConfigError
@@ -269,9 +269,7 @@ def resources(recommendation: Recommendation) -> list[dict[str, Any]]:
     ``voxcast submit`` requests, memory by its factor, within the limits of the partition. Minutes
     and MiB are rounded up.
     """
-    from voxcast.allocation.recommendation_json import as_json
-
-    content = as_json(recommendation)
+    content = recommendation.as_json()
     chosen = recommendation.per_image.choice.chosen.tolist()
     places = [n for n, column in enumerate(chosen) if column >= 0]
     candidates = [recommendation.candidates[chosen[n]] for n in places]

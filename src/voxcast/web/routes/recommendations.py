@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 
-from voxcast.allocation.choice import HardLimits
-from voxcast.allocation.deadlines import seconds_until
+from voxcast.allocation.offers import HardLimits, seconds_until
 from voxcast.allocation.recommendation import ImagePredictions
-from voxcast.allocation.recommendation_json import as_json
 from voxcast.jobs.recommended import job_script
 from voxcast.records import Configuration
 from voxcast.serving.site_candidates import SiteCandidates
@@ -196,7 +194,7 @@ def _candidates(
 
 
 def _content(recommendation: Recommendation) -> dict[str, Any]:
-    content = as_json(recommendation)
+    content = recommendation.as_json()
     (image,) = content.pop("images")
     del image["image"]
     return {
