@@ -40,10 +40,10 @@ def recommend() -> dict[str, Any]:
     def make_choices(predictions: Predictions) -> None:
         limits = HardLimits(36_000.0, 0.5)
         for shared in (False, True):
-            made = offers(
+            offered = offers(
                 predictions, candidates, site.cluster, site.policy, limits, shared=shared
             )
-            _ = made.choice
+            _ = offered.choice
 
     median = rng.lognormal(6, 0.5, (images, len(candidates)))
     predictions = Predictions(

@@ -183,21 +183,21 @@ class Recommendation:
         }
 
     def _row_json(self, image: int, column: int) -> dict[str, Any]:
-        made, at = self.per_image, (image, column)
+        offered, at = self.per_image, (image, column)
         prediction, candidate = self.images[image].by_candidate[column], self.candidates[column]
         amounts = {name: float(prediction[name]) for name in PREDICTED_COLUMNS}
         for name in ("peak_rss_bytes_median", "peak_rss_bytes_upper"):
             amounts[name] = float(self.cluster.counted_bytes(amounts[name]))
         free = self.cluster.free
         return {
-            **(_request_json(made, image, column) or {}),
+            **(_request_json(offered, image, column) or {}),
             **amounts,
-            "turnaround_s": float(made.turnaround_s[at]),
-            "turnaround_bound_s": float(made.turnaround_bound_s[at]),
-            "turnaround_expected_s": float(made.turnaround_expected_s[at]),
-            "usd": 0.0 if free else float(made.cost[at]),
-            "usd_bound": 0.0 if free else float(made.cost_bound[at]),
-            "usd_expected": 0.0 if free else float(made.cost_expected[at]),
+            "turnaround_s": float(offered.turnaround_s[at]),
+            "turnaround_bound_s": float(offered.turnaround_bound_s[at]),
+            "turnaround_expected_s": float(offered.turnaround_expected_s[at]),
+            "usd": 0.0 if free else float(offered.cost[at]),
+            "usd_bound": 0.0 if free else float(offered.cost_bound[at]),
+            "usd_expected": 0.0 if free else float(offered.cost_expected[at]),
             "core_h": candidate.cpus * float(prediction["runtime_s_median"]) / 3600,
             # Without calibration the risk is unknown.
             "risk": self.policy.risk if prediction["calibrated"] else None,
@@ -205,25 +205,25 @@ class Recommendation:
             "out_of_range": str(prediction["out_of_range"]).split(),
             "out_of_range_reason": str(prediction.get("out_of_range_reason", "")),
             "measured": None if self.measured is None else self.measured.includes(candidate),
-            "pareto": bool(made.pareto[at]),
-            "excluded": made.excluded(image, column),
+            "pareto": bool(offered.pareto[at]),
+            "excluded": offered.excluded(image, column),
         }
 
 
-def _request_json(made: Offers, image: int, column: int) -> dict[str, Any] | None:
+def _request_json(offered: Offers, image: int, column: int) -> dict[str, Any] | None:
     if column < 0:
         return None
-    candidate = made.candidates[column]
+    candidate = offered.candidates[column]
     return {
         "node_type": candidate.node.name,
         "partition": candidate.partition.name,
         "device": candidate.configuration.device,
         "cpus": candidate.cpus,
         "gpus": candidate.gpus,
-        "walltime_s": float(made.walltime_s[image, column]),
-        "memory_bytes": int(made.memory_bytes[image, column]),
+        "walltime_s": float(offered.walltime_s[image, column]),
+        "memory_bytes": int(offered.memory_bytes[image, column]),
         "host_class": candidate.node.host_class,
-        "wait_s": float(made.wait_s[image, column]),
+        "wait_s": float(offered.wait_s[image, column]),
     }
 
 

@@ -21,20 +21,20 @@ WIDTH = 100
 def text_lines(recommendation: Recommendation) -> Iterator[str]:
     """Yield all configurations of one image, or a line for each of many and for the array job."""
     many = len(recommendation.images) > 1
-    made = recommendation.per_image
+    offered = recommendation.per_image
     for n, image in enumerate(recommendation.images):
-        column = int(made.choice.chosen[n])
+        column = int(offered.choice.chosen[n])
         name = os.path.basename(image.image)  # noqa: PTH119
         request = (
             "no request" if column < 0
-            else f"request {_request(made, n, column)}"
+            else f"request {_request(offered, n, column)}"
         )  # fmt: skip
         app = image.by_candidate[0]["app"]
         yield from _wrapped(f"{name}: {app} on {recommendation.cluster.name}: {request}", "")
         if column < 0:
-            yield from _wrapped(made.why(n))
+            yield from _wrapped(offered.why(n))
         elif not many:
-            yield from _wrapped(f"reason: {made.why(n)}")
+            yield from _wrapped(f"reason: {offered.why(n)}")
         if not many:
             yield from _configurations(recommendation, n)
         for line in recommendation.caveats(n):
@@ -53,7 +53,7 @@ def _wrapped(text: str, indent: str = "  ") -> list[str]:
 
 
 def _configurations(recommendation: Recommendation, image: int) -> Iterator[str]:
-    made, policy = recommendation.per_image, recommendation.policy
+    offered, policy = recommendation.per_image, recommendation.policy
     predictions = recommendation.images[image].by_candidate
     bound = f"{100 * policy.confidence:g} %"
     unit = "core-h" if recommendation.cluster.free else "USD"
@@ -69,19 +69,19 @@ def _configurations(recommendation: Recommendation, image: int) -> Iterator[str]
                 label,
                 format_seconds(prediction["runtime_s_median"]),
                 format_seconds(prediction["runtime_s_upper"]),
-                slurm_memory(made.memory_bytes[index]),
-                format_seconds(made.turnaround_s[index]),
-                f"{made.cost[index]:.2g}",
-                f"{made.cost_bound[index]:.2g}",
+                slurm_memory(offered.memory_bytes[index]),
+                format_seconds(offered.turnaround_s[index]),
+                f"{offered.cost[index]:.2g}",
+                f"{offered.cost_bound[index]:.2g}",
             )
         )
     head, *lines = text_table(rows, "<>>>>>>").splitlines()
     yield f"  {head}"
     for n, line in enumerate(lines):
         index = (image, n)
-        mark = "*" if n == made.choice.chosen[image] else "+" if made.pareto[index] else " "
+        mark = "*" if n == offered.choice.chosen[image] else "+" if offered.pareto[index] else " "
         yield f"{mark} {line}"
-        if reason := made.excluded(image, n):
+        if reason := offered.excluded(image, n):
             yield from _wrapped(f"excluded: {reason}", "    ")
     yield "  * recommended, + no other is both cheaper and faster"
     if any(recommendation.unmeasured(n) for n in range(len(labels))):
@@ -93,18 +93,18 @@ def _configurations(recommendation: Recommendation, image: int) -> Iterator[str]
 
 
 def _array_job(recommendation: Recommendation) -> Iterator[str]:
-    made, free = recommendation.shared, recommendation.cluster.free
+    offered, free = recommendation.shared, recommendation.cluster.free
     yield from _wrapped(
         f"separate jobs: {_totals(recommendation.totals_per_image(), free=free)}", ""
     )
     totals = recommendation.totals_shared()
     if totals is None:
-        yield from _wrapped(f"one array job: no request; {made.why()}", "")
+        yield from _wrapped(f"one array job: no request; {offered.why()}", "")
         return
-    request = _request(made, 0, int(made.choice.chosen[0]))
+    request = _request(offered, 0, int(offered.choice.chosen[0]))
     yield from _wrapped(f"one array job: request {request} for each task", "")
     yield from _wrapped(_totals(totals, free=free))
-    yield from _wrapped(f"reason: {made.why()}")
+    yield from _wrapped(f"reason: {offered.why()}")
 
 
 def _totals(totals: dict[str, float], *, free: bool) -> str:
@@ -115,10 +115,10 @@ def _totals(totals: dict[str, float], *, free: bool) -> str:
     )
 
 
-def _request(made: Offers, image: int, column: int) -> str:
-    candidate, memory_bytes = made.candidates[column], made.memory_bytes[image, column]
+def _request(offered: Offers, image: int, column: int) -> str:
+    candidate, memory_bytes = offered.candidates[column], offered.memory_bytes[image, column]
     per_cpu = candidate.partition.memory_per_cpu
     return (
-        f"{candidate.label}, --time={slurm_clock(made.walltime_s[image, column])} "
+        f"{candidate.label}, --time={slurm_clock(offered.walltime_s[image, column])} "
         f"{memory_option(memory_bytes, candidate.cpus, per_cpu=per_cpu)}"
     )

@@ -13,6 +13,7 @@ from voxcast.allocation.recommendation import caveats, input_lines
 from voxcast.errors import ConfigError
 from voxcast.files import write_text
 from voxcast.jobs.script import MAX_TASKS, Job, image_list
+from voxcast.records import Request
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
