@@ -60,7 +60,7 @@ def main(argv: list[str]) -> int:
             f"must be finite and not negative, not {args.wait_alpha}", "--wait-alpha"
         )
 
-    from voxcast.allocation.requests.cost_model import CostModel
+    from voxcast.allocation.requests.cost import CostModel
     from voxcast.allocation.site import Waiting
     from voxcast.history.selection import runs_of_apps, runs_where
     from voxcast.history.stored_history import open_history
