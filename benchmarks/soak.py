@@ -155,9 +155,9 @@ def soak(folder: Path, cells: int, workers: int, kills: int | None, seed: int) -
 
 def follow_on_slurm(pool: Any) -> None:
     """Submit round after round of workers; restarted after each kill."""
-    from voxcast.jobs.plan import SlurmOptions
     from voxcast.jobs.rounds import Rounds, following, work_command, worker_plan
     from voxcast.jobs.settle import Ledger
+    from voxcast.jobs.submission import SlurmOptions
 
     command = work_command(pool, "--cpus", "1", "--memory", "1GB")
     with following(pool.folder) as claim:

@@ -17,7 +17,7 @@ import pytest
 from planted_tasks import COPY, MB, plan_of, shell_app, write_images
 from voxcast.errors import ConfigError
 from voxcast.jobs.cores import with_planned_cpus
-from voxcast.jobs.plan import SlurmOptions
+from voxcast.jobs.submission import SlurmOptions
 
 VOXCAST = Path(sys.executable).with_name("voxcast")
 # Needs the second request.
