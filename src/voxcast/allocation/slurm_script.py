@@ -9,13 +9,11 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from voxcast.allocation.offers import Offers, Predictions, offers
+from voxcast.allocation.offers import MAX_TASKS, Offers, array_groups
 from voxcast.allocation.recommendation import caveats, input_lines
 from voxcast.apps.app import THREAD_VARIABLES
 from voxcast.errors import ConfigError
@@ -28,7 +26,6 @@ if TYPE_CHECKING:
     from voxcast.allocation.recommendation import Recommendation
 
 MAX_LISTED = 3  # tasks in a comment
-MAX_TASKS = 1000  # of an array, unless a site raises MaxArraySize
 _NAME = re.compile(r"[^\w.-]+")
 _END = "END_OF_IMAGES"
 _THREADS = "export " + " ".join(f'{name}="$SLURM_CPUS_PER_TASK"' for name in THREAD_VARIABLES)
@@ -114,7 +111,7 @@ class SlurmRequest:
         return [*remarks, *(f"#SBATCH {option}" for option in self.options(tasks, throttle))]
 
     def job_script(self) -> str:
-        """Return the script of a job, which takes its command from that of ``sbatch``."""
+        """Return the script of a job, which takes its command from the command line of ``sbatch``."""
         body = _start("usage: sbatch FILE.sbatch COMMAND...")
         return "\n".join(["#!/bin/bash", *self.lines(), *body, _THREADS, 'exec "$@"']) + "\n"
 
@@ -181,71 +178,10 @@ def image_list(images: Sequence[str]) -> str:
     return "".join(f"{image}\n" for image in images)
 
 
-@dataclass(frozen=True)
-class ArrayGroup:
-    """Images that share a request, and so an array job.
-
-    Attributes
-    ----------
-    images : tuple of int
-        Indices of the images.
-    column : int
-        Index of the candidate.
-    offers : Offers
-        Of the shared request, with a row for each image of the group.
-    """
-
-    images: tuple[int, ...]
-    column: int
-    offers: Offers
-
-
-def array_groups(recommendation: Recommendation) -> list[ArrayGroup]:
-    """Return groups of all images with a request; each stays within the hard limits.
-
-    Images are grouped where their requests are of one configuration and node type, and differ by
-    less than a factor of two in time and memory.
-    """
-    offered = recommendation.per_image
-    members: dict[tuple[int, int, int], list[int]] = {}
-    for image, column in enumerate(offered.choice.chosen.tolist()):
-        if column >= 0:
-            sizes = offered.walltime_s[image, column], offered.memory_bytes[image, column]
-            key = (column, *(int(np.ceil(np.log2(size))) for size in sizes))
-            members.setdefault(key, []).append(image)
-    return [
-        group
-        for (column, *_), images in sorted(members.items())
-        for group in _within_limits(offered, images, column)
-    ]
-
-
-def _within_limits(offered: Offers, images: Sequence[int], column: int) -> Iterator[ArrayGroup]:
-    """Yield the images as one group, or as several where a shared request exceeds a limit."""
-    rows = np.array(images)
-    predictions = Predictions(*(values[rows] for values in vars(offered.predictions).values()))
-    shared = offers(
-        predictions,
-        offered.candidates,
-        offered.cluster,
-        offered.policy,
-        offered.limits,
-        shared=True,
-    )
-    allowed = shared.fits & (shared.excess <= 1)
-    if len(images) == 1 or (len(images) <= MAX_TASKS and allowed[:, column].all()):
-        yield ArrayGroup(tuple(images), column, shared)
-        return
-    # The longest half apart from the rest, which may then share a shorter request.
-    ordered = rows[np.argsort(offered.walltime_s[rows, column], kind="stable")].tolist()
-    for half in (ordered[: len(ordered) // 2], ordered[len(ordered) // 2 :]):
-        yield from _within_limits(offered, half, column)
-
-
 def slurm_text(recommendation: Recommendation) -> str:
     """Return the ``#SBATCH`` lines of one image, or the script of one array job for several.
 
-    The text is empty where there is no request.
+    The text is empty without a request.
 
     Raises
     ------
@@ -264,7 +200,7 @@ def slurm_text(recommendation: Recommendation) -> str:
 
 
 def job_script(recommendation: Recommendation) -> str:
-    """Return the script of a job on one image; empty where there is no request, or no scheduler.
+    """Return the script of a job on one image; empty without a request or a scheduler.
 
     Parameters
     ----------
@@ -293,7 +229,7 @@ def write_array_jobs(recommendation: Recommendation, folder: Path) -> list[Path]
     if folder.exists() and not folder.is_dir():
         raise ConfigError("is not a folder", folder)
     scripts = []
-    for number, group in enumerate(array_groups(recommendation), 1):
+    for number, group in enumerate(array_groups(recommendation.per_image), 1):
         request = _request(recommendation, group.offers, 0, group.column, group.images)
         script = folder / f"{request.job}-{number}.sbatch"
         listed = script.with_suffix(".txt").absolute()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from voxcast.allocation.slurm_script import MAX_TASKS
+from voxcast.allocation.offers import MAX_TASKS
 from voxcast.hpc.attempts import Request
 
 if TYPE_CHECKING:

@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from voxcast.allocation.offers import HardLimits, Policy
+from voxcast.allocation.offers import HardLimits, Policy, array_groups
 from voxcast.allocation.recommendation import ImagePredictions, Recommendation
 from voxcast.allocation.site import Cluster, NodeType, Partition, Prices, Waiting
-from voxcast.allocation.slurm_script import array_groups
 from voxcast.records import Configuration
 
 POLICY = Policy("balanced", 0.95, 0.0, 2.0)
@@ -32,7 +31,9 @@ def recommended(runtimes_s: list[float], waiting: Waiting, limits: HardLimits) -
 
 
 def test_similar_requests_share_one_and_others_do_not() -> None:
-    groups = array_groups(recommended([100, 110, 120, 3000, 50], Waiting(), HardLimits()))
+    groups = array_groups(
+        recommended([100, 110, 120, 3000, 50], Waiting(), HardLimits()).per_image
+    )
     assert [group.images for group in groups] == [(4,), (0, 1, 2), (3,)]
     assert [group.offers.walltime_s[0, 0] for group in groups] == [50, 120, 3000]
 
@@ -44,7 +45,7 @@ def test_a_group_is_split_where_its_request_would_exceed_the_deadline(
     # A job of 100 s waits 200 s for a request of 100 s, and 240 s for one of 120 s.
     limits = HardLimits(deadline_s)
     recommendation = recommended([100, 110, 120], Waiting(2.0), limits)
-    groups = array_groups(recommendation)
+    groups = array_groups(recommendation.per_image)
     images = [image for group in groups for image in group.images]
     if deadline_s is None:
         assert [group.images for group in groups] == [(0, 1, 2)]
@@ -56,6 +57,6 @@ def test_a_group_is_split_where_its_request_would_exceed_the_deadline(
 
 def test_no_group_is_longer_than_an_array() -> None:
     runtimes_s = np.linspace(100, 120, 2500).tolist()
-    groups = array_groups(recommended(runtimes_s, Waiting(), HardLimits()))
+    groups = array_groups(recommended(runtimes_s, Waiting(), HardLimits()).per_image)
     assert max(len(group.images) for group in groups) <= 1000
     assert sorted(n for group in groups for n in group.images) == list(range(2500))

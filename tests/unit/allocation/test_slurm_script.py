@@ -7,7 +7,8 @@ from shutil import which
 
 import pytest
 
-from voxcast.allocation.slurm_script import MAX_TASKS, SlurmRequest
+from voxcast.allocation.offers import MAX_TASKS
+from voxcast.allocation.slurm_script import SlurmRequest
 from voxcast.errors import ConfigError
 
 RECORDED = Path(__file__).parents[2] / "samples" / "slurm" / "array.sbatch"
