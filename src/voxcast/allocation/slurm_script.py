@@ -111,7 +111,7 @@ class SlurmRequest:
         return [*remarks, *(f"#SBATCH {option}" for option in self.options(tasks, throttle))]
 
     def job_script(self) -> str:
-        """Return the script of a job, which takes its command from the command line of ``sbatch``."""
+        """Return the script of a job, which takes its command from the line of ``sbatch``."""
         body = _start("usage: sbatch FILE.sbatch COMMAND...")
         return "\n".join(["#!/bin/bash", *self.lines(), *body, _THREADS, 'exec "$@"']) + "\n"
 

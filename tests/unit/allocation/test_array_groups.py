@@ -31,9 +31,8 @@ def recommended(runtimes_s: list[float], waiting: Waiting, limits: HardLimits) -
 
 
 def test_similar_requests_share_one_and_others_do_not() -> None:
-    groups = array_groups(
-        recommended([100, 110, 120, 3000, 50], Waiting(), HardLimits()).per_image
-    )
+    recommendation = recommended([100, 110, 120, 3000, 50], Waiting(), HardLimits())
+    groups = array_groups(recommendation.per_image)
     assert [group.images for group in groups] == [(4,), (0, 1, 2), (3,)]
     assert [group.offers.walltime_s[0, 0] for group in groups] == [50, 120, 3000]
 
