@@ -277,7 +277,7 @@ def caveats(prediction: dict[str, Any], quantile: float) -> list[str]:
 
 
 def machine_line(prediction: Mapping[str, Any]) -> str:
-    """Return the machine that a prediction is for; empty where the model does not distinguish machines.
+    """Return the machine of a prediction; empty where the model does not distinguish machines.
 
     Examples
     --------

@@ -118,7 +118,7 @@ def population_requests(
 ) -> PlannedRequests:
     """Return for each run the optimal sequence for the training runs on as many CPUs.
 
-    The CPUs of a job are known when it is submitted, so a rule that is blind to the image has them.
+    The CPUs of a job are known when it is submitted, and so to a rule that is blind to the image.
     Where fewer than `POPULATION_RUNS` training runs had as many, the law of all is taken.
 
     Parameters
