@@ -25,7 +25,7 @@ from voxcast.errors import ConfigError, TableError
 from voxcast.quantities import counted, format_seconds, parse_seconds, slurm_memory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 # On a cluster that charges nothing, cost is given in core-hours.
 CORE_HOURS = Prices(1.0, 0.0, 0.0)
 NONE = -1  # no candidate
-MAX_TASKS = 1000  # of an array, unless a site raises MaxArraySize
 
 
 @dataclass(frozen=True)
@@ -441,63 +440,3 @@ def _best(primary: Floats, secondary: Floats, allowed: Flags) -> NDArray[np.intp
     tied = allowed & (masked <= least * (1 + 1e-12))
     best = np.where(tied, secondary, np.inf).argmin(axis=1)
     return np.where(allowed.any(axis=1), best, NONE)
-
-
-@dataclass(frozen=True)
-class ArrayGroup:
-    """Images that share a request, and so an array job.
-
-    Attributes
-    ----------
-    images : tuple of int
-        Indices of the images.
-    column : int
-        Index of the candidate.
-    offers : Offers
-        Of the shared request, with a row for each image of the group.
-    """
-
-    images: tuple[int, ...]
-    column: int
-    offers: Offers
-
-
-def array_groups(each: Offers) -> list[ArrayGroup]:
-    """Return groups of all images with a request; each stays within the hard limits.
-
-    Images are grouped where their requests are of one configuration and node type, and differ by
-    less than a factor of two in time and memory.
-    """
-    members: dict[tuple[int, int, int], list[int]] = {}
-    for image, column in enumerate(each.choice.chosen.tolist()):
-        if column >= 0:
-            sizes = each.walltime_s[image, column], each.memory_bytes[image, column]
-            key = (column, *(int(np.ceil(np.log2(size))) for size in sizes))
-            members.setdefault(key, []).append(image)
-    return [
-        group
-        for (column, *_), images in sorted(members.items())
-        for group in _within_limits(each, images, column)
-    ]
-
-
-def _within_limits(each: Offers, images: Sequence[int], column: int) -> Iterator[ArrayGroup]:
-    """Yield the images as one group, or as several where a shared request exceeds a limit."""
-    rows = np.array(images)
-    predictions = Predictions(*(values[rows] for values in vars(each.predictions).values()))
-    shared = offers(
-        predictions,
-        each.candidates,
-        each.cluster,
-        each.policy,
-        each.limits,
-        shared=True,
-    )
-    allowed = shared.fits & (shared.excess <= 1)
-    if len(images) == 1 or (len(images) <= MAX_TASKS and allowed[:, column].all()):
-        yield ArrayGroup(tuple(images), column, shared)
-        return
-    # The longest half apart from the rest, which may then share a shorter request.
-    ordered = rows[np.argsort(each.walltime_s[rows, column], kind="stable")].tolist()
-    for half in (ordered[: len(ordered) // 2], ordered[len(ordered) // 2 :]):
-        yield from _within_limits(each, half, column)

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from planted_tasks import COPY, MB, plan_of, shell_app, write_images
-from voxcast.hpc.plan import SlurmOptions
+from voxcast.jobs.plan import SlurmOptions
 
 VOXCAST = Path(sys.executable).with_name("voxcast")
-# Needs the second rung of its ladder.
+# Needs the second request.
 SLOW_FIRST = f'if [ ! -e "$1.tried" ]; then touch -- "$1.tried"; sleep 60; fi; {COPY}'
 
 
