@@ -51,9 +51,8 @@ def main(argv: list[str]) -> int:
     add_recommendation_arguments(parser)
     args = parser.parse_intermixed_args(argv)
 
-    from voxcast.allocation.recommendation_json import as_json
-    from voxcast.allocation.recommendation_slurm import slurm_text, write_array_jobs
     from voxcast.allocation.recommendation_text import text_lines
+    from voxcast.allocation.slurm_script import slurm_text, write_array_jobs
     from voxcast.hpc.resource_table import check_suffix, resource_rows, write_resources
 
     if not args.images and not args.signature:
@@ -74,7 +73,7 @@ def main(argv: list[str]) -> int:
     code = EXIT_BAD_INPUT if len(recommendation.images) < len(args.images) else 0
     refused = list(recommendation.without_request())
     if args.json:
-        print(json.dumps(as_json(recommendation), indent=2, allow_nan=False))
+        print(json.dumps(recommendation.as_json(), indent=2, allow_nan=False))
     elif args.resources is not None:
         rows = resource_rows(recommendation)
         write_resources(rows, args.resources)

@@ -122,7 +122,6 @@ def _predicted(args: argparse.Namespace) -> tuple[Plan, int]:
 
     The exit code is 2 where one has none.
     """
-    from voxcast.allocation.recommendation_json import as_json
     from voxcast.hpc.requests_file import tasks_of
 
     images = _images(args)
@@ -137,7 +136,7 @@ def _predicted(args: argparse.Namespace) -> tuple[Plan, int]:
     for image, reason in recommendation.without_request():
         logger.error("%s: %s", image, reason)
         code = EXIT_BAD_INPUT
-    content = as_json(recommendation)
+    content = recommendation.as_json()
     chosen = recommendation.per_image.choice.chosen.tolist()
     places = [n for n, column in enumerate(chosen) if column >= 0]
     # Of the partition and the type of node, and so the same for any number of CPUs.

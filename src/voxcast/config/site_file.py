@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from voxcast.allocation.assessment import Policy
+from voxcast.allocation.offers import Policy
 from voxcast.allocation.site import (
     MEMORY_FLOOR_BYTES,
     Billing,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from voxcast.allocation.requests.cost_model import CostModel
+from voxcast.allocation.requests.cost import CostModel
 from voxcast.allocation.requests.per_image import requests_per_image
 from voxcast.allocation.site import stepped
 from voxcast.laws.predicted import PredictedLaw

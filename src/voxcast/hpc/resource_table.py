@@ -13,7 +13,6 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from voxcast.allocation.recommendation_json import as_json
 from voxcast.errors import ConfigError
 from voxcast.files import atomic_path, json_text, write_text
 from voxcast.hpc.attempts import Attempt
@@ -54,7 +53,7 @@ def resource_rows(recommendation: Recommendation) -> list[dict[str, Any]]:
         rounded up; ``memory_mib_1`` to ``memory_mib_3``, of 2**20 bytes, rounded up, as Slurm's M
         and Nextflow's MB; ``calibrated``, whether the first request is as safe as the policy says.
     """
-    content = as_json(recommendation)
+    content = recommendation.as_json()
     chosen = recommendation.per_image.choice.chosen.tolist()
     places = [n for n, column in enumerate(chosen) if column >= 0]
     candidates = [recommendation.candidates[chosen[n]] for n in places]

@@ -14,7 +14,7 @@ from measured import measured_run
 from planted_tasks import plan_of
 from private_slurm import PrivateSlurm
 from voxcast import config
-from voxcast.allocation.assessment import Policy, Predictions, assess
+from voxcast.allocation.offers import Policy, Predictions, offers
 from voxcast.allocation.site import (
     MEASURED_BYTES,
     STEP_BYTES,
@@ -42,7 +42,7 @@ def requested_bytes(held_bytes: int, counted: MemoryCounted | None) -> int:
     bound = np.array([[float(held_bytes)]])
     predictions = Predictions(np.array([[30.0]]), np.array([[60.0]]), bound, bound)
     policy = Policy("balanced", 0.95, 0.1, 2.0)
-    assessed = assess(predictions, [Candidate(ONE_CPU, NODE, PARTITION)], cluster, policy)
+    assessed = offers(predictions, [Candidate(ONE_CPU, NODE, PARTITION)], cluster, policy)
     return int(assessed.memory_bytes[0, 0])
 
 

@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 
-from voxcast.allocation.array_groups import array_groups
-from voxcast.allocation.assessment import Policy
-from voxcast.allocation.choice import HardLimits
+from voxcast.allocation.offers import HardLimits, Policy
 from voxcast.allocation.recommendation import ImagePredictions, Recommendation
 from voxcast.allocation.site import Cluster, NodeType, Partition, Prices, Waiting
+from voxcast.allocation.slurm_script import array_groups
 from voxcast.records import Configuration
 
 POLICY = Policy("balanced", 0.95, 0.0, 2.0)
@@ -35,7 +34,7 @@ def recommended(runtimes_s: list[float], waiting: Waiting, limits: HardLimits) -
 def test_similar_requests_share_one_and_others_do_not() -> None:
     groups = array_groups(recommended([100, 110, 120, 3000, 50], Waiting(), HardLimits()))
     assert [group.images for group in groups] == [(4,), (0, 1, 2), (3,)]
-    assert [group.assessment.walltime_s[0, 0] for group in groups] == [50, 120, 3000]
+    assert [group.offers.walltime_s[0, 0] for group in groups] == [50, 120, 3000]
 
 
 @pytest.mark.parametrize("deadline_s", [None, 330.0])
@@ -52,7 +51,7 @@ def test_a_group_is_split_where_its_request_would_exceed_the_deadline(
     else:
         # 120 s needs 360 s in all and has no request; 110 s just makes it.
         assert sorted(images) == [0, 1]
-        assert all((group.assessment.turnaround_bound_s <= deadline_s).all() for group in groups)
+        assert all((group.offers.turnaround_bound_s <= deadline_s).all() for group in groups)
 
 
 def test_no_group_is_longer_than_an_array() -> None:

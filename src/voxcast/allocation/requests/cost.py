@@ -88,8 +88,8 @@ class CostModel:
         >>> CostModel(checkpoint=7, restart=7).lengths([20, 40, 80], [True, False, False])
         array([27., 27., 67.])
         """
-        parts = self._parts(milestones, checkpoints)
-        return parts.restart + parts.work + parts.checkpoint
+        restart, work, checkpoint = self._parts(milestones, checkpoints)
+        return restart + work + checkpoint
 
     def expected(
         self, law: Law, milestones: ArrayLike, checkpoints: ArrayLike | None = None
@@ -108,32 +108,23 @@ class CostModel:
         if remaining_cost > _NO_MEAN * self.omniscient(law):
             return math.nan
         request_probability = np.concatenate([[1.0], survival[:-1]])
-        parts = self._parts(t, flags)
-        length = parts.restart + parts.work + parts.checkpoint
-        lost = np.where(flags, 0.0, parts.work) + parts.checkpoint
-        price = self.alpha * length + self.beta * parts.restart + self.gamma
+        restart, work, checkpoint = self._parts(t, flags)
+        lost = np.where(flags, 0.0, work) + checkpoint
+        price = self.alpha * (restart + work + checkpoint) + self.beta * restart + self.gamma
         with np.errstate(over="ignore"):
             return float(
                 self.beta * law.mean + price @ request_probability + self.beta * (lost @ survival)
             )
 
-    def normalised(self, law: Law, expected: float) -> float:
-        """Return a mean cost over the omniscient one."""
-        return expected / self.omniscient(law)
-
-    def _parts(self, milestones: ArrayLike, checkpoints: ArrayLike | None) -> _Parts:
+    def _parts(
+        self, milestones: ArrayLike, checkpoints: ArrayLike | None
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+        """Return the lengths of restart, work and checkpoint in each request."""
         t = np.asarray(milestones, dtype=np.float64)
         flags = np.zeros(len(t), bool) if checkpoints is None else np.asarray(checkpoints, bool)
         saved = np.concatenate([[0.0], np.maximum.accumulate(np.where(flags, t, 0.0))[:-1]])
         restart = np.where(saved > 0, self.restart, 0.0)
-        return _Parts(restart, t - saved, np.where(flags, self.checkpoint, 0.0))
-
-
-@dataclass(frozen=True)
-class _Parts:
-    restart: NDArray[np.float64]
-    work: NDArray[np.float64]
-    checkpoint: NDArray[np.float64]
+        return restart, t - saved, np.where(flags, self.checkpoint, 0.0)
 
 
 def extended(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from voxcast.allocation.requests.cost_model import CostModel
+from voxcast.allocation.requests.cost import CostModel
 from voxcast.allocation.requests.strategies import RequestSequence, request_sequence
 from voxcast.allocation.site import BYTES_PER_GB, SECONDS_PER_HOUR
 from voxcast.errors import TableError
