@@ -146,7 +146,9 @@ def test_four_applications_and_a_gpu_at_once(build: Build) -> None:
         assert f"{app.headline()}. L{app.learned_from()[1:]}." in content.text
 
 
-def test_the_recorded_history_counts_for_devices_of_the_applications_of_the_pass_only(build: Build) -> None:
+def test_the_recorded_history_counts_for_devices_of_the_applications_of_the_pass_only(
+    build: Build,
+) -> None:
     project = build(subjects=6, test_subjects=2)
     campaign = Campaign()
     campaign.training(points=6, gpu=True)
