@@ -6,8 +6,7 @@ import os
 import textwrap
 from typing import TYPE_CHECKING
 
-from voxcast.allocation.slurm_script import memory_option
-from voxcast.quantities import format_seconds, slurm_clock, slurm_memory
+from voxcast.quantities import format_seconds, memory_option, slurm_clock, slurm_memory
 from voxcast.text_table import text_table
 
 if TYPE_CHECKING:

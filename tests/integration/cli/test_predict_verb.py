@@ -251,7 +251,8 @@ def test_outside_a_project_a_server_or_a_project_is_asked_for(tmp_path: Path) ->
 
 def test_columns_are_as_wide_as_their_values() -> None:
     row = {
-        "app": "segment", "family": "ridge", "device": "cpu", "cpus": 1.0, "calibrated": True,
+        "app": "segment", "family": "ridge", "device": "cpu", "gpus": 0, "cpus": 1.0,
+        "calibrated": True,
         "input_level": "volume", "out_of_range": "",
         "runtime_s_lower": 1.0, "runtime_s_median": 4e14, "runtime_s_upper": 8e17,
         "peak_rss_bytes_lower": 1e3, "peak_rss_bytes_median": 1e9, "peak_rss_bytes_upper": 1e28,

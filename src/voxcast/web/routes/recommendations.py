@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 
 from voxcast.allocation.offers import HardLimits, seconds_until
 from voxcast.allocation.recommendation import ImagePredictions
-from voxcast.allocation.slurm_script import job_script
+from voxcast.jobs.recommended import job_script
 from voxcast.records import Configuration
 from voxcast.serving.site_candidates import SiteCandidates
 from voxcast.web.question_schema import QUESTION_PROBLEMS, body_of
@@ -150,7 +150,7 @@ class RecommendAnswer(BaseModel):
 async def recommend(request: Request) -> RecommendAnswer:
     """Assess every configuration on the nodes of a cluster, and recommend what to request.
 
-    Bounds are at the confidence of the policy. With a deadline the cheapest configuration within
+    Limits are at the confidence of the policy. With a deadline the cheapest configuration within
     it is chosen, with a budget the fastest; else cost and time are weighed by the policy.
     """
     query = await question(request, RecommendQuestion)
