@@ -25,10 +25,10 @@ from voxcast.history.run_folders import load_records
 from voxcast.images.catalogue import CATALOGUE, CHARACTERISTICS_TABLE
 from voxcast.images.characteristic_versions import VERSIONS
 from voxcast.images.image_set import prepare_image_set
-from voxcast.measure.campaign import run_campaign
+from voxcast.measure.campaign import HostImages
 from voxcast.measure.host import host_facts
+from voxcast.measure.local import run_campaign
 from voxcast.measure.plan import CampaignPlan, CampaignSettings, good_volumes
-from voxcast.measure.projects import HostImages
 from voxcast.models import point_model
 from voxcast.models.families.family import FAMILIES
 from voxcast.models.point_model import CPU, predict_table

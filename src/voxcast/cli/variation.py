@@ -48,7 +48,6 @@ def main(argv: list[str]) -> int:
         parser.error("--seed must not be negative")
 
     import pandas as pd
-    from tqdm import tqdm
 
     from voxcast.history.groups import groups
     from voxcast.history.repeats import once_each
@@ -56,6 +55,7 @@ def main(argv: list[str]) -> int:
     from voxcast.history.stored_history import open_history
     from voxcast.laws.empirical import constancy
     from voxcast.laws.fits import variation
+    from voxcast.log import progress
 
     history = open_history(args.history)
     runs = runs_where(runs_of_apps(history.runs, args.app, args.history[0]), args.where)
@@ -73,7 +73,7 @@ def main(argv: list[str]) -> int:
     print("; ".join(notes), file=sys.stderr)
     by = list(BY) if args.by is None else [name for name in args.by.split(",") if name]
     described = []
-    for names, group in tqdm(groups(once, by), disable=None, delay=2):
+    for names, group in progress(groups(once, by), desc="fitting", unit="group"):
         peaks = group["peak_rss_bytes"].dropna().astype(float)
         peaks = peaks[peaks > 0]
         described.append(

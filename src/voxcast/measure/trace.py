@@ -16,8 +16,7 @@ from voxcast.history.phase_peaks import phase_peak
 from voxcast.history.run_folders import SAMPLES_FILE
 from voxcast.measure.gpu import GpuMeter
 from voxcast.measure.meters import Meter
-from voxcast.measure.processes import Traffic
-from voxcast.measure.tree import Throttle
+from voxcast.measure.tree import Throttle, Traffic
 from voxcast.records import Outcome, Phase
 
 GPU_SHARE = 0.01  # of a core

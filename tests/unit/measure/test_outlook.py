@@ -10,8 +10,9 @@ import pytest
 
 from voxcast.files import read_json, write_json
 from voxcast.history.run_folders import RECORD_FILE, runs_in
-from voxcast.measure.campaign import measure_smallest, remaining, run_campaign
+from voxcast.measure.campaign import measure_smallest, remaining
 from voxcast.measure.host import Probes
+from voxcast.measure.local import run_campaign
 from voxcast.measure.plan import CampaignSettings, Sweep, make_plan
 from voxcast.measure.trace import Conditions
 from voxcast.records import App, Configuration
