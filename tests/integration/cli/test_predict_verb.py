@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 
 from champions import register_champion
+from commands import attempt
 from model_server import free_port, running_server
 from small_head import write_head
 from voxcast.cli.predict import prediction_lines
@@ -67,10 +68,13 @@ def copied(project: Path, folder: Path) -> Path:
 def run(
     *arguments: str, cwd: Path, prefix: list[str] | None = None, env: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
+    """Call a verb; with a prefix, as a process of its own."""
+    if not prefix:
+        return attempt(*arguments, cwd=cwd, **(env or {}))
     names = ("VOXCAST_PROJECT", "MLFLOW_TRACKING_URI")
     environment = {k: v for k, v in os.environ.items() if k not in names} | (env or {})
     return subprocess.run(
-        [*(prefix or []), sys.executable, "-m", "voxcast.cli", *arguments],
+        [*prefix, sys.executable, "-m", "voxcast.cli", *arguments],
         cwd=cwd, env=environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
 
