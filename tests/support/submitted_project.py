@@ -88,7 +88,7 @@ class SubmittedProject:
         images = self.images(count)
         arguments: list[object] = [*images, "--app", APP, "--cluster", "local", "--cpus", 1]
         if by_hand:
-            plan = plan_of(self.app, images, memories_bytes=(400 * MB,))
+            plan = plan_of(self.app, images, memories_bytes=(400 * MB,), prediction=None)
             path = self.folder / f"plan-{self.subjects}.json"
             path.write_text(json.dumps(plan.to_record()))
             arguments = ["--requests", path]
