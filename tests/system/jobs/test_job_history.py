@@ -22,8 +22,7 @@ from voxcast.history.parts import load_history
 from voxcast.jobs.collect import CollectedJobs, ProjectVolumes, collect_jobs
 from voxcast.jobs.follow import Follower
 from voxcast.jobs.local import LocalExecutor
-from voxcast.jobs.plan import Plan
-from voxcast.jobs.submission import Submission
+from voxcast.jobs.submission import Plan, Submission
 from voxcast.measure.host import host_class, host_facts
 
 VOLUMES = ProjectVolumes({}, 32)

@@ -17,13 +17,12 @@ from small_pool import SCRIPT, forked, pool_cell, small_pool, wait_for
 from voxcast.errors import RunError
 from voxcast.history.parts import collect, load_history
 from voxcast.jobs.escalate import Limits, RequestSequence
-from voxcast.jobs.plan import SlurmOptions
 from voxcast.jobs.pool import HELD, Pool, PoolCell
 from voxcast.jobs.rounds import ROUNDS, Rounds, following, open_round, work_command, worker_plan
 from voxcast.jobs.settle import Ledger, PoolState
 from voxcast.jobs.slurm import memory_counted
 from voxcast.jobs.state import SubmissionState
-from voxcast.jobs.submission import Submission, read_events
+from voxcast.jobs.submission import SlurmOptions, Submission, read_events
 
 pytestmark = pytest.mark.slurm
 MB = 10**6
