@@ -1,4 +1,4 @@
-"""What a campaign would measure, beside real runs of a small command."""
+"""The runs that a campaign would make, beside real runs of a small command."""
 
 from __future__ import annotations
 
