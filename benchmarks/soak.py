@@ -150,8 +150,8 @@ def soak(folder: Path, cells: int, workers: int, kills: int | None, seed: int) -
 
 def outcome(folder: Path, pool: Any) -> dict[str, Any]:
     """Return what is on record, and what is not as it should be."""
-    from voxcast.history.parts import collect, load_history
     from voxcast.hpc.pool_errors import ErrorLog
+    from voxcast.runs.store import collect, load_history
 
     collect(pool.runs, folder / "history")
     history = load_history([folder / "history"])

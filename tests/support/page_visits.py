@@ -18,8 +18,8 @@ from champions import register_champion
 from model_server import free_port, running_server
 from recorded_jobs import PREDICTION, job_row
 from small_head import write_head
-from voxcast.history.parts import write_tables
-from voxcast.history.run_table import PHASE_DTYPES, TRACE_DTYPES, frame_of
+from voxcast.runs.store import write_tables
+from voxcast.runs.table import PHASE_DTYPES, TRACE_DTYPES, frame_of
 
 ROOT = Path(__file__).parents[2]
 CHROMIUM = shutil.which("chromium")

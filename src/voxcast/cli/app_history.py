@@ -116,8 +116,8 @@ def runs_of_app(folder: Path, name: str) -> tuple[Config, TrainingRuns]:
     """
     from voxcast import config
     from voxcast.features.training_runs import training_runs
-    from voxcast.history.batches import batches_to_learn_from
     from voxcast.images.characteristic_versions import versions_of
+    from voxcast.runs.store import batches_to_learn_from
 
     cfg = config.load(folder / config.PARAMS_FILE)
     app = config.load_app(folder / APP_FILES, name)

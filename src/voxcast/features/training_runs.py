@@ -11,15 +11,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from voxcast.errors import ConfigError, TableError, one_line
-from voxcast.history.batches import batch_names
-from voxcast.history.parts import load_history, load_phases
-from voxcast.history.run_series import phases_in
 from voxcast.images.characteristic_versions import current_rows, versions_of
 from voxcast.images.headers import HEADER_COLUMNS
 from voxcast.images.network_volume import points_of
 from voxcast.images.on_record import ON_RECORD, RESTORE, read_on_record
 from voxcast.images.recorded import RECORDED_IMAGES
 from voxcast.images.small_volumes import SMALL_VOLUMES, read_small_volumes
+from voxcast.runs.series import phases_in
+from voxcast.runs.store import batch_names, load_history, load_phases
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -41,13 +40,13 @@ class TrainingRuns:
     Attributes
     ----------
     profiles : DataFrame
-        Columns of `voxcast.history.run_table`, and ``batch``: the name of the recorded batch,
+        Columns of `voxcast.runs.table`, and ``batch``: the name of the recorded batch,
         empty for runs measured in the project. A run in both is there once.
     volumes : DataFrame
         `VOLUME_COLUMNS`, characteristics, ``image_set``, and ``problem``, the reason why runs on
         it cannot train.
     phases : DataFrame
-        Columns of `voxcast.history.run_table.PHASE_DTYPES`; imported runs have none.
+        Columns of `voxcast.runs.table.PHASE_DTYPES`; imported runs have none.
     versions : dict of str to int
         Versions of the characteristics by name.
     small_volumes : dict of str to ndarray

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from voxcast.errors import ConfigError
-from voxcast.history.parts import collect, load_history, recorded_cell_keys
 from voxcast.hpc.cell_ladders import ladder_of
 from voxcast.hpc.escalation import Bounds
 from voxcast.hpc.pool import Pool, PoolSettings, make_pool
@@ -17,6 +16,7 @@ from voxcast.hpc.worker_allocation import MARGIN_S, WORKER_BYTES
 from voxcast.measure.campaign import runs_elsewhere
 from voxcast.measure.host import HostFacts
 from voxcast.quantities import format_bytes
+from voxcast.runs.store import collect, load_history, recorded_cell_keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

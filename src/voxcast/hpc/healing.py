@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from voxcast.errors import TableError
 from voxcast.files import remove_folder
-from voxcast.history.run_folders import read_record
 from voxcast.hpc.heartbeats import file_system_time, modified_s
 from voxcast.hpc.pool_attempts import log_lost_worker
 from voxcast.hpc.splitting import is_split, join_parts, joinable, release_parts
 from voxcast.hpc.tokens import Claim
 from voxcast.measure.leftovers import sweep
+from voxcast.runs.series import read_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable

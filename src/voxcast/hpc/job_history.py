@@ -21,20 +21,20 @@ from typing import TYPE_CHECKING, Any
 import voxcast
 from voxcast.errors import ImageError, TableError, is_disk_full, one_line
 from voxcast.files import atomic_folder, atomic_path, canonical_json, locked
-from voxcast.history.parts import (
-    free_part,
-    recorded_cell_keys,
-    recorded_parts,
-    sweep_partial,
-    write_tables,
-)
-from voxcast.history.run_table import PHASE_DTYPES, TRACE_DTYPES, frame_of
 from voxcast.hpc.machine_facts import Machine
 from voxcast.hpc.slurm import DEFAULT_SAMPLING_S
 from voxcast.hpc.submission_state import SubmissionState
 from voxcast.images.recorded import RECORDED_IMAGES
 from voxcast.images.volume_facts import read_volume_facts, subject_of
 from voxcast.runs.imported import ImportedRun, positive, row_of
+from voxcast.runs.store import (
+    free_part,
+    recorded_cell_keys,
+    recorded_parts,
+    sweep_partial,
+    write_tables,
+)
+from voxcast.runs.table import PHASE_DTYPES, TRACE_DTYPES, frame_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -15,12 +15,12 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 from voxcast.files import canonical_json, json_text, remove_folder, with_content
-from voxcast.history.run_folders import RECORD_FILE, read_record
 from voxcast.hpc.escalation import Ladder
 from voxcast.hpc.pool_cells import PoolCell, read_cells, write_cells
 from voxcast.hpc.tokens import SPLIT, TODO
 from voxcast.measure.runner import LOG_FILE
 from voxcast.records import as_fields
+from voxcast.runs.series import RECORD_FILE, read_record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

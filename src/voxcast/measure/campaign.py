@@ -23,9 +23,6 @@ from voxcast.apps.app import choose
 from voxcast.apps.checks import check_startable
 from voxcast.errors import RunError
 from voxcast.files import PARTIAL, HeldError, process_lock
-from voxcast.history.repeats import ALLOCATION, TASK
-from voxcast.history.run_folders import runs_in
-from voxcast.history.run_series import write_tables_of
 from voxcast.measure.host import Probes
 from voxcast.measure.leftovers import sweep, sweep_abandoned
 from voxcast.measure.local import Kind, LocalRunner, TimeLeft, core_sets, kind_of, repeat_of
@@ -33,6 +30,8 @@ from voxcast.measure.plan import CampaignPlan, CampaignSettings
 from voxcast.measure.record import Failures, Recorder, base_of, log_tail, open_sitting
 from voxcast.quantities import format_seconds
 from voxcast.records import ANCHOR_REPEAT, NOISY_REPEAT, App, Cell, Run
+from voxcast.runs.series import runs_in, write_tables_of
+from voxcast.runs.table import ALLOCATION, TASK
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -18,8 +18,6 @@ from voxcast.apps.app import app_version
 from voxcast.apps.checks import check_startable
 from voxcast.errors import ConfigError, VoxcastError, one_line
 from voxcast.files import atomic_path
-from voxcast.history.parts import collect, load_history, recorded_cell_keys
-from voxcast.history.run_folders import runs_in
 from voxcast.images.catalogue import CATALOGUE, CHARACTERISTICS_TABLE
 from voxcast.images.grids import Sizes
 from voxcast.images.image_set import ImageChoice, prepare_image_set, recipes_in
@@ -45,6 +43,8 @@ from voxcast.measure.plan import (
 )
 from voxcast.measure.trace import Conditions
 from voxcast.records import ANCHOR_REPEAT, App, Cell, Configuration, Run
+from voxcast.runs.series import runs_in
+from voxcast.runs.store import collect, load_history, recorded_cell_keys
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import ConfigError, TableError, one_line
 from voxcast.files import atomic_folder, locked, sha256_file, write_json
-from voxcast.history.parts import (
+from voxcast.runs import csv_table, slant, slurm, workflows
+from voxcast.runs.imported import ImportedRun, Records
+from voxcast.runs.name_patterns import values_by_name
+from voxcast.runs.store import (
     free_part,
     load_history,
     recorded_parts,
     sweep_partial,
     write_tables,
 )
-from voxcast.history.run_table import PHASE_DTYPES, TRACE_DTYPES, frame_of
-from voxcast.runs import csv_table, slant, slurm, workflows
-from voxcast.runs.imported import ImportedRun, Records
-from voxcast.runs.name_patterns import values_by_name
+from voxcast.runs.table import PHASE_DTYPES, TRACE_DTYPES, frame_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

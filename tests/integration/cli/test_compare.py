@@ -9,8 +9,8 @@ import pytest
 
 from synthetic_runs import cell, write_run
 from voxcast.cli import main
-from voxcast.history.parts import collect
 from voxcast.records import Configuration
+from voxcast.runs.store import collect
 
 VOXCAST = Path(sys.executable).with_name("voxcast")
 CPU, GPU = Configuration("cpu", 2), Configuration("gpu", 2, 1)

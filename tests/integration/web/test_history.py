@@ -11,8 +11,8 @@ from fastapi.testclient import TestClient
 from champions import register_champion
 from recorded_jobs import job_row, measured_row
 from submitted_project import APP, SubmittedProject, voxcast
-from voxcast.history.parts import load_history, write_tables
-from voxcast.history.run_table import PHASE_DTYPES, TRACE_DTYPES, frame_of
+from voxcast.runs.store import load_history, write_tables
+from voxcast.runs.table import PHASE_DTYPES, TRACE_DTYPES, frame_of
 from voxcast.tracking.runs import tracking_uri
 from voxcast.web.application import application
 from voxcast.web.routes.history import MAX_RUNS

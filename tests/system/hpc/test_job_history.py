@@ -17,14 +17,13 @@ from planted_tasks import COPY, MB, plan_of, shell_app
 from private_slurm import PrivateSlurm
 from small_disk import fill, mounted
 from voxcast.errors import TableError
-from voxcast.history.batches import batches_to_learn_from
-from voxcast.history.parts import load_history
 from voxcast.hpc.follower import Follower
 from voxcast.hpc.job_history import CollectedJobs, ProjectVolumes, collect_jobs
 from voxcast.hpc.local_executor import LocalExecutor
 from voxcast.hpc.plan import Plan
 from voxcast.hpc.submission import Submission
 from voxcast.measure.host import host_class, host_facts
+from voxcast.runs.store import batches_to_learn_from, load_history
 
 VOLUMES = ProjectVolumes({}, 32)
 # "slow" needs its second request, "bad" fails by itself.

@@ -24,9 +24,9 @@ from small_pool import (
 )  # fmt: skip
 from voxcast.errors import RunError
 from voxcast.files import read_json, write_json
-from voxcast.history.run_folders import load_records
 from voxcast.hpc.pool import open_pool
 from voxcast.hpc.pool_cells import PoolCell
+from voxcast.runs.series import load_records
 
 
 def test_a_pool_is_opened_as_it_was_made(tmp_path):

@@ -15,7 +15,6 @@ import pytest
 from private_slurm import PrivateSlurm, stopped_daemon
 from small_pool import SCRIPT, forked, pool_cell, small_pool, wait_for
 from voxcast.errors import RunError
-from voxcast.history.parts import collect, load_history
 from voxcast.hpc.campaign_pool import pool_state
 from voxcast.hpc.escalation import Bounds, Ladder
 from voxcast.hpc.memory_counting import memory_counted
@@ -26,6 +25,7 @@ from voxcast.hpc.pool_cells import PoolCell
 from voxcast.hpc.submission import Submission
 from voxcast.hpc.submission_state import SubmissionState
 from voxcast.hpc.worker_pass import PASSES, following, open_pass, pass_plan
+from voxcast.runs.store import collect, load_history
 
 pytestmark = pytest.mark.slurm
 MB = 10**6

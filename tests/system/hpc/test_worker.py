@@ -23,14 +23,14 @@ from small_pool import (
     wait_for,
 )  # fmt: skip
 from voxcast.errors import RunError
-from voxcast.history.parts import collect, load_history
-from voxcast.history.run_folders import load_records, read_record
 from voxcast.hpc.attempts import Request
 from voxcast.hpc.escalation import Bounds, Ladder
 from voxcast.hpc.pool_errors import ErrorLog
 from voxcast.hpc.worker_allocation import WorkerAllocation
 from voxcast.measure.host import host_class, host_facts
 from voxcast.measure.trace import Conditions
+from voxcast.runs.series import load_records, read_record
+from voxcast.runs.store import collect, load_history
 
 
 def assert_done_once(pool, count):

@@ -6,13 +6,13 @@ import time
 import pytest
 
 from small_pool import FOLDS, make_old, pool_cell, run_worker, small_pool
-from voxcast.history.run_folders import load_records, read_record
 from voxcast.hpc.escalation import Bounds, Ladder
 from voxcast.hpc.healing import heal
 from voxcast.hpc.remaining import Remaining
 from voxcast.hpc.splitting import items, joined_run, parts_of, split_cell
 from voxcast.hpc.worker_allocation import WorkerAllocation
 from voxcast.records import Phase, Run
+from voxcast.runs.series import load_records, read_record
 
 BOUNDS = Bounds(max_walltime_s=1.0, max_failures=2)
 
