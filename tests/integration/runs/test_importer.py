@@ -12,7 +12,8 @@ from voxcast.errors import ConfigError, TableError
 from voxcast.files import read_json
 from voxcast.runs import importer, slant
 from voxcast.runs.csv_table import load_map
-from voxcast.runs.store import RUNS, load_history, load_phases, load_traces
+from voxcast.runs.series import RUNS
+from voxcast.runs.store import load_history, load_phases, load_traces
 from voxcast.runs.table import DTYPES
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "imports"

@@ -131,7 +131,7 @@ class HistoryView:
         return self._content, self._state
 
     def _state_of(self, champion: str) -> str:
-        from voxcast.runs.store import RUNS
+        from voxcast.runs.series import RUNS
 
         batches, measured = (self.project / source for source in SOURCES)
         paths = [
