@@ -23,8 +23,7 @@ def recommend() -> dict[str, Any]:
     import pandas as pd
 
     from voxcast import config
-    from voxcast.allocation.assessment import Predictions, assess
-    from voxcast.allocation.choice import HardLimits, choose, choose_shared
+    from voxcast.allocation.offers import HardLimits, Predictions, offers
     from voxcast.errors import ModelError
     from voxcast.features.table import rows_of
     from voxcast.models.query import Query
@@ -36,13 +35,15 @@ def recommend() -> dict[str, Any]:
     site = config.load_submit(PROJECT / "conf", "osc", here=lambda: config.Here(1, 1, 0))
     configurations = [Configuration("cpu", cpus) for cpus in (1, 2)]
     candidates = site.cluster.candidates(configurations)
-    rate = site.cluster.usd_per_core_hour
     rng = np.random.default_rng(0)
 
     def make_choices(predictions: Predictions) -> None:
-        for shared, rule in ((False, choose), (True, choose_shared)):
-            assessment = assess(predictions, candidates, site.cluster, site.policy, shared=shared)
-            rule(assessment, site.policy, HardLimits(36_000.0, 0.5), rate)
+        limits = HardLimits(36_000.0, 0.5)
+        for shared in (False, True):
+            offered = offers(
+                predictions, candidates, site.cluster, site.policy, limits, shared=shared
+            )
+            _ = offered.choice
 
     median = rng.lognormal(6, 0.5, (images, len(candidates)))
     predictions = Predictions(
@@ -85,13 +86,13 @@ def requests() -> dict[str, Any]:
     """Optimal request sequences: the programmes at three sizes, and those of 100,000 images."""
     import numpy as np
 
-    from voxcast.allocation.requests.cost_model import CostModel
-    from voxcast.allocation.requests.discretisation import equal_time
-    from voxcast.allocation.requests.dynamic_programme import (
+    from voxcast.allocation.requests.cost import CostModel
+    from voxcast.allocation.requests.per_image import requests_per_image
+    from voxcast.allocation.requests.programme import (
+        equal_time,
         mixed_checkpoints,
         without_checkpoints,
     )
-    from voxcast.allocation.requests.per_image import requests_per_image
     from voxcast.laws.families import parse_law
     from voxcast.laws.predicted import PredictedLaw
 

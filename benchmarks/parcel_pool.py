@@ -63,18 +63,21 @@ def pilot_rows(project: Path) -> list[dict[str, Any]]:
 
 
 def pool_record(project: Path) -> dict[str, Any]:
-    """Return what the passes of workers did: cells by pass, failures, parts, joined runs."""
-    from voxcast.hpc.submission import Submission
-    from voxcast.hpc.submission_state import SubmissionState
+    """Return what the rounds of workers did: cells by round, failures, parts, joined runs."""
+    from voxcast.jobs.state import SubmissionState
+    from voxcast.jobs.submission import Submission, read_events
 
     pool = project / "data/campaigns" / CAMPAIGN / "pool"
-    workers = [read_json(path) for path in sorted((pool / "workers").glob("[!.]*.json"))]
+    workers = {path.stem: read_json(path) for path in (pool / "workers").glob("[!.]*.json")}
+    events = list(read_events(pool / "events.jsonl"))
+    failed_by = {event["key"]: event["worker"] for event in events if event["event"] == "ended"}
+    splits = Counter(failed_by[event["key"]] for event in events if event["event"] == "split")
     passes = []
-    for folder in sorted((pool / "passes").glob("[0-9]*")):
+    for folder in sorted((pool / "rounds").glob("[0-9]*")):
         submission = Submission.open(folder)
         array = SubmissionState.of(submission.plan, submission.events()).arrays[1]
         ended = [
-            worker["ended"] for worker in workers
+            worker["ended"] | {"split": splits[name]} for name, worker in workers.items()
             if worker["job"].get("SLURM_ARRAY_JOB_ID") == array.job and "ended" in worker
         ]  # fmt: skip
         passes.append({
@@ -83,7 +86,7 @@ def pool_record(project: Path) -> dict[str, Any]:
             **{n: sum(worker[n] for worker in ended) for n in ("recorded", "failed", "split")},
         })  # fmt: skip
     records = [read_json(path) for path in (pool / "runs").glob("*/run.json")]
-    errors = [read_json(path)["attempt"]["outcome"] for path in (pool / "errors").glob("*.json")]
+    errors = [event["attempt"]["outcome"] for event in events if event["event"] == "ended"]
     joined = [record for record in records if "parts" in record]
     return {
         "passes": passes, "runs": len(records), "failed_attempts": dict(Counter(errors)),

@@ -66,7 +66,7 @@ def run(module: str, parameters: dict[str, Any], cache: str, threads: int = 1) -
 
 def cache_part() -> dict[str, Any]:
     """Run fits and then ensembles of the same parcellations without a cache, and with one."""
-    from voxcast.hpc.cache_status import cache_status
+    from voxcast.content_cache import cache_status
 
     fits: list[dict[str, Any]] = [
         {"parcels": parcels, "pipeline": name} for parcels in SIZES for name in PIPELINES
@@ -103,10 +103,10 @@ def passes_part() -> dict[str, Any]:
     """Run a pool by small workers, and then what they left by a larger one."""
     from voxcast import config
     from voxcast.apps.app import app_version
-    from voxcast.hpc.campaign_pool import pool_state
-    from voxcast.hpc.escalation import Bounds, Ladder
-    from voxcast.hpc.pool import PoolSettings, make_pool
-    from voxcast.hpc.pool_cells import PoolCell
+    from voxcast.jobs.claim import claimed
+    from voxcast.jobs.escalate import Limits, RequestSequence
+    from voxcast.jobs.pool import PoolCell, PoolSettings, make_pool
+    from voxcast.jobs.settle import Ledger, settle_unfollowed
     from voxcast.measure.trace import Conditions
     from voxcast.records import Cell, Configuration
     from voxcast.runs.series import runs_in
@@ -115,23 +115,25 @@ def passes_part() -> dict[str, Any]:
     configuration = Configuration("cpu", 1)
     chosen: list[dict[str, Any]] = [{"parcels": n} for n in SMALL_MEANS]
     chosen += [{"parcels": n, "features": "pairs", "folds": 2} for n in LARGE_PAIRS]
-    ladder = Ladder((600.0,), (SMALL_REQUEST_BYTES, LARGE_REQUEST_BYTES), 1)
+    requests = RequestSequence((600.0,), (SMALL_REQUEST_BYTES, LARGE_REQUEST_BYTES), 1)
     with tempfile.TemporaryDirectory() as folder:
         pool = make_pool(
             Path(folder) / "pool",
             PoolSettings(
                 "passes", {app.name: app}, {}, str(Path.cwd()),
-                conditions=Conditions(metronome=False), bounds=Bounds(),
+                conditions=Conditions(metronome=False), limits=Limits(),
             ),
         )  # fmt: skip
-        pool.add(
+        cells = [
             PoolCell(
                 Cell(app.name, app_version(app, configuration), {**app.parameters, **parameters},
                      "", "", configuration, "full_scale", 0, ""),
-                ladder, 10.0,
+                requests, 10.0,
             )
             for parameters in chosen
-        )  # fmt: skip
+        ]  # fmt: skip
+        with claimed(pool.folder) as claim:
+            Ledger(pool, claim).add(cells)
         results, recorded = [], 0
         for workers, memory_bytes in ((2, SMALL_BYTES), (1, LARGE_BYTES)):
             command = [sys.executable, "-m", "voxcast.cli", "work", "--pool", str(pool.folder)]
@@ -144,11 +146,10 @@ def passes_part() -> dict[str, Any]:
             ]
             if any(worker.wait() for worker in running):
                 raise SystemExit("a worker failed")
-            state = pool_state(pool)
-            failed = Counter(
-                json.loads(path.read_text(encoding="utf-8"))["attempt"]["outcome"]
-                for path in (pool.folder / "errors").glob("*.json")
-            )
+            settle_unfollowed(pool)
+            ledger = Ledger(pool)
+            state = ledger.state()
+            failed = Counter(a.outcome for ended in ledger.attempts.values() for a in ended)
             results.append({
                 "workers": workers,
                 "memory_bytes": memory_bytes,

@@ -10,7 +10,7 @@ What a cell costs is measured by difference, in rounds, each with its turn of al
     beside_run   time of a worker for a cell less the time of the run on record
     measuring    what the campaign's recorder needs for the same cell beside the run: cgroup,
                  samples, the end of all its processes; the same without a pool
-    pool         the rest: claim, record, sync to disk, commit
+    pool         the rest: draw, sync to disk, record
 """
 
 from __future__ import annotations
@@ -38,44 +38,50 @@ ROUNDS, CELLS_A_ROUND = 7, 30
 
 def pool_of(folder: Path, count: int) -> Any:
     """Return a pool of ``count`` cells that end at once."""
-    from voxcast.hpc.escalation import Ladder
-    from voxcast.hpc.pool import PoolSettings, make_pool
-    from voxcast.hpc.pool_cells import PoolCell
+    from voxcast.jobs.claim import claimed
+    from voxcast.jobs.escalate import RequestSequence
+    from voxcast.jobs.pool import PoolCell, PoolSettings, make_pool
+    from voxcast.jobs.settle import Ledger
     from voxcast.measure.trace import Conditions
     from voxcast.records import App, Cell, Configuration
 
     app = App("nothing", "1", argv=("true",), input="none")
-    ladder = Ladder((60.0,), (10**7,), 1)
+    requests = RequestSequence((60.0,), (10**7,), 1)
     configuration = Configuration("cpu", 1)
     cells = (
-        PoolCell(Cell("nothing", "1", {}, "", "", configuration, "full_scale", n, ""), ladder, 0.1)
+        PoolCell(
+            Cell("nothing", "1", {}, "", "", configuration, "full_scale", n, ""), requests, 0.1
+        )
         for n in range(count)
     )
     settings = PoolSettings(
         "bench", {"nothing": app}, {}, str(folder), conditions=Conditions(metronome=False)
     )
     pool = make_pool(folder / "pool", settings)
-    pool.add(cells)
+    with claimed(pool.folder) as claim:
+        Ledger(pool, claim).add(cells)
     return pool
 
 
 def claim_some(pool: Any, name: str, report: Path) -> None:
     """Claim cells; write the seconds of each claim and of a rename of another file."""
-    from voxcast.hpc.remaining import Remaining
-
     chance = random.Random(name)  # noqa: S311
-    remaining = Remaining(pool, lambda _: True, lambda *_: "")
-    remaining.look()
-    place, other = pool.folder / "workers" / name, pool.folder / "errors" / name
+    tickets = pool.names("todo")
+    chance.shuffle(tickets)
+    place, other = pool.folder / "workers" / name, pool.folder / "runs" / name
     place.touch()
     claims_s, renames_s = [], []
     for number in range(MOST_CLAIMS):
         start = time.perf_counter()
-        taken = remaining.take(f"{name}~{number}")
+        taken = False
+        while tickets and not taken:
+            ticket = tickets.pop()
+            if pool.read(pool.place("todo", ticket)) is not None:
+                taken = bool(pool.draw(ticket, f"{name}~{number}"))
         claimed = time.perf_counter()
         place.rename(other)
         renamed = time.perf_counter()
-        if taken is None:
+        if not taken:
             break
         place, other = other, place
         claims_s.append(claimed - start)
@@ -99,7 +105,7 @@ def claims(cells: int, workers: int) -> dict[str, Any]:
         for process in processes:
             os.waitpid(process, 0)
         contents = [json.loads(report.read_text()) for report in reports]
-        held = len(pool.tokens.claims())
+        held = len(pool.names("held"))
     claims_ms = sorted(1e3 * s for content in contents for s in content["claims_s"])
     renames_ms = sorted(1e3 * s for content in contents for s in content["renames_s"])
     if len(claims_ms) != held:
@@ -128,7 +134,7 @@ def start_of_a_worker(cells: int) -> dict[str, Any]:
             os._exit(0)
         os.waitpid(process, 0)
         look = json.loads(report.read_text())
-        listed_bytes = sum(path.stat().st_size for path in pool.cell_files())
+        listed_bytes = sum(p.stat().st_size for p in (pool.folder / "cells").iterdir())
     return {
         "cells": cells, "made_s": made_s, "made_cpu_s": made_cpu_s,
         "list_bytes": listed_bytes, "files": cells, **look,
@@ -136,15 +142,16 @@ def start_of_a_worker(cells: int) -> dict[str, Any]:
 
 
 def _first_look(pool: Any) -> dict[str, float]:
-    from voxcast.hpc.remaining import Remaining
+    from voxcast.jobs.pool import Ticket
 
     before = resident_bytes()
     start, used = time.perf_counter(), time.process_time()
-    remaining = Remaining(pool, lambda _: True, lambda *_: "")
-    remaining.look()
+    tickets = [Ticket.from_name(name) for name in pool.names("todo")]
+    tickets.sort(key=lambda ticket: ticket.walltime_s)
     look_s, look_cpu_s = time.perf_counter() - start, time.process_time() - used
     start, used = time.perf_counter(), time.process_time()
-    remaining.look()
+    tickets = [Ticket.from_name(name) for name in pool.names("todo")]
+    tickets.sort(key=lambda ticket: ticket.walltime_s)
     return {
         "look_s": look_s,
         "look_cpu_s": look_cpu_s,
@@ -184,8 +191,8 @@ def cost_of_a_cell() -> dict[str, Any]:
 
 def _worked(count: int) -> dict[str, float]:
     """Have one worker run a pool of ``count`` cells; return its seconds beside the runs."""
-    from voxcast.hpc.worker import work
-    from voxcast.hpc.worker_allocation import WorkerAllocation
+    from voxcast.jobs.draw import WorkerAllocation, work
+    from voxcast.jobs.settle import settle_unfollowed
     from voxcast.measure.host import Probes, host_facts
     from voxcast.runs.series import runs_in
 
@@ -193,6 +200,7 @@ def _worked(count: int) -> dict[str, float]:
         pool, facts = pool_of(Path(name), count), host_facts()
         start, used = time.perf_counter(), time.process_time()
         summary = work(pool, WorkerAllocation(1, 0, 10**9), facts, probes=Probes(1.0, 1.0, 1.0))
+        settle_unfollowed(pool)
         elapsed_s, cpu_s = time.perf_counter() - start, time.process_time() - used
         run_s = sum(run.runtime_s or 0.0 for run in runs_in(pool.runs).values())
         if summary.recorded != count:

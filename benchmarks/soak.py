@@ -26,13 +26,12 @@ from typing import Any
 CELLS, WORKERS, WORKERS_PER_NODE = 300, 16, 4
 RUN_S = (0.1, 0.6)
 NODE_SHARE = 0.15  # of the kills that take a node
-HEARTBEAT_S, STALE_S = 1.0, 15.0
 
 
 def soak_pool(folder: Path, cells: int) -> Any:
     """Return a pool of short cells."""
-    from voxcast.hpc.escalation import Bounds
-    from voxcast.hpc.pool import PoolSettings, make_pool
+    from voxcast.jobs.escalate import Limits
+    from voxcast.jobs.pool import PoolSettings, make_pool
     from voxcast.measure.trace import Conditions
     from voxcast.records import App
 
@@ -42,8 +41,7 @@ def soak_pool(folder: Path, cells: int) -> Any:
     settings = PoolSettings(
         "soak", {"nap": app}, {}, str(folder),
         conditions=Conditions(metronome=False),
-        bounds=Bounds(max_attempts=10**6),  # a worker that dies says nothing of its cell
-        heartbeat_s=HEARTBEAT_S, stale_s=STALE_S,
+        limits=Limits(max_attempts=10**6),  # a worker that dies says nothing of its cell
     )  # fmt: skip
     pool = make_pool(folder / "pool", settings)
     add_cells(pool, 0, cells)
@@ -52,21 +50,25 @@ def soak_pool(folder: Path, cells: int) -> Any:
 
 def add_cells(pool: Any, first: int, count: int) -> None:
     """Add short cells to a pool."""
-    from voxcast.hpc.escalation import Ladder
-    from voxcast.hpc.pool_cells import PoolCell
+    from voxcast.jobs.claim import claimed
+    from voxcast.jobs.escalate import RequestSequence
+    from voxcast.jobs.pool import PoolCell
+    from voxcast.jobs.settle import Ledger
     from voxcast.records import Cell, Configuration
 
-    configuration, ladder = Configuration("cpu", 1), Ladder((60.0,), (10**7,), 1)
+    configuration, requests = Configuration("cpu", 1), RequestSequence((60.0,), (10**7,), 1)
     chance = random.Random(first)  # noqa: S311
-    pool.add(
+    cells = [
         PoolCell(
             Cell("nap", "1", {"seconds": round(chance.uniform(*RUN_S), 2)}, "", "", configuration,
                  "full_scale", repeat, ""),
-            ladder,
+            requests,
             RUN_S[1],
         )
         for repeat in range(first, first + count)
-    )  # fmt: skip
+    ]  # fmt: skip
+    with claimed(pool.folder, patience_s=60.0) as claim:
+        Ledger(pool, claim).add(cells)
 
 
 @dataclass
@@ -116,11 +118,13 @@ class Workers:
 
 def soak(folder: Path, cells: int, workers: int, kills: int | None, seed: int) -> dict[str, Any]:
     """Run it until the cells are done, and as many workers killed, on more cells if need be."""
+    from voxcast.jobs.settle import Ledger
+
     chance = random.Random(seed)  # noqa: S311
     pool, start = soak_pool(folder, cells), time.monotonic()
     fleet = Workers(pool)
     while True:
-        recorded, killed = len(pool.tokens.recorded()), fleet.kills["processes"]
+        recorded, killed = len(Ledger(pool).recorded), fleet.kills["processes"]
         if recorded == cells and killed >= (kills or 0):
             break
         if recorded == cells:
@@ -134,7 +138,6 @@ def soak(folder: Path, cells: int, workers: int, kills: int | None, seed: int) -
         print(f"\r{counts}", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
     fleet.end()
-    time.sleep(STALE_S + 1)
     fleet.places.clear()
     fleet.start(1)  # puts right what the last kills left
     fleet.end()
@@ -150,23 +153,23 @@ def soak(folder: Path, cells: int, workers: int, kills: int | None, seed: int) -
 
 def outcome(folder: Path, pool: Any) -> dict[str, Any]:
     """Return what is on record, and what is not as it should be."""
-    from voxcast.hpc.pool_errors import ErrorLog
+    from voxcast.jobs.settle import Ledger
+    from voxcast.jobs.submission import read_events
     from voxcast.runs.store import collect, load_history
 
     collect(pool.runs, folder / "history")
     history = load_history([folder / "history"])
-    tokens, keys = pool.tokens, pool.cells().keys()
-    recorded = [tokens.record_key(key) for key in tokens.recorded()]
-    attempts = ErrorLog(pool.folder / "errors").folder.glob("*.json")
+    ledger, keys = Ledger(pool), pool.cells().keys()
+    attempts = [event for event in read_events(pool.events) if event["event"] == "ended"]
     return {
         "cells": len(keys),
         "in_the_history": len(history),
-        "not_in_the_history": len(set(recorded) - set(history["cell_key"])),
+        "not_in_the_history": len(set(ledger.recorded.values()) - set(history["cell_key"])),
         "more_than_once": len(history) - int(history["cell_key"].nunique()),
-        "not_done": len(keys - tokens.recorded()),
-        "claims_left": len(tokens.claims()) + len(tokens.commits()),
-        "partial_runs_left": len(list((pool.folder / "partial").iterdir())),
-        "taken_back_from_dead_workers": len(list(attempts)),
+        "not_done": len(keys - ledger.recorded.keys()),
+        "claims_left": len(pool.names("held")) + len(pool.names("ended")),
+        "partial_runs_left": len(pool.names("partial")),
+        "taken_back_from_dead_workers": len(attempts),
     }
 
 

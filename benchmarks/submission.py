@@ -33,8 +33,8 @@ def write_plan(folder: Path, count: int) -> Path:
     """Write a plan of ``count`` images, whose predictions are lognormal."""
     import numpy as np
 
-    from voxcast.hpc.plan import Plan
-    from voxcast.hpc.requests_file import tasks_of
+    from voxcast.jobs.plan import Plan
+    from voxcast.jobs.task import tasks_of
     from voxcast.records import App
 
     rng = np.random.default_rng(0)
@@ -59,9 +59,10 @@ def write_plan(folder: Path, count: int) -> Path:
 
 def render(path: Path) -> int:
     """Group the tasks of a plan and write scripts and lists of all arrays; return how many."""
-    from voxcast.hpc.job_script import ArrayFiles, array_script, task_list
-    from voxcast.hpc.plan import Plan, read_json_object
-    from voxcast.hpc.plan_text import planned_arrays
+    from voxcast.jobs.plan import Plan, read_json_object
+    from voxcast.jobs.script import array_script, task_list
+    from voxcast.jobs.status import planned_arrays
+    from voxcast.jobs.submission import ArrayFiles
 
     plan = Plan.from_record(read_json_object(path), path)
     arrays, by_name = planned_arrays(plan), {task.name: task for task in plan.tasks}
@@ -134,7 +135,7 @@ def wait_for(text: str, *command: str) -> None:
 
 def submitted_jobs(submission: Any) -> dict[str, int]:
     """Return the number of tasks by job; the job is empty where Slurm did not answer."""
-    from voxcast.hpc.submission_state import SubmissionState
+    from voxcast.jobs.state import SubmissionState
 
     state = SubmissionState.of(submission.plan, submission.events())
     return {array.job: len(array.names) for array in state.arrays.values()}
@@ -142,8 +143,8 @@ def submitted_jobs(submission: Any) -> dict[str, int]:
 
 def figures_of(count: int) -> dict[str, Any]:
     """Return the figures of ``count`` jobs, on a Slurm of their own."""
-    from voxcast.hpc import slurm as commands
-    from voxcast.hpc.submission import Submission
+    from voxcast.jobs import slurm as commands
+    from voxcast.jobs.submission import Submission
 
     with (
         tempfile.TemporaryDirectory() as name,

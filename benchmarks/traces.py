@@ -19,9 +19,11 @@ RECORDS_A_STEP = 5  # of each process: enter, begin, end, leave of a sum; a coun
 ROUNDS = 9
 CALLS = 20_000
 CALLS_PER_S = 10_000
+BOUND_OVERHEAD = 0.02  # at so many calls
 # Calls recorded and plain in turn, in one process, by CPU time, which other processes disturb
-# little; the median of the rounds' differences counts. Once call after call, and once with work
-# between them that makes 10,000 calls of a second, so that the caches are the program's.
+# little. Once call after call, where the mean of the rounds' differences counts, as events are
+# written in few of the rounds; and once with work between them, for 10,000 calls a second, so that
+# the caches hold the program's data.
 RECORDED = """
 import json, sys, time
 from pathlib import Path
@@ -121,17 +123,19 @@ def recording(folder: Path) -> dict[str, Any]:
     added_s = [traced_s - plain_s for plain_s, traced_s in rounds["calls"]]
     step_s = statistics.median(plain_s for plain_s, _ in rounds["steps"])
     shares = [traced_s / plain_s - 1 for plain_s, traced_s in rounds["steps"]]
+    overhead = statistics.mean(added_s) * CALLS_PER_S
     return {
         "plain_call_us": 1e6 * statistics.median(plain_s for plain_s, _ in rounds["calls"]),
-        "added_to_a_call_us": 1e6 * statistics.median(added_s),
+        "added_to_a_call_us": 1e6 * statistics.mean(added_s),
         "added_to_a_call_us_of_rounds": [1e6 * s for s in sorted(added_s)],
-        "overhead_at_10000_calls_per_s": statistics.median(added_s) * CALLS_PER_S,
+        "overhead_at_10000_calls_per_s": overhead,
         "with_work_between": {
             "calls_per_s": 1 / step_s,
             "overhead": statistics.median(shares),
             "overhead_of_rounds": sorted(shares),
         },
-        "bound_overhead": 0.02,
+        "bound_overhead": BOUND_OVERHEAD,
+        "within_bound": overhead <= BOUND_OVERHEAD,
     }
 
 

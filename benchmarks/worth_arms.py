@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from voxcast.allocation.site import stepped
-from voxcast.hpc.escalation import Bounds, Ladder
-from voxcast.hpc.plan import Plan
-from voxcast.hpc.requests_file import tasks_of
-from voxcast.hpc.tasks import Task, task_names
+from voxcast.jobs.escalate import Limits, RequestSequence
+from voxcast.jobs.plan import Plan
+from voxcast.jobs.task import Task, task_names, tasks_of
 from voxcast.records import App
 
 ARMS = ("default", "rule", "voxcast")
@@ -95,21 +94,22 @@ def plan_of(arm: str, jobs: list[Job], folder: Path, node_bytes: float) -> Plan:
     else:
         names = task_names(images)
         tasks = [
-            Task(name, image, PARTITION, "cpu", _common(arm, job), max_walltime_s=limits[0],
+            Task(name, image, _common(arm, job), max_walltime_s=limits[0],
                  max_memory_bytes=limits[1])
             for name, image, job in zip(names, images, jobs, strict=True)
         ]  # fmt: skip
-    return Plan(app, tuple(tasks), cluster="lab", bounds=Bounds())
+    return Plan(app, tuple(tasks), cluster="lab", limits=Limits())
 
 
-def _common(arm: str, job: Job) -> Ladder:
+def _common(arm: str, job: Job) -> RequestSequence:
     """Return the request that all jobs of an application share."""
     if arm == "default":
         walltime_s, memory_bytes = DEFAULT_S, DEFAULT_BYTES
     else:
         walltime_s = RULE_FACTOR * job.predicted["runtime_s_largest"]
         memory_bytes = RULE_FACTOR * job.predicted["peak_rss_bytes_largest"]
-    return Ladder((min(_up(walltime_s, STEP_S), DEFAULT_S),), (_scaled(memory_bytes),), 1)
+    return RequestSequence((min(_up(walltime_s, STEP_S), DEFAULT_S),), (_scaled(memory_bytes),), 1,
+                           partition=PARTITION)  # fmt: skip
 
 
 def _by_image(jobs: list[Job], images: list[str], limits: tuple[float, float]) -> list[Task]:

@@ -120,9 +120,9 @@ def run_round(slurm: PrivateSlurm, arm: str, number: int, jobs: list[Job], folde
 
 def _attempts(jobs: list[Job], folder: Path) -> Iterator[dict[str, Any]]:
     """Yield each job with its attempts, as the record of its submission tells them."""
-    from voxcast.hpc.submission import Submission
-    from voxcast.hpc.submission_state import SubmissionState
-    from voxcast.hpc.tasks import task_names
+    from voxcast.jobs.state import SubmissionState
+    from voxcast.jobs.submission import Submission
+    from voxcast.jobs.task import task_names
 
     for app in sorted({job.app for job in jobs}):
         submission = Submission.open(folder / app)

@@ -94,6 +94,19 @@ def parse_usd(text: str) -> float:
     return value
 
 
+def memory_option(memory_bytes: float, cpus: int, *, per_cpu: bool = False) -> str:
+    """Return the option of ``sbatch`` that requests memory, of a job or of each of its CPUs.
+
+    Examples
+    --------
+    >>> memory_option(3 * 2**30, 6), memory_option(3 * 2**30, 6, per_cpu=True)
+    ('--mem=3072M', '--mem-per-cpu=512M')
+    """
+    if per_cpu:
+        return f"--mem-per-cpu={slurm_memory(memory_bytes / cpus)}"
+    return f"--mem={slurm_memory(memory_bytes)}"
+
+
 def slurm_seconds(text: str) -> float:
     """Parse a duration in the format of Slurm's accounting, ``[[D-]HH:]MM:SS[.fraction]``.
 

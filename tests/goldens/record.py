@@ -195,18 +195,18 @@ def sbatch() -> None:
 
     Scripts of arrays were recorded before: ``tests/samples/slurm``.
     """
-    sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "hpc")]
+    sys.path.insert(0, str(ROOT / "tests" / "support"))
     from planted_tasks import COPY, plan_of, shell_app, write_images
-    from voxcast.hpc.attempts import Request
-    from voxcast.hpc.follow_up import follow_up_script
-    from voxcast.hpc.plan import SlurmOptions
-    from voxcast.hpc.submission import Submission
-    from voxcast.hpc.worker_jobs import WorkerJobs, array_line
+    from voxcast.jobs.plan import SlurmOptions
+    from voxcast.jobs.script import array_line, follow_up_script
+    from voxcast.jobs.submission import Submission
+    from voxcast.records import Request
 
-    jobs = WorkerJobs(Request(7322.5, 6 * 10**9, 4, 1), 12, 30)
+    request = Request(7322.5, 6 * 10**9, 4, 1)
     command = ["voxcast", "work", "--pool", "/data/a pool"]
     write(
-        "sbatch/worker.txt", f"{array_line(command, jobs, 'long')}\n{array_line(command, jobs)}\n"
+        "sbatch/worker.txt",
+        f"{array_line(command, request, 12, 'long')}\n{array_line(command, request, 12)}\n",
     )
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name).resolve()

@@ -10,10 +10,16 @@ import numpy as np
 import pytest
 
 from voxcast.cli import main
-from voxcast.content_cache import MARKER, ContentCache, cache_of_environment, entries_of
+from voxcast.content_cache import (
+    MARKER,
+    ContentCache,
+    cache_of_environment,
+    cache_status,
+    entries_of,
+    hit_rate,
+)
 from voxcast.errors import RunError
 from voxcast.files import write_json
-from voxcast.hpc.cache_status import cache_status, hit_rate
 
 # Looks up 40 entries of 80 kB in an order of its own, and checks each.
 USER = """

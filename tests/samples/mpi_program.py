@@ -28,7 +28,12 @@ for _ in range(int(sys.argv[1])):
         comm.send(obj=obj, dest=right, tag=4)
     elif rank == 1:
         assert comm.recv(source=MPI.ANY_SOURCE, tag=4) == [left]
-if "nonblocking" in sys.argv:
+if "more" in sys.argv:
+    comm.Sendrecv_replace(sent, right, 5, left, 5)
+    assert sent[0] == 0.0
+    comm.send(obj=rank, dest=right, tag=6)
+    comm.probe(left, 6)
+    assert comm.recv(None, left, 6) == left
     requests = [comm.Irecv(received, MPI.ANY_SOURCE, 9), comm.Isend(sent[:32].copy(), right, 9)]
     MPI.Request.Waitall(requests)
 ring = comm.Create_cart([size], periods=[True])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -9,6 +10,7 @@ from typing import Any
 
 import planted
 import several_machines
+from registries import connected
 from voxcast.files import sha256_folder
 from voxcast.models import point_model
 from voxcast.models.calibrated_model import calibrate
@@ -38,6 +40,7 @@ HEADER_ROW: dict[str, Any] = {
 }  # fmt: skip
 
 
+@functools.cache
 def fit_forecaster(subjects: int, app: str = "segment", name: str = "ridge") -> Forecaster:
     """Fit and calibrate a family on planted runs; from the header alone, a ridge."""
     table = planted.table(subjects, apps=(app,))
@@ -99,7 +102,7 @@ def machines_bundle(folder: Path, here: str = "b", *, today: bool = False) -> Bu
 
 def register_machines_champion(folder: Path) -> None:
     """Register the bundle of `machines_bundle` in the registry of a project folder."""
-    session = runs.connect(folder)
+    session = connected(folder)
     with runs.run(session, "final", "ridge final") as run_id:
         pass
     with TemporaryDirectory() as work:
@@ -114,7 +117,7 @@ def champion_version(project: Path) -> Version:
 def register_champion(folder: Path, subjects: int, *apps: str) -> None:
     """Register a champion in the registry of a project folder, of ``segment`` if not told."""
     names = apps or ("segment",)
-    session = runs.connect(folder)
+    session = connected(folder)
     with runs.run(session, "final", "ridge final") as run_id:
         pass
     with TemporaryDirectory() as work:

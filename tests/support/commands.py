@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,8 +55,8 @@ class Answer:
         return json.loads(self.out)
 
 
-def voxcast(*words: object, project: Path | None = None, code: int = 0) -> Answer:
-    """Call the command line in this process, in the folder of a project if there is one."""
+def call(main: Callable[[], object], *, project: Path | None = None, code: int = 0) -> Answer:
+    """Call an entry point in this process, in the folder of a project if there is one."""
     out, err = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stderr(err):
         patch.delenv("VOXCAST_PROJECT", raising=False)
@@ -64,11 +65,16 @@ def voxcast(*words: object, project: Path | None = None, code: int = 0) -> Answe
             patch.chdir(project)
         with contextlib.redirect_stdout(out):
             try:
-                got: object = main([str(word) for word in words])
+                got = main()
             except SystemExit as end:
                 got = end.code
-    assert (got or 0) == code, f"{words}\n{out.getvalue()}\n{err.getvalue()}"
+    assert (got or 0) == code, f"{out.getvalue()}\n{err.getvalue()}"
     return Answer(out.getvalue(), err.getvalue())
+
+
+def voxcast(*words: object, project: Path | None = None, code: int = 0) -> Answer:
+    """Call the command line in this process, in the folder of a project if there is one."""
+    return call(lambda: main([str(word) for word in words]), project=project, code=code)
 
 
 def clone(folder: Path) -> Path:

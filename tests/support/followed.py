@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from voxcast.hpc.follower import Follower
+from voxcast.jobs.follow import Follower
 
 PATIENCE_S = 180.0
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from voxcast.hpc.escalation import Bounds, Ladder
-from voxcast.hpc.plan import Plan, SlurmOptions
-from voxcast.hpc.tasks import Task, task_names
-from voxcast.records import App
+from voxcast.jobs.escalate import Limits, RequestSequence
+from voxcast.jobs.plan import Plan, SlurmOptions
+from voxcast.jobs.task import Task, task_names
+from voxcast.records import App, Prediction
 
 MB = 10**6
+PLANTED = Prediction(30.0, math.nan, 5e7, math.nan, risk=0.1)
 # Copies the image, and says how it was started.
 COPY = 'cp -- "$1" "$2/copy"; printf "%s\\n" "$3" "$OMP_NUM_THREADS" > "$2/threads"'
 # Holds as many MB as its image says, for a second.
@@ -33,20 +35,23 @@ def plan_of(
     gpus: int = 0,
     partition: str = "debug",
     slurm: SlurmOptions | None = None,
-    bounds: Bounds | None = None,
+    limits: Limits | None = None,
     container_engine: str = "none",
     stall_s: float | None = None,
+    prediction: Prediction | None = PLANTED,
 ) -> Plan:
     """Return a plan with a task for each image."""
     paths = [str(image) for image in images]
-    ladder = Ladder(tuple(walltimes_s), tuple(memories_bytes), cpus, gpus)
-    device = "gpu" if gpus else "cpu"
+    requests = RequestSequence(
+        tuple(walltimes_s), tuple(memories_bytes), cpus, gpus, partition,
+        "gpu" if gpus else "cpu",
+    )  # fmt: skip
     tasks = [
-        Task(name, path, partition, device, ladder, 1.0, 30.0, 5e7, 0.1)
+        Task(name, path, requests, usd_per_hour=1.0, prediction=prediction)
         for name, path in zip(task_names(paths), paths, strict=True)
     ]
     return Plan(
-        app, tuple(tasks), {}, container_engine, "lab", bounds or Bounds(),
+        app, tuple(tasks), {}, container_engine, "lab", limits or Limits(),
         slurm or SlurmOptions(), stall_s,
     )  # fmt: skip
 

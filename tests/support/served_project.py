@@ -8,6 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from champions import bundle_of_apps, machines_bundle
+from registries import connected
 from small_head import write_head
 from voxcast.records import Configuration
 from voxcast.serving.bundle import FOLDER, write_bundle
@@ -20,7 +21,7 @@ CONFIGURATIONS = [Configuration("cpu", 1), Configuration("cpu", 2), Configuratio
 
 def register_served(folder: Path, *, network: bool) -> None:
     """Register the champion in the registry of a project folder, which is the current one."""
-    session = runs.connect(folder)
+    session = connected(folder)
     with runs.run(session, "final", "ridge final") as run_id:
         pass
     with TemporaryDirectory() as work:

@@ -10,15 +10,25 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from voxcast.hpc.escalation import Bounds, Ladder
-from voxcast.hpc.pool import Pool, PoolSettings, make_pool
-from voxcast.hpc.pool_cells import PoolCell
-from voxcast.hpc.worker import work
-from voxcast.hpc.worker_allocation import WorkerAllocation
-from voxcast.hpc.worker_file import WorkSummary
+from voxcast.jobs.claim import claimed
+from voxcast.jobs.draw import WorkerAllocation, WorkSummary, work
+from voxcast.jobs.escalate import Limits, RequestSequence
+from voxcast.jobs.pool import (
+    ENDED,
+    HELD,
+    PARTIAL,
+    TODO,
+    Pool,
+    PoolCell,
+    PoolSettings,
+    make_pool,
+)
+from voxcast.jobs.settle import Ledger, settle_unfollowed
+from voxcast.jobs.submission import read_events
 from voxcast.measure.host import HostFacts, Probes, host_facts
 from voxcast.measure.trace import Conditions
 from voxcast.records import App, Cell, Configuration
+from voxcast.runs.series import load_records
 
 PROBES = Probes(1.0, 2.0, 3.0)  # measured once and not for every worker
 NAPS = App("naps", "1", argv=("sleep", "{seconds}"), input="none", parameters={"seconds": 0.05})
@@ -36,34 +46,55 @@ FOLDS = App(
         "{some}", "{folds}", "{each_s}", "{out}",
     ),
 )  # fmt: skip
-LADDER = Ladder((10.0,), (2 * 10**7,), 1)
+REQUESTS = RequestSequence((10.0,), (2 * 10**7,), 1)
 ALLOCATION = WorkerAllocation(1, 0, 10**9)
 
 
 def pool_cell(
-    repeat: int = 0, app: App = NAPS, ladder: Ladder = LADDER, **parameters: Any
+    repeat: int = 0, app: App = NAPS, requests: RequestSequence = REQUESTS, **parameters: Any
 ) -> PoolCell:
     chosen = {**app.parameters, **parameters}
     configuration = Configuration("cpu", 1)
     cell = Cell(app.name, "1", chosen, "", "", configuration, "full_scale", repeat, "")
-    return PoolCell(cell, ladder, 0.05)
+    return PoolCell(cell, requests, 0.05)
 
 
 def small_pool(folder: Path, *cells: PoolCell, **settings: Any) -> Pool:
     defaults: dict[str, Any] = {
-        "conditions": Conditions(metronome=False), "bounds": Bounds(max_failures=2),
-        "heartbeat_s": 0.2, "stale_s": 2.0,
+        "conditions": Conditions(metronome=False), "limits": Limits(max_failures=2),
     }  # fmt: skip
     apps = {app.name: app for app in (NAPS, SCRIPT, FOLDS)}
     pool = make_pool(
         folder, PoolSettings("small", apps, {}, str(folder.parent), **{**defaults, **settings})
     )
-    pool.add(cells)
+    add(pool, *cells)
     return pool
 
 
+def add(pool: Pool, *cells: PoolCell) -> int:
+    with claimed(pool.folder) as claim:
+        return Ledger(pool, claim).add(cells)
+
+
 def run_worker(pool: Pool, allocation: WorkerAllocation = ALLOCATION) -> WorkSummary:
-    return work(pool, allocation, FACTS, probes=PROBES)
+    """Run a worker of a pool that nobody follows: it settles what it left itself."""
+    return work(pool, allocation, FACTS, probes=PROBES, settle=lambda: settle_unfollowed(pool))
+
+
+def assert_done_once(pool: Pool, count: int) -> None:
+    """Check that each cell is on record once, and has nothing else."""
+    ledger = Ledger(pool)
+    assert len(ledger.recorded) == count == len(pool.cells())
+    assert ledger.recorded.keys() == pool.cells().keys()
+    assert not ledger.given_up
+    for kind in (TODO, HELD, PARTIAL, ENDED):
+        assert pool.names(kind) == []
+    rows = load_records(pool.runs)
+    assert len(rows) == count
+    assert rows["cell_key"].is_unique
+    assert set(ledger.recorded.values()) == set(rows["cell_key"])
+    events = [event for event in read_events(pool.events) if event["event"] == "recorded"]
+    assert len(events) == count
 
 
 def forked(function: Callable[[], object]) -> int:

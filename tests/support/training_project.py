@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +12,9 @@ import numpy as np
 import pandas as pd
 import yaml
 
+import featurize
 import synthetic_runs
+from commands import call
 from voxcast.images.catalogue import build_catalogue
 from voxcast.images.recorded import recorded_images
 from voxcast.images.small_volumes import copy_small_volumes
@@ -96,16 +95,7 @@ class Project:
     def featurize(self, code: int = 0, *, test_fraction: float = 0.25, **features: object) -> str:
         """Run the stage and return its messages."""
         (self.folder / "params.yaml").write_text(self.params(test_fraction, **features))
-        completed = subprocess.run(
-            [sys.executable, str(ROOT / "pipelines/featurize.py")],
-            cwd=self.folder,
-            env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert completed.returncode == code, completed.stderr
-        return completed.stderr.strip()
+        return call(featurize.main, project=self.folder, code=code).err.strip()
 
     def summary(self) -> dict:
         return json.loads((self.folder / "data/features/summary.json").read_text())

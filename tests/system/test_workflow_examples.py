@@ -14,7 +14,7 @@ import pytest
 from champions import register_champion
 from model_server import free_port, running_server
 from small_head import write_head
-from voxcast.hpc.resource_table import ATTEMPTS, COLUMNS
+from voxcast.jobs.task import ATTEMPTS, COLUMNS
 
 PROJECT = Path(__file__).parents[2]
 EXAMPLES = PROJECT / "examples"

@@ -1,12 +1,13 @@
 """Files and folders that are whole or not there."""
 
 import contextlib
+import os
 import threading
 import time
 
 import pytest
 
-from voxcast.files import atomic_folder, locked, remove_folder
+from voxcast.files import atomic_folder, locked, remove_folder, sync_all
 
 
 def test_a_folder_is_written_atomically(tmp_path):
@@ -46,3 +47,15 @@ def test_folders_that_were_closed_are_removed(tmp_path):
     (inner / "deep").chmod(0o000)
     remove_folder(tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_files_are_synced_also_in_a_forked_process(tmp_path):
+    (tmp_path / "a").touch()
+    sync_all([tmp_path / "a", tmp_path])
+    child = os.fork()
+    if child == 0:  # the threads of its parent are not there
+        sync_all([tmp_path / "a", tmp_path])
+        os._exit(7)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    with pytest.raises(FileNotFoundError):
+        sync_all([tmp_path / "a", tmp_path / "b"])

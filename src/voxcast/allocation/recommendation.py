@@ -1,27 +1,26 @@
-"""A recommendation: which candidate to request for each image, and for all as one array job."""
+"""A recommendation: the candidate to request for each image, and for all as one array job.
+
+It says in words what of an image or a machine was not known. Speeds are multiples of the speed of
+the reference machine, on which most runs were made, see `voxcast.models.speed`.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from voxcast.allocation.assessment import Assessment, Policy, Predictions, assess, waste
-from voxcast.allocation.choice import Choice, HardLimits, choose, choose_shared
-from voxcast.allocation.machine_speeds import machine_caveats, node_speeds
-from voxcast.allocation.reasons import why
+from voxcast.allocation.offers import HardLimits, Offers, Policy, Predictions, offers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from numpy.typing import NDArray
-
     from voxcast.allocation.site import Candidate, Cluster
 
 PREDICTED_COLUMNS = (
     "runtime_s_median", "runtime_s_upper", "peak_rss_bytes_median", "peak_rss_bytes_upper",
 )  # fmt: skip
+MEASURE = "measure it with `voxcast host measure` there"
 
 
 @dataclass(frozen=True)
@@ -54,25 +53,15 @@ class ImagePredictions:
 
 
 @dataclass(frozen=True)
-class RequestPlan:
-    """Requests per image, or one request shared by all images."""
-
-    assessment: Assessment
-    choice: Choice
-
-
-@dataclass(frozen=True)
 class Recommendation:
-    """Both plans with their inputs; arrays have the shape (images, candidates)."""
+    """The offers per image, and with one request shared by all images."""
 
     cluster: Cluster
     policy: Policy
-    limits: HardLimits
     candidates: list[Candidate]
     images: list[ImagePredictions]
-    predictions: Predictions
-    per_image: RequestPlan
-    shared: RequestPlan
+    per_image: Offers
+    shared: Offers
     measured: Measured | None = None
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
@@ -101,22 +90,20 @@ class Recommendation:
                 np.array([[row[name] for row in image.by_candidate] for image in images], float)
                 for name in PREDICTED_COLUMNS
             )
-        ).checked(len(candidates))
-        rate = cluster.usd_per_core_hour
-        per_image = assess(predictions, candidates, cluster, policy)
-        shared = assess(predictions, candidates, cluster, policy, shared=True)
+        )
+        per_image, shared = (
+            offers(predictions, candidates, cluster, policy, limits, shared=shared)
+            for shared in (False, True)
+        )
         return cls(
-            cluster, policy, limits, candidates, images, predictions,
-            RequestPlan(per_image, choose(per_image, policy, limits, rate)),
-            RequestPlan(shared, choose_shared(shared, policy, limits, rate)),
-            measured, parameters or {},
-        )  # fmt: skip
+            cluster, policy, candidates, images, per_image, shared, measured, parameters or {}
+        )
 
     def without_request(self) -> Iterator[tuple[str, str]]:
         """Yield the images that no candidate fits within the limits, with the reason."""
         for n, image in enumerate(self.images):
             if self.per_image.choice.chosen[n] < 0:
-                yield image.image, self.why(n)
+                yield image.image, self.per_image.why(n)
 
     def unmeasured(self, column: int) -> bool:
         """Whether the allocation of a candidate is known never to have been measured."""
@@ -133,14 +120,6 @@ class Recommendation:
         differ = f"; {elsewhere} may be faster or slower" if unknown else ""
         return f"times are those of {machines}{differ}"
 
-    def why(self, image: int) -> str:
-        """Explain the choice for an image."""
-        return self._why(self.per_image, image)
-
-    def why_shared(self) -> str:
-        """Explain the choice for all images together."""
-        return self._why(self.shared, 0)
-
     def caveats(self, image: int) -> list[str]:
         """Return what of an image was not known, and why its request does not hold as stated."""
         column = int(self.per_image.choice.chosen[image])
@@ -151,40 +130,101 @@ class Recommendation:
             lines.append(f"{label}: never measured, so that its time and risk are a guess")
         return lines
 
-    def _why(self, plan: RequestPlan, image: int) -> str:
-        return why(
-            plan.choice, plan.assessment, self.candidates, self.cluster, self.policy, self.limits,
-            image,
-        )  # fmt: skip
-
     def totals_per_image(self) -> dict[str, float]:
-        """Return cost and waste of the requests per image, see `totals_shared`."""
-        return self._totals(self.per_image, self.per_image.choice.chosen)
+        """Return cost and waste of the requests per image, see `Offers.totals`."""
+        return self.per_image.totals(self.per_image.choice.chosen)
 
     def totals_shared(self) -> dict[str, float] | None:
-        """Return cost and waste of one request for all, or None if no candidate qualifies.
-
-        Sums over images; those without a chosen candidate are left out.
-        """
+        """Return cost and waste of one request for all, or None if no candidate qualifies."""
         chosen = self.shared.choice.chosen
         if chosen[0] < 0:
             return None
-        return self._totals(self.shared, np.repeat(chosen, len(self.images)))
+        return self.shared.totals(np.repeat(chosen, len(self.images)))
 
-    def _totals(self, plan: RequestPlan, chosen: NDArray[np.intp]) -> dict[str, float]:
-        indices = np.flatnonzero(chosen >= 0), chosen[chosen >= 0]
-        used_bytes = self.cluster.counted_bytes(self.predictions.memory_median_bytes)
-        counted = replace(self.predictions, memory_median_bytes=used_bytes)
-        unused = waste(counted, plan.assessment, self.candidates, chosen)
-        free = self.cluster.free
-        cpus = np.array([candidate.cpus for candidate in self.candidates])[indices[1]]
-        return {
-            "usd": 0.0 if free else float(plan.assessment.cost[indices].sum()),
-            "usd_bound": 0.0 if free else float(plan.assessment.cost_bound[indices].sum()),
-            "core_h": float((cpus * self.predictions.runtime_median_s[indices]).sum() / 3600),
-            "waste_core_h": unused.core_h,
-            "waste_gb_h": unused.gb_h,
+    def as_json(self) -> dict[str, Any]:
+        """Return the recommendation as an object that `json` can write."""
+        content: dict[str, Any] = {
+            "cluster": self.cluster.name,
+            "policy": asdict(self.policy) | {"risk": self.policy.risk},
+            "limits": asdict(self.per_image.limits),
+            "host_classes": None if self.measured is None else list(self.measured.host_classes),
+            "machine": self.machine(),
+            "parameters": dict(self.parameters),
+            "images": [self._image_json(n) for n in range(len(self.images))],
         }
+        if len(self.images) > 1:
+            choice = self.shared.choice
+            chosen, nearest = int(choice.chosen[0]), int(choice.nearest[0])
+            content["array"] = {
+                "per_image": self.totals_per_image(),
+                "shared": self.totals_shared(),
+                "chosen": _request_json(self.shared, 0, chosen),
+                "nearest": _request_json(self.shared, 0, nearest),
+                "why": self.shared.why(),
+                "calibrated": chosen >= 0
+                and all(bool(image.by_candidate[chosen]["calibrated"]) for image in self.images),
+            }
+        return content
+
+    def _image_json(self, image: int) -> dict[str, Any]:
+        choice = self.per_image.choice
+        prediction = self.images[image].by_candidate[0]
+        rows = [self._row_json(image, n) for n in range(len(self.candidates))]
+        chosen, nearest = int(choice.chosen[image]), int(choice.nearest[image])
+        return {
+            "image": self.images[image].image,
+            "app": prediction["app"],
+            "family": prediction["family"],
+            "input_level": prediction["input_level"],
+            "chosen": rows[chosen] if chosen >= 0 else None,
+            "nearest": rows[nearest] if nearest >= 0 else None,
+            "why": self.per_image.why(image),
+            "configurations": rows,
+        }
+
+    def _row_json(self, image: int, column: int) -> dict[str, Any]:
+        offered, at = self.per_image, (image, column)
+        prediction, candidate = self.images[image].by_candidate[column], self.candidates[column]
+        amounts = {name: float(prediction[name]) for name in PREDICTED_COLUMNS}
+        for name in ("peak_rss_bytes_median", "peak_rss_bytes_upper"):
+            amounts[name] = float(self.cluster.counted_bytes(amounts[name]))
+        free = self.cluster.free
+        return {
+            **(_request_json(offered, image, column) or {}),
+            **amounts,
+            "turnaround_s": float(offered.turnaround_s[at]),
+            "turnaround_bound_s": float(offered.turnaround_bound_s[at]),
+            "turnaround_expected_s": float(offered.turnaround_expected_s[at]),
+            "usd": 0.0 if free else float(offered.cost[at]),
+            "usd_bound": 0.0 if free else float(offered.cost_bound[at]),
+            "usd_expected": 0.0 if free else float(offered.cost_expected[at]),
+            "core_h": candidate.cpus * float(prediction["runtime_s_median"]) / 3600,
+            # Without calibration the risk is unknown.
+            "risk": self.policy.risk if prediction["calibrated"] else None,
+            "calibrated": bool(prediction["calibrated"]),
+            "out_of_range": str(prediction["out_of_range"]).split(),
+            "out_of_range_reason": str(prediction.get("out_of_range_reason", "")),
+            "measured": None if self.measured is None else self.measured.includes(candidate),
+            "pareto": bool(offered.pareto[at]),
+            "excluded": offered.excluded(image, column),
+        }
+
+
+def _request_json(offered: Offers, image: int, column: int) -> dict[str, Any] | None:
+    if column < 0:
+        return None
+    candidate = offered.candidates[column]
+    return {
+        "node_type": candidate.node.name,
+        "partition": candidate.partition.name,
+        "device": candidate.configuration.device,
+        "cpus": candidate.cpus,
+        "gpus": candidate.gpus,
+        "walltime_s": float(offered.walltime_s[image, column]),
+        "memory_bytes": int(offered.memory_bytes[image, column]),
+        "host_class": candidate.node.host_class,
+        "wait_s": float(offered.wait_s[image, column]),
+    }
 
 
 def input_lines(prediction: Mapping[str, Any]) -> list[str]:
@@ -207,7 +247,7 @@ def caveats(prediction: dict[str, Any], quantile: float) -> list[str]:
     """
     if prediction["out_of_range"]:
         names = ", ".join(prediction["out_of_range"].split())
-        reason = prediction.get("out_of_range_reason") or names  # a server of an earlier release
+        reason = prediction.get("out_of_range_reason") or names
         phrases = (f"out of range: {phrase}" for phrase in reason.split("; "))
         return [*phrases, "extrapolated, so the risk is unknown"]
     if prediction["calibrated"]:
@@ -216,7 +256,7 @@ def caveats(prediction: dict[str, Any], quantile: float) -> list[str]:
     bound, missing = f"{100 * quantile:g} % bound", int(prediction.get("missing_subjects", 0))
     if not missing and machine:
         return machine
-    if not missing:  # a server of an earlier release, or a bound that was cut off
+    if not missing:  # the bound was cut off
         return [f"not calibrated: what was measured does not support a {bound}"]
     first = (
         f"not calibrated: too few subjects were measured for a {bound}; it needs {missing} more"
@@ -233,3 +273,57 @@ def caveats(prediction: dict[str, Any], quantile: float) -> list[str]:
         first,
         "until then the bound is the largest error that was seen, with a margin, at least 10 %",
     ]
+
+
+def machine_line(prediction: Mapping[str, Any]) -> str:
+    """Return the machine that a prediction is for; empty where machines are not told apart.
+
+    Examples
+    --------
+    >>> machine_line({"host": "3f2a", "host_runs": 9, "host_known": True, "speed_lower": 0.91,
+    ...               "speed_median": 0.94, "speed_upper": 0.97})
+    'for machine 3f2a: speed 0.94 of the reference (0.91 to 0.97, 9 runs)'
+    """
+    if not prediction.get("host"):
+        return ""
+    return (
+        f"for machine {prediction['host']}: speed {prediction['speed_median']:.2f} of the "
+        f"reference ({_interval(prediction)}, {_runs(prediction)})"
+    )
+
+
+def machine_caveats(prediction: Mapping[str, Any]) -> list[str]:
+    """Return what is not known of the speed of the machine, and the command that measures it."""
+    if prediction.get("host_known", True):
+        return []
+    then = MEASURE if int(prediction["host_runs"]) else f"check the name, or {MEASURE}"
+    return [
+        f"not calibrated: {_runs(prediction)} on record on {prediction['host']}, whose speed may "
+        f"be {_interval(prediction)} of the reference, so the bounds are wider; {then}"
+    ]
+
+
+def node_speeds(candidates: Sequence[Candidate], predictions: Sequence[Mapping[str, Any]]) -> str:
+    """Return the speed of each node type, with the runs that it is known from; empty if unknown.
+
+    Parameters
+    ----------
+    predictions : sequence of mapping
+        Of one image, by candidate.
+    """
+    by_node = {
+        candidate.node.name: f"{candidate.node.name} {prediction['speed_median']:.2f} "
+        f"({_interval(prediction)}, {_runs(prediction)})"
+        for candidate, prediction in zip(candidates, predictions, strict=True)
+        if prediction.get("host")
+    }
+    return "; ".join(by_node[name] for name in sorted(by_node))
+
+
+def _interval(prediction: Mapping[str, Any]) -> str:
+    return f"{prediction['speed_lower']:.2f} to {prediction['speed_upper']:.2f}"
+
+
+def _runs(prediction: Mapping[str, Any]) -> str:
+    count = int(prediction["host_runs"])
+    return "no run" if not count else "1 run" if count == 1 else f"{count} runs"

@@ -6,15 +6,13 @@ import os
 import textwrap
 from typing import TYPE_CHECKING
 
-from voxcast.allocation.reasons import excluded
-from voxcast.allocation.slurm_script import memory_option
-from voxcast.quantities import format_seconds, slurm_clock, slurm_memory
+from voxcast.quantities import format_seconds, memory_option, slurm_clock, slurm_memory
 from voxcast.text_table import text_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from voxcast.allocation.assessment import Assessment
+    from voxcast.allocation.offers import Offers
     from voxcast.allocation.recommendation import Recommendation
 
 WIDTH = 100
@@ -23,20 +21,20 @@ WIDTH = 100
 def text_lines(recommendation: Recommendation) -> Iterator[str]:
     """Yield all configurations of one image, or a line for each of many and for the array job."""
     many = len(recommendation.images) > 1
-    plan = recommendation.per_image
+    offered = recommendation.per_image
     for n, image in enumerate(recommendation.images):
-        column = int(plan.choice.chosen[n])
+        column = int(offered.choice.chosen[n])
         name = os.path.basename(image.image)  # noqa: PTH119
         request = (
             "no request" if column < 0
-            else f"request {_request(recommendation, plan.assessment, n, column)}"
+            else f"request {_request(offered, n, column)}"
         )  # fmt: skip
         app = image.by_candidate[0]["app"]
         yield from _wrapped(f"{name}: {app} on {recommendation.cluster.name}: {request}", "")
         if column < 0:
-            yield from _wrapped(recommendation.why(n))
+            yield from _wrapped(offered.why(n))
         elif not many:
-            yield from _wrapped(f"reason: {recommendation.why(n)}")
+            yield from _wrapped(f"reason: {offered.why(n)}")
         if not many:
             yield from _configurations(recommendation, n)
         for line in recommendation.caveats(n):
@@ -55,9 +53,10 @@ def _wrapped(text: str, indent: str = "  ") -> list[str]:
 
 
 def _configurations(recommendation: Recommendation, image: int) -> Iterator[str]:
-    plan, policy = recommendation.per_image, recommendation.policy
-    assessment, predictions = plan.assessment, recommendation.images[image].by_candidate
-    bound, unit = f"{100 * policy.confidence:g} %", "core-h" if assessment.free else "USD"
+    offered, policy = recommendation.per_image, recommendation.policy
+    predictions = recommendation.images[image].by_candidate
+    bound = f"{100 * policy.confidence:g} %"
+    unit = "core-h" if recommendation.cluster.free else "USD"
     labels = [
         f"{candidate.label}{' ?' if recommendation.unmeasured(n) else ''}"
         for n, candidate in enumerate(recommendation.candidates)
@@ -70,43 +69,42 @@ def _configurations(recommendation: Recommendation, image: int) -> Iterator[str]
                 label,
                 format_seconds(prediction["runtime_s_median"]),
                 format_seconds(prediction["runtime_s_upper"]),
-                slurm_memory(assessment.memory_bytes[index]),
-                format_seconds(assessment.turnaround_s[index]),
-                f"{assessment.cost[index]:.2g}",
-                f"{assessment.cost_bound[index]:.2g}",
+                slurm_memory(offered.memory_bytes[index]),
+                format_seconds(offered.turnaround_s[index]),
+                f"{offered.cost[index]:.2g}",
+                f"{offered.cost_bound[index]:.2g}",
             )
         )
     head, *lines = text_table(rows, "<>>>>>>").splitlines()
     yield f"  {head}"
-    for n, (candidate, line) in enumerate(zip(recommendation.candidates, lines, strict=True)):
+    for n, line in enumerate(lines):
         index = (image, n)
-        mark = "*" if n == plan.choice.chosen[image] else "+" if assessment.pareto[index] else " "
+        mark = "*" if n == offered.choice.chosen[image] else "+" if offered.pareto[index] else " "
         yield f"{mark} {line}"
-        if reason := excluded(assessment, candidate, image, n):
+        if reason := offered.excluded(image, n):
             yield from _wrapped(f"excluded: {reason}", "    ")
     yield "  * recommended, + no other is both cheaper and faster"
     if any(recommendation.unmeasured(n) for n in range(len(labels))):
         yield "  ? never measured: time and risk of this row are a guess"
     if all(prediction["calibrated"] for prediction in predictions):
         yield f"  at most {100 * policy.risk:.3g} % of such requests are too small"
-    if not recommendation.cluster.queues and not assessment.free:
+    if not recommendation.cluster.queues and not recommendation.cluster.free:
         yield "  waiting times of this cluster are unknown and counted as 0; see --waiting"
 
 
 def _array_job(recommendation: Recommendation) -> Iterator[str]:
-    free = recommendation.cluster.free
+    offered, free = recommendation.shared, recommendation.cluster.free
     yield from _wrapped(
         f"separate jobs: {_totals(recommendation.totals_per_image(), free=free)}", ""
     )
     totals = recommendation.totals_shared()
     if totals is None:
-        yield from _wrapped(f"one array job: no request; {recommendation.why_shared()}", "")
+        yield from _wrapped(f"one array job: no request; {offered.why()}", "")
         return
-    plan = recommendation.shared
-    request = _request(recommendation, plan.assessment, 0, int(plan.choice.chosen[0]))
+    request = _request(offered, 0, int(offered.choice.chosen[0]))
     yield from _wrapped(f"one array job: request {request} for each task", "")
     yield from _wrapped(_totals(totals, free=free))
-    yield from _wrapped(f"reason: {recommendation.why_shared()}")
+    yield from _wrapped(f"reason: {offered.why()}")
 
 
 def _totals(totals: dict[str, float], *, free: bool) -> str:
@@ -117,11 +115,10 @@ def _totals(totals: dict[str, float], *, free: bool) -> str:
     )
 
 
-def _request(
-    recommendation: Recommendation, assessment: Assessment, image: int, column: int
-) -> str:
-    candidate, memory = recommendation.candidates[column], assessment.memory_bytes[image, column]
+def _request(offered: Offers, image: int, column: int) -> str:
+    candidate, memory_bytes = offered.candidates[column], offered.memory_bytes[image, column]
+    per_cpu = candidate.partition.memory_per_cpu
     return (
-        f"{candidate.label}, --time={slurm_clock(assessment.walltime_s[image, column])} "
-        f"{memory_option(memory, candidate.cpus, per_cpu=candidate.partition.memory_per_cpu)}"
+        f"{candidate.label}, --time={slurm_clock(offered.walltime_s[image, column])} "
+        f"{memory_option(memory_bytes, candidate.cpus, per_cpu=per_cpu)}"
     )

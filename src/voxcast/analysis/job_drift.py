@@ -156,7 +156,7 @@ def last_jobs(runs: pd.DataFrame, last: int) -> pd.DataFrame:
     Parameters
     ----------
     runs : DataFrame
-        Runs of `voxcast.hpc.job_history`, of one application.
+        Runs of `voxcast.jobs.collect`, of one application.
     """
     records = []
     for run in runs.sort_values("started_at", kind="stable").to_dict("records"):

@@ -17,7 +17,7 @@ PREDICTED = (
     "predicted_median_s", "predicted_upper_s", "predicted_median_bytes", "predicted_upper_bytes",
     "confidence",
 )  # fmt: skip
-# Of a job, as `voxcast.hpc.job_history` records them, and of an evaluation on unseen subjects.
+# Of a job, as `voxcast.jobs.collect` records them, and of an evaluation on unseen subjects.
 _OF_JOB = (
     "predicted_runtime_s", "upper_runtime_s", "predicted_peak_rss_bytes", "upper_peak_rss_bytes",
     "confidence",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from voxcast.allocation.requests.cost_model import CostModel
+from voxcast.allocation.requests.cost import CostModel
 from voxcast.allocation.requests.replay import (
     POPULATION_RUNS,
     PlannedRequests,

@@ -152,7 +152,7 @@ def _cluster(name: str, folder: Path | None) -> Cluster:
 
 
 def _objective(args: argparse.Namespace, cluster: Cluster | None) -> Objective:
-    from voxcast.allocation.requests.cost_model import CostModel
+    from voxcast.allocation.requests.cost import CostModel
     from voxcast.audit.savings import Objective
 
     # Where all that was requested is charged, using it costs nothing more.

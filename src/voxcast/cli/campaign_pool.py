@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import logging
 import os
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     import argparse
 
     from voxcast.allocation.site import Cluster
-    from voxcast.hpc.follower_lock import Claim
-    from voxcast.hpc.pool import Pool
+    from voxcast.jobs.claim import Claim
+    from voxcast.jobs.settle import Ledger
     from voxcast.measure.projects import Campaign
 
 logger = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ def add_worker_job_arguments(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--partition", help="partition of the workers' jobs")
     group.add_argument(
         "--submit", action="store_true",
-        help="submit the workers to Slurm and follow them, pass after pass;\n"
+        help="submit the workers to Slurm and follow them, round after round;\n"
         "Ctrl-C leaves the jobs, and the same command goes on",
     )  # fmt: skip
     for name in ("account", "qos", "constraint"):
@@ -95,33 +95,41 @@ def run_on_cluster(campaign: Campaign, args: argparse.Namespace) -> int:
     On this machine workers are started here; with ``--submit`` they are jobs of Slurm. Otherwise
     the command that starts them is printed, and the same command says how far they are.
     """
-    from voxcast.hpc.campaign_pool import POOL, collect_pool, make_campaign_pool, pool_state
-    from voxcast.hpc.worker_jobs import next_jobs, sbatch_line
-    from voxcast.hpc.worker_pass import following, open_pass, partition_for, within_partition
+    from voxcast.jobs.campaign import (
+        POOL,
+        collect_pool,
+        make_campaign_pool,
+        partition_for,
+        within_partition,
+    )
+    from voxcast.jobs.plan import partitions_per_cpu
+    from voxcast.jobs.rounds import following, next_jobs, open_round, sbatch_line
 
     cluster = within_partition(_cluster(args.cluster), args.partition)
     if args.submit:
-        from voxcast.hpc.slurm import check_installed
+        from voxcast.jobs.slurm import check_installed
 
         check_installed()
     campaign.prepare()
     code = 0
-    with contextlib.ExitStack() as stack:
-        claim = stack.enter_context(following(campaign.folder / POOL)) if args.submit else None
+    with following(campaign.folder / POOL) as claim:
         forecast = cell_forecasts(cluster, Path.cwd())
-        pool, plan = make_campaign_pool(campaign, cluster, Path.cwd(), forecast)
+        ledger, plan = make_campaign_pool(campaign, cluster, Path.cwd(), claim, forecast)
+        pool = ledger.pool
         for note in plan.notes:
             logger.info(note)
-        if claim is not None:
-            code = _submit_passes(campaign, pool, cluster, claim, args)
+        ledger.settle()
+        if args.submit:
+            code = _submit_rounds(campaign, ledger, cluster, claim, args)
         elif cluster.name == LOCAL:
-            _run_here(campaign, pool, args)
-    parts, state, jobs = collect_pool(campaign, pool), pool_state(pool), next_jobs(pool)
-    under_way = open_pass(pool.folder)
+            _run_here(campaign, ledger, claim, args)
+        parts, state, jobs = collect_pool(campaign, pool), ledger.state(), next_jobs(ledger)
+    under_way = open_round(pool.folder)
     line = None
     if jobs is not None and cluster.name != LOCAL and under_way is None:
         partition = args.partition or partition_for(cluster, jobs.request)
-        line = sbatch_line(pool, jobs, partition)
+        per_cpu = partition in partitions_per_cpu(cluster)
+        line = sbatch_line(pool, jobs, partition, per_cpu=per_cpu)
     if args.submit and (state.left or state.given_up):
         code = code or CELLS_LEFT
     if args.json:
@@ -130,7 +138,7 @@ def run_on_cluster(campaign: Campaign, args: argparse.Namespace) -> int:
         return code
     print(f"{args.name}: {state.text()}")
     if state.given_up:
-        print(f"  why: {pool.folder / 'errors'}; the same command again lets them wait again")
+        print(f"  why: {pool.events}; the same command again lets them wait again")
     if under_way is not None:
         print(f"  jobs are queued or running; `voxcast status {under_way.folder}` shows them")
     if line is not None:
@@ -140,59 +148,76 @@ def run_on_cluster(campaign: Campaign, args: argparse.Namespace) -> int:
 
 def _cluster(name: str) -> Cluster:
     from voxcast import config
-    from voxcast.hpc.memory_counting import with_memory_counted
+    from voxcast.jobs.slurm import with_memory_counted
 
     cluster = config.load_submit(cluster=name, here=size_of_this_machine).cluster
     return cluster if name == LOCAL else with_memory_counted(cluster)
 
 
-def _submit_passes(
-    campaign: Campaign, pool: Pool, cluster: Cluster, claim: Claim, args: argparse.Namespace
+def _submit_rounds(
+    campaign: Campaign,
+    ledger: Ledger,
+    cluster: Cluster,
+    claim: Claim,
+    args: argparse.Namespace,
 ) -> int:
-    """Submit workers to Slurm, pass after pass; return the exit code."""
-    from voxcast.hpc.campaign_pool import collect_pool
-    from voxcast.hpc.pass_loop import MAX_PASSES, PassSettings, follow_passes
-    from voxcast.hpc.plan import Plan, SlurmOptions
-    from voxcast.hpc.slurm import check_partition
-    from voxcast.hpc.worker_jobs import WorkerJobs
-    from voxcast.hpc.worker_pass import partition_for, pass_plan
+    """Submit workers to Slurm, round after round; return the exit code."""
+    from voxcast.jobs.campaign import collect_pool, partition_for
+    from voxcast.jobs.plan import Plan, SlurmOptions, partitions_per_cpu
+    from voxcast.jobs.rounds import MAX_ROUNDS, Rounds, WorkerJobs, work_command, worker_plan
+    from voxcast.jobs.slurm import check_partition
 
-    options = SlurmOptions(args.account, args.qos, args.constraint, args.throttle)
+    options = SlurmOptions(
+        args.account, args.qos, args.constraint, args.throttle,
+        memory_per_cpu=partitions_per_cpu(cluster),
+    )  # fmt: skip
+    pool = ledger.pool
 
     def plan_of(jobs: WorkerJobs) -> Plan:
         partition = args.partition or partition_for(cluster, jobs.request)
         check_partition(partition)
-        return pass_plan(pool, jobs, partition, options, cluster.name)
+        name = f"work-{pool.settings.name}"
+        return worker_plan(name, work_command(pool), jobs, partition, options, cluster.name)
 
-    settings = PassSettings(args.poll, args.max_passes or MAX_PASSES)
+    rounds = Rounds(
+        ledger, claim, plan_of, lambda: collect_pool(campaign, pool), args.poll,
+        args.max_passes or MAX_ROUNDS,
+    )  # fmt: skip
     try:
-        follow_passes(pool, plan_of, claim, lambda: collect_pool(campaign, pool), settings)
+        rounds.run()
     except KeyboardInterrupt:
         logger.warning("interrupted; jobs go on; the same command continues")
         return INTERRUPTED
     return 0
 
 
-def _run_here(campaign: Campaign, pool: Pool, args: argparse.Namespace) -> None:
+def _run_here(campaign: Campaign, ledger: Ledger, claim: Claim, args: argparse.Namespace) -> None:
     """Run workers side by side, and then one with all of the machine for what was too large."""
-    from voxcast.hpc.campaign_pool import collect_pool, pool_state
-    from voxcast.hpc.worker_jobs import run_local_workers, work_command
+    from voxcast.jobs.campaign import collect_pool
+    from voxcast.jobs.rounds import run_local_workers, work_command
     from voxcast.measure.host import host_facts
 
     facts, count = host_facts(), args.parallel or 1
-    budget = [] if args.time_budget is None else [f"--time-budget={max(args.time_budget, 1):g}s"]
+    deadline = None if args.time_budget is None else time.monotonic() + args.time_budget
 
     def on_progress() -> None:
-        state = pool_state(pool)
+        claim.touch()
+        ledger.settle()
+        state = ledger.state()
         logger.info("%d of %d cells done, %d left", state.recorded, state.cells, state.left)
 
     for workers in (count, 1) if count > 1 else (1,):
-        if not pool_state(pool).left:
-            break
         memory = facts.memory_bytes // workers
         share = [f"--cpus={len(os.sched_getaffinity(0)) // workers}", f"--memory={memory}B"]
-        logger.info("%d workers with %s each", workers, format_bytes(memory))
-        try:
-            run_local_workers(work_command(pool, "--json", *share, *budget), workers, on_progress)
-        finally:
-            collect_pool(campaign, pool)
+        while ledger.requests():  # workers end when nothing waits; what failed waits again then
+            left_s = None if deadline is None else max(deadline - time.monotonic(), 1.0)
+            budget = [] if left_s is None else [f"--time-budget={left_s:g}s"]
+            logger.info("%d workers with %s each", workers, format_bytes(memory))
+            command = work_command(ledger.pool, "--json", *share, *budget)
+            try:
+                run_local_workers(command, workers, on_progress)
+            finally:
+                any_ended = ledger.settle()
+                collect_pool(campaign, ledger.pool)
+            if not any_ended:
+                break

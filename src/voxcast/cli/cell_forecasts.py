@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from voxcast.allocation.site import Cluster
-    from voxcast.hpc.campaign_pool import Forecast
-    from voxcast.hpc.cell_ladders import CellForecast
+    from voxcast.jobs.campaign import CellForecast, Forecast
     from voxcast.records import Cell
     from voxcast.serving.champion import Champion
     from voxcast.serving.served_app import ServedApp
@@ -107,7 +106,7 @@ def _of_app(
 
 
 def _largest(rows: Sequence[Mapping[str, object]]) -> CellForecast:
-    from voxcast.hpc.cell_ladders import CellForecast
+    from voxcast.jobs.campaign import CellForecast
 
     names = ("runtime_s_median", "runtime_s_upper", "peak_rss_bytes_upper")
     return CellForecast(*(max(float(str(row[name])) for row in rows) for name in names))

@@ -10,8 +10,8 @@ from voxcast import project
 from voxcast.errors import VoxcastError, one_line
 
 if TYPE_CHECKING:
-    from voxcast.hpc.job_history import CollectedJobs, ProjectVolumes
-    from voxcast.hpc.submission import Submission
+    from voxcast.jobs.collect import CollectedJobs, ProjectVolumes
+    from voxcast.jobs.submission import Submission
 
 HISTORY, ON_RECORD = Path("data/history"), Path("data/catalogue/on_record.parquet")
 APP_FILES = Path("conf/app")
@@ -27,7 +27,7 @@ def collected(submission: Submission, folder: Path) -> CollectedJobs:
     VoxcastError
         If the project or its history cannot be read.
     """
-    from voxcast.hpc.job_history import BATCH, collect_jobs
+    from voxcast.jobs.collect import BATCH, collect_jobs
 
     result = collect_jobs(submission, folder / HISTORY / BATCH, _volumes(folder))
     for reason, count in result.without_image.items():
@@ -52,8 +52,8 @@ def collect_at_end(submission: Submission, folder: Path | None) -> None:
 
 def _volumes(folder: Path) -> ProjectVolumes:
     from voxcast import config
-    from voxcast.hpc.job_history import ProjectVolumes
     from voxcast.images.lab_characteristics import load_lab_characteristics
+    from voxcast.jobs.collect import ProjectVolumes
 
     features = config.load(folder / config.PARAMS_FILE).features
     lab = load_lab_characteristics(features.characteristics, folder)

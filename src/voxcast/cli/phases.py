@@ -28,7 +28,7 @@ from voxcast.text_table import text_table
 if TYPE_CHECKING:
     import pandas as pd
 
-    from voxcast.allocation.requests.phase_chain import Chain, MemoryHeld
+    from voxcast.allocation.requests.chain import Chain, MemoryHeld
     from voxcast.phases.logged import PhaseMatrix
 
 PRINTED_WALLTIMES = 4
@@ -71,8 +71,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     args = parser.parse_args(argv)
 
-    from voxcast.allocation.requests.cost_model import CostModel
-    from voxcast.allocation.requests.phase_chain import PhasedRuns, chain, memory_held
+    from voxcast.allocation.requests.chain import PhasedRuns, chain, memory_held
+    from voxcast.allocation.requests.cost import CostModel
     from voxcast.phases.events import holds_trace
     from voxcast.phases.logged import phase_matrix, used_byte_s
     from voxcast.runs.store import open_history

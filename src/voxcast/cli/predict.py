@@ -180,8 +180,7 @@ def prediction_lines(
     image: str, predictions: list[dict[str, Any]], quantile: float
 ) -> Iterator[str]:
     """Yield the predictions of an image as a table, and what to know about them."""
-    from voxcast.allocation.machine_speeds import machine_line
-    from voxcast.allocation.recommendation import caveats, input_lines
+    from voxcast.allocation.recommendation import caveats, input_lines, machine_line
 
     low, high = f"{100 * (1 - quantile):.3g} %", f"{100 * quantile:.3g} %"
     first = predictions[0]

@@ -51,10 +51,9 @@ def main(argv: list[str]) -> int:
     add_recommendation_arguments(parser)
     args = parser.parse_intermixed_args(argv)
 
-    from voxcast.allocation.recommendation_json import as_json
-    from voxcast.allocation.recommendation_slurm import slurm_text, write_array_jobs
     from voxcast.allocation.recommendation_text import text_lines
-    from voxcast.hpc.resource_table import check_suffix, resource_rows, write_resources
+    from voxcast.jobs.recommended import slurm_text, write_array_jobs
+    from voxcast.jobs.task import check_suffix, resources, write_resources
 
     if not args.images and not args.signature:
         parser.error("give images, or --signature NODE=FILE")
@@ -74,9 +73,9 @@ def main(argv: list[str]) -> int:
     code = EXIT_BAD_INPUT if len(recommendation.images) < len(args.images) else 0
     refused = list(recommendation.without_request())
     if args.json:
-        print(json.dumps(as_json(recommendation), indent=2, allow_nan=False))
+        print(json.dumps(recommendation.as_json(), indent=2, allow_nan=False))
     elif args.resources is not None:
-        rows = resource_rows(recommendation)
+        rows = resources(recommendation)
         write_resources(rows, args.resources)
         logger.info("%s: requests of %s", args.resources, counted(len(rows), "image"))
     elif args.slurm:

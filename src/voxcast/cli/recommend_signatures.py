@@ -19,7 +19,7 @@ from voxcast.quantities import parse_bytes
 if TYPE_CHECKING:
     import argparse
 
-    from voxcast.allocation.choice import HardLimits
+    from voxcast.allocation.offers import HardLimits
     from voxcast.allocation.recommendation import Recommendation
     from voxcast.allocation.site import Candidate, Cluster
     from voxcast.config import Site

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from voxcast.allocation.choice import HardLimits
+    from voxcast.allocation.offers import HardLimits
     from voxcast.allocation.recommendation import Recommendation
     from voxcast.allocation.site import Cluster
     from voxcast.config import Site
@@ -56,8 +56,7 @@ def hard_limits(args: argparse.Namespace) -> HardLimits:
     ConfigError
         If one cannot be read, or is out of range.
     """
-    from voxcast.allocation.choice import HardLimits
-    from voxcast.allocation.deadlines import seconds_until
+    from voxcast.allocation.offers import HardLimits, seconds_until
 
     deadline = args.deadline
     return HardLimits(

@@ -62,7 +62,7 @@ def main(argv: list[str]) -> int:
 
     from tqdm import tqdm
 
-    from voxcast.allocation.requests.cost_model import CostModel
+    from voxcast.allocation.requests.cost import CostModel
     from voxcast.allocation.site import Waiting
     from voxcast.runs.store import open_history
     from voxcast.runs.table import runs_of_apps, runs_where

@@ -82,10 +82,9 @@ def main(argv: list[str]) -> int:
     if (args.checkpoint_s is None) != (args.restart_s is None):
         raise ConfigError("must be given together", "--checkpoint-s and --restart-s")
 
-    from voxcast.allocation.requests.alternatives import alternatives, sequence_json
-    from voxcast.allocation.requests.cost_model import CostModel
-    from voxcast.allocation.requests.discretisation import POINTS
-    from voxcast.allocation.requests.strategies import Settings
+    from voxcast.allocation.requests.cost import CostModel
+    from voxcast.allocation.requests.programme import POINTS
+    from voxcast.allocation.requests.strategies import Settings, alternatives
 
     cost = CostModel(
         args.alpha, args.beta, args.gamma, args.checkpoint_s or 0.0, args.restart_s or 0.0
@@ -104,7 +103,7 @@ def main(argv: list[str]) -> int:
             "--restart-s: %s", ", ".join(computed.without_checkpoints),
         )  # fmt: skip
     if args.json:
-        content = [sequence_json(sequence, warnings) for sequence in computed.sequences]
+        content = [sequence.as_json(warnings) for sequence in computed.sequences]
         print(json.dumps(content, indent=2, allow_nan=False))
     else:
         _show(computed.sequences, format_length)
@@ -166,7 +165,7 @@ def _predicted_law(args: argparse.Namespace) -> tuple[Law, list[str]]:
     """Return the predicted distribution, and why it does not hold as stated; empty if it does."""
     champion = champion_of(args)
 
-    from voxcast.allocation.requests.predicted_runtime import QUANTILES, PredictedRuntime
+    from voxcast.allocation.requests.per_image import QUANTILES, PredictedRuntime
 
     configuration = champion.configurations[0]
     rows = champion.request_rows(args.image, [configuration])

@@ -42,7 +42,7 @@ def main(argv: list[str]) -> int:
     if is_cache(args.folder):
         _show_cache(args.folder, args.json)
         return 0
-    from voxcast.hpc.pool import is_pool
+    from voxcast.jobs.pool import is_pool
 
     if is_pool(args.folder):
         if args.collect:
@@ -52,16 +52,16 @@ def main(argv: list[str]) -> int:
         return 0
     folder = project.require(args.project) if args.collect else None
 
-    from voxcast.hpc.slurm_executor import SlurmExecutor
-    from voxcast.hpc.submission import Submission
-    from voxcast.hpc.submission_state import SubmissionState
-    from voxcast.hpc.submission_status import (
+    from voxcast.jobs.slurm import SlurmExecutor
+    from voxcast.jobs.state import SubmissionState
+    from voxcast.jobs.status import (
         current_states,
         states_here,
         status_record,
         task_rows,
         text_lines,
     )
+    from voxcast.jobs.submission import Submission
 
     submission = Submission.open(args.folder)
     state = SubmissionState.of(submission.plan, submission.events())
@@ -90,25 +90,26 @@ def main(argv: list[str]) -> int:
 
 
 def _show_pool(folder: Path, as_json: bool) -> None:
-    from voxcast.hpc.campaign_pool import pool_state
-    from voxcast.hpc.pool import open_pool
-    from voxcast.hpc.worker_pass import open_pass
+    from voxcast.jobs.pool import open_pool
+    from voxcast.jobs.rounds import open_round
+    from voxcast.jobs.settle import Ledger
 
-    state, under_way = pool_state(open_pool(folder)), open_pass(folder)
+    pool = open_pool(folder)
+    state, under_way = Ledger(pool).state(), open_round(folder)
     if as_json:
         jobs = None if under_way is None else str(under_way.folder)
-        print(json.dumps(asdict(state) | {"left": state.left, "pool": str(folder), "pass": jobs}))
+        print(json.dumps(asdict(state) | {"left": state.left, "pool": str(folder), "round": jobs}))
         return
     print(f"pool {folder}: {state.text()}")
     if state.given_up:
         then = f"`voxcast work --pool {folder} --retry` lets them wait again"
-        print(f"  why: {folder / 'errors'}; {then}")
+        print(f"  why: {pool.events}; {then}")
     if under_way is not None:
         print(f"  jobs are queued or running; `voxcast status {under_way.folder}` shows them")
 
 
 def _show_cache(folder: Path, as_json: bool) -> None:
-    from voxcast.hpc.cache_status import cache_status
+    from voxcast.content_cache import cache_status
 
     status = cache_status(folder)
     if as_json:

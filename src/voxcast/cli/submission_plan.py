@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping
 
-    from voxcast.hpc.plan import Plan
-    from voxcast.hpc.tasks import Task
+    from voxcast.jobs.plan import Plan
+    from voxcast.jobs.task import Task
     from voxcast.records import App
 
 CONF_APP, CONF_DEVICE = Path("conf/app"), Path("conf/device")
@@ -41,10 +41,10 @@ def plan_of(args: argparse.Namespace) -> tuple[Plan, int]:
     VoxcastError
         If images, requests or the application cannot be used.
     """
-    from voxcast.hpc.escalation import Bounds
-    from voxcast.hpc.plan import Plan, SlurmOptions, read_json_object
-    from voxcast.hpc.requests_file import app_name, is_plan, recommended_tasks
-    from voxcast.hpc.submission import existing_outputs
+    from voxcast.jobs.escalate import Limits
+    from voxcast.jobs.plan import Plan, is_plan, read_json_object, sbatch_option
+    from voxcast.jobs.submission import existing_outputs
+    from voxcast.jobs.task import app_name, from_file
 
     code = 0
     limits = hard_limits(args)
@@ -59,7 +59,7 @@ def plan_of(args: argparse.Namespace) -> tuple[Plan, int]:
             plan = Plan.from_record(content, args.requests)
         else:
             name = app_name(content, args.requests)
-            tasks = recommended_tasks(_cores(content, args), args.requests)
+            tasks = from_file(_cores(content, args), args.requests)
             app = _described(args, args.app or name)
             parameters = content.get("parameters", {})  # not in those of an earlier release
             if not isinstance(parameters, dict):
@@ -72,18 +72,26 @@ def plan_of(args: argparse.Namespace) -> tuple[Plan, int]:
     plan = dataclasses.replace(
         plan,
         container_engine=args.container_engine or plan.container_engine,
-        bounds=dataclasses.replace(
-            Bounds(max_attempts=args.max_attempts),
+        limits=Limits(
+            max_attempts=args.max_attempts,
             max_usd=math.inf if limits.budget_usd is None else limits.budget_usd,
         ),
-        slurm=SlurmOptions(
-            args.account or slurm.account, args.qos or slurm.qos,
-            args.constraint or slurm.constraint, args.throttle or slurm.throttle,
+        slurm=dataclasses.replace(
+            slurm,
+            account=args.account or slurm.account, qos=args.qos or slurm.qos,
+            constraint=args.constraint or slurm.constraint,
+            throttle=args.throttle or slurm.throttle,
+            further=tuple(map(sbatch_option, args.sbatch)) or slurm.further,
         ),
         stall_s=args.stall or None,
     )  # fmt: skip
     if args.partition and args.requests is not None:
-        moved = (dataclasses.replace(task, partition=args.partition) for task in plan.tasks)
+        moved = (
+            dataclasses.replace(
+                task, requests=dataclasses.replace(task.requests, partition=args.partition)
+            )
+            for task in plan.tasks
+        )
         plan = dataclasses.replace(plan, tasks=tuple(moved))
     if args.skip_existing and args.out is not None:
         existing = set(existing_outputs(plan, args.out))
@@ -110,7 +118,7 @@ def _plan(
 ) -> Plan:
     """Return a plan; ``parameters`` are those that differ from the application's defaults."""
     from voxcast.apps.parameters import scaled_parameters
-    from voxcast.hpc.plan import Plan
+    from voxcast.jobs.plan import Plan
 
     engine = args.container_engine or _container_engine(args, app, tasks)
     merged = scaled_parameters(app, "full_scale", parameters)
@@ -122,8 +130,8 @@ def _predicted(args: argparse.Namespace) -> tuple[Plan, int]:
 
     The exit code is 2 where one has none.
     """
-    from voxcast.allocation.recommendation_json import as_json
-    from voxcast.hpc.requests_file import tasks_of
+    from voxcast.jobs.plan import SlurmOptions, partitions_per_cpu
+    from voxcast.jobs.task import tasks_of
 
     images = _images(args)
     site = site_of(args)
@@ -137,7 +145,7 @@ def _predicted(args: argparse.Namespace) -> tuple[Plan, int]:
     for image, reason in recommendation.without_request():
         logger.error("%s: %s", image, reason)
         code = EXIT_BAD_INPUT
-    content = as_json(recommendation)
+    content = recommendation.as_json()
     chosen = recommendation.per_image.choice.chosen.tolist()
     places = [n for n, column in enumerate(chosen) if column >= 0]
     # Of the partition and the type of node, and so the same for any number of CPUs.
@@ -156,10 +164,15 @@ def _predicted(args: argparse.Namespace) -> tuple[Plan, int]:
     model = _model_facts(args, app.name)
     for k, n in enumerate(places):
         volume = volumes.get(recommendation.images[n].image)
-        prediction = {**(tasks[k].prediction or {}), **model}
+        prediction = tasks[k].prediction
+        if prediction is not None:
+            prediction = dataclasses.replace(prediction, **model)
         tasks[k] = dataclasses.replace(tasks[k], volume=volume, prediction=prediction)
     parameters, cluster = recommendation.parameters, recommendation.cluster.name
-    return _plan(app, tasks, args, cluster, parameters), code
+    plan = _plan(app, tasks, args, cluster, parameters)
+    added_bytes = recommendation.cluster.added_bytes_of(app.name)
+    slurm = SlurmOptions(memory_per_cpu=partitions_per_cpu(recommendation.cluster))
+    return dataclasses.replace(plan, slurm=slurm, added_memory_bytes=added_bytes), code
 
 
 def _model_facts(args: argparse.Namespace, app: str) -> dict[str, Any]:
@@ -171,7 +184,7 @@ def _model_facts(args: argparse.Namespace, app: str) -> dict[str, Any]:
     uri = registry_address(args.project)
     served = local_model(uri).bundle.apps[app]
     return {
-        "model_version": champion_number(uri),
+        "model_version": str(champion_number(uri)),
         "forecaster_sha256": served.forecaster_sha256,
         "family": served.promotion.family,
     }
@@ -222,7 +235,7 @@ def _container_engine(args: argparse.Namespace, app: App, tasks: list[Task]) -> 
     from voxcast import config
 
     folder = project.require(args.project) / CONF_DEVICE
-    return config.load_device(folder, tasks[0].device).container_engine
+    return config.load_device(folder, tasks[0].requests.device).container_engine
 
 
 def _check(plan: Plan) -> None:

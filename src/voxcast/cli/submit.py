@@ -33,14 +33,14 @@ from voxcast.errors import EXIT_BAD_INPUT, ConfigError, RunError, VoxcastError, 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from voxcast.hpc.executor import Executor
-    from voxcast.hpc.follower import Follower
-    from voxcast.hpc.plan import Plan
-    from voxcast.hpc.submission import Submission
+    from voxcast.jobs.follow import Executor, Follower
+    from voxcast.jobs.plan import Plan
+    from voxcast.jobs.submission import Submission
 
 INTERRUPTED = 130
 TASKS_GIVEN_UP = 1
 LOCAL_POLL_S = 0.5
+DETACHED_PATIENCE_S = 240.0  # while another process follows
 
 logger = logging.getLogger(__name__)
 
@@ -82,13 +82,17 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--container-engine", metavar="NAME", help="e.g. apptainer")
     for name in ("account", "qos", "constraint"):
         parser.add_argument(f"--{name}", default="", help="as of sbatch")
+    parser.add_argument(
+        "--sbatch", action="append", default=[], metavar="KEY=VALUE",
+        help="any other option of sbatch, e.g. reservation=mri; may be repeated",
+    )  # fmt: skip
     add_schedule_arguments(parser)
     add_recommendation_arguments(parser)
     args = parser.parse_intermixed_args(argv)
     if args.resume is not None:
         return _resume(args)
     from voxcast.cli.submission_plan import plan_of
-    from voxcast.hpc.submission import Submission, check_outputs
+    from voxcast.jobs.submission import Submission, check_outputs
 
     if args.detach and args.executor != "slurm":
         raise ConfigError("needs Slurm", "--detach", "leave it out with --executor local")
@@ -111,7 +115,7 @@ def main(argv: list[str]) -> int:
 
 
 def _resume(args: argparse.Namespace) -> int:
-    from voxcast.hpc.submission import Submission
+    from voxcast.jobs.submission import Submission
 
     if args.paths or args.images or args.requests or args.out:
         raise ConfigError("takes no images and no --out: the submission has them", "--resume")
@@ -119,7 +123,7 @@ def _resume(args: argparse.Namespace) -> int:
     if args.detach and submission.executor != "slurm":
         raise ConfigError("needs Slurm", "--detach", "the submission runs on this machine")
     if submission.executor == "slurm":
-        from voxcast.hpc.slurm import check_installed
+        from voxcast.jobs.slurm import check_installed
 
         check_installed()
     return _run(submission, args)
@@ -127,18 +131,18 @@ def _resume(args: argparse.Namespace) -> int:
 
 def _check_slurm(plan: Plan) -> None:
     """Check what can be checked before anything is written."""
-    from voxcast.hpc.slurm import check_installed, check_partition
+    from voxcast.jobs.slurm import check_installed, check_partition
 
     check_installed()
-    for partition in sorted({task.partition for task in plan.tasks}):
+    for partition in sorted({task.requests.partition for task in plan.tasks}):
         check_partition(partition)
 
 
 def _print_plan(plan: Plan, *, as_json: bool) -> None:
-    from voxcast.hpc.plan_text import outlook, plan_lines
+    from voxcast.jobs.status import expected, plan_lines
 
     if as_json:
-        content = plan.to_record() | {"outlook": outlook(plan)}
+        content = plan.to_record() | {"expected": expected(plan)}
         print(json.dumps(content, indent=2, allow_nan=False))
         return
     for line in plan_lines(plan):
@@ -147,10 +151,9 @@ def _print_plan(plan: Plan, *, as_json: bool) -> None:
 
 def _run(submission: Submission, args: argparse.Namespace) -> int:
     """Follow a submission, or hand that to a job; return the exit code."""
-    from voxcast.hpc.follow_loop import follow
-    from voxcast.hpc.follow_up import DETACHED_PATIENCE_S, submit_follow_up
-    from voxcast.hpc.follower import Follower
-    from voxcast.hpc.follower_lock import claimed
+    from voxcast.jobs.claim import claimed
+    from voxcast.jobs.follow import Follower, follow
+    from voxcast.jobs.slurm import submit_follow_up
 
     folder = shlex.quote(str(submission.folder))
     with _room_for(submission), contextlib.ExitStack() as stack:
@@ -201,18 +204,18 @@ def _left(submission: Submission) -> str:
 
 def _executor(submission: Submission, stack: contextlib.ExitStack) -> Executor:
     if submission.executor == "local":
-        from voxcast.hpc.local_executor import LocalExecutor
+        from voxcast.jobs.local import LocalExecutor
 
         local = LocalExecutor(submission)
         stack.callback(local.close)
         return local
-    from voxcast.hpc.slurm_executor import SlurmExecutor
+    from voxcast.jobs.slurm import SlurmExecutor
 
     return SlurmExecutor(submission)
 
 
 def _print_end(submission: Submission, follower: Follower, *, as_json: bool) -> int:
-    from voxcast.hpc.submission_status import status_record, task_rows, text_lines
+    from voxcast.jobs.status import status_record, task_rows, text_lines
 
     rows = task_rows(submission, follower.state, follower.current)
     if as_json:

@@ -73,7 +73,7 @@ def main(argv: list[str]) -> int:
     check_worker_jobs(args)
     worker_request(args)  # checks it
     if args.submit:
-        from voxcast.hpc.slurm import check_installed
+        from voxcast.jobs.slurm import check_installed
 
         check_installed()
     os.chdir(project.require(args.project))
@@ -135,7 +135,7 @@ def _command(args: argparse.Namespace) -> list[str]:
 
 def _run_here(args: argparse.Namespace, search: SharedSearch, searches: Searches) -> None:
     """Run workers until all have ended; they end with this process."""
-    from voxcast.hpc.worker_jobs import run_local_workers
+    from voxcast.jobs.rounds import run_local_workers
 
     def log_progress() -> None:
         completed = sum(result.completed for result in _results(search, searches).values())
@@ -150,18 +150,21 @@ def _run_here(args: argparse.Namespace, search: SharedSearch, searches: Searches
 
 def _sbatch_line(args: argparse.Namespace) -> str:
     """Return a line for a shell that starts workers as an array of Slurm."""
-    from voxcast.hpc.worker_jobs import WorkerJobs, array_line
+    from voxcast.jobs.plan import partitions_per_cpu
+    from voxcast.jobs.script import array_line
 
     count = args.workers or WORKERS
     cluster = _cluster(args)
-    jobs = WorkerJobs(worker_request(args, cluster), count, count)
+    request = worker_request(args, cluster)
     partition = args.partition or cluster.partitions[0].name
-    return array_line(["voxcast", *_command(args)], jobs, partition)
+    per_cpu = partition in partitions_per_cpu(cluster)
+    command = ["voxcast", *_command(args)]
+    return array_line(command, request, count, partition, per_cpu=per_cpu)
 
 
 def _cluster(args: argparse.Namespace) -> Cluster:
     from voxcast import config
-    from voxcast.hpc.memory_counting import with_memory_counted
+    from voxcast.jobs.slurm import with_memory_counted
 
     cluster = config.load_submit(cluster=args.cluster, here=size_of_this_machine).cluster
     return with_memory_counted(cluster)

@@ -1,4 +1,4 @@
-"""``voxcast tune --cluster C --submit``: workers of a search as jobs of Slurm, pass after pass."""
+"""``voxcast tune --cluster C --submit``: workers of a search as jobs, round after round."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from voxcast.allocation.site import Cluster
-    from voxcast.hpc.attempts import Request
-    from voxcast.hpc.plan import Plan
+    from voxcast.jobs.plan import Plan
+    from voxcast.records import Request
 
 INTERRUPTED = 130
 
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 def worker_request(args: argparse.Namespace, cluster: Cluster | None = None) -> Request:
     """Return what the job of a worker asks for: more where a cluster counts mapped files too."""
-    from voxcast.hpc.attempts import Request
+    from voxcast.records import Request
 
     added = 0 if cluster is None else cluster.added_bytes
     return Request(args.time, parse_bytes(args.mem) + added, 1)
@@ -38,7 +38,7 @@ def submit_workers(
 ) -> int:
     """Submit workers and follow them until no trial is left; return the exit code.
 
-    Jobs of an earlier process that are queued or running are followed first. A pass after which
+    Jobs of an earlier process that are queued or running are followed first. A round after which
     trials are left, as its jobs were too short, is followed by another.
 
     Parameters
@@ -51,47 +51,49 @@ def submit_workers(
     Raises
     ------
     RunError
-        If a pass was refused, or made no trial.
+        If a round was refused, or made no trial.
     """
-    from voxcast.hpc.follow_loop import follow
-    from voxcast.hpc.follower import Follower
-    from voxcast.hpc.pass_loop import MAX_PASSES
-    from voxcast.hpc.slurm_executor import SlurmExecutor
-    from voxcast.hpc.worker_pass import create_pass, following, open_pass
+    from voxcast.jobs.follow import Follower, follow
+    from voxcast.jobs.rounds import (
+        MAX_ROUNDS,
+        check_accepted,
+        create_round,
+        following,
+        open_round,
+    )
+    from voxcast.jobs.slurm import SlurmExecutor
 
     with following(args.folder) as claim:
-        submission, submitted = open_pass(args.folder), 0
+        submission, submitted = open_round(args.folder), 0
         while True:
             left = trials_left()
             if submission is None:
                 if not left:
                     return 0
-                if submitted == (args.max_passes or MAX_PASSES):
-                    logger.warning("%d passes were made, and trials are left", submitted)
+                if submitted == (args.max_passes or MAX_ROUNDS):
+                    logger.warning("%d rounds were made, and trials are left", submitted)
                     return 0
-                submission = create_pass(args.folder, _plan(args, cluster, command, count))
+                submission = create_round(args.folder, _plan(args, cluster, command, count))
                 submitted += 1
-            logger.info("pass %s", submission.folder)
+            logger.info("round %s", submission.folder)
             follower = Follower(submission, SlurmExecutor(submission))
             try:
                 follow(follower, claim, args.poll)
             except KeyboardInterrupt:
                 logger.warning("interrupted; jobs go on; the same command continues")
                 return INTERRUPTED
-            if follower.state.problems and not follower.state.ended:
-                reason = next(iter(follower.state.problems.values()))
-                raise RunError(f"the jobs were refused ({reason})", submission.folder)
+            check_accepted(follower)
             if left and trials_left() == left:
-                problem = "the workers of the last pass ended without having made any trial"
+                problem = "the workers of the last round ended without having made any trial"
                 raise RunError(problem, submission.folder / "logs", "see what they say there")
             submission = None
 
 
 def _plan(args: argparse.Namespace, cluster: Cluster, command: Sequence[str], count: int) -> Plan:
-    from voxcast.hpc.plan import SlurmOptions
-    from voxcast.hpc.slurm import check_partition
-    from voxcast.hpc.worker_jobs import WorkerJobs
-    from voxcast.hpc.worker_pass import partition_for, worker_plan
+    from voxcast.jobs.campaign import partition_for
+    from voxcast.jobs.plan import SlurmOptions, partitions_per_cpu
+    from voxcast.jobs.rounds import WorkerJobs, worker_plan
+    from voxcast.jobs.slurm import check_partition
 
     request = worker_request(args, cluster)
     if cluster.added_bytes:
@@ -99,6 +101,9 @@ def _plan(args: argparse.Namespace, cluster: Cluster, command: Sequence[str], co
         logger.info("%s counts resident pages: jobs are %s larger", cluster.name, added)
     partition = args.partition or partition_for(cluster, request)
     check_partition(partition)
-    options = SlurmOptions(args.account, args.qos, args.constraint, args.throttle)
+    options = SlurmOptions(
+        args.account, args.qos, args.constraint, args.throttle,
+        memory_per_cpu=partitions_per_cpu(cluster),
+    )  # fmt: skip
     jobs = WorkerJobs(request, count, count)
     return worker_plan("tune", command, jobs, partition, options, cluster.name)

@@ -22,8 +22,7 @@ from voxcast.errors import ConfigError, RunError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from voxcast.hpc.pool import Pool
-    from voxcast.hpc.pool_cells import PoolCell
+    from voxcast.jobs.pool import Pool, PoolCell
 
 logger = logging.getLogger(__name__)
 
@@ -58,9 +57,10 @@ def main(argv: list[str]) -> int:
     args = parser.parse_args(argv)
     if args.time_budget == 0:
         raise ConfigError("must be above zero", "--time-budget")
-    from voxcast.hpc.pool import open_pool
-    from voxcast.hpc.worker import work
-    from voxcast.hpc.worker_allocation import worker_allocation
+    from voxcast.jobs.claim import claimed
+    from voxcast.jobs.draw import work, worker_allocation
+    from voxcast.jobs.pool import open_pool
+    from voxcast.jobs.settle import Ledger, settle_unfollowed
     from voxcast.measure.host import host_facts
     from voxcast.quantities import parse_bytes
 
@@ -77,10 +77,16 @@ def main(argv: list[str]) -> int:
     pool = open_pool(args.pool.resolve())
     _enter_project(pool)
     if args.retry:
-        logger.info("%d cells wait again", pool.retry())
+        with claimed(pool.folder) as claim:
+            ledger = Ledger(pool, claim)
+            ledger.settle()
+            logger.info("%d cells wait again", ledger.retry())
     received = _noted_signals()
     logger.info("%s, for %s", pool.settings.name, allocation)
-    summary = work(pool, allocation, facts, wanted=wanted, stopped=lambda: bool(received))
+    summary = work(
+        pool, allocation, facts, wanted=wanted, stopped=lambda: bool(received),
+        settle=lambda: settle_unfollowed(pool),
+    )  # fmt: skip
     if summary.stopped:
         logger.warning("asked to stop; the cell at hand was returned")
     if args.json:

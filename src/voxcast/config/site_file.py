@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from voxcast.allocation.assessment import Policy
+from voxcast.allocation.offers import Policy
 from voxcast.allocation.site import (
     MEMORY_FLOOR_BYTES,
     Billing,
@@ -227,7 +227,7 @@ def current_site(
     site = load_submit(conf_dir, cluster, policy, overrides, here=Here.of_this_machine)
     if site.cluster.is_this_machine:
         return site
-    from voxcast.hpc.memory_counting import with_memory_counted
+    from voxcast.jobs.slurm import with_memory_counted
 
     return replace(site, cluster=with_memory_counted(site.cluster))
 

@@ -346,9 +346,9 @@ def runs_elsewhere(
     if any_host:
         alike = {(_same_run(run), run.repeat): run for run in runs}
         for key, cell in cells.items():
-            found = alike.get((_same_run(base_of(cell)), cell.repeat))
-            if found is not None and key not in by_key:
-                by_key[key] = dataclasses.replace(found, noisy=False)
+            equal_run = alike.get((_same_run(base_of(cell)), cell.repeat))
+            if equal_run is not None and key not in by_key:
+                by_key[key] = dataclasses.replace(equal_run, noisy=False)
     return by_key
 
 

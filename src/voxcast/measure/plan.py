@@ -222,8 +222,8 @@ def lend_cells(
         shutil.copyfile(nvml.origin, path.parent / "pynvml.py")
     used = {cell.app: as_fields(apps[cell.app]) for cell in cells}
     content = {"cells": list(map(as_fields, cells)), "apps": used, "volumes": files}
-    made = {volume_id: (recipes or {}).get(volume_id) for volume_id in files}
-    write_json(path, {**content, "recipes": made})
+    of_volumes = {volume_id: (recipes or {}).get(volume_id) for volume_id in files}
+    write_json(path, {**content, "recipes": of_volumes})
 
 
 def read_cells(path: Path, facts: HostFacts) -> tuple[CampaignPlan, dict[str, App]]:

@@ -2,9 +2,9 @@
 
 ``python -m voxcast.phases.recorder --out FOLDER program.py …`` runs the program on every rank with
 communicators that record their blocking calls, each rank into a file of its own; nonblocking
-messages are counted (EZTrace records them). The module also runs by its path: it needs mpi4py and
-the standard library only, so that it works in the interpreter of the program. A killed rank leaves
-all events up to its last second.
+calls are counted, and named on standard error at the end (EZTrace records them). The module also
+runs by its path: it needs mpi4py and the standard library only, so that it works in the
+interpreter of the program. A killed rank leaves all events up to its last second.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from typing import Any
 
 SEND, RECEIVE, COLLECTIVE, LOCAL = range(4)  # of voxcast.phases.events.Kind
 SENDS = ("Send", "Ssend", "Bsend", "Rsend")
+EXCHANGES = ("Sendrecv", "Sendrecv_replace")
 COLLECTIVES = (
     "Barrier", "Bcast", "Gather", "Gatherv", "Scatter", "Scatterv", "Allgather", "Allgatherv",
     "Alltoall", "Alltoallv", "Alltoallw", "Reduce", "Allreduce", "Reduce_scatter",
@@ -36,13 +37,15 @@ CREATORS = (
     "Create_dist_graph", "Create_dist_graph_adjacent", "Create_group",
 )  # fmt: skip
 # Calls with messages that are only counted, besides persistent requests (``*_init``).
-NONBLOCKING = (*SENDS, "Recv", "Sendrecv", "Sendrecv_replace", *COLLECTIVES, "Dup")  # I*
+NONBLOCKING = (*SENDS, "Recv", *EXCHANGES, *COLLECTIVES, "Dup")  # I*
 UNFOLLOWED = (
-    "Spawn", "Spawn_multiple", "Accept", "Connect", "Sendrecv_replace", "Mprobe", "Improbe",
-    "mprobe", "improbe", "Create_intercomm",
+    "Spawn", "Spawn_multiple", "Accept", "Connect", "Mprobe", "Improbe", "mprobe", "improbe",
+    "Create_intercomm",
 )  # fmt: skip
-BUFFERED = 4096  # events
-FLUSH_NS = 1_000_000_000
+FLUSH_NS = 200_000_000
+# Time from call to call below which it is taken for CPU time, as reading that clock would cost as
+# much as recording the call.
+SHORT_NS = 200_000
 
 
 class Recorder:
@@ -64,11 +67,11 @@ class Recorder:
         self._unrecorded: dict[str, int] = {}
         self._events: list[tuple[Any, ...]] = []
         self._thread, self._pid = get_ident(), os.getpid()
-        path = folder / f"rank-{world.rank:05d}.json"
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        self._path = folder / f"rank-{world.rank:05d}.json"
+        self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
         distributed = {"rank": world.rank, "world_size": world.size, "run": run}
-        start_ns = self._flushed_ns = monotonic_ns()
-        self._base_ns = start_ns
+        # The CPU clock was read last at `_cpu_read_ns`, and the last call ended at `_end_ns`.
+        self._base_ns = self._flush_at_ns = self._end_ns = self._cpu_read_ns = monotonic_ns()
         head = {"schemaVersion": 1, "distributedInfo": distributed,
                 "baseTimeNanoseconds": time.time_ns()}  # fmt: skip
         self._write(json.dumps(head)[:-1] + ', "traceEvents": [\n')
@@ -77,23 +80,32 @@ class Recorder:
         atexit.register(self.close)
 
     def begin(self) -> tuple[int, int]:
-        """Return the start of a call, and the computation before it."""
+        """Return the start of a call and the computation before it; -1 in another thread."""
+        if get_ident() != self._thread:
+            return 0, -1
         self.pickled_bytes = 0
-        return monotonic_ns(), thread_time_ns() - self._cpu_ns
+        start_ns = monotonic_ns()
+        computation_ns = start_ns - self._end_ns
+        if computation_ns >= SHORT_NS:
+            cpu_at_end_ns = self._cpu_ns + self._end_ns - self._cpu_read_ns
+            computation_ns = max(min(thread_time_ns() - cpu_at_end_ns, computation_ns), 0)
+        return start_ns, computation_ns
 
     def record(
         self, name: str, begun: tuple[int, int], kind: int, size: int = 0,
         group: int = -1, peer: int = -1, tag: int = -1,
     ) -> None:  # fmt: skip
         """Record a call that ends now."""
-        if get_ident() != self._thread:
+        if begun[1] < 0:
             self.count("calls of other threads")
             return
         end_ns = monotonic_ns()
         self._events.append((name, *begun, end_ns, kind, size, group, peer, tag))
-        if len(self._events) == BUFFERED or end_ns - self._flushed_ns >= FLUSH_NS:
+        if end_ns >= self._flush_at_ns:
             self.flush()
-        self._cpu_ns = thread_time_ns()
+        if end_ns - self._end_ns >= SHORT_NS:
+            self._cpu_ns, self._cpu_read_ns = thread_time_ns(), end_ns
+        self._end_ns = end_ns
 
     def received(self, name: str, begun: tuple[int, int], communicator: Any, status: Any) -> None:
         """Record a receive by its status; from no process it is local."""
@@ -118,16 +130,16 @@ class Recorder:
         self._unrecorded[name] = self._unrecorded.get(name, 0) + 1
 
     def flush(self) -> None:
-        """Write the events so far."""
-        self._write("".join(
-            f'{{"ph": "X", "cat": "mpi", "name": "{name}", "ts": {(start - self._base_ns) / 1000}'
-            f', "dur": {(end - start) / 1000}, "args": {{"kind": {kind}, "size_bytes": {size}, '
-            f'"computation_ns": {max(computation, 0)}, "group": {group}, "peer": {peer}, '
+        """Write the events so far; numbers of nanoseconds are the fastest to write."""
+        self._write("".join([
+            f'{{"ph": "X", "cat": "mpi", "name": "{name}", "ts": {start - self._base_ns}e-3'
+            f', "dur": {end - start}e-3, "args": {{"kind": {kind}, "size_bytes": {size}, '
+            f'"computation_ns": {computation}, "group": {group}, "peer": {peer}, '
             f'"tag": {tag}}}}},\n'
             for name, start, computation, end, kind, size, group, peer, tag in self._events
-        ))  # fmt: skip
+        ]))  # fmt: skip
         self._events = []
-        self._flushed_ns = monotonic_ns()
+        self._flush_at_ns = monotonic_ns() + FLUSH_NS
 
     def close(self) -> None:
         """Write the end; a forked child has none."""
@@ -138,6 +150,9 @@ class Recorder:
         self._write(f'{{}}], "unrecorded": {json.dumps(self._unrecorded)}}}\n')
         os.close(self._file)
         self._file = -1
+        if self._unrecorded:
+            calls = ", ".join(f"{count} × {name}" for name, count in self._unrecorded.items())
+            print(f"voxcast: {self._path}: calls not recorded: {calls}", file=sys.stderr)
 
     def _write(self, text: str) -> None:
         data = memoryview(text.encode())
@@ -183,6 +198,14 @@ def size_of(buffer: Any) -> int:
         return 0  # in place, None, or not a buffer
 
 
+def largest_of(arguments: tuple[Any, ...], options: dict[str, Any]) -> int:
+    """Return the bytes that a collective sends or receives; its communicator comes first."""
+    try:  # two arrays, in a third of the time
+        return int(max(arguments[1].nbytes, arguments[2].nbytes))
+    except (AttributeError, IndexError):
+        return max(map(size_of, (*arguments[1:3], *options.values())), default=0)
+
+
 def start_recording(folder: Path) -> Recorder:
     """Replace the communicators of mpi4py, on all ranks at once."""
     from mpi4py import MPI
@@ -203,71 +226,77 @@ def start_recording(folder: Path) -> Recorder:
     shared.__init__(dumps, loads, shared.PROTOCOL)
     types: dict[type, type] = {}
     for base in (MPI.Intracomm, MPI.Cartcomm, MPI.Graphcomm, MPI.Distgraphcomm):
-        methods = _methods(base, recorder, types)
-        types[base] = type(f"Traced{base.__name__}", (base,), methods)
+        types[base] = type(f"Traced{base.__name__}", (base,), _methods(base, recorder, types))
     setattr(MPI, "COMM_WORLD", recorder.traced(MPI.COMM_WORLD, types))  # noqa: B010
     return recorder
 
 
 def _methods(plain: Any, recorder: Recorder, types: Any) -> dict[str, Any]:
     """Return the methods of a traced communicator by name."""
-    mpi = recorder.mpi
+    mpi, begin = recorder.mpi, recorder.begin
 
-    def send(name: str, call: Any) -> Any:
-        def traced(
-            self: Any, buf: Any = None, dest: int = 0, tag: int = 0, **content: Any
-        ) -> None:
-            data, begun = content.get("obj", buf), recorder.begin()
-            call(self, data, dest, tag)
-            recorder.sent(name, begun, self, data, dest, tag)
+    def message(name: str, call: Any) -> Any:
+        sends, receives = name != "MPI_Recv", name.removeprefix("MPI_") not in SENDS
+        signature = inspect.signature(call)
+        defaults = [parameter.default for parameter in signature.parameters.values()]
 
-        return traced
-
-    def receive(name: str, call: Any) -> Any:
-        def traced(
-            self: Any, buf: Any = None, source: int = mpi.ANY_SOURCE, tag: int = mpi.ANY_TAG,
-            status: Any = None,
-        ) -> Any:  # fmt: skip
-            status, begun = mpi.Status() if status is None else status, recorder.begin()
-            message = call(self, buf, source, tag, status)
-            recorder.received(name, begun, self, status)
-            return message
-
-        return traced
-
-    def exchange(name: str, call: Any) -> Any:
         def traced(*arguments: Any, **options: Any) -> Any:
-            bound = inspect.signature(call).bind(*arguments, **options)
-            bound.apply_defaults()
-            self, data, dest, tag, *_, status = bound.arguments.values()
-            status, begun = mpi.Status() if status is None else status, recorder.begin()
-            message = call(*bound.args[:-1], status)
-            recorder.sent(name, begun, self, data, dest, tag)
-            recorder.received(name, recorder.begin(), self, status)
-            return message
+            if options:
+                bound = signature.bind(*arguments, **options)
+                bound.apply_defaults()
+                arguments = bound.args
+            values = [*arguments, *defaults[len(arguments) :]]
+            if receives and values[-1] is None:
+                values[-1] = mpi.Status()
+            begun = begin()
+            result = call(*values)
+            if sends:
+                recorder.sent(name, begun, *values[:4])
+            if receives:
+                recorder.received(name, begin() if sends else begun, values[0], values[-1])
+            return result
 
         return traced
 
     def collective(name: str, call: Any) -> Any:
         def traced(*arguments: Any, **options: Any) -> Any:
-            begun = recorder.begin()
+            begun = begin()
             result = call(*arguments, **options)
-            data = (*arguments[1:3], *options.values())
-            size = recorder.pickled_bytes or max(map(size_of, data), default=0)
+            size = recorder.pickled_bytes or largest_of(arguments, options)
             recorder.record(name, begun, COLLECTIVE, size, arguments[0].number)
             return result
 
         return traced
 
     def create(name: str, call: Any) -> Any:
+        # Create_group is a matter of the members of the group only.
+        kind = LOCAL if name == "MPI_Create_group" else COLLECTIVE
+        label = f"MPI_Comm_{name.removeprefix('MPI_').lower()}"
+
         def traced(*arguments: Any, **options: Any) -> Any:
-            begun = recorder.begin()
+            begun = begin()
             communicator = call(*arguments, **options)
-            # Create_group is a matter of the members of the group only.
-            kind = LOCAL if name == "MPI_Create_group" else COLLECTIVE
-            label = f"MPI_Comm_{name.removeprefix('MPI_').lower()}"
-            recorder.record(label, begun, kind, 0, arguments[0].number if kind else -1)
+            recorder.record(
+                label, begun, kind, 0, arguments[0].number if kind == COLLECTIVE else -1
+            )
             return recorder.traced(communicator, types)
+
+        return traced
+
+    def probe(name: str, call: Any) -> Any:
+        def traced(*arguments: Any, **options: Any) -> Any:
+            begun = begin()
+            is_there = call(*arguments, **options)
+            if is_there:  # else its time is computation
+                recorder.record(name, begun, LOCAL)
+            return is_there
+
+        return traced
+
+    def counted(name: str, call: Any) -> Any:
+        def traced(*arguments: Any, **options: Any) -> Any:
+            recorder.count(name)
+            return call(*arguments, **options)
 
         return traced
 
@@ -275,31 +304,24 @@ def _methods(plain: Any, recorder: Recorder, types: Any) -> dict[str, Any]:
         recorder.flush()
         plain.Abort(self, errorcode)
 
+    makers = {
+        **dict.fromkeys((*SENDS, "Recv", *EXCHANGES), message),
+        **dict.fromkeys(COLLECTIVES, collective),
+        **dict.fromkeys(CREATORS, create),
+        **dict.fromkeys(("Probe", "Iprobe"), probe),
+    }
     methods: dict[str, Any] = {"Abort": abort}
     for name in dir(plain):
-        if name.endswith("_init") or name in UNFOLLOWED or _is_nonblocking(name):
-            methods[name] = _counted(recorder, name, getattr(plain, name))
-    for names, maker in (
-        (SENDS, send), (("Recv",), receive), (("Sendrecv",), exchange),
-        (COLLECTIVES, collective), (CREATORS, create),
-    ):  # fmt: skip
-        for name in names:
-            for spelling in {name, name.lower()}:  # of buffers and of objects
-                if hasattr(plain, spelling):
-                    methods[spelling] = maker(f"MPI_{name}", getattr(plain, spelling))
+        maker = makers.get(name.capitalize())  # of buffers, or of objects
+        if maker is not None:
+            methods[name] = maker(f"MPI_{name.capitalize()}", getattr(plain, name))
+        elif name.endswith("_init") or name in UNFOLLOWED or _is_nonblocking(name):
+            methods[name] = counted(name, getattr(plain, name))
     return methods
 
 
 def _is_nonblocking(name: str) -> bool:
     return name[0] in "Ii" and name[1:].capitalize() in NONBLOCKING
-
-
-def _counted(recorder: Recorder, name: str, call: Any) -> Any:
-    def traced(*arguments: Any, **options: Any) -> Any:
-        recorder.count(name)
-        return call(*arguments, **options)
-
-    return traced
 
 
 def main() -> None:

@@ -91,12 +91,12 @@ class Remarks:
         moved = Remarks()
         for kind, of, reasons in self._parts:
             new = to[np.searchsorted(lines, of)]
-            kept = (
+            reasons_kept = (
                 None
                 if reasons is None
                 else [r for r, n in zip(reasons, new, strict=True) if n >= 0]
             )
-            moved.add(kind, new[new >= 0], kept)
+            moved.add(kind, new[new >= 0], reasons_kept)
         return moved
 
     def extend(self, other: Remarks) -> None:
@@ -128,7 +128,7 @@ class Cells:
         text = self.texts.get(name, "")
         return "" if text.lower() in self.absent else text
 
-    def known(self) -> list[tuple[str, str]]:
+    def cells(self) -> list[tuple[str, str]]:
         """Return columns and texts in alphabetical order; unknown values are empty."""
         return sorted((name, self.text(name)) for name in self.texts)
 
@@ -402,8 +402,8 @@ def _readable(
     nul = true(pc.match_substring(decoded, "\0"))
     refused.add("contains a NUL byte", lines[nul])
     empty = true(pc.equal(pc.binary_length(pc.utf8_trim_whitespace(decoded)), 0))
-    kept = ~nul & ~empty
-    return pc.utf8_rtrim(decoded, "\r\n").filter(pa.array(kept)), lines[kept]
+    usable = ~nul & ~empty
+    return pc.utf8_rtrim(decoded, "\r\n").filter(pa.array(usable)), lines[usable]
 
 
 def _place_of_error(text: bytes) -> int:

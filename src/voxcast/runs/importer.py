@@ -181,7 +181,7 @@ KINDS = (*READERS, "csv")
 
 
 def _job(row: Any, app: str | None, unread: list[str]) -> ImportedRun:
-    peak = _whole(row.peak_rss_bytes)
+    peak = _integer_or_none(row.peak_rss_bytes)
     method = "slurm_maxrss" if row.tasks == 1 else "slurm_tresusageintot"
     single_node = row.node if re.fullmatch(r"[\w.-]+", row.node) else ""
     array_job, in_array, _ = row.job_id.partition("_")
@@ -189,7 +189,7 @@ def _job(row: Any, app: str | None, unread: list[str]) -> ImportedRun:
     return ImportedRun(
         # Job numbers recur on other clusters and after a requeue, so the start is part of the
         # identity. It is local time; zones differ by whole quarters of an hour.
-        identity=[row.job_id, _whole(row.start_s % _QUARTER_HOUR_S)],
+        identity=[row.job_id, _integer_or_none(row.start_s % _QUARTER_HOUR_S)],
         values={
             "app": app or row.name,
             "host_id": single_node,
@@ -197,12 +197,12 @@ def _job(row: Any, app: str | None, unread: list[str]) -> ImportedRun:
             "device": "gpu" if row.gpus else "cpu",
             "cpus": int(row.cpus),
             "gpus": int(row.gpus),
-            "mem_limit_bytes": _whole(row.mem_limit_bytes),
+            "mem_limit_bytes": _integer_or_none(row.mem_limit_bytes),
             "outcome": row.outcome,
-            "exit_status": -int(row.signal) if row.signal else _whole(row.exit_status),
-            "limit_s": _known(row.limit_s),
+            "exit_status": -int(row.signal) if row.signal else _integer_or_none(row.exit_status),
+            "limit_s": _number_or_none(row.limit_s),
             "runtime_s": row.runtime_s,
-            "cpu_s": _known(row.cpu_s),
+            "cpu_s": _number_or_none(row.cpu_s),
             "cpu_method": "" if math.isnan(row.cpu_s) else "slurm_totalcpu",
             "peak_rss_bytes": peak,
             "memory_method": "" if peak is None else method,
@@ -221,7 +221,7 @@ def _job(row: Any, app: str | None, unread: list[str]) -> ImportedRun:
             "array_job": array_job if in_array else "",
             "het_job": het_job if in_het_job else "",
             "tasks": int(row.tasks) if row.tasks > 1 else None,
-            "peak_rss_at_least_bytes": _whole(row.peak_at_least_bytes),
+            "peak_rss_at_least_bytes": _integer_or_none(row.peak_at_least_bytes),
             "note": row.note,
         },
         name=row.name,
@@ -229,11 +229,11 @@ def _job(row: Any, app: str | None, unread: list[str]) -> ImportedRun:
     )
 
 
-def _known(value: float) -> float | None:
+def _number_or_none(value: float) -> float | None:
     return None if math.isnan(value) else value
 
 
-def _whole(value: float) -> int | None:
+def _integer_or_none(value: float) -> int | None:
     return None if math.isnan(value) else int(value)
 
 
@@ -249,7 +249,7 @@ def name_runs(
     app_by_name = {} if app is None else values_by_name(app, names)
     subject_by_name = {} if subject is None else values_by_name(subject, names)
     for records in sources:
-        kept = []
+        usable = []
         for row, line, name in zip(records.rows, records.lines, records.names, strict=True):
             unmatched = f"the name {name[:80]!r} does not match"
             if app is not None and not app_by_name.get(name):
@@ -259,10 +259,10 @@ def name_runs(
             row["subject"] = subject_by_name.get(name) or row["subject"]
             if subject is not None and not subject_by_name.get(name):
                 records.unread.add(f"subject: {unmatched} {subject.option}", [line])
-            kept.append((row, line, name))
-        records.rows = [row for row, _, _ in kept]
-        records.lines = [line for _, line, _ in kept]
-        records.names = [name for _, _, name in kept]
+            usable.append((row, line, name))
+        records.rows = [row for row, _, _ in usable]
+        records.lines = [line for _, line, _ in usable]
+        records.names = [name for _, _, name in usable]
 
 
 def _add(kind: str, sources: Sequence[Records], into: Path, images: RunImages | None) -> Account:

@@ -270,8 +270,8 @@ def outcomes(frame: pd.DataFrame) -> NDArray[np.object_]:
     failed, cancelled = state == "FAILED", state == "CANCELLED"
     peak = frame["peak_bytes"].to_numpy()
     limit = np.nan_to_num(frame["mem_limit_bytes"].to_numpy())
-    known = (peak > 0) & (limit > 0)
-    near, far_below = known & (peak >= NEAR_LIMIT * limit), known & (peak < NEAR_LIMIT * limit)
+    limited = (peak > 0) & (limit > 0)
+    near, far_below = limited & (peak >= NEAR_LIMIT * limit), limited & (peak < NEAR_LIMIT * limit)
     # A SIGKILL for another reason differs only in the memory used.
     killed = failed & (frame["signal"].to_numpy() == _SIGKILL) & ~far_below
     killed |= failed & (frame["exit_status"].to_numpy() == _KILLED_STATUS) & near
@@ -412,8 +412,8 @@ def _joined(parts: list[dict[str, Any]]) -> pd.DataFrame:
 def _state_name(text: str) -> str | None:
     """Return the full name of a state that may be cut off, or be followed by who caused it."""
     prefix = (text.split() or [""])[0].rstrip("+").upper()
-    known = (name for name in (*OUTCOMES, *UNFINISHED) if name.startswith(prefix))
-    return next(known, None) if prefix else None
+    states = (name for name in (*OUTCOMES, *UNFINISHED) if name.startswith(prefix))
+    return next(states, None) if prefix else None
 
 
 def _ids(block: Block) -> pa.StringArray:

@@ -85,7 +85,7 @@ def _task(line: Cells, app: str | None) -> ImportedRun:
         outcome = "out_of_memory" if exit_status == _KILLED and not below else "failed"
     task_hash, native_id = line.text("hash"), line.text("native_id")
     return ImportedRun(
-        identity=[task_hash, name or process, native_id] if task_hash else line.known(),
+        identity=[task_hash, name or process, native_id] if task_hash else line.cells(),
         values={
             "app": app or process,
             "app_version": line.text("container"),
@@ -141,7 +141,7 @@ def snakemake(path: Path, app: str | None = None) -> Records:
     )
     seen: dict[tuple[tuple[str, str], ...], int] = {}
     for number, line in lines:
-        key = tuple(line.known())
+        key = tuple(line.cells())
         seen[key] = seen.get(key, 0) + 1
         # Lines have no identity, so equal lines of one file are numbered.
         identity = [unpacked.name, [list(pair) for pair in key], seen[key]]

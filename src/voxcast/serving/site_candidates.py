@@ -12,8 +12,7 @@ from voxcast.quantities import format_bytes
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from voxcast.allocation.assessment import Policy
-    from voxcast.allocation.choice import HardLimits
+    from voxcast.allocation.offers import HardLimits, Policy
     from voxcast.allocation.recommendation import ImagePredictions
     from voxcast.allocation.site import Candidate, Cluster
     from voxcast.records import Configuration

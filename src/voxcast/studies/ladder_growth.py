@@ -1,7 +1,7 @@
 """Study: by how much a request grows after the predicted bound was exceeded.
 
 All rules make the same first request, the bound, so that they differ on the runs beyond it alone.
-Cost is that of `voxcast.hpc.ladders`: of each request 0.95 of its length, its time in use, and a
+Cost is that of `voxcast.jobs.task`: of each request 0.95 of its length, its time in use, and a
 minute. Where waiting follows the requested time so, it is the turnaround.
 """
 
@@ -14,8 +14,8 @@ import numpy as np
 
 from voxcast.allocation.requests.replay import PlannedRequests, ReplayedRuns, replay
 from voxcast.allocation.site import stepped
-from voxcast.hpc.escalation import Bounds
-from voxcast.hpc.ladders import COST, walltime_ladders
+from voxcast.jobs.escalate import Limits
+from voxcast.jobs.task import COST, walltime_sequences
 from voxcast.laws.families import parse_law
 from voxcast.laws.intervals import clustered_mean, exponential
 
@@ -97,14 +97,14 @@ class BeyondBound:
 
     def replayed(self, growth: float | Sequence[float], confidence: float) -> ReplayedRuns:
         """Return what becomes of the runs if requests grow at least so."""
-        ladders = walltime_ladders(
+        ladders = walltime_sequences(
             self.first_s.tolist(), self.median_s.tolist(), self.upper_s.tolist(), confidence,
             STEP_S, growth,
         )  # fmt: skip
         requests = np.full((len(ladders), max(map(len, ladders), default=1)), np.nan)
         for row, ladder in zip(requests, ladders, strict=True):
             row[: len(ladder)] = ladder
-        after = max(Bounds().factor, growth) if isinstance(growth, float) else Bounds().factor
+        after = max(Limits().factor, growth) if isinstance(growth, float) else Limits().factor
         return replay(PlannedRequests(requests, after), self.used_s, COST)
 
 

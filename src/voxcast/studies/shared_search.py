@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from voxcast.files import sha256_of
-from voxcast.hpc.heartbeats import Heartbeat, file_system_time, modified_s
+from voxcast.jobs.claim import KeptAlive, file_system_time, modified_s
 from voxcast.models.families.family import family
 from voxcast.models.out_of_fold import error_metrics
 
@@ -145,7 +145,7 @@ class SharedSearch:
         life, count = self.folder / WORKERS / worker, 0
         life.touch()
         try:
-            with Heartbeat(life, min(BEAT_S, self.expires_s / 4), lambda: None):
+            with KeptAlive(life, min(BEAT_S, self.expires_s / 4)):
                 for name, trial in self._claims(searches, worker):
                     family_name, validation = searches[name]
                     value = self._make(trial, family_name, validation)

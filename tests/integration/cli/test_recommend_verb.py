@@ -18,8 +18,7 @@ import pytest
 from champions import register_champion
 from small_head import write_head
 from voxcast.cli import main
-from voxcast.hpc.requests_file import recommended_tasks
-from voxcast.hpc.resource_table import COLUMNS
+from voxcast.jobs.task import TABLE_COLUMNS, from_file
 from voxcast.quantities import slurm_seconds
 
 PROJECT = Path(__file__).parents[3]
@@ -271,7 +270,7 @@ def test_a_table_for_workflow_engines(recommend, tmp_path: Path) -> None:
     rows = json.loads((tmp_path / "r.json").read_text())
     with (tmp_path / "r.csv").open(newline="") as file:
         of_csv = list(csv.DictReader(file))
-    assert list(of_csv[0]) == list(COLUMNS)
+    assert list(of_csv[0]) == list(TABLE_COLUMNS)
     texts = [
         {k: str(v).lower() if k == "calibrated" else str(v) for k, v in r.items()} for r in rows
     ]
@@ -291,9 +290,9 @@ def test_a_table_for_workflow_engines(recommend, tmp_path: Path) -> None:
             assert 1.49 * first < second
             assert 1.49 * second < third
     # The times are those that `submit` would request one after the other.
-    tasks = recommended_tasks(content, tmp_path)
+    tasks = from_file(content, tmp_path)
     for row, task in zip(rows, tasks, strict=True):
-        rungs = [math.ceil(s / 60) for s in task.ladder.walltimes_s[:3]]
+        rungs = [math.ceil(s / 60) for s in task.requests.walltimes_s[:3]]
         assert [row[f"time_min_{n}"] for n in range(1, len(rungs) + 1)] == rungs
 
 
@@ -312,7 +311,7 @@ def test_a_table_has_the_images_that_can_be_requested(recommend, tmp_path: Path)
     assert [line.split(",")[0] for line in path.read_text().splitlines()] == ["sample", "usual"]
     impossible = ("--cluster", "osc", "--deadline", "1s")
     recommend("usual.nii.gz", *impossible, "--resources", str(path), code=2)
-    assert path.read_text() == ",".join(COLUMNS) + "\n"
+    assert path.read_text() == ",".join(TABLE_COLUMNS) + "\n"
     output = recommend("usual.nii.gz", "--resources", str(tmp_path / "r.txt"), code=2)
     assert "r.txt: must end in .csv or .json" in output.err
 
@@ -491,17 +490,20 @@ def test_submit_plans_what_recommend_chooses(recommend, project: Path) -> None:
     for task, image in zip(plan["tasks"], content["images"], strict=True):
         row = image["chosen"]
         assert task["image"] == str(project / image["image"])
-        assert task["ladder"]["walltimes_s"][0] == row["walltime_s"]
-        assert task["ladder"]["memories_bytes"] == [row["memory_bytes"]]
-        assert (task["ladder"]["cpus"], task["partition"]) == (row["cpus"], row["partition"])
+        assert task["requests"]["walltimes_s"][0] == row["walltime_s"]
+        assert task["requests"]["memories_bytes"] == [row["memory_bytes"]]
+        assert (task["requests"]["cpus"], task["requests"]["partition"]) == (
+            row["cpus"],
+            row["partition"],
+        )
         assert task["max_walltime_s"] == 168 * 3600
-        assert task["risk"] == pytest.approx(0.1)
+        assert task["prediction"]["risk"] == pytest.approx(0.1)
     # The recommendation itself is a plan too.
     (project / "requests.json").write_text(json.dumps(content))
     again = io.StringIO()
     with contextlib.redirect_stdout(again):
         assert main(["submit", "--requests", "requests.json", "--dry-run", "--json"]) == 0
-    firsts = [[task["ladder"]["walltimes_s"][0] for task in listed["tasks"]]
+    firsts = [[task["requests"]["walltimes_s"][0] for task in listed["tasks"]]
               for listed in (plan, json.loads(again.getvalue()))]  # fmt: skip
     assert firsts[0] == firsts[1]
 

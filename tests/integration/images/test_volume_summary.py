@@ -13,9 +13,8 @@ import nibabel
 import numpy as np
 import pytest
 
-from voxcast.content_cache import ContentCache, entries_of
+from voxcast.content_cache import ContentCache, cache_status, entries_of
 from voxcast.errors import ImageError
-from voxcast.hpc.cache_status import cache_status
 from voxcast.images.characteristics import Characteristic
 from voxcast.images.headers import read_layout
 from voxcast.images.volume_summary import FUNCTION, Grids, VolumeSummary, volume_summary

@@ -19,6 +19,7 @@ import pytest
 
 import voxcast
 from champions import HEADER_ROW
+from commands import voxcast as call
 from model_server import free_port, running_server
 from served_project import CONFIGURATIONS, NETWORK, RIDGE, served_project
 from voxcast.records import Configuration
@@ -135,16 +136,6 @@ def voxcast_url(project: Path, environment: dict[str, str]) -> Iterator[str]:
         yield url
 
 
-def run(project: Path, environment: dict[str, str], *arguments: object) -> str:
-    """Return what a verb prints."""
-    words = [sys.executable, "-m", "voxcast.cli", *map(str, arguments)]
-    ended = subprocess.run(
-        words, cwd=project, env=environment, capture_output=True, text=True, check=False
-    )
-    assert ended.returncode == 0, ended.stderr
-    return ended.stdout
-
-
 def test_the_model_as_mlflow_loads_it(
     project: Path, rows: Rows, expected: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -168,21 +159,16 @@ def test_mlflow_models_predict(
         "mlflow", "models", "predict", "-m", CHAMPION_URI, "--env-manager", "local",
         "-i", tmp_path / "rows.json", "-t", "json", "-o", tmp_path / "answers.json",
     ]  # fmt: skip
-    for body, places in requests(rows):
-        (tmp_path / "rows.json").write_text(body)
-        subprocess.run(command, cwd=project, env=environment, capture_output=True, check=True)
-        answers = json.loads((tmp_path / "answers.json").read_text())["predictions"]
-        check(answers, [expected[n] for n in places])
+    *_, (body, places) = requests(rows)
+    (tmp_path / "rows.json").write_text(body)
+    subprocess.run(command, cwd=project, env=environment, capture_output=True, check=True)
+    answers = json.loads((tmp_path / "answers.json").read_text())["predictions"]
+    check(answers, [expected[n] for n in places])
 
 
 @pytest.mark.parametrize("kind", ["parquet", "csv"])
 def test_a_table_of_rows(
-    project: Path,
-    environment: dict[str, str],
-    rows: Rows,
-    expected: Rows,
-    tmp_path: Path,
-    kind: str,
+    project: Path, rows: Rows, expected: Rows, tmp_path: Path, kind: str
 ) -> None:
     source, target = tmp_path / f"rows.{kind}", tmp_path / "predictions.parquet"
     if kind == "csv":
@@ -190,11 +176,11 @@ def test_a_table_of_rows(
     else:
         pd.DataFrame(rows).to_parquet(source)
     options = ("--quantile", QUANTILE, "--explain")
-    run(project, environment, "predict", source, "--out", target, *options)
+    call("predict", source, "--out", target, *options, project=project)
     answers = pd.read_parquet(target)
     assert answers.pop("error").isna().all()
     check(answers.to_dict("records"), expected)
-    printed = json.loads(run(project, environment, "predict", source, "--json", *options))
+    printed = call("predict", source, "--json", *options, project=project).json
     assert [answer.pop("error") for answer in printed] == [None] * len(rows)
     check(printed, expected)
 
@@ -211,7 +197,6 @@ def test_python_with_rows(project: Path, rows: Rows, expected: Rows, address: st
 @pytest.mark.parametrize("door", ["python", "here", "mlflow", "voxcast"])
 def test_an_image(
     project: Path,
-    environment: dict[str, str],
     expected: Rows,
     request: pytest.FixtureRequest,
     door: str,
@@ -244,22 +229,17 @@ def test_an_image(
         options = [w for n in names for w in (f"--{n}", str(wanted[n]).removesuffix(".0"))]
         if wanted is changed:
             options += ["-p", f"iterations={PARAMETERS['iterations']}"]
-        (answer,) = json.loads(run(project, environment, *words, *options))
+        (answer,) = call(*words, *options, project=project).json
         check(answer["predictions"], [wanted])
 
 
 def test_a_table_behind_a_server(
-    project: Path,
-    environment: dict[str, str],
-    mlflow_url: str,
-    rows: Rows,
-    expected: Rows,
-    tmp_path: Path,
+    project: Path, mlflow_url: str, rows: Rows, expected: Rows, tmp_path: Path
 ) -> None:
     source = tmp_path / "rows.parquet"
     pd.DataFrame(rows).to_parquet(source)
     options = ("--quantile", QUANTILE, "--explain", "--json", "--url", mlflow_url)
-    printed = json.loads(run(project, environment, "predict", source, *options))
+    printed = call("predict", source, *options, project=project).json
     check([{k: v for k, v in answer.items() if k != "error"} for answer in printed], expected)
 
 

@@ -17,6 +17,7 @@ import yaml
 import planted
 import voxcast
 from champions import HEADER_ROW, bundle_of_apps
+from registries import connected
 from small_head import write_head
 from voxcast.cli import main
 from voxcast.errors import ConfigError
@@ -73,7 +74,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.chdir(folder)
-    with runs.run(runs.connect(folder), "final", "ridge final") as run_id:
+    with runs.run(connected(folder), "final", "ridge final") as run_id:
         pass
     registry.register(run_id, lab_bundle(tmp_path), "segment")
     params = yaml.safe_load((ROOT / "params.yaml").read_text())

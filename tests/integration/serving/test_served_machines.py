@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from champions import HEADER_ROW, machines_bundle
-from voxcast.allocation.machine_speeds import machine_line
-from voxcast.allocation.recommendation import caveats
+from voxcast.allocation.recommendation import caveats, machine_line
 from voxcast.errors import ModelError
 from voxcast.measure.host import this_host_id
 from voxcast.serving.prediction_service import PredictionService

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from champions import PROMOTION
+from registries import connected
 from voxcast import config
 from voxcast.errors import ModelError
 from voxcast.features.split import side
@@ -72,7 +73,7 @@ def project(bundle: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Path:
         for name in ("MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID"):
             patch.delenv(name, raising=False)
         patch.chdir(folder)
-        session = runs.connect(folder)
+        session = connected(folder)
         with runs.run(session, "final", "ridge final") as run_id:
             pass
         registry.register(run_id, bundle.folder, APP)

@@ -1,5 +1,6 @@
 """Runs and registry on a real database in a folder of its own: nesting and promotion."""
 
+import functools
 import json
 import shutil
 import sqlite3
@@ -7,12 +8,14 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pandas as pd
 import pytest
 
 import planted
 from champions import champion_version, register_champion, registered_bundle
+from registries import connected
 from voxcast.errors import ModelError
 from voxcast.files import sha256_folder
 from voxcast.models.families.family import FAMILIES
@@ -31,6 +34,7 @@ from voxcast.tracking.registered_versions import bundle_folder, versions
 from voxcast.tracking.rivals import readable_bundle
 from voxcast.tracking.versions import roll_back
 
+MODELS = TemporaryDirectory()
 RULE = Rule(0.95, 0.10, 1.5)
 APP = AppFacts("segment", "1", planted.PARAMETERS, [Configuration("cpu", 1)], 64, 16)
 
@@ -43,11 +47,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def trained(
-    project: Path,
-    families: tuple[str, ...],
-    app: str = "segment",
-    table: pd.DataFrame | None = None,
+def learned(
+    models: Path, families: tuple[str, ...], app: str, table: pd.DataFrame | None = None
 ) -> Challenger:
     """Do what the stages tune and train do, without their files in between."""
     runs_on_record = planted.table(12, apps=(app,)) if table is None else table
@@ -56,19 +57,25 @@ def trained(
     for name, forecaster in fit_forecasters(
         validation, leaderboard, list(leaderboard.params), 1.5
     ):
-        forecaster.save(project / "models" / app / name)
-    return Challenger(validation, "sha", leaderboard, project / "models" / app)
+        forecaster.save(models / app / name)
+    return Challenger(validation, "sha", leaderboard, models / app)
+
+
+@functools.cache
+def trained(*families: str, app: str = "segment") -> Challenger:
+    """Learn from the planted runs of an application, once for all tests."""
+    return learned(Path(MODELS.name, "-".join(families)), families, app)
 
 
 def promoted(project: Path, *families: str, app: str = "segment") -> dict:
-    session = runs.connect(project)
-    return promote(session, project, replace(APP, name=app), trained(project, families, app), RULE)
+    session = connected(project)
+    return promote(session, project, replace(APP, name=app), trained(*families, app=app), RULE)
 
 
 def test_runs_are_nested_tagged_and_reused(project: Path) -> None:
     import mlflow
 
-    session = runs.connect(project)
+    session = connected(project)
     with runs.run(session, "campaign", "c", tags={"table_sha256": "x"}) as campaign, runs.run(
         session, "study", "ridge", parent=campaign, tags={"family": "ridge"}
     ) as study, runs.run(session, "trial", "ridge 0", parent=study, params={"alpha": 1},
@@ -89,11 +96,11 @@ def test_an_inherited_run_id_becomes_the_parent(
 ) -> None:
     import mlflow
 
-    runs.connect(project)
+    connected(project)
     with mlflow.start_run() as outer:
         pass
     monkeypatch.setenv("MLFLOW_RUN_ID", outer.info.run_id)
-    session = runs.connect(project)
+    session = connected(project)
     with runs.run(session, "campaign", "c") as campaign:
         pass
     assert campaign != outer.info.run_id
@@ -107,7 +114,7 @@ def test_a_missing_registry_and_champion_are_reported(project: Path) -> None:
     (project / "Makefile").write_text("demo: setup ## Run the whole graph\n")  # as in a clone
     with pytest.raises(ModelError, match="train a model with `make demo`, or with"):
         current_champion.local_model(runs.tracking_uri(project))
-    runs.connect(project)
+    connected(project)
     with pytest.raises(ModelError, match="no champion"):
         current_champion.local_model(runs.tracking_uri(project))
 
@@ -116,7 +123,7 @@ def test_first_then_same_then_better_then_worse(project: Path) -> None:
     first = promoted(project, "median")
     assert (first["registered"], first["reason"], first["version"]) == (True, "first", "1")
     # What is trained anew differs in its files and is the same recipe; itself, it is unchanged.
-    session, challenger = runs.connect(project), trained(project, ("median",))
+    session, challenger = connected(project), learned(project / "again", ("median",), "segment")
     refit = promote(session, project, APP, challenger, RULE)
     assert refit["reason"] in ("not_better", "unchanged")
     assert refit["version"] == "1"
@@ -168,10 +175,11 @@ def test_a_champion_of_an_unknown_recipe_is_judged_as_it_is_or_not_at_all(projec
 
 def test_a_champion_whose_runs_are_not_all_on_record_is_judged_as_it_is(project: Path) -> None:
     table = planted.table(20)
-    session = runs.connect(project)
+    session = connected(project)
 
     def receipt_of(rows: pd.DataFrame, family: str) -> dict:
-        challenger = trained(project, (family,), table=rows.reset_index(drop=True))
+        models = project / f"models{len(rows)}"
+        challenger = learned(models, (family,), "segment", rows.reset_index(drop=True))
         return promote(session, project, APP, challenger, RULE)
 
     # Three subjects, of which one is on the test side later, as more are measured.
@@ -363,7 +371,7 @@ def test_a_promotion_that_would_lose_another_application_needs_a_person(
     assert (receipt["registered"], receipt["reason"]) == (False, "would_lose_others")
     assert "tile would be lost; `voxcast models rollback`" in receipt["detail"]
     assert champion_version(project).number == "2"
-    session, challenger = runs.connect(project), trained(project, ("ridge",))
+    session, challenger = connected(project), trained("ridge")
     receipt = promote(session, project, APP, challenger, RULE, by_hand=True)
     assert (receipt["registered"], receipt["lost"]) == (True, ["tile"])
     assert "tile is not in the new version" in caplog.text
@@ -378,7 +386,7 @@ def test_a_champion_whose_list_of_runs_is_damaged_stays_until_a_person_decides(
     receipt = promoted(project, "median", "ridge")
     assert (receipt["registered"], receipt["reason"]) == (False, "not_comparable")
     assert "`voxcast models promote`" in receipt["detail"]
-    session, challenger = runs.connect(project), trained(project, ("ridge",))
+    session, challenger = connected(project), trained("ridge")
     receipt = promote(session, project, APP, challenger, RULE, by_hand=True)
     assert (receipt["registered"], receipt["version"]) == (True, "2")
 
@@ -407,7 +415,7 @@ def assert_described(first: Bundle, second: Bundle) -> None:
 
 
 def test_a_lost_registry_is_detected(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    runs.connect(project)
+    connected(project)
     registry.write_marker(project, None, "1")
     assert not registry.forget_lost(project)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")

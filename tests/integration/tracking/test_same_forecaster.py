@@ -9,6 +9,7 @@ import pytest
 
 import planted
 from champions import bundle_of_apps
+from registries import connected
 from voxcast.errors import ModelError
 from voxcast.models.selection.cross_validation import Validation
 from voxcast.serving.bundle import FOLDER, write_bundle
@@ -29,7 +30,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for name in ("MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID"):
             patch.delenv(name, raising=False)
         patch.chdir(folder)
-        session = runs.connect(folder)
+        session = connected(folder)
         first, other = (
             bundle_of_apps(folder / str(subjects), subjects, "segment").part("segment")
             for subjects in (20, 26)

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 import planted
+from registries import connected
 from voxcast.models.selection.cross_validation import Validation
 from voxcast.models.selection.learning import learn
 from voxcast.tracking import runs
@@ -16,7 +17,7 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> runs.Session:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.delenv("MLFLOW_RUN_ID", raising=False)
     monkeypatch.chdir(tmp_path)
-    return runs.connect(tmp_path)
+    return connected(tmp_path)
 
 
 def test_trials_are_nested_in_studies_and_ensembles_have_separate_runs(

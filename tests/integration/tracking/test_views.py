@@ -17,6 +17,7 @@ import mlflow
 import pytest
 
 from model_server import free_port, running_server
+from registries import connected
 from voxcast.tracking import runs
 from voxcast.tracking.views import FINALS_FILTER, NOTE, NOTES, finals_link
 
@@ -30,7 +31,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     uri = f"sqlite:///{project}/mlflow.db"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MLFLOW_TRACKING_URI", uri)
-        session = runs.connect(project)
+        session = connected(project)
         with runs.run(session, "campaign", "search") as campaign:
             for family in OBJECTIVES:
                 tags = {"app": "segment", "family": family}
@@ -124,9 +125,9 @@ def test_the_page_is_served_and_reads_saved_views(server: str) -> None:
 
 def test_a_description_of_the_user_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
-    runs.connect(tmp_path)
+    connected(tmp_path)
     client = mlflow.MlflowClient()
     tracked = client.get_experiment_by_name(runs.EXPERIMENT)
     client.set_experiment_tag(tracked.experiment_id, NOTE, "heads of our scanner")
-    runs.connect(tmp_path)
+    connected(tmp_path)
     assert client.get_experiment(tracked.experiment_id).tags[NOTE] == "heads of our scanner"

@@ -1,24 +1,6 @@
-"""The OpenAPI document: what it allows is answered, what it does not is refused, never a 5xx."""
-
-from pathlib import Path
+"""The OpenAPI document describes what is asked and answered."""
 
 from fastapi.testclient import TestClient
-
-import openapi_fuzz
-from champions import register_champion
-from model_server import free_port
-
-
-def test_requests_made_from_the_document_never_fail_the_service(tmp_path: Path) -> None:
-    register_champion(tmp_path, 20)
-    (tmp_path / "params.yaml").touch()
-    with openapi_fuzz.running_service(port := free_port(), tmp_path) as process:
-        figures = openapi_fuzz.fuzz(port, examples=3, seed=1)
-        assert process.poll() is None
-    assert figures["requests"] > 300
-    assert figures["server_errors"] == figures["without_answer"] == 0, figures
-    assert not figures["failed_checks"], figures
-    assert int(figures["status_by_operation"]["POST /predict"]["200"]) > 0
 
 
 def test_a_row_is_described_by_its_columns(service: TestClient) -> None:

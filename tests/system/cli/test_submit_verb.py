@@ -16,11 +16,11 @@ import pytest
 
 from planted_tasks import COPY, MB, plan_of, shell_app, write_images
 from voxcast.errors import ConfigError
-from voxcast.hpc.moldable_requests import with_planned_cpus
-from voxcast.hpc.plan import SlurmOptions
+from voxcast.jobs.cores import with_planned_cpus
+from voxcast.jobs.plan import SlurmOptions
 
 VOXCAST = Path(sys.executable).with_name("voxcast")
-# Needs the second rung of its ladder.
+# Needs the second request.
 SLOW_FIRST = f'if [ ! -e "$1.tried" ]; then touch -- "$1.tried"; sleep 60; fi; {COPY}'
 
 

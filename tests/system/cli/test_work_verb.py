@@ -13,6 +13,7 @@ import pytest
 from small_pool import SCRIPT, pool_cell, small_pool, wait_for
 from voxcast.cli import main
 from voxcast.files import read_json, write_json
+from voxcast.jobs.pool import HELD, PARTIAL, TODO, Ticket
 
 
 def command(*arguments):
@@ -46,13 +47,13 @@ def test_a_worker_does_what_fits_and_says_what_is_left(tmp_path):
 def test_status_shows_the_cells_of_a_pool(tmp_path, capsys):
     cells = [pool_cell(number) for number in range(3)]
     pool = small_pool(tmp_path / "pool", *cells)
-    assert pool.tokens.claim(cells[0].key, 0, "w~1")
+    assert pool.draw(pool.names(TODO)[0], "w~1")
     assert main(["status", str(pool.folder)]) == 0
     states = "0 of 3 cells done, 1 running, 2 waiting, 0 given up"
     assert capsys.readouterr().out == f"pool {pool.folder}: {states}\n"
     assert main(["status", str(pool.folder), "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
-    assert (shown["cells"], shown["running"], shown["left"], shown["pass"]) == (3, 1, 3, None)
+    assert (shown["cells"], shown["running"], shown["left"], shown["round"]) == (3, 1, 3, None)
     assert main(["status", str(pool.folder), "--collect"]) == 2
     assert "`voxcast campaign run NAME --cluster C` collects" in capsys.readouterr().err
 
@@ -67,9 +68,9 @@ def test_sigterm_returns_the_cell_at_once(tmp_path):
     assert time.monotonic() - start < 60
     assert worker.returncode == 0, messages
     assert "asked to stop; the cell at hand was returned" in messages
-    assert list(pool.tokens.waiting().values()) == [0]
-    assert pool.tokens.claims() == []
-    assert not list((pool.folder / "partial").iterdir())
+    assert [Ticket.from_name(name).attempt for name in pool.names(TODO)] == [0]
+    assert pool.names(HELD) == []
+    assert not pool.names(PARTIAL)
 
 
 def test_a_job_that_is_ended_as_a_whole_counts_no_failure(tmp_path):
@@ -84,8 +85,8 @@ def test_a_job_that_is_ended_as_a_whole_counts_no_failure(tmp_path):
     worker.send_signal(signal.SIGTERM)
     _, messages = worker.communicate(timeout=60)
     assert worker.returncode == 0, messages
-    assert list(pool.tokens.waiting().values()) == [0]
-    assert not list((pool.folder / "errors").glob("*.json"))
+    assert [Ticket.from_name(name).attempt for name in pool.names(TODO)] == [0]
+    assert not pool.events.exists()
 
 
 def test_cells_that_were_given_up_wait_again_on_request(tmp_path):
@@ -127,4 +128,4 @@ def test_a_project_that_is_not_mounted_is_one_line(tmp_path):
     assert "the project of the pool cannot be entered (No such file or directory)" in (
         completed.stderr
     )
-    assert len(pool.tokens.waiting()) == 1
+    assert len(pool.names(TODO)) == 1

@@ -140,7 +140,15 @@ def test_files_of_two_runs_are_refused(folder: Path, tmp_path: Path) -> None:
         read_trace(tmp_path / "trace")
 
 
-def test_nonblocking_calls_are_counted_as_missing(tmp_path: Path) -> None:
-    assert record(tmp_path / "trace", "1", "nonblocking").returncode == 0
-    missing = read_trace(tmp_path / "trace").missing
-    assert {f"rank {rank}: 1 × Irecv not followed" for rank in range(RANKS)} <= set(missing)
+def test_nonblocking_calls_are_named_and_other_calls_recorded(tmp_path: Path) -> None:
+    completed = record(tmp_path / "trace", "1", "more")
+    assert completed.returncode == 0
+    table = read_trace(tmp_path / "trace")
+    for rank in range(RANKS):
+        assert f"rank {rank}: 1 × Irecv not followed" in table.missing
+        assert (
+            f"rank-0000{rank}.json: calls not recorded: 1 × Irecv, 1 × Isend" in completed.stderr
+        )
+        recorded = names(table, table["process"] == rank)
+        assert recorded.count("MPI_Sendrecv_replace") == 2
+        assert recorded.count("MPI_Probe") == 1

@@ -8,15 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from voxcast.allocation.requests.cost_model import CostModel
-from voxcast.allocation.requests.discretisation import (
+from voxcast.allocation.requests.cost import CostModel
+from voxcast.allocation.requests.programme import (
     RequestGrid,
+    all_checkpoints,
     equal_probability,
     equal_time,
     grid_of,
-)
-from voxcast.allocation.requests.dynamic_programme import (
-    all_checkpoints,
     mixed_checkpoints,
     without_checkpoints,
 )

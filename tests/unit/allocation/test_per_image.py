@@ -3,10 +3,13 @@
 import numpy as np
 import pytest
 
-from voxcast.allocation.requests.cost_model import CostModel
-from voxcast.allocation.requests.discretisation import equal_probability, equal_time
-from voxcast.allocation.requests.dynamic_programme import without_checkpoints
+from voxcast.allocation.requests.cost import CostModel
 from voxcast.allocation.requests.per_image import requests_per_image
+from voxcast.allocation.requests.programme import (
+    equal_probability,
+    equal_time,
+    without_checkpoints,
+)
 from voxcast.errors import TableError
 from voxcast.laws.predicted import PredictedLaw
 

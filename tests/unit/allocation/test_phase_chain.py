@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from voxcast.allocation.requests.cost_model import CostModel
-from voxcast.allocation.requests.phase_chain import PhasedRuns, chain, memory_held
+from voxcast.allocation.requests.chain import PhasedRuns, chain, memory_held
+from voxcast.allocation.requests.cost import CostModel
 from voxcast.errors import TableError
 
 GB_H = 3600e9

@@ -11,16 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from voxcast.allocation.assessment import (
-    Assessment,
+from voxcast.allocation.offers import (
+    NONE,
+    Choice,
+    HardLimits,
+    Offers,
     Policy,
     Predictions,
-    assess,
+    offers,
     pareto_front,
-    waste,
 )
-from voxcast.allocation.choice import NONE, Choice, HardLimits, choose, choose_shared
-from voxcast.allocation.reasons import excluded, why
 from voxcast.allocation.recommendation import caveats
 from voxcast.allocation.site import (
     MEASURED_BYTES,
@@ -67,10 +67,9 @@ def picked(
     candidates: list[Candidate],
     limits: HardLimits = NO_LIMITS,
     policy: Policy = BALANCED,
-) -> tuple[Assessment, Choice, str]:
-    assessment = assess(predictions, candidates, of, policy)
-    choice = choose(assessment, policy, limits, of.usd_per_core_hour)
-    return assessment, choice, why(choice, assessment, candidates, of, policy, limits)
+) -> tuple[Offers, Choice, str]:
+    made = offers(predictions, candidates, of, policy, limits)
+    return made, made.choice, made.why()
 
 
 def test_the_published_selection_by_its_stated_rule() -> None:
@@ -89,7 +88,7 @@ def test_the_published_selection_by_its_stated_rule() -> None:
 
 def test_requests_are_bounds_rounded_up_with_the_margin_stated() -> None:
     site = cluster(walltime_step_s=60.0, memory_step_bytes=10**8)
-    assessment = assess(
+    assessment = offers(
         predicted([[100.0]], 1.3, 1e9, 1.2), site.candidates([ONE_CPU]), site, BALANCED
     )
     assert assessment.walltime_s.item() == 180  # 130 s, in whole minutes
@@ -97,7 +96,7 @@ def test_requests_are_bounds_rounded_up_with_the_margin_stated() -> None:
     tiny = predicted([[100.0]], 1.3, 5e5, 1.2)
     for floor, expected in ((2**25, 10**8), (3 * 10**8, 3 * 10**8), (0, 10**8)):
         floored = dataclasses.replace(site, memory_floor_bytes=floor)
-        request = assess(tiny, floored.candidates([ONE_CPU]), floored, BALANCED)
+        request = offers(tiny, floored.candidates([ONE_CPU]), floored, BALANCED)
         assert request.memory_bytes.item() == expected
     assert assessment.cost.item() == pytest.approx(100 / 3600 * 0.003)
     assert assessment.cost_bound.item() == pytest.approx(180 / 3600 * 0.003)
@@ -108,7 +107,7 @@ def test_memory_for_each_cpu_is_requested_in_whole_steps_for_each_cpu() -> None:
     per_cpu = Partition("all", memory_per_cpu=True)
     site = cluster(memory_step_bytes=10 * 2**20, partitions=(per_cpu,))
     candidates = site.candidates([ONE_CPU, EIGHT_CPUS])
-    memory = assess(predicted([[100.0, 20.0]]), candidates, site, BALANCED).memory_bytes[0]
+    memory = offers(predicted([[100.0, 20.0]]), candidates, site, BALANCED).memory_bytes[0]
     # 1.1 GB is 1049.04 MiB
     assert memory.tolist() == [1050 * 2**20, 8 * 140 * 2**20]
 
@@ -117,7 +116,7 @@ def test_predictions_are_compared_with_requests_as_the_site_counts_memory() -> N
     site = cluster(memory_counted="rss").for_app("ants_segment")
     assert site.counted_bytes(1e9).item() == 1e9 + MEASURED_BYTES["ants_segment"]
     candidates = site.candidates([ONE_CPU])
-    assessment = assess(predicted([[3600.0]]), candidates, site, BALANCED)
+    assessment = offers(predicted([[3600.0]]), candidates, site, BALANCED)
     assert assessment.memory_bytes.item() == pytest.approx(site.counted_bytes(1.1e9), abs=1e6)
     assert cluster().counted_bytes([1e9, 2e9], "ants_segment").tolist() == [1e9, 2e9]
     assert cluster(memory_counted="rss").counted_bytes(0, "new_tool") == OTHER_BYTES
@@ -145,16 +144,15 @@ def test_the_bound_and_not_the_median_meets_the_limit() -> None:
 def test_rounding_up_a_request_does_not_delay_completion(shared: bool) -> None:
     site = cluster(walltime_step_s=60.0)
     candidates, predictions = site.candidates([ONE_CPU]), predicted([[5.0], [4.0]], 1.6)
-    assessment = assess(predictions, candidates, site, BALANCED, shared=shared)
+    assessment = offers(predictions, candidates, site, BALANCED, shared=shared)
     assert assessment.turnaround_bound_s[:, 0].tolist() == ([8, 8] if shared else [8, 6.4])
     assert assessment.walltime_s[:, 0].tolist() == [60, 60]
     assert assessment.cost_bound[:, 0] == pytest.approx(60 / 3600 * 0.003)
     # A try that fails has been running until its request was used up.
     assert assessment.turnaround_expected_s[0, 0] == pytest.approx(5 + 0.1 * 60)
-    rule = choose_shared if shared else choose
     for deadline_s, chosen in ((30, 0), (8, 0), (7.9, NONE)):
-        got = rule(assessment, BALANCED, HardLimits(deadline_s), site.usd_per_core_hour)
-        assert got.chosen[0] == chosen
+        limited = dataclasses.replace(assessment, limits=HardLimits(deadline_s))
+        assert limited.choice.chosen[0] == chosen
 
 
 def test_a_hard_cost_limit_takes_the_fastest_that_stays_within() -> None:
@@ -231,7 +229,7 @@ def test_a_reserved_instance_is_billed_for_the_requested_time() -> None:
 def test_memory_is_requested_and_billed_with_cores() -> None:
     site = cluster(billing=Billing(memory_follows_cores=True))
     candidates = site.candidates([ONE_CPU, EIGHT_CPUS])
-    assessment = assess(predicted([3600, 3600], memory=20e9), candidates, site, BALANCED)
+    assessment = offers(predicted([3600, 3600], memory=20e9), candidates, site, BALANCED)
     assert assessment.cost[0] == pytest.approx(
         [3 * 0.003, 8 * 0.003]
     )  # 22 GB are three of eight cores
@@ -256,11 +254,8 @@ def test_candidates_that_fit_no_partition_are_reported() -> None:
     candidates = site.candidates([ONE_CPU, TWO_CPUS])
     assessment, choice, reason = picked(predicted([2000, 900]), site, candidates)
     assert choice.chosen[0] == 1
-    assert (
-        excluded(assessment, candidates[0], 0, 0)
-        == "needs 33 min 20 s where 16 min 40 s is allowed"
-    )
-    assert excluded(assessment, candidates[1], 0, 1) is None
+    assert assessment.excluded(0, 0) == "needs 33 min 20 s where 16 min 40 s is allowed"
+    assert assessment.excluded(0, 1) is None
     assert assessment.pareto[0].tolist() == [False, True]
     assessment, choice, reason = picked(predicted([20, 9], memory=9.9e9), site, candidates)
     assert (choice.chosen[0], choice.nearest[0]) == (NONE, NONE)
@@ -291,7 +286,7 @@ def test_cpu_requests_avoid_gpu_nodes_where_possible(shared: bool) -> None:
     candidates = site.candidates([ONE_CPU, TWO_CPUS, GPU])
     median = np.tile([[100.0], [100.0], [2000.0]], (1, 4))  # the last takes too long for `small`
     peak = np.tile([[1e9], [1.9e9], [1e9]], (1, 4))  # the second is too large with its margin
-    assessment = assess(Predictions(median, median, peak, peak), candidates, site, THRIFTY,
+    assessment = offers(Predictions(median, median, peak, peak), candidates, site, THRIFTY,
                    shared=shared)  # fmt: skip
     # One CPU is to be had without the GPU beside it, two are not.
     on_small = [False] * 3 if shared else [True, True, False]
@@ -300,10 +295,13 @@ def test_cpu_requests_avoid_gpu_nodes_where_possible(shared: bool) -> None:
     assert assessment.fits[:, 1:3].all()
     assert not assessment.pareto[~assessment.fits].any()
     if not shared:
-        assert excluded(assessment, candidates[0], 0, 0) == "a node without GPUs is enough"
-        assert excluded(assessment, candidates[0], 2, 0) is None
-        choice = choose(assessment, THRIFTY, NO_LIMITS, site.usd_per_core_hour)
-        assert [candidates[n].node.name for n in choice.chosen] == ["small", "small", "n"]
+        assert assessment.excluded(0, 0) == "a node without GPUs is enough"
+        assert assessment.excluded(2, 0) is None
+        assert [candidates[n].node.name for n in assessment.choice.chosen] == [
+            "small",
+            "small",
+            "n",
+        ]
 
 
 @pytest.mark.parametrize("wrong", [(0.0, None), (-5.0, None), (math.inf, None), (math.nan, None),
@@ -317,9 +315,9 @@ def test_invalid_limits_are_refused(wrong: tuple[float | None, float | None]) ->
 def test_invalid_predictions_are_refused(wrong: float) -> None:
     site = cluster()
     with pytest.raises(TableError, match="positive"):
-        assess(predicted([[wrong]]), site.candidates([ONE_CPU]), site, BALANCED)
+        offers(predicted([[wrong]]), site.candidates([ONE_CPU]), site, BALANCED)
     with pytest.raises(TableError, match="shape"):
-        assess(predicted([[1.0, 2.0]]), site.candidates([ONE_CPU]), site, BALANCED)
+        offers(predicted([[1.0, 2.0]]), site.candidates([ONE_CPU]), site, BALANCED)
 
 
 def test_one_request_for_all_covers_all_and_wastes_more() -> None:
@@ -329,21 +327,18 @@ def test_one_request_for_all_covers_all_and_wastes_more() -> None:
     median = rng.lognormal(7, 0.5, (50, 1)) * np.array([[1.0, 0.6]])
     predictions = predicted(median, 1.2)
     for limits in (HardLimits(), HardLimits(100_000), HardLimits(None, 1.0)):
-        each = assess(predictions, candidates, site, BALANCED)
-        choice = choose(each, BALANCED, limits, site.usd_per_core_hour)
-        shared = assess(predictions, candidates, site, BALANCED, shared=True)
-        all_ = choose_shared(shared, BALANCED, limits, site.usd_per_core_hour)
-        column = all_.chosen[0]
+        each = offers(predictions, candidates, site, BALANCED, limits)
+        shared = offers(predictions, candidates, site, BALANCED, limits, shared=True)
+        column = shared.choice.chosen[0]
         assert column >= 0
         assert (shared.walltime_s[:, column] >= each.walltime_s[:, column]).all()
         assert len(np.unique(shared.walltime_s[:, column])) == 1
-        lost = waste(predictions, each, candidates, np.full(50, column))
-        lost_by_all = waste(predictions, shared, candidates, np.full(50, column))
-        assert lost_by_all.core_h > lost.core_h > 0
-        assert lost_by_all.gb_h > lost.gb_h > 0
-        assert len(choice.chosen) == 50
+        lost, lost_by_all = (made.totals(np.full(50, column)) for made in (each, shared))
+        assert lost_by_all["waste_core_h"] > lost["waste_core_h"] > 0
+        assert lost_by_all["waste_gb_h"] > lost["waste_gb_h"] > 0
+        assert len(each.choice.chosen) == 50
     tight = HardLimits(float(shared.turnaround_bound_s.min()) - 1)
-    none = choose_shared(shared, BALANCED, tight, site.usd_per_core_hour)
+    none = dataclasses.replace(shared, limits=tight).choice
     assert (none.chosen[0], none.nearest[0]) == (NONE, 1)
 
 
@@ -351,10 +346,10 @@ def test_waste_by_hand_leaves_images_without_a_choice_out() -> None:
     site = cluster()
     candidates = site.candidates([TWO_CPUS])
     predictions = predicted([[1800.0], [1e6]], 2.0, 1e9)
-    assessment = assess(predictions, candidates, site, BALANCED)
-    lost = waste(predictions, assessment, candidates, np.array([0, NONE]))
-    assert lost.core_h == pytest.approx(2 * 0.5)
-    assert lost.gb_h == pytest.approx(1.1 * 1.0 - 1.0 * 0.5)
+    assessment = offers(predictions, candidates, site, BALANCED)
+    lost = assessment.totals(np.array([0, NONE]))
+    assert lost["waste_core_h"] == pytest.approx(2 * 0.5)
+    assert lost["waste_gb_h"] == pytest.approx(1.1 * 1.0 - 1.0 * 0.5)
 
 
 FLOATS = arrays(np.float64, (3, 4), elements=st.floats(1, 1e5).map(lambda v: round(v, 1)))

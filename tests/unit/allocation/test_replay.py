@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from voxcast.allocation.requests.cost_model import CostModel
+from voxcast.allocation.requests.cost import CostModel
 from voxcast.allocation.requests.per_image import requests_per_image
 from voxcast.allocation.requests.replay import (
     PlannedRequests,

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from voxcast.allocation.requests.cost_model import CostModel
-from voxcast.allocation.requests.heuristics import MAX_REQUESTS
-from voxcast.allocation.requests.periodic import periodic
+from voxcast.allocation.requests.cost import CostModel
 from voxcast.allocation.requests.strategies import (
+    MAX_REQUESTS,
     MOST_POINTS,
     STRATEGIES,
     Settings,
+    periodic,
     request_sequence,
 )
 from voxcast.errors import ConfigError

@@ -10,8 +10,7 @@ from synthetic_runs import cell, write_run
 from voxcast.analysis.runs_on_record import runs_on_record
 from voxcast.errors import TableError
 from voxcast.records import Configuration
-from voxcast.runs.series import write_stage
-from voxcast.runs.series import RUNS
+from voxcast.runs.series import RUNS, write_stage
 from voxcast.runs.store import collect
 from voxcast.runs.table import PHASE_DTYPES, TRACE_DTYPES, frame_of
 

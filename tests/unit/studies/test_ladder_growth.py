@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from voxcast.hpc.ladders import LEAST_GROWTH
+from voxcast.jobs.task import LEAST_GROWTH
 from voxcast.studies.ladder_growth import BASE, BeyondBound, regrets, study
 
 RESULTS = Path(__file__).parents[3] / "published" / "ladders" / "growth.json"

@@ -1,4 +1,4 @@
-"""The optimal sequence for each of many images, from one law of residuals.
+"""Predicted runtimes: the law of one image, and the optimal requests of many.
 
 The law of an image is its median times a common law of residuals to the power of its spread. Costs
 scale: an optimal sequence for a median of 1 and requests that cost gamma / median each is, times
@@ -10,20 +10,22 @@ The optimum is flat: the loss by rounding is far below that by errors of the law
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import special
 
-from voxcast.allocation.requests.cost_model import CostModel, extended
-from voxcast.allocation.requests.discretisation import EPSILON, grid_of
-from voxcast.allocation.requests.dynamic_programme import without_checkpoints
+from voxcast.allocation.recommendation import caveats, input_lines
+from voxcast.allocation.requests.cost import CostModel, extended
+from voxcast.allocation.requests.programme import EPSILON, grid_of, without_checkpoints
 from voxcast.errors import TableError
+from voxcast.laws.predicted import PredictedLaw
+from voxcast.quantities import format_seconds
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from collections.abc import Mapping
 
-    from voxcast.laws.predicted import PredictedLaw
+    from numpy.typing import ArrayLike, NDArray
 
 # Relative width of a cell: in the spread below the median (which matters little), the spread
 # above, and gamma over median.
@@ -31,6 +33,11 @@ CELL = np.array([0.25, 0.1, 0.2])
 POINTS = 300
 _FIRST_SCORE = -4.0  # no request is shorter than 1 job in 30,000
 _NEVER = 1e-15  # requests after one that is exceeded more rarely have no cost
+# Upper quantiles to predict; the lower quantiles mirror them.
+QUANTILES = (0.6, 0.75, 0.9, 0.95, 0.99)
+STATED_QUANTILE = 0.95  # of which the notes say whether it is calibrated, as `predict` does
+# With fewer calibrated quantiles, uncalibrated ones are used too.
+MIN_CALIBRATED = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,3 +126,71 @@ def _solve_cell(
     scores = law.score(t)
     n_scores = 1 + int(np.argmax(special.ndtr(-scores) < _NEVER))
     return scores[:n_scores], len(best.milestones)
+
+
+@dataclass(frozen=True)
+class PredictedRuntime:
+    """A predicted distribution of runtimes.
+
+    Attributes
+    ----------
+    knots : tuple of (float, float)
+        Probabilities and runtimes in seconds, both increasing.
+    notes : tuple of str
+        What of the image was not known, and why the law does not hold as stated.
+    prediction : mapping
+        The row of the innermost quantile that was used.
+    """
+
+    knots: tuple[tuple[float, float], ...]
+    notes: tuple[str, ...]
+    prediction: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, predictions: Mapping[float, dict[str, Any]]) -> PredictedRuntime:
+        """Return the distribution that a model's answers describe.
+
+        Parameters
+        ----------
+        predictions : mapping
+            One row of predictions for each of `QUANTILES`, of one question.
+        """
+        stated = predictions[STATED_QUANTILE]
+        calibrated = {q: row for q, row in predictions.items() if row["calibrated"]}
+        warnings = caveats(stated, STATED_QUANTILE)
+        if len(calibrated) >= MIN_CALIBRATED:
+            predictions = calibrated
+        knots = _knots(predictions)
+        if warnings and predictions is calibrated:  # then it is for want of subjects
+            highest, longest_s = knots[-1]
+            extended = f"beyond {format_seconds(longest_s)}, the {100 * highest:g} % quantile"
+            warnings = [warnings[0], f"requests {extended}, are extrapolated"]
+        if warnings:
+            warnings.append("so the normalised cost is an estimate only")
+        first = predictions[min(predictions)]
+        return cls(tuple(knots), (*input_lines(first), *warnings), first)
+
+    @property
+    def law(self) -> PredictedLaw:
+        """The law through the knots.
+
+        Raises
+        ------
+        TableError
+            If they do not increase.
+        """
+        return PredictedLaw.of(*zip(*self.knots, strict=True))
+
+
+def _knots(predictions: Mapping[float, Mapping[str, Any]]) -> list[tuple[float, float]]:
+    """Return probabilities and runtimes, both increasing, of predictions by upper quantile."""
+    below: list[tuple[float, float]] = []
+    above: list[tuple[float, float]] = []
+    for quantile, row in predictions.items():
+        # Quantiles that are not calibrated coincide, or are cut off at the same reach: of equal
+        # ones only the innermost is used.
+        if not below or row["runtime_s_lower"] < below[0][1]:
+            below.insert(0, (1 - quantile, row["runtime_s_lower"]))
+        if not above or row["runtime_s_upper"] > above[-1][1]:
+            above.append((quantile, row["runtime_s_upper"]))
+    return [*below, (0.5, predictions[min(predictions)]["runtime_s_median"]), *above]

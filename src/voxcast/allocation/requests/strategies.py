@@ -1,30 +1,29 @@
 """Sequences of requests by name of strategy, each with its exact mean cost.
 
 A request is given by the work that is completed at its end (its milestone). Checkpoints add to its
-length, see `CostModel.lengths`.
+length, see `CostModel.lengths`. Where the support of a law is infinite, a sequence is listed up to
+the request that one job in ten million exceeds.
+
+References
+----------
+Aupy, Gainaru, Honoré, Raghavan, Robert and Sun, "Reservation strategies for stochastic jobs",
+IPDPS 2019; Gainaru, Goglin, Honoré, Pallez, Raghavan, Robert and Sun, "Reservation and
+checkpointing strategies for stochastic jobs", IPDPS 2020.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from voxcast.allocation.requests import dynamic_programme, heuristics
-from voxcast.allocation.requests.brute_force import brute_force
-from voxcast.allocation.requests.cost_model import CostModel
-from voxcast.allocation.requests.discretisation import (
-    DISCRETISATIONS,
-    EPSILON,
-    POINTS,
-    end_of,
-    points_for,
-)
-from voxcast.allocation.requests.periodic import MOST_PERIODS, best_periods, periodic
-from voxcast.errors import ConfigError
+from voxcast.allocation.requests import programme
+from voxcast.allocation.requests.cost import NEGLIGIBLE, CostModel
+from voxcast.allocation.requests.programme import DISCRETISATIONS, EPSILON, POINTS, end_of
+from voxcast.errors import ConfigError, one_line
 from voxcast.quantities import counted
 
 if TYPE_CHECKING:
@@ -32,45 +31,22 @@ if TYPE_CHECKING:
 
     from voxcast.laws.families import Law
 
+    Floats = NDArray[np.float64]
+    Flags = NDArray[np.bool_]
+
+ALL = "all"  # strategies
+MAX_REQUESTS = 10_000  # of a rule; beyond it requests double
+_HALVINGS = 53  # 1 - 2 ** -53 is the largest double below 1
+CANDIDATES, MAX_CANDIDATE_REQUESTS = 5000, 1000  # of brute force
 ACCURACY = 0.1
 # More points take seconds without a gain; with mixed checkpoints also much memory.
 MOST_POINTS, MOST_MIXED_POINTS = 10_000, 2000
-_MOST_GIVEN_PERIODS = 100_000
+MOST_PERIODS, _MOST_GIVEN_PERIODS = 1000, 100_000
 # Out of this range, squares and doublings of a length are out of the range of a double.
 _TINY, _HUGE = 1e-100, 1e100
 # The normalised cost is at least 1; less than that is an error of the functions of the law.
 _ROUNDING = 1e-6
 _FEW_JOBS = f"one job in {1e-6 / EPSILON:g} million"
-
-
-@dataclass(frozen=True)
-class RequestSequence:
-    """The requests of a strategy, made one after the other until one suffices.
-
-    Attributes
-    ----------
-    milestones : tuple of float
-        Work completed at the end of each request, in the unit of the law. For an infinite support
-        the list ends at the request that one job in ten million exceeds.
-    checkpoints : tuple of bool or None
-        Whether each ends with a checkpoint; None for a strategy without checkpoints.
-    lengths : tuple of float
-        Requested lengths: work, with the restart before and the checkpoint after it.
-    expected_cost : float
-        Exact mean, of the complete sequence.
-    normalised_cost : float
-        Expected cost over the cost of requesting exactly the length of each job.
-    notes : tuple of str
-        Choices and truncations of the strategy, for display.
-    """
-
-    strategy: str
-    milestones: tuple[float, ...]
-    checkpoints: tuple[bool, ...] | None
-    lengths: tuple[float, ...]
-    expected_cost: float
-    normalised_cost: float
-    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -103,8 +79,8 @@ class Settings:
 class Draft:
     """A sequence before it is priced."""
 
-    milestones: NDArray[np.float64]
-    checkpoints: NDArray[np.bool_] | None = None
+    milestones: Floats
+    checkpoints: Flags | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -117,19 +93,139 @@ class Strategy:
     checkpoints: bool = False
 
 
-def _rule(make: Callable[[Law, CostModel], NDArray[np.float64]], meaning: str) -> Strategy:
+# Rules from mean, standard deviation or median alone.
+
+
+def mean_by_mean(law: Law, cost: CostModel) -> Floats:
+    t = [law.mean]
+    while len(t) < MAX_REQUESTS and not _negligible(law, cost, np.array(t[-1:])).any():
+        next_request = law.mean_above(t[-1])
+        if not next_request > t[-1]:
+            break
+        t.append(next_request)
+    return np.array(t)
+
+
+def mean_stdev(law: Law, cost: CostModel) -> Floats:
+    sd = law.sd
+    if not math.isfinite(sd):
+        raise ConfigError("needs a finite standard deviation", "mean_stdev")
+    return law.mean + sd * np.arange(MAX_REQUESTS, dtype=np.float64)
+
+
+def mean_doubling(law: Law, cost: CostModel) -> Floats:
+    doublings = int(math.log2(1e200 / law.mean))
+    return law.mean * np.exp2(np.arange(doublings, dtype=np.float64))
+
+
+def median_by_median(law: Law, cost: CostModel) -> Floats:
+    return law.quantile(1 - np.exp2(-np.arange(1, _HALVINGS + 1)))
+
+
+def _negligible(law: Law, cost: CostModel, t: Floats) -> Flags:
+    price = (cost.alpha + cost.beta) * t + cost.gamma
+    return np.asarray(price * law.sf(t) <= NEGLIGIBLE * cost.omniscient(law))
+
+
+def _rule(make: Callable[[Law, CostModel], Floats], meaning: str) -> Strategy:
+    """Return a strategy whose requests end where the remaining cost is negligible.
+
+    The last request is the end of the support, where that is finite.
+    """
+
     def draft(law: Law, cost: CostModel, settings: Settings) -> Draft:
-        t = make(law, cost)
-        truncation = f"doubled after {heuristics.MAX_REQUESTS} requests"
-        return Draft(t, notes=(truncation,) if len(t) >= heuristics.MAX_REQUESTS else ())
+        high = law.support[1]
+        t = np.unique(np.minimum(make(law, cost), high))
+        t = t[np.isfinite(t) & (t > 0)]
+        small = np.flatnonzero(_negligible(law, cost, t))
+        if len(small):
+            t = t[: small[0] + 1]
+        t = np.append(t, high) if t[-1] < high < math.inf else t
+        doubled = (f"doubled after {MAX_REQUESTS} requests",)
+        return Draft(t, notes=doubled if len(t) >= MAX_REQUESTS else ())
 
     return Strategy(draft, meaning)
+
+
+def largest_first(law: Law, cost: CostModel) -> float:
+    """Return a bound on the first request of an optimal sequence (IPDPS 2019, theorem 2).
+
+    Raises
+    ------
+    ConfigError
+        If the variance is infinite, as there is no bound then.
+    """
+    low, high = law.support
+    if math.isfinite(high):
+        return high
+    mean, square = law.mean, law.sd**2 + law.mean**2
+    if not math.isfinite(square):
+        raise ConfigError("needs a finite variance", "brute_force")
+    unit_price = cost.alpha + cost.beta
+    return (
+        mean + 1 + unit_price / (2 * cost.alpha) * (square - low**2)
+        + (unit_price + cost.gamma) / cost.alpha * (mean - low)
+    )  # fmt: skip
+
+
+def brute_force(law: Law, cost: CostModel) -> Floats:
+    """Return the cheapest sequence of the recurrence, from many first requests at once.
+
+    The density and the first request of an optimal sequence determine all others (IPDPS 2019,
+    theorem 3 and proposition 1), so candidates for the first request are tried. The recurrence
+    amplifies errors: for most candidates the sequence stops increasing, and they are dropped. A
+    sequence ends where one job in ten million is longer.
+
+    Raises
+    ------
+    ConfigError
+        If the law has no density or an infinite variance, or no sequence keeps increasing.
+    """
+    if not law.continuous:
+        then = "fit a family, or use equal_probability"
+        raise ConfigError("needs a law with a density", "brute_force", then)
+    low, high = law.support
+    steps = [low + (largest_first(law, cost) - low) * np.arange(1, CANDIDATES + 1) / CANDIDATES]
+    paid = cost.alpha * steps[0] + cost.gamma
+    alive = np.arange(CANDIDATES)
+    previous_sf, requests, sf = np.ones(CANDIDATES), steps[0], law.sf(steps[0])
+    best, best_index, length = math.inf, -1, 0
+    for _ in range(MAX_CANDIDATE_REQUESTS):
+        complete = sf <= EPSILON
+        if complete.any():
+            cheapest = int(alive[complete][np.argmin(paid[alive[complete]])])
+            if paid[cheapest] < best:
+                best, best_index, length = float(paid[cheapest]), cheapest, len(steps)
+        # A sequence that costs more than the best one so far cannot become the best.
+        active = ~complete & (paid[alive] < best)
+        alive, previous_sf, requests, sf = (a[active] for a in (alive, previous_sf, requests, sf))
+        if not len(alive):
+            break
+        with np.errstate(all="ignore"):
+            density = law.pdf(requests)
+            next_requests = (
+                previous_sf / density
+                + cost.beta / cost.alpha * (sf / density - requests)
+                - cost.gamma / cost.alpha
+            )
+            next_requests = np.where(np.isnan(next_requests), high, next_requests)
+            next_requests = np.minimum(next_requests, high)
+            increasing = (next_requests > requests) & np.isfinite(next_requests)
+            paid[alive] += (cost.alpha * next_requests + cost.beta * requests + cost.gamma) * sf
+        alive, previous_sf, requests = alive[increasing], sf[increasing], next_requests[increasing]
+        sf = law.sf(requests)
+        steps.append(np.full(CANDIDATES, np.nan))
+        steps[-1][alive] = requests
+    if best_index < 0:
+        problem = f"no sequence of {CANDIDATES} first requests keeps increasing"
+        raise ConfigError(problem, "brute_force")
+    return np.array([step[best_index] for step in steps[:length]])
 
 
 def _programme(
     name: str, meaning: str, discretisation: str = "equal_time", checkpoints: bool = False
 ) -> Strategy:
-    optimum = getattr(dynamic_programme, name)
+    optimum = getattr(programme, name)
     max_points = MOST_MIXED_POINTS if name == "mixed_checkpoints" else MOST_POINTS
 
     def draft(law: Law, cost: CostModel, settings: Settings) -> Draft:
@@ -141,27 +237,33 @@ def _programme(
         if math.isinf(law.support[1]):
             end = settings.format_length(float(grid.points[-1]))
             notes.append(f"doubled after {end}, which {_FEW_JOBS} exceeds")
-        if checkpoints:
-            points_needed = points_for(law, cost, ACCURACY)
-            if points_needed > points:
-                number = (
-                    f"{points_needed:.0f} would"
-                    if math.isfinite(points_needed)
-                    else "no number could"
-                )
-                notes.append(f"{number} guarantee at most {100 * ACCURACY:g} % above the optimum")
-        return Draft(
-            optimal.milestones, optimal.checkpoints if checkpoints else None, tuple(notes)
-        )
+        needed = programme.points_for(law, cost, ACCURACY) if checkpoints else 0
+        if needed > points:
+            number = f"{needed:.0f} would" if math.isfinite(needed) else "no number could"
+            notes.append(f"{number} guarantee at most {100 * ACCURACY:g} % above the optimum")
+        flags = optimal.checkpoints if checkpoints else None
+        return Draft(optimal.milestones, flags, tuple(notes))
 
     return Strategy(draft, meaning, checkpoints)
 
 
+def periodic(law: Law, periods: int, *, checkpoints: bool) -> tuple[Floats, Flags]:
+    """Return milestones and checkpoints of a sequence that divides the support equally.
+
+    There is a checkpoint after each request but the last, or none.
+    """
+    t = np.unique(np.linspace(law.support[0], end_of(law), periods + 1)[1:])
+    return t, (np.arange(len(t)) < len(t) - 1) & checkpoints
+
+
 def _periodic(meaning: str, checkpoints: bool) -> Strategy:
     def draft(law: Law, cost: CostModel, settings: Settings) -> Draft:
-        periods = settings.periods or best_periods(law, cost, checkpoints=checkpoints)
-        t, flags = periodic(law, periods, checkpoints=checkpoints)
+        tried = [settings.periods] if settings.periods else range(1, MOST_PERIODS + 1)
+        sequences = (periodic(law, periods, checkpoints=checkpoints) for periods in tried)
+        costs = [cost.expected(law, *sequence) for sequence in sequences]
+        periods = tried[int(np.argmin(costs))]
         choice = "as requested" if settings.periods else f"the best of 1 to {MOST_PERIODS}"
+        t, flags = periodic(law, periods, checkpoints=checkpoints)
         note = f"{counted(periods, 'period')}, {choice}"
         return Draft(t, flags if checkpoints else None, (note,))
 
@@ -169,25 +271,19 @@ def _periodic(meaning: str, checkpoints: bool) -> Strategy:
 
 
 STRATEGIES: dict[str, Strategy] = {
-    "brute_force": _rule(
-        brute_force, "the best of many first requests, each of which determines the rest"
+    "brute_force": Strategy(
+        lambda law, cost, _: Draft(brute_force(law, cost)),
+        "the best of many first requests, each of which determines the rest",
     ),
-    "mean_by_mean": _rule(
-        heuristics.mean_by_mean, "the mean, then the mean of the jobs that take longer"
-    ),
-    "mean_stdev": _rule(
-        heuristics.mean_stdev, "the mean, then one standard deviation more each time"
-    ),
-    "mean_doubling": _rule(heuristics.mean_doubling, "the mean, then twice as much each time"),
+    "mean_by_mean": _rule(mean_by_mean, "the mean, then the mean of the jobs that take longer"),
+    "mean_stdev": _rule(mean_stdev, "the mean, then one standard deviation more each time"),
+    "mean_doubling": _rule(mean_doubling, "the mean, then twice as much each time"),
     "median_by_median": _rule(
-        heuristics.median_by_median, "the median, then the median of the jobs that take longer"
+        median_by_median, "the median, then the median of the jobs that take longer"
     ),
-    "equal_time": _programme(
-        "without_checkpoints", "optimal among equally spaced times"
-    ),
+    "equal_time": _programme("without_checkpoints", "optimal among equally spaced times"),
     "equal_probability": _programme(
-        "without_checkpoints", "optimal among equally probable times",
-        "equal_probability",
+        "without_checkpoints", "optimal among equally probable times", "equal_probability"
     ),
     "no_ckpt": _programme(
         "without_checkpoints", "optimal without a checkpoint: equal_time beside all_ckpt"
@@ -198,13 +294,56 @@ STRATEGIES: dict[str, Strategy] = {
     "mixed_ckpt": _programme(
         "mixed_checkpoints", "optimal, and where to write a checkpoint", checkpoints=True
     ),
-    "all_periodic": _periodic(
-        "equal steps with a checkpoint after each, a baseline", checkpoints=True
-    ),
-    "no_periodic": _periodic(
-        "equal steps without a checkpoint, a baseline", checkpoints=False
-    ),
-}  # fmt: skip
+    "all_periodic": _periodic("equal steps with a checkpoint after each, a baseline", True),
+    "no_periodic": _periodic("equal steps without a checkpoint, a baseline", False),
+}
+
+
+@dataclass(frozen=True)
+class RequestSequence:
+    """The requests of a strategy, made one after the other until one suffices.
+
+    Attributes
+    ----------
+    milestones : tuple of float
+        Work completed at the end of each request, in the unit of the law.
+    checkpoints : tuple of bool or None
+        Whether each ends with a checkpoint; None for a strategy without checkpoints.
+    lengths : tuple of float
+        Requested lengths: work, with the restart before and the checkpoint after it.
+    expected_cost : float
+        Exact mean, of the complete sequence.
+    normalised_cost : float
+        Expected cost over the cost of requesting exactly the length of each job.
+    notes : tuple of str
+        Choices and truncations of the strategy, for display.
+    """
+
+    strategy: str
+    milestones: tuple[float, ...]
+    checkpoints: tuple[bool, ...] | None
+    lengths: tuple[float, ...]
+    expected_cost: float
+    normalised_cost: float
+    notes: tuple[str, ...] = ()
+
+    def as_json(self, notes: Sequence[str] = ()) -> dict[str, Any]:
+        """Return the sequence as an object that `json` can write, with further notes."""
+        requests: list[Any] = list(self.lengths)
+        if self.checkpoints is not None:
+            requests = [
+                {"request": length, "milestone": milestone, "checkpoint": checkpoint}
+                for length, milestone, checkpoint in zip(
+                    self.lengths, self.milestones, self.checkpoints, strict=True
+                )
+            ]
+        return {
+            "strategy": self.strategy,
+            "sequence": requests,
+            "expected_cost": self.expected_cost,
+            "normalised_cost": self.normalised_cost,
+            "notes": [*self.notes, *notes],
+        }
 
 
 def request_sequence(
@@ -226,35 +365,81 @@ def request_sequence(
     """
     if strategy not in STRATEGIES:
         raise ConfigError("unknown strategy", strategy, f"choose from {', '.join(STRATEGIES)}")
+    if law.support[0] < 0:
+        raise ConfigError("allows negative lengths", "the law", "use one on positive lengths")
     # SciPy's functions overflow before they return a valid 0 or inf; the result is checked below.
     with np.errstate(all="ignore"):
-        _check(law)
+        if not (_TINY < law.mean < _HUGE and _TINY < end_of(law) < _HUGE):
+            raise ConfigError("its mean or its end is out of range", "the law")
         draft = STRATEGIES[strategy].make(law, cost, settings or Settings())
         t, flags, notes = draft.milestones, draft.checkpoints, draft.notes
         expected = cost.expected(law, t, flags)
-        normalised = cost.normalised(law, expected)
+        normalised = expected / cost.omniscient(law)
         survival = law.sf(t)
     if not (math.isfinite(normalised) and normalised >= 1 - _ROUNDING):
         raise ConfigError("the mean cost is out of the range of a double", strategy)
     if math.isinf(law.support[1]):
         sufficient = np.flatnonzero(survival <= EPSILON * (1 + 1e-6))
-        n_listed = 1 + int(sufficient[0]) if len(sufficient) else len(t)
-        if n_listed < len(t):
+        listed = 1 + int(sufficient[0]) if len(sufficient) else len(t)
+        if listed < len(t):
             notes = (*notes, f"listed up to the request that {_FEW_JOBS} exceeds")
-        t, flags = t[:n_listed], None if flags is None else flags[:n_listed]
+        t, flags = t[:listed], None if flags is None else flags[:listed]
+    flag_list = None if flags is None else tuple(flags.tolist())
+    lengths = tuple(cost.lengths(t, flags).tolist())
     return RequestSequence(
-        strategy,
-        tuple(t.tolist()),
-        None if flags is None else tuple(flags.tolist()),
-        tuple(cost.lengths(t, flags).tolist()),
-        expected,
-        normalised,
-        notes,
+        strategy, tuple(t.tolist()), flag_list, lengths, expected, normalised, notes
     )
 
 
-def _check(law: Law) -> None:
-    if law.support[0] < 0:
-        raise ConfigError("allows negative lengths", "the law", "use one on positive lengths")
-    if not (_TINY < law.mean < _HUGE and _TINY < end_of(law) < _HUGE):
-        raise ConfigError("its mean or its end is out of range", "the law")
+@dataclass(frozen=True)
+class Alternatives:
+    """Sequences for one law.
+
+    Attributes
+    ----------
+    sequences : tuple of RequestSequence
+        In the order of `STRATEGIES`.
+    refused : tuple of str
+        Why strategies cannot work with this law.
+    without_checkpoints : tuple of str
+        Strategies that were left out, as jobs that cannot write a checkpoint cannot use them.
+    """
+
+    sequences: tuple[RequestSequence, ...]
+    refused: tuple[str, ...] = ()
+    without_checkpoints: tuple[str, ...] = ()
+
+
+def alternatives(
+    strategy: str, law: Law, cost: CostModel, settings: Settings, *, can_checkpoint: bool
+) -> Alternatives:
+    """Return the sequence of a strategy, or of each that can work with the law.
+
+    Parameters
+    ----------
+    strategy : str
+        A name of `STRATEGIES`, or ``all``.
+    can_checkpoint : bool
+        Whether the lengths of a checkpoint and of a restart are known.
+
+    Raises
+    ------
+    ConfigError
+        If the strategy is unknown or cannot work, or none can.
+    """
+    if strategy != ALL:
+        if strategy in STRATEGIES and STRATEGIES[strategy].checkpoints and not can_checkpoint:
+            raise ConfigError("needs --checkpoint-s and --restart-s", strategy)
+        return Alternatives((request_sequence(strategy, law, cost, settings),))
+    names = [n for n, s in STRATEGIES.items() if can_checkpoint or not s.checkpoints]
+    sequences: list[RequestSequence] = []
+    refused: list[str] = []
+    for name in names:
+        try:
+            sequences.append(request_sequence(name, law, cost, settings))
+        except ConfigError as error:  # the other strategies are still computed
+            if not sequences and name == names[-1]:
+                raise
+            refused.append(one_line(error))
+    left_out = tuple(name for name in STRATEGIES if name not in names)
+    return Alternatives(tuple(sequences), tuple(refused), left_out)

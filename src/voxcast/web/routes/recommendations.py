@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 
-from voxcast.allocation.choice import HardLimits
-from voxcast.allocation.deadlines import seconds_until
+from voxcast.allocation.offers import HardLimits, seconds_until
 from voxcast.allocation.recommendation import ImagePredictions
-from voxcast.allocation.recommendation_json import as_json
-from voxcast.allocation.recommendation_slurm import job_script
+from voxcast.jobs.recommended import job_script
 from voxcast.records import Configuration
 from voxcast.serving.site_candidates import SiteCandidates
 from voxcast.web.question_schema import QUESTION_PROBLEMS, body_of
@@ -152,7 +150,7 @@ class RecommendAnswer(BaseModel):
 async def recommend(request: Request) -> RecommendAnswer:
     """Assess every configuration on the nodes of a cluster, and recommend what to request.
 
-    Bounds are at the confidence of the policy. With a deadline the cheapest configuration within
+    Limits are at the confidence of the policy. With a deadline the cheapest configuration within
     it is chosen, with a budget the fastest; else cost and time are weighed by the policy.
     """
     query = await question(request, RecommendQuestion)
@@ -196,7 +194,7 @@ def _candidates(
 
 
 def _content(recommendation: Recommendation) -> dict[str, Any]:
-    content = as_json(recommendation)
+    content = recommendation.as_json()
     (image,) = content.pop("images")
     del image["image"]
     return {

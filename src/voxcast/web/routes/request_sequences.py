@@ -15,8 +15,8 @@ from voxcast.web.routes.predictions import Allocation, predict_image
 from voxcast.web.served_model import served_model
 
 if TYPE_CHECKING:
-    from voxcast.allocation.requests.cost_model import CostModel
-    from voxcast.allocation.requests.predicted_runtime import PredictedRuntime
+    from voxcast.allocation.requests.cost import CostModel
+    from voxcast.allocation.requests.per_image import PredictedRuntime
 
 # All strategies take 1.2 s of a core, so that predictions share it with one question at most.
 _THREAD = ThreadPoolExecutor(1, "sequences")
@@ -41,8 +41,7 @@ class SequenceQuestion(ImageQuestion):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        from voxcast.allocation.requests.alternatives import ALL
-        from voxcast.allocation.requests.strategies import STRATEGIES
+        from voxcast.allocation.requests.strategies import ALL, STRATEGIES
 
         if self.strategy not in (ALL, *STRATEGIES):
             names = ", ".join((ALL, *STRATEGIES))
@@ -61,7 +60,7 @@ class SequenceQuestion(ImageQuestion):
     @property
     def cost(self) -> CostModel:
         """The prices."""
-        from voxcast.allocation.requests.cost_model import CostModel
+        from voxcast.allocation.requests.cost import CostModel
 
         checkpoint_s, restart_s = self.checkpoint_s or 0.0, self.restart_s or 0.0
         return CostModel(self.alpha, self.beta, self.gamma, checkpoint_s, restart_s)
@@ -120,7 +119,7 @@ async def request_sequences(request: Request) -> SequencesAnswer:
 
 
 async def _runtime(request: Request, query: SequenceQuestion) -> PredictedRuntime:
-    from voxcast.allocation.requests.predicted_runtime import QUANTILES, PredictedRuntime
+    from voxcast.allocation.requests.per_image import QUANTILES, PredictedRuntime
 
     row = query.request_row()
     app = served_model(request).bundle.app_named(
@@ -139,8 +138,11 @@ async def _runtime(request: Request, query: SequenceQuestion) -> PredictedRuntim
 
 
 def _content(predicted: PredictedRuntime, query: SequenceQuestion) -> dict[str, Any]:
-    from voxcast.allocation.requests.alternatives import alternatives, sequence_json
-    from voxcast.allocation.requests.strategies import STRATEGIES, Settings
+    from voxcast.allocation.requests.strategies import (
+        STRATEGIES,
+        Settings,
+        alternatives,
+    )
     from voxcast.quantities import format_seconds
 
     computed = alternatives(
@@ -156,7 +158,7 @@ def _content(predicted: PredictedRuntime, query: SequenceQuestion) -> dict[str, 
         "app": str(predicted.prediction["app"]),
         "host": str(predicted.prediction.get("host") or ""),
         "sequences": [
-            {**sequence_json(s), "meaning": STRATEGIES[s.strategy].meaning} for s in cheapest_first
+            {**s.as_json(), "meaning": STRATEGIES[s.strategy].meaning} for s in cheapest_first
         ],
         "knots": predicted.knots,
         "notes": notes,

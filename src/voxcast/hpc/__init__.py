@@ -1,1 +1,0 @@
-"""Jobs of a cluster: requests, escalation, submission, a pool of work, and what became of them."""

@@ -1,0 +1,1 @@
+"""Running tasks on a cluster: requests, submission, following, collection."""

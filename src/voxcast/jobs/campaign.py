@@ -1,0 +1,274 @@
+"""A campaign on a cluster: its cells become a pool, with requests that the partitions take."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from voxcast.errors import ConfigError
+from voxcast.jobs.draw import MARGIN_S, WORKER_BYTES
+from voxcast.jobs.escalate import Limits, RequestSequence
+from voxcast.jobs.pool import Pool, PoolCell, PoolSettings, make_pool
+from voxcast.jobs.settle import Ledger
+from voxcast.measure.campaign import runs_elsewhere
+from voxcast.measure.host import HostFacts
+from voxcast.quantities import format_bytes, format_seconds
+from voxcast.runs.store import collect, load_history, recorded_cell_keys
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
+
+    from voxcast.allocation.site import Cluster
+    from voxcast.jobs.claim import Claim
+    from voxcast.measure.plan import CampaignPlan
+    from voxcast.measure.projects import Campaign
+    from voxcast.records import Cell, Request, Run
+
+    Forecast = Callable[[Mapping[str, Cell], Mapping[str, Path]], Mapping[str, "CellForecast"]]
+
+logger = logging.getLogger(__name__)
+
+POOL = "pool"
+# Requests of a cell where nothing like it is on record: multiples of the time that its
+# application states, and memories.
+TIME_FACTORS = (3.0, 10.0, 30.0)
+LEAST_S = 60.0
+MEMORIES = tuple(2**n * 10**9 for n in range(1, 8))  # 2 GB to 128 GB
+# Where runs of the application in the same configuration are on record: multiples of the largest.
+RECORDED_FACTORS = (1.3, 2.0, 4.0)
+# Where a model predicts the cell: multiples of its upper bound.
+PREDICTED_FACTORS = (1.0, 2.0, 4.0)
+
+
+@dataclass(frozen=True)
+class CellForecast:
+    """The prediction of a model for a cell: the median of its time, and upper bounds."""
+
+    median_s: float
+    upper_s: float
+    upper_bytes: float
+
+
+def requests_of(
+    cell: Cell,
+    expected_s: float,
+    runs: Iterable[Run],
+    limits: Limits,
+    time_limit_s: float | None,
+    predicted: CellForecast | None = None,
+) -> RequestSequence:
+    """Return the times and memories that the attempts of a cell request.
+
+    Parameters
+    ----------
+    expected_s : float
+        Expected time of the run, as its application states it.
+    runs : iterable of Run
+        Runs on record; only runs of the application in the same configuration count.
+    time_limit_s : float, optional
+        At which a run is on record as a lower bound: no request is longer.
+    predicted : CellForecast, optional
+        For this cell; it replaces the runs on record.
+    """
+    configuration = cell.configuration
+    alike = [
+        run for run in runs
+        if run.app == cell.app and run.cpus == configuration.cpus
+        and run.device == configuration.device and run.outcome == "completed"
+    ]  # fmt: skip
+    times_s = [max(LEAST_S, factor * expected_s) for factor in TIME_FACTORS]
+    memories: list[float] = list(MEMORIES)
+    if predicted is not None:
+        times_s = [max(LEAST_S, factor * predicted.upper_s) for factor in PREDICTED_FACTORS]
+        memories = [max(10**8, factor * predicted.upper_bytes) for factor in PREDICTED_FACTORS]
+    elif alike:
+        longest_s = max(run.runtime_s or 0.0 for run in alike)
+        largest = max(run.peak_rss_bytes or 0 for run in alike)
+        times_s = [max(LEAST_S, factor * longest_s) for factor in RECORDED_FACTORS]
+        memories = [max(10**8, factor * largest) for factor in RECORDED_FACTORS]
+    if configuration.mem_limit_bytes is not None:
+        memories = [configuration.mem_limit_bytes]
+    most_s = min(time_limit_s or float("inf"), limits.max_walltime_s)
+    return RequestSequence(
+        walltimes_s=tuple(sorted({min(t, most_s) for t in times_s})),
+        memories_bytes=tuple(sorted({int(min(m, limits.max_memory_bytes)) for m in memories})),
+        cpus=configuration.cpus,
+        gpus=configuration.gpus,
+    )
+
+
+def make_campaign_pool(
+    campaign: Campaign,
+    cluster: Cluster,
+    project: Path,
+    claim: Claim,
+    forecast: Forecast | None = None,
+) -> tuple[Ledger, CampaignPlan]:
+    """Make the pool of a campaign, or add new cells to it; images are prepared before.
+
+    A run on record counts wherever it was made. Cells that were given up wait again, as failed
+    runs of a campaign are tried again. Workers make no local runs of reference, and repeat no
+    noisy runs: the metronome measures the speed of their machines.
+
+    Parameters
+    ----------
+    claim : Claim
+        The right to follow the pool.
+    forecast : callable, optional
+        Predicts new cells, given by key, with the files of their volumes; it may leave out any.
+
+    Raises
+    ------
+    RunError
+        If the pool is of another version.
+    """
+    settings = dataclasses.replace(campaign.settings, host=largest_machine(cluster))
+    plan = dataclasses.replace(campaign, settings=settings).plan()
+    mapped = {app: cluster.added_bytes_of(app) for app in settings.apps}
+    limits = cluster_limits(cluster, max(mapped.values(), default=0))
+    rows = _recorded(campaign, plan.cells)
+    paths = {name: str(path.absolute()) for name, path in plan.paths.items()}
+    pool_settings = PoolSettings(
+        campaign.name, dict(settings.apps), paths, str(project), dict(plan.recipes),
+        settings.conditions, limits, mapped,
+    )  # fmt: skip
+    ledger = Ledger(make_pool(campaign.folder / POOL, pool_settings), claim)
+    new = {
+        key: cell
+        for key, cell in plan.cells.items()
+        if key not in rows and dataclasses.replace(cell, host_class="").key not in ledger.cells
+    }
+    forecasts = {} if forecast is None or not new else forecast(new, plan.paths)
+    limit_s = campaign.settings.conditions.time_limit_s
+    cells = []
+    for key, cell in new.items():
+        expected_s, predicted = plan.expected_s.get(key, 1.0), forecasts.get(key)
+        requests = requests_of(cell, expected_s, rows.values(), limits, limit_s, predicted)
+        expected_s = expected_s if predicted is None else predicted.median_s
+        cells.append(PoolCell(dataclasses.replace(cell, host_class=""), requests, expected_s))
+    if forecasts:
+        logger.info("requests of %d of %d new cells are predicted", len(forecasts), len(new))
+    added, again = ledger.add(cells), ledger.retry()
+    recorded = len(plan.cells.keys() & rows.keys())
+    logger.info("%d runs are on record, %d added to %s", recorded, added, ledger.pool.folder)
+    if again:
+        logger.info("%d that were given up are tried again", again)
+    return ledger, plan
+
+
+def collect_pool(campaign: Campaign, pool: Pool) -> list[Path]:
+    """Put new runs of a pool into parts of the campaign's history; return the parts."""
+    return collect(
+        pool.runs,
+        campaign.history,
+        campaign=campaign.name,
+        campaign_sha256=campaign.definition_sha256,
+    )
+
+
+def largest_machine(cluster: Cluster) -> HostFacts:
+    """Return a machine on which every cell fits that fits any node of a cluster."""
+    gpus = max(node.gpus for node in cluster.node_types)
+    return HostFacts(
+        cpu_model=cluster.name,
+        cores=max(node.cores for node in cluster.node_types),
+        memory_bytes=int(max(node.memory_bytes for node in cluster.node_types)),
+        gpu_models=("GPU",) * gpus,
+        kernel="",
+        hostname="",
+    )
+
+
+def cluster_limits(cluster: Cluster, mapped_files_bytes: int = 0) -> Limits:
+    """Return the largest run of any partition: its largest job, less overheads.
+
+    These are the worker, and files that the run maps where these count.
+
+    Raises
+    ------
+    ConfigError
+        If these leave nothing of the largest job.
+    """
+    limits_s = [partition.max_walltime_s for partition in cluster.partitions]
+    memories = {
+        partition.name: [
+            n.memory_bytes for n in cluster.node_types if n.partition == partition.name
+        ]
+        for partition in cluster.partitions
+    }
+    largest = [
+        min(max(memories[p.name]), p.max_memory_bytes or float("inf"))
+        for p in cluster.partitions
+        if memories[p.name]
+    ]
+    most = max(largest, default=float("inf"))
+    if most <= WORKER_BYTES + mapped_files_bytes:
+        taken = f"a worker takes {format_bytes(WORKER_BYTES)}"
+        taken += f", mapped files {format_bytes(mapped_files_bytes)}" if mapped_files_bytes else ""
+        problem = f"no memory is left for a run in a job of {format_bytes(most)}: {taken}"
+        raise ConfigError(problem, cluster.name, "allow larger jobs: max_memory, memory")
+    return Limits(
+        max_walltime_s=max(map(_longest_run_s, limits_s), default=float("inf")),
+        max_memory_bytes=most - WORKER_BYTES - mapped_files_bytes,
+        max_failures=2,
+    )
+
+
+def _longest_run_s(limit_s: float | None) -> float:
+    return float("inf") if limit_s is None else max(limit_s - 2 * MARGIN_S, limit_s / 2)
+
+
+def _recorded(campaign: Campaign, cells: Mapping[str, Cell]) -> dict[str, Run]:
+    """Return the runs of the campaign's history, also of other machines, by key of the plan."""
+    campaign.collect()
+    if not campaign.history.is_dir() or not recorded_cell_keys(campaign.history):
+        return {}
+    return runs_elsewhere(cells, load_history([campaign.history]), any_host=True)
+
+
+def within_partition(cluster: Cluster, name: str | None) -> Cluster:
+    """Return a cluster with one of its partitions only; the same cluster where none is named.
+
+    Raises
+    ------
+    ConfigError
+        If it has no such partition.
+    """
+    if name is None:
+        return cluster
+    partitions = tuple(p for p in cluster.partitions if p.name == name)
+    if not partitions:
+        names = ", ".join(partition.name for partition in cluster.partitions)
+        raise ConfigError("unknown partition", name, f"{cluster.name} has {names}")
+    nodes = tuple(node for node in cluster.node_types if node.partition == name)
+    return dataclasses.replace(cluster, partitions=partitions, node_types=nodes)
+
+
+def partition_for(cluster: Cluster, request: Request) -> str:
+    """Return the first partition of a cluster that takes a request.
+
+    Raises
+    ------
+    ConfigError
+        If none does.
+    """
+    for partition in cluster.partitions:
+        limit_s = partition.max_walltime_s or float("inf")
+        largest = partition.max_memory_bytes or float("inf")
+        cores = partition.max_cores or float("inf")
+        if request.walltime_s <= limit_s and request.cpus <= cores:
+            for node in cluster.node_types:
+                if (
+                    node.partition == partition.name
+                    and request.cpus <= node.cores
+                    and request.gpus <= node.gpus
+                    and request.memory_bytes <= min(largest, node.memory_bytes)
+                ):
+                    return partition.name
+    gpus = f", {request.gpus} GPUs" if request.gpus else ""
+    size = f"{request.cpus} CPUs{gpus}, {format_bytes(request.memory_bytes)}"
+    problem = f"no partition takes a job of {size}, {format_seconds(request.walltime_s)}"
+    raise ConfigError(problem, cluster.name, "check the limits in conf/cluster")

@@ -1,0 +1,294 @@
+"""Jobs of a submission in the history: each attempt that has ended is a run, once.
+
+A completed attempt is a label. One that was killed is a lower bound, with its use so far. One
+that failed by itself, or was never started, measures neither time nor memory and is left out. The
+prediction that its request rested on is kept beside it, as labels.
+
+These runs are less exact than runs of a campaign. Slurm samples memory at intervals
+(`JobAcctGatherFrequency`), so a short peak is missed, and a job that is shorter than the interval
+has no memory that can be trusted. Nothing was timed beside them, so it is not known whether
+other work disturbed them.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import voxcast
+from voxcast.errors import ImageError, TableError, is_disk_full, one_line
+from voxcast.files import atomic_path, canonical_json, locked
+from voxcast.images.recorded import RECORDED_IMAGES
+from voxcast.images.volume_facts import read_volume_facts, subject_of
+from voxcast.jobs.script import Machine
+from voxcast.jobs.slurm import DEFAULT_SAMPLING_S
+from voxcast.jobs.state import SubmissionState
+from voxcast.records import as_fields, of_fields
+from voxcast.runs.imported import ImportedRun, positive, row_of
+from voxcast.runs.store import (
+    add_part,
+    free_part,
+    recorded_cell_keys,
+    recorded_parts,
+    sweep_partial,
+)
+from voxcast.runs.table import frame_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from voxcast.images.characteristics import Characteristic
+    from voxcast.jobs.state import EndedAttempt
+    from voxcast.jobs.submission import Submission
+    from voxcast.jobs.task import Task
+
+SOURCE = "submit"
+BATCH = "jobs"  # of data/history
+WITHOUT_VALUES = "failed"
+SLURM_MEMORY, SLURM_CPU = "slurm_maxrss", "slurm_totalcpu"
+
+
+@dataclass(frozen=True)
+class ProjectVolumes:
+    """How a project names volumes, and computes their characteristics.
+
+    Attributes
+    ----------
+    by_voxels : mapping of str to (str, str)
+        Volume id and subject on record, by the hash of the voxels.
+    coarse_points : int
+        Grid of the characteristics.
+    lab : mapping
+        See `voxcast.images.lab_characteristics`.
+    """
+
+    by_voxels: Mapping[str, tuple[str, str]]
+    coarse_points: int
+    lab: Mapping[str, Characteristic] = field(default_factory=dict)
+
+    def facts(self, task: Task, started_at: str) -> dict[str, Any]:
+        """Return the facts of a task's image: of the plan, or read from the file.
+
+        Raises
+        ------
+        ImageError
+            If the plan has none and the file cannot tell them.
+        """
+        facts = task.volume
+        if facts is None or facts["coarse_points"] != self.coarse_points:
+            facts = read_volume_facts(Path(task.image), started_at, self.coarse_points, self.lab)
+        volume_id, subject = self.by_voxels.get(
+            facts["voxel_sha256"], (facts["volume_id"], facts["subject"])
+        )
+        return {**facts, "volume_id": volume_id, "subject": subject}
+
+
+@dataclass(frozen=True)
+class CollectedJobs:
+    """Numbers of attempts of a submission, by their fate.
+
+    Attributes
+    ----------
+    part : str or None
+        The new part of the batch; None if there was nothing new.
+    completed, censored : int
+        New runs.
+    on_record : int
+        Attempts that had been collected before.
+    left_out : int
+        Attempts that failed or were never started.
+    too_short : int
+        Completed attempts that ended within the first second, which Slurm does not time.
+    running : int
+        Tasks with an attempt that has not ended.
+    without_memory : int
+        New completed runs whose memory is not known.
+    without_image : dict of str to int
+        New runs that cannot train for lack of their image, by reason.
+    """
+
+    part: str | None
+    completed: int
+    censored: int
+    on_record: int
+    left_out: int
+    too_short: int
+    running: int
+    without_memory: int
+    without_image: dict[str, int]
+
+    def text(self) -> str:
+        """Write it in one line."""
+        new = {"completed": self.completed, "killed": self.censored}
+        jobs = " and ".join(f"{count} {ended}" for ended, count in new.items() if count)
+        first = f"new in the history: {jobs or 'no job'}"
+        rest = {
+            "on record before": self.on_record,
+            "failed or never started": self.left_out,
+            "completed within a second, too short for Slurm's clock": self.too_short,
+            "not ended": self.running,
+            "without memory, too short for Slurm's sampling": self.without_memory,
+            "without their image": sum(self.without_image.values()),
+        }
+        return "; ".join([first, *(f"{count} {name}" for name, count in rest.items() if count)])
+
+
+def collect_jobs(submission: Submission, batch: Path, volumes: ProjectVolumes) -> CollectedJobs:
+    """Record the attempts of a submission that have ended and are not on record, as a new part.
+
+    Raises
+    ------
+    TableError
+        If the history cannot be read or written.
+    """
+    state = SubmissionState.of(submission.plan, submission.events())
+    counts: Counter[str] = Counter()
+    without_image: Counter[str] = Counter()
+    rows, images = [], {}
+    try:
+        with locked(batch):
+            sweep_partial(batch)
+            recorded_keys = recorded_cell_keys(batch) if recorded_parts(batch) else set()
+            for name, attempts in state.ended.items():
+                for ended in attempts:
+                    outcome, has_run = ended.attempt.outcome, ended.attempt.runtime_s > 0
+                    if outcome == WITHOUT_VALUES or not has_run:
+                        counts["too short" if outcome == "completed" else "left out"] += 1
+                        continue
+                    job = f"{state.arrays[ended.array].job}_{ended.number}"
+                    run = _run(submission, state.tasks[name], ended, job)
+                    row = row_of(SOURCE, run)[0]
+                    if row["cell_key"] in recorded_keys:
+                        counts["on record"] += 1
+                        continue
+                    if state.tasks[name].image:
+                        try:
+                            facts = volumes.facts(state.tasks[name], row["started_at"])
+                            row |= {key: facts[key] for key in ("volume_id", "subject")}
+                            images[facts["volume_id"]] = facts
+                        except ImageError as error:
+                            without_image[one_line(error)] += 1
+                    rows.append(row)
+            part = _write(batch, submission, rows, list(images.values())) if rows else None
+    except OSError as error:
+        if is_disk_full(error):  # Arrow's words for it name no file
+            then = "free some and collect again, nothing is recorded twice"
+            raise TableError("no space left on the device", batch, then) from error
+        raise TableError(f"cannot be written to: {error.strerror}", batch) from error
+    completed = [row for row in rows if row["outcome"] == "completed"]
+    return CollectedJobs(
+        part, len(completed), len(rows) - len(completed), counts["on record"],
+        counts["left out"], counts["too short"], len(state.live),
+        sum(row["peak_rss_bytes"] is None for row in completed), dict(without_image),
+    )  # fmt: skip
+
+
+def _run(submission: Submission, task: Task, ended: EndedAttempt, job: str) -> ImportedRun:
+    attempt, facts, plan = ended.attempt, ended.facts, submission.plan
+    machine = of_fields(Machine, facts.get("machine") or {})
+    sampling_s = facts.get("memory_sampling_s", DEFAULT_SAMPLING_S)
+    peak = positive(facts.get("peak_bytes"))
+    has_memory = peak is not None and sampling_s is not None and attempt.runtime_s >= sampling_s
+    started_at = _utc(facts.get("started_at", ""))
+    # A request by hand rests on no prediction.
+    prediction = {} if task.prediction is None else as_fields(task.prediction)
+    return ImportedRun(
+        identity=[submission.label, ended.array, ended.number],
+        values={
+            "app": plan.app.name,
+            "app_version": submission.app_versions.get(attempt.request.device, plan.app.version),
+            "parameters_json": canonical_json(plan.parameters),
+            "subject": subject_of(Path(task.image)) if task.image else "",
+            "host_id": machine.host_id or facts.get("node", ""),
+            "host_class": machine.host_class,
+            "cpu_model": machine.cpu_model,
+            "node_type": attempt.request.partition,
+            "device": attempt.request.device,
+            "cpus": attempt.request.cpus,
+            "gpus": attempt.request.gpus,
+            "mem_limit_bytes": attempt.request.memory_bytes,
+            # Runs of a day on a machine share its speed of that day.
+            "sitting": started_at[:10],
+            "outcome": attempt.outcome,
+            "limit_s": attempt.request.walltime_s,
+            "runtime_s": attempt.runtime_s,
+            "cpu_s": positive(facts.get("cpu_s")),
+            "cpu_method": (facts.get("cpu_method") or SLURM_CPU) if facts.get("cpu_s") else "",
+            "peak_rss_bytes": peak if has_memory else None,
+            "memory_method": (facts.get("memory_method") or SLURM_MEMORY) if has_memory else "",
+            "started_at": started_at,
+        },
+        labels={
+            "job_id": job,
+            "state": facts.get("state", ""),
+            "nodes": facts.get("node", ""),
+            "partition": attempt.request.partition,
+            "cluster": plan.cluster,
+            "submission": submission.label,
+            "task": task.name,
+            "submitted_at": _utc(facts.get("submitted_at", "")),
+            "peak_rss_at_least_bytes": None if has_memory else peak,
+            **{
+                _LABELS.get(name, name): value
+                for name, value in prediction.items()
+                if value not in (None, "") and (name != "out_of_range" or value)
+            },
+        },
+    )
+
+
+# Names of the figures as in files of predictions, see `voxcast.audit.predicted`.
+_LABELS = {
+    "runtime_s": "predicted_runtime_s",
+    "peak_rss_bytes": "predicted_peak_rss_bytes",
+    "runtime_s_upper": "upper_runtime_s",
+    "peak_rss_bytes_upper": "upper_peak_rss_bytes",
+}
+
+
+def _utc(text: str) -> str:
+    """Return a time of Slurm, which is local without a zone, as the history has it."""
+    try:
+        time = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        return ""
+    return time.astimezone(datetime.UTC).isoformat(timespec="seconds")
+
+
+def _write(
+    batch: Path,
+    submission: Submission,
+    rows: list[dict[str, Any]],
+    images: Sequence[Mapping[str, Any]],
+) -> str:
+    """Write images, which the runs need, and then the runs."""
+    import pandas as pd
+
+    path = batch / RECORDED_IMAGES
+    tables = [pd.DataFrame(images)] if images else []
+    if tables:
+        if path.is_file():
+            try:
+                tables.insert(0, pd.read_parquet(path))
+            except (OSError, ValueError) as error:
+                then = "move it out of the history; the images are collected anew"
+                raise TableError(f"cannot be read: {one_line(error)[:80]}", path, then) from None
+        united = pd.concat(tables, ignore_index=True)
+        with atomic_path(path) as partial:
+            united.drop_duplicates("volume_id", keep="last").to_parquet(partial, index=False)
+    rows = sorted(rows, key=lambda row: (row["started_at"], row["cell_key"]))
+    provenance = {
+        "runs": len(rows),
+        "first_started_at": rows[0]["started_at"],
+        "last_started_at": rows[-1]["started_at"],
+        "submission": submission.label,
+        "executor": submission.executor,
+        "cluster": submission.plan.cluster,
+        "versions": {"voxcast": voxcast.__version__},
+    }
+    part = free_part(batch, SOURCE)
+    add_part(part, frame_of(rows), provenance)
+    return part.name

@@ -1,0 +1,255 @@
+"""The requests of a plan and the state of a submission, as numbers and as text."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from voxcast.jobs.arrays import core_h, ready_arrays
+from voxcast.jobs.claim import is_followed
+from voxcast.jobs.escalate import Attempt, Stop, next_request
+from voxcast.jobs.state import TaskState
+from voxcast.quantities import counted, format_bytes, format_seconds
+from voxcast.records import Request, as_fields
+from voxcast.text_table import text_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from voxcast.jobs.arrays import ReadyArray
+    from voxcast.jobs.follow import Executor
+    from voxcast.jobs.plan import Plan
+    from voxcast.jobs.state import SubmissionState
+    from voxcast.jobs.submission import Submission
+    from voxcast.jobs.task import Task
+
+ORDER = ("completed", "ended", "running", "waiting", "refused", "given up")
+MOST_LISTED = 20
+
+
+def planned_arrays(plan: Plan) -> list[ReadyArray]:
+    """Return the arrays of the first attempts."""
+    return ready_arrays({task.name: task.requests.first for task in plan.tasks})
+
+
+def expected(plan: Plan) -> dict[str, Any]:
+    """Return the requests and the cost of the first attempts.
+
+    ``runtime_s`` is the predicted time of all tasks, one after the other; ``longest_s`` is the
+    time of the longest request. Waiting in the queue is not in it. ``expected_failures`` is the
+    sum of the risks where all are known.
+    """
+    arrays = planned_arrays(plan)
+    tasks = plan.tasks
+    runtimes = [task.runtime_s_median for task in tasks]
+    risks = [task.prediction.risk if task.prediction else None for task in tasks]
+    first_s = [task.requests.first.walltime_s for task in tasks]
+    usd = sum(t.usd_per_hour * s / 3600 for t, s in zip(tasks, first_s, strict=True))
+    median_usd = sum(
+        t.usd_per_hour * s / 3600 for t, s in zip(tasks, runtimes, strict=True) if math.isfinite(s)
+    )
+    throttle = plan.slurm.throttle
+    at_a_time = min(len(tasks), throttle * len(arrays)) if throttle else len(tasks)
+    known_s = [s for s in runtimes if math.isfinite(s)]
+    end_s = max([*known_s, sum(known_s) / max(at_a_time, 1)]) if known_s else math.nan
+    return {
+        "tasks": len(tasks),
+        "arrays": len(arrays),
+        "requested_core_h": sum(len(a.names) * core_h(a.request) for a in arrays),
+        "excess_core_h": sum(array.excess_core_h for array in arrays),
+        "usd_bound": usd,
+        "usd_median": median_usd,
+        "expected_failures": None if None in risks else sum(map(float, filter(None, risks))),
+        "runtime_s": sum(known_s),
+        "longest_s": max(first_s, default=0.0),
+        "expected_end_s": None if math.isnan(end_s) else end_s,
+    }
+
+
+def _later_s(plan: Plan, task: Task, request: Request) -> float:
+    """Return the time of the next request if the array is too short; 0 if none follows."""
+    attempt = Attempt(request, "timeout", request.walltime_s)
+    after = next_request(task.requests, [attempt], task.limits(plan.limits))
+    return after.walltime_s if isinstance(after, Request) else 0.0
+
+
+def plan_lines(plan: Plan) -> Iterator[str]:
+    """Yield the lines of ``voxcast submit --dry-run``."""
+    total = expected(plan)
+    cluster = f" on {plan.cluster}" if plan.cluster else ""
+    in_arrays = counted(total["arrays"], "array")
+    yield f"{plan.app.name}{cluster}: {counted(total['tasks'], 'task')} in {in_arrays}"
+    table = [("array", "tasks", "partition", "CPUs", "GPUs", "time", "memory", "if too short")]
+    arrays, tasks = planned_arrays(plan), {task.name: task for task in plan.tasks}
+    for number, array in enumerate(arrays[:MOST_LISTED], 1):
+        request = array.request
+        later_s = max(_later_s(plan, tasks[name], request) for name in array.names)
+        table.append((
+            str(number), str(len(array.names)), request.partition,
+            str(request.cpus), str(request.gpus), format_seconds(request.walltime_s),
+            format_bytes(request.memory_bytes), format_seconds(later_s) if later_s else "-",
+        ))  # fmt: skip
+    yield text_table(table, ">><>>>>>")
+    if len(arrays) > MOST_LISTED:
+        yield f"  and {len(arrays) - MOST_LISTED} more arrays"
+    core_hours, excess = total["requested_core_h"], total["excess_core_h"]
+    yield (
+        f"  asks for {core_hours:.3g} core-hours, of which sharing arrays costs {excess:.2g}; "
+        "4 GB count as a core"
+    )
+    if total["usd_bound"]:
+        usd, bound = total["usd_median"], total["usd_bound"]
+        yield f"  costs {usd:.2f} USD, at most {bound:.2f} if all run to their limits"
+    failures = total["expected_failures"]
+    if failures is None:
+        yield "  how many first requests are too small is not known: some are not calibrated"
+    else:
+        yield f"  of the first requests at most {failures:.2g} are expected to be too small"
+    if total["expected_end_s"] is not None:
+        end, throttle = format_seconds(total["expected_end_s"]), plan.slurm.throttle
+        throttled = f", {throttle} at a time in each array" if throttle else ""
+        yield f"  done {end} after the first starts{throttled}, if none waits in the queue"
+
+
+def current_states(
+    state: SubmissionState, executor: Executor, *, with_steps: bool = True
+) -> dict[str, TaskState]:
+    """Return the states of the tasks with a live attempt, from one call; see `Executor`."""
+    arrays = [state.arrays[n] for n in sorted({number for number, _ in state.live.values()})]
+    submitted = [array for array in arrays if array.job]
+    states = executor.states(submitted, with_steps=with_steps)
+    keys = {name: (state.arrays[n].job, number) for name, (n, number) in state.live.items()}
+    return {name: states[key] for name, key in keys.items() if key in states}
+
+
+def states_here(submission: Submission, state: SubmissionState) -> dict[str, TaskState]:
+    """Return the states of the tasks that run on this machine, as other processes can see them.
+
+    They run in the process that follows the submission, and die with it. A task gets its folder
+    when it starts; one that waits has none.
+    """
+    if not is_followed(submission.folder):
+        return {}
+    folders = {
+        name: submission.files(array).attempt_folder(number)
+        for name, (array, number) in state.live.items()
+    }
+    return {
+        name: TaskState("RUNNING", None) for name, folder in folders.items() if folder.is_dir()
+    }
+
+
+def task_rows(
+    submission: Submission, state: SubmissionState, current: Mapping[str, TaskState]
+) -> list[dict[str, Any]]:
+    """Return one row for each task, in the order of the plan."""
+    rows = []
+    for name, task in state.tasks.items():
+        attempts = state.ended.get(name, [])
+        step = state.next_step(name, submission.plan)
+        status, reason = "waiting", ""
+        if name in state.live:
+            status = _live_status(current.get(name))
+        elif isinstance(step, Stop):
+            status, reason = ("completed" if step.completed else "given up"), step.reason
+            if name in state.problems:
+                status, reason = "given up", state.problems[name]
+        elif name in state.problems:
+            status, reason = "refused", state.problems[name]
+        live = state.live.get(name)
+        last = live or ((attempts[-1].array, attempts[-1].number) if attempts else None)
+        rows.append({
+            "task": name,
+            "image": task.image,
+            "status": status,
+            "reason": reason,
+            "job": state.job_of(name) if live else None,
+            "attempts": [as_fields(e.attempt) | e.facts for e in attempts],
+            "predicted_runtime_s": _finite(task.runtime_s_median),
+            "predicted_memory_bytes": _counted_bytes(submission, task),
+            "log": str(submission.log(*last)) if last else None,
+            "output": str(submission.out / name) if status == "completed" else None,
+        })  # fmt: skip
+    return rows
+
+
+def _counted_bytes(submission: Submission, task: Task) -> float | None:
+    """Return the predicted memory as the site counts it, beside which it is shown."""
+    if task.prediction is None:
+        return None
+    is_slurm = submission.executor == "slurm"
+    added = submission.plan.added_memory_bytes if is_slurm else 0
+    return _finite(task.prediction.peak_rss_bytes + added)
+
+
+def _live_status(current: TaskState | None) -> str:
+    """Return the status of an attempt that no submitter has settled yet."""
+    if current is None:
+        return "waiting"
+    return "running" if current.is_running else "waiting" if current.outcome is None else "ended"
+
+
+def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the number of tasks by status, and all that attempts used and requested."""
+    counts = Counter(row["status"] for row in rows)
+    attempts = [attempt for row in rows for attempt in row["attempts"]]
+    outcomes = Counter(attempt["outcome"] for attempt in attempts)
+    hours = [(a["request"]["cpus"], a["request"]["walltime_s"], a["runtime_s"]) for a in attempts]
+    return {
+        "tasks": len(rows),
+        "by_status": {status: counts[status] for status in ORDER if counts[status]},
+        "attempts": len(attempts),
+        "by_outcome": dict(sorted(outcomes.items())),
+        "requested_core_h": sum(cpus * walltime_s for cpus, walltime_s, _ in hours) / 3600,
+        "used_core_h": sum(cpus * used for cpus, _, used in hours) / 3600,
+        "usd": sum(attempt["usd"] for attempt in attempts),
+    }
+
+
+def status_record(submission: Submission, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the object of ``voxcast status --json``."""
+    return summary(rows) | {"folder": str(submission.folder), "rows": rows}
+
+
+def text_lines(submission: Submission, rows: list[dict[str, Any]]) -> Iterator[str]:
+    """Yield the lines of ``voxcast status``."""
+    total = summary(rows)
+    states = ", ".join(f"{n} {status}" for status, n in total["by_status"].items())
+    yield f"{submission.plan.app.name}, {counted(total['tasks'], 'task')}: {states}"
+    if total["attempts"]:
+        outcomes = ", ".join(
+            f"{n} {outcome.replace('_', ' ')}" for outcome, n in total["by_outcome"].items()
+        )
+        yield f"  {counted(total['attempts'], 'attempt')} ended: {outcomes}"
+        usd = f", {total['usd']:.2f} USD" if total["usd"] else ""
+        requested, used = total["requested_core_h"], total["used_core_h"]
+        yield f"  requested {requested:.3g} core-hours and used {used:.3g}{usd}"
+    if "ended" in total["by_status"]:
+        command = f"voxcast submit --resume {shlex.quote(str(submission.folder))}"
+        yield f"  ended tasks are settled by the process that follows; if none does: `{command}`"
+    yield f"  outputs in {submission.out}"
+    unfinished = [row for row in rows if row["status"] in ("refused", "given up")]
+    if unfinished:
+        yield ""
+        table = [("task", "ended as", "requested", "why")]
+        table += [_row(row) for row in unfinished[:MOST_LISTED]]
+        yield text_table(table, "<<<<")
+        if len(unfinished) > MOST_LISTED:
+            yield f"  and {len(unfinished) - MOST_LISTED} more; all with --json"
+        if log := unfinished[0]["log"]:
+            yield f"  log of the first: {log}"
+
+
+def _row(row: Mapping[str, Any]) -> tuple[str, str, str, str]:
+    if not row["attempts"]:
+        return row["task"], row["status"], "", row["reason"]
+    last = row["attempts"][-1]
+    request = last["request"]
+    requested = f"{format_seconds(request['walltime_s'])}, {format_bytes(request['memory_bytes'])}"
+    return row["task"], last["outcome"].replace("_", " "), requested, row["reason"]
+
+
+def _finite(value: float) -> float | None:
+    return None if value != value else value

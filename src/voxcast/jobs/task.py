@@ -1,0 +1,345 @@
+"""Tasks: one image each through an application, with the requests of its attempts.
+
+They come from a recommendation (`tasks_of`), in memory or as ``recommend --json`` wrote it
+(`from_file`). `resources` turns a recommendation into a table for workflow engines.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import math
+import os
+import re
+from collections import Counter
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from voxcast.allocation.requests.cost import CostModel
+from voxcast.allocation.requests.per_image import requests_per_image
+from voxcast.allocation.site import stepped
+from voxcast.errors import ConfigError
+from voxcast.files import atomic_path, json_text, write_text
+from voxcast.images.bids import stem
+from voxcast.jobs.escalate import Attempt, Limits, RequestSequence, Stop, next_request
+from voxcast.laws.predicted import PredictedLaw
+from voxcast.quantities import slurm_clock
+from voxcast.records import Prediction
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from voxcast.allocation.recommendation import Recommendation
+    from voxcast.records import Outcome, Request
+
+# Of five factors the one of the smallest loss, at worst over recorded runs and published laws;
+# see `voxcast.studies.ladder_growth` and results/ladders/growth.json.
+LEAST_GROWTH = 1.5
+MOST_REQUESTS = 6
+# Reserved time delays other users, used time is charged; each request waits in the queue.
+COST = CostModel(alpha=0.95, beta=1.0, gamma=60.0)
+ATTEMPTS = 3  # of the table of resources
+TABLE_COLUMNS = (
+    "sample", "image", "app", "cluster", "partition", "node_type", "device", "cpus", "gpus",
+    "time",
+    *(f"time_min_{n}" for n in range(1, ATTEMPTS + 1)),
+    *(f"memory_mib_{n}" for n in range(1, ATTEMPTS + 1)),
+    "calibrated",
+)  # fmt: skip
+_CAUSES: tuple[Outcome, ...] = ("timeout", "out_of_memory")
+_UNSAFE = re.compile(r"[^\w.-]+", re.ASCII)
+_LONGEST_NAME = 120
+
+
+@dataclass(frozen=True)
+class Task:
+    """One image, or a run without input.
+
+    Attributes
+    ----------
+    name : str
+        Name of its folder of outputs: letters, digits, ``_``, ``.`` and ``-``.
+    image : str
+        Absolute path; empty for an application without input.
+    usd_per_hour : float
+        Price of an hour of the first request; 0 where the cluster charges nothing.
+    max_walltime_s, max_memory_bytes : float
+        The largest request of its partition.
+    volume : dict or None
+        Identity, header and characteristics of the image, see `voxcast.images.volume_facts`.
+    prediction : Prediction or None
+        On which the requests rest.
+    """
+
+    name: str
+    image: str
+    requests: RequestSequence
+    usd_per_hour: float = 0.0
+    max_walltime_s: float = math.inf
+    max_memory_bytes: float = math.inf
+    volume: dict[str, Any] | None = None
+    prediction: Prediction | None = None
+
+    @property
+    def runtime_s_median(self) -> float:
+        """Predicted runtime; NaN without a prediction."""
+        return self.prediction.runtime_s if self.prediction else math.nan
+
+    def limits(self, common: Limits) -> Limits:
+        """Return the common limits of attempts, within the limits of its partition."""
+        return replace(
+            common,
+            max_walltime_s=min(common.max_walltime_s, self.max_walltime_s),
+            max_memory_bytes=min(common.max_memory_bytes, self.max_memory_bytes),
+        )
+
+
+def task_names(images: Sequence[str]) -> list[str]:
+    """Return a name for each image, safe for any file system and shell, and all different.
+
+    Examples
+    --------
+    >>> task_names(["/a/sub-01_T1w.nii.gz", "/a/my head$(1).nii"])
+    ['sub-01_T1w', 'my_head_1']
+    """
+    safe = (_UNSAFE.sub("_", stem(Path(image))).strip("_.-")[:_LONGEST_NAME] for image in images)
+    names = [name or "image" for name in safe]
+    counts = Counter(names)
+    return [
+        f"{name}-{_digest(image)}" if counts[name] > 1 else name
+        for name, image in zip(names, images, strict=True)
+    ]
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:8]
+
+
+def tasks_of(
+    images: Sequence[str],
+    rows: Sequence[Mapping[str, Any]],
+    confidence: float,
+    limits: Sequence[tuple[float, float]] | None = None,
+    step_s: float = 1.0,
+) -> list[Task]:
+    """Return a task for each image from its recommended row, as in ``recommend --json``.
+
+    Parameters
+    ----------
+    images : sequence of str
+        Absolute paths.
+    confidence : float
+        Probability of the upper bound of the runtime.
+    limits : sequence of (float, float), optional
+        The longest time and the largest memory that the partition of each allows.
+    step_s : float
+        Later requests are rounded up to multiples of this.
+    """
+    sequences = walltime_sequences(
+        [float(row["walltime_s"]) for row in rows],
+        [float(row["runtime_s_median"]) for row in rows],
+        [float(row["runtime_s_upper"]) for row in rows],
+        confidence, step_s,
+    )  # fmt: skip
+    limits = limits or [(math.inf, math.inf)] * len(rows)
+    tasks = []
+    for name, image, row, walltimes_s, (most_s, most_bytes) in zip(
+        task_names(images), images, rows, sequences, limits, strict=True
+    ):
+        first_s, *later_s = walltimes_s
+        later = sorted({min(s, most_s) for s in later_s if min(s, most_s) > first_s})
+        requests = RequestSequence(
+            (first_s, *later), (int(row["memory_bytes"]),), int(row["cpus"]), int(row["gpus"]),
+            str(row["partition"]), str(row["device"]),
+        )  # fmt: skip
+        risk = row["risk"]
+        prediction = Prediction(
+            float(row["runtime_s_median"]), float(row["runtime_s_upper"]),
+            float(row["peak_rss_bytes_median"]), float(row.get("peak_rss_bytes_upper", math.nan)),
+            confidence, None if risk is None else float(risk), bool(row.get("calibrated")),
+            bool(row.get("out_of_range")),
+        )  # fmt: skip
+        usd_per_hour = 3600 * float(row["usd_bound"]) / float(row["walltime_s"])
+        tasks.append(
+            Task(name, image, requests, usd_per_hour, most_s, most_bytes, None, prediction)
+        )
+    return tasks
+
+
+def app_name(content: Mapping[str, Any], where: Path) -> str:
+    """Return the application of a recommendation.
+
+    Raises
+    ------
+    ConfigError
+        If it has none or several, or is not a recommendation.
+    """
+    try:
+        names = sorted({str(image["app"]) for image in content["images"]})
+    except (KeyError, TypeError):
+        then = "write it with `voxcast submit --dry-run --json` or `voxcast recommend --json`"
+        raise ConfigError("neither a plan nor a recommendation", where, then) from None
+    if len(names) != 1:
+        raise ConfigError(f"is of {len(names)} applications: {', '.join(names)}", where)
+    return names[0]
+
+
+def from_file(content: Mapping[str, Any], where: Path) -> list[Task]:
+    """Return the tasks of a recommendation; paths of images count from the current folder.
+
+    Raises
+    ------
+    ConfigError
+        If an image has no request, or the file is incomplete.
+    """
+    try:
+        images = [os.path.abspath(image["image"]) for image in content["images"]]  # noqa: PTH100
+        refused = [image for image in content["images"] if image["chosen"] is None]
+        if refused:
+            problem = f"no request for {refused[0]['image']}: {refused[0]['why']}"
+            raise ConfigError(problem, where, "leave it out, or change the limits")
+        rows = [image["chosen"] for image in content["images"]]
+        return tasks_of(images, rows, float(content["policy"]["confidence"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigError(f"incomplete: {error!r}", where, "write it again") from None
+
+
+def walltime_sequences(
+    first_s: Sequence[float],
+    median_s: Sequence[float],
+    upper_s: Sequence[float],
+    confidence: float,
+    step_s: float = 1.0,
+    growth: float | Sequence[float] = LEAST_GROWTH,
+) -> list[tuple[float, ...]]:
+    """Return the times that each of n tasks requests, increasing.
+
+    The first request is the recommended one. Later times are from the optimal sequence of
+    `voxcast.allocation.requests` for the law through the predicted quantiles; each is at least
+    ``growth`` times the one before, as a job that exceeds its bound shows that the law may be too
+    narrow.
+
+    Parameters
+    ----------
+    median_s, upper_s : sequence of float, shape (n,)
+        Predicted runtime and its upper bound at ``confidence``.
+    step_s : float
+        Later requests are rounded up to multiples of this.
+    growth : float or sequence of float, shape (n,)
+    """
+    if not len(first_s):
+        return []
+    spread = np.log(np.maximum(np.asarray(upper_s, float) / np.asarray(median_s, float), 1.001))
+    residuals = PredictedLaw.of((1 - confidence, 0.5, confidence), (1 / math.e, 1.0, math.e))
+    sequences = requests_per_image(residuals, COST, np.asarray(median_s, float), spread, spread)
+    return [
+        growing(first, row[np.isfinite(row)].tolist(), step_s, float(least))
+        for first, row, least in zip(
+            first_s, sequences.requests, np.broadcast_to(growth, len(first_s)), strict=True
+        )
+    ]
+
+
+def growing(
+    first: float, later: Sequence[float], step: float, growth: float = LEAST_GROWTH
+) -> tuple[float, ...]:
+    """Return the first request and the later ones that are clearly longer.
+
+    Examples
+    --------
+    >>> growing(60.0, [50.0, 65.0, 95.0, 100.0], 60.0)
+    (60.0, 120.0)
+    """
+    requests = [float(first)]
+    for value in later:
+        rounded = float(stepped(value, step))
+        if rounded >= growth * requests[-1] and len(requests) < MOST_REQUESTS:
+            requests.append(rounded)
+    return tuple(requests)
+
+
+def resources(recommendation: Recommendation) -> list[dict[str, Any]]:
+    """Return a row of `TABLE_COLUMNS` for each image that has a request.
+
+    A workflow engine repeats a failed job and gives the number of the attempt, not why the one
+    before failed. So both time and memory grow with it: time by the sequence that
+    ``voxcast submit`` requests, memory by its factor, within the limits of the partition. Minutes
+    and MiB are rounded up.
+    """
+    content = recommendation.as_json()
+    chosen = recommendation.per_image.choice.chosen.tolist()
+    places = [n for n, column in enumerate(chosen) if column >= 0]
+    candidates = [recommendation.candidates[chosen[n]] for n in places]
+    images = [content["images"][n] for n in places]
+    tasks = tasks_of(
+        [os.path.abspath(image["image"]) for image in images],  # noqa: PTH100  # links stay
+        [image["chosen"] for image in images],
+        recommendation.policy.confidence,
+        [(c.max_walltime_s, c.max_memory_bytes) for c in candidates],
+        recommendation.cluster.walltime_step_s,
+    )
+    rows = []
+    for image, task in zip(images, tasks, strict=True):
+        row, requests = image["chosen"], _attempts_of(task)
+        minutes = [math.ceil(request.walltime_s / 60) for request in requests]
+        mib = [math.ceil(request.memory_bytes / 2**20) for request in requests]
+        named = ("partition", "node_type", "device", "cpus", "gpus", "calibrated")
+        rows.append({
+            "sample": task.name,
+            "image": task.image,
+            "app": image["app"],
+            "cluster": recommendation.cluster.name,
+            **{name: row[name] for name in named},
+            "time": slurm_clock(60 * minutes[0]),
+            **{f"time_min_{n}": value for n, value in enumerate(minutes, 1)},
+            **{f"memory_mib_{n}": value for n, value in enumerate(mib, 1)},
+        })  # fmt: skip
+    return [{name: row[name] for name in TABLE_COLUMNS} for row in rows]
+
+
+def write_resources(rows: Sequence[dict[str, Any]], path: Path) -> None:
+    """Write the rows as CSV or JSON, by the suffix of the file; errors as `check_suffix`."""
+    check_suffix(path)
+    if path.suffix == ".json":
+        write_text(path, json_text(list(rows)))
+        return
+    # The name of an image may hold bytes that are not text.
+    with (
+        atomic_path(path) as partial,
+        partial.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file,
+    ):
+        writer = csv.DictWriter(file, TABLE_COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        for row in rows:
+            writer.writerow(
+                {k: str(v).lower() if isinstance(v, bool) else v for k, v in row.items()}
+            )
+
+
+def check_suffix(path: Path) -> None:
+    """Check that a table can be written by this name.
+
+    Raises
+    ------
+    ConfigError
+        If it ends in neither .csv nor .json.
+    """
+    if path.suffix not in (".csv", ".json"):
+        raise ConfigError("must end in .csv or .json", path)
+
+
+def _attempts_of(task: Task) -> list[Request]:
+    """Return the request of each attempt, if all before it had too little time and memory."""
+    limits = task.limits(Limits())
+    requests = [task.requests.first]
+    while len(requests) < ATTEMPTS:
+        request = requests[-1]
+        for cause in _CAUSES:
+            larger = next_request(task.requests, [Attempt(request, cause)], limits)
+            # At the limit of the partition the last request is repeated.
+            request = request if isinstance(larger, Stop) else larger
+        requests.append(request)
+    return requests

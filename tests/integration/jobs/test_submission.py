@@ -1,0 +1,102 @@
+"""The folder of a submission: its record, its results, and who follows it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from followed import followed, outcomes
+from planted_tasks import COPY, plan_of, shell_app, write_images
+from voxcast.errors import RunError
+from voxcast.jobs.claim import CLAIM_FILE, EXPIRES_S, ClaimLostError, claimed
+from voxcast.jobs.follow import Follower
+from voxcast.jobs.local import LocalExecutor
+from voxcast.jobs.script import OUT_NAME
+from voxcast.jobs.submission import Submission
+
+HEAVY = ("torch", "sklearn", "mlflow", "optuna", "hydra")
+
+
+@pytest.fixture
+def submission(tmp_path: Path) -> Submission:
+    plan = plan_of(shell_app("true"), write_images(tmp_path / "in", ["a.nii"]))
+    return Submission.create(plan, tmp_path / "out", "local")
+
+
+def test_a_line_that_was_cut_off_is_left_out_and_the_next_is_whole(submission: Submission) -> None:
+    submission.record({"event": "first"})
+    path = submission.folder / "events.jsonl"
+    path.write_text(path.read_text() + '{"event": "cut o')
+    submission.record({"event": "second"})
+    assert [event["event"] for event in submission.events()] == ["first", "second"]
+
+
+def test_results_never_replace_what_came_in_between(submission: Submission) -> None:
+    results = submission.files(1).attempt_folder(1) / "out"
+    results.mkdir(parents=True)
+    (results / "new").touch()
+    target = submission.out / "a"
+    target.mkdir()
+    assert "is there already; its results stay in" in submission.publish("a", 1, 1)
+    assert (results / "new").exists()
+    target.rmdir()
+    assert submission.publish("a", 1, 1) == ""
+    assert (target / "new").exists()
+    assert submission.publish("a", 1, 1) == ""  # by a process that did not see the first
+
+
+def test_one_process_at_a_time_follows(submission: Submission) -> None:
+    with claimed(submission.folder) as claim:
+        refused = pytest.raises(RunError, match=rf"process {os.getpid()} on .* follows it")
+        with refused, claimed(submission.folder):
+            pass
+        claim.touch()
+    with claimed(submission.folder):  # it was handed back
+        pass
+
+
+def test_a_claim_of_a_dead_process_or_one_long_silent_is_taken_over(
+    submission: Submission,
+) -> None:
+    code = (
+        "import os, sys; from pathlib import Path; from voxcast.jobs.claim import claimed\n"
+        "claim = claimed(Path(sys.argv[1])); claim.__enter__(); os._exit(9)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(submission.folder)], check=False)
+    assert (submission.folder / CLAIM_FILE).exists()
+    with claimed(submission.folder) as first:
+        silent_since = (submission.folder / CLAIM_FILE).stat().st_mtime - EXPIRES_S - 1
+        os.utime(submission.folder / CLAIM_FILE, (silent_since, silent_since))
+        with claimed(submission.folder), pytest.raises(ClaimLostError):
+            first.touch()
+
+
+def test_the_room_needs_no_library_of_models() -> None:
+    modules = sorted(
+        f"voxcast.jobs.{path.stem}"
+        for path in (Path(__file__).parents[3] / "src" / "voxcast" / "jobs").glob("[!_]*.py")
+    )
+    code = f"import sys, {', '.join(modules)}\nprint(*(set({HEAVY!r}) & set(sys.modules)))"
+    completed = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+    assert completed.stdout.split() == []
+
+
+def test_results_that_were_recorded_and_not_moved_are_moved_by_the_next(tmp_path: Path) -> None:
+    plan = plan_of(shell_app(COPY), write_images(tmp_path / "in", ["a.nii"]))
+    submission = Submission.create(plan, tmp_path / "out", "local")
+    executor = LocalExecutor(submission)
+    followed(Follower(submission, executor))
+    # As a process leaves it that was killed between the two.
+    work = submission.files(1).attempt_folder(1)
+    work.mkdir()
+    (tmp_path / "out" / "a").rename(work / OUT_NAME)
+    follower = Follower(Submission.open(submission.folder), executor)
+    assert not follower.step()
+    assert (tmp_path / "out" / "a" / "copy").read_text() == "voxels"
+    assert not work.exists()
+    assert outcomes(follower, "a") == ["completed"]
+    executor.close()

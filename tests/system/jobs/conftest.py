@@ -1,0 +1,48 @@
+"""A private Slurm, without which tests marked ``slurm`` are skipped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from private_slurm import PACKAGES, PrivateSlurm, missing_programs
+from voxcast.jobs.follow import Follower
+from voxcast.jobs.plan import Plan
+from voxcast.jobs.slurm import SlurmExecutor
+from voxcast.jobs.submission import Submission
+
+
+def _private_slurm(folder: Path, **options: object) -> Iterator[PrivateSlurm]:
+    if missing := missing_programs():
+        pytest.skip(f"Slurm is not installed ({', '.join(missing)}): apt-get install {PACKAGES}")
+    with PrivateSlurm(folder, **options) as slurm, pytest.MonkeyPatch.context() as patch:
+        for name, value in slurm.environment.items():
+            patch.setenv(name, value)
+        yield slurm
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateSlurm]:
+    """Three virtual nodes with accounting; Slurm's sampling enforces memory."""
+    yield from _private_slurm(tmp_path_factory.mktemp("slurm"), gpus=1)
+
+
+@pytest.fixture(scope="module")
+def cgroup_slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateSlurm]:
+    """One virtual node; the kernel enforces memory. No accounting: scontrol must do."""
+    yield from _private_slurm(
+        tmp_path_factory.mktemp("cgroup"), nodes=1, memory="cgroup", accounting=False
+    )
+
+
+@pytest.fixture
+def follower_of(tmp_path: Path) -> Callable[[Plan], Follower]:
+    """Return a function that makes the submission of a plan, with outputs in ``tmp_path/out``."""
+
+    def make(plan: Plan) -> Follower:
+        submission = Submission.create(plan, tmp_path / "out", "slurm")
+        return Follower(submission, SlurmExecutor(submission))
+
+    return make

@@ -1,0 +1,140 @@
+"""A submission or a worker on a full disk: one clear line, and nothing is lost."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from planted_tasks import plan_of, shell_app, write_images
+from private_slurm import PrivateSlurm
+from small_disk import fill, mounted, remount
+from small_pool import FACTS, PROBES, SCRIPT, pool_cell, small_pool
+from voxcast.files import write_json
+from voxcast.jobs.plan import Plan
+from voxcast.jobs.pool import TODO, Ticket
+
+VOXCAST = [sys.executable, "-m", "voxcast.cli"]
+WRITE = 'printf done > "$2/done"'
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    with mounted(tmp_path / "disk") as folder:
+        yield folder
+
+
+def voxcast(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*VOXCAST, *map(str, arguments)], cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True,
+        text=True, check=False, timeout=300,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3] / "src")},
+    )  # fmt: skip
+
+
+def planned(folder: Path, script: str, count: int) -> tuple[Path, Plan]:
+    images = write_images(folder / "in", [f"{number}.nii" for number in range(count)])
+    plan = plan_of(shell_app(script), images)
+    path = folder / "plan.json"
+    path.write_text(json.dumps(plan.to_record()))
+    return path, plan
+
+
+def resumed(disk: Path, folder: str, plan: Plan) -> dict:
+    """Go on with a submission, and check that every task has its results once."""
+    completed = voxcast("submit", "--resume", folder, "--json", "--poll", "1s", cwd=disk)
+    assert completed.returncode == 0, completed.stderr
+    content = json.loads(completed.stdout)
+    assert content["by_status"] == {"completed": len(plan.tasks)}
+    for row in content["rows"]:
+        ends = [attempt["outcome"] for attempt in row["attempts"]]
+        assert ends[-1] == "completed"
+        assert set(ends[:-1]) <= {"node_failure"}  # lost, by no fault of its own
+        assert (disk / "out" / row["task"] / "done").read_text() == "done"
+    return content
+
+
+def test_nothing_is_begun_on_a_full_disk(tmp_path: Path, disk: Path) -> None:
+    path, plan = planned(tmp_path, WRITE, 2)
+    filler = fill(disk)
+    command = ("submit", "--requests", path, "--out", "out", "--executor", "local")
+    refused = voxcast(*command, cwd=disk)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    (line,) = refused.stderr.splitlines()
+    assert "no space left on the device; free some and run the same command again" in line
+    filler.unlink()
+    assert voxcast(*command, cwd=disk).returncode == 0
+    resumed(disk, "out", plan)
+
+
+def test_a_disk_that_fills_while_tasks_run_is_no_fault_of_theirs(
+    tmp_path: Path, disk: Path
+) -> None:
+    filler = disk / "filler"
+    # The first run of "1" takes all that is left, so that its measurement cannot be written.
+    script = (
+        f'case "$1" in */1.nii) if [ ! -e {tmp_path}/tried ]; then touch {tmp_path}/tried; '
+        f"head -c 9000000 /dev/zero > {filler}; fi ;; esac; {WRITE}; true"
+    )
+    path, plan = planned(tmp_path, script, 4)
+    command = ("submit", "--requests", path, "--out", "out", "--executor", "local")
+    ended = voxcast(*command, "--throttle", "1", cwd=disk)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    line = ended.stderr.splitlines()[-1]
+    (folder,) = (disk / "out" / ".voxcast").iterdir()
+    then = f"`voxcast submit --resume {folder}` continues"
+    assert line == (
+        f"voxcast: {folder}: no space left on the device; its runs were stopped; free some, "
+        f"then {then}"
+    )
+    filler.unlink()
+    remount(disk, "size=30m")
+    resumed(disk, str(folder), plan)
+
+
+@pytest.mark.slurm
+def test_jobs_go_on_while_the_disk_of_their_records_is_full(
+    slurm: PrivateSlurm, tmp_path: Path, disk: Path
+) -> None:
+    path, plan = planned(tmp_path, f"{WRITE}; sleep 8", 8)
+    process = subprocess.Popen(
+        [*VOXCAST, "submit", "--requests", str(path), "--out", "out", "--poll", "1s"],
+        cwd=disk, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3] / "src")},
+    )  # fmt: skip
+    slurm.wait(
+        lambda: len(list(disk.glob("out/.voxcast/*/work/*/out/done"))) == 8, "the tasks", 120
+    )
+    (events,) = disk.glob("out/.voxcast/*/events.jsonl")
+    with events.open("ab") as stream:  # the next event needs a block of its own
+        stream.write(b"\n" * (-events.stat().st_size % os.statvfs(disk).f_bsize))
+    filler = fill(disk)
+    _, messages = process.communicate(timeout=300)
+    assert process.returncode == 2, messages
+    line = messages.splitlines()[-1]
+    assert "no space left on the device; jobs go on; free some, then `voxcast submit" in line
+    filler.unlink()
+    content = resumed(disk, "out", plan)
+    assert content["attempts"] == 8  # no job was made twice
+
+
+def test_a_worker_on_a_full_disk_ends_in_one_line(disk: Path) -> None:
+    code = f"open({str(disk / 'large')!r}, 'wb').write(bytes(9_000_000))"
+    pool = small_pool(disk / "pool", pool_cell(app=SCRIPT, code=code))
+    # The probes of a machine write more than there is room for.
+    write_json(pool.workers / f".probes-{FACTS.host_id}.json", dataclasses.asdict(PROBES))
+    ended = voxcast("work", "--pool", pool.folder, "--cpus", "1", cwd=disk)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "no space left on the device" in ended.stderr.splitlines()[-1]
+    assert "Traceback" not in ended.stderr
+    assert [Ticket.from_name(name).attempt for name in pool.names(TODO)] == [0]
+    (disk / "large").unlink()
+    remount(disk, "size=30m")
+    again = voxcast("work", "--pool", pool.folder, "--cpus", "1", cwd=disk)
+    assert again.stdout == "1 runs recorded, 0 attempts failed, 0 cells wait\n", again.stderr

@@ -1,0 +1,212 @@
+"""Pools that cannot be worked on: one clear line, and nothing is lost."""
+
+import contextlib
+import dataclasses
+import json
+import os
+import shutil
+import signal
+import stat
+
+import psutil
+import pytest
+
+from small_disk import mounted, remount
+from small_pool import (
+    NAPS,
+    SCRIPT,
+    add,
+    ended,
+    forked,
+    pool_cell,
+    run_worker,
+    small_pool,
+    wait_for,
+)  # fmt: skip
+from voxcast.errors import RunError
+from voxcast.files import read_json, write_json
+from voxcast.jobs.pool import HELD, PARTIAL, TODO, PoolCell, Ticket, make_pool, open_pool
+from voxcast.jobs.settle import Ledger
+from voxcast.runs.series import load_records
+
+
+def test_a_pool_is_opened_as_it_was_made(tmp_path):
+    pool = small_pool(tmp_path / "pool", pool_cell(), mapped_files_bytes={"naps": 7})
+    opened = open_pool(tmp_path / "pool")
+    assert opened.settings == pool.settings
+    assert opened.cells() == {pool_cell().key: pool_cell()}
+    assert stat.S_IMODE((tmp_path / "pool").stat().st_mode) == 0o700
+    assert stat.S_IMODE((tmp_path / "pool" / "pool.json").stat().st_mode) == 0o600
+
+
+def test_a_pool_of_another_version_says_so(tmp_path):
+    small_pool(tmp_path / "pool")
+    content = read_json(tmp_path / "pool" / "pool.json")
+    write_json(tmp_path / "pool" / "pool.json", content | {"format": 99})
+    with pytest.raises(
+        RunError, match=r"a pool of format 99, made by voxcast \S+; voxcast \S+ reads 2"
+    ):
+        open_pool(tmp_path / "pool")
+    with pytest.raises(RunError, match="a pool of format 99"):
+        small_pool(tmp_path / "pool")
+
+
+@pytest.mark.parametrize("content", ["{", "{}", "[]", '{"format": 2}'])
+def test_a_damaged_pool_says_so(tmp_path, content):
+    small_pool(tmp_path / "pool")
+    (tmp_path / "pool" / "pool.json").write_text(content)
+    with pytest.raises(RunError, match="is damaged"):
+        open_pool(tmp_path / "pool")
+
+
+def test_another_folder_is_no_pool(tmp_path):
+    with pytest.raises(RunError, match=r"not a pool: it has no pool\.json"):
+        open_pool(tmp_path)
+
+
+def test_a_follower_that_was_killed_while_adding_has_made_no_cell_twice(tmp_path):
+    pool = small_pool(tmp_path / "pool")
+    pool.list_cells([pool_cell(1)])  # killed before its ticket was made
+    assert run_worker(pool).recorded == 1
+    assert add(pool, pool_cell(1)) == 0
+    assert run_worker(pool).recorded == 0
+
+
+def test_a_list_that_was_cut_off_says_so(tmp_path):
+    pool = small_pool(tmp_path / "pool", pool_cell())
+    path = pool.folder / "cells" / "0001.jsonl"
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(RunError, match="a damaged list of cells"):
+        pool.cells()
+
+
+def test_a_ticket_that_a_crash_left_empty_is_made_again(tmp_path):
+    pool = small_pool(tmp_path / "pool", pool_cell())
+    (name,) = pool.names(TODO)
+    pool.place(TODO, name).write_text("")
+    assert run_worker(pool).recorded == 1
+
+
+@pytest.mark.parametrize(
+    ("cells", "workers"), [(500, 16), pytest.param(10_000, 64, marks=pytest.mark.slow)]
+)
+def test_every_ticket_is_drawn_by_one_worker(tmp_path, cells, workers):
+    pool = small_pool(tmp_path / "pool", *map(pool_cell, range(cells)))
+    reports = [tmp_path / f"{n}.json" for n in range(workers)]
+
+    def draw(number):
+        names = sorted(pool.names(TODO))
+        start = number * len(names) // workers // 4  # all want the same ones, in about one order
+        drawn = [name for name in names[start:] + names[:start] if pool.draw(name, f"w{number}~1")]
+        reports[number].write_text(json.dumps(drawn))
+
+    processes = [forked(lambda n=n: draw(n)) for n in range(workers)]
+    assert {ended(process) for process in processes} == {0}
+    drawn = [json.loads(report.read_text()) for report in reports]
+    tickets = sorted(name for names in drawn for name in names)
+    assert tickets == sorted(set(tickets))
+    assert sorted(Ticket.from_name(name).key for name in tickets) == sorted(pool.cells())
+    assert len(pool.names(HELD)) == cells
+    assert sum(bool(names) for names in drawn) > 1
+
+
+def test_a_lost_answer_of_a_rename_is_no_refusal(tmp_path):
+    """NFS repeats the request: the ticket is at the target already, and not at its source."""
+    pool = small_pool(tmp_path / "pool", pool_cell())
+    (name,) = pool.names(TODO)
+    assert pool.draw(name, "w~1") == pool.draw(name, "w~1") == f"{name}~w~1"
+    assert pool.draw(name, "w~2") == ""
+
+
+def of_volume(name):
+    cell = dataclasses.replace(pool_cell().cell, volume_id=name, app="reads")
+    return PoolCell(cell, pool_cell().requests, 0.1)
+
+
+def volume_pool(tmp_path, names):
+    app = dataclasses.replace(NAPS, name="reads", argv=("cat", "{image}"), input="volume")
+    pool = small_pool(tmp_path / "pool", *map(of_volume, names))
+    settings = dataclasses.replace(
+        pool.settings, apps={"reads": app}, paths={n: str(tmp_path / f"{n}.nii") for n in names}
+    )
+    make_pool(pool.folder, settings)
+    return open_pool(pool.folder)
+
+
+def test_a_missing_volume_is_left_out_and_missing_folders_end_the_worker(tmp_path, caplog):
+    pool = volume_pool(tmp_path, "abcdefg")
+    with pytest.raises(RunError, match=r"\.nii: no such volume"):
+        run_worker(pool)
+    assert len(pool.names(TODO)) == 7
+    for name in "abcdef":
+        (tmp_path / f"{name}.nii").write_text("x")
+    summary = run_worker(pool)
+    assert (summary.recorded, summary.left, summary.lacking) == (6, 1, {"its volume": 1})
+    assert "g.nii: no such volume" in caplog.text
+
+
+def test_another_version_of_an_application_is_not_run(tmp_path):
+    other = dataclasses.replace(pool_cell().cell, app_version="2")
+    pool = small_pool(tmp_path / "pool", PoolCell(other, pool_cell().requests, 0.1))
+    with pytest.raises(RunError, match="naps: is version 1 here; install 2 here"):
+        run_worker(pool)
+    assert len(pool.names(TODO)) == 1
+
+
+def test_a_program_that_is_not_installed_here_leaves_its_cells_to_others(tmp_path):
+    pool = small_pool(tmp_path / "pool", pool_cell())
+    app = dataclasses.replace(NAPS, argv=("no-such-program-here",))
+    settings = dataclasses.replace(pool.settings, apps={"naps": app})
+    make_pool(pool.folder, settings)
+    with pytest.raises(RunError, match="no-such-program-here: is not on PATH"):
+        run_worker(open_pool(pool.folder))
+    assert len(pool.names(TODO)) == 1
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    with mounted(tmp_path / "disk") as disk:
+        yield disk
+
+
+def test_a_full_disk_is_one_line_and_loses_nothing(small_disk):
+    code = f"open({str(small_disk / 'pool' / 'large')!r}, 'wb').write(bytes(9_000_000))"
+    pool = small_pool(small_disk / "pool", pool_cell())
+    assert run_worker(pool).recorded == 1
+    add(pool, pool_cell(app=SCRIPT, code=code))
+    with pytest.raises((RunError, OSError), match=r"(?i)no space left"):
+        run_worker(pool)
+    (small_disk / "pool" / "large").unlink()
+    assert shutil.disk_usage(small_disk).free > 0
+    assert len(pool.names(TODO)) == 1
+    assert pool.names(HELD) == []
+    assert Ledger(pool).given_up == {}
+    remount(small_disk, "size=30m")
+    assert run_worker(pool).recorded == 1
+    assert len(load_records(pool.runs)) == 2
+
+
+def test_a_read_only_folder_is_one_line(small_disk):
+    pool = small_pool(small_disk / "pool", pool_cell())
+    remount(small_disk, "ro")
+    with pytest.raises(RunError, match="cannot be written to; a worker needs to write there"):
+        run_worker(pool)
+    remount(small_disk, "rw")
+    assert run_worker(pool).recorded == 1
+
+
+def test_a_worker_interrupted_returns_its_cell_at_once(tmp_path):
+    pool = small_pool(tmp_path / "pool", pool_cell(seconds=60.0))
+
+    def start():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        with contextlib.suppress(KeyboardInterrupt):
+            run_worker(pool)
+
+    worker = forked(start)
+    wait_for(lambda: any(p.name() == "sleep" for p in psutil.Process(worker).children()))
+    os.kill(worker, signal.SIGINT)
+    assert ended(worker) == 0
+    assert [Ticket.from_name(name).attempt for name in pool.names(TODO)] == [0]
+    assert pool.names(HELD) == []
+    assert not pool.names(PARTIAL)

@@ -1,0 +1,224 @@
+"""Rounds of workers over a pool, on a real Slurm: kills, restarts, and cells that are large."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from private_slurm import PrivateSlurm, stopped_daemon
+from small_pool import SCRIPT, forked, pool_cell, small_pool, wait_for
+from voxcast.errors import RunError
+from voxcast.jobs.escalate import Limits, RequestSequence
+from voxcast.jobs.plan import SlurmOptions
+from voxcast.jobs.pool import HELD, Pool, PoolCell
+from voxcast.jobs.rounds import ROUNDS, Rounds, following, open_round, work_command, worker_plan
+from voxcast.jobs.settle import Ledger, PoolState
+from voxcast.jobs.slurm import memory_counted
+from voxcast.jobs.state import SubmissionState
+from voxcast.jobs.submission import Submission, read_events
+from voxcast.runs.store import collect, load_history
+
+pytestmark = pytest.mark.slurm
+MB = 10**6
+QUICK: dict[str, Any] = {"poll_s": 0.5, "least_s": 60.0, "max_jobs": 4}
+# Holds 300 MB for a second.
+HOLDS = "import time; x = bytearray(300_000_000); x[::4096] = b'x' * len(x[::4096]); time.sleep(1)"
+
+
+def pool_state(pool: Pool) -> PoolState:
+    return Ledger(pool).state()
+
+
+def run_rounds(
+    pool: Pool, partition: str = "debug", options: SlurmOptions | None = None, **settings: Any
+) -> int:
+    batch = pool.folder.parent / "history"
+    with following(pool.folder) as claim:
+        return Rounds(
+            Ledger(pool, claim), claim,
+            lambda jobs: worker_plan(
+                "work-small", work_command(pool), jobs, partition, options or SlurmOptions(), "lab"
+            ),
+            partial(collect, pool.runs, batch, campaign="small"), **{**QUICK, **settings},
+        ).run()  # fmt: skip
+
+
+def naps(count: int, seconds: float) -> list[PoolCell]:
+    """Return cells that sleep, and are said to take so long that a round has all its jobs."""
+    cell = partial(pool_cell, requests=RequestSequence((20.0,), (20 * MB,), 1), seconds=seconds)
+    return [dataclasses.replace(cell(n), expected_s=60.0) for n in range(count)]
+
+
+def rounds(pool: Pool) -> list[SubmissionState]:
+    folders = sorted((pool.folder / ROUNDS).glob("[0-9]*"))
+    submissions = [Submission.open(folder) for folder in folders]
+    return [SubmissionState.of(s.plan, s.events()) for s in submissions]
+
+
+def check_each_cell_once(pool: Pool, cells: int) -> None:
+    state = pool_state(pool)
+    assert (state.recorded, state.left, state.given_up) == (cells, 0, 0)
+    runs = load_history([pool.folder.parent / "history"])
+    assert len(runs) == cells == runs["cell_key"].nunique()
+    assert len(list(pool.runs.glob("[!.]*/run.json"))) == cells
+
+
+def background(pool: Pool) -> int:
+    return forked(partial(run_rounds, pool))
+
+
+def wait_for_workers(pool: Pool, count: int = 1) -> None:
+    wait_for(lambda: len(pool.names(HELD)) >= count, 120)
+
+
+def test_an_array_of_workers_runs_a_pool_and_no_second_one_is_submitted(
+    slurm: PrivateSlurm, tmp_path: Path
+) -> None:
+    cells = naps(40, seconds=0.3)
+    pool = small_pool(tmp_path / "a pool $(touch pwned) {x}", *cells)
+    assert run_rounds(pool) == 1
+    check_each_cell_once(pool, 40)
+    (state,) = rounds(pool)
+    assert state.last_array == 1
+    assert len(state.tasks) == 4
+    assert {e.attempt.outcome for ended in state.ended.values() for e in ended} <= {"completed"}
+    assert open_round(pool.folder) is None
+    assert run_rounds(pool) == 0
+    assert not list(tmp_path.rglob("pwned"))
+
+
+def test_what_asks_for_longer_jobs_is_done_by_the_next_round(
+    slurm: PrivateSlurm, tmp_path: Path
+) -> None:
+    short = [pool_cell(n, requests=RequestSequence((5.0,), (20 * MB,), 1)) for n in range(10)]
+    long = pool_cell(10, seconds=2.0, requests=RequestSequence((300.0,), (20 * MB,), 1))
+    pool = small_pool(tmp_path / "pool", *short, long)
+    assert run_rounds(pool) == 2
+    check_each_cell_once(pool, 11)
+    requests = [state.arrays[1].request.walltime_s for state in rounds(pool)]
+    assert requests == [65.0, 1200.0]
+
+
+@pytest.mark.slow
+def test_what_outlasts_the_jobs_of_a_round_is_done_by_the_next(
+    slurm: PrivateSlurm, tmp_path: Path
+) -> None:
+    requests = RequestSequence((5.0, 300.0), (20 * MB,), 1)
+    short = [pool_cell(n, requests=requests) for n in range(3)]
+    pool = small_pool(tmp_path / "pool", *short, pool_cell(9, seconds=125.0, requests=requests))
+    assert run_rounds(pool) == 2  # Slurm makes two minutes of the 65 s of the first
+    check_each_cell_once(pool, 4)
+    (error,) = (e for e in read_events(pool.events) if e["event"] == "ended")
+    assert error["attempt"]["outcome"] == "timeout"
+    requests = [state.arrays[1].request.walltime_s for state in rounds(pool)]
+    assert requests == [65.0, 1200.0]
+
+
+def test_what_needs_more_memory_is_done_by_a_round_of_larger_jobs(
+    slurm: PrivateSlurm, tmp_path: Path
+) -> None:
+    requests = RequestSequence((20.0,), (100 * MB, 600 * MB), 1)
+    pool = small_pool(tmp_path / "pool", pool_cell(1, app=SCRIPT, code=HOLDS, requests=requests))
+    assert run_rounds(pool) == 2
+    check_each_cell_once(pool, 1)
+    memories = [state.arrays[1].request.memory_bytes for state in rounds(pool)]
+    assert memories[1] - memories[0] == 500 * MB
+
+
+@pytest.mark.parametrize(("mapped_bytes", "recorded"), [(0, 0), (520 * MB, 1)])
+def test_files_that_a_run_maps_count_against_the_job_of_its_worker(
+    slurm: PrivateSlurm, tmp_path: Path, mapped_bytes: int, recorded: int
+) -> None:
+    """The same run in a job with and without room for what Slurm adds up."""
+    assert memory_counted() == "rss"
+    mapped = tmp_path / "library"
+    mapped.write_bytes(bytes(500 * MB))
+    code = (
+        f"import mmap, time; f = open({str(mapped)!r}, 'rb'); "
+        "m = mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ); m[::4096]; time.sleep(3)"
+    )
+    cell = pool_cell(app=SCRIPT, code=code, requests=RequestSequence((20.0,), (60 * MB,), 1))
+    settings = {"mapped_files_bytes": {"script": mapped_bytes}}
+    pool = small_pool(tmp_path / "pool", cell, **settings)
+    assert run_rounds(pool, max_rounds=1) == 1
+    assert pool_state(pool).recorded == recorded
+
+
+def test_a_node_is_lost_while_its_worker_runs(slurm: PrivateSlurm, tmp_path: Path) -> None:
+    cells = naps(24, seconds=1.0)
+    pool = small_pool(tmp_path / "pool", *cells)
+    process = background(pool)
+    wait_for_workers(pool, 2)
+    node = slurm.command("squeue", "-h", "-t", "running", "-o", "%N").stdout.split()[0]
+    slurm.kill_node(node)
+    slurm.command("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=crashed")
+    try:
+        assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0
+    finally:
+        slurm.start_daemon(node)
+    check_each_cell_once(pool, 24)
+    ends = [e.attempt.outcome for s in rounds(pool) for ended in s.ended.values() for e in ended]
+    assert "node_failure" in ends
+
+
+def test_the_controller_is_restarted_during_a_campaign(
+    slurm: PrivateSlurm, tmp_path: Path
+) -> None:
+    cells = naps(24, seconds=1.0)
+    pool = small_pool(tmp_path / "pool", *cells)
+    process = background(pool)
+    wait_for_workers(pool)
+    with stopped_daemon(slurm, "slurmctld"):
+        time.sleep(3)
+    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0
+    check_each_cell_once(pool, 24)
+    assert len(rounds(pool)) == 1
+
+
+def test_a_second_submitter_is_refused_and_a_killed_one_is_followed_up(
+    slurm: PrivateSlurm, tmp_path: Path
+) -> None:
+    cells = naps(24, seconds=1.0)
+    pool = small_pool(tmp_path / "pool", *cells)
+    process = background(pool)
+    wait_for_workers(pool)
+    with pytest.raises(RunError, match=f"process {process} on .* follows it"):
+        run_rounds(pool)
+    os.kill(process, signal.SIGKILL)
+    os.waitpid(process, 0)
+    assert open_round(pool.folder) is not None
+    assert run_rounds(pool) == 0  # the jobs that are there suffice
+    check_each_cell_once(pool, 24)
+    assert len(rounds(pool)) == 1
+
+
+def test_a_round_that_is_refused_or_changes_nothing_ends_the_command(
+    slurm: PrivateSlurm, tmp_path: Path
+) -> None:
+    cell = pool_cell(1, requests=RequestSequence((20.0,), (20 * MB,), 1))
+    pool = small_pool(tmp_path / "pool", cell)
+    with pytest.raises(RunError, match=r"jobs of a round were refused .*choose one that `sinfo"):
+        run_rounds(pool, partition="nowhere")
+    other = type(cell)(
+        type(cell.cell)(**{**vars(cell.cell), "app_version": "2"}), cell.requests, 1
+    )
+    pool = small_pool(tmp_path / "other", other)
+    with pytest.raises(RunError, match="ended without having run any cell; see what they say"):
+        run_rounds(pool)
+    assert pool_state(pool).waiting == 1
+
+
+def test_jobs_without_a_cell_leave_the_queue(slurm: PrivateSlurm, tmp_path: Path) -> None:
+    cells = naps(8, seconds=1.0)
+    pool = small_pool(tmp_path / "pool", *cells, limits=Limits(max_failures=2))
+    run_rounds(pool, options=SlurmOptions(throttle=1))
+    check_each_cell_once(pool, 8)
+    wait_for(lambda: not slurm.command("squeue", "-h").stdout.strip(), 60)
+    assert open_round(pool.folder) is None

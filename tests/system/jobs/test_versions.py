@@ -1,0 +1,96 @@
+"""Pools and plans of another release: one line that names it, and nothing is changed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import voxcast
+from planted_tasks import COPY, plan_of, shell_app, write_images
+from small_pool import pool_cell, small_pool, wait_for
+from voxcast.jobs.pool import HELD, TODO
+
+HERE = voxcast.__version__
+# Another release, whose pools have another format.
+OTHER = "import sys, voxcast; from voxcast.jobs import pool; voxcast.__version__ = '99.0'; "
+OTHER += "pool.FORMAT = 99; from voxcast.cli import main; sys.exit(main(sys.argv[1:]))"
+
+
+def started(code: list[str], *arguments: object, cwd: Path) -> subprocess.Popen[str]:
+    source = str(Path(__file__).parents[3] / "src")
+    return subprocess.Popen(
+        [sys.executable, *code, *map(str, arguments)], cwd=cwd, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": source},
+    )  # fmt: skip
+
+
+def line_of(process: subprocess.Popen[str]) -> str:
+    """Return the one line of a command that could not do anything."""
+    printed, messages = process.communicate(timeout=120)
+    assert (process.returncode, printed) == (2, ""), messages
+    (line,) = messages.splitlines()
+    return line
+
+
+def test_a_worker_of_another_release_leaves_a_pool_to_those_of_its_own(tmp_path: Path) -> None:
+    pool = small_pool(tmp_path / "pool", *(pool_cell(n, seconds=0.5) for n in range(6)))
+    this = ["-m", "voxcast.cli"]
+    worker = started(this, "work", "--pool", pool.folder, "--cpus", 1, "--json", cwd=tmp_path)
+    wait_for(lambda: pool.names(HELD))
+    line = line_of(started(["-c", OTHER], "work", "--pool", pool.folder, cwd=tmp_path))
+    assert line == (
+        f"voxcast: {pool.folder}: a pool of format 2, made by voxcast {HERE}; voxcast 99.0 reads "
+        "99; work on it with the version of voxcast that made it, or make it again"
+    )
+    assert line == line_of(started(["-c", OTHER], "status", pool.folder, cwd=tmp_path))
+    printed, messages = worker.communicate(timeout=120)
+    assert worker.returncode == 0, messages
+    assert json.loads(printed)["recorded"] == 6
+    assert len(list(pool.runs.glob("[!.]*/run.json"))) == 6
+
+
+def test_a_pool_with_fields_of_a_later_release_is_not_called_damaged(tmp_path: Path) -> None:
+    pool = small_pool(tmp_path / "pool", pool_cell())
+    path = pool.folder / "pool.json"
+    content = json.loads(path.read_text())
+    content["conditions"]["later"] = 1
+    path.write_text(json.dumps(content | {"voxcast_version": "99.0"}))
+    line = line_of(started(["-m", "voxcast.cli"], "work", "--pool", pool.folder, cwd=tmp_path))
+    assert f"{path}: made by voxcast 99.0, which voxcast {HERE} cannot read" in line
+    assert line.endswith("work on it with that version")
+    assert len(pool.names(TODO)) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"voxcast_plan": 99}, "a plan of version 99, not 2, made by voxcast 99.0"),
+        ({"tasks": [{"name": "a"}]}, "cannot be read (image is missing), made by voxcast 99.0"),
+    ],
+)
+def test_a_plan_or_a_submission_of_another_release_names_it(
+    changes: dict, problem: str, tmp_path: Path
+) -> None:
+    plan = plan_of(shell_app(COPY), write_images(tmp_path / "in", ["a.nii"]))
+    content = plan.to_record() | {"voxcast_version": "99.0"} | changes
+    (tmp_path / "plan.json").write_text(json.dumps(content))
+    submission = tmp_path / "made" / "submission.json"
+    submission.parent.mkdir()
+    submission.write_text(json.dumps(content | {"out": "o", "executor": "local", "label": "l"}))
+    this, then = ["-m", "voxcast.cli"], f"use that release; this is voxcast {HERE}"
+    requests = ("submit", "--requests", "plan.json", "--out", "out", "--executor", "local")
+    line = line_of(started(this, *requests, cwd=tmp_path))
+    assert line == f"voxcast: plan.json: {problem}; {then}"
+    assert not (tmp_path / "out").exists()
+    before = submission.read_bytes()
+    for arguments in (("submit", "--resume", "made"), ("status", "made")):
+        line = line_of(started(this, *arguments, cwd=tmp_path))
+        assert line == f"voxcast: made/submission.json: {problem}; {then}"
+    assert submission.read_bytes() == before
+    assert {path.name for path in submission.parent.iterdir()} == {submission.name}

@@ -1,0 +1,309 @@
+"""Workers as real processes: killed, stopped, too small; every cell is on record once."""
+
+import dataclasses
+import json
+import os
+import random
+import signal
+import time
+
+import pytest
+
+from small_pool import (
+    ALLOCATION,
+    FOLDS,
+    PROBES,
+    REQUESTS,
+    SCRIPT,
+    add,
+    assert_done_once,
+    ended,
+    forked,
+    make_old,
+    pool_cell,
+    run_worker,
+    small_pool,
+    wait_for,
+)  # fmt: skip
+from voxcast.errors import RunError
+from voxcast.jobs.claim import CLAIM_FILE, claimed
+from voxcast.jobs.draw import WorkerAllocation
+from voxcast.jobs.escalate import Limits, RequestSequence
+from voxcast.jobs.pool import ENDED, HELD, PARTIAL, TODO, Ticket
+from voxcast.jobs.settle import Ledger
+from voxcast.jobs.submission import read_events
+from voxcast.measure.host import host_class, host_facts
+from voxcast.measure.trace import Conditions
+from voxcast.records import Request
+from voxcast.runs.series import load_records, read_record
+from voxcast.runs.store import collect, load_history
+
+
+def failures(pool):
+    return [event for event in read_events(pool.events) if event["event"] == "ended"]
+
+
+def outcomes(pool):
+    return [event["attempt"]["outcome"] for event in failures(pool)]
+
+
+def test_a_worker_records_runs_as_a_campaign_does(tmp_path):
+    pool = small_pool(tmp_path / "pool", *map(pool_cell, range(3)))
+    summary = run_worker(pool)
+    assert (summary.recorded, summary.failed, summary.left) == (3, 0, 0)
+    assert_done_once(pool, 3)
+    record = read_record(next(pool.runs.glob("[!.]*")))
+    assert record.cell.host_class == host_class(host_facts())
+    assert record.run.outcome == "completed"
+    assert record.content["probes"] == dataclasses.asdict(PROBES)
+    assert record.run.sitting == summary.worker
+    assert len(collect(pool.runs, tmp_path / "batch")) == 1
+    assert load_history([tmp_path / "batch"])["cell_key"].nunique() == 3
+    assert add(pool, pool_cell(2), pool_cell(3)) == 1
+    second = run_worker(pool)
+    assert second.recorded == 1
+    assert second.worker != summary.worker
+    assert_done_once(pool, 4)
+
+
+def follow(pool):
+    """Settle what workers leave, as a process that follows the pool, until it is killed."""
+    while True:
+        try:
+            with claimed(pool.folder) as claim:
+                ledger = Ledger(pool, claim)
+                while True:
+                    ledger.settle()
+                    claim.touch()
+                    time.sleep(0.01)
+        except RunError:
+            time.sleep(0.05)
+
+
+def kill(process):
+    os.kill(process, signal.SIGKILL)
+    os.waitpid(process, 0)
+
+
+@pytest.mark.parametrize(
+    ("cells", "kills"), [(40, 12), pytest.param(300, 200, marks=pytest.mark.slow)]
+)
+def test_kills_at_any_moment_lose_and_duplicate_nothing(tmp_path, cells, kills):
+    """Also of the process that follows the pool."""
+    pool = small_pool(
+        tmp_path / "pool", *(pool_cell(n, seconds=0.1) for n in range(cells)),
+        limits=Limits(max_attempts=1000),
+    )  # fmt: skip
+    chance = random.Random(7)  # noqa: S311
+    follower, workers, killed = forked(lambda: follow(pool)), [], 0
+    while len(Ledger(pool).recorded) < cells:
+        while len(workers) < 4:
+            workers.append(forked(lambda: run_worker(pool)))
+        time.sleep(chance.uniform(0.05, 0.5))
+        if killed >= kills:
+            workers = [w for w in workers if os.waitpid(w, os.WNOHANG) == (0, 0)]
+        elif chance.random() < 0.3:
+            kill(follower)
+            follower = forked(lambda: follow(pool))
+            killed += 1
+        else:
+            kill(workers.pop(chance.randrange(len(workers))))
+            killed += 1
+    for process in (follower, *workers):
+        kill(process)
+    run_worker(pool)  # settles what the last victims left
+    assert_done_once(pool, cells)
+    assert killed >= min(kills, 3)
+
+
+def drawn(pool, worker="dead"):
+    """Return a run that a worker has drawn."""
+    (ticket,) = pool.names(TODO)
+    run = pool.draw(ticket, f"{worker}~1")
+    assert run
+    (pool.workers / f"{worker}.json").write_text("{}")
+    return run
+
+
+def test_the_ticket_of_a_dead_worker_goes_to_another(tmp_path):
+    pool = small_pool(tmp_path / "pool", pool_cell())
+    run = drawn(pool)
+    (pool.place(PARTIAL, run) / "out").mkdir(parents=True)
+    assert run_worker(pool).recorded == 0  # its last sign of life is from just now
+    make_old(pool.workers / "dead.json")
+    assert run_worker(pool).recorded == 1
+    assert_done_once(pool, 1)
+    (failure,) = failures(pool)
+    assert failure["attempt"]["outcome"] == "node_failure"
+    assert failure["worker"] == "dead"
+
+
+def test_a_run_that_a_dead_worker_left_is_recorded(tmp_path):
+    pool, donor = (small_pool(tmp_path / name, pool_cell()) for name in ("pool", "donor"))
+    with claimed(donor.folder):  # nobody settles what the worker leaves
+        run_worker(donor)
+    (ended_run,) = donor.names(ENDED)
+    run = drawn(pool)
+    donor.place(ENDED, ended_run).rename(pool.place(ENDED, run))
+    assert run_worker(pool).recorded == 0
+    assert_done_once(pool, 1)
+
+
+def test_a_worker_that_was_stopped_and_given_up_records_nothing(tmp_path):
+    pool = small_pool(tmp_path / "pool", pool_cell(seconds=1.0))
+    stopped = forked(lambda: run_worker(pool))
+    wait_for(lambda: list((pool.folder / PARTIAL).glob("*/app.log")))
+    os.kill(stopped, signal.SIGSTOP)
+    (run,) = pool.names(HELD)
+    path = pool.workers / f"{run.split('~')[1]}.json"
+    make_old(path)
+    assert run_worker(pool).recorded == 1
+    before = [(p.name, p.stat().st_mtime_ns) for p in pool.runs.glob("[!.]*/run.json")]
+    os.kill(stopped, signal.SIGCONT)
+    assert ended(stopped) == 0
+    assert json.loads(path.read_text())["ended"]["recorded"] == 0
+    run_worker(pool)
+    assert before == [(p.name, p.stat().st_mtime_ns) for p in pool.runs.glob("[!.]*/run.json")]
+    assert_done_once(pool, 1)
+
+
+def test_the_memory_of_a_job_that_was_too_small_is_requested_again(tmp_path):
+    requests = RequestSequence((10.0,), (2 * 10**7, 4 * 10**7), 1)
+    pool = small_pool(tmp_path / "pool", pool_cell(requests=requests))
+    run = drawn(pool)
+    job = {"SLURM_JOB_ID": "9", "SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "3"}
+    (pool.workers / "dead.json").write_text(json.dumps({"job": job}))
+    with claimed(pool.folder) as claim:
+        ledger = Ledger(pool, claim)
+        assert not ledger.settle({"7_4": "out_of_memory"})
+        assert pool.names(HELD) == [run]
+        assert ledger.settle({"7_3": "out_of_memory"})
+    assert outcomes(pool) == ["out_of_memory"]
+    (ticket,) = pool.names(TODO)
+    assert Ticket.from_name(ticket).memory_mib == 39
+
+
+def test_too_little_time_asks_for_more_and_a_larger_worker_takes_it(tmp_path):
+    requests = RequestSequence((0.2, 5.0), (10**7,), 1)
+    pool = small_pool(tmp_path / "pool", pool_cell(seconds=1.0, requests=requests))
+    summary = run_worker(pool, WorkerAllocation(1, 0, 10**9, time.monotonic() + 0.6))
+    assert (summary.recorded, summary.failed, summary.left) == (0, 1, 1)
+    (failure,) = failures(pool)
+    assert failure["attempt"]["outcome"] == "timeout"
+    assert 0.2 < failure["attempt"]["request"]["walltime_s"] < 0.6
+    short = run_worker(pool, WorkerAllocation(1, 0, 10**9, time.monotonic() + 4.0))
+    assert (short.recorded, short.lacking) == (0, {"time": 1})
+    assert run_worker(pool).recorded == 1
+    assert_done_once(pool, 1)
+
+
+def test_a_run_at_the_limit_of_the_pool_is_a_lower_bound_on_record(tmp_path):
+    conditions = Conditions(time_limit_s=0.3, metronome=False)
+    pool = small_pool(tmp_path / "pool", pool_cell(seconds=5.0), conditions=conditions)
+    assert run_worker(pool).recorded == 1
+    (row,) = load_records(pool.runs).to_dict("records")
+    assert (row["outcome"], row["limit_s"]) == ("timeout", 0.3)
+
+
+@pytest.mark.parametrize("mapped", [0, 10**8])
+def test_too_little_memory_asks_for_more_and_a_larger_worker_takes_it(tmp_path, mapped):
+    """Memory of files that a run maps is left free beside it."""
+    code = "import time; x = bytearray(150_000_000); time.sleep(1)"
+    requests = RequestSequence((20.0,), (3 * 10**7, 2 * 10**8), 1)
+    cell = pool_cell(app=SCRIPT, code=code, requests=requests)
+    pool = small_pool(tmp_path / "pool", cell, mapped_files_bytes={"script": mapped})
+    too_small = run_worker(pool, WorkerAllocation(1, 0, mapped + 2 * 10**7))
+    assert too_small.lacking == {"memory": 1}
+    summary = run_worker(pool, WorkerAllocation(1, 0, mapped + 6 * 10**7))
+    assert (summary.failed, summary.left, summary.lacking) == (1, 1, {"memory": 1})
+    attempt = Ledger(pool).attempts[cell.key][0]
+    assert (attempt.outcome, attempt.request) == ("out_of_memory", Request(20.0, 6 * 10**7, 1))
+    assert run_worker(pool, WorkerAllocation(1, 0, mapped + 3 * 10**8)).recorded == 1
+    assert_done_once(pool, 1)
+
+
+def test_an_application_that_fails_is_given_up_and_retried_on_request(tmp_path):
+    flag = tmp_path / "mended"
+    code = f"import os, sys; print('no AC point'); sys.exit(not os.path.exists({str(flag)!r}))"
+    pool = small_pool(tmp_path / "pool", pool_cell(app=SCRIPT, code=code))
+    assert run_worker(pool).failed == 2
+    assert len(Ledger(pool).given_up) == 1
+    assert outcomes(pool) == ["failed", "failed"]
+    assert failures(pool)[0]["cause"] == "failed (no AC point)"
+    assert run_worker(pool).failed == 0
+    flag.touch()
+    with claimed(pool.folder) as claim:
+        assert Ledger(pool, claim).retry() == 1
+    assert run_worker(pool).recorded == 1
+    assert_done_once(pool, 1)
+
+
+def test_an_application_that_only_fails_is_not_run_to_the_end(tmp_path):
+    cells = [pool_cell(n, app=SCRIPT, code="raise SystemExit(3)") for n in range(8)]
+    pool = small_pool(tmp_path / "pool", *cells, limits=Limits(max_failures=1))
+    with pytest.raises(RunError, match="script failed on 5 images and never completed"):
+        run_worker(pool)
+    assert len(pool.names(ENDED)) == 5
+    assert len(pool.names(TODO)) == 3
+    assert pool.names(HELD) == []
+
+
+def test_a_run_that_was_killed_asks_for_more_memory(tmp_path):
+    code = "import os; os.kill(os.getpid(), 9)"
+    pool = small_pool(
+        tmp_path / "pool", pool_cell(app=SCRIPT, code=code), limits=Limits(max_attempts=1)
+    )
+    run_worker(pool)
+    assert outcomes(pool) == ["out_of_memory"]
+
+
+def test_cells_that_need_more_cpus_or_a_gpu_are_left_to_others(tmp_path):
+    requests = dataclasses.replace(REQUESTS, cpus=2)
+    pool = small_pool(tmp_path / "pool", pool_cell(0), pool_cell(1, requests=requests))
+    assert run_worker(pool).lacking == {"CPUs": 1}
+    assert run_worker(pool, dataclasses.replace(ALLOCATION, cpus=2)).recorded == 1
+    assert_done_once(pool, 2)
+
+
+def test_a_cell_that_is_too_long_goes_in_parts_and_joins(tmp_path):
+    requests = RequestSequence((0.5,), (10**7,), 1)
+    cell = pool_cell(app=FOLDS, requests=requests, each_s=0.4)  # 1.6 s and more
+    limits = Limits(max_walltime_s=1.0, max_failures=2)
+    pool = small_pool(tmp_path / "pool", cell, limits=limits)
+    for _ in range(12):
+        run_worker(pool, WorkerAllocation(1, 0, 10**9, time.monotonic() + 1.3))
+        if cell.key in Ledger(pool).recorded:
+            break
+    assert_joined_once(pool, cell)
+
+
+def assert_joined_once(pool, cell):
+    ledger = Ledger(pool)
+    for kind in (TODO, HELD, PARTIAL, ENDED):
+        assert pool.names(kind) == []
+    assert (ledger.state().recorded, ledger.state().left, ledger.given_up) == (1, 0, {})
+    (row,) = load_records(pool.runs).to_dict("records")  # the parts are no runs of the history
+    assert (row["outcome"], row["cell_key"]) == ("completed", ledger.recorded[cell.key])
+    record = read_record(pool.runs / row["cell_key"])
+    assert dataclasses.replace(record.cell, host_class="") == cell.cell
+    names = record.content["parts"]
+    parts = [read_record(pool.folder / "part_runs" / name).run for name in names]
+    assert record.run.runtime_s == pytest.approx(sum(part.runtime_s for part in parts))
+    assert record.run.peak_rss_bytes == max(part.peak_rss_bytes or 0 for part in parts)
+    folds = [int(p.read_text()) for p in (pool.runs / row["cell_key"]).rglob("folds.txt")]
+    assert sum(folds) == 4
+
+
+def test_a_second_follower_is_refused(tmp_path):
+    pool = small_pool(tmp_path / "pool", pool_cell())
+    with claimed(pool.folder) as claim:
+        ledger = Ledger(pool, claim)
+        run_worker(pool)
+        assert len(pool.names(ENDED)) == 1
+        (pool.folder / CLAIM_FILE).write_text("{}")
+        with pytest.raises(RunError, match="another process follows it now"):
+            ledger.settle()
+    assert pool.names(ENDED)
+    (pool.folder / CLAIM_FILE).unlink()
+    run_worker(pool)
+    assert_done_once(pool, 1)

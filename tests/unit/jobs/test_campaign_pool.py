@@ -1,0 +1,159 @@
+"""What the cells of a campaign ask for, and the jobs in which workers are started."""
+
+import dataclasses
+import shlex
+
+import pytest
+
+from small_pool import FOLDS, NAPS, add, pool_cell, small_pool
+from voxcast.allocation.site import Cluster, NodeType, Partition
+from voxcast.errors import ConfigError
+from voxcast.jobs.campaign import (
+    CellForecast,
+    cluster_limits,
+    largest_machine,
+    partition_for,
+    requests_of,
+    within_partition,
+)
+from voxcast.jobs.draw import MARGIN_S, WORKER_BYTES
+from voxcast.jobs.escalate import Limits, RequestSequence
+from voxcast.jobs.pool import TODO, open_pool
+from voxcast.jobs.rounds import next_jobs, sbatch_line
+from voxcast.jobs.settle import Ledger
+from voxcast.measure.record import base_of
+from voxcast.records import Request
+
+GB = 10**9
+MIB = 2**20
+
+
+def cluster():
+    thin = NodeType("thin", 16, 64 * GB, partition="short")
+    thick = NodeType("thick", 40, 512 * GB, 2, partition="long")
+    limits = Partition("short", 3600.0), Partition("long", 7200.0, None, 400 * GB)
+    return Cluster("ours", (thin, thick), limits)
+
+
+def test_the_limits_leave_the_worker_room_in_the_largest_job_of_any_partition():
+    limits = cluster_limits(cluster())
+    assert limits.max_walltime_s == 7200.0 - 2 * MARGIN_S
+    assert limits.max_memory_bytes == 400 * GB - WORKER_BYTES
+    machine = largest_machine(cluster())
+    assert (machine.cores, machine.memory_bytes, len(machine.gpu_models)) == (40, 512 * GB, 2)
+
+
+def test_the_first_partition_is_taken_that_takes_a_job():
+    small, long = Request(3600.0, GB, 16), Request(3660.0, GB, 16)
+    assert partition_for(cluster(), small) == "short"
+    assert partition_for(cluster(), long) == "long"
+    assert partition_for(cluster(), Request(60.0, GB, 1, gpus=1)) == "long"
+    assert partition_for(cluster(), Request(60.0, 65 * GB, 1)) == "long"
+    with pytest.raises(ConfigError, match="no partition takes a job of 1 CPUs, 401 GB, 1 min"):
+        partition_for(cluster(), Request(60.0, 401 * GB, 1))
+
+
+def test_a_partition_limits_what_cells_may_ask_for():
+    short = within_partition(cluster(), "short")
+    assert cluster_limits(short).max_walltime_s == 3600.0 - 2 * MARGIN_S
+    assert largest_machine(short).cores == 16
+    assert within_partition(cluster(), None) == cluster()
+    with pytest.raises(ConfigError, match="unknown partition; ours has short, long"):
+        within_partition(cluster(), "debug")
+
+
+def test_requests_without_and_with_runs_on_record():
+    cell = pool_cell().cell
+    limits = Limits(max_walltime_s=7200.0, max_memory_bytes=16 * GB)
+    unknown = requests_of(cell, 500.0, [], limits, time_limit_s=6000.0)
+    assert unknown.walltimes_s == (1500.0, 5000.0, 6000.0)
+    assert unknown.memories_bytes == (2 * GB, 4 * GB, 8 * GB, 16 * GB)
+    row = dataclasses.replace(
+        base_of(cell), outcome="completed", runtime_s=1000.0, peak_rss_bytes=GB
+    )
+    others = [
+        dataclasses.replace(row, **changes)
+        for changes in (
+            {"app": "other", "runtime_s": 9e9},
+            {"outcome": "timeout"},
+            {"cpus": 2, "peak_rss_bytes": 9 * GB},
+        )
+    ]
+    like = requests_of(cell, 500.0, [row, *others], limits, time_limit_s=None)
+    assert like.walltimes_s == (1300.0, 2000.0, 4000.0)
+    assert like.memories_bytes == (1_300_000_000, 2 * GB, 4 * GB)
+    assert requests_of(cell, 1.0, [], limits, None).walltimes_s == (60.0,)
+    forecast = CellForecast(100.0, 200.0, 3 * GB)
+    predicted = requests_of(cell, 500.0, [row], limits, 700.0, forecast)
+    assert predicted.walltimes_s == (200.0, 400.0, 700.0)
+    assert predicted.memories_bytes == (3 * GB, 6 * GB, 12 * GB)
+
+
+def test_a_round_is_as_large_as_most_cells_need_and_the_next_as_the_rest(tmp_path):
+    usual = [pool_cell(n, requests=RequestSequence((1200.0,), (2 * GB,), 1)) for n in range(19)]
+    large = pool_cell(app=FOLDS, requests=RequestSequence((1200.0,), (50 * GB,), 4))
+    pool = small_pool(tmp_path / "pool with $(spaces)", *usual, large)
+    jobs = next_jobs(Ledger(pool))
+    assert jobs.cells == 19
+    assert 2 * GB < jobs.request.memory_bytes < 3 * GB
+    assert jobs.request.walltime_s == 4800.0
+    line = sbatch_line(pool, jobs, "short")
+    words = shlex.split(line)
+    assert words[0] == "sbatch"
+    assert {"--array=1-1", "--time=01:20:00", "--partition=short"} <= set(words)
+    assert shlex.split(words[-1].removeprefix("--wrap="))[-1] == str(pool.folder.resolve())
+    for ticket in pool.names(TODO):
+        if large.key not in ticket:
+            assert pool.draw(ticket, "w~1")
+    rest = next_jobs(Ledger(pool))
+    assert rest.cells == 1
+    assert rest.request.memory_bytes > 50 * GB
+    assert rest.request.cpus == 4
+    (ticket,) = pool.names(TODO)
+    assert pool.draw(ticket, "w~2")
+    assert next_jobs(Ledger(pool)) is None
+
+
+def test_jobs_are_as_many_as_the_expected_time_fills(tmp_path):
+    cells = [
+        pool_cell(n, app=NAPS, requests=RequestSequence((1800.0,), (GB,), 1)) for n in range(50)
+    ]
+    pool = small_pool(tmp_path / "pool")
+    add(pool, *(dataclasses.replace(cell, expected_s=1700.0) for cell in cells))
+    assert next_jobs(Ledger(pool)).count == 15
+    assert next_jobs(Ledger(pool), max_jobs=4).count == 4
+
+
+def test_the_largest_cell_fits_the_largest_job(tmp_path):
+    limits = cluster_limits(cluster())
+    largest = RequestSequence((limits.max_walltime_s,), (int(limits.max_memory_bytes),), 1)
+    pool = small_pool(tmp_path / "pool", pool_cell(requests=largest), limits=limits)
+    request = next_jobs(Ledger(pool)).request
+    assert (request.walltime_s, request.memory_bytes) == (7200.0, 400 * GB)
+    assert partition_for(cluster(), request) == "long"
+
+
+def test_jobs_have_room_for_mapped_files_where_these_count(tmp_path):
+    counting = dataclasses.replace(cluster(), memory_counted="rss")
+    mapped = {app: counting.added_bytes_of(app) for app in ("ants_segment", "naps")}
+    assert mapped == {"ants_segment": 160 * MIB, "naps": 224 * MIB}
+    assert cluster().added_bytes_of("naps") == 0
+    assert dataclasses.replace(counting, mapped_files_bytes=7).added_bytes_of("naps") == 7
+    limits = cluster_limits(counting, max(mapped.values()))
+    largest = RequestSequence((60.0,), (int(limits.max_memory_bytes),), 1)
+    pool = small_pool(
+        tmp_path / "pool", pool_cell(requests=largest), limits=limits, mapped_files_bytes=mapped
+    )
+    assert open_pool(pool.folder).settings.mapped_files_bytes == mapped
+    assert next_jobs(Ledger(pool)).request.memory_bytes == 400 * GB
+
+
+def test_jobs_without_room_for_a_run_are_refused():
+    def largest_job(size):
+        return dataclasses.replace(cluster(), partitions=(Partition("short", None, None, size),))
+
+    room = 224 * MIB
+    assert cluster_limits(largest_job(560 * MIB), room).max_memory_bytes == 16 * MIB
+    message = "566 MB: a worker takes 336 MB, mapped files 235 MB; allow larger jobs"
+    with pytest.raises(ConfigError, match=message):
+        cluster_limits(largest_job(540 * MIB), room)

@@ -1,0 +1,102 @@
+"""Scripts of array jobs: compared with recorded files, and run as they are by a shell."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from planted_tasks import COPY, plan_of, shell_app
+from voxcast.jobs.plan import SlurmOptions
+from voxcast.jobs.script import array_script, staging_lines, task_list
+from voxcast.jobs.submission import ArrayFiles
+from voxcast.jobs.task import task_names
+from voxcast.records import App, Request
+
+RECORDED = Path(__file__).parents[2] / "samples" / "slurm"
+REQUEST = Request(5400.0, 4 * 10**9, 2, 1, "debug", "gpu")
+FILES = ArrayFiles(
+    Path("/data/my out/arrays/0001.tasks"), Path("/data/my out/work/0001"), "/data/my out/%a.log"
+)
+BOXED = App(
+    "boxed", "1", argv=("tool", "{image}", "--cpus", "{threads}"), devices=("gpu",),
+    container={"gpu": "/images/tool.sif"},
+    binds={"/in": "{inputs}", "/out": "{out}", "/bids": "{bids}", "/tmp": "{scratch}"},  # noqa: S108
+)  # fmt: skip
+
+
+def recorded(name: str, text: str) -> None:
+    """Compare a text with a recorded file; VOXCAST_RECORD writes it instead."""
+    if os.environ.get("VOXCAST_RECORD"):
+        (RECORDED / name).write_text(text)
+    assert text == (RECORDED / name).read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "app", "engine"),
+    [("plain", shell_app(COPY), "none"), ("container", BOXED, "apptainer")],
+)
+def test_scripts_are_as_recorded(
+    name: str, app: App, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    images = [Path("/data/sub-01_T1w.nii.gz"), Path("/data/it's $(here).nii")]
+    plan = plan_of(
+        app, images, gpus=1, container_engine=engine,
+        slurm=SlurmOptions(account="lab", qos="long", throttle=8),
+    )  # fmt: skip
+    recorded(f"{name}.sbatch", array_script(plan, plan.tasks, REQUEST, "planted-0001", FILES))
+    recorded(f"{name}.tasks", task_list(plan, plan.tasks, REQUEST, FILES))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a b.nii.gz", "new\nline.nii", "$(touch pwned).nii", "`id`'\".nii", "-n\\.nii", "*.nii"],
+)
+def test_a_script_stages_an_image_of_any_name_as_the_local_executor_does(
+    name: str, tmp_path: Path
+) -> None:
+    image = tmp_path / "in" / name
+    image.parent.mkdir()
+    image.write_text("voxels")
+    staged = "\n".join(
+        ["set -eu", f"image=$1; folder={tmp_path}/run", *staging_lines(BOXED, "none")]
+    )
+    subprocess.run(["bash", "-c", staged, "bash", str(image)], check=True, cwd=tmp_path)
+    assert [path.name for path in (tmp_path / "run" / "inputs").iterdir()] == [name]
+    (in_bids,) = (tmp_path / "run" / "bids" / "sub-01" / "anat").iterdir()
+    assert in_bids.name == ("sub-01_T1w.nii.gz" if name.endswith(".gz") else "sub-01_T1w.nii")
+    assert in_bids.read_text() == "voxels"
+    assert (tmp_path / "run" / "scratch").is_dir()
+    assert not (tmp_path / "pwned").exists()
+
+
+def test_a_list_of_tasks_is_read_back_by_a_shell_as_it_was(tmp_path: Path) -> None:
+    images = [tmp_path / name for name in ("a b.nii", "new\nline.nii", "$(touch pwned)'.nii")]
+    plan = plan_of(shell_app('printf "%s\\0" "$@"'), images)
+    listed = tmp_path / "list.tasks"
+    listed.write_text(task_list(plan, plan.tasks, Request(60.0, 10**8, 3), FILES))
+    for number, image in enumerate(images, 1):
+        script = f'. "$1"; task_{number}; printf "%s\\0" "$image"; "${{command[@]}}"'
+        words = subprocess.run(
+            ["bash", "-c", script, "bash", str(listed)],
+            check=True, cwd=tmp_path, capture_output=True, text=True,
+        ).stdout.split("\0")[:-1]  # fmt: skip
+        out = f"{FILES.attempt_folder(number)}/out"
+        assert words == [str(image), str(image), out, "3"]
+    assert not (tmp_path / "pwned").exists()
+
+
+def test_names_of_outputs_are_safe_and_different() -> None:
+    names = task_names(
+        ["/a/x.nii", "/b/x.nii.gz", "/a/..nii", "/a/\u202e$.nii", "/c/" + "y" * 300]
+    )
+    assert len(set(names)) == 5
+    assert names[0].startswith("x-")
+    for name in names:
+        assert name.isascii()
+        assert len(name) <= 140
+        assert not set(name) & set("/ $'\"\n")
+        assert not name.startswith((".", "-"))

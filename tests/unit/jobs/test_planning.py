@@ -1,0 +1,138 @@
+"""Ladders of requests, arrays of similar requests, plans as files."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from planted_tasks import MB, plan_of, shell_app, write_images
+from voxcast.errors import ConfigError
+from voxcast.jobs.arrays import core_h, grouped
+from voxcast.jobs.escalate import Limits, RequestSequence
+from voxcast.jobs.plan import Plan
+from voxcast.jobs.status import expected, plan_lines
+from voxcast.jobs.task import LEAST_GROWTH, from_file, walltime_sequences
+from voxcast.records import Request
+
+
+def test_a_ladder_begins_as_recommended_and_grows_by_the_predicted_spread() -> None:
+    narrow, wide = walltime_sequences([630.0, 630.0], [600.0, 300.0], [630.0, 630.0], 0.95, 60.0)
+    for requests in (narrow, wide):
+        assert requests[0] == 630.0
+        steps = np.array(requests[1:]) / np.array(requests[:-1])
+        assert (steps >= LEAST_GROWTH).all()
+        assert not [rung for rung in requests[1:] if rung % 60]
+    assert len(wide) > 1
+    assert wide[-1] > narrow[-1]
+
+
+def brute_force(requests: list[Request], price: float) -> float:
+    """Return the least cost of consecutive groups, by trying all."""
+    ordered = sorted(requests, key=lambda r: (r.walltime_s, r.memory_bytes))
+    least = math.inf
+    for cuts in range(2 ** (len(ordered) - 1)):
+        groups = [[ordered[0]]]
+        for n, request in enumerate(ordered[1:]):
+            if cuts >> n & 1:
+                groups.append([])
+            groups[-1].append(request)
+        cost = sum(
+            price + len(group) * core_h(Request(
+                max(r.walltime_s for r in group), max(r.memory_bytes for r in group), 1
+            ))
+            for group in groups
+        )  # fmt: skip
+        least = min(least, cost)
+    return least
+
+
+@pytest.mark.parametrize("price", [0.0, 0.1, 1.0, 100.0])
+def test_arrays_cost_the_least_that_is_possible(price: float) -> None:
+    rng = np.random.default_rng(4)
+    requests = [
+        Request(float(t), int(m), 1)
+        for t, m in zip(
+            rng.integers(1, 9, 9) * 600, rng.integers(1, 5, 9) * 4 * 10**9, strict=True
+        )
+    ]
+    arrays = grouped(requests, ["p"] * 9, array_core_h=price)
+    assert sorted(n for array in arrays for n in array.members) == list(range(9))
+    for array in arrays:
+        for n in array.members:
+            assert requests[n].walltime_s <= array.request.walltime_s
+            assert requests[n].memory_bytes <= array.request.memory_bytes
+    cost = sum(price + len(a.members) * core_h(a.request) for a in arrays)
+    assert cost == pytest.approx(brute_force(requests, price))
+
+
+def test_arrays_are_of_one_kind_and_no_longer_than_slurm_allows() -> None:
+    requests = [Request(60.0, 10**8, cpus) for cpus in (1, 2) for _ in range(1500)]
+    arrays = grouped(requests, ["p", "q"] * 1500)
+    assert sorted(len(array.members) for array in arrays) == [750] * 4
+    arrays = grouped([Request(60.0, 10**8, 1)] * 2500, ["p"] * 2500)
+    assert [len(array.members) for array in arrays] == [1000, 1000, 500]
+    assert sum(array.excess_core_h for array in arrays) == 0
+
+
+def test_a_plan_is_read_back_as_it_was_written(tmp_path: Path) -> None:
+    app = shell_app("true", ranges={"x": (1, 2)}, characteristics=("head_mm3",))
+    plan = plan_of(app, write_images(tmp_path, ["a.nii"]), limits=Limits(max_usd=3.0))
+    path = tmp_path / "plan.json"
+    content = json.loads(json.dumps(plan.to_record(), allow_nan=False))
+    assert Plan.from_record(content, path) == plan
+    with pytest.raises(ConfigError, match="a plan of version 9, not 2"):
+        Plan.from_record({**content, "voxcast_plan": 9}, path)
+    with pytest.raises(ConfigError, match="not a plan"):
+        Plan.from_record({**content, "tasks": [{"name": 1}]}, path)
+
+
+def test_a_recommendation_becomes_tasks(tmp_path: Path) -> None:
+    row = {
+        "partition": "serial", "device": "cpu", "cpus": 2, "gpus": 0, "walltime_s": 600.0,
+        "memory_bytes": 500 * MB, "runtime_s_median": 400.0, "runtime_s_upper": 590.0,
+        "peak_rss_bytes_median": 4e8, "risk": 0.1, "usd_bound": 0.5,
+    }  # fmt: skip
+    image = {"image": "sub-01_T1w.nii.gz", "app": "tool", "chosen": row, "why": "cheapest"}
+    content = {"policy": {"confidence": 0.95}, "images": [image]}
+    (task,) = from_file(content, tmp_path)
+    assert task.name == "sub-01_T1w"
+    assert task.image == str(Path.cwd() / "sub-01_T1w.nii.gz")
+    assert task.requests.first == Request(600.0, 500 * MB, 2, partition="serial")
+    assert task.usd_per_hour == pytest.approx(3.0)
+    refused = {**content, "images": [{**image, "chosen": None, "why": "the deadline"}]}
+    with pytest.raises(ConfigError, match=r"no request for sub-01_T1w.nii.gz: the deadline"):
+        from_file(refused, tmp_path)
+    with pytest.raises(ConfigError, match="incomplete"):
+        from_file({**content, "images": [{**image, "chosen": {}}]}, tmp_path)
+
+
+def test_expectations_add_up(tmp_path: Path) -> None:
+    plan = plan_of(shell_app("true"), write_images(tmp_path, ["a.nii", "b.nii"]))
+    numbers = expected(plan)
+    assert numbers["requested_core_h"] == pytest.approx(2 * 120 / 3600)
+    assert numbers["usd_bound"] == pytest.approx(2 * 120 / 3600)
+    assert numbers["expected_failures"] == pytest.approx(0.2)
+    assert numbers["expected_end_s"] == 30.0
+    text = "\n".join(plan_lines(plan))
+    assert "planted on lab: 2 tasks in 1 array" in text
+    assert "of the first requests at most 0.2 are expected to be too small" in text
+
+
+@pytest.mark.parametrize(("max_attempts", "later"), [(10, "3 min 0 s"), (1, "-")])
+def test_the_next_time_is_above_that_of_the_array(tmp_path: Path, max_attempts, later) -> None:
+    bounds = Limits(max_attempts=max_attempts)
+    images = write_images(tmp_path, ["a.nii", "b.nii"])
+    plan = plan_of(shell_app("true"), images, walltimes_s=(120.0,), limits=bounds)
+    short, long = plan.tasks
+    short = dataclasses.replace(
+        short, requests=RequestSequence((110.0, 115.0), (100 * MB,), 1, partition="debug")
+    )
+    lines = "\n".join(plan_lines(dataclasses.replace(plan, tasks=(short, long)))).splitlines()
+    assert lines[1].split("  ")[-1] == "if too short"
+    assert lines[2].startswith("    1      2")
+    assert lines[2].split("  ")[-1].strip() == later

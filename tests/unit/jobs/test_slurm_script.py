@@ -1,0 +1,91 @@
+"""Lines and scripts for Slurm: against recorded text, run by bash, and taken by sbatch."""
+
+import subprocess
+from pathlib import Path
+from shutil import which
+
+import pytest
+
+from voxcast.errors import ConfigError
+from voxcast.jobs.script import MAX_TASKS, Job, memory_option
+from voxcast.records import Request
+
+RECORDED = Path(__file__).parents[2] / "samples" / "slurm" / "array.sbatch"
+REQUEST = Job(
+    "recon all", Request(3600.2, 1_500_000_000, 4, partition="serial"),
+    ("recon_all on two heads", "times of a machine"),
+)  # fmt: skip
+STRANGE = ("/data/a head & more.nii.gz", "/data/it's $HOME `date`.nii.gz")
+
+
+def test_the_script_is_as_recorded() -> None:
+    assert REQUEST.array_script(STRANGE) == RECORDED.read_text()
+
+
+def test_time_and_memory_are_rounded_up_in_units_of_slurm() -> None:
+    assert REQUEST.options() == [
+        "--job-name=recon_all", "--partition=serial", "--nodes=1", "--ntasks=1",
+        "--cpus-per-task=4", "--time=01:00:01", "--mem=1431M",
+    ]  # fmt: skip
+    assert "--gres=gpu:2" in Job("a", Request(60.0, 2**30, 1, 2)).options()
+
+
+def test_memory_of_each_cpu_covers_the_request() -> None:
+    request = Request(60.0, 1_500_000_000, 4)
+    assert memory_option(request.memory_bytes, request.cpus) == "--mem=1431M"
+    assert memory_option(request.memory_bytes, request.cpus, per_cpu=True) == "--mem-per-cpu=358M"
+
+
+@pytest.mark.parametrize("task", [1, 2])
+@pytest.mark.parametrize("in_a_file", [False, True])
+def test_a_task_runs_the_command_on_its_image(tmp_path: Path, task: int, in_a_file: bool) -> None:
+    listed = tmp_path / "the list" / "images.txt" if in_a_file else None
+    if listed is not None:
+        listed.parent.mkdir()
+        listed.write_text("".join(f"{name}\n" for name in STRANGE))
+    script = tmp_path / "array.sbatch"
+    script.write_text(REQUEST.array_script(STRANGE, listed))
+    command = ["bash", script, "printf", "%s|", "--in={image}", "a b", "{image}{image}"]
+    variables = {"SLURM_ARRAY_TASK_ID": str(task), "SLURM_CPUS_PER_TASK": "4", "PATH": "/bin"}
+    ended = subprocess.run(command, env=variables, capture_output=True, text=True, check=True)
+    image = STRANGE[task - 1]
+    assert ended.stdout == f"--in={image}|a b|{image}{image}|"
+    usage = subprocess.run(command[:2], env=variables, capture_output=True, text=True, check=False)
+    assert usage.returncode == 2
+    assert "usage: sbatch" in usage.stderr
+
+
+def test_what_an_array_cannot_take_is_refused() -> None:
+    with pytest.raises(ConfigError, match="more than the 1000 tasks of an array"):
+        REQUEST.array_script(["/a.nii"] * (MAX_TASKS + 1))
+    with pytest.raises(ConfigError, match="line break in its name"):
+        REQUEST.array_script(["/a\nb.nii"])
+
+
+@pytest.fixture
+def partition() -> str:
+    """Return a partition of a Slurm that answers here."""
+    if which("sbatch") is None:
+        pytest.skip("no sbatch on this machine")
+    listed = subprocess.run(
+        ["sinfo", "-h", "-o", "%R"], capture_output=True, text=True, check=False, timeout=60
+    )
+    if listed.returncode or not listed.stdout.split():
+        pytest.skip("no Slurm answers here")
+    return listed.stdout.split()[0]
+
+
+def test_sbatch_takes_the_lines_and_the_script(partition: str, tmp_path: Path) -> None:
+    request = Job("recon_all", Request(61.5, 10**8, partition=partition))
+    for name, text in (
+        ("lines", "\n".join(["#!/bin/bash", *request.lines(), "true"]) + "\n"),
+        ("array", request.array_script(STRANGE)),
+    ):
+        script = tmp_path / f"{name}.sbatch"
+        script.write_text(text)
+        ended = subprocess.run(
+            ["sbatch", "--test-only", script, "true"],
+            capture_output=True, text=True, check=False, timeout=60,
+        )  # fmt: skip
+        assert ended.returncode == 0, ended.stderr
+        assert "to start at" in ended.stderr
