@@ -162,8 +162,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _request(args: argparse.Namespace, paths: list[Path]) -> LearningRequest:
     from voxcast.config.learning import LearningRequest
+    from voxcast.features.training_runs import batches_to_learn_from
     from voxcast.images.selection import select
-    from voxcast.runs.store import batches_to_learn_from
 
     if args.participants and not paths:
         raise ConfigError("needs the dataset of the participants", "--participant-label")
@@ -193,7 +193,7 @@ def _show_images(configured: Config, catalogue: pd.DataFrame) -> None:
 
 
 def _show_recorded(configured: Config) -> None:
-    from voxcast.runs.store import batches_to_learn_from
+    from voxcast.features.training_runs import batches_to_learn_from
 
     for app in configured.apps:
         for name, count in batches_to_learn_from(HISTORY, app).items():

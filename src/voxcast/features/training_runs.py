@@ -17,8 +17,14 @@ from voxcast.images.network_volume import points_of
 from voxcast.images.on_record import ON_RECORD, RESTORE, read_on_record
 from voxcast.images.recorded import RECORDED_IMAGES
 from voxcast.images.small_volumes import SMALL_VOLUMES, read_small_volumes
-from voxcast.runs.series import phases_in
-from voxcast.runs.store import batch_names, load_history, load_phases
+from voxcast.runs.series import RUNS, phases_in
+from voxcast.runs.store import (
+    batch_names,
+    load_history,
+    load_phases,
+    recorded_parts,
+    reserved_names,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -187,3 +193,22 @@ def _read(path: Path, then: str) -> pd.DataFrame:
         return pd.read_parquet(path)
     except (OSError, ValueError) as error:
         raise TableError(f"cannot be read ({one_line(error)[:120]})", path, then) from None
+
+
+def batches_to_learn_from(history: Path, app: str) -> dict[str, int]:
+    """Return the number of completed runs of ``app`` by batch, in a folder of batches.
+
+    Batches without characteristics of their images cannot be learned from, and batches reserved
+    for judging must not be; both are left out.
+    """
+    import pandas as pd
+
+    counts = {}
+    for name in sorted(set(batch_names(history)) - reserved_names(history)):
+        if (history / name / RECORDED_IMAGES).is_file():
+            paths = [part / RUNS for part in recorded_parts(history / name)]
+            runs = pd.concat([pd.read_parquet(path, columns=["app", "outcome"]) for path in paths])
+            count = int(((runs["app"] == app) & (runs["outcome"] == "completed")).sum())
+            if count:
+                counts[name] = count
+    return counts

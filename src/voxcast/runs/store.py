@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 import voxcast
 from voxcast.errors import TableError, one_line
 from voxcast.files import PARTIAL, atomic_folder, locked, write_json, write_text
-from voxcast.images.recorded import RECORDED_IMAGES
 from voxcast.runs.series import (
     PHASES,
     RECORD_FILE,
@@ -69,25 +68,6 @@ def reserved_names(history: Path) -> frozenset[str]:
     """Return the names of the batches that are reserved for judging."""
     path = history / RESERVED
     return frozenset(path.read_text(encoding="utf-8").split() if path.is_file() else ())
-
-
-def batches_to_learn_from(history: Path, app: str) -> dict[str, int]:
-    """Return the number of completed runs of ``app`` by batch, in a folder of batches.
-
-    Batches without characteristics of their images cannot be learned from, and batches reserved
-    for judging must not be; both are left out.
-    """
-    import pandas as pd
-
-    counts = {}
-    for name in sorted(set(batch_names(history)) - reserved_names(history)):
-        if (history / name / RECORDED_IMAGES).is_file():
-            paths = [part / RUNS for part in recorded_parts(history / name)]
-            runs = pd.concat([pd.read_parquet(path, columns=["app", "outcome"]) for path in paths])
-            count = int(((runs["app"] == app) & (runs["outcome"] == "completed")).sum())
-            if count:
-                counts[name] = count
-    return counts
 
 
 def recorded_parts(batch: Path) -> list[Path]:
