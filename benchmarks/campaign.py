@@ -98,8 +98,8 @@ def step_list(folder: Path, count: int) -> int:
 
 def step_resume(folder: Path, count: int) -> int:
     """Resume the campaign up to the first run that would be started."""
-    from voxcast.measure.campaign import run_campaign
     from voxcast.measure.host import Probes
+    from voxcast.measure.local import run_campaign
 
     plan = plan_of(count)
     plan = dataclasses.replace(plan, paths={name: Path(__file__) for name in plan.paths})

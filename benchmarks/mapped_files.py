@@ -23,7 +23,7 @@ from voxcast.apps.app import command, environment
 from voxcast.files import write_json
 from voxcast.images.cohort import write_cohort
 from voxcast.images.grids import Sizes
-from voxcast.measure.processes import read
+from voxcast.measure.tree import read
 from voxcast.records import Configuration
 
 OUT, APPS = Path("results/memory/mapped_files.json"), Path("conf/app")

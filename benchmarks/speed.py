@@ -24,10 +24,10 @@ from voxcast.features.table import build_table
 from voxcast.images.catalogue import CATALOGUE, CHARACTERISTICS_TABLE
 from voxcast.images.characteristic_versions import VERSIONS
 from voxcast.images.image_set import prepare_image_set
-from voxcast.measure.campaign import run_campaign
+from voxcast.measure.campaign import HostImages
 from voxcast.measure.host import host_facts
+from voxcast.measure.local import run_campaign
 from voxcast.measure.plan import CampaignPlan, CampaignSettings, good_volumes
-from voxcast.measure.projects import HostImages
 from voxcast.models import point_model
 from voxcast.models.families.family import FAMILIES
 from voxcast.models.point_model import CPU, predict_table

@@ -9,13 +9,13 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from tqdm import tqdm
 
 from voxcast import config
 from voxcast.commits import commit_of
 from voxcast.errors import exits_cleanly
 from voxcast.files import write_json
 from voxcast.images.network_volume import POINTS
+from voxcast.log import progress
 from voxcast.models.families.trunk_examples import examples_of, recipes_of
 from voxcast.models.families.trunk_files import write_trunk
 from voxcast.models.families.trunk_training import accuracy, pretrain
@@ -33,7 +33,7 @@ def main() -> int:
     """Write the trunk, and how well it estimates what it was not trained on."""
     choices = {name: _images(name) for name in IMAGES}
     recipes = [recipe for choice in choices.values() for recipe in recipes_of(choice)]
-    with_progress = tqdm(recipes, desc="generating heads", unit="volume", disable=None)
+    with_progress = progress(recipes, desc="generating heads", unit="volume")
     examples = examples_of(with_progress, POINTS)
     held_out = np.arange(len(examples.shares)) % HELD_OUT == 0
     training = examples.part(~held_out)

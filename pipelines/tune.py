@@ -8,13 +8,13 @@ import time
 from pathlib import Path
 
 import pandas as pd
-from tqdm import tqdm
 
 from voxcast import config
 from voxcast.errors import exits_cleanly
 from voxcast.features.by_app import tables_by_app
 from voxcast.features.table import volumes_of
 from voxcast.files import sha256_file
+from voxcast.log import progress
 from voxcast.models.selection.cross_validation import Validation
 from voxcast.models.selection.fold_cache import FoldCache
 from voxcast.models.selection.leaderboard_files import save_leaderboard, save_table
@@ -48,9 +48,7 @@ def main() -> int:
     tables, leaderboards = tables_by_app(table), {}
     searched: list[Search] = []
     deadline = time.monotonic() + cfg.tune.budget_s
-    bar = tqdm(
-        total=len(tables) * len(cfg.tune.families), desc="tune", unit="family", disable=None
-    )
+    bar = progress(total=len(tables) * len(cfg.tune.families), desc="tune", unit="family")
     with (
         bar,
         runs.run(session, "campaign", title, tags=tags, params=params, metrics=totals) as campaign,

@@ -1,12 +1,16 @@
 """Setup of all tests: shared fixtures on the path, libraries without telemetry."""
 
 import os
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+import voxcast.interruptions  # noqa: F401  # stages import it, and Ctrl-C would then end pytest
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
 collect_ignore = ["samples"]  # programs that tests start, not modules with examples
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("DO_NOT_TRACK", "true")

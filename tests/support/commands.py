@@ -7,6 +7,7 @@ import io
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -55,21 +56,42 @@ class Answer:
         return json.loads(self.out)
 
 
-def call(main: Callable[[], object], *, project: Path | None = None, code: int = 0) -> Answer:
-    """Call an entry point in this process, in the folder of a project if there is one."""
+def ended(
+    main: Callable[[], object], cwd: Path | None = None, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Call an entry point in this process; return what a process of its own would end with."""
     out, err = io.StringIO(), io.StringIO()
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stderr(err):
-        patch.delenv("VOXCAST_PROJECT", raising=False)
-        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
-        if project is not None:
-            patch.chdir(project)
+        for name in ("VOXCAST_PROJECT", "MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID"):
+            patch.delenv(name, raising=False)
+        for name, value in variables.items():
+            patch.setenv(name, value)
+        if cwd is not None:
+            patch.chdir(cwd)
         with contextlib.redirect_stdout(out):
             try:
-                got = main()
+                code = main()
             except SystemExit as end:
-                got = end.code
-    assert (got or 0) == code, f"{out.getvalue()}\n{err.getvalue()}"
-    return Answer(out.getvalue(), err.getvalue())
+                code = end.code
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+    status = code if isinstance(code, int) else int(code is not None)
+    return subprocess.CompletedProcess([], status, out.getvalue(), err.getvalue())
+
+
+def attempt(
+    *words: object, cwd: Path | None = None, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Call the command line in this process, whatever its exit code is."""
+    return ended(lambda: main([str(word) for word in words]), cwd, **variables)
+
+
+def call(main: Callable[[], object], *, project: Path | None = None, code: int = 0) -> Answer:
+    """Call an entry point in this process, in the folder of a project if there is one."""
+    completed = ended(main, project)
+    assert completed.returncode == code, f"{completed.stdout}\n{completed.stderr}"
+    return Answer(completed.stdout, completed.stderr)
 
 
 def voxcast(*words: object, project: Path | None = None, code: int = 0) -> Answer:

@@ -1,6 +1,7 @@
 """The package's messages go to stderr once an entry point has set that up."""
 
 import logging
+import time
 
 import pytest
 
@@ -42,3 +43,18 @@ def test_other_packages_are_left_alone(capsys: pytest.CaptureFixture[str]) -> No
     log.configure()
     logging.getLogger("mlflow.some.module").info("not ours")
     assert not capsys.readouterr().err
+
+
+def test_progress_is_a_line_now_and_then_where_stderr_is_no_terminal(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(log, "LINE_EVERY_S", 0.01)
+    with caplog.at_level(logging.INFO, logger=log.PACKAGE):
+        for _ in log.progress(range(5), desc="reading volumes", unit="volumes"):
+            time.sleep(0.02)
+    assert any(" of 5 volumes" in message for message in caplog.messages)
+    caplog.clear()
+    monkeypatch.undo()
+    with caplog.at_level(logging.INFO, logger=log.PACKAGE):
+        assert list(log.progress(range(5), desc="reading volumes")) == list(range(5))
+    assert not caplog.messages  # a short step has no line

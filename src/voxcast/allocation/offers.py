@@ -307,7 +307,7 @@ class Offers:
         return ", ".join(reasons) or None
 
     def why(self, image: int = 0) -> str:
-        """Return why the choice was made for an image, or why there is none; if so the nearest."""
+        """Return why a candidate was chosen for an image, or why not, and which is nearest."""
         if self.choice.chosen[image] >= 0:
             count = int(self.choice.qualified[image])
             verb = "qualifies" if count == 1 else "qualify"

@@ -1,6 +1,7 @@
 """A recommendation: the candidate to request for each image, and for all as one array job.
 
-It says in words what of an image or a machine was not known. Speeds are multiples of the speed of
+It names the missing characteristics of an image and the unknown speed of a machine. Speeds are
+multiples of the speed of
 the reference machine, on which most runs were made, see `voxcast.models.speed`.
 """
 
@@ -25,7 +26,7 @@ MEASURE = "measure it with `voxcast host measure` there"
 
 @dataclass(frozen=True)
 class Measured:
-    """What the model was learned from.
+    """The training runs of the model.
 
     Attributes
     ----------
@@ -81,7 +82,7 @@ class Recommendation:
         Parameters
         ----------
         measured : Measured, optional
-            What the model was learned from; None where that is not known.
+            Training runs of the model; None where they are not known.
         parameters : mapping, optional
             Parameters of the application that differ from its defaults.
         """
@@ -121,7 +122,7 @@ class Recommendation:
         return f"times are those of {machines}{differ}"
 
     def caveats(self, image: int) -> list[str]:
-        """Return what of an image was not known, and why its request does not hold as stated."""
+        """Return missing inputs of an image, and why its request does not hold as stated."""
         column = int(self.per_image.choice.chosen[image])
         prediction = self.images[image].by_candidate[max(column, 0)]
         lines = [*input_lines(prediction), *caveats(prediction, self.policy.confidence)]
@@ -228,7 +229,7 @@ def _request_json(offered: Offers, image: int, column: int) -> dict[str, Any] | 
 
 
 def input_lines(prediction: Mapping[str, Any]) -> list[str]:
-    """Return what of the image the model did not get to know; empty where it knew all it uses."""
+    """Return the inputs of the model that were missing for the image; empty if it had them all."""
     if missing := prediction.get("missing_characteristics"):  # of a laboratory
         names = ", ".join(missing.split())
         return [
@@ -243,7 +244,7 @@ def input_lines(prediction: Mapping[str, Any]) -> list[str]:
 def caveats(prediction: dict[str, Any], quantile: float) -> list[str]:
     """Return why the upper bound at ``quantile`` does not hold as stated; empty where it does.
 
-    Each is a line of its own, so that those of several configurations can be listed once.
+    Each is a line of its own, so that a line that several configurations share is listed once.
     """
     if prediction["out_of_range"]:
         names = ", ".join(prediction["out_of_range"].split())
@@ -276,7 +277,7 @@ def caveats(prediction: dict[str, Any], quantile: float) -> list[str]:
 
 
 def machine_line(prediction: Mapping[str, Any]) -> str:
-    """Return the machine that a prediction is for; empty where machines are not told apart.
+    """Return the machine of a prediction; empty where the model does not distinguish machines.
 
     Examples
     --------
@@ -293,7 +294,7 @@ def machine_line(prediction: Mapping[str, Any]) -> str:
 
 
 def machine_caveats(prediction: Mapping[str, Any]) -> list[str]:
-    """Return what is not known of the speed of the machine, and the command that measures it."""
+    """Return how uncertain the machine's speed is, and the command that measures it."""
     if prediction.get("host_known", True):
         return []
     then = MEASURE if int(prediction["host_runs"]) else f"check the name, or {MEASURE}"

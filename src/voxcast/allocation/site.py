@@ -47,7 +47,7 @@ OTHER_BYTES = max(MEASURED_BYTES.values())  # of an application that was not mea
 
 @dataclass(frozen=True)
 class Prices:
-    """Prices of an hour in US dollars; the defaults are those of HARP's publication.
+    """Prices of an hour in US dollars; the defaults are from HARP's publication.
 
     References
     ----------
@@ -94,7 +94,7 @@ class NodeType:
         instance).
     host_class : str or None
         Host class in the history, where runs were measured on such nodes. If None, the speed of
-        the nodes is that of the runs of this node type, see `voxcast.models.speed`.
+        the nodes follows from the runs of this node type, see `voxcast.models.speed`.
     """
 
     name: str
@@ -265,7 +265,7 @@ class Cluster:
         How the memory of a job is counted that is held against its request: by the kernel, or by
         Slurm as the sum of resident pages. None: not known, and taken to be by the kernel.
     mapped_files_bytes : int or None
-        What the sum counts in addition; None: of an application that was not measured.
+        Pages that the sum counts in addition; None: of an application that was not measured.
     """
 
     name: str
@@ -285,11 +285,11 @@ class Cluster:
 
     @property
     def added_bytes(self) -> int:
-        """What the site counts beside the memory of a run; see `for_app`."""
+        """Memory that the site counts beside the memory of a run; see `for_app`."""
         return self.added_bytes_of("")
 
     def added_bytes_of(self, app: str) -> int:
-        """Return what the site counts beside the memory of a run of an application.
+        """Return the memory that the site counts beside the memory of a run of an application.
 
         The memory of a run is what its processes hold, without the pages of files that they map,
         shared libraries above all. Slurm counts these where it adds up resident pages.

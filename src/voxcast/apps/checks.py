@@ -1,10 +1,11 @@
-"""Checks before anything is run: an application's description, its program, its container."""
+"""Checks before anything is run: an application's description and its gaps, program, container."""
 
 from __future__ import annotations
 
 import importlib.util
 import re
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 
 from voxcast.apps.app import PLACEHOLDERS, container_image, filled
@@ -190,3 +191,75 @@ def check_container(app: App, configuration: Configuration) -> None:
             "choose another container_engine in conf/device",
         )
     check_image(engine, container_image(app, configuration), list(app.binds))
+
+
+# Gaps by urgency: nothing can be measured; measurements may be wrong; less is known than could be.
+STOPS, DOUBTFUL, COSTS = "stops you", "check", "costs you"
+UNKNOWN_VERSION = "1"  # of an application whose tool has no version command
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Something that is missing; `urgency` is one of `STOPS`, `DOUBTFUL` and `COSTS`."""
+
+    urgency: str
+    text: str
+
+
+def gaps_of(
+    app: App,
+    configuration: Configuration | None = None,
+    *,
+    timed_out: bool = False,
+    wrote_files: bool = True,
+    has_phases: bool = True,
+) -> list[Gap]:
+    """Return the gaps in the description of ``app``, the most urgent first.
+
+    Parameters
+    ----------
+    configuration : Configuration, optional
+        Where it is to run.
+    timed_out, wrote_files, has_phases : bool
+        How a trial of it ended, if there was one.
+    """
+    if app.module is not None:
+        return []
+    gaps: dict[str, list[str]] = {STOPS: [], DOUBTFUL: [], COSTS: []}
+    text = " ".join(app.argv)
+    if not app.container:
+        try:
+            check_program(app.argv[0])
+        except RunError as error:
+            gaps[STOPS].append(str(error))
+    elif configuration is not None and configuration.container_engine == "none":
+        where = f"container_engine in conf/device/{configuration.device}.yaml"
+        gaps[STOPS].append(f"{where}: none is chosen")
+    if timed_out:
+        gaps[DOUBTFUL].append(
+            "the trial was stopped, so its time is not known: give a longer --time-limit"
+        )
+    elif not wrote_files and "{out}" in text:
+        gaps[DOUBTFUL].append(
+            "it ended with exit status 0 and wrote no file below {out}: if it failed, "
+            "failures would be learned as good runs; a failure needs another exit status"
+        )
+    if not has_phases:
+        gaps[COSTS].append(
+            "no line of its output shows phases (START name, name took 2.5 s, messages behind "
+            "a time), so a run is one phase"
+        )
+    if "{out}" not in text:
+        gaps[DOUBTFUL].append(
+            "{out} is not in the command: nobody can see whether a run wrote its results"
+        )
+    if "{threads}" not in text:
+        gaps[COSTS].append(
+            "{cpus} is not in the command: it is pinned to the CPUs of a run, not told of them"
+        )
+    if app.version == UNKNOWN_VERSION and not app.container:
+        of_file = ", so the hash of its file stands for it" if app.files else ""
+        gaps[COSTS].append(
+            f"the version of the tool is not known{of_file}: give --version-command"
+        )
+    return [Gap(urgency, gap) for urgency, found in gaps.items() for gap in found]

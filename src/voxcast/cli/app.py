@@ -27,7 +27,7 @@ from voxcast.quantities import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from voxcast.apps.new import AppTemplate
-    from voxcast.measure.trial import AppTrial
+    from voxcast.measure.record import AppTrial
     from voxcast.records import App, Configuration
 
 CONF_APP, CONF_DEVICE = Path("conf/app"), Path("conf/device")
@@ -110,10 +110,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _new(args: argparse.Namespace, image: Path | None, start: Path) -> int:
+    from voxcast.apps.checks import DOUBTFUL, STOPS, Gap, gaps_of
     from voxcast.apps.new import check_name, write_app
     from voxcast.config.load import app_of
     from voxcast.measure.record import figures
-    from voxcast.measure.trial import DOUBTFUL, STOPS, Gap, gaps_of
 
     check_name(args.name)
     path = CONF_APP / f"{args.name}.yaml"
@@ -126,18 +126,18 @@ def _new(args: argparse.Namespace, image: Path | None, start: Path) -> int:
     image = image or _smallest_image()
     trial = None
     # A template may be written before its tool is installed.
-    stopped = any(gap.urgency == STOPS for gap in gaps_of(app, None, configuration))
+    stopped = any(gap.urgency == STOPS for gap in gaps_of(app, configuration))
     if image is not None and not stopped:
         trial = _try(app, image, configuration, args.time_limit)
         if trial.run.outcome not in ("completed", "timeout"):
-            print(trial.log_tail.rstrip(), file=sys.stderr)
+            print(trial.log.rstrip(), file=sys.stderr)
             _print_trial(app, image, configuration, trial)
             print("nothing was written; mend the command and run it again", file=sys.stderr)
             return FAILED
         values |= _values_of_trial(app, trial)
         app = app_of(CONF_APP, args.name, values)
     write_app(path, args.name, values, _comments(template, trial))
-    gaps = gaps_of(app, trial, configuration)
+    gaps = gaps_of(app, configuration, **_findings(trial))
     if trial is None and not stopped:
         gaps.insert(0, Gap(DOUBTFUL, "it was not tried: give --image"))
     if args.json:
@@ -170,10 +170,9 @@ def _template(args: argparse.Namespace) -> AppTemplate | None:
 
 def _values(args: argparse.Namespace, template: AppTemplate | None, start: Path) -> dict[str, Any]:
     """Return the values of the file, before the trial."""
-    from voxcast.apps.checks import check_program
+    from voxcast.apps.checks import UNKNOWN_VERSION, check_program
     from voxcast.apps.new import argv_of, printed_version
     from voxcast.apps.parameters import parameter_values
-    from voxcast.measure.trial import UNKNOWN_VERSION
 
     values = {} if template is None else template.values(in_container=args.container)
     if args.command is not None:
@@ -228,7 +227,7 @@ def _smallest_image() -> Path | None:
 
 def _try(app: App, image: Path, configuration: Configuration, time_limit_s: float) -> AppTrial:
     from voxcast.apps.checks import check_startable
-    from voxcast.measure.trial import try_app
+    from voxcast.measure.record import try_app
 
     if not time_limit_s > 0:
         raise ConfigError(f"must be above zero, not {time_limit_s:g}", "--time-limit")
@@ -236,6 +235,13 @@ def _try(app: App, image: Path, configuration: Configuration, time_limit_s: floa
     print(f"trying {app.name} on {image.name}, {configuration.label}, for at most "
           f"{format_seconds(time_limit_s)}", file=sys.stderr)  # fmt: skip
     return try_app(app, image, configuration, time_limit_s)
+
+
+def _findings(trial: AppTrial | None) -> dict[str, bool]:
+    if trial is None:
+        return {}
+    found = {"wrote_files": bool(trial.files), "has_phases": bool(trial.phases)}
+    return {"timed_out": trial.run.outcome == "timeout", **found}
 
 
 def _values_of_trial(app: App, trial: AppTrial) -> dict[str, Any]:

@@ -51,7 +51,7 @@ def show_app(name: str, *, as_json: bool) -> int:
         If there is no such application, or its file is invalid.
     """
     from voxcast import config
-    from voxcast.measure.trial import gaps_of
+    from voxcast.apps.checks import gaps_of
 
     app = config.load_app(CONF_APP, name)
     if as_json:

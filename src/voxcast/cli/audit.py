@@ -173,14 +173,13 @@ def _objective(args: argparse.Namespace, cluster: Cluster | None) -> Objective:
 
 
 def _read(args: argparse.Namespace, column_map: Any) -> AuditedJobs:
-    from tqdm import tqdm
-
     from voxcast.audit.jobs import files_of, read_jobs
+    from voxcast.log import progress
 
     files = files_of(args.files)
     size = sum(path.stat().st_size for path in files)
-    with tqdm(
-        total=size, desc="read", unit="B", unit_scale=True, disable=None, delay=2
+    with progress(
+        total=size, desc="read", unit="B", unit_scale=True
     ) as bar:  # fmt: skip
 
         def step(n_bytes: int) -> None:
@@ -197,11 +196,10 @@ def _audited(
     n_apps: int,
     predicted: Any,
 ) -> Audit:
-    from tqdm import tqdm
-
     from voxcast.audit.report import audit
+    from voxcast.log import progress
 
-    with tqdm(total=n_apps, desc="judge requests", disable=None, delay=2) as bar:
+    with progress(total=n_apps, desc="judge requests") as bar:
 
         def step(app: str) -> None:
             bar.set_postfix_str(app[:30])

@@ -24,7 +24,7 @@ from voxcast.errors import ConfigError
 from voxcast.quantities import format_seconds
 
 if TYPE_CHECKING:
-    from voxcast.measure.projects import Campaign
+    from voxcast.measure.campaign import Campaign
 
 logger = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from voxcast.allocation.site import Cluster
     from voxcast.jobs.claim import Claim
     from voxcast.jobs.settle import Ledger
-    from voxcast.measure.projects import Campaign
+    from voxcast.measure.campaign import Campaign
 
 logger = logging.getLogger(__name__)
 

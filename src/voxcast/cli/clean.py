@@ -85,8 +85,8 @@ def project_leftovers(folder: Path, now_s: float | None = None) -> Iterator[Left
     now_s : float, optional
         Seconds since 1970, from which `QUIET_S` is counted back; the present by default.
     """
-    from voxcast.measure.campaign import is_locked
     from voxcast.measure.leftovers import was_abandoned
+    from voxcast.measure.local import is_locked
 
     quiet_since_s = (time.time() if now_s is None else now_s) - QUIET_S
     for path in _partial(folder):

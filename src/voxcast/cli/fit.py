@@ -87,12 +87,11 @@ def main(argv: list[str]) -> int:
 
     _require_free(args.out, force=args.force)
 
-    from tqdm import tqdm
-
     from voxcast.features.any_table import choose_columns, learnable
     from voxcast.features.csv_table import read_csv
     from voxcast.features.run_status import is_censored, statuses
     from voxcast.features.screening import screened
+    from voxcast.log import progress
     from voxcast.models.column_ablation import ablations
     from voxcast.models.table_fitting import FAMILIES, OUTER, fit_table
 
@@ -115,7 +114,7 @@ def main(argv: list[str]) -> int:
     for reason, rows in left_out.items():
         examples = ", ".join(map(str, rows[:5])) + (", …" if len(rows) > 5 else "")
         logger.info("%d rows excluded, %s: %s", len(rows), reason, examples)
-    with tqdm(total=(OUTER + 1) * len(FAMILIES), desc="fit", disable=None, delay=2) as bar:
+    with progress(total=(OUTER + 1) * len(FAMILIES), desc="fit") as bar:
 
         def step(description: str) -> None:
             bar.set_postfix_str(description)

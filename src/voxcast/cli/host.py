@@ -157,7 +157,7 @@ def _measure(bundle: Bundle, args: argparse.Namespace) -> tuple[int, int]:
         signal.signal(signal_number, signal.default_int_handler)
     from voxcast import config
     from voxcast.images.lab_characteristics import load_lab_characteristics
-    from voxcast.measure.projects import measure_host
+    from voxcast.measure.campaign import measure_host
 
     params = config.load(config.PARAMS_FILE)
     apps = {}

@@ -93,7 +93,7 @@ class LearningSession:
             list_volumes,
         )
         from voxcast.images.lab_characteristics import load_lab_characteristics
-        from voxcast.measure.processes import temporary_folder
+        from voxcast.measure.tree import temporary_folder
 
         with ExitStack() as stack:
             folder = Path(stack.enter_context(temporary_folder()))

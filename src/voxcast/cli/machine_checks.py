@@ -80,7 +80,7 @@ def _load() -> Check:
 
 def _memory() -> Check:
     from voxcast.measure.meters import open_meter
-    from voxcast.measure.processes import new_run_id
+    from voxcast.measure.tree import new_run_id
 
     meter = open_meter(new_run_id())
     method = meter.memory_method

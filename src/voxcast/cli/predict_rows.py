@@ -50,8 +50,7 @@ def predict_rows(args: argparse.Namespace) -> int:
             raise ConfigError("is for images", option, "the rows of a table say it")
     if args.out is None and not args.json:
         raise ConfigError("is needed for a table", "--out", "or --json for a list on stdout")
-    from tqdm import tqdm
-
+    from voxcast.log import progress
     from voxcast.serving.rows.batch_predictions import ERROR
     from voxcast.serving.rows.row_files import open_rows
 
@@ -60,7 +59,7 @@ def predict_rows(args: argparse.Namespace) -> int:
     number, refused = 0, 0
     with (
         _output(args.out, batch_predictions) as write,
-        tqdm(total=source.rows, unit="row", disable=None, delay=2) as bar,
+        progress(total=source.rows, unit="row") as bar,
     ):
         for rows in batch_predictions.batches():
             for row in rows:

@@ -173,9 +173,9 @@ def _measure(
     args: argparse.Namespace,
 ) -> dict[str, Any]:
     from voxcast.measure.leftovers import sweep, was_abandoned
-    from voxcast.measure.processes import temporary_folder
     from voxcast.measure.record import figures, log_tail, measure_app
     from voxcast.measure.trace import Conditions
+    from voxcast.measure.tree import temporary_folder
     from voxcast.records import Cell
 
     with contextlib.ExitStack() as stack:

@@ -60,10 +60,9 @@ def main(argv: list[str]) -> int:
             f"must be finite and not negative, not {args.wait_alpha}", "--wait-alpha"
         )
 
-    from tqdm import tqdm
-
     from voxcast.allocation.requests.cost import CostModel
     from voxcast.allocation.site import Waiting
+    from voxcast.log import progress
     from voxcast.runs.store import open_history
     from voxcast.runs.table import runs_of_apps, runs_where
     from voxcast.studies import replayed_requests
@@ -74,7 +73,7 @@ def main(argv: list[str]) -> int:
     runs = runs_where(runs_of_apps(history.runs, args.app, args.history[0]), args.where)
     labels = None if args.labels is None else [name for name in args.labels.split(",") if name]
     table = history_table(history, runs, labels)
-    with tqdm(total=table["app"].nunique(), desc="replay", disable=None, delay=2) as bar:
+    with progress(total=table["app"].nunique(), desc="replay") as bar:
 
         def step(app: str) -> None:
             bar.set_postfix_str(app)

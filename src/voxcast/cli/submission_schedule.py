@@ -29,7 +29,7 @@ def with_cores(content: dict[str, Any], args: argparse.Namespace) -> dict[str, A
     ConfigError
         If the options contradict each other, or an image does not fit.
     """
-    from voxcast.jobs.cores import JOB_START_S, with_planned_cpus
+    from voxcast.allocation.cores import JOB_START_S, with_planned_cpus
 
     is_local = args.executor == "local"
     cores = args.cores_per_node

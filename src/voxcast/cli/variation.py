@@ -48,10 +48,10 @@ def main(argv: list[str]) -> int:
         parser.error("--seed must not be negative")
 
     import pandas as pd
-    from tqdm import tqdm
 
     from voxcast.laws.empirical import constancy
     from voxcast.laws.fits import variation
+    from voxcast.log import progress
     from voxcast.runs.store import open_history
     from voxcast.runs.table import groups, once_each, runs_of_apps, runs_where
 
@@ -71,7 +71,7 @@ def main(argv: list[str]) -> int:
     print("; ".join(notes), file=sys.stderr)
     by = list(BY) if args.by is None else [name for name in args.by.split(",") if name]
     described = []
-    for names, group in tqdm(groups(once, by), disable=None, delay=2):
+    for names, group in progress(groups(once, by), desc="fitting", unit="group"):
         peaks = group["peak_rss_bytes"].dropna().astype(float)
         peaks = peaks[peaks > 0]
         described.append(

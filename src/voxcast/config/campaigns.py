@@ -11,8 +11,8 @@ from voxcast.config.load import check_option, load
 from voxcast.config.schema import Config
 from voxcast.errors import ConfigError
 from voxcast.files import sha256_of
+from voxcast.measure.campaign import Campaign
 from voxcast.measure.plan import CampaignSettings
-from voxcast.measure.projects import Campaign
 from voxcast.measure.trace import Conditions
 
 CAMPAIGNS, HISTORY = Path("data/campaigns"), Path("data/history")

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from tqdm import tqdm
 
 from voxcast.errors import ImageError, one_line
 from voxcast.files import canonical_json
@@ -27,6 +26,7 @@ from voxcast.images.sources import changed
 from voxcast.images.volume_contents import VolumeContents
 from voxcast.images.volumes import read_volume
 from voxcast.images.voxels import MAX_VOXELS
+from voxcast.log import progress
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -117,9 +117,7 @@ def build_catalogue(
     # Decompression and array arithmetic release the interpreter lock.
     with ThreadPoolExecutor(max_workers=2) as pool:
         looking = pool.map(look, range(len(files)))
-        looks = list(
-            tqdm(looking, total=len(files), desc="reading volumes", unit="volume", disable=None)
-        )
+        looks = list(progress(looking, total=len(files), desc="reading volumes", unit="volume"))
     bad = [look for look in looks if look.problem]
     if len(bad) == len(looks):
         raise ImageError(f"none of {len(files)} volumes can be used, the first: {bad[0].problem}")

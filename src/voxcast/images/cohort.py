@@ -10,8 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tqdm import tqdm
-
 from voxcast.errors import ConfigError, ImageError
 from voxcast.files import atomic_path, read_json, sha256_file, write_json
 from voxcast.images.bids import write_dataset_files
@@ -20,6 +18,7 @@ from voxcast.images.recipe import DESCRIPTIONS, Recipe, draw_recipe
 from voxcast.images.rendering import Rendered, render
 from voxcast.images.sources import ImageFile
 from voxcast.images.varied_recipe import draw_varied_recipe
+from voxcast.log import progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,8 +70,7 @@ def write_cohort(
     sizes = sizes.checked()
     folder = Path(folder)
     files, participants = [], []
-    progress = tqdm(range(1, subjects + 1), desc="generating heads", unit="volume", disable=None)
-    for index in progress:
+    for index in progress(range(1, subjects + 1), desc="generating heads", unit="volume"):
         label = f"{label_prefix}{index:04d}"
         path = folder / f"sub-{label}" / "anat" / f"sub-{label}_T1w.nii.gz"
         draw = partial(draw_varied_recipe if varied else draw_recipe, seed, index, sizes)

@@ -11,12 +11,11 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tqdm import tqdm
-
 from voxcast.errors import TableError
 from voxcast.files import sha256_file, write_text
 from voxcast.images.bids import ImageEntry, escaped, find_images
 from voxcast.images.selection import of_participants
+from voxcast.log import progress
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,7 +69,7 @@ def refresh(
     entries = of_participants(find_images(folder), participants, folder)
     return [
         _listed(entry, by_path.get(str(entry.path)))
-        for entry in tqdm(entries, desc="listing images", unit="file", disable=None, delay=2)
+        for entry in progress(entries, desc="listing images", unit="file")
     ]
 
 

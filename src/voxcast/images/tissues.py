@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from tqdm import tqdm
 
 from voxcast.images import phantom
 from voxcast.images.cohort import write_volume
@@ -18,6 +17,7 @@ from voxcast.images.interpolation import sample
 from voxcast.images.recipe import draw_recipe
 from voxcast.images.rendering import grid_of, render, template_points, turned
 from voxcast.images.tissue_maps import maps_at
+from voxcast.log import progress
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,7 +59,7 @@ def write_labelled_heads(
         is left out.
     """
     written = []
-    for index in tqdm(range(1, subjects + 1), desc="generating heads", unit="head", disable=None):
+    for index in progress(range(1, subjects + 1), desc="generating heads", unit="head"):
         recipe = draw_recipe(seed, index, sizes)
         rendered = render(recipe)
         if rendered.problem is None:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from voxcast.allocation.site import Cluster
     from voxcast.jobs.claim import Claim
+    from voxcast.measure.campaign import Campaign
     from voxcast.measure.plan import CampaignPlan
-    from voxcast.measure.projects import Campaign
     from voxcast.records import Cell, Request, Run
 
     Forecast = Callable[[Mapping[str, Cell], Mapping[str, Path]], Mapping[str, "CellForecast"]]

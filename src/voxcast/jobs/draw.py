@@ -343,13 +343,14 @@ class _Worker:
         conditions = self._conditions(cell.app)
         paths = {name: Path(path) for name, path in settings.paths.items()}
         recorder = Recorder(
-            pool.runs, settings.apps, paths, settings.recipes, conditions, self._sitting
-        )
+            pool.runs, settings.apps, paths, settings.recipes, conditions, self._sitting,
+            self._stopped,
+        )  # fmt: skip
         has_ended = False
         try:
             with recorder.run_folder(pool.place(PARTIAL, run)) as partial:
                 measured, phases = recorder.measure(
-                    cell, partial, conditions, self._cores, metronome, self._stopped
+                    cell, partial, conditions, self._cores, metronome
                 )
                 if measured.outcome == "preempted" or self._ended_with_us(measured):
                     return
@@ -384,8 +385,7 @@ class _Worker:
         self._failed.append(cell)
         failures = Failures(runs_in(self._pool.runs).values())
         for failed in self._failed:
-            failures.count(failed, "failed")
-        failures.check(cell, self._pool.folder / ENDED)
+            failures.count(failed, "failed", self._pool.folder / ENDED)
 
     def _ended_with_us(self, run: Run) -> bool:
         """Return whether a run failed as the system ends the job: all its processes at once."""

@@ -19,8 +19,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from voxcast.errors import exits_cleanly
-from voxcast.measure.campaign import run_campaign
 from voxcast.measure.host import HostFacts, host_facts
+from voxcast.measure.local import run_campaign
 from voxcast.measure.plan import CampaignSettings, read_cells
 from voxcast.measure.trace import Conditions
 

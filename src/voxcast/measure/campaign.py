@@ -1,209 +1,239 @@
-"""Campaigns on this machine: which cells of a plan are missing, measuring them, and their state.
+"""The campaigns of a project: their images and plans, their progress, their recorded history.
 
-Only what `voxcast.measure.record` has renamed into place counts as recorded, so there is never
-half a record, and the same command continues with the cells that are missing.
+A named campaign has its images, catalogue and runs in ``data/campaigns/NAME``, separate from those
+of the project, and its recorded history in ``data/history/NAME``. The campaign of the stages
+measures one device after the other, see `profile_device`; `measure_host` makes the local runs that
+show the speed of a machine.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import fcntl
 import logging
-import math
-import os
 import statistics
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from voxcast.apps.app import choose
+from voxcast.apps.app import app_version
 from voxcast.apps.checks import check_startable
-from voxcast.errors import RunError
-from voxcast.files import PARTIAL, HeldError, process_lock
-from voxcast.measure.host import Probes
-from voxcast.measure.leftovers import sweep, sweep_abandoned
-from voxcast.measure.local import Kind, LocalRunner, TimeLeft, core_sets, kind_of, repeat_of
-from voxcast.measure.plan import CampaignPlan, CampaignSettings
-from voxcast.measure.record import Failures, Recorder, base_of, log_tail, open_sitting
+from voxcast.errors import ConfigError, VoxcastError, one_line
+from voxcast.files import atomic_path
+from voxcast.images.catalogue import CATALOGUE, CHARACTERISTICS_TABLE
+from voxcast.images.grids import Sizes
+from voxcast.images.image_set import ImageChoice, prepare_image_set, recipes_in
+from voxcast.images.lab_characteristics import LabCharacteristic, load_lab_characteristics
+from voxcast.images.recorded import RECORDED_IMAGES, check_recorded, recorded_images
+from voxcast.images.small_volumes import copy_small_volumes
+from voxcast.measure.host import HostFacts, host_class, host_facts
+from voxcast.measure.local import (
+    Kind,
+    Progress,
+    TimeLeft,
+    kind_of,
+    missing_cells,
+    repeat_of,
+    run_campaign,
+    tried_again,
+)
+from voxcast.measure.plan import (
+    MANY,
+    CampaignPlan,
+    CampaignSettings,
+    expected_times,
+    good_volumes,
+    lend_cells,
+    make_plan,
+)
+from voxcast.measure.record import base_of, log_tail
+from voxcast.measure.trace import Conditions
 from voxcast.quantities import format_seconds
-from voxcast.records import ANCHOR_REPEAT, NOISY_REPEAT, App, Cell, Run
+from voxcast.records import ANCHOR_REPEAT, NOISY_REPEAT, App, Cell, Configuration, Run
 from voxcast.runs.series import runs_in, write_tables_of
+from voxcast.runs.store import collect, load_history, recorded_cell_keys
 from voxcast.runs.table import ALLOCATION, TASK
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from voxcast.images.characteristics import Characteristic
+
+COLLECT_EVERY_S = 1200.0
 MAX_SMALLEST = 3
-LOCK_PATIENCE_S = 3.0  # a driver that was just killed may hold its lock a little longer
+SAME_RUN = (*TASK, *ALLOCATION)  # columns that agree in runs which differ by their repeat alone
+MAX_CAUSE_CHARACTERS = 160
+NO_NOISE = {"repeated": 0, "cv_runtime": None, "cv_cpu": None}
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Progress:
-    """Result of a sitting: the folders of its runs, and how many cells are left."""
+class Campaign:
+    """A campaign of the project in the current folder.
 
-    runs: list[Path]
-    left: int
-    left_s: float
-
-
-def run_campaign(
-    settings: CampaignSettings,
-    plan: CampaignPlan,
-    *,
-    recorded: Mapping[str, Run] | None = None,
-    probes: Probes | None = None,
-    on_record: Callable[[Path], None] | None = None,
-) -> Progress:
-    """Measure the cells of ``plan`` that have no record yet, and repeat noisy runs.
-
-    Failed runs of the folder are tried once more, after all others, see
-    `voxcast.measure.status.tried_again`. Each local run is made once unrecorded before it is
-    measured, as the first run of an application reads its libraries from disk.
-
-    Parameters
+    Attributes
     ----------
-    recorded : mapping, optional
-        Runs by key that count as recorded, though they are not in the run folder.
-    probes : Probes, optional
-        Speeds of the machine, if known; measured otherwise.
-    on_record : callable, optional
-        Called with the folder of each run after it was recorded, one at a time.
-
-    Raises
-    ------
-    RunError
-        If a volume or a container is missing, another campaign writes to the folder, the disk is
-        full, or an application fails on image after image and no run of it ever completed.
+    settings : CampaignSettings
+        Its runs are in `folder`.
+    images : ImageChoice
+        Its image set.
+    coarse_points, network_points : int
+        Grids of `voxcast.images.volumes`.
+    max_voxels : int
+        A volume with more is left out.
+    folder, history : Path
+        Of images, catalogue and runs; of the recorded runs.
+    definition_sha256 : str
+        Hash of the configuration, for the provenance of the recorded runs.
     """
-    start, folder = time.monotonic(), settings.runs
-    folder.mkdir(parents=True, exist_ok=True)
-    sweep_abandoned()
-    with driver_lock(folder):
-        for partial in folder.glob(PARTIAL + "*"):
-            sweep(partial) if partial.is_dir() else partial.unlink()
-        elsewhere, here = recorded or {}, runs_in(folder)
-        again = tried_again(
-            plan.cells.keys() - elsewhere.keys(), here, settings.conditions.time_limit_s
-        )
-        runs = {**elsewhere, **here}
-        repeat_noisy_s = settings.repeat_noisy_s
-        missing = missing_cells(
-            plan.cells, runs, again, noisy=repeat_noisy_s is None or repeat_noisy_s > 0
-        )
-        _check_runnable(missing, plan.paths, settings.apps)
-        if count := len((plan.cells.keys() & runs.keys()) - again):
-            logger.info("%d of %d runs are on record", count, len(plan.cells))
-        if again:
-            logger.info("%d runs that failed or were stopped are tried once more", len(again))
-        if not missing:
-            return Progress([], 0, 0.0)
-        sitting = open_sitting(
-            folder, {run.sitting for run in runs.values()}, probes, settings.host
-        )
-        local_runs = [
-            dataclasses.replace(cell, repeat=cell.repeat + sitting.number)
-            for cell in plan.local_runs
-        ]
-        missing = {**{cell.key: cell for cell in local_runs}, **missing}
-        times = _times_of(missing, plan.expected_s)
-        deadline = start + (math.inf if settings.stop_after_s is None else settings.stop_after_s)
-        first_s = 2 * sum(times[cell.key] for cell in local_runs)
-        if first_s and time.monotonic() + first_s > deadline:
-            took = format_seconds(first_s)
-            logger.warning("the time is too short: a sitting starts with local runs of %s", took)
-            return Progress([], len(missing) - len(local_runs), sum(times.values()))
-        recorder = Recorder(
-            folder, settings.apps, plan.paths, plan.recipes, settings.conditions, sitting
-        )
-        failures = Failures(here.values())
-        stop_at = deadline if settings.stop_running and deadline < math.inf else None
 
-        def on_end(cell: Cell, run: Run) -> None:
-            if on_record is not None:
-                on_record(folder / run.cell_key)
-            failures.count(cell, run.outcome)
-            failures.check(cell, folder / run.cell_key)
+    name: str
+    settings: CampaignSettings
+    images: ImageChoice
+    coarse_points: int
+    network_points: int
+    max_voxels: int
+    folder: Path
+    history: Path
+    definition_sha256: str
+    characteristics: Mapping[str, LabCharacteristic] = field(default_factory=dict)
 
-        runner = LocalRunner(
-            missing,
-            times,
-            lambda cell, cores, metronome: recorder.record(cell, cores, stop_at, metronome),
-            deadline=deadline,
-            repeat_until=start + (math.inf if repeat_noisy_s is None else repeat_noisy_s),
-            on_end=on_end,
-            metronome=settings.conditions.metronome,
-        )
-        sets = core_sets(sorted(os.sched_getaffinity(0)), settings.parallel)
-        for cell in local_runs:
-            recorder.warm_up(cell)
-        runner.run(sets, stop=recorder.stop)
-        if repeat_noisy_s is not None:  # a repeat for which the time did not suffice is not due
-            runner.drop_repeats()
-        return Progress([folder / key for key in runner.ended], runner.left, runner.left_s)
+    def prepare(self) -> None:
+        """Make or list the volumes and catalogue them, unless all of it is up to date."""
+        images, catalogue = self.folder / "images", self.folder / "catalogue"
+        files = prepare_image_set(
+            self.images, images, catalogue, self.coarse_points, self.network_points,
+            self.max_voxels, load_lab_characteristics(self.characteristics, Path()),
+        )  # fmt: skip
+        recorded = self.history / RECORDED_IMAGES
+        if self.images.generated and recorded.is_file():
+            check_recorded(catalogue, recorded)
+        else:  # a user may have added images since
+            table = recorded_images(catalogue, images if self.images.generated else None)
+            with atomic_path(recorded) as partial:
+                table.to_parquet(partial, index=False)
+            copy_small_volumes(catalogue, self.history, set(table["volume_id"]))
+        logger.info("%d volumes, %s", len(files), catalogue / CATALOGUE)
 
+    def volumes(self) -> pd.DataFrame | None:
+        """Return the catalogue of the images or, before they are prepared, of the recorded runs.
 
-def _check_runnable(
-    cells: Mapping[str, Cell], paths: Mapping[str, Path], apps: Mapping[str, App]
-) -> None:
-    """Check volumes, programs and containers before any run is started."""
-    for cell in cells.values():
-        if cell.volume_id and not paths[cell.volume_id].is_file():
-            then = "the images have changed: run `dvc repro catalogue`"
-            raise RunError("no such volume", paths[cell.volume_id], then)
-    for name, configuration in {(c.app, c.configuration): None for c in cells.values()}:
-        check_startable(choose(apps, name), configuration)
+        None if there is neither. The recorded one has no paths: its files may be elsewhere.
+        """
+        import pandas as pd
 
+        catalogue = self.folder / "catalogue" / CATALOGUE
+        if catalogue.is_file():
+            return pd.read_parquet(catalogue)
+        if (self.history / RECORDED_IMAGES).is_file():
+            return pd.read_parquet(self.history / RECORDED_IMAGES).assign(path="", problem=None)
+        return None
 
-def _times_of(cells: Mapping[str, Cell], expected_s: Mapping[str, float]) -> dict[str, float]:
-    """Return the expected seconds of each cell; a repeat takes as long as the original."""
-    times = {}
-    for key, cell in cells.items():
-        origin = cell.repeat % NOISY_REPEAT if cell.repeat < ANCHOR_REPEAT else ANCHOR_REPEAT
-        first = dataclasses.replace(cell, repeat=origin).key
-        times[key] = expected_s.get(key, expected_s.get(first, 1.0))
-    return times
+    def volume_rows(self) -> dict[str, dict[str, Any]]:
+        """Return headers and characteristics by volume id."""
+        import pandas as pd
 
+        volumes = self.volumes()
+        if volumes is None:
+            return {}
+        table = self.folder / "catalogue" / CHARACTERISTICS_TABLE
+        if table.is_file():  # the recorded volumes have theirs beside the header
+            volumes = volumes.merge(pd.read_parquet(table), on="volume_id", how="left")
+        rows = volumes.drop_duplicates("volume_id").to_dict("records")
+        return {str(row["volume_id"]): {str(k): v for k, v in row.items()} for row in rows}
 
-def measure_smallest(settings: CampaignSettings, plan: CampaignPlan) -> Run | None:
-    """Measure and record the run of ``plan`` with the smallest image, if it is not on record.
+    def plan(self, host: HostFacts | None = None) -> CampaignPlan:
+        """Plan the campaign for this machine, or for another.
 
-    It gives the order of magnitude of an application that was never measured. If it fails, its
-    image may be the reason: the next smallest is tried, up to `MAX_SMALLEST` of them. Images that
-    failed before come last.
+        Raises
+        ------
+        ConfigError
+            If its images have not been prepared, and none of its runs is recorded.
+        """
+        volumes = self.volumes()
+        if volumes is None:
+            then = f"`voxcast campaign run {self.name}` prepares them and measures"
+            raise ConfigError(
+                "its images are not prepared, and no runs are on record", self.name, then
+            )
+        settings = dataclasses.replace(self.settings, host=host or self.settings.host)
+        return make_plan(settings, volumes, recipes_in(self.folder / "images"))
 
-    Returns
-    -------
-    Run or None
-        The last run; None if the plan is empty.
-    """
-    runs, run = runs_in(settings.runs), None
-    failed = {c.volume_id for k, c in plan.cells.items()
-              if k in runs and runs[k].outcome == "failed"}  # fmt: skip
-    ordered = sorted(
-        plan.cells.items(),
-        key=lambda entry: (entry[1].volume_id in failed, plan.expected_s.get(entry[0], 1.0)),
-    )
-    by_volume: dict[str, tuple[str, Cell]] = {}
-    for key, cell in ordered:
-        by_volume.setdefault(cell.volume_id, (key, cell))
-    settings = dataclasses.replace(settings, stop_after_s=None, repeat_noisy_s=0.0)
-    for key, cell in list(by_volume.values())[:MAX_SMALLEST]:
-        run_campaign(settings, dataclasses.replace(plan, cells={key: cell}, local_runs=[]))
-        run = runs_in(settings.runs).get(key)
-        if run is None or run.outcome != "failed":
-            break
-    return run
+    def lend(self, path: Path) -> int:
+        """Write the cells that another machine is to measure to ``path``; return their number.
+
+        It may have GPUs and cores that this one lacks, and decides there which cells fit.
+        """
+        self.prepare()
+        plan = self.plan(HostFacts("", MANY, MANY**2, ("any",) * 16, "", ""))
+        cells = [*plan.cells.values()]
+        lend_cells(path, cells, self.settings.apps, plan.paths, plan.recipes)
+        return len(cells)
+
+    def run(self, *, any_host: bool = False) -> Progress:
+        """Prepare the images and measure until all is done or the time is up.
+
+        Runs are collected into the history at the start, at intervals, and at the end. With
+        ``any_host`` runs recorded on other hardware count as measured.
+        """
+        start = collected_at = time.monotonic()
+        self.prepare()
+        plan, settings = self.plan(), self.settings
+        for note in plan.notes:
+            logger.info(note)
+        if settings.stop_after_s is not None:
+            left_s = settings.stop_after_s - (time.monotonic() - start)  # preparing took the rest
+            settings = dataclasses.replace(settings, stop_after_s=left_s)
+        self.collect()
+
+        def on_record(_run: Path) -> None:
+            nonlocal collected_at
+            if time.monotonic() - collected_at > COLLECT_EVERY_S:
+                self.collect()
+                collected_at = time.monotonic()
+
+        try:
+            recorded = self._recorded(plan, any_host)
+            return run_campaign(settings, plan, recorded=recorded, on_record=on_record)
+        finally:
+            self.collect()
+
+    def status(self, *, any_host: bool = False) -> list[dict[str, Any]]:
+        """Return the progress by application, scale and allocation, see `overview`.
+
+        Empty if the images are not prepared, and none of its runs is recorded.
+        """
+        if self.volumes() is None:
+            return []
+        plan = self.plan()
+        elsewhere, here = self._recorded(plan, any_host), runs_in(self.settings.runs)
+        own, limit_s = plan.cells.keys() - elsewhere.keys(), self.settings.conditions.time_limit_s
+        again = tried_again(own, here, limit_s)
+        return overview(plan.cells, plan.expected_s, {**elsewhere, **here}, again)
+
+    def recorded_keys(self, plan: CampaignPlan) -> set[str]:
+        """Return the keys of all runs on record, here or in the history."""
+        return {*self._recorded(plan, any_host=False), *runs_in(self.settings.runs)}
+
+    def collect(self) -> list[Path]:
+        """Put new runs into parts of the history; return the new parts."""
+        return collect(
+            self.settings.runs, self.history,
+            campaign=self.name, campaign_sha256=self.definition_sha256,
+        )  # fmt: skip
+
+    def _recorded(self, plan: CampaignPlan, any_host: bool) -> dict[str, Run]:
+        if not self.history.is_dir() or not recorded_cell_keys(self.history):
+            return {}
+        return runs_elsewhere(plan.cells, load_history([self.history]), any_host=any_host)
 
 
 def profile_device(
     device: str, settings: CampaignSettings, plan: CampaignPlan, tables: Path
 ) -> pd.DataFrame:
-    """Measure what is missing of the campaign on ``device`` and write the tables of all its runs.
+    """Make the missing runs of the campaign on ``device`` and write the tables of all its runs.
 
     Where nothing can be measured the tables are empty, and the notes in the first say why. The
     folders of the runs are kept apart from the tables, which are the outputs of a stage: DVC
@@ -243,92 +273,35 @@ def profile_device(
     return write_tables_of(settings.runs, tables, notes, runs_left=progress.left)
 
 
-@contextlib.contextmanager
-def driver_lock(folder: Path) -> Iterator[None]:
-    """Allow one driver at a time in ``folder``; the lock file is beside it.
+def measure_smallest(settings: CampaignSettings, plan: CampaignPlan) -> Run | None:
+    """Measure and record the run of ``plan`` with the smallest image, if it is not on record.
 
-    Raises
-    ------
-    RunError
-        If another process holds it, naming that process.
+    It gives the order of magnitude of an application that was never measured. If it fails, its
+    image may be the reason: the next smallest is tried, up to `MAX_SMALLEST` of them. Images that
+    failed before come last.
+
+    Returns
+    -------
+    Run or None
+        The last run; None if the plan is empty.
     """
-    with contextlib.ExitStack() as stack:
-        try:
-            stack.enter_context(process_lock(_lock_file(folder), LOCK_PATIENCE_S))
-        except HeldError as held:
-            reason = f"another campaign (process {held.pid}) works here"
-            raise RunError(reason, folder, "wait for it, or stop it") from None
-        yield
-
-
-def is_locked(folder: Path) -> bool:
-    """Return whether a driver works in ``folder``; nothing is created."""
-    try:
-        with _lock_file(folder).open("r+") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False  # no lock was ever taken here
-    return False
-
-
-def _lock_file(folder: Path) -> Path:
-    return folder.parent / f".{folder.name}.lock"
-
-
-# Columns that agree in runs which differ by their repeat alone.
-SAME_RUN = (*TASK, *ALLOCATION)
-MAX_CAUSE_CHARACTERS = 160
-
-
-def tried_again(
-    keys: Iterable[str], runs: Mapping[str, Run], time_limit_s: float | None
-) -> set[str]:
-    """Return which of ``keys`` have a record that is worth another try.
-
-    These are failed runs, and runs stopped at a shorter time than the limit is now: the user has
-    started the campaign again and may have mended the cause. ``time_limit_s`` is the present limit
-    of a run; None without one.
-    """
-    again = set()
-    for key in keys:
-        run = runs.get(key)
-        if run is not None and (
-            run.outcome == "failed"
-            or (
-                run.outcome == "timeout"
-                and run.limit_s is not None
-                and (time_limit_s is None or run.limit_s < time_limit_s)
-            )
-        ):
-            again.add(key)
-    return again
-
-
-def missing_cells(
-    cells: Mapping[str, Cell],
-    runs: Mapping[str, Run],
-    again: Collection[str] = (),
-    *,
-    noisy: bool = True,
-) -> dict[str, Cell]:
-    """Return the cells without a record, then those tried again, then repeats of noisy runs.
-
-    ``runs`` are on record by key; the keys in ``again`` count as missing. With ``noisy=False``
-    nothing is repeated.
-    """
-    missing = {key: cell for key, cell in cells.items() if key not in runs}
-    missing |= {key: cell for key, cell in cells.items() if key in again and key in runs}
-    for key, cell in cells.items() if noisy else ():
-        if key in missing or cell.repeat >= NOISY_REPEAT:
-            continue
-        # A run that did not complete has no time to be measured better.
-        if runs[key].noisy and runs[key].outcome == "completed":
-            repeated = repeat_of(cell)
-            if (name := repeated.key) not in runs:
-                missing[name] = repeated
-    return missing
+    runs, run = runs_in(settings.runs), None
+    failed = {c.volume_id for k, c in plan.cells.items()
+              if k in runs and runs[k].outcome == "failed"}  # fmt: skip
+    ordered = sorted(
+        plan.cells.items(),
+        key=lambda entry: (entry[1].volume_id in failed, plan.expected_s.get(entry[0], 1.0)),
+    )
+    by_volume: dict[str, tuple[str, Cell]] = {}
+    for key, cell in ordered:
+        by_volume.setdefault(cell.volume_id, (key, cell))
+    settings = dataclasses.replace(settings, stop_after_s=None, repeat_noisy_s=0.0)
+    for key, cell in list(by_volume.values())[:MAX_SMALLEST]:
+        run_campaign(settings, dataclasses.replace(plan, cells={key: cell}, local_runs=[]))
+        run = runs_in(settings.runs).get(key)
+        if run is None or run.outcome != "failed":
+            break
+    return run
 
 
 def runs_elsewhere(
@@ -381,38 +354,43 @@ def overview(
     """
     missing = missing_cells(cells, runs, again)
     every = {**cells, **missing}
-    times = TimeLeft(every, expected_s)
-    groups: dict[Kind, dict[str, Any]] = {
-        kind_of(cell): {
-            "done": 0, "left": 0, "left_s": 0.0, "repeats": 0, "anchors": 0, "outcomes": {},
-            "noisy": 0,
-        }
-        for cell in every.values()
-    }  # fmt: skip
+    times = _times_after(every, expected_s, runs, missing)
+    noise = _repeat_noise(runs.values())
+    rows: dict[Kind, dict[str, Any]] = {}
+    for kind in sorted(set(map(kind_of, every.values()))):
+        named = dict(zip(("app", "scale", "device", "cpus"), kind, strict=True))
+        counts = {"done": 0, "left": 0, "left_s": 0.0, "repeats": 0, "anchors": 0}
+        rows[kind] = {**named, **counts, "outcomes": {}, "noisy": 0, **noise.get(kind, NO_NOISE)}
     for key, cell in every.items():
-        if (run := runs.get(key)) is not None:
-            group = groups[kind_of(cell)]
-            if key not in missing:
-                times.finish(key, cell, run.runtime_s or 0.0)
-                group["done"] += 1
-                group["noisy"] += run.noisy
-            group["outcomes"][run.outcome] = group["outcomes"].get(run.outcome, 0) + 1
-    for key, cell in missing.items():
-        groups[kind_of(cell)]["left"] += 1
-        groups[kind_of(cell)]["left_s"] += times.cell_s(key, cell)
+        row, run = rows[kind_of(cell)], runs.get(key)
+        if run is not None:
+            row["outcomes"][run.outcome] = row["outcomes"].get(run.outcome, 0) + 1
+        if key in missing:
+            row["left"] += 1
+            row["left_s"] += times.cell_s(key, cell)
+        elif run is not None:
+            row["done"] += 1
+            row["noisy"] += run.noisy
     for key, run in runs.items():
-        if key not in cells and run.repeat >= NOISY_REPEAT and _kind(run) in groups:
-            groups[_kind(run)]["anchors" if run.repeat >= ANCHOR_REPEAT else "repeats"] += 1
-    noise = repeat_noise(runs.values())
-    names = ("app", "scale", "device", "cpus")
-    none = {"repeated": 0, "cv_runtime": None, "cv_cpu": None}
-    return [
-        {**dict(zip(names, kind, strict=True)), **values, **noise.get(kind, none)}
-        for kind, values in sorted(groups.items())
-    ]
+        if _kind(run) in rows and key not in cells and run.repeat >= NOISY_REPEAT:
+            rows[_kind(run)]["anchors" if run.repeat >= ANCHOR_REPEAT else "repeats"] += 1
+    return list(rows.values())
 
 
-def repeat_noise(runs: Iterable[Run]) -> dict[Kind, dict[str, Any]]:
+def _times_after(
+    cells: Mapping[str, Cell],
+    expected_s: Mapping[str, float],
+    runs: Mapping[str, Run],
+    missing: Collection[str],
+) -> TimeLeft:
+    times = TimeLeft(cells, expected_s)
+    for key in cells:
+        if key not in missing:
+            times.finish(key, runs[key].runtime_s or 0.0)
+    return times
+
+
+def _repeat_noise(runs: Iterable[Run]) -> dict[Kind, dict[str, Any]]:
     """Return the median coefficients of variation of quiet repeats, by group of `overview`.
 
     Repeats are of one machine; local runs, which are days apart, and repeats of noisy runs are
@@ -422,22 +400,22 @@ def repeat_noise(runs: Iterable[Run]) -> dict[Kind, dict[str, Any]]:
     for run in runs:
         if run.outcome == "completed" and not run.noisy and run.repeat < NOISY_REPEAT:
             repeats.setdefault((*_same_run(run), run.host_id), []).append(run)
-    cvs_by_group: dict[Kind, list[tuple[float, float]]] = {}
+    by_kind: dict[Kind, list[list[Run]]] = {}
     for same in repeats.values():
         if len(same) > 1:
-            cvs = _cv([r.runtime_s or 0.0 for r in same]), _cv([r.cpu_s or 0.0 for r in same])
-            cvs_by_group.setdefault(_kind(same[0]), []).append(cvs)
+            by_kind.setdefault(_kind(same[0]), []).append(same)
     return {
         kind: {
-            "repeated": len(cvs),
-            "cv_runtime": statistics.median(wall for wall, _ in cvs),
-            "cv_cpu": statistics.median(cpu for _, cpu in cvs),
+            "repeated": len(groups),
+            "cv_runtime": statistics.median(_cv(r.runtime_s for r in same) for same in groups),
+            "cv_cpu": statistics.median(_cv(r.cpu_s for r in same) for same in groups),
         }
-        for kind, cvs in cvs_by_group.items()
+        for kind, groups in by_kind.items()
     }
 
 
-def _cv(values: list[float]) -> float:
+def _cv(measured: Iterable[float | None]) -> float:
+    values = [value or 0.0 for value in measured]
     mean = statistics.fmean(values)
     return statistics.stdev(values) / mean if mean else 0.0
 
@@ -452,12 +430,12 @@ def _same_run(run: Run) -> tuple[Any, ...]:
 
 @dataclass(frozen=True)
 class Remaining:
-    """What a campaign would measure now, and for how long.
+    """The runs that a campaign would make now, and how long they take.
 
     Attributes
     ----------
     total, left : int
-        Runs of the plan, and those that are not on record, or are tried again.
+        Runs of the plan; runs that are not on record, or are tried again.
     left_s : float
         Expected seconds of the runs left.
     failed, failed_s : int, float
@@ -465,7 +443,7 @@ class Remaining:
     shortest_s : float
         Expected seconds of the shortest of them; 0 if none is left.
     repeats, repeats_s : int, float
-        Runs that come in addition if other work disturbs all that are left, with those that it
+        Runs that come in addition if other work disturbs all runs left, and repeats of runs
         disturbed before; their expected seconds. 0 if none is left.
     other_version : bool
         Whether the runs on record are all of another version of an application, so that its times
@@ -487,14 +465,11 @@ class Remaining:
 
 
 def remaining(settings: CampaignSettings, plan: CampaignPlan) -> Remaining:
-    """Return what is left of ``plan`` beside the records in the folder of its runs."""
+    """Return the runs of ``plan`` without a record in the folder of its runs."""
     runs = runs_in(settings.runs)
     again = tried_again(plan.cells, runs, settings.conditions.time_limit_s)
     missing = missing_cells(plan.cells, runs, again, noisy=False)
-    times = TimeLeft(plan.cells, plan.expected_s)
-    for key, cell in plan.cells.items():
-        if key not in missing:
-            times.finish(key, cell, runs[key].runtime_s or 0.0)
+    times = _times_after(plan.cells, plan.expected_s, runs, missing)
     expected_s = [times.cell_s(key, cell) for key, cell in missing.items()]
     failed = [key for key in again if runs[key].outcome == "failed"]
     disturbed = {key for key, run in runs.items() if run.noisy}
@@ -507,7 +482,11 @@ def remaining(settings: CampaignSettings, plan: CampaignPlan) -> Remaining:
     measured = {(run.app, run.app_version) for key, run in runs.items() if key not in missing}
     of_other = {app for app, _ in measured} - {app for app, _ in measured & planned}
     other_version = bool(of_other & {app for app, _ in planned})
-    stated = all(map(states_times, settings.apps.values())) and not other_version
+    defaults = App.expected_startup_s, App.expected_s_per_mvoxel
+    stated = not other_version and all(
+        (app.expected_startup_s, app.expected_s_per_mvoxel) != defaults
+        for app in settings.apps.values()
+    )
     return Remaining(
         total=len(plan.cells),
         left=len(missing),
@@ -520,12 +499,6 @@ def remaining(settings: CampaignSettings, plan: CampaignPlan) -> Remaining:
         other_version=other_version,
         trusted=len(missing) < len(plan.cells) or stated,
     )
-
-
-def states_times(app: App) -> bool:
-    """Return whether an application states its times, so that they are not mere defaults."""
-    defaults = App.expected_startup_s, App.expected_s_per_mvoxel
-    return (app.expected_startup_s, app.expected_s_per_mvoxel) != defaults
 
 
 @dataclass(frozen=True)
@@ -553,14 +526,14 @@ def failed_images(folder: Path, plan: CampaignPlan) -> list[FailedImage]:
             plan.cells[keys[-1]].subject,
             str(plan.paths.get(volume_id, "")),
             len(keys),
-            cause_of(folder / keys[-1], runs[keys[-1]].exit_status),
+            _cause_of(folder / keys[-1], runs[keys[-1]].exit_status),
             str(folder / keys[-1]),
         )
         for (app, volume_id), keys in failed.items()
     ]
 
 
-def cause_of(run: Path, exit_status: int | None) -> str:
+def _cause_of(run: Path, exit_status: int | None) -> str:
     """Return the last line of a run's log, and its exit status."""
     try:
         lines = log_tail(run).strip().splitlines()
@@ -569,3 +542,115 @@ def cause_of(run: Path, exit_status: int | None) -> str:
     last = "".join(c for c in lines[-1] if c.isprintable()) if lines else ""
     status = "" if exit_status is None else f"exit status {exit_status}"
     return ", ".join(part for part in (last[:MAX_CAUSE_CHARACTERS], status) if part) or "unknown"
+
+
+# Local runs of ``voxcast host measure``: a few small volumes and applications, in rounds. An
+# interrupted round continues; a complete one is followed by the next.
+HOST_FOLDER = Path("data/campaigns/host")  # of the project
+HOST_VOLUMES = 4
+HOST_CONDITIONS = Conditions(time_limit_s=600.0, stall_s=300.0)
+HOST_ROUNDS = 1000
+HOST_SIZES = Sizes((350_000, 550_000, 1_200_000), (48, 160))
+
+
+@dataclass(frozen=True)
+class HostImages:
+    """The generated volumes; see `voxcast.images.image_set.ImageChoice`."""
+
+    kind: str = "cohort"
+    generated: bool = True
+    path: str | None = None
+    participants: tuple[str, ...] = ()
+    seed: int = 7019
+    subjects: int = HOST_VOLUMES
+    sizes: Sizes = HOST_SIZES
+    label_prefix: str = "h"
+
+
+def measure_host(
+    apps: Mapping[str, App],
+    stop_after_s: float,
+    points: tuple[int, int],
+    max_voxels: int,
+    lab: Mapping[str, Characteristic] | None = None,
+) -> Progress:
+    """Make the local runs of this round that are missing, or of the next, in the current project.
+
+    Their volumes are the smallest of the project whose files are here, or else generated.
+
+    Parameters
+    ----------
+    apps : mapping
+        Applications by name, with the parameters to run; an application that cannot be started
+        here is left out with a warning.
+    stop_after_s : float
+        No run is started that is not expected to end within this time.
+    points : (int, int)
+        Grids of the characteristics and of the network, see `voxcast.images.volumes`.
+    max_voxels : int
+        A larger volume is left out.
+    lab : mapping, optional
+        Characteristics that the project adds, by name.
+
+    Raises
+    ------
+    ConfigError
+        If no application can be started.
+    RunError
+        See `run_campaign`.
+    """
+    configuration, startable = Configuration("cpu", 1), {}
+    for name, app in apps.items():
+        try:
+            check_startable(app, configuration)
+            startable[name] = app
+        except VoxcastError as error:
+            logger.warning("%s is left out: %s", name, one_line(error))
+    if not startable:
+        raise ConfigError("no application of the model can be started here", "host measure")
+    catalogue = _host_catalogue(points, max_voxels, lab)
+    volumes = good_volumes(catalogue)
+    smallest = sorted(volumes.mvoxels, key=lambda v: (volumes.mvoxels[v], v))[:HOST_VOLUMES]
+    machine = host_class(host_facts())
+    versions = {name: app_version(app, configuration) for name, app in startable.items()}
+    recorded = runs_in(HOST_FOLDER / "runs").keys()
+    for number in range(1, HOST_ROUNDS):
+        cells = [
+            Cell(
+                name, versions[name], app.parameters, volume, volumes.subjects[volume],
+                configuration, "full_scale", ANCHOR_REPEAT + number, machine,
+            )
+            for volume in smallest
+            for name, app in startable.items()
+        ]  # fmt: skip
+        if not {cell.key for cell in cells} <= recorded:
+            break
+    files = catalogue.set_index("volume_id")["path"].astype(str)
+    plan = CampaignPlan(
+        {cell.key: cell for cell in cells},
+        {volume: Path(files[volume]) for volume in smallest},
+        expected_times(cells, startable, volumes),
+        recipes=recipes_in(HOST_FOLDER / "images"),
+    )
+    settings = CampaignSettings(
+        startable, HOST_FOLDER / "runs", conditions=HOST_CONDITIONS, stop_after_s=stop_after_s,
+        repeat_noisy_s=0.0,
+    )  # fmt: skip
+    return run_campaign(settings, plan)
+
+
+def _host_catalogue(
+    points: tuple[int, int], max_voxels: int, lab: Mapping[str, Characteristic] | None
+) -> pd.DataFrame:
+    import pandas as pd
+
+    project_catalogue = Path("data/catalogue") / CATALOGUE
+    if project_catalogue.is_file():
+        catalogue = pd.read_parquet(project_catalogue)
+        here = catalogue[[Path(path).is_file() for path in catalogue["path"]]]
+        here = here[here["problem"].isna()]
+        if here["volume_id"].nunique() >= HOST_VOLUMES:
+            return here.drop_duplicates("volume_id")
+    images, folder = HOST_FOLDER / "images", HOST_FOLDER / "catalogue"
+    prepare_image_set(HostImages(), images, folder, *points, max_voxels, lab)
+    return pd.read_parquet(folder / CATALOGUE).drop_duplicates("volume_id")

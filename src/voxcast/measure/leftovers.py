@@ -19,8 +19,8 @@ from voxcast.apps.containers import RUN_VARIABLE
 from voxcast.errors import VoxcastError
 from voxcast.files import read_json, remove_folder
 from voxcast.measure import meters
-from voxcast.measure.processes import PREFIX, alive, is_abandoned, listed, marked, stop_all
 from voxcast.measure.runner import DRIVER_FILE
+from voxcast.measure.tree import PREFIX, alive, is_abandoned, listed, marked, stop_all
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ def remove(leftover: Leftover) -> None:
 
 
 def sweep_abandoned() -> None:
-    """Remove the leftovers of dead drivers, and log each, also those that cannot be removed."""
+    """Remove the leftovers of dead drivers, and log each; some may belong to another user."""
     for leftover in abandoned():
         try:
             remove(leftover)

@@ -16,8 +16,15 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from voxcast.measure.processes import PREFIX, Traffic, alive, marked
-from voxcast.measure.tree import MeterReading, TrafficMeter, TreeMeter
+from voxcast.measure.tree import (
+    PREFIX,
+    MeterReading,
+    Traffic,
+    TrafficMeter,
+    TreeMeter,
+    alive,
+    marked,
+)
 
 SELF = Path("/proc/self")
 UNIFIED = "unified"
@@ -144,7 +151,7 @@ class GroupMeter:
         return members(self.folders[:1])
 
     def pids(self) -> set[int]:
-        """Return the living processes of the group, and those of the run that left it."""
+        """Return the living processes of the run, also where they left the group."""
         return alive(members(self.folders) | marked(self._run_id))
 
     def peak_bytes(self) -> int | None:

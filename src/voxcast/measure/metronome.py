@@ -24,11 +24,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self
 
 from voxcast.apps.app import THREAD_VARIABLES
 from voxcast.apps.containers import RUN_VARIABLE
-from voxcast.measure.processes import end_with, new_run_id
+from voxcast.measure.tree import end_with, new_run_id
 
 PRODUCTS, ORDER = 4, 200  # products of square matrices of doubles
 COPIED_BYTES = 16_000_000
@@ -36,30 +35,14 @@ GATHERED, GATHERED_FROM = 250_000, 1_000_000  # doubles
 STEPS = 60_000
 
 
-@dataclass(frozen=True)
-class Kernels:
-    """Small pieces of constant work whose CPU time shows the present speed of a core, by name.
+def make_kernels() -> dict[str, Callable[[], object]]:
+    """Return pieces of constant work whose CPU time shows the present speed of a core, by name.
 
     Each depends on another resource that neighbours compete for: the units of the core, bandwidth,
     latency of caches and memory, and all of it as an interpreter uses it. Each takes some
     milliseconds and allocates little. Recorded times compare only with times of the same kernels:
-    a change needs a new name.
+    a change needs a new name. Their memory is in place, so that the first run is not slower.
     """
-
-    by_name: Mapping[str, Callable[[], object]]
-
-    def timed(self) -> dict[str, float]:
-        """Run each once; return the CPU seconds of this thread by name."""
-        seconds = {}
-        for name, kernel in self.by_name.items():
-            start_s = time.thread_time()
-            kernel()
-            seconds[name] = time.thread_time() - start_s
-        return seconds
-
-
-def make_kernels() -> Kernels:
-    """Return the kernels, with their memory in place so that the first run is not slower."""
     import numpy as np
 
     rng = np.random.default_rng(0)
@@ -81,17 +64,25 @@ def make_kernels() -> Kernels:
             total += step & 7
         return total
 
-    kernels = Kernels(
-        {
-            "compute": compute,
-            "copy": lambda: np.copyto(target, source),
-            # Without `mode` the result is buffered.
-            "gather": lambda: np.take(values, indices, out=gathered, mode="clip"),
-            "interpreter": interpreter,
-        }
-    )
-    kernels.timed()
+    kernels: dict[str, Callable[[], object]] = {
+        "compute": compute,
+        "copy": lambda: np.copyto(target, source),
+        # Without `mode` the result is buffered.
+        "gather": lambda: np.take(values, indices, out=gathered, mode="clip"),
+        "interpreter": interpreter,
+    }
+    run_once(kernels)
     return kernels
+
+
+def run_once(kernels: Mapping[str, Callable[[], object]]) -> dict[str, float]:
+    """Run each kernel once; return the CPU seconds of this thread by name."""
+    seconds = {}
+    for name, kernel in kernels.items():
+        start_s = time.thread_time()
+        kernel()
+        seconds[name] = time.thread_time() - start_s
+    return seconds
 
 
 MODULE = "voxcast.measure.metronome"
@@ -106,8 +97,8 @@ logger = logging.getLogger(__name__)
 class MetronomeReading:
     """Mean CPU seconds of each kernel beside a run, and how often they were timed.
 
-    All are None where there was no metronome, or the run ended before its first tick. `cpu_s` is
-    the metronome's own CPU time.
+    All are None without a metronome, or if the run ended before its first tick. `cpu_s` is the
+    CPU time of the metronome.
     """
 
     compute_s: float | None = None
@@ -118,50 +109,7 @@ class MetronomeReading:
     cpu_s: float = 0.0
 
 
-@dataclass(frozen=True)
-class _Worker:
-    """The process, and our end of the socket that is its standard input and output."""
-
-    process: subprocess.Popen[bytes]
-    link: socket.socket
-
-    def signal(self) -> None:
-        """Start the ticks, or stop them."""
-        self.link.sendall(b".")
-
-    def line(self, patience_s: float) -> bytes:
-        """Return the next line; OSError if the process takes longer or has ended."""
-        line, deadline = b"", time.monotonic() + patience_s
-        while not line.endswith(b"\n"):
-            self.link.settimeout(max(1e-3, deadline - time.monotonic()))
-            if not (content := self.link.recv(4096)):
-                raise ConnectionError("its process has ended")
-            line += content
-        return line
-
-    def end(self) -> None:
-        """End the process; it has nothing to save."""
-        self.process.kill()
-        self.process.wait()
-        self.link.close()
-
-
-class Ticking:
-    """The metronome while it runs beside one run."""
-
-    def __init__(self, worker: _Worker | None) -> None:
-        self._worker = worker
-        self._reading = MetronomeReading()
-
-    def stop(self) -> MetronomeReading:
-        """Stop it, within a tick, and return its reading; the same one if called again."""
-        worker, self._worker = self._worker, None
-        if worker is not None:
-            self._reading = _read(worker)
-        return self._reading
-
-
-class Metronome:
+class Metronome(contextlib.AbstractContextManager["Metronome"]):
     """Times kernels beside one run after the other; for one thread, to be closed by it.
 
     Parameters
@@ -172,87 +120,96 @@ class Metronome:
         Seconds between ticks; more where a tick would then take over 2 % of a core.
     """
 
+    _link: socket.socket  # the standard input and output of the process
+
     def __init__(self, *, enabled: bool = True, period_s: float = PERIOD_S) -> None:
         self._enabled, self._period_s = enabled, period_s
-        self._worker: _Worker | None = None
-
-    def __enter__(self) -> Self:
-        return self
+        self._process: subprocess.Popen[bytes] | None = None
+        self._ticking = False
+        self._reading = MetronomeReading()
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
     @contextlib.contextmanager
-    def beside(self, cpus: Sequence[int]) -> Iterator[Ticking]:
+    def beside(self, cpus: Sequence[int]) -> Iterator[Metronome]:
         """Time the kernels on ``cpus`` during the block, or until it is stopped.
 
         Where that fails nothing is measured: no run fails for it.
         """
-        ticking = Ticking(self._started(cpus))
+        self._reading = MetronomeReading()
+        self._ticking = self._enabled and self._start(cpus)
         try:
-            yield ticking
+            yield self
         finally:
-            ticking.stop()
+            self.stop()
+
+    def stop(self) -> MetronomeReading:
+        """Stop the ticks and return the reading; the same one if called again."""
+        if self._ticking:
+            self._ticking = False
+            try:
+                self._link.sendall(b".")
+                content = json.loads(self._line(ANSWER_S))
+            except BaseException as error:
+                self.close()  # it was killed, or may still tick: the next run gets a new one
+                if not isinstance(error, OSError):
+                    raise
+            else:
+                means_s = {f"{name}_s": mean_s for name, mean_s in content["means_s"].items()}
+                ticks, cpu_s = content["ticks"] or None, content["cpu_s"]
+                self._reading = MetronomeReading(**means_s, ticks=ticks, cpu_s=cpu_s)
+        return self._reading
 
     def close(self) -> None:
-        """End the process."""
-        worker, self._worker = self._worker, None
-        if worker is not None:
-            worker.end()
+        """End the process; it has nothing to save."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+            self._link.close()
 
-    def _started(self, cpus: Sequence[int]) -> _Worker | None:
-        if self._worker is not None and self._worker.process.poll() is not None:
+    def _start(self, cpus: Sequence[int]) -> bool:
+        if self._process is not None and self._process.poll() is not None:
             self.close()  # it was killed
         try:
-            if self._enabled and self._worker is None:
-                self._worker = _start(self._period_s)
-            if self._worker is not None:
-                os.sched_setaffinity(self._worker.process.pid, cpus)
-                self._worker.signal()
-        except (OSError, subprocess.SubprocessError) as error:
+            if self._process is None:
+                self._process = self._started()
+                self._line(READY_S)  # mostly for less than a second
+            os.sched_setaffinity(self._process.pid, cpus)
+            self._link.sendall(b".")
+        except BaseException as error:
+            self.close()
+            if not isinstance(error, OSError | subprocess.SubprocessError):
+                raise
             logger.warning("the speed of the machine is not measured during runs: %s", error)
             self._enabled = False
-            self.close()
-        return self._worker
+        return self._enabled
 
+    def _started(self) -> subprocess.Popen[bytes]:
+        driver = os.getpid()
+        self._link, far_end = socket.socketpair()
+        with far_end:
+            return subprocess.Popen(
+                [sys.executable, "-P", "-m", MODULE, str(self._period_s)],
+                stdin=far_end.fileno(),
+                stdout=far_end.fileno(),
+                stderr=subprocess.DEVNULL,
+                # The mark names us: the process is removed as a leftover if it ever outlives us.
+                env={**os.environ, **ONE_THREAD, RUN_VARIABLE: new_run_id()},
+                start_new_session=True,  # an interrupt at the terminal is ours to handle
+                preexec_fn=lambda: end_with(driver),
+            )
 
-def _start(period_s: float) -> _Worker:
-    """Start the process and wait until it is ready, mostly for less than a second."""
-    driver = os.getpid()
-    link, far_end = socket.socketpair()
-    with far_end:
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", MODULE, str(period_s)],
-            stdin=far_end.fileno(),
-            stdout=far_end.fileno(),
-            stderr=subprocess.DEVNULL,
-            # The mark names us: the process is removed as a leftover if it ever outlives us.
-            env={**os.environ, **ONE_THREAD, RUN_VARIABLE: new_run_id()},
-            start_new_session=True,  # an interrupt at the terminal is ours to handle
-            preexec_fn=lambda: end_with(driver),
-        )
-    worker = _Worker(process, link)
-    try:
-        worker.line(READY_S)
-    except BaseException:
-        worker.end()
-        raise
-    return worker
-
-
-def _read(worker: _Worker) -> MetronomeReading:
-    try:
-        worker.signal()
-        content = json.loads(worker.line(ANSWER_S))
-    except OSError:  # killed, or stopped by others: the next run gets a new one
-        worker.process.kill()
-        worker.process.wait()
-        return MetronomeReading()
-    except BaseException:
-        worker.process.kill()  # it may still tick
-        raise
-    means_s = {f"{name}_s": mean_s for name, mean_s in content["means_s"].items()}
-    return MetronomeReading(**means_s, ticks=content["ticks"] or None, cpu_s=content["cpu_s"])
+    def _line(self, patience_s: float) -> bytes:
+        """Return the next line; OSError if the process takes longer or has ended."""
+        line, deadline = b"", time.monotonic() + patience_s
+        while not line.endswith(b"\n"):
+            self._link.settimeout(max(1e-3, deadline - time.monotonic()))
+            if not (content := self._link.recv(4096)):
+                raise ConnectionError("its process has ended")
+            line += content
+        return line
 
 
 STDIN, STDOUT = 0, 1
@@ -268,14 +225,14 @@ def main() -> int:
     return 0
 
 
-def timed_until_stopped(kernels: Kernels, period_s: float) -> str:
+def timed_until_stopped(kernels: Mapping[str, Callable[[], object]], period_s: float) -> str:
     """Time the kernels until a byte comes; return the means as JSON, or empty at the end."""
     sums: Counter[str] = Counter()
     ticks, begun_s, spent_s = 0, time.process_time(), 0.0
     # The first tick is one pause after the start: a short run is not disturbed at all.
     while not select.select([STDIN], [], [], max(period_s, spent_s / SHARE))[0]:
         start_s = time.process_time()
-        sums.update(kernels.timed())
+        sums.update(run_once(kernels))
         ticks += 1
         spent_s = time.process_time() - start_s
     if not os.read(STDIN, 1):

@@ -59,10 +59,10 @@ class Sweep:
     scale: Scale
     volumes: int | None  # None for all
     volumes_offset: int  # this many are skipped first
-    cpus: tuple[int, ...]  # of those of the device; empty for all
+    cpus: tuple[int, ...]  # a part of the device's; empty for all
     repeats: int  # runs of each, in all
-    # How many volumes (points, where there is no image) are run more than once; None for all of
-    # them. They are the cheapest within a budget, else drawn from the smaller half.
+    # How many volumes (points, for an application without an image) are run more than once; None
+    # for all. They are the cheapest within a budget, else drawn from the smaller half.
     repeat_volumes: int | None
     choose: Literal["all", "within_budget"]
 
@@ -75,7 +75,7 @@ class Sweep:
 
 @dataclass(frozen=True)
 class CampaignSettings:
-    """What to measure, where the runs go, and how long it may take.
+    """The sweeps of a campaign, the folder of its runs, and the time it may take.
 
     Attributes
     ----------
@@ -133,7 +133,7 @@ class CampaignPlan:
     recipes : mapping
         Recipes of generated volumes by volume id, for the records.
     notes : list of str
-        What is left out on this machine, and why.
+        Applications and configurations left out on this machine, and why.
     """
 
     cells: dict[str, Cell]
@@ -337,8 +337,8 @@ def draw_cells(
 ) -> dict[str, Cell]:
     """Return the cells of a campaign by key, in the order to run them.
 
-    `configurations` are those that fit this machine, see `fitting`; `budget_s` is filled by sweeps
-    that choose ``within_budget``.
+    `configurations` fit this machine, see `fitting`; `budget_s` is filled by sweeps that choose
+    ``within_budget``.
     """
     groups: list[list[Cell]] = []
     for sweep in sweeps:
@@ -385,7 +385,7 @@ def local_run_cells(
     """Return the first cells of every sitting, whose times show the drift of the machine.
 
     Each application with its defaults, on the fewest CPUs of each of its devices, on ``count``
-    fixed volumes from the smallest tenth upwards, or once where there is no image. The repeat is
+    fixed volumes from the smallest tenth upwards, or once without an image. The repeat is
     `ANCHOR_REPEAT`, to which a sitting adds its number.
     """
     by_size = sorted(volumes.mvoxels, key=lambda v: (volumes.mvoxels[v], v))
@@ -621,7 +621,7 @@ def latin_hypercube(values: Mapping[str, Any], count: int, seed: object) -> list
     values : mapping
         A range is cut into strata of equal width; the values of a list come equally often.
     seed : object
-        Any value that JSON can hold. The strata of a parameter do not depend on the others.
+        Any value that JSON can hold. The strata of each parameter are drawn independently.
 
     Examples
     --------

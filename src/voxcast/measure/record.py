@@ -11,18 +11,20 @@ import dataclasses
 import datetime
 import errno
 import logging
+import math
 import os
 import shutil
-import threading
+import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import voxcast
 from voxcast.apps.app import choose, command, container_facts, environment
+from voxcast.apps.new import PhaseProposal, propose_phases
 from voxcast.apps.staging import staged
 from voxcast.errors import RunError
 from voxcast.files import (
@@ -33,12 +35,12 @@ from voxcast.files import (
     remove_folder,
     text_tail,
 )
+from voxcast.images.headers import read_header
 from voxcast.measure.host import HostFacts, Probes, host_facts, take_probes
-from voxcast.measure.leftovers import sweep
 from voxcast.measure.metronome import Metronome
 from voxcast.measure.runner import LOG_FILE, PhasePatterns, measure, memory_limit
 from voxcast.measure.trace import Conditions
-from voxcast.records import App, Cell, Phase, Run, as_fields
+from voxcast.records import App, Cell, Configuration, Phase, Run, as_fields
 from voxcast.runs.series import RECORD_FILE, TRACES_FOLDER
 
 KEPT_SUFFIXES = (".json", ".tsv", ".csv", ".txt")  # small results; volumes are not kept
@@ -46,6 +48,7 @@ KEPT_BYTES = FULL_BYTES = 1_000_000
 # An application that failed on so many images, and never completed, is assumed unable to run here.
 # Otherwise all of its cells would be recorded as failed within minutes.
 MAX_IMAGES = 5
+MAX_LOG_LINES = 200_000  # of a trial, searched for phases
 
 KNOWN_BEFORE = {  # fields of a run that it does not measure
     "cell_key", "app", "app_version", "parameters_json", "volume_id", "subject", "recipe_json",
@@ -131,7 +134,8 @@ def base_of(
 class Recorder:
     """Makes records in one folder, under the same conditions; several threads may use it.
 
-    `paths` and `recipes` are by volume id. A volume that was not generated has no recipe.
+    `paths` and `recipes` are by volume id. A volume that was not generated has no recipe. Once
+    `stopped` returns true the runs are stopped, unrecorded, and none is started.
     """
 
     folder: Path
@@ -140,9 +144,7 @@ class Recorder:
     recipes: Mapping[str, dict[str, Any]]
     conditions: Conditions
     sitting: Sitting
-    _running: set[Path] = field(default_factory=set)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-    _stopped: bool = False
+    stopped: Callable[[], bool] = lambda: False
 
     def record(
         self,
@@ -170,7 +172,7 @@ class Recorder:
         Raises
         ------
         RunError
-            If the disk is full, or the application cannot be started.
+            If the disk is full, the application cannot be started, or the run was stopped.
         """
         conditions, final = self.conditions, self.folder / cell.key
         if stop_at is not None:
@@ -179,6 +181,8 @@ class Recorder:
                 conditions = dataclasses.replace(conditions, time_limit_s=left_s)
         with self.run_folder(self._partial(cell.key)) as partial:
             run, phases = self.measure(cell, partial, conditions, cpus, metronome)
+            if run.outcome == "preempted":
+                raise RunError("stopped", partial)
             if run.outcome == "timeout" and conditions is not self.conditions:
                 return None  # stopped by our deadline and not by a limit of the run
             if run.outcome != "completed":
@@ -197,19 +201,14 @@ class Recorder:
         conditions: Conditions,
         cpus: Sequence[int] | None = None,
         metronome: Metronome | None = None,
-        stopped: Callable[[], bool] | None = None,
     ) -> tuple[Run, tuple[Phase, ...]]:
-        """Measure ``cell`` in ``partial``, a folder of `run_folder`; nothing is recorded.
-
-        `stopped` is as in `voxcast.measure.runner.measure`; errors are as in `record`.
-        """
+        """Measure ``cell`` in ``partial``, a folder of `run_folder`; errors are as in `record`."""
         base = base_of(cell, self.sitting, self.recipes.get(cell.volume_id))
         app, image = self._app_and_image(cell)
-        with self._runs_in(partial):
-            run, phases = measure_app(
-                app, image, partial, cell, conditions,
-                base=base, cpus=cpus, metronome=metronome, stopped=stopped,
-            )  # fmt: skip
+        run, phases = measure_app(
+            app, image, partial, cell, conditions,
+            base=base, cpus=cpus, metronome=metronome, stopped=self.stopped,
+        )  # fmt: skip
         no_space = os.strerror(errno.ENOSPC)
         if run.outcome != "completed" and (
             no_space in log_tail(partial) or shutil.disk_usage(partial).free < FULL_BYTES
@@ -246,14 +245,6 @@ class Recorder:
         with self.run_folder(self._partial("warm-up")) as partial:
             measure_app(app, image, partial, cell, self.conditions)
 
-    def stop(self) -> None:
-        """Stop the runs of other threads, unrecorded; no run is started afterwards."""
-        with self._lock:
-            self._stopped = True
-            for partial in self._running:
-                with contextlib.suppress(OSError):  # its own thread may be writing there
-                    sweep(partial)
-
     def _app_and_image(self, cell: Cell) -> tuple[App, Path | None]:
         app = choose(self.apps, cell.app)
         return app, self.paths[cell.volume_id] if app.input == "volume" else None
@@ -280,21 +271,6 @@ class Recorder:
         finally:
             with contextlib.suppress(OSError):
                 remove_folder(partial)
-
-    @contextlib.contextmanager
-    def _runs_in(self, partial: Path) -> Iterator[None]:
-        """Allow `stop` to end the run of the block, but not while its record is written."""
-        with self._lock:
-            if self._stopped:
-                raise RunError("stopped", partial)
-            self._running.add(partial)
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._running.discard(partial)
-                if self._stopped:
-                    raise RunError("stopped", partial)
 
 
 def measure_app(
@@ -365,28 +341,86 @@ class Failures:
         self._able = {(r.app, r.app_version) for r in runs if r.outcome == "completed"}
         self._images: dict[tuple[str, str], set[str]] = {}
 
-    def count(self, cell: Cell, outcome: str) -> None:
-        """Count a run of ``cell``."""
-        version = cell.app, cell.app_version
-        if outcome == "completed":
-            self._able.add(version)
-        elif outcome == "failed":  # each run of an application without an input counts
-            self._images.setdefault(version, set()).add(cell.volume_id or cell.key)
-
-    def check(self, cell: Cell, run: Path) -> None:
-        """Check that the application of ``cell`` can run here.
+    def count(self, cell: Cell, outcome: str, run: Path) -> None:
+        """Count the run of ``cell`` in the folder ``run``.
 
         Raises
         ------
         RunError
-            If it failed on `MAX_IMAGES` images, and no run of it has completed.
+            If its application failed on `MAX_IMAGES` images, and no run of it has completed.
         """
         version = cell.app, cell.app_version
-        if version not in self._able and len(self._images.get(version, ())) >= MAX_IMAGES:
-            then = "mend it and run the same command again: failed runs are tried again"
-            raise RunError(
-                f"{cell.app} failed on {MAX_IMAGES} images and never completed", run, then
-            )
+        if outcome == "completed":
+            self._able.add(version)
+        elif outcome == "failed":  # each run of an application without an input counts
+            images = self._images.setdefault(version, set())
+            images.add(cell.volume_id or cell.key)
+            if version not in self._able and len(images) >= MAX_IMAGES:
+                problem = f"{cell.app} failed on {MAX_IMAGES} images and never completed"
+                then = "mend it and run the same command again: failed runs are tried again"
+                raise RunError(problem, run, then)
+
+
+@dataclass(frozen=True)
+class AppTrial:
+    """The result of a trial.
+
+    Attributes
+    ----------
+    log : str
+        End of its output.
+    files : tuple of str
+        Files that it wrote, relative to its folder of results.
+    proposal : PhaseProposal
+        Phases that its output shows, if the application names none itself.
+    mvoxels : float
+        Millions of voxels of the image.
+    """
+
+    run: Run
+    phases: tuple[Phase, ...]
+    log: str
+    files: tuple[str, ...]
+    proposal: PhaseProposal
+    mvoxels: float
+
+    @property
+    def expected_s(self) -> dict[str, float]:
+        """A first guess of times by size: half of one run depends on the image, half does not."""
+        runtime_s = max(self.run.runtime_s or 0.0, 0.02)
+        return {
+            "expected_startup_s": float(f"{runtime_s / 2:.2g}"),
+            "expected_s_per_mvoxel": float(f"{runtime_s / 2 / self.mvoxels:.2g}"),
+        }
+
+
+def try_app(app: App, image: Path, configuration: Configuration, time_limit_s: float) -> AppTrial:
+    """Run ``app`` on ``image`` under the profiler, in a folder that is removed afterwards."""
+    mvoxels = math.prod(read_header(image).shape) / 1e6
+    folder = Path(tempfile.mkdtemp(prefix="voxcast-trial-"))
+    try:
+        (folder / "out").mkdir()
+        cell = Cell(app.name, "", app.parameters, "", "", configuration, "full_scale", 0, "")
+        proposals = []
+
+        def proposed(lines: Sequence[str]) -> dict[str, str]:
+            proposals.append(propose_phases(lines[:MAX_LOG_LINES]))
+            return proposals[0].patterns
+
+        run, phases = measure_app(
+            app, image.absolute(), folder, cell, Conditions(time_limit_s), propose_phases=proposed
+        )
+        written = sorted(path for path in (folder / "out").rglob("*") if path.is_file())
+        return AppTrial(
+            run=run,
+            phases=phases,
+            log=log_tail(folder),
+            files=tuple(path.relative_to(folder / "out").as_posix() for path in written),
+            proposal=proposals[0] if proposals else PhaseProposal(),
+            mvoxels=mvoxels,
+        )
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _drop_volumes(out: Path) -> None:

@@ -27,8 +27,8 @@ from voxcast.measure import meters
 from voxcast.measure.gpu import GpuMeter, open_gpu_meter
 from voxcast.measure.host import Activity
 from voxcast.measure.metronome import Metronome
-from voxcast.measure.processes import end_with, new_run_id, stop_all
 from voxcast.measure.trace import Conditions, LogClock, Trace
+from voxcast.measure.tree import end_with, new_run_id, stop_all
 from voxcast.records import Outcome, Phase, Run
 
 PhasePatterns = Mapping[str, str] | Callable[[Sequence[str]], Mapping[str, str]]
@@ -110,8 +110,8 @@ def measure(
     base : Run
         The facts of the run that are known before; its `cpus`, `gpus` and `mem_limit_bytes` apply.
     conditions : Conditions, optional
-        At its limits, or those of ``base``, the whole tree is stopped: SIGTERM, two seconds of
-        grace, SIGKILL. The kernel enforces the memory limit too where the run has its own group.
+        At its limits, or the limits of ``base``, the whole tree is stopped: SIGTERM, two seconds
+        of grace, SIGKILL. In a control group the kernel enforces the memory limit too.
     cpus : sequence of int, optional
         The CPUs to choose from, for parallel runs; only other load on these then makes the run
         noisy. All that we may use by default.
@@ -147,7 +147,7 @@ def measure(
     conditions = dataclasses.replace(conditions, mem_limit_bytes=limit_bytes)
     folder.mkdir(parents=True, exist_ok=True)
     run_id, own_cores = new_run_id(), cores[: base.cpus]
-    # Written first: if we are killed from here on, `sweep` finds what is left. Not synced: what
+    # Written first: if we are killed from here on, `sweep` finds the rest. Not synced: what
     # survives a process survives in memory, and nothing of a run survives the machine.
     planned = meters.planned_group(run_id) if groups else None
     group_folders = [] if planned is None else list(map(str, planned.folders))

@@ -14,8 +14,7 @@ import numpy as np
 
 from voxcast.measure.gpu import GpuMeter
 from voxcast.measure.meters import Meter
-from voxcast.measure.processes import Traffic
-from voxcast.measure.tree import Throttle
+from voxcast.measure.tree import Throttle, Traffic
 from voxcast.records import Outcome, Phase
 from voxcast.runs.series import SAMPLES_FILE, phase_peak
 

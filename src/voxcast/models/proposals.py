@@ -12,8 +12,8 @@ from voxcast.models.next_runs import propose
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
+    from voxcast.measure.campaign import Campaign
     from voxcast.measure.plan import CampaignPlan
-    from voxcast.measure.projects import Campaign
     from voxcast.records import Cell
 
 

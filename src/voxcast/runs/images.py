@@ -18,6 +18,7 @@ from voxcast.images.bids import find_images, stem
 from voxcast.images.catalogue import look_at
 from voxcast.images.characteristic_versions import VERSIONS, versions_of
 from voxcast.images.recorded import RECORDED_IMAGES
+from voxcast.log import progress
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -137,17 +138,15 @@ class RunImages:
         return None, f"{len(files)} images of {name}: {listed}; give a folder with one of them"
 
     def _read(self, paths: set[Path]) -> None:
-        from tqdm import tqdm
-
         new_paths = sorted(paths - set(self._looks))
 
         def look(path: Path) -> Look:
             return look_at(path, None, self.coarse_points, None, lab=self._lab)
 
         with ThreadPoolExecutor(max_workers=2) as pool:
-            looks = tqdm(
+            looks = progress(
                 pool.map(look, new_paths), total=len(new_paths), desc="reading volumes",
-                unit="volume", disable=None,
+                unit="volume",
             )  # fmt: skip
             self._looks |= dict(zip(new_paths, looks, strict=True))
 

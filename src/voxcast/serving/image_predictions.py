@@ -37,7 +37,7 @@ def predict_images(
     confidence : float
         Probability of the upper bounds.
     """
-    from tqdm import tqdm
+    from voxcast.log import progress
 
     images: list[ImagePredictions] = []
     pending: list[ImageRows] = []
@@ -47,7 +47,7 @@ def predict_images(
             images.append(ImagePredictions(str(path), site.by_candidate(predictions)))
         pending.clear()
 
-    for path in tqdm(paths, disable=None, delay=2):
+    for path in progress(paths, desc="predicting", unit="image"):
         try:
             (row,) = champion.request_rows(path, champion.configurations[:1])
         except (ImageError, RequestError) as error:  # the other images are still predicted

@@ -8,7 +8,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from voxcast.measure import processes
+from voxcast.measure import tree
 
 LISTENING = "0A"  # state of a socket in /proc/net/tcp
 TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
@@ -35,7 +35,7 @@ def listeners(port: int) -> list[Listener]:
     if not inodes:
         return []
     sockets = {f"socket:[{inode}]" for inode in inodes}
-    holders = (_listener(pid) for pid in processes.listed() if sockets & _open_files(pid))
+    holders = (_listener(pid) for pid in tree.listed() if sockets & _open_files(pid))
     return sorted(filter(None, holders), key=lambda holder: (holder.started_at, holder.pid))
 
 
@@ -68,7 +68,7 @@ def _open_files(pid: int) -> set[str]:
 
 def _listener(pid: int) -> Listener | None:
     try:
-        stat = processes.read_stat(pid)
+        stat = tree.read_stat(pid)
         command = Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0")
     except OSError:
         return None

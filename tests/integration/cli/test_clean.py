@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from voxcast.cli.clean import QUIET_S, project_leftovers
-from voxcast.measure.campaign import driver_lock
-from voxcast.measure.processes import new_run_id
+from voxcast.measure.local import driver_lock
 from voxcast.measure.runner import DRIVER_FILE
+from voxcast.measure.tree import new_run_id
 
 VOXCAST = Path(sys.executable).with_name("voxcast")
 KEPT = (

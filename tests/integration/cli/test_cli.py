@@ -1,10 +1,8 @@
 """The command line on real files: results on stdout, talk on stderr, exit code 2 for bad input."""
 
 import json
-import os
 import socket
 import subprocess
-import sys
 from pathlib import Path
 
 import nibabel
@@ -14,19 +12,13 @@ import yaml
 
 import voxcast
 import voxcast.cli.images  # before a test gives up its rights
+from commands import BIN
+from commands import attempt as run
+from commands import run as process
 from voxcast import config
 from voxcast.cli import VERBS, main
 
-VOXCAST = Path(sys.executable).with_name("voxcast")
 PROJECT = Path(__file__).parents[3]
-
-
-def run(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    environ = {k: v for k, v in os.environ.items() if k != "VOXCAST_PROJECT"}
-    return subprocess.run(
-        [VOXCAST, *arguments],
-        cwd=cwd, env={**environ, **environment}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
 
 
 def refused(result: subprocess.CompletedProcess[str]) -> str:
@@ -132,19 +124,19 @@ def test_inspect_shows_what_the_project_adds(head: Path, tmp_path: Path) -> None
         PROJECT / "conf",
     )
     (tmp_path / "peaks.py").write_text("def volume_ml(volume):\n    return 12.5\n")
-    words = ("inspect", str(head), "--project", str(tmp_path))
-    shown = run(*words, cwd=tmp_path)
+    words = (BIN / "voxcast", "inspect", head)  # each process imports the module of the project
+    shown = process(tmp_path, *words)
     assert "peak_ml                      12.5 ml" in shown.stdout, shown.stderr
     listed = json.loads(run("inspect", "--list", "--json", cwd=tmp_path).stdout)
     assert listed[-1]["name"] == "peak_ml"
     # Of another length: bytecode is kept by size and second of change.
     (tmp_path / "peaks.py").write_text("def volume_ml(volume):\n    return 'none'\n")
-    failed = run(*words, cwd=tmp_path)
+    failed = process(tmp_path, *words)
     assert failed.returncode == 0
     assert "peak_ml is not known" in failed.stderr
     assert "peak_ml" not in failed.stdout
     (tmp_path / "params.yaml").write_text("broken")
-    without = run(*words, cwd=tmp_path)
+    without = process(tmp_path, *words)
     assert "foreground_voxels" in without.stdout
     assert "what the project adds is not shown" in without.stderr
 

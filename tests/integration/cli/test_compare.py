@@ -1,18 +1,16 @@
 """``voxcast compare --by device`` on real folders of runs."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from commands import voxcast
 from synthetic_runs import cell, write_run
 from voxcast.cli import main
 from voxcast.records import Configuration
 from voxcast.runs.store import collect
 
-VOXCAST = Path(sys.executable).with_name("voxcast")
 CPU, GPU = Configuration("cpu", 2), Configuration("gpu", 2, 1)
 
 
@@ -54,11 +52,8 @@ def compare(project, monkeypatch, capsys):
 
 
 def test_speedup_cost_and_variability_are_reported(project: Path) -> None:
-    completed = subprocess.run(
-        [VOXCAST, "compare", "--by", "device", "--json", "--project", project],
-        cwd="/", capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    report = json.loads(completed.stdout)
+    options = ("--by", "device", "--json", "--project", project)
+    report = voxcast("compare", *options, project=Path("/")).json
     assert report["runs"] == 24
     assert report["missing"] is None
     total, phase = report["comparisons"]

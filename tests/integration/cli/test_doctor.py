@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from champions import register_champion
+from commands import attempt
 from measured import measured_run
 
 VOXCAST = Path(sys.executable).with_name("voxcast")
@@ -25,13 +26,7 @@ NAMES = {
 
 
 def _doctor(*options: str, cwd: Path, code: int = 0, **variables: str) -> dict[str, Any]:
-    environment = {
-        k: v for k, v in os.environ.items() if not k.startswith(("MLFLOW_", "VOXCAST_P"))
-    }
-    result = subprocess.run(
-        [VOXCAST, "doctor", "--json", *options],
-        cwd=cwd, env={**environment, **variables}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    result = attempt("doctor", "--json", *options, cwd=cwd, **variables)
     assert result.returncode == code, result.stdout + result.stderr
     return {check["name"]: check for check in json.loads(result.stdout)}
 

@@ -11,6 +11,7 @@ import nibabel
 import numpy as np
 import pytest
 
+from commands import attempt
 from voxcast.cli import VERBS
 
 VOXCAST = Path(sys.executable).with_name("voxcast")
@@ -48,18 +49,9 @@ ARGUMENTS: dict[str, tuple[str, ...] | None] = {
 }
 
 
-def voxcast(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    without = ("VOXCAST_PROJECT", "MLFLOW_TRACKING_URI")
-    environment = {name: value for name, value in os.environ.items() if name not in without}
-    return subprocess.run(
-        [VOXCAST, *arguments], cwd=cwd, env=environment, stdin=subprocess.DEVNULL,
-        capture_output=True, text=True, check=False, timeout=60,
-    )  # fmt: skip
-
-
 def refusal(*arguments: str, cwd: Path) -> str:
     """Return the line of a refusal."""
-    completed = voxcast(*arguments, cwd=cwd)
+    completed = attempt(*arguments, cwd=cwd)
     assert completed.returncode == 2, completed
     assert completed.stdout == ""
     (line,) = completed.stderr.splitlines()

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from champions import register_machines_champion
+from commands import voxcast
 from small_head import write_head
 from voxcast.config.project_files import create_project
 from voxcast.errors import EXIT_BAD_INPUT
@@ -62,11 +63,8 @@ def start(project: Path, *arguments: str) -> subprocess.Popen[str]:
 
 
 def run(project: Path, *arguments: str, code: int = 0) -> str:
-    process = start(project, *arguments)
-    stdout, stderr = process.communicate(timeout=300)
-    assert process.returncode == code, stderr
-    assert "Traceback" not in stderr
-    return stdout if code == 0 else stderr
+    answer = voxcast(*arguments, project=project, code=code)
+    return answer.out if code == 0 else answer.err
 
 
 def test_a_machine_is_unknown_until_it_is_measured(project: Path) -> None:

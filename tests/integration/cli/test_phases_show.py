@@ -102,7 +102,7 @@ def test_bad_input_is_told(tmp_path: Path) -> None:
         main(["show", str(tmp_path)])
     with pytest.raises(ConfigError, match="is a folder"):
         main(["show", str(KMEANS), "--html", str(tmp_path)])
-    with pytest.raises(TableError, match=r"has no record\.json"):
+    with pytest.raises(TableError, match=r"has no run\.json"):
         main(["show", str(KMEANS), "--run", str(tmp_path)])
     with pytest.raises(ConfigError, match="must be 0 or more"):
         main(["show", str(KMEANS), "--tolerance", "-1"])

@@ -6,7 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from test_every_verb import refusal, voxcast
+from test_every_verb import refusal
+
+from commands import attempt as voxcast
 
 PUBLISHED = Path(__file__).parents[2] / "data" / "pas2p_deepgalaxy.json"
 

@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 
 from champions import register_champion
+from commands import attempt
 from model_server import free_port, running_server
 from small_head import write_head
 from voxcast.cli.predict import prediction_lines
@@ -67,10 +68,13 @@ def copied(project: Path, folder: Path) -> Path:
 def run(
     *arguments: str, cwd: Path, prefix: list[str] | None = None, env: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
+    """Call a verb; with a prefix, as a process of its own."""
+    if not prefix:
+        return attempt(*arguments, cwd=cwd, **(env or {}))
     names = ("VOXCAST_PROJECT", "MLFLOW_TRACKING_URI")
     environment = {k: v for k, v in os.environ.items() if k not in names} | (env or {})
     return subprocess.run(
-        [*(prefix or []), sys.executable, "-m", "voxcast.cli", *arguments],
+        [*prefix, sys.executable, "-m", "voxcast.cli", *arguments],
         cwd=cwd, env=environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
 
@@ -247,7 +251,8 @@ def test_outside_a_project_a_server_or_a_project_is_asked_for(tmp_path: Path) ->
 
 def test_columns_are_as_wide_as_their_values() -> None:
     row = {
-        "app": "segment", "family": "ridge", "device": "cpu", "cpus": 1.0, "calibrated": True,
+        "app": "segment", "family": "ridge", "device": "cpu", "gpus": 0, "cpus": 1.0,
+        "calibrated": True,
         "input_level": "volume", "out_of_range": "",
         "runtime_s_lower": 1.0, "runtime_s_median": 4e14, "runtime_s_upper": 8e17,
         "peak_rss_bytes_lower": 1e3, "peak_rss_bytes_median": 1e9, "peak_rss_bytes_upper": 1e28,

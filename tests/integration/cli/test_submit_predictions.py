@@ -16,6 +16,7 @@ import yaml
 
 import planted
 from champions import register_champion
+from commands import attempt
 from model_server import free_port, running_server
 from small_head import write_head
 from voxcast.allocation.site import Cluster, NodeType, Partition
@@ -68,10 +69,7 @@ def url(project: Path) -> Iterator[str]:
 def submit(
     project: Path, *arguments: object, code: int = 0
 ) -> subprocess.CompletedProcess[str]:  # fmt: skip
-    completed = subprocess.run(
-        [sys.executable, "-m", "voxcast.cli", "submit", *map(str, arguments)],
-        cwd=project, env=environment(), capture_output=True, text=True, check=False, timeout=120,
-    )  # fmt: skip
+    completed = attempt("submit", *arguments, cwd=project)
     assert completed.returncode == code, completed.stderr
     return completed
 
@@ -119,13 +117,10 @@ def test_parameters_are_those_of_the_prediction_and_of_the_run(
     plan = json.loads(submit(project, *options, "-p", "iterations=60").stdout)
     assert plan["parameters"] == {"iterations": 60}
     assert json.loads(submit(project, *options).stdout)["parameters"] == planted.PARAMETERS
-    command = [sys.executable, "-m", "voxcast.cli", "recommend", "--cluster", "local"]
+    command = ("recommend", "--cluster", "local")
     head = "bids/sub-01/anat/sub-01_T1w.nii.gz"
-    recommended = subprocess.run(
-        [*command, head, "-p", "iterations=60", "--json"],
-        cwd=project, env=environment(), capture_output=True, text=True, check=True,
-    ).stdout  # fmt: skip
-    (tmp_path / "requests.json").write_text(recommended)
+    recommended = attempt(*command, head, "-p", "iterations=60", "--json", cwd=project)
+    (tmp_path / "requests.json").write_text(recommended.stdout)
     of_file = ("--requests", tmp_path / "requests.json", "--dry-run", "--json")
     assert json.loads(submit(project, *of_file).stdout)["parameters"] == {"iterations": 60}
     twice = submit(project, *of_file, "-p", "iterations=30", code=2)

@@ -9,9 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from voxcast.measure.gpu import BY_DEVICE, BY_PROCESS, GpuSample, gpu_models, open_gpu_meter
-from voxcast.measure.processes import Traffic
 from voxcast.measure.trace import Trace
-from voxcast.measure.tree import MeterReading
+from voxcast.measure.tree import MeterReading, Traffic
 
 NO_SUCH_PID = 2**22 + 1  # above the kernel's largest
 GIB = 2**30

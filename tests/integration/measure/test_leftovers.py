@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from voxcast.measure import leftovers, meters, processes
-from voxcast.measure.processes import alive
+from voxcast.measure import leftovers, meters, tree
+from voxcast.measure.tree import alive
 
 VOXCAST = Path(sys.executable).with_name("voxcast")
 PROJECT = Path(__file__).parents[3]
@@ -66,7 +66,7 @@ def test_the_next_run_removes_what_a_killed_one_left(tmp_path: Path, temporary: 
     # Runs of other tests may remove the processes and groups first; the folder is ours alone.
     left = [leftover for leftover in leftovers.abandoned() if leftover.kind == "folder"]
     assert [Path(leftover.name) for leftover in left] == list(temporary.iterdir())
-    groups = [group for group in meters.groups_of_runs() if processes.is_abandoned(group.name)]
+    groups = [group for group in meters.groups_of_runs() if tree.is_abandoned(group.name)]
 
     after = subprocess.run(
         _profile(tmp_path, "second", "#!/bin/sh\ntrue\n"),
@@ -93,8 +93,8 @@ def test_a_named_folder_of_a_killed_run_is_used_again(tmp_path: Path, temporary:
 
 
 def test_what_is_in_use_is_left_alone(temporary: Path) -> None:
-    with processes.temporary_folder() as folder:
-        group = meters.make_group(processes.new_run_id())
+    with tree.temporary_folder() as folder:
+        group = meters.make_group(tree.new_run_id())
         try:
             mine = {leftover.name for leftover in leftovers.abandoned()}
             assert folder not in mine
@@ -107,8 +107,8 @@ def test_what_is_in_use_is_left_alone(temporary: Path) -> None:
 
 
 def test_a_reused_process_id_and_another_machine(tmp_path: Path) -> None:
-    run_id = processes.new_run_id()
+    run_id = tree.new_run_id()
     machine, pid, started, rest = run_id.split("-")
-    assert not processes.is_abandoned(run_id)
-    assert processes.is_abandoned(f"voxcast-{machine}-{pid}-{int(started) - 1}-{rest}")
-    assert not processes.is_abandoned(f"{'0' * 8}-{pid}-{int(started) - 1}-{rest}")
+    assert not tree.is_abandoned(run_id)
+    assert tree.is_abandoned(f"voxcast-{machine}-{pid}-{int(started) - 1}-{rest}")
+    assert not tree.is_abandoned(f"{'0' * 8}-{pid}-{int(started) - 1}-{rest}")

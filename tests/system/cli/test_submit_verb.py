@@ -15,8 +15,6 @@ from pathlib import Path
 import pytest
 
 from planted_tasks import COPY, MB, plan_of, shell_app, write_images
-from voxcast.errors import ConfigError
-from voxcast.jobs.cores import with_planned_cpus
 from voxcast.jobs.plan import SlurmOptions
 
 VOXCAST = Path(sys.executable).with_name("voxcast")
@@ -222,17 +220,3 @@ def test_too_much_memory_is_stopped_and_asked_for_again(tmp_path: Path) -> None:
     assert completed.returncode == 0, completed.stderr
     (row,) = json.loads(completed.stdout)["rows"]
     assert [attempt["outcome"] for attempt in row["attempts"]] == ["out_of_memory", "completed"]
-
-
-@pytest.mark.parametrize(("images", "cpus"), [(1, 4), (40, 1)])
-def test_a_few_images_get_more_cpus_than_many(images: int, cpus: int) -> None:
-    rows = [
-        {"node_type": "n", "partition": "debug", "device": "cpu", "cpus": count, "gpus": 0,
-         "excluded": None, "runtime_s_median": 60.0 * (0.2 + 0.8 / count)}
-        for count in (1, 2, 4)
-    ]  # fmt: skip
-    image = {"image": "a.nii", "chosen": rows[1], "configurations": rows}
-    planned = with_planned_cpus({"images": [image] * images}, nodes=1, cores_per_node=4)
-    assert {each["chosen"]["cpus"] for each in planned["images"]} == {cpus}
-    with pytest.raises(ConfigError, match="no allocation without GPUs fits into 2 CPUs"):
-        with_planned_cpus({"images": [{**image, "configurations": rows[2:]}]}, 1, 2)

@@ -13,9 +13,9 @@ from parcel_cells import CPUS, KINDS, cells, recommendation, write_campaign, wri
 from parcel_slurm import figures
 from private_slurm import PACKAGES
 from voxcast import config
+from voxcast.allocation.cores import with_planned_cpus
 from voxcast.cli.shared_options import size_of_this_machine
 from voxcast.config.campaigns import project_campaign
-from voxcast.jobs.cores import with_planned_cpus
 from voxcast.jobs.task import from_file
 from voxcast_apps.parcel_study import DEFAULTS
 

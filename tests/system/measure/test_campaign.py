@@ -18,10 +18,10 @@ import pytest
 from synthetic_runs import cell, write_run
 from voxcast import config
 from voxcast.errors import ConfigError, RunError
-from voxcast.measure import campaign
-from voxcast.measure.campaign import failed_images, missing_cells, run_campaign
+from voxcast.measure import local
+from voxcast.measure.campaign import failed_images
 from voxcast.measure.host import Probes
-from voxcast.measure.local import core_sets, repeat_of
+from voxcast.measure.local import core_sets, missing_cells, repeat_of, run_campaign
 from voxcast.measure.plan import CampaignPlan, CampaignSettings
 from voxcast.measure.record import base_of
 from voxcast.measure.trace import Conditions
@@ -275,7 +275,7 @@ def _sleeper(process):
 
 
 def test_two_drivers_do_not_work_on_one_folder(tmp_path, apps, monkeypatch):
-    monkeypatch.setattr(campaign, "LOCK_PATIENCE_S", 0.1)
+    monkeypatch.setattr(local, "LOCK_PATIENCE_S", 0.1)
     folder, cells = tmp_path / "cpu", _cells(3)
     paths = {"v": tmp_path / "T1w.nii.gz"}
     drivers = [_forked(lambda: run(cells, paths, folder, apps=apps)) for _ in range(2)]

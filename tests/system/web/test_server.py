@@ -20,7 +20,7 @@ import pytest
 
 from champions import register_champion
 from model_server import free_port, running_server
-from voxcast.measure.processes import alive, listed
+from voxcast.measure.tree import alive, listed
 from voxcast.web.guards.http_protocol import HEADERS_S
 from voxcast.web.guards.limited_bodies import MAX_BULK_BYTES
 from voxcast.web.listeners import listeners

@@ -14,10 +14,10 @@ def test_time_left_follows_measured_runs_of_the_same_kind():
     cells = {str(n): cell(n, app="slow" if n % 2 else "quick") for n in range(6)}
     times = TimeLeft(cells, dict.fromkeys(cells, 10.0))
     assert times.total_s() == pytest.approx(60)
-    times.finish("1", cells["1"], 30.0)  # of the other kind nothing better is known yet
+    times.finish("1", 30.0)  # of the other kind nothing better is known yet
     factor = (30 + PRIOR_S) / (10 + PRIOR_S)
     assert times.total_s() == pytest.approx(50 * factor)
-    times.finish("0", cells["0"], 10.0)
+    times.finish("0", 10.0)
     assert times.total_s() == pytest.approx(20 * factor + 20)
     assert times.cell_s("3", cells["3"]) == pytest.approx(10 * factor)
 

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from synthetic_runs import cell
-from voxcast.measure.local import LocalRunner, Progress, repeat_of
+from voxcast.measure.local import LocalRunner, ProgressBar, repeat_of
 from voxcast.measure.record import base_of
 from voxcast.records import Configuration
 
@@ -107,7 +107,7 @@ def test_the_time_left_expects_as_many_disturbed_runs_as_so_far(until, more):
 @pytest.mark.parametrize(("every_s", "expected"), [(0.0, 3), (3600.0, 1)])
 def test_without_a_terminal_the_runs_are_logged_now_and_then(every_s, expected, caplog):
     caplog.set_level(logging.INFO, logger="voxcast")
-    progress = Progress(30.0, every_s)
+    progress = ProgressBar(30.0, every_s)
     for number in (1, 2, 3):
         progress.describe(f"{40 - 10 * number} s, run {number} of 3: tool, 1 CPU")
         progress.advance(10.0)

@@ -9,8 +9,9 @@ import pandas as pd
 import pytest
 
 from voxcast.files import read_json, write_json
-from voxcast.measure.campaign import measure_smallest, remaining, run_campaign
+from voxcast.measure.campaign import measure_smallest, remaining
 from voxcast.measure.host import Probes
+from voxcast.measure.local import run_campaign
 from voxcast.measure.plan import CampaignSettings, Sweep, make_plan
 from voxcast.measure.trace import Conditions
 from voxcast.records import App, Configuration

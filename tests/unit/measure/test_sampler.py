@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from voxcast.measure import processes
+from voxcast.measure import tree
 from voxcast.measure.tree import ProcessCounters, Throttle, TreeCounters
 
 STAT = b"42 (my (odd) app) S 7 42 42 0 -1 4194304 9 9 0 0 120 30 40 10 20 0 5 0 1234 99 8 7\n"
@@ -16,23 +16,23 @@ cancelled_write_bytes: 0
 
 
 def test_kernel_texts_of_a_process_are_read():
-    assert processes.parse_stat(STAT) == processes.Stat("S", 7, 2.0, 5, 1234)
-    assert processes.parse_resident(STATUS) == (500 * 1024, 100 * 1024)
-    assert processes.parse_resident(b"Name:\tzombie\n") == (0, 0)
-    assert processes.parse_shares(ROLLUP) == (500 * 1024, 250 * 1024, 50 * 1024)
-    assert processes.parse_shares(b"[rollup]\nPss:  400 kB\n") is None  # before Linux 5.4
-    assert processes.parse_traffic(IO) == (4096, 8192, 120)
+    assert tree.parse_stat(STAT) == tree.Stat("S", 7, 2.0, 5, 1234)
+    assert tree.parse_resident(STATUS) == (500 * 1024, 100 * 1024)
+    assert tree.parse_resident(b"Name:\tzombie\n") == (0, 0)
+    assert tree.parse_shares(ROLLUP) == (500 * 1024, 250 * 1024, 50 * 1024)
+    assert tree.parse_shares(b"[rollup]\nPss:  400 kB\n") is None  # before Linux 5.4
+    assert tree.parse_traffic(IO) == (4096, 8192, 120)
 
 
 def test_an_ended_process_reads_as_none():
     pid = os.fork()
     if not pid:
         os._exit(0)
-    assert processes.read_stat(pid) is not None  # running, or a zombie
+    assert tree.read_stat(pid) is not None  # running, or a zombie
     os.waitpid(pid, 0)
-    assert processes.read_stat(pid) is None
-    assert processes.read(pid, "io") is None
-    assert processes.alive({pid, os.getpid()}) == {os.getpid()}
+    assert tree.read_stat(pid) is None
+    assert tree.read(pid, "io") is None
+    assert tree.alive({pid, os.getpid()}) == {os.getpid()}
 
 
 def test_counters_inherited_by_a_parent_count_once():

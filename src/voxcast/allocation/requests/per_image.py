@@ -35,7 +35,7 @@ _FIRST_SCORE = -4.0  # no request is shorter than 1 job in 30,000
 _NEVER = 1e-15  # requests after one that is exceeded more rarely have no cost
 # Upper quantiles to predict; the lower quantiles mirror them.
 QUANTILES = (0.6, 0.75, 0.9, 0.95, 0.99)
-STATED_QUANTILE = 0.95  # of which the notes say whether it is calibrated, as `predict` does
+STATED_QUANTILE = 0.95  # the notes say whether it is calibrated, as `predict` does
 # With fewer calibrated quantiles, uncalibrated ones are used too.
 MIN_CALIBRATED = 2
 
@@ -137,7 +137,7 @@ class PredictedRuntime:
     knots : tuple of (float, float)
         Probabilities and runtimes in seconds, both increasing.
     notes : tuple of str
-        What of the image was not known, and why the law does not hold as stated.
+        Missing inputs of the image, and why the law does not hold as stated.
     prediction : mapping
         The row of the innermost quantile that was used.
     """

@@ -189,7 +189,7 @@ def mixed_checkpoints(grid: RequestGrid, cost: CostModel) -> Optimum:
 
     A state is the last point with a checkpoint and the last point tried. The cost of a next
     request that ends with a checkpoint depends on the last checkpoint only by a constant, so these
-    choices are made once per point tried; the others are made for all last checkpoints at once.
+    choices are made once per point tried; all other choices, for all last checkpoints at once.
     """
     n = len(grid.points)
     v = np.concatenate([[0.0], grid.points])  # v[0] is the start

@@ -53,7 +53,7 @@ class ReplayedRuns:
     cost : ndarray
         Of all attempts together.
     omniscient : ndarray
-        Cost of requesting exactly what was used.
+        Cost of requesting exactly the used time.
     attempts : ndarray of int
     busy_s : ndarray
         Seconds in use, including killed attempts.
@@ -118,8 +118,8 @@ def population_requests(
 ) -> PlannedRequests:
     """Return for each run the optimal sequence for the training runs on as many CPUs.
 
-    Who submits a job knows its CPUs, so a rule that is blind to the image is still told them.
-    Where fewer than `POPULATION_RUNS` training runs had as many, the law is that of all.
+    The CPUs of a job are known when it is submitted, and so to a rule that is blind to the image.
+    Where fewer than `POPULATION_RUNS` training runs had as many, the law of all is taken.
 
     Parameters
     ----------
@@ -205,7 +205,7 @@ class Account:
     Attributes
     ----------
     normalised_cost : float
-        Cost over the cost of requesting exactly what was used.
+        Cost over the cost of requesting exactly the used time.
     normalised_cost_interval : tuple of float
         Its 95 % bootstrap interval over subjects.
     failures : int

@@ -153,7 +153,7 @@ def largest_first(law: Law, cost: CostModel) -> float:
     Raises
     ------
     ConfigError
-        If the variance is infinite, as there is no bound then.
+        If the variance is infinite, where a bound does not exist.
     """
     low, high = law.support
     if math.isfinite(high):
@@ -354,7 +354,7 @@ def request_sequence(
     Raises
     ------
     ConfigError
-        If there is no such strategy, or it cannot work with this law.
+        If the strategy is unknown, or cannot work with this law.
 
     Examples
     --------
