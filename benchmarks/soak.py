@@ -2,7 +2,8 @@
 
 Each worker is a process of ``voxcast work``. Four of them are a node: some kills are of a single
 worker, some of a node with all its workers and their runs. Killed workers are started again. At
-the end every cell must be in the history exactly once, no claim may be left, and no record lost.
+the end every cell must be in the history exactly once, no ticket may be held, and no record lost.
+With ``--slurm`` the workers are jobs of a private Slurm, and their follower is killed as well.
 Writes JSON with kills and outcome; the exit status is 1 if anything was lost or made twice.
 """
 
@@ -19,12 +20,13 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 CELLS, WORKERS, WORKERS_PER_NODE = 300, 16, 4
 RUN_S = (0.1, 0.6)
+SLURM_JOBS = 8  # of a round
 NODE_SHARE = 0.15  # of the kills that take a node
 
 
@@ -151,6 +153,78 @@ def soak(folder: Path, cells: int, workers: int, kills: int | None, seed: int) -
     }
 
 
+def follow_on_slurm(pool: Any) -> None:
+    """Submit round after round of workers; restarted after each kill."""
+    from voxcast.jobs.rounds import Rounds, following, work_command, worker_plan
+    from voxcast.jobs.settle import Ledger
+    from voxcast.jobs.submission import SlurmOptions
+
+    command = work_command(pool, "--cpus", "1", "--memory", "1GB")
+    with following(pool.folder) as claim:
+        Rounds(
+            Ledger(pool, claim), claim,
+            lambda jobs: worker_plan(
+                "soak", command, replace(jobs, count=SLURM_JOBS), "debug", SlurmOptions()
+            ),
+            lambda: None, 1.0, 10**6, SLURM_JOBS, 60.0,
+        ).run()  # fmt: skip
+
+
+def workers_alive(pool: Any) -> list[int]:
+    """Return the processes of workers, by their files in the pool."""
+    pids = []
+    for path in pool.workers.glob("[!.]*.json"):
+        content = json.loads(path.read_text() or "{}")
+        if "ended" not in content and Path(f"/proc/{content.get('pid')}").exists():
+            pids.append(int(content["pid"]))
+    return pids
+
+
+def soak_on_slurm(folder: Path, cells: int, kills: int, seed: int) -> dict[str, Any]:
+    """Kill workers that are jobs of a private Slurm, and the process that follows them."""
+    from private_slurm import PrivateSlurm
+    from voxcast.errors import RunError
+    from voxcast.jobs.settle import Ledger
+
+    chance, killed = random.Random(seed), Counter[str]()  # noqa: S311
+    with PrivateSlurm(folder / "slurm", nodes=3) as slurm:
+        os.environ.update(slurm.environment)
+        pool, start, follower, followers = soak_pool(folder, cells), time.monotonic(), 0, 0
+        while True:
+            if follower and os.waitpid(follower, os.WNOHANG)[0]:
+                follower = 0
+            recorded = len(Ledger(pool).recorded)
+            if recorded == cells and killed.total() >= kills:
+                break
+            if recorded == cells and not follower:
+                add_cells(pool, cells, CELLS)
+                cells += CELLS
+            if not follower:
+                follower, followers = os.fork(), followers + 1
+                if follower == 0:
+                    with contextlib.suppress(RunError):
+                        follow_on_slurm(pool)
+                    os._exit(0)
+            time.sleep(chance.uniform(0.1, 0.6))
+            alive = workers_alive(pool)
+            if killed.total() < kills and alive and chance.random() < 0.9:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(chance.choice(alive), signal.SIGKILL)
+                    killed["workers"] += 1
+            elif killed.total() < kills and alive:
+                os.kill(follower, signal.SIGKILL)
+                killed["followers"] += 1
+            counts = f"{recorded} of {cells} cells on record, {dict(killed)} killed"
+            print(f"\r{counts}", end="", file=sys.stderr, flush=True)
+        print(file=sys.stderr)
+        if follower:
+            os.waitpid(follower, 0)
+        return {
+            **outcome(folder, pool), "kills": dict(killed), "followers_started": followers,
+            "seed": seed, "elapsed_s": round(time.monotonic() - start, 1),
+        }  # fmt: skip
+
+
 def outcome(folder: Path, pool: Any) -> dict[str, Any]:
     """Return what is on record, and what is not as it should be."""
     from voxcast.jobs.settle import Ledger
@@ -179,11 +253,15 @@ def main() -> int:
     parser.add_argument("--cells", type=int, default=CELLS, help="at first")
     parser.add_argument("--workers", type=int, default=WORKERS)
     parser.add_argument("--kills", type=int, help="go on until so many workers were killed")
+    parser.add_argument("--slurm", action="store_true", help="workers are jobs of a private Slurm")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, help="file to write; default: print only")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        figures = soak(Path(name), args.cells, args.workers, args.kills, args.seed)
+        if args.slurm:
+            figures = soak_on_slurm(Path(name), args.cells, args.kills or CELLS, args.seed)
+        else:
+            figures = soak(Path(name), args.cells, args.workers, args.kills, args.seed)
     figures["lost_or_twice"] = (
         figures["not_in_the_history"] + figures["more_than_once"] + figures["not_done"]
         + abs(figures["cells"] - figures["in_the_history"])

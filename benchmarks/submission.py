@@ -33,7 +33,7 @@ def write_plan(folder: Path, count: int) -> Path:
     """Write a plan of ``count`` images, whose predictions are lognormal."""
     import numpy as np
 
-    from voxcast.jobs.plan import Plan
+    from voxcast.jobs.submission import Plan
     from voxcast.jobs.task import tasks_of
     from voxcast.records import App
 
@@ -59,10 +59,9 @@ def write_plan(folder: Path, count: int) -> Path:
 
 def render(path: Path) -> int:
     """Group the tasks of a plan and write scripts and lists of all arrays; return how many."""
-    from voxcast.jobs.plan import Plan, read_json_object
     from voxcast.jobs.script import array_script, task_list
     from voxcast.jobs.status import planned_arrays
-    from voxcast.jobs.submission import ArrayFiles
+    from voxcast.jobs.submission import ArrayFiles, Plan, read_json_object
 
     plan = Plan.from_record(read_json_object(path), path)
     arrays, by_name = planned_arrays(plan), {task.name: task for task in plan.tasks}

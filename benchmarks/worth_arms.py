@@ -14,7 +14,7 @@ from typing import Any
 
 from voxcast.allocation.site import stepped
 from voxcast.jobs.escalate import Limits, RequestSequence
-from voxcast.jobs.plan import Plan
+from voxcast.jobs.submission import Plan
 from voxcast.jobs.task import Task, task_names, tasks_of
 from voxcast.records import App
 

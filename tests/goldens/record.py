@@ -197,9 +197,8 @@ def sbatch() -> None:
     """
     sys.path.insert(0, str(ROOT / "tests" / "support"))
     from planted_tasks import COPY, plan_of, shell_app, write_images
-    from voxcast.jobs.plan import SlurmOptions
     from voxcast.jobs.script import array_line, follow_up_script
-    from voxcast.jobs.submission import Submission
+    from voxcast.jobs.submission import SlurmOptions, Submission
     from voxcast.records import Request
 
     request = Request(7322.5, 6 * 10**9, 4, 1)

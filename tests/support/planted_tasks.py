@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from voxcast.jobs.escalate import Limits, RequestSequence
-from voxcast.jobs.plan import Plan, SlurmOptions
+from voxcast.jobs.submission import Plan, SlurmOptions
 from voxcast.jobs.task import Task, task_names
 from voxcast.records import App, Prediction
 

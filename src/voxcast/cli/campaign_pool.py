@@ -102,8 +102,8 @@ def run_on_cluster(campaign: Campaign, args: argparse.Namespace) -> int:
         partition_for,
         within_partition,
     )
-    from voxcast.jobs.plan import partitions_per_cpu
     from voxcast.jobs.rounds import following, next_jobs, open_round, sbatch_line
+    from voxcast.jobs.submission import partitions_per_cpu
 
     cluster = within_partition(_cluster(args.cluster), args.partition)
     if args.submit:
@@ -163,9 +163,9 @@ def _submit_rounds(
 ) -> int:
     """Submit workers to Slurm, round after round; return the exit code."""
     from voxcast.jobs.campaign import collect_pool, partition_for
-    from voxcast.jobs.plan import Plan, SlurmOptions, partitions_per_cpu
     from voxcast.jobs.rounds import MAX_ROUNDS, Rounds, WorkerJobs, work_command, worker_plan
     from voxcast.jobs.slurm import check_partition
+    from voxcast.jobs.submission import Plan, SlurmOptions, partitions_per_cpu
 
     options = SlurmOptions(
         args.account, args.qos, args.constraint, args.throttle,

@@ -52,7 +52,7 @@ def main(argv: list[str]) -> int:
     args = parser.parse_intermixed_args(argv)
 
     from voxcast.allocation.recommendation_text import text_lines
-    from voxcast.jobs.recommended import slurm_text, write_array_jobs
+    from voxcast.jobs.arrays import slurm_text, write_array_jobs
     from voxcast.jobs.task import check_suffix, resources, write_resources
 
     if not args.images and not args.signature:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping
 
-    from voxcast.jobs.plan import Plan
+    from voxcast.jobs.submission import Plan
     from voxcast.jobs.task import Task
     from voxcast.records import App
 
@@ -42,8 +42,13 @@ def plan_of(args: argparse.Namespace) -> tuple[Plan, int]:
         If images, requests or the application cannot be used.
     """
     from voxcast.jobs.escalate import Limits
-    from voxcast.jobs.plan import Plan, is_plan, read_json_object, sbatch_option
-    from voxcast.jobs.submission import existing_outputs
+    from voxcast.jobs.submission import (
+        Plan,
+        existing_outputs,
+        is_plan,
+        read_json_object,
+        sbatch_option,
+    )
     from voxcast.jobs.task import app_name, from_file
 
     code = 0
@@ -118,7 +123,7 @@ def _plan(
 ) -> Plan:
     """Return a plan; ``parameters`` are those that differ from the application's defaults."""
     from voxcast.apps.parameters import scaled_parameters
-    from voxcast.jobs.plan import Plan
+    from voxcast.jobs.submission import Plan
 
     engine = args.container_engine or _container_engine(args, app, tasks)
     merged = scaled_parameters(app, "full_scale", parameters)
@@ -130,7 +135,7 @@ def _predicted(args: argparse.Namespace) -> tuple[Plan, int]:
 
     The exit code is 2 where one has none.
     """
-    from voxcast.jobs.plan import SlurmOptions, partitions_per_cpu
+    from voxcast.jobs.submission import SlurmOptions, partitions_per_cpu
     from voxcast.jobs.task import tasks_of
 
     images = _images(args)

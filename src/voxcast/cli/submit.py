@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from voxcast.jobs.follow import Executor, Follower
-    from voxcast.jobs.plan import Plan
-    from voxcast.jobs.submission import Submission
+    from voxcast.jobs.submission import Plan, Submission
 
 INTERRUPTED = 130
 TASKS_GIVEN_UP = 1

@@ -150,8 +150,8 @@ def _run_here(args: argparse.Namespace, search: SharedSearch, searches: Searches
 
 def _sbatch_line(args: argparse.Namespace) -> str:
     """Return a line for a shell that starts workers as an array of Slurm."""
-    from voxcast.jobs.plan import partitions_per_cpu
     from voxcast.jobs.script import array_line
+    from voxcast.jobs.submission import partitions_per_cpu
 
     count = args.workers or WORKERS
     cluster = _cluster(args)

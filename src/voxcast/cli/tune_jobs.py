@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from voxcast.allocation.site import Cluster
-    from voxcast.jobs.plan import Plan
+    from voxcast.jobs.submission import Plan
     from voxcast.records import Request
 
 INTERRUPTED = 130
@@ -91,9 +91,9 @@ def submit_workers(
 
 def _plan(args: argparse.Namespace, cluster: Cluster, command: Sequence[str], count: int) -> Plan:
     from voxcast.jobs.campaign import partition_for
-    from voxcast.jobs.plan import SlurmOptions, partitions_per_cpu
     from voxcast.jobs.rounds import WorkerJobs, worker_plan
     from voxcast.jobs.slurm import check_partition
+    from voxcast.jobs.submission import SlurmOptions, partitions_per_cpu
 
     request = worker_request(args, cluster)
     if cluster.added_bytes:

@@ -24,11 +24,10 @@ from voxcast.jobs.claim import claimed
 from voxcast.jobs.draw import MARGIN_S, WORKER_BYTES
 from voxcast.jobs.escalate import Limits, RequestSequence
 from voxcast.jobs.follow import POLL_S, Follower, nap
-from voxcast.jobs.plan import Plan, SlurmOptions
 from voxcast.jobs.script import array_line
 from voxcast.jobs.settle import Ledger
 from voxcast.jobs.state import SubmissionState
-from voxcast.jobs.submission import SUBMISSION_FILE, Submission
+from voxcast.jobs.submission import SUBMISSION_FILE, Plan, SlurmOptions, Submission
 from voxcast.jobs.task import Task
 from voxcast.quantities import format_bytes, format_seconds
 from voxcast.records import App, Request

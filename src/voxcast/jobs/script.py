@@ -25,8 +25,7 @@ from voxcast.records import Configuration, Request
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from voxcast.jobs.plan import Plan
-    from voxcast.jobs.submission import ArrayFiles, Submission
+    from voxcast.jobs.submission import ArrayFiles, Plan, Submission
     from voxcast.jobs.task import Task
     from voxcast.records import App
 

@@ -11,7 +11,7 @@ from voxcast.records import Outcome, Request, of_fields
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from voxcast.jobs.plan import Plan
+    from voxcast.jobs.submission import Plan
     from voxcast.jobs.task import Task
 
 TaskId = tuple[str, int]  # job and number of the task

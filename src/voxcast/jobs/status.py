@@ -20,9 +20,8 @@ if TYPE_CHECKING:
 
     from voxcast.jobs.arrays import ReadyArray
     from voxcast.jobs.follow import Executor
-    from voxcast.jobs.plan import Plan
     from voxcast.jobs.state import SubmissionState
-    from voxcast.jobs.submission import Submission
+    from voxcast.jobs.submission import Plan, Submission
     from voxcast.jobs.task import Task
 
 ORDER = ("completed", "ended", "running", "waiting", "refused", "given up")

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from planted_tasks import COPY, MB, plan_of, shell_app, write_images
-from voxcast.jobs.plan import SlurmOptions
+from voxcast.jobs.submission import SlurmOptions
 
 VOXCAST = Path(sys.executable).with_name("voxcast")
 # Needs the second request.

@@ -9,9 +9,8 @@ import pytest
 
 from private_slurm import PACKAGES, PrivateSlurm, missing_programs
 from voxcast.jobs.follow import Follower
-from voxcast.jobs.plan import Plan
 from voxcast.jobs.slurm import SlurmExecutor
-from voxcast.jobs.submission import Submission
+from voxcast.jobs.submission import Plan, Submission
 
 
 def _private_slurm(folder: Path, **options: object) -> Iterator[PrivateSlurm]:

@@ -17,8 +17,8 @@ from private_slurm import PrivateSlurm
 from small_disk import fill, mounted, remount
 from small_pool import FACTS, PROBES, SCRIPT, pool_cell, small_pool
 from voxcast.files import write_json
-from voxcast.jobs.plan import Plan
 from voxcast.jobs.pool import TODO, Ticket
+from voxcast.jobs.submission import Plan
 
 VOXCAST = [sys.executable, "-m", "voxcast.cli"]
 WRITE = 'printf done > "$2/done"'

@@ -21,8 +21,7 @@ from voxcast.features.training_runs import batches_to_learn_from
 from voxcast.jobs.collect import CollectedJobs, ProjectVolumes, collect_jobs
 from voxcast.jobs.follow import Follower
 from voxcast.jobs.local import LocalExecutor
-from voxcast.jobs.plan import Plan
-from voxcast.jobs.submission import Submission
+from voxcast.jobs.submission import Plan, Submission
 from voxcast.measure.host import host_class, host_facts
 from voxcast.runs.store import load_history
 

@@ -16,9 +16,8 @@ from private_slurm import PrivateSlurm
 from voxcast.cli import status
 from voxcast.jobs.escalate import Stop
 from voxcast.jobs.follow import Follower
-from voxcast.jobs.plan import SlurmOptions
 from voxcast.jobs.slurm import SlurmExecutor
-from voxcast.jobs.submission import Submission
+from voxcast.jobs.submission import SlurmOptions, Submission
 
 pytestmark = pytest.mark.slurm
 # The first attempt waits to be stopped; the next one copies.

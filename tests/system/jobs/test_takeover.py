@@ -21,9 +21,8 @@ from voxcast.jobs import claim
 from voxcast.jobs.claim import CLAIM_FILE, EXPIRES_S, claimed
 from voxcast.jobs.follow import Follower
 from voxcast.jobs.local import LocalExecutor
-from voxcast.jobs.plan import Plan
 from voxcast.jobs.slurm import environment
-from voxcast.jobs.submission import Submission
+from voxcast.jobs.submission import Plan, Submission
 
 PATIENCE_S = 60.0
 # Waits for a file before it submits, as a command does whose controller is busy.

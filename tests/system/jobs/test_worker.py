@@ -1,10 +1,13 @@
 """Workers as real processes: killed, stopped, too small; every cell is on record once."""
 
 import dataclasses
+import itertools
 import json
 import os
 import random
+import shutil
 import signal
+import sys
 import time
 
 import pytest
@@ -28,13 +31,13 @@ from small_pool import (
 from voxcast.errors import RunError
 from voxcast.jobs.claim import CLAIM_FILE, claimed
 from voxcast.jobs.draw import WorkerAllocation
-from voxcast.jobs.escalate import Limits, RequestSequence
+from voxcast.jobs.escalate import Attempt, Limits, RequestSequence
 from voxcast.jobs.pool import ENDED, HELD, PARTIAL, TODO, Ticket
 from voxcast.jobs.settle import Ledger
-from voxcast.jobs.submission import read_events
+from voxcast.jobs.submission import append_event, read_events
 from voxcast.measure.host import host_class, host_facts
 from voxcast.measure.trace import Conditions
-from voxcast.records import Request
+from voxcast.records import Request, as_fields
 from voxcast.runs.series import load_records, read_record
 from voxcast.runs.store import collect, load_history
 
@@ -292,6 +295,58 @@ def assert_joined_once(pool, cell):
     assert record.run.peak_rss_bytes == max(part.peak_rss_bytes or 0 for part in parts)
     folds = [int(p.read_text()) for p in (pool.runs / row["cell_key"]).rglob("folds.txt")]
     assert sum(folds) == 4
+
+
+CHANGES = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.truncate")
+
+
+def crash_at(count, folder):
+    """End this process before its operation number ``count`` that changes files of a folder."""
+    left = itertools.count(count, -1)
+
+    def before(event, arguments):
+        if event not in CHANGES or str(folder) not in str(arguments[0]):
+            return
+        if event == "open" and not (arguments[2] or 0) & (os.O_WRONLY | os.O_RDWR):
+            return
+        if next(left) == 0:
+            os._exit(77)
+
+    sys.addaudithook(before)
+
+
+@pytest.mark.parametrize("step", [9, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_crash_before_any_file_operation_loses_and_duplicates_nothing(tmp_path, step):
+    """A worker that settles as well: it records a run, splits another, and joins its parts."""
+    requests = RequestSequence((1.0,), (10**7,), 1)
+    cells = pool_cell(), pool_cell(app=FOLDS, requests=requests, each_s=0.0)
+    timeout = as_fields(Attempt(Request(1.0, 10**7, 1), "timeout", 1.0))
+    for number in itertools.count(0, step):
+        pool = small_pool(tmp_path / f"{number}", limits=Limits(max_walltime_s=1.0))
+        pool.list_cells(cells)
+        event = {"event": "ended", "key": cells[1].key, "run": "before", "attempt": timeout}
+        append_event(pool.events, event)
+
+        def crashing(pool=pool, number=number):
+            crash_at(number, pool.folder)
+            run_worker(pool)
+
+        crashed = ended(forked(crashing))
+        assert crashed in (0, 77)
+        run_worker(pool)
+        ledger = Ledger(pool)
+        assert ledger.recorded.keys() == {cell.key for cell in cells} | set(
+            ledger.parts[cells[1].key]
+        )
+        for kind in (TODO, HELD, PARTIAL, ENDED):
+            assert pool.names(kind) == [], (number, kind)
+        assert len(load_records(pool.runs)) == 2
+        recorded = [e["key"] for e in read_events(pool.events) if e["event"] == "recorded"]
+        assert len(recorded) == len(set(recorded)) == 4
+        if not crashed:
+            break
+        shutil.rmtree(pool.folder)
+    assert number > 50
 
 
 def test_a_second_follower_is_refused(tmp_path):

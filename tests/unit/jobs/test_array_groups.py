@@ -6,7 +6,7 @@ import pytest
 from voxcast.allocation.offers import HardLimits, Policy
 from voxcast.allocation.recommendation import ImagePredictions, Recommendation
 from voxcast.allocation.site import Cluster, NodeType, Partition, Prices, Waiting
-from voxcast.jobs.recommended import array_groups
+from voxcast.jobs.arrays import array_groups
 from voxcast.records import Configuration
 
 POLICY = Policy("balanced", 0.95, 0.0, 2.0)

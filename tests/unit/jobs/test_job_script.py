@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from planted_tasks import COPY, plan_of, shell_app
-from voxcast.jobs.plan import SlurmOptions
 from voxcast.jobs.script import array_script, staging_lines, task_list
-from voxcast.jobs.submission import ArrayFiles
+from voxcast.jobs.submission import ArrayFiles, SlurmOptions
 from voxcast.jobs.task import task_names
 from voxcast.records import App, Request
 

@@ -14,8 +14,8 @@ from planted_tasks import MB, plan_of, shell_app, write_images
 from voxcast.errors import ConfigError
 from voxcast.jobs.arrays import core_h, grouped
 from voxcast.jobs.escalate import Limits, RequestSequence
-from voxcast.jobs.plan import Plan
 from voxcast.jobs.status import expected, plan_lines
+from voxcast.jobs.submission import Plan
 from voxcast.jobs.task import LEAST_GROWTH, from_file, walltime_sequences
 from voxcast.records import Request
 

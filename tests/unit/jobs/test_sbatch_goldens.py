@@ -4,9 +4,8 @@ import sys
 from pathlib import Path
 
 from planted_tasks import COPY, plan_of, shell_app, write_images
-from voxcast.jobs.plan import SlurmOptions
 from voxcast.jobs.script import array_line, follow_up_script
-from voxcast.jobs.submission import Submission
+from voxcast.jobs.submission import SlurmOptions, Submission
 from voxcast.records import Request
 
 GOLDENS = Path(__file__).parents[2] / "goldens" / "sbatch"
