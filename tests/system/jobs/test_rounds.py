@@ -21,12 +21,8 @@ from voxcast.jobs.rounds import ROUNDS, Rounds, following, open_round, work_comm
 from voxcast.jobs.settle import Ledger, PoolState
 from voxcast.jobs.slurm import memory_counted
 from voxcast.jobs.state import SubmissionState
-<<<<<<< HEAD
-from voxcast.jobs.submission import Submission, read_events
-from voxcast.runs.store import collect, load_history
-=======
 from voxcast.jobs.submission import SlurmOptions, Submission, read_events
->>>>>>> main
+from voxcast.runs.store import collect, load_history
 
 pytestmark = pytest.mark.slurm
 MB = 10**6
