@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from planted_tasks import COPY, plan_of, shell_app
+from voxcast.errors import ConfigError
 from voxcast.jobs.script import array_script, staging_lines, task_list
-from voxcast.jobs.submission import ArrayFiles, SlurmOptions
+from voxcast.jobs.submission import ArrayFiles, SlurmOptions, sbatch_option
 from voxcast.jobs.task import task_names
 from voxcast.records import App, Request
 
@@ -48,6 +49,31 @@ def test_scripts_are_as_recorded(
     )  # fmt: skip
     recorded(f"{name}.sbatch", array_script(plan, plan.tasks, REQUEST, "planted-0001", FILES))
     recorded(f"{name}.tasks", task_list(plan, plan.tasks, REQUEST, FILES))
+
+
+def test_a_partition_may_take_memory_of_each_cpu_and_users_may_add_options() -> None:
+    options = SlurmOptions(
+        further=(sbatch_option("reservation=mri"), sbatch_option("--exclusive")),
+        memory_per_cpu=("debug",),
+    )
+    plan = plan_of(shell_app(COPY), [Path("/a.nii")], slurm=options)
+    for partition, memory in (("debug", "--mem-per-cpu=477M"), ("other", "--mem=954M")):
+        request = Request(60.0, 10**9, 2, partition=partition)
+        script = array_script(plan, plan.tasks, request, "planted-0001", FILES)
+        assert f"#SBATCH {memory}\n" in script
+        assert "#SBATCH --reservation=mri\n#SBATCH --exclusive\n" in script
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [("mem=4G", "voxcast decides mem"), ("--array=1-2", "voxcast decides array"),
+     ("Res ervation", "not KEY=VALUE: 'Res ervation'"), ("a=b\nc", "not KEY=VALUE")],
+)  # fmt: skip
+def test_options_that_voxcast_decides_and_malformed_ones_are_refused(
+    text: str, problem: str
+) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        sbatch_option(text)
 
 
 @pytest.mark.parametrize(
