@@ -18,8 +18,6 @@ import pytest
 from synthetic_runs import cell, write_run
 from voxcast import config
 from voxcast.errors import ConfigError, RunError
-from voxcast.history.parts import collect
-from voxcast.history.run_folders import load_records, read_record
 from voxcast.measure import local
 from voxcast.measure.campaign import failed_images
 from voxcast.measure.host import Probes
@@ -28,6 +26,8 @@ from voxcast.measure.plan import CampaignPlan, CampaignSettings
 from voxcast.measure.record import base_of
 from voxcast.measure.trace import Conditions
 from voxcast.records import ANCHOR_REPEAT, App, Cell, Configuration
+from voxcast.runs.series import load_records, read_record
+from voxcast.runs.store import collect
 
 PROJECT = Path(__file__).parents[3]
 FIXED_PROBES = Probes(1.0, 2.0, 3.0)  # measured once and not for every test
