@@ -229,9 +229,9 @@ def soak_on_slurm(folder: Path, cells: int, kills: int, seed: int) -> dict[str, 
 
 def outcome(folder: Path, pool: Any) -> dict[str, Any]:
     """Return what is on record, and what is not as it should be."""
-    from voxcast.history.parts import collect, load_history
     from voxcast.jobs.settle import Ledger
     from voxcast.jobs.submission import read_events
+    from voxcast.runs.store import collect, load_history
 
     collect(pool.runs, folder / "history")
     history = load_history([folder / "history"])
