@@ -7,16 +7,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
 from voxcast.phases.events import NS_PER_S, Kind
-from voxcast.phases.signature import signature
-from voxcast.phases.simo import DROPPED
+from voxcast.phases.signature import DROPPED, signature
 
 if TYPE_CHECKING:
     from voxcast.phases.events import EventTable
     from voxcast.phases.logical import LogicalTrace
-    from voxcast.phases.signature import Signature
-    from voxcast.phases.simo import Grouping
+    from voxcast.phases.signature import Grouping, Signature
 
 MARKS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 DETAIL_TICKS = 60
@@ -31,9 +30,9 @@ class TraceOverview:
     signature : Signature
         Phases with times, weights and shares.
     order : tuple of int
-        Indices of the phases, that with the largest share first. The first `marked` have a mark
-        each, in that order, and their places are the categories of the timelines; the next
-        category is that of all other ticks, the last the time after the last event.
+        Indices of the phases, the largest share first. The first `marked` have a mark each, in
+        that order, and their places are the categories of the timelines; the next category has
+        all other ticks, the last the time after the last event.
     marked : int
         Number of phases with a mark.
     timeline : Timeline
@@ -172,7 +171,7 @@ class Timeline:
 
     @property
     def category(self) -> np.ndarray:
-        """The category with most time, shape (lanes, bins); -1 where there is no time."""
+        """The category with most time, shape (lanes, bins); -1 without time."""
         by_category = self.time_s.sum(axis=2)
         largest = by_category.argmax(axis=1)
         return np.where(by_category.any(axis=1), largest, -1)
@@ -182,10 +181,8 @@ class Timeline:
         """Share of communication of the time in events' ticks, shape (lanes, bins); 0 if none."""
         by_part = self.time_s.sum(axis=1)
         total = by_part.sum(axis=1)
-        share: np.ndarray = np.divide(
-            by_part[:, COMMUNICATION], total, out=np.zeros_like(total), where=total > 0
-        )
-        return share
+        part = by_part[:, COMMUNICATION]
+        return np.divide(part, total, out=np.zeros_like(total), where=total > 0)
 
 
 def timeline(
@@ -210,7 +207,7 @@ def timeline(
     category : ndarray of int, shape (ticks,)
         Category of each tick, from 0.
     n_categories : int
-        Number of categories; what is after the last event gets one more.
+        Number of categories; time after the last event gets one more.
     bins, max_lanes : int
         Number of bins, and largest number of lanes. Of more processes, neighbours share a lane.
     span_s : tuple of float, optional
@@ -252,7 +249,7 @@ def timeline(
 def middle_span_s(trace: LogicalTrace, ticks: int) -> tuple[float, float] | None:
     """Return the span of some ticks in the middle of a run; None if it has not more than these.
 
-    It is that of the process which the middle tick is in first, by its clock.
+    By the clock of the process which is in the middle tick first.
     """
     if len(trace) <= ticks:
         return None
@@ -288,8 +285,7 @@ def _binned(
     between = np.bincount((keys + first + 1)[~within], minlength=size).astype(float)
     between -= np.bincount((keys + last)[~within], minlength=size)
     total = lengths.reshape(n_cells, width) + between.reshape(n_cells, width).cumsum(axis=1)
-    binned: np.ndarray = total[:, :bins]
-    return binned
+    return np.asarray(total[:, :bins])
 
 
 def _lane_names(processes: tuple[str, ...], lane_of: np.ndarray) -> tuple[str, ...]:
@@ -333,9 +329,9 @@ class Traffic:
     Attributes
     ----------
     messages, size_bytes : ndarray of int, shape (processes, processes)
-        From the process of the row to that of the column.
+        From the process of the row to the process of the column.
     collectives : tuple of CollectiveTraffic
-        Those with most time first.
+        The longest time first.
     """
 
     messages: np.ndarray
@@ -382,22 +378,21 @@ def _pairs(events: EventTable, kind: Kind) -> tuple[np.ndarray, np.ndarray]:
 
 def _collectives(events: EventTable) -> tuple[CollectiveTraffic, ...]:
     rows = np.flatnonzero(events["kind"] == Kind.COLLECTIVE)
-    group = events["group"][rows].astype(np.int64)
-    group[(group < 0) | (group >= len(events.groups))] = len(events.groups)
-    keys = events["operation"][rows].astype(np.int64) * (len(events.groups) + 1) + group
-    kinds, kind_of = np.unique(keys, return_inverse=True)
-    calls = np.zeros((len(kinds), len(events.processes)), np.int64)
-    np.add.at(calls, (kind_of, events["process"][rows]), 1)
-    sizes = np.bincount(kind_of, events["size_bytes"][rows], len(kinds))
-    elapsed_s = (events["end_ns"][rows] - events["start_ns"][rows]) / NS_PER_S
-    times = np.bincount(kind_of, np.maximum(elapsed_s, 0), len(kinds))
-    members = [len(group) for group in events.groups] + [0]
-    operation, number = np.divmod(kinds, len(events.groups) + 1)
+    columns = {
+        name: events[name][rows] for name in ("operation", "group", "process", "size_bytes")
+    }
+    group = columns["group"]
+    columns["group"] = np.where((group < 0) | (group >= len(events.groups)), -1, group)
+    columns["time_s"] = np.maximum(events["end_ns"][rows] - events["start_ns"][rows], 0) / NS_PER_S
+    by_kind = pd.DataFrame(columns).groupby(["operation", "group"])
     collectives = [
         CollectiveTraffic(
-            events.operations[operation[n]], members[number[n]], int(calls[n].max()),
-            int(sizes[n]), float(times[n]),
+            events.operations[operation],
+            len(events.groups[number]) if number >= 0 else 0,
+            int(calls["process"].value_counts().max()),
+            int(calls["size_bytes"].sum()),
+            float(calls["time_s"].sum()),
         )
-        for n in range(len(kinds))
-    ]  # fmt: skip
+        for (operation, number), calls in by_kind
+    ]
     return tuple(sorted(collectives, key=lambda traffic: -traffic.time_s))
