@@ -173,7 +173,7 @@ def used_byte_s(
     """Return the memory in use integrated over the time in phases, for each run.
 
     This is the mean memory times the duration of the phases. The mean comes from the source (label
-    ``mean_rss_bytes``) or from the trace, which is slightly too high if the trace was thinned to its
+    ``mean_rss_bytes``) or from the trace, which is too high if that was thinned to its
     peaks. None unless all runs have a mean.
 
     Parameters

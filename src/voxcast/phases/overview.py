@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from voxcast.phases.events import NS_PER_S, Kind
 from voxcast.phases.signature import DROPPED, signature
@@ -378,21 +377,22 @@ def _pairs(events: EventTable, kind: Kind) -> tuple[np.ndarray, np.ndarray]:
 
 def _collectives(events: EventTable) -> tuple[CollectiveTraffic, ...]:
     rows = np.flatnonzero(events["kind"] == Kind.COLLECTIVE)
-    columns = {
-        name: events[name][rows] for name in ("operation", "group", "process", "size_bytes")
-    }
-    group = columns["group"]
-    columns["group"] = np.where((group < 0) | (group >= len(events.groups)), -1, group)
-    columns["time_s"] = np.maximum(events["end_ns"][rows] - events["start_ns"][rows], 0) / NS_PER_S
-    by_kind = pd.DataFrame(columns).groupby(["operation", "group"])
+    group = events["group"][rows].astype(np.int64)
+    group[(group < 0) | (group >= len(events.groups))] = len(events.groups)
+    keys = events["operation"][rows].astype(np.int64) * (len(events.groups) + 1) + group
+    kinds, kind_of = np.unique(keys, return_inverse=True)
+    calls = np.zeros((len(kinds), len(events.processes)), np.int64)
+    np.add.at(calls, (kind_of, events["process"][rows]), 1)
+    sizes = np.bincount(kind_of, events["size_bytes"][rows], len(kinds))
+    elapsed_s = (events["end_ns"][rows] - events["start_ns"][rows]) / NS_PER_S
+    times = np.bincount(kind_of, np.maximum(elapsed_s, 0), len(kinds))
+    members = [len(group) for group in events.groups] + [0]
+    operation, number = np.divmod(kinds, len(events.groups) + 1)
     collectives = [
         CollectiveTraffic(
-            events.operations[operation],
-            len(events.groups[number]) if number >= 0 else 0,
-            int(calls["process"].value_counts().max()),
-            int(calls["size_bytes"].sum()),
-            float(calls["time_s"].sum()),
+            events.operations[operation[n]], members[number[n]], int(calls[n].max()),
+            int(sizes[n]), float(times[n]),
         )
-        for (operation, number), calls in by_kind
-    ]
+        for n in range(len(kinds))
+    ]  # fmt: skip
     return tuple(sorted(collectives, key=lambda traffic: -traffic.time_s))
