@@ -249,56 +249,51 @@ def read_cells(path: Path, facts: HostFacts) -> tuple[CampaignPlan, dict[str, Ap
         raise RunError(f"is broken ({error!r})", path, "prepare it again") from None
     if changed:
         raise RunError("is not the volume that was prepared", changed[0], "copy it again")
-    notes, cells = [], {}
-    for cell in planned:
-        configuration = cell.configuration
-        if configuration.gpus > len(facts.gpu_models):
-            notes.append(f"{configuration.label}: left out, no such GPU is found here")
-            continue
-        version = app_version(apps[cell.app], configuration)
-        cell = dataclasses.replace(cell, app_version=version, host_class=host_class(facts))
-        cells[cell.key] = cell
-    plan = CampaignPlan(
-        cells,
-        volumes,
-        dict.fromkeys(cells, LENT_EXPECTED_S),
-        [],
-        recipes,
-        list(dict.fromkeys(notes)),
-    )
-    return plan, apps
+    fit, notes = fitting({cell.configuration: None for cell in planned}, facts)
+    here = [
+        dataclasses.replace(
+            cell,
+            app_version=app_version(apps[cell.app], cell.configuration),
+            host_class=host_class(facts),
+        )
+        for cell in planned
+        if cell.configuration in fit
+    ]
+    cells = {cell.key: cell for cell in here}
+    expected = dict.fromkeys(cells, LENT_EXPECTED_S)
+    return CampaignPlan(cells, volumes, expected, [], recipes, notes), apps
 
 
 def fitting(
     configurations: Iterable[Configuration], facts: HostFacts
 ) -> tuple[list[Configuration], list[str]]:
     """Return the configurations this machine can run, and why it cannot run the rest."""
-    fit, notes = [], []
-    for configuration in configurations:
-        lack = ""
-        if configuration.gpus > len(facts.gpu_models):
-            lack = f"there is {len(facts.gpu_models) or 'no'} GPU here"
-        elif configuration.cpus > facts.cores:
-            lack = f"there are {facts.cores} CPUs here"
-        elif (configuration.mem_limit_bytes or 0) > facts.memory_bytes:
-            lack = f"there are {format_bytes(facts.memory_bytes)} of memory here"
-        if lack:
-            notes.append(f"{configuration.label}: left out, {lack}")
+    fit, notes, gpus = [], [], len(facts.gpu_models)
+    for c in configurations:
+        lacks = {
+            f"there is {gpus or 'no'} GPU here": c.gpus > gpus,
+            f"there are {facts.cores} CPUs here": c.cpus > facts.cores,
+            f"there are {format_bytes(facts.memory_bytes)} of memory here":
+                (c.mem_limit_bytes or 0) > facts.memory_bytes,
+        }  # fmt: skip
+        if any(lacks.values()):
+            reason = next(reason for reason, is_lacking in lacks.items() if is_lacking)
+            notes.append(f"{c.label}: left out, {reason}")
         else:
-            fit.append(configuration)
+            fit.append(c)
     return fit, notes
 
 
 def with_programs(apps: Mapping[str, App]) -> tuple[dict[str, App], list[str]]:
     """Return the applications whose programs this machine has, and why the rest cannot run."""
-    present, notes = {}, []
-    for name, app in apps.items():
-        missing = [program for program in app.programs if shutil.which(program) is None]
-        if missing:
-            notes.append(f"{name}: left out, {missing[0]} is not on PATH")
-        else:
-            present[name] = app
-    return present, notes
+    missing = {
+        name: program
+        for name, app in apps.items()
+        for program in reversed(app.programs)
+        if shutil.which(program) is None
+    }
+    notes = [f"{name}: left out, {program} is not on PATH" for name, program in missing.items()]
+    return {name: app for name, app in apps.items() if name not in missing}, notes
 
 
 def good_volumes(rows: pd.DataFrame) -> Volumes:
@@ -544,24 +539,19 @@ def _items(
         return [(parameters, "", n < most) for n, parameters in enumerate(tried)]
     order = shuffled(volumes.mvoxels, seed, "choose")[sweep.volumes_offset :]
     chosen = order[: sweep.volumes]
-    repeated = set(chosen)
-    if sweep.repeat_volumes is not None:
-        repeated = set(_smaller_half(volumes, chosen)[: sweep.repeat_volumes])
+    pairs = [(parameters, v) for v in chosen for parameters in tried]
     if sweep.sample is not None:
-        return [
-            (parameters, chosen[n % len(chosen)], chosen[n % len(chosen)] in repeated)
-            for n, parameters in enumerate(tried)
-            if chosen
-        ]
-    return [(parameters, v, v in repeated) for v in chosen for parameters in tried]
+        pairs = list(zip(tried, itertools.cycle(chosen), strict=False))
+    repeated = chosen
+    if sweep.repeat_volumes is not None:
+        repeated = _smaller_half(volumes, chosen)[: sweep.repeat_volumes]
+    return [(parameters, v, v in repeated) for parameters, v in pairs]
 
 
 def _smaller_half(volumes: Volumes, chosen: Sequence[str]) -> list[str]:
     """Return the smaller half of ``chosen``, in its order: repeats of large ones cost hours."""
     sizes = sorted(volumes.mvoxels[volume] for volume in chosen)
-    if not sizes:
-        return []
-    median = sizes[(len(sizes) - 1) // 2]
+    median = sizes[(len(sizes) - 1) // 2] if sizes else 0.0
     return [volume for volume in chosen if volumes.mvoxels[volume] <= median]
 
 
@@ -587,8 +577,7 @@ def points(sweep: Sweep, app: App, seed: int) -> list[dict[str, Any]]:
 
 
 def _range(choice: Sequence[Any]) -> Any:
-    numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in choice)
-    if len(choice) != 2 or not numbers:
+    if len(choice) != 2 or not _numbers(*choice):
         return list(choice)
     low, high = choice
     return {"low": low, "high": high, "log": low > 0 and high / low >= LOG_DECADES}
@@ -667,7 +656,10 @@ def _listed(name: str, choice: Any) -> bool:
     if not isinstance(choice, dict) or not {"low", "high"} <= set(choice) <= RANGE_KEYS:
         raise ConfigError(f"needs a list or {{low, high, log}}, not {choice!r}", name)
     low, high = choice["low"], choice["high"]
-    numbers = all(isinstance(n, int | float) and not isinstance(n, bool) for n in (low, high))
-    if not numbers or not low <= high or (choice.get("log", False) and low <= 0):
+    if not _numbers(low, high) or not low <= high or (choice.get("log", False) and low <= 0):
         raise ConfigError(f"is not a range: {choice!r}", name, "low <= high, above 0 with log")
     return False
+
+
+def _numbers(*values: object) -> bool:
+    return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)

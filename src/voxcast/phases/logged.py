@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from voxcast.errors import TableError
-from voxcast.history.phase_peaks import with_peaks
-from voxcast.history.run_series import phases_in
-from voxcast.history.run_table import PHASE_DTYPES, frame_of
 from voxcast.records import MEASURED
+from voxcast.runs.series import phases_in, with_peaks
+from voxcast.runs.table import PHASE_DTYPES, frame_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -103,12 +102,12 @@ def phase_matrix(runs: pd.DataFrame, phases: pd.DataFrame, traces: pd.DataFrame)
     """Arrange the phases of the completed runs of one application.
 
     The sequence of phases of most runs counts. A phase without a peak gets its peak in the trace,
-    see `voxcast.history.phase_peaks`.
+    see `voxcast.runs.series`.
 
     Parameters
     ----------
     runs, phases, traces : DataFrame
-        Of the application; columns as in `voxcast.history.run_table`.
+        Of the application; columns as in `voxcast.runs.table`.
 
     Raises
     ------
@@ -179,7 +178,7 @@ def used_byte_s(
     Parameters
     ----------
     runs, traces : DataFrame
-        See `voxcast.history.parts`.
+        See `voxcast.runs.store`.
     """
     means: dict[str, float] = {}
     for key, samples in traces[traces["cell_key"].isin(set(matrix.cell_keys))].groupby("cell_key"):

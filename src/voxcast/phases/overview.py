@@ -181,7 +181,7 @@ class Timeline:
         by_part = self.time_s.sum(axis=1)
         total = by_part.sum(axis=1)
         part = by_part[:, COMMUNICATION]
-        return np.divide(part, total, out=np.zeros_like(total), where=total > 0)
+        return np.asarray(np.divide(part, total, out=np.zeros_like(total), where=total > 0))
 
 
 def timeline(

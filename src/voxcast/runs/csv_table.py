@@ -29,7 +29,6 @@ from typing import TYPE_CHECKING, Any, get_args
 import yaml
 
 from voxcast.errors import ConfigError, TableError, VoxcastError
-from voxcast.history.run_table import DTYPES, KINDS, METRONOME
 from voxcast.quantities import (
     nextflow_bytes,
     nextflow_seconds,
@@ -45,6 +44,7 @@ from voxcast.quantities import (
 from voxcast.records import Outcome
 from voxcast.runs.delimited import parsed, text_lines
 from voxcast.runs.imported import ImportedRun, Records
+from voxcast.runs.table import DTYPES, KINDS, METRONOME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import TableError, VoxcastError
 from voxcast.files import canonical_json, sha256_of
-from voxcast.history.run_table import DTYPES, checked_row
 from voxcast.runs.delimited import Remarks
 from voxcast.runs.slurm import implausible
+from voxcast.runs.table import DTYPES, checked_row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from voxcast.history.run_folders import MEASURED, load_records, runs_in
-from voxcast.history.run_series import traces_of
 from voxcast.measure.host import host_class, host_facts
 from voxcast.measure.plan import lend_cells
 from voxcast.records import App, Cell, Configuration
+from voxcast.runs.series import MEASURED, load_records, runs_in, traces_of
 
 SOURCES = Path(__file__).parents[3] / "src"
 BLOCKED = (
@@ -69,7 +68,7 @@ def test_cells_are_measured_with_numpy_alone_and_read_here(tmp_path, bare):
     assert process.stdout == "1 runs measured, 0 left of 1\n"
     facts = host_facts()
     if not facts.gpu_models:
-        assert "gpu, 1 CPU, 1 GPU: left out, no such GPU is found here" in process.stderr
+        assert "gpu, 1 CPU, 1 GPU: left out, there is no GPU here" in process.stderr
     [run] = runs_in(out).values()
     here = dataclasses.replace(cells("cpu")[0], app_version="1", host_class=host_class(facts))
     assert (run.cell_key, run.outcome) == (here.key, "completed")

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from voxcast.history.repeats import REPEATED, plain_repeats
-from voxcast.history.run_table import METRONOME
+from voxcast.runs.table import METRONOME, REPEATED, plain_repeats
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -72,7 +71,7 @@ def speed_deviations(runs: pd.DataFrame, phases: pd.DataFrame) -> pd.DataFrame:
     Parameters
     ----------
     runs : DataFrame
-        Completed runs in the columns of `voxcast.history.run_table`, of one machine or of several:
+        Completed runs in the columns of `voxcast.runs.table`, of one machine or of several:
         each is compared with itself. Runs without repeats get their coefficients from those with
         repeats: a batch that has none is passed together with one that has.
     phases : DataFrame
