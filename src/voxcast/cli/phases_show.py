@@ -51,7 +51,7 @@ def main(argv: list[str]) -> int:
     run = _run_folder(args.trace, args.run)
 
     from voxcast.phases.overview import trace_overview
-    from voxcast.phases.simo import phases_of
+    from voxcast.phases.signature import phases_of
 
     tolerance, min_share = grouping_options(args)
     trace = read_logical_trace(args.trace)
