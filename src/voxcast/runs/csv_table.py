@@ -119,7 +119,7 @@ class ColumnMap:
         Raises
         ------
         ConfigError
-            If the text is no number with a decimal comma; or if `decimal` is not stated, the
+            If the text does not have a decimal comma; or if `decimal` is not stated, the
             delimiter is a semicolon, as where the comma is decimal, and the text such as 1.234
             could be either.
 

@@ -100,12 +100,12 @@ class Records:
 
 
 def row_of(source: str, run: ImportedRun) -> tuple[dict[str, Any], list[str]]:
-    """Return the checked row of a run, and what is wrong with its implausible, unknown fields.
+    """Return the checked row of a run, and the problems of its implausible fields.
 
     Raises
     ------
     TableError
-        If there is no plausible run time, or no application.
+        If run time or application is missing, or the time is implausible.
     """
     values = {name: value for name, value in run.values.items() if value is not None}
     runtime = values.get("runtime_s")

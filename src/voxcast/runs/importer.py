@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from voxcast.runs.name_patterns import NamePattern
 
 ACCOUNT_FILE = "import.json"
-# What a model of the runs needs; a source may not state it.
+# Columns needed by a model of the runs; a source may not state them.
 WANTED = ("peak_rss_bytes", "cpu_s", "cpus", "subject")
 # Outcomes with this name in earlier imports.
 EARLIER_OUTCOMES = {"cancelled": "preempted", "node_failure": "preempted"}

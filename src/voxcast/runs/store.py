@@ -49,7 +49,7 @@ ACCEPTED = (
     "give a folder of data/history, recorded or imported, one of its parts, "
     "or a folder of runs such as data/runs/cpu"
 )
-# Tables of a part: columns, the columns of which a row is unique, and the order of the rows.
+# Tables of a part: columns, columns that identify a row, and the order of the rows.
 _TABLES = {
     RUNS: (DTYPES, ["cell_key"], ["started_at", "cell_key"]),
     PHASES: (PHASE_DTYPES, ["cell_key", "phase", "start_s"], ["cell_key", "start_s"]),
@@ -215,7 +215,7 @@ def open_history(folders: Path | Sequence[Path]) -> StoredHistory:
     Raises
     ------
     TableError
-        If a folder is missing, or is none of these.
+        If a folder is missing, or has no runs.
     """
     named = (folders,) if isinstance(folders, Path) else tuple(folders)
     parts: dict[Path, None] = {}

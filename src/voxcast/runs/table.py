@@ -77,7 +77,7 @@ def checked_row(values: Mapping[str, Any]) -> dict[str, Any]:
 def frame_of(
     rows: Iterable[Mapping[str, Any]], dtypes: Mapping[str, str] = DTYPES
 ) -> pd.DataFrame:
-    """Return ``rows`` as a table with exactly these columns, even if there are no rows."""
+    """Return ``rows`` as a table with exactly these columns, also without rows."""
     import pandas as pd
 
     return pd.DataFrame(list(rows), columns=list(dtypes)).astype(dict(dtypes))
@@ -152,7 +152,7 @@ def only_app(apps: Collection[str], app: str | None, where: object) -> str:
     Raises
     ------
     TableError
-        If there is no such application, or there are several and none is named.
+        If the application is unknown, or one of several must be named.
     """
     choices = sorted(set(apps))
     if not choices:
@@ -170,7 +170,7 @@ def runs_of_apps(runs: pd.DataFrame, apps: Sequence[str], where: object) -> pd.D
     Raises
     ------
     TableError
-        If there are no runs of one of them.
+        If one of them has no runs.
     """
     choices = sorted(runs["app"].unique())
     if absent := sorted(set(apps) - set(choices)):
@@ -192,7 +192,7 @@ def runs_where(runs: pd.DataFrame, conditions: Sequence[str]) -> pd.DataFrame:
     ConfigError
         If a condition has no ``=``.
     TableError
-        If there is no such column, label or parameter, or no run has the value.
+        If the column, label or parameter is unknown, or no run has the value.
     """
     for condition in conditions:
         name, sign, value = condition.partition("=")
