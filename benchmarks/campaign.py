@@ -88,8 +88,8 @@ def make_runs(folder: Path, count: int) -> None:
 
 def step_list(folder: Path, count: int) -> int:
     """List the cells of the campaign and count the missing ones, as `status` does."""
-    from voxcast.history.run_folders import runs_in
     from voxcast.measure.campaign import overview
+    from voxcast.runs.series import runs_in
 
     plan = plan_of(count)
     (row,) = overview(plan.cells, plan.expected_s, runs_in(folder))
@@ -108,7 +108,7 @@ def step_resume(folder: Path, count: int) -> int:
 
 def step_summarise(folder: Path, count: int) -> int:
     """Write the tables of the stage."""
-    from voxcast.history.run_series import write_tables_of
+    from voxcast.runs.series import write_tables_of
 
     return count - len(write_tables_of(folder, folder.parent / "tables"))
 

@@ -18,9 +18,8 @@ from voxcast.errors import RunError
 from voxcast.files import write_json
 from voxcast.phases.events import EVENT_DTYPES, EventTable, Kind
 from voxcast.phases.logical import LogicalTrace, logical_trace
-from voxcast.phases.predict import backtest
+from voxcast.phases.predict import backtest, transfer
 from voxcast.phases.signature import tick_times
-from voxcast.phases.transfer import transfer
 
 N_CYCLES, SHARE, LEVEL, N_RUNS, SLOWED = 300, 0.2, 0.9, 100, 2.0
 CYCLE_NS, START_NS, EVENT_NS = 1e6, 5e6, 100.0

@@ -20,7 +20,6 @@ import pandas as pd
 
 from voxcast.errors import exits_cleanly
 from voxcast.files import write_json
-from voxcast.history.stored_history import open_history
 from voxcast.laws.intervals import clustered_mean
 from voxcast.phases.segments import (
     LoggedRun,
@@ -33,6 +32,7 @@ from voxcast.phases.segments import (
     time_right,
 )
 from voxcast.runs.slant import KB, PHASES, RUNS, TRACES, VARIABLE
+from voxcast.runs.store import open_history
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

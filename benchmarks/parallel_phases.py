@@ -22,7 +22,7 @@ from timing import machine
 from traces import RECORDS_A_STEP, write_archive
 from voxcast.phases.events import read_trace
 from voxcast.phases.logical import logical_trace
-from voxcast.phases.simo import (
+from voxcast.phases.signature import (
     MIN_SHARE,
     TOLERANCE_DECADES,
     communication,

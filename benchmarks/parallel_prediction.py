@@ -18,7 +18,7 @@ from typing import Any
 import pandas as pd
 
 from voxcast.files import sha256_of, write_json
-from voxcast.history.parts import load_history
+from voxcast.runs.store import load_history
 
 TARGET, GROUP = "runtime_s", "workload"
 CONFIGURATION = ("oversubscription", "threads_per_process")

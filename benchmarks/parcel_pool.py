@@ -48,7 +48,7 @@ def _label() -> str:
 
 def pilot_rows(project: Path) -> list[dict[str, Any]]:
     """Return time and memory of the pilot's runs."""
-    from voxcast.history.run_folders import read_record
+    from voxcast.runs.series import read_record
 
     rows = []
     for path in (project / "data/campaigns" / CAMPAIGN / "pool/runs").glob("*/run.json"):

@@ -103,13 +103,13 @@ def passes_part() -> dict[str, Any]:
     """Run a pool by small workers, and then what they left by a larger one."""
     from voxcast import config
     from voxcast.apps.app import app_version
-    from voxcast.history.run_folders import runs_in
     from voxcast.jobs.claim import claimed
     from voxcast.jobs.escalate import Limits, RequestSequence
     from voxcast.jobs.pool import PoolCell, PoolSettings, make_pool
     from voxcast.jobs.settle import Ledger, settle_unfollowed
     from voxcast.measure.trace import Conditions
     from voxcast.records import Cell, Configuration
+    from voxcast.runs.series import runs_in
 
     app = config.load_app(Path("conf/app"), "parcel_study")
     configuration = Configuration("cpu", 1)
@@ -184,7 +184,7 @@ def spread_part(runs: Path) -> dict[str, Any]:
     """Return the range of time and memory over all recorded runs, and by parameter."""
     import pandas as pd
 
-    from voxcast.history.parts import load_history
+    from voxcast.runs.store import load_history
 
     table = load_history([runs])
     table = table[table["outcome"] == "completed"].reset_index(drop=True)

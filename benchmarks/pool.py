@@ -191,10 +191,10 @@ def cost_of_a_cell() -> dict[str, Any]:
 
 def _worked(count: int) -> dict[str, float]:
     """Have one worker run a pool of ``count`` cells; return its seconds beside the runs."""
-    from voxcast.history.run_folders import runs_in
     from voxcast.jobs.draw import WorkerAllocation, work
     from voxcast.jobs.settle import settle_unfollowed
     from voxcast.measure.host import Probes, host_facts
+    from voxcast.runs.series import runs_in
 
     with tempfile.TemporaryDirectory() as name:
         pool, facts = pool_of(Path(name), count), host_facts()

@@ -189,9 +189,23 @@ class PrivateSlurm:
         if "slurmctld" in self.daemons.names():
             # Jobs that do not end in time must not keep the daemons alive.
             with contextlib.suppress(subprocess.SubprocessError, PrivateSlurmError):
-                self.command("scancel", "-u", getpass.getuser(), check=False, timeout_s=10)
-                self.wait(lambda: not self._output("squeue", "-h"), "the jobs", 20)
+                self._cancel_jobs()
         self.daemons.stop_all()
+
+    def clear(self) -> None:
+        """Cancel all jobs and bring back all nodes, for the next user of this instance."""
+        self._cancel_jobs()
+        for name in self.node_names:
+            if not self.daemons.is_running(name):
+                self.start_daemon(name)
+        # A node that is up already is no error here.
+        resumed = ("scontrol", "update", f"NodeName={','.join(self.node_names)}", "State=RESUME")
+        self.command(*resumed, check=False)
+        self.wait(self._all_idle, "the nodes")
+
+    def _cancel_jobs(self) -> None:
+        self.command("scancel", "-u", getpass.getuser(), check=False, timeout_s=10)
+        self.wait(lambda: not self._output("squeue", "-h"), "the jobs", 20)
 
     def start_daemon(self, name: str) -> None:
         """Start ``slurmctld``, ``slurmdbd`` or the slurmd of a node by its name."""

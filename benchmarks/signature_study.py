@@ -36,10 +36,19 @@ from voxcast.phases.predict import (
     cycles_of,
     error_of_sum_s,
     first_part,
+    transfer,
 )
-from voxcast.phases.signature import communication_share, signature, tick_times
-from voxcast.phases.simo import MIN_SHARE, communication, exact_values, grouped, phases_of, simo
-from voxcast.phases.transfer import transfer
+from voxcast.phases.signature import (
+    MIN_SHARE,
+    communication,
+    communication_share,
+    exact_values,
+    grouped,
+    phases_of,
+    signature,
+    simo,
+    tick_times,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -159,7 +159,7 @@ def follow_on_slurm(pool: Any) -> None:
     from voxcast.jobs.settle import Ledger
     from voxcast.jobs.submission import SlurmOptions
 
-    command = work_command(pool, "--cpus", "1", "--memory", "1GB")
+    command = work_command(pool, "--cpus", "1")
     with following(pool.folder) as claim:
         Rounds(
             Ledger(pool, claim), claim,
@@ -175,8 +175,10 @@ def workers_alive(pool: Any) -> list[int]:
     pids = []
     for path in pool.workers.glob("[!.]*.json"):
         content = json.loads(path.read_text() or "{}")
-        if "ended" not in content and Path(f"/proc/{content.get('pid')}").exists():
-            pids.append(int(content["pid"]))
+        with contextlib.suppress(OSError):  # a number may be that of another process by now
+            words = Path(f"/proc/{content.get('pid')}/cmdline").read_bytes().split(b"\0")
+            if "ended" not in content and b"voxcast.cli" in words:
+                pids.append(int(content["pid"]))
     return pids
 
 
@@ -227,9 +229,9 @@ def soak_on_slurm(folder: Path, cells: int, kills: int, seed: int) -> dict[str, 
 
 def outcome(folder: Path, pool: Any) -> dict[str, Any]:
     """Return what is on record, and what is not as it should be."""
-    from voxcast.history.parts import collect, load_history
     from voxcast.jobs.settle import Ledger
     from voxcast.jobs.submission import read_events
+    from voxcast.runs.store import collect, load_history
 
     collect(pool.runs, folder / "history")
     history = load_history([folder / "history"])

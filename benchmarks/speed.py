@@ -21,7 +21,6 @@ import pandas as pd
 
 from voxcast import config
 from voxcast.features.table import build_table
-from voxcast.history.run_folders import load_records
 from voxcast.images.catalogue import CATALOGUE, CHARACTERISTICS_TABLE
 from voxcast.images.characteristic_versions import VERSIONS
 from voxcast.images.image_set import prepare_image_set
@@ -33,6 +32,7 @@ from voxcast.models import point_model
 from voxcast.models.families.family import FAMILIES
 from voxcast.models.point_model import CPU, predict_table
 from voxcast.records import TARGETS, Cell, Configuration
+from voxcast.runs.series import load_records
 
 CONF = Path(__file__).parents[1] / "conf/app"
 SUBJECTS = 8

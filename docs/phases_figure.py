@@ -14,7 +14,7 @@ from markupsafe import escape
 from voxcast.phases.events import read_trace
 from voxcast.phases.logical import logical_trace
 from voxcast.phases.overview import MARKS, TraceOverview, trace_overview
-from voxcast.phases.simo import phases_of
+from voxcast.phases.signature import phases_of
 from voxcast.quantities import format_short_seconds
 from voxcast.report.phase_lanes import HEIGHT, MAX_COLOURED, OTHER, lanes
 

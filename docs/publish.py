@@ -13,7 +13,7 @@ from pathlib import Path
 
 from voxcast.errors import ConfigError, exits_cleanly
 from voxcast.files import write_text
-from voxcast.history.openings import BOOK, PUBLISHED
+from voxcast.models.openings import BOOK, PUBLISHED
 
 PROJECT = Path(__file__).resolve().parents[1]
 

@@ -16,7 +16,7 @@ from voxcast.config import EvaluationConfig
 from voxcast.errors import exits_cleanly
 from voxcast.features.table import volumes_of
 from voxcast.files import atomic_path, sha256_file, write_json
-from voxcast.history import openings
+from voxcast.models import openings
 from voxcast.models.evaluation import (
     distribution_metrics,
     headline,

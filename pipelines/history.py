@@ -18,11 +18,11 @@ from voxcast.analysis.drift import drift
 from voxcast.analysis.noise import RepeatNoise, repeat_noise
 from voxcast.errors import exits_cleanly
 from voxcast.files import write_json
-from voxcast.history.parts import load_history, load_phases
-from voxcast.history.speed_deviations import at_usual_speed, speed_deviations
 from voxcast.laws.intervals import Interval
 from voxcast.records import TARGETS
 from voxcast.report.sentences import missing_devices
+from voxcast.runs.speed import at_usual_speed, speed_deviations
+from voxcast.runs.store import load_history, load_phases
 
 HISTORY = Path("data/history")
 OUT = Path("results/history")

@@ -16,10 +16,10 @@ import pandas as pd
 from voxcast.commits import commit_of
 from voxcast.errors import ConfigError, exits_cleanly
 from voxcast.files import write_json
-from voxcast.history import openings
-from voxcast.history.batches import batch_names, reserved_names
 from voxcast.images.recorded import RECORDED_IMAGES
 from voxcast.images.small_volumes import SMALL_VOLUMES, read_small_volumes
+from voxcast.models import openings
+from voxcast.runs.store import batch_names, reserved_names
 from voxcast.serving.local_model import LocalModel
 from voxcast.studies.frozen_champion import judge
 from voxcast.studies.recorded_table import opened_table

@@ -21,10 +21,10 @@ import pandas as pd
 from study import FOLDS, table_to_learn_from
 from voxcast.errors import exits_cleanly
 from voxcast.files import write_json
-from voxcast.history.run_table import frame_of
 from voxcast.models.selection.fold_cache import FoldCache
 from voxcast.runs import slant
 from voxcast.runs.slant import VARIABLE
+from voxcast.runs.table import frame_of
 from voxcast.studies import contenders, ladder_growth
 from voxcast.studies.holdouts import split
 from voxcast.studies.imported_table import imported_table

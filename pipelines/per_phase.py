@@ -13,8 +13,8 @@ from pathlib import Path
 from study import HISTORY, table_to_learn_from
 from voxcast.errors import exits_cleanly
 from voxcast.files import write_json
-from voxcast.history.phase_peaks import with_peaks
-from voxcast.history.stored_history import open_history
+from voxcast.runs.series import with_peaks
+from voxcast.runs.store import open_history
 from voxcast.studies import phase_models
 
 OUT = Path("results/phases/per_phase.json")

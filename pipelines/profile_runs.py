@@ -14,12 +14,12 @@ import pandas as pd
 from voxcast import config
 from voxcast.config.campaigns import campaign_settings
 from voxcast.errors import ConfigError, exits_cleanly
-from voxcast.history.recorded_runs import write_recorded
-from voxcast.history.run_folders import MEASURED
 from voxcast.images.image_set import recipes_in
 from voxcast.images.recorded import RECORDED_IMAGES, check_recorded
 from voxcast.measure.campaign import profile_device
 from voxcast.measure.plan import make_plan
+from voxcast.runs.series import MEASURED
+from voxcast.runs.store import write_recorded
 
 IMAGES = Path("data/images")
 CATALOGUE = Path("data/catalogue/catalogue.parquet")

@@ -26,13 +26,12 @@ from voxcast.commits import commit_of
 from voxcast.errors import ConfigError, exits_cleanly
 from voxcast.features.split import side
 from voxcast.files import write_json
-from voxcast.history.batches import batch_names, reserved_names
-from voxcast.history.openings import BOOK
-from voxcast.history.parts import load_history, load_phases
-from voxcast.history.speed_deviations import at_usual_speed, speed_deviations
 from voxcast.images.recorded import RECORDED_IMAGES
+from voxcast.models.openings import BOOK
 from voxcast.models.selection.fold_cache import FoldCache
 from voxcast.records import TARGETS, App
+from voxcast.runs.speed import at_usual_speed, speed_deviations
+from voxcast.runs.store import batch_names, load_history, load_phases, reserved_names
 from voxcast.studies import (
     ablation,
     family_comparison,

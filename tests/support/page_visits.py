@@ -18,8 +18,8 @@ from champions import register_champion
 from model_server import free_port, running_server
 from recorded_jobs import PREDICTION, job_row
 from small_head import write_head
-from voxcast.history.parts import write_tables
-from voxcast.history.run_table import PHASE_DTYPES, TRACE_DTYPES, frame_of
+from voxcast.runs.store import add_part
+from voxcast.runs.table import frame_of
 
 ROOT = Path(__file__).parents[2]
 CHROMIUM = shutil.which("chromium")
@@ -60,9 +60,8 @@ def write_jobs(folder: Path) -> None:
                     peak_rss_bytes=round(2.2e8 * size), labels_json=json.dumps(labels),
                 )
             )  # fmt: skip
-    folder.mkdir(parents=True)
-    no_series = frame_of([], PHASE_DTYPES), frame_of([], TRACE_DTYPES)
-    write_tables(folder, frame_of(jobs), *no_series, {"runs": len(jobs)})
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    add_part(folder, frame_of(jobs), {"runs": len(jobs)})
 
 
 @contextmanager

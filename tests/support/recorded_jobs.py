@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from voxcast.history.run_table import checked_row
+from voxcast.runs.table import checked_row
 
 PREDICTION = {
     "predicted_runtime_s": 10.0, "upper_runtime_s": 15.0, "predicted_peak_rss_bytes": 2e8,

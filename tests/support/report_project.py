@@ -13,11 +13,11 @@ import pandas as pd
 
 from synthetic_campaign import Campaign
 from voxcast.files import write_json
-from voxcast.history.run_table import DTYPES as PROFILE_DTYPES
-from voxcast.history.run_table import PHASE_DTYPES, UNKNOWN
 from voxcast.images.headers import read_header
 from voxcast.models.evaluation import target_metrics
 from voxcast.records import TARGETS
+from voxcast.runs.table import DTYPES as PROFILE_DTYPES
+from voxcast.runs.table import PHASE_DTYPES, UNKNOWN
 
 PHASES = {"load": 0.05, "mask": 0.15, "n4": 0.45, "atropos": 0.35}
 OPENINGS = {"same_runs": 1, "any_subject": 1}

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from voxcast.history.run_folders import load_records
 from voxcast.jobs.claim import claimed
 from voxcast.jobs.draw import WorkerAllocation, WorkSummary, work
 from voxcast.jobs.escalate import Limits, RequestSequence
@@ -29,6 +28,7 @@ from voxcast.jobs.submission import read_events
 from voxcast.measure.host import HostFacts, Probes, host_facts
 from voxcast.measure.trace import Conditions
 from voxcast.records import App, Cell, Configuration
+from voxcast.runs.series import load_records
 
 PROBES = Probes(1.0, 2.0, 3.0)  # measured once and not for every worker
 NAPS = App("naps", "1", argv=("sleep", "{seconds}"), input="none", parameters={"seconds": 0.05})

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from voxcast.history.run_table import DTYPES, PHASE_DTYPES, UNKNOWN
+from voxcast.runs.table import DTYPES, PHASE_DTYPES, UNKNOWN
 
 # By application: seconds per megavoxel, shares of its phases, relative time with two CPUs.
 IMAGE_APPS: dict[str, tuple[float, dict[str, float], float]] = {

@@ -15,13 +15,13 @@ import yaml
 import featurize
 import synthetic_runs
 from commands import call
-from voxcast.history.parts import collect
-from voxcast.history.run_series import write_tables_of
 from voxcast.images.catalogue import build_catalogue
 from voxcast.images.recorded import recorded_images
 from voxcast.images.small_volumes import copy_small_volumes
 from voxcast.images.sources import scan
 from voxcast.records import Configuration
+from voxcast.runs.series import write_tables_of
+from voxcast.runs.store import collect
 
 ROOT = Path(__file__).parents[2]
 

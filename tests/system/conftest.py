@@ -89,12 +89,25 @@ def study(studied: Path) -> Callable[[str], dict[str, Any]]:
 
 
 @pytest.fixture(scope="session")
-def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateSlurm]:
-    """A private Slurm of two virtual nodes, or a skip."""
+def slurm_of_all(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateSlurm]:
+    """A private Slurm for all files of tests, or a skip.
+
+    Three virtual nodes with accounting; Slurm's sampling enforces memory.
+    """
     if missing := missing_programs():
         pytest.skip(f"Slurm is not installed ({', '.join(missing)}): apt-get install {PACKAGES}")
-    with PrivateSlurm(tmp_path_factory.mktemp("slurm"), nodes=2) as private:
+    with PrivateSlurm(tmp_path_factory.mktemp("slurm"), gpus=1) as private:
         yield private
+
+
+@pytest.fixture(scope="module")
+def slurm(slurm_of_all: PrivateSlurm) -> Iterator[PrivateSlurm]:
+    """The private Slurm, used by the commands of this process; no other file has jobs in it."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in slurm_of_all.environment.items():
+            patch.setenv(name, value)
+        yield slurm_of_all
+        slurm_of_all.clear()
 
 
 @pytest.fixture(scope="session")

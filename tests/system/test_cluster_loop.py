@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from submitted_project import APP, SubmittedProject, voxcast
-from voxcast.history.parts import load_history
+from voxcast.runs.store import load_history
 
 FIRST, NEW = 24, 26
 

@@ -18,7 +18,7 @@ import yaml
 
 from model_server import free_port, running_server
 from voxcast import config
-from voxcast.history.openings import BOOK, read_openings
+from voxcast.models.openings import BOOK, read_openings
 from voxcast.records import TARGETS
 
 PROJECT = Path(__file__).parents[2]

@@ -14,7 +14,7 @@ import pytest
 from champions import register_champion
 from model_server import free_port, running_server
 from small_head import write_head
-from voxcast.jobs.task import ATTEMPTS, COLUMNS
+from voxcast.jobs.task import ATTEMPTS, TABLE_COLUMNS
 
 PROJECT = Path(__file__).parents[2]
 EXAMPLES = PROJECT / "examples"
@@ -201,7 +201,7 @@ def test_nextflow_uses_columns_of_the_table() -> None:
     assert by_attempt == [("time_min", "min"), ("memory_mib", "MB")]
     names = set(re.findall(r"\brow\.(?!get\b)(\w+)", text))
     names |= {f"{name}_{n}" for name, _ in by_attempt for n in range(1, ATTEMPTS + 1)}
-    assert {"cpus", "partition", "sample", "image"} < names <= set(COLUMNS)
+    assert {"cpus", "partition", "sample", "image"} < names <= set(TABLE_COLUMNS)
     assert f"maxRetries {ATTEMPTS - 1}" in text
     assert f"task.attempt <= {ATTEMPTS - 1} ? 'retry'" in text
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from voxcast.history.run_folders import read_record
 from voxcast.records import (
     Cell,
     Configuration,
@@ -19,6 +18,7 @@ from voxcast.records import (
     as_fields,
     of_fields,
 )
+from voxcast.runs.series import read_record
 
 HISTORY = Path(__file__).parents[2] / "data" / "history"
 CONFIGURATION = Configuration(

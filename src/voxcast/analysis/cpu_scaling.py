@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from voxcast.analysis.noise import repeat_noise
-from voxcast.history.repeats import WORK, settled
 from voxcast.laws.intervals import clustered_mean, exponential
+from voxcast.runs.table import WORK, settled
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -16,8 +16,8 @@ import numpy as np
 from voxcast.allocation.site import Prices
 from voxcast.analysis.composed_runs import MACHINE, Composition, composed_sides
 from voxcast.analysis.noise import repeat_noise
-from voxcast.history.repeats import TASK, settled
 from voxcast.laws.intervals import clustered_mean, exponential
+from voxcast.runs.table import TASK, settled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -92,7 +92,7 @@ def compare_devices(
     runs : DataFrame
         Rows of the history; only completed runs count.
     phases : DataFrame
-        Their phases, see `voxcast.history.run_table.PHASE_DTYPES`.
+        Their phases, see `voxcast.runs.table.PHASE_DTYPES`.
     prices : Prices
         Prices of an hour.
     compositions : mapping, optional

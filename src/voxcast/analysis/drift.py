@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from voxcast.history.repeats import REPEATED, anchors
 from voxcast.records import Configuration
+from voxcast.runs.table import REPEATED, anchors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

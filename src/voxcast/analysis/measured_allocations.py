@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from voxcast.history.repeats import settled
 from voxcast.laws.intervals import clustered_mean, exponential
+from voxcast.runs.table import settled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,7 +57,7 @@ def measured_allocations(runs: pd.DataFrame) -> Iterator[MeasuredAllocation]:
     Parameters
     ----------
     runs : DataFrame
-        As `voxcast.history.run_table`. Scaled-down and disturbed runs are left out.
+        As `voxcast.runs.table`. Scaled-down and disturbed runs are left out.
     """
     wanted = (runs["outcome"] == "completed") & (runs["scale"] != "scaled_down")
     usable = settled(runs[wanted & (runs["runtime_s"] > 0)])

@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from voxcast.history.repeats import REPEATED, plain_repeats
 from voxcast.laws.intervals import Interval
 from voxcast.records import TARGETS
+from voxcast.runs.table import REPEATED, plain_repeats
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,7 +50,7 @@ class RepeatNoise:
 
         It is about the square root of 2/π times the CV, since repeats differ log-normally. This
         is the floor for models that do not know the momentary speed of the machine. With runs of
-        `voxcast.history.speed_deviations.at_usual_speed` it is the floor for errors that are
+        `voxcast.runs.speed.at_usual_speed` it is the floor for errors that are
         speed-normalised, too; their coefficients come from other cells, so the interval holds.
         """
         return MEAN_ABSOLUTE * self.cv[target].value

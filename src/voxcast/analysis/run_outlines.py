@@ -34,7 +34,7 @@ def run_outlines(runs: pd.DataFrame, evaluated: pd.DataFrame | None = None) -> p
     Parameters
     ----------
     runs : DataFrame
-        As `voxcast.history.run_table`.
+        As `voxcast.runs.table`.
     evaluated : DataFrame, optional
         Predictions of runs by a model that saw nothing of their subject: ``cell_key runtime_s_*
         peak_rss_bytes_* stated``, the last the probability of the upper bounds.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from voxcast.errors import TableError
-from voxcast.history.run_table import ADDED, DTYPES, PHASE_DTYPES, frame_of, in_schema
-from voxcast.history.stored_history import open_history
 from voxcast.records import MEASURED
+from voxcast.runs.store import open_history
+from voxcast.runs.table import ADDED, DTYPES, PHASE_DTYPES, frame_of, in_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,7 +26,7 @@ def runs_on_record(
     Parameters
     ----------
     folders : iterable of Path
-        See `voxcast.history.stored_history.open_history`.
+        See `voxcast.runs.store.open_history`.
     named : bool
         Whether the user named these folders. A named folder that is missing or has no runs is an
         error; otherwise it is skipped.
@@ -34,7 +34,7 @@ def runs_on_record(
     Returns
     -------
     runs, phases : DataFrame
-        Columns as in `voxcast.history.run_table`. A cell key that occurs in several folders is
+        Columns as in `voxcast.runs.table`. A cell key that occurs in several folders is
         taken from the first.
 
     Raises

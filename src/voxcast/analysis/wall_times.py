@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from voxcast.analysis.noise import repeat_noise
-from voxcast.history.repeats import once_each
 from voxcast.laws.fits import Variation, rank_fits, variation
 from voxcast.records import Configuration
+from voxcast.runs.table import once_each
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

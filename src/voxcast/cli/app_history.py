@@ -115,8 +115,7 @@ def runs_of_app(folder: Path, name: str) -> tuple[Config, TrainingRuns]:
         If there is no such application, or no run of it is on record.
     """
     from voxcast import config
-    from voxcast.features.training_runs import training_runs
-    from voxcast.history.batches import batches_to_learn_from
+    from voxcast.features.training_runs import batches_to_learn_from, training_runs
     from voxcast.images.characteristic_versions import versions_of
 
     cfg = config.load(folder / config.PARAMS_FILE)

@@ -51,7 +51,7 @@ def main(argv: list[str]) -> int:
     args = parser.parse_args(argv)
     check_picture(args.picture)
     folder = project.require(args.project)
-    from voxcast.history.parts import load_history, recorded_parts
+    from voxcast.runs.store import load_history, recorded_parts
 
     bundle = registered_bundle(folder)
     if bundle is None:

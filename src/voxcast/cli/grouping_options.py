@@ -30,7 +30,7 @@ def grouping_options(args: argparse.Namespace) -> tuple[float, float]:
     ConfigError
         If one is out of range.
     """
-    from voxcast.phases.simo import MIN_SHARE, TOLERANCE_DECADES
+    from voxcast.phases.signature import MIN_SHARE, TOLERANCE_DECADES
 
     tolerance = TOLERANCE_DECADES if args.tolerance is None else args.tolerance
     min_share = MIN_SHARE if args.min_share is None else args.min_share

@@ -15,12 +15,12 @@ HISTORY_HELP = (
 
 
 def add_history_argument(parser: argparse.ArgumentParser) -> None:
-    """Add the positional argument for `voxcast.history.stored_history.open_history`."""
+    """Add the positional argument for `voxcast.runs.store.open_history`."""
     parser.add_argument("history", type=Path, nargs="+", metavar="HISTORY", help=HISTORY_HELP)
 
 
 def add_where_argument(parser: argparse.ArgumentParser) -> None:
-    """Add ``--where``, the conditions of `voxcast.history.selection.runs_where`."""
+    """Add ``--where``, the conditions of `voxcast.runs.table.runs_where`."""
     parser.add_argument(
         "--where", action="append", default=[], metavar="NAME=VALUE",
         help="only runs with this value of a column, label:NAME or parameter:NAME; repeatable",

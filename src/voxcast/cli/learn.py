@@ -94,7 +94,7 @@ def main(argv: list[str]) -> int:
 
 def _learn(session: LearningSession, args: argparse.Namespace) -> int:
     from voxcast.config.learning import check_measurable, device_outlooks
-    from voxcast.history.run_folders import MEASURED
+    from voxcast.runs.series import MEASURED
 
     if count := session.generated_to_replace():  # before it is done
         volumes = "volume" if count == 1 else f"{count} volumes"
@@ -162,7 +162,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _request(args: argparse.Namespace, paths: list[Path]) -> LearningRequest:
     from voxcast.config.learning import LearningRequest
-    from voxcast.history.batches import batches_to_learn_from
+    from voxcast.features.training_runs import batches_to_learn_from
     from voxcast.images.selection import select
 
     if args.participants and not paths:
@@ -193,7 +193,7 @@ def _show_images(configured: Config, catalogue: pd.DataFrame) -> None:
 
 
 def _show_recorded(configured: Config) -> None:
-    from voxcast.history.batches import batches_to_learn_from
+    from voxcast.features.training_runs import batches_to_learn_from
 
     for app in configured.apps:
         for name, count in batches_to_learn_from(HISTORY, app).items():

@@ -32,7 +32,7 @@ def measured_runs(
     app : str or None
         Needed if there are several; a CSV table without a column ``app`` has none.
     conditions : sequence of str
-        See `voxcast.history.selection.runs_where`.
+        See `voxcast.runs.table.runs_where`.
     column : str
         Column of times, which tells of no outcome whatever its name.
 
@@ -44,7 +44,7 @@ def measured_runs(
     import pandas as pd
 
     from voxcast.features.run_status import COMPLETED, statuses
-    from voxcast.history.selection import only_app, runs_where
+    from voxcast.runs.table import only_app, runs_where
 
     if history.is_file() or history.suffix == ".csv":
         from voxcast.features.csv_table import read_csv
@@ -56,8 +56,8 @@ def measured_runs(
         usable = runs[status == COMPLETED]
         selection = "completed"
     else:
-        from voxcast.history.repeats import settled
-        from voxcast.history.stored_history import open_history
+        from voxcast.runs.store import open_history
+        from voxcast.runs.table import settled
 
         runs = open_history(history).runs
         # Anchors, and disturbed runs that were repeated undisturbed, would count twice.

@@ -73,10 +73,10 @@ def main(argv: list[str]) -> int:
 
     from voxcast.allocation.requests.chain import PhasedRuns, chain, memory_held
     from voxcast.allocation.requests.cost import CostModel
-    from voxcast.history.selection import only_app, runs_where
-    from voxcast.history.stored_history import open_history
     from voxcast.phases.events import holds_trace
     from voxcast.phases.logged import phase_matrix, used_byte_s
+    from voxcast.runs.store import open_history
+    from voxcast.runs.table import only_app, runs_where
 
     cost = CostModel(args.alpha, args.beta, args.gamma, args.checkpoint, args.restart)
     if holds_trace(args.history[0]):

@@ -51,7 +51,7 @@ def main(argv: list[str]) -> int:
     run = _run_folder(args.trace, args.run)
 
     from voxcast.phases.overview import trace_overview
-    from voxcast.phases.simo import phases_of
+    from voxcast.phases.signature import phases_of
 
     tolerance, min_share = grouping_options(args)
     trace = read_logical_trace(args.trace)
@@ -83,7 +83,7 @@ def main(argv: list[str]) -> int:
 
 def _run_folder(trace: Path, stated: Path | None) -> Path | None:
     """Return the folder with the record of the run, if there is one."""
-    from voxcast.history.run_folders import RECORD_FILE
+    from voxcast.runs.series import RECORD_FILE
 
     if stated is not None:
         if not (stated / RECORD_FILE).is_file():
@@ -94,7 +94,7 @@ def _run_folder(trace: Path, stated: Path | None) -> Path | None:
 
 def _track(args: argparse.Namespace, run: Path | None, overview: TraceOverview, page: str) -> None:
     from voxcast import project
-    from voxcast.history.run_folders import read_record
+    from voxcast.runs.series import read_record
     from voxcast.tracking.phase_runs import log_phases
     from voxcast.tracking.runs import connect
 

@@ -34,8 +34,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     args = parser.parse_args(argv)
 
-    from voxcast.phases.signature import signature
-    from voxcast.phases.simo import phases_of
+    from voxcast.phases.signature import phases_of, signature
 
     tolerance, min_share = grouping_options(args)
     if args.passes is not None and args.passes < 1:

@@ -40,7 +40,7 @@ def main(argv: list[str]) -> int:
     if not 0 <= args.min_share <= 1:
         raise ConfigError(f"must be 0 to 1, not {args.min_share:g}", "--min-share")
 
-    from voxcast.phases.simo import grouped
+    from voxcast.phases.signature import grouped
 
     values = _values(args.values)
     phases = grouped(values, args.tolerance, min_share=args.min_share)

@@ -29,7 +29,7 @@ def main(argv: list[str]) -> int:
     args = parser.parse_args(argv)
     checked_share(args.level, "--level")
 
-    from voxcast.phases.transfer import transfer
+    from voxcast.phases.predict import transfer
 
     base, run = read_logical_trace(args.base), read_logical_trace(args.run)
     result = transfer(base, run, args.level)

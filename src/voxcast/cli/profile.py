@@ -214,8 +214,7 @@ def _measure(
 
 
 def _phases_without_sample(phases: Sequence[Phase], folder: Path) -> list[bool]:
-    from voxcast.history.phase_peaks import without_sample
-    from voxcast.history.run_series import traces_of
+    from voxcast.runs.series import traces_of, without_sample
 
     t_s = traces_of([folder])["t_s"]
     starts, ends = ([getattr(p, name) for p in phases] for name in ("start_s", "end_s"))

@@ -62,9 +62,9 @@ def main(argv: list[str]) -> int:
 
     from voxcast.allocation.requests.cost import CostModel
     from voxcast.allocation.site import Waiting
-    from voxcast.history.selection import runs_of_apps, runs_where
-    from voxcast.history.stored_history import open_history
     from voxcast.log import progress
+    from voxcast.runs.store import open_history
+    from voxcast.runs.table import runs_of_apps, runs_where
     from voxcast.studies import replayed_requests
     from voxcast.studies.history_table import history_table
 

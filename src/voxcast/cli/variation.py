@@ -49,13 +49,11 @@ def main(argv: list[str]) -> int:
 
     import pandas as pd
 
-    from voxcast.history.groups import groups
-    from voxcast.history.repeats import once_each
-    from voxcast.history.selection import runs_of_apps, runs_where
-    from voxcast.history.stored_history import open_history
     from voxcast.laws.empirical import constancy
     from voxcast.laws.fits import variation
     from voxcast.log import progress
+    from voxcast.runs.store import open_history
+    from voxcast.runs.table import groups, once_each, runs_of_apps, runs_where
 
     history = open_history(args.history)
     runs = runs_where(runs_of_apps(history.runs, args.app, args.history[0]), args.where)

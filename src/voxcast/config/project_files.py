@@ -21,9 +21,9 @@ import yaml
 import voxcast
 from voxcast.errors import ConfigError
 from voxcast.files import PARTIAL, read_json, sha256_of, write_json
-from voxcast.history.batches import batch_names, reserved_names
 from voxcast.images.sources import write_tsv
 from voxcast.project import PROJECT_FILE
+from voxcast.runs.store import batch_names, reserved_names
 
 PACKAGE = Path(voxcast.__file__).parent
 PACKED = "project_files"  # folder of the package in a wheel

@@ -13,9 +13,9 @@ from voxcast.features.comparability import Comparability
 from voxcast.features.phase_labels import COLUMN as PHASES
 from voxcast.features.rows import CATEGORIES, features
 from voxcast.files import sha256_of
-from voxcast.history.repeats import settled
 from voxcast.images.small_volumes import read_stacked
 from voxcast.records import ANCHOR_REPEAT, MEASURED, TARGETS, Configuration
+from voxcast.runs.table import settled
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

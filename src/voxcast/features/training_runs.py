@@ -11,15 +11,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from voxcast.errors import ConfigError, TableError, one_line
-from voxcast.history.batches import batch_names
-from voxcast.history.parts import load_history, load_phases
-from voxcast.history.run_series import phases_in
 from voxcast.images.characteristic_versions import current_rows, versions_of
 from voxcast.images.headers import HEADER_COLUMNS
 from voxcast.images.network_volume import points_of
 from voxcast.images.on_record import ON_RECORD, RESTORE, read_on_record
 from voxcast.images.recorded import RECORDED_IMAGES
 from voxcast.images.small_volumes import SMALL_VOLUMES, read_small_volumes
+from voxcast.runs.series import RUNS, phases_in
+from voxcast.runs.store import (
+    batch_names,
+    load_history,
+    load_phases,
+    recorded_parts,
+    reserved_names,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -41,13 +46,13 @@ class TrainingRuns:
     Attributes
     ----------
     profiles : DataFrame
-        Columns of `voxcast.history.run_table`, and ``batch``: the name of the recorded batch,
+        Columns of `voxcast.runs.table`, and ``batch``: the name of the recorded batch,
         empty for runs measured in the project. A run in both is there once.
     volumes : DataFrame
         `VOLUME_COLUMNS`, characteristics, ``image_set``, and ``problem``, the reason why runs on
         it cannot train.
     phases : DataFrame
-        Columns of `voxcast.history.run_table.PHASE_DTYPES`; imported runs have none.
+        Columns of `voxcast.runs.table.PHASE_DTYPES`; imported runs have none.
     versions : dict of str to int
         Versions of the characteristics by name.
     small_volumes : dict of str to ndarray
@@ -188,3 +193,22 @@ def _read(path: Path, then: str) -> pd.DataFrame:
         return pd.read_parquet(path)
     except (OSError, ValueError) as error:
         raise TableError(f"cannot be read ({one_line(error)[:120]})", path, then) from None
+
+
+def batches_to_learn_from(history: Path, app: str) -> dict[str, int]:
+    """Return the number of completed runs of ``app`` by batch, in a folder of batches.
+
+    Batches without characteristics of their images cannot be learned from, and batches reserved
+    for judging must not be; both are left out.
+    """
+    import pandas as pd
+
+    counts = {}
+    for name in sorted(set(batch_names(history)) - reserved_names(history)):
+        if (history / name / RECORDED_IMAGES).is_file():
+            paths = [part / RUNS for part in recorded_parts(history / name)]
+            runs = pd.concat([pd.read_parquet(path, columns=["app", "outcome"]) for path in paths])
+            count = int(((runs["app"] == app) & (runs["outcome"] == "completed")).sum())
+            if count:
+                counts[name] = count
+    return counts

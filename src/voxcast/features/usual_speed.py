@@ -1,7 +1,7 @@
 """How much faster than usual its machine was during each run: a column of the training table.
 
 The work of neighbours comes and goes within minutes. What was timed beside a run tells part of it
-(`voxcast.history.speed_deviations`), so that families can be compared by errors that are less of
+(`voxcast.runs.speed`), so that families can be compared by errors that are less of
 the machine. It is measured during the run, so it is never a feature, and labels stay as measured.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from voxcast.features.speed_column import SPEED_DEVIATION
-from voxcast.history.speed_deviations import speed_deviations
+from voxcast.runs.speed import speed_deviations
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -41,30 +41,11 @@ class Array:
     Attributes
     ----------
     request : Request
-        Enough for each of them.
-    members : tuple of int
-        Their indices.
-    excess_core_h : float
-        Requested beyond the tasks' own requests; 4 GB count as a core.
-    """
-
-    request: Request
-    members: tuple[int, ...]
-    excess_core_h: float
-
-
-@dataclass(frozen=True)
-class ReadyArray:
-    """An array job to be submitted.
-
-    Attributes
-    ----------
-    request : Request
         Enough for each of its tasks.
     names : tuple of str
-        Of its tasks, numbered from 1, longest first.
+        Names of its tasks, numbered from 1, longest first.
     excess_core_h : float
-        See `Array`.
+        Requested beyond the tasks' own requests; 4 GB count as a core.
     """
 
     request: Request
@@ -72,54 +53,36 @@ class ReadyArray:
     excess_core_h: float
 
 
-def ready_arrays(requests: Mapping[str, Request]) -> list[ReadyArray]:
-    """Return the arrays of tasks that are to be submitted, by name of the task.
-
-    The longest come first, as then all end soonest.
-    """
-    names = list(requests)
-    kinds = [(request.partition, request.device) for request in requests.values()]
-    arrays = [
-        ReadyArray(
-            array.request, tuple(names[n] for n in reversed(array.members)), array.excess_core_h
-        )
-        for array in grouped(list(requests.values()), kinds)
-    ]
-    return sorted(arrays, key=lambda array: -array.request.walltime_s)
-
-
-def grouped(
-    requests: Sequence[Request],
-    kinds: Sequence[Hashable],
+def arrays_of(
+    requests: Mapping[str, Request],
     *,
     array_core_h: float = ARRAY_CORE_H,
     max_tasks: int = MAX_TASKS,
 ) -> list[Array]:
-    """Return arrays of tasks of the same kind, CPUs and GPUs.
+    """Return the arrays of tasks of the same partition, device, CPUs and GPUs.
+
+    The longest come first, as then all end soonest.
 
     Parameters
     ----------
-    requests : sequence of Request
-        Of each task.
-    kinds : sequence
-        What tasks of an array must have in common beside the request, such as the partition.
+    requests : mapping of str to Request
+        By name of the task.
     array_core_h : float
-        Price of an array, in core-hours asked.
+        Price of an array, in core-hours requested.
     """
-    members: dict[Hashable, list[int]] = {}
-    for index, (request, kind) in enumerate(zip(requests, kinds, strict=True)):
-        members.setdefault((kind, request.cpus, request.gpus), []).append(index)
-    return [
-        Array(request, tuple(chunk), _excess_core_h(request, [requests[n] for n in chunk]))
-        for indices in members.values()
-        for group in _groups(requests, indices, array_core_h)
-        for request in [_largest([requests[n] for n in group])]
-        for chunk in _chunks(group, max_tasks)
-    ]
-
-
-def _chunks(group: Sequence[int], size: int) -> list[Sequence[int]]:
-    return [group[start : start + size] for start in range(0, len(group), size)]
+    alike: dict[Hashable, list[str]] = {}
+    for name, request in requests.items():
+        kind = request.partition, request.device, request.cpus, request.gpus
+        alike.setdefault(kind, []).append(name)
+    arrays = []
+    for names in alike.values():
+        for group in _groups(requests, names, array_core_h):
+            largest = _largest([requests[name] for name in group])
+            for start in range(0, len(group), max_tasks):
+                chunk = group[start : start + max_tasks]
+                excess = sum(core_h(largest) - core_h(requests[name]) for name in chunk)
+                arrays.append(Array(largest, tuple(reversed(chunk)), excess))
+    return sorted(arrays, key=lambda array: -array.request.walltime_s)
 
 
 def _largest(requests: Sequence[Request]) -> Request:
@@ -129,11 +92,6 @@ def _largest(requests: Sequence[Request]) -> Request:
     return replace(first, walltime_s=walltime_s, memory_bytes=memory_bytes)
 
 
-def _excess_core_h(request: Request, requests: Sequence[Request]) -> float:
-    each = core_h(request)
-    return sum(each - core_h(alone) for alone in requests)
-
-
 def core_h(request: Request) -> float:
     """Return the core-hours that a request reserves; 4 GB count as a core where that is more."""
     cores = max(request.cpus, request.memory_bytes / 1e9 / GB_PER_CORE)
@@ -141,17 +99,17 @@ def core_h(request: Request) -> float:
 
 
 def _groups(
-    requests: Sequence[Request], indices: Sequence[int], array_core_h: float
-) -> list[list[int]]:
+    requests: Mapping[str, Request], names: Sequence[str], array_core_h: float
+) -> list[list[str]]:
     """Return the groups of least cost among consecutive tasks."""
-    by_level = _levels(requests, indices)
+    by_level = _levels(requests, names)
     levels = list(by_level)
     walltime_s = np.array([level[0] for level in levels])
     memory = np.array([level[1] for level in levels])
     counts = np.array([len(by_level[level]) for level in levels])
     least = np.zeros(len(levels) + 1)
     starts = np.zeros(len(levels) + 1, dtype=int)
-    cpus = requests[indices[0]].cpus
+    cpus = requests[names[0]].cpus
     for end in range(1, len(levels) + 1):
         # Groups of the levels start..end-1, for each start.
         largest = np.maximum.accumulate(memory[:end][::-1])[::-1]
@@ -160,11 +118,11 @@ def _groups(
         cost = least[:end] + reserved_core_h + array_core_h
         starts[end] = int(cost.argmin())
         least[end] = cost[starts[end]]
-    groups: list[list[int]] = []
+    groups: list[list[str]] = []
     end = len(levels)
     while end:
         chosen = levels[starts[end] : end]
-        groups.insert(0, [index for level in chosen for index in by_level[level]])
+        groups.insert(0, [name for level in chosen for name in by_level[level]])
         end = int(starts[end])
     return groups
 
@@ -177,21 +135,22 @@ def _core_h(
 
 
 def _levels(
-    requests: Sequence[Request], indices: Sequence[int]
-) -> Mapping[tuple[float, int], list[int]]:
+    requests: Mapping[str, Request], names: Sequence[str]
+) -> dict[tuple[float, int], list[str]]:
     """Return the tasks by their request, in increasing order; of many, by ranges of requests."""
-    ordered = sorted(indices, key=lambda n: (requests[n].walltime_s, requests[n].memory_bytes, n))
-    exact: dict[tuple[float, int], list[int]] = {}
-    for n in ordered:
-        exact.setdefault((requests[n].walltime_s, requests[n].memory_bytes), []).append(n)
-    if len(exact) <= MOST_LEVELS:
-        return exact
-    merged: dict[tuple[float, int], list[int]] = {}
-    for part in np.array_split(np.array(ordered), MOST_LEVELS):
-        tasks = part.tolist()
-        largest = _largest([requests[n] for n in tasks])
-        merged.setdefault((largest.walltime_s, largest.memory_bytes), []).extend(tasks)
-    return merged
+    ordered = sorted(names, key=lambda n: (requests[n].walltime_s, requests[n].memory_bytes))
+    levels: dict[tuple[float, int], list[str]] = {}
+    for name in ordered:
+        levels.setdefault((requests[name].walltime_s, requests[name].memory_bytes), []).append(
+            name
+        )
+    if len(levels) > MOST_LEVELS:
+        levels = {}
+        for part in np.array_split(np.array(ordered), MOST_LEVELS):
+            tasks = part.tolist()
+            largest = _largest([requests[name] for name in tasks])
+            levels.setdefault((largest.walltime_s, largest.memory_bytes), []).extend(tasks)
+    return levels
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from voxcast.errors import ConfigError
-from voxcast.history.parts import collect, load_history, recorded_cell_keys
 from voxcast.jobs.draw import MARGIN_S, WORKER_BYTES
 from voxcast.jobs.escalate import Limits, RequestSequence
 from voxcast.jobs.pool import Pool, PoolCell, PoolSettings, make_pool
@@ -16,6 +15,7 @@ from voxcast.jobs.settle import Ledger
 from voxcast.measure.campaign import runs_elsewhere
 from voxcast.measure.host import HostFacts
 from voxcast.quantities import format_bytes, format_seconds
+from voxcast.runs.store import collect, load_history, recorded_cell_keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

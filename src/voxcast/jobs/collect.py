@@ -20,15 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import voxcast
 from voxcast.errors import ImageError, TableError, is_disk_full, one_line
-from voxcast.files import atomic_folder, atomic_path, canonical_json, locked
-from voxcast.history.parts import (
-    free_part,
-    recorded_cell_keys,
-    recorded_parts,
-    sweep_partial,
-    write_tables,
-)
-from voxcast.history.run_table import PHASE_DTYPES, TRACE_DTYPES, frame_of
+from voxcast.files import atomic_path, canonical_json, locked
 from voxcast.images.recorded import RECORDED_IMAGES
 from voxcast.images.volume_facts import read_volume_facts, subject_of
 from voxcast.jobs.script import Machine
@@ -36,6 +28,14 @@ from voxcast.jobs.slurm import DEFAULT_SAMPLING_S
 from voxcast.jobs.state import SubmissionState
 from voxcast.records import as_fields, of_fields
 from voxcast.runs.imported import ImportedRun, positive, row_of
+from voxcast.runs.store import (
+    add_part,
+    free_part,
+    recorded_cell_keys,
+    recorded_parts,
+    sweep_partial,
+)
+from voxcast.runs.table import frame_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -290,7 +290,5 @@ def _write(
         "versions": {"voxcast": voxcast.__version__},
     }
     part = free_part(batch, SOURCE)
-    with atomic_folder(part) as partial:
-        no_series = frame_of([], PHASE_DTYPES), frame_of([], TRACE_DTYPES)
-        write_tables(partial, frame_of(rows), *no_series, provenance)
+    add_part(part, frame_of(rows), provenance)
     return part.name

@@ -25,7 +25,6 @@ from voxcast.apps.app import app_version, choose
 from voxcast.apps.checks import check_startable
 from voxcast.errors import RunError, VoxcastError
 from voxcast.files import read_json, write_json
-from voxcast.history.run_folders import runs_in
 from voxcast.jobs.claim import KeptAlive, file_system_time, registered
 from voxcast.jobs.escalate import Attempt
 from voxcast.jobs.pool import ENDED, HELD, MIB, PARTIAL, RESULT_FILE, TODO, Pool, Ticket
@@ -36,6 +35,7 @@ from voxcast.measure.record import Failures, Recorder, log_tail, open_sitting
 from voxcast.measure.runner import KILLED
 from voxcast.quantities import format_bytes, format_seconds, slurm_seconds
 from voxcast.records import Request, as_fields
+from voxcast.runs.series import runs_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from voxcast.errors import VoxcastError, one_line
 from voxcast.files import canonical_json
-from voxcast.jobs.arrays import ready_arrays
+from voxcast.jobs.arrays import arrays_of
 from voxcast.jobs.escalate import Attempt, Stop
 from voxcast.jobs.script import array_script, task_list
 from voxcast.jobs.slurm import SlurmAwayError
@@ -217,7 +217,7 @@ class Follower:
             step = None if name in self._refused else state.next_step(name, plan)
             if isinstance(step, Request):
                 ready[name] = step
-        for array in ready_arrays(ready):
+        for array in arrays_of(ready):
             self._submit(array.names, array.request)
 
     def _submit(self, names: Sequence[str], request: Request) -> None:

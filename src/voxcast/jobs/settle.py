@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import RunError, TableError
 from voxcast.files import canonical_json, json_text, read_json, remove_folder, sync
-from voxcast.history.run_folders import RECORD_FILE, read_record
 from voxcast.jobs.claim import claimed, is_abandoned
 from voxcast.jobs.escalate import Attempt, next_request
 from voxcast.jobs.pool import ENDED, HELD, PARTIAL, RESULT_FILE, TODO, PoolCell, Ticket
@@ -33,6 +32,7 @@ from voxcast.measure.leftovers import sweep
 from voxcast.measure.runner import LOG_FILE
 from voxcast.quantities import format_bytes, format_seconds
 from voxcast.records import Request, as_fields, of_fields
+from voxcast.runs.series import RECORD_FILE, read_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

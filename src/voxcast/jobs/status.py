@@ -7,7 +7,7 @@ import shlex
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from voxcast.jobs.arrays import core_h, ready_arrays
+from voxcast.jobs.arrays import arrays_of, core_h
 from voxcast.jobs.claim import is_followed
 from voxcast.jobs.escalate import Attempt, Stop, next_request
 from voxcast.jobs.state import TaskState
@@ -18,7 +18,7 @@ from voxcast.text_table import text_table
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from voxcast.jobs.arrays import ReadyArray
+    from voxcast.jobs.arrays import Array
     from voxcast.jobs.follow import Executor
     from voxcast.jobs.state import SubmissionState
     from voxcast.jobs.submission import Plan, Submission
@@ -28,9 +28,9 @@ ORDER = ("completed", "ended", "running", "waiting", "refused", "given up")
 MOST_LISTED = 20
 
 
-def planned_arrays(plan: Plan) -> list[ReadyArray]:
+def planned_arrays(plan: Plan) -> list[Array]:
     """Return the arrays of the first attempts."""
-    return ready_arrays({task.name: task.requests.first for task in plan.tasks})
+    return arrays_of({task.name: task.requests.first for task in plan.tasks})
 
 
 def expected(plan: Plan) -> dict[str, Any]:

@@ -21,10 +21,6 @@ from voxcast.apps.app import app_version
 from voxcast.apps.checks import check_startable
 from voxcast.errors import ConfigError, VoxcastError, one_line
 from voxcast.files import atomic_path
-from voxcast.history.parts import collect, load_history, recorded_cell_keys
-from voxcast.history.repeats import ALLOCATION, TASK
-from voxcast.history.run_folders import runs_in
-from voxcast.history.run_series import write_tables_of
 from voxcast.images.catalogue import CATALOGUE, CHARACTERISTICS_TABLE
 from voxcast.images.grids import Sizes
 from voxcast.images.image_set import ImageChoice, prepare_image_set, recipes_in
@@ -55,6 +51,9 @@ from voxcast.measure.record import base_of, log_tail
 from voxcast.measure.trace import Conditions
 from voxcast.quantities import format_seconds
 from voxcast.records import ANCHOR_REPEAT, NOISY_REPEAT, App, Cell, Configuration, Run
+from voxcast.runs.series import runs_in, write_tables_of
+from voxcast.runs.store import collect, load_history, recorded_cell_keys
+from voxcast.runs.table import ALLOCATION, TASK
 
 if TYPE_CHECKING:
     import pandas as pd

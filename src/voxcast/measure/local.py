@@ -25,7 +25,6 @@ from voxcast.apps.app import choose
 from voxcast.apps.checks import check_startable
 from voxcast.errors import RunError
 from voxcast.files import PARTIAL, HeldError, process_lock
-from voxcast.history.run_folders import runs_in
 from voxcast.measure.host import Probes
 from voxcast.measure.leftovers import sweep, sweep_abandoned
 from voxcast.measure.metronome import Metronome
@@ -33,6 +32,7 @@ from voxcast.measure.plan import CampaignPlan, CampaignSettings
 from voxcast.measure.record import Failures, Recorder, open_sitting
 from voxcast.quantities import format_seconds
 from voxcast.records import ANCHOR_REPEAT, NOISY_REPEAT, App, Cell, Run
+from voxcast.runs.series import runs_in
 
 LOCK_PATIENCE_S = 3.0  # a driver that was just killed may hold its lock a little longer
 # Weight of the first expectation, in seconds: one unusual run does not dominate.

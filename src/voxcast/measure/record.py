@@ -35,13 +35,13 @@ from voxcast.files import (
     remove_folder,
     text_tail,
 )
-from voxcast.history.run_folders import RECORD_FILE, TRACES
 from voxcast.images.headers import read_header
 from voxcast.measure.host import HostFacts, Probes, host_facts, take_probes
 from voxcast.measure.metronome import Metronome
 from voxcast.measure.runner import LOG_FILE, PhasePatterns, measure, memory_limit
 from voxcast.measure.trace import Conditions
 from voxcast.records import App, Cell, Configuration, Phase, Run, as_fields
+from voxcast.runs.series import RECORD_FILE, TRACES_FOLDER
 
 KEPT_SUFFIXES = (".json", ".tsv", ".csv", ".txt")  # small results; volumes are not kept
 KEPT_BYTES = FULL_BYTES = 1_000_000
@@ -426,7 +426,7 @@ def try_app(app: App, image: Path, configuration: Configuration, time_limit_s: f
 def _drop_volumes(out: Path) -> None:
     """Remove all but small results, and traces of communication in their folder."""
     for path in out.rglob("*"):
-        if path.is_relative_to(out / TRACES) or not path.is_file():
+        if path.is_relative_to(out / TRACES_FOLDER) or not path.is_file():
             continue
         if path.suffix not in KEPT_SUFFIXES or path.stat().st_size >= KEPT_BYTES:
             try:

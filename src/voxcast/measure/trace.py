@@ -12,12 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from voxcast.history.phase_peaks import phase_peak
-from voxcast.history.run_folders import SAMPLES_FILE
 from voxcast.measure.gpu import GpuMeter
 from voxcast.measure.meters import Meter
 from voxcast.measure.tree import Throttle, Traffic
 from voxcast.records import Outcome, Phase
+from voxcast.runs.series import SAMPLES_FILE, phase_peak
 
 GPU_SHARE = 0.01  # of a core
 TRAFFIC_PAUSE_S = 1.0  # sums only grow: one reading a second is enough
@@ -210,7 +209,7 @@ class Trace:
         return bool(self.peak_gpu_bytes)
 
     def with_peak(self, phase: Phase) -> Phase:
-        """Return ``phase`` with its largest memory; see `voxcast.history.phase_peaks`."""
+        """Return ``phase`` with its largest memory; see `voxcast.runs.series`."""
         t_s, rss_bytes = [s.t_s for s in self.samples], [s.rss_bytes for s in self.samples]
         peak = phase_peak(t_s, rss_bytes, phase.start_s, phase.end_s)
         return dataclasses.replace(phase, peak_rss_bytes=peak)

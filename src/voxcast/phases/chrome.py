@@ -33,6 +33,7 @@ RECORDED = ("kind", "peer", "tag", "size_bytes", "computation_ns")
 LEAST = (Kind.SEND, -1, -1, 0, 0)
 MOST = (Kind.LOCAL, MAX_PROCESSES, 2**31 - 1, MAX_NS, MAX_NS)
 NO_GROUP = "-1"
+NOT_SPACE = re.compile(r"\S")
 CHUNK_CHARACTERS = 1 << 16
 MAX_VALUE_CHARACTERS = 1 << 24  # of one value; a larger one is damage
 THEN = "record it with `voxcast trace`, or torch.profiler and export_chrome_trace"
@@ -42,7 +43,7 @@ EVENT_ERRORS = (KeyError, TypeError, AttributeError, ValueError, OverflowError)
 
 @dataclass
 class _Rank:
-    """What a file holds.
+    """Content of a file.
 
     A row has `RECORDED`, start, end and number of the operation. `groups` has a key that is the
     same on all ranks, and the members, of each group by its name in this file.
@@ -151,11 +152,8 @@ def _read_rank(path: Path, operations: dict[str, int]) -> _Rank:
 def _add(content: _Rank, event: Any, operations: dict[str, int]) -> None:
     if not isinstance(event, dict) or event.get("ph") not in ("X", "M"):
         return
-    arguments, category, name = (
-        event.get("args", {}),
-        str(event.get("cat", "")),
-        event.get("name", ""),
-    )
+    category, name = str(event.get("cat", "")), event.get("name", "")
+    arguments = event.get("args", {})
     if event["ph"] == "M":
         if name == "communicator":
             members, earlier = tuple(map(int, arguments["ranks"])), int(arguments["earlier"])
@@ -177,7 +175,7 @@ def _add(content: _Rank, event: Any, operations: dict[str, int]) -> None:
             raise ValueError("an operation or a group of another form")
         if name == "start":
             return
-    # The same names on the track of a GPU repeat those of the host.
+    # The track of a GPU repeats the names of the host.
     elif not category.startswith("gpu_") and (match := COMMUNICATION.fullmatch(name)):
         is_message = match["operation"] in PEER_TO_PEER
         kind = Kind.LOCAL if is_message else Kind.COLLECTIVE
@@ -273,10 +271,7 @@ class JsonStream:
         for _ in self._items("{", "}"):
             name = self._value()
             self._take(":")
-            if name == array:
-                for _ in self._items("[", "]"):
-                    yield name, self._value()
-            else:
+            for _ in self._items("[", "]") if name == array else (None,):
                 yield name, self._value()
 
     def _items(self, start: str, end: str) -> Iterator[None]:
@@ -291,12 +286,11 @@ class JsonStream:
 
     def _next(self) -> str:
         """Return the next character that is not a space, without taking it."""
-        while True:
-            while self._position < len(self._buffer):
-                if not self._buffer[self._position].isspace():
-                    return self._buffer[self._position]
-                self._position += 1
+        while not (found := NOT_SPACE.search(self._buffer, self._position)):
+            self._position = len(self._buffer)
             self._read()
+        self._position = found.start()
+        return found[0]
 
     def _take(self, characters: str) -> str:
         character = self._next()

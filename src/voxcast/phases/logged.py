@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from voxcast.errors import TableError
-from voxcast.history.phase_peaks import with_peaks
-from voxcast.history.run_series import phases_in
-from voxcast.history.run_table import PHASE_DTYPES, frame_of
 from voxcast.records import MEASURED
+from voxcast.runs.series import phases_in, with_peaks
+from voxcast.runs.table import PHASE_DTYPES, frame_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -102,13 +101,13 @@ class PhaseMatrix:
 def phase_matrix(runs: pd.DataFrame, phases: pd.DataFrame, traces: pd.DataFrame) -> PhaseMatrix:
     """Arrange the phases of the completed runs of one application.
 
-    The phases are those of most runs. A phase without a peak gets that of the trace of its run,
-    see `voxcast.history.phase_peaks`.
+    The sequence of phases of most runs counts. A phase without a peak gets its peak in the trace,
+    see `voxcast.runs.series`.
 
     Parameters
     ----------
     runs, phases, traces : DataFrame
-        Of the application; columns as in `voxcast.history.run_table`.
+        Of the application; columns as in `voxcast.runs.table`.
 
     Raises
     ------
@@ -172,14 +171,14 @@ def used_byte_s(
 ) -> np.ndarray | None:
     """Return the memory in use integrated over the time in phases, for each run.
 
-    This is the mean memory times the duration of the phases. The mean is that of the source (label
-    ``mean_rss_bytes``) or of the trace, which is slightly too high if the trace was thinned to its
+    This is the mean memory times the duration of the phases. The mean comes from the source (label
+    ``mean_rss_bytes``) or from the trace, which is too high if that was thinned to its
     peaks. None unless all runs have a mean.
 
     Parameters
     ----------
     runs, traces : DataFrame
-        See `voxcast.history.parts`.
+        See `voxcast.runs.store`.
     """
     means: dict[str, float] = {}
     for key, samples in traces[traces["cell_key"].isin(set(matrix.cell_keys))].groupby("cell_key"):
@@ -193,5 +192,4 @@ def used_byte_s(
     if not set(matrix.cell_keys) <= set(means):
         return None
     mean = np.array([means[key] for key in matrix.cell_keys])
-    byte_s: np.ndarray = mean * matrix.duration_s.sum(axis=1)
-    return byte_s
+    return np.asarray(mean * matrix.duration_s.sum(axis=1))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 from voxcast.phases.events import Kind
 
@@ -31,7 +32,7 @@ class LogicalTrace:
     starts : ndarray of int, shape (ticks,)
         Where each tick starts in `rows`.
     missing : tuple of str
-        What the trace lacks: that of the events, and events without a counterpart.
+        Gaps of the recorded events, and events without a counterpart.
     """
 
     events: EventTable
@@ -48,8 +49,7 @@ class LogicalTrace:
         """Return the sum over the events of each tick, of values of shape (events,)."""
         if not len(self):
             return values[:0]
-        sums: np.ndarray = np.add.reduceat(values[self.rows], self.starts)
-        return sums
+        return np.asarray(np.add.reduceat(values[self.rows], self.starts))
 
     def events_by_tick(self) -> np.ndarray:
         """Return the number of events of each tick, shape (ticks,)."""
@@ -58,7 +58,7 @@ class LogicalTrace:
     def by_process(self, values: np.ndarray) -> np.ndarray:
         """Return values of shape (events,) as a matrix of shape (ticks, processes).
 
-        NaN where a process has no event in a tick. The memory is that of ticks times processes.
+        NaN where a process has no event in a tick. It takes memory for ticks times processes.
         """
         matrix = np.full((len(self), len(self.events.processes)), np.nan)
         matrix[self.tick, self.events["process"]] = values
@@ -74,8 +74,7 @@ class LogicalTrace:
         before = np.roll(end_ns, 1)
         is_first = np.diff(process, prepend=-1) != 0
         before[is_first] = self.events.start_ns[process[is_first]]
-        elapsed: np.ndarray = np.maximum(end_ns - before, 0)
-        return elapsed
+        return np.asarray(np.maximum(end_ns - before, 0))
 
 
 def logical_trace(events: EventTable) -> LogicalTrace:
@@ -87,32 +86,37 @@ def logical_trace(events: EventTable) -> LogicalTrace:
     receive has the logical time of its send plus one (Wong, Rexachs & Luque 2015), except that an
     event never goes before an earlier one of its process.
 
-    Where a trace lacks events, those without a counterpart depend on their process only, and
-    `missing` tells of them. It also tells of receives and collectives that wait for each other in
-    a circle, as those of non-blocking calls recorded at their start may; the circle is cut at the
-    earliest of its receives.
+    The nth receive from a process with a tag in a group belongs to the nth such send (messages do
+    not overtake: MPI 4.1, section 3.5). The nth collective of a process in a group belongs to the
+    nth of each other process of that group (MPI 4.1, section 6.14). Clocks play no part.
+
+    Where a trace lacks events, their counterparts depend on their process only, and `missing`
+    counts them. It also counts receives and collectives that wait for each other in a circle, as
+    non-blocking calls recorded at their start may; the circle is cut at the earliest of its
+    receives.
     """
-    matching = matched(events)
-    tick, circles = _ticks(events, matching)
+    send, unmatched = _sends(events)
+    collective, incomplete = _collectives(events)
+    tick, circles = _ticks(events, send, collective)
     rows = np.argsort(tick, kind="stable")
     starts = np.flatnonzero(np.diff(tick[rows], prepend=-1))
-    missing = (*events.missing, *matching.missing)
+    missing = (*events.missing, *unmatched, *incomplete)
     if circles:
         order = f"the order of events that wait for each other in a circle; circles cut: {circles}"
         missing += (order,)
     return LogicalTrace(events, tick, rows, starts, missing)
 
 
-def _ticks(events: EventTable, matching: Matching) -> tuple[np.ndarray, int]:
+def _ticks(events: EventTable, send: np.ndarray, collective: np.ndarray) -> tuple[np.ndarray, int]:
     """Return the tick of each event, and the number of circles that were cut.
 
     Each process runs until it must wait; every event is visited once. The loop is over lists,
-    whose elements are read several times faster than those of arrays.
+    whose elements are read several times faster than elements of arrays.
     """
     # For each event: the row of its send, or -2 minus the number of its collective, or -1.
-    in_collective = matching.collective >= 0
-    waits_for = np.where(in_collective, -2 - matching.collective, matching.send).tolist()
-    members_left = np.bincount(matching.collective[in_collective]).tolist()
+    in_collective = collective >= 0
+    waits_for = np.where(in_collective, -2 - collective, send).tolist()
+    members_left = np.bincount(collective[in_collective]).tolist()
     n_processes = len(events.processes)
     bounds = np.searchsorted(events["process"], np.arange(n_processes + 1)).tolist()
     tick: list[int] = [_UNSET] * len(events)
@@ -160,7 +164,7 @@ def _ticks(events: EventTable, matching: Matching) -> tuple[np.ndarray, int]:
             waits_for[next_row[process]] = _PLAIN
             ready.append(process)
         elif gathered:
-            # Those that come later take it as an event of their process alone.
+            # Processes that come later take it as an event of their own.
             cause = min(gathered, key=lambda cause: max(now[p] for p in gathered[cause]))
             members_left[-2 - cause] = 0
             ready += gathered.pop(cause)
@@ -169,116 +173,52 @@ def _ticks(events: EventTable, matching: Matching) -> tuple[np.ndarray, int]:
         circles += 1
 
 
-NONE = -1
-
-
-@dataclass(frozen=True, eq=False)
-class Matching:
-    """Events that belong together.
-
-    Attributes
-    ----------
-    send : ndarray of int, shape (events,)
-        Row of the send of each receive; -1 for other events, and for receives without a send.
-    collective : ndarray of int, shape (events,)
-        Number of the collective; -1 for other events.
-    missing : tuple of str
-        Receives, sends and collectives without a counterpart.
-    """
-
-    send: np.ndarray
-    collective: np.ndarray
-    missing: tuple[str, ...]
-
-
-def matched(events: EventTable) -> Matching:
-    """Match events by their order in each process alone; clocks play no part.
-
-    The nth receive from a process with a tag in a group is that of the nth such send (messages do
-    not overtake: MPI 4.1, section 3.5). The nth collective of a process in a group belongs to the
-    nth of each other process of that group (MPI 4.1, section 6.14).
-    """
-    send, unmatched = _sends(events)
-    collective, incomplete = _collectives(events)
-    return Matching(send, collective, (*unmatched, *incomplete))
-
-
 def _sends(events: EventTable) -> tuple[np.ndarray, list[str]]:
-    import pandas as pd
-
-    kind, process, peer = events["kind"], events["process"].astype(np.int64), events["peer"]
-    n_processes = len(events.processes)
-    with_peer = (peer >= 0) & (peer < n_processes)
-    sends = np.flatnonzero((kind == Kind.SEND) & with_peer)
-    receives = np.flatnonzero((kind == Kind.RECEIVE) & with_peer)
-    rows = np.concatenate([sends, receives])
-    is_send = np.arange(len(rows)) < len(sends)
-    sender = np.where(is_send, process[rows], peer[rows])
-    receiver = np.where(is_send, peer[rows], process[rows])
-    tags, tag_names = pd.factorize(events["tag"][rows])
-    groups, group_names = pd.factorize(events["group"][rows])
-    channel = (sender * n_processes + receiver) * len(tag_names) + tags
-    channels, _ = pd.factorize(channel * len(group_names) + groups)
-    n_channels = int(channels.max(initial=-1)) + 1
-    sent, received = channels[: len(sends)], channels[len(sends) :]
-    by_channel = np.argsort(sent, kind="stable")
-    n_sent = np.bincount(sent, minlength=n_channels)
-    nth = _nth(received)
-    has_send = nth < n_sent[received]
-    send = np.full(len(events), NONE)
-    position = (np.cumsum(n_sent) - n_sent)[received[has_send]] + nth[has_send]
-    send[receives[has_send]] = sends[by_channel[position]]
-    n_receives, n_sends = int((kind == Kind.RECEIVE).sum()), int((kind == Kind.SEND).sum())
-    n_pairs = int(has_send.sum())
+    """Return the row of the send of each receive, -1 elsewhere; and how many lack each other."""
+    kind, peer = events["kind"], events["peer"]
+    with_peer = (peer >= 0) & (peer < len(events.processes))
+    columns = {name: events[name] for name in ("process", "peer", "tag", "group")}
+    frame = pd.DataFrame(columns | {"row": np.arange(len(events))})
+    sends = frame[(kind == Kind.SEND) & with_peer]
+    receives = frame[(kind == Kind.RECEIVE) & with_peer]
+    receives = receives.rename(columns={"process": "peer", "peer": "process"})
+    keys = list(columns)
+    sends, receives = (
+        part.assign(nth=part.groupby(keys).cumcount()) for part in (sends, receives)
+    )
+    pairs = receives.merge(sends, on=[*keys, "nth"], suffixes=("", "_of_send"))
+    send = np.full(len(events), -1)
+    send[pairs["row"]] = pairs["row_of_send"]
     unmatched = []
-    if n_pairs < n_receives:
-        unmatched.append(f"the send of {n_receives - n_pairs} of {n_receives} receives")
-    if n_pairs < n_sends:
-        unmatched.append(f"the receive of {n_sends - n_pairs} of {n_sends} sends")
+    for one, other, kind_of_one in (
+        ("send", "receives", Kind.RECEIVE), ("receive", "sends", Kind.SEND),
+    ):  # fmt: skip
+        count = int((kind == kind_of_one).sum())
+        if len(pairs) < count:
+            unmatched.append(f"the {one} of {count - len(pairs)} of {count} {other}")
     return send, unmatched
 
 
 def _collectives(events: EventTable) -> tuple[np.ndarray, list[str]]:
-    import pandas as pd
-
-    group = events["group"]
-    in_group = (group >= 0) & (group < len(events.groups))
-    rows = np.flatnonzero((events["kind"] == Kind.COLLECTIVE) & in_group)
-    n_processes = max(len(events.processes), 1)
-    of_group, of_process = group[rows].astype(np.int64), events["process"][rows]
-    nth = _nth(of_group * n_processes + of_process)
-    n_most = int(nth.max(initial=-1)) + 1
-    numbers, _ = pd.factorize(of_group * n_most + nth)
-    collective = np.full(len(events), NONE)
-    collective[rows] = numbers
-    counts = np.zeros((len(events.groups), n_processes), dtype=np.int64)
-    np.add.at(counts, (of_group, of_process), 1)
+    """Return the number of the collective of each event, -1 elsewhere; and members without it."""
+    is_collective, group = events["kind"] == Kind.COLLECTIVE, events["group"]
+    rows = np.flatnonzero(is_collective & (group >= 0) & (group < len(events.groups)))
+    frame = pd.DataFrame({"group": group[rows], "process": events["process"][rows]})
+    frame["nth"] = frame.groupby(["group", "process"]).cumcount()
+    collective = np.full(len(events), -1)
+    collective[rows] = frame.groupby(["group", "nth"], sort=False).ngroup()
+    counts = frame.groupby(["group", "process"]).size().to_dict()
     incomplete = []
     for n, members in enumerate(events.groups):
-        most = int(counts[n].max())
+        of_members = {p: counts.get((n, p), 0) for p in range(len(events.processes))}
+        most = max(of_members.values(), default=0)
         incomplete += [
-            f"{most - counts[n, p]} of {most} collectives of group {n} in process "
+            f"{most - of_members[p]} of {most} collectives of group {n} in process "
             f"{events.processes[p]}"
             for p in members
-            if 0 <= p < len(events.processes) and counts[n, p] < most
+            if p in of_members and of_members[p] < most
         ]
-    without_group = int((events["kind"] == Kind.COLLECTIVE).sum()) - len(rows)
+    without_group = int(is_collective.sum()) - len(rows)
     if without_group:
         incomplete.append(f"the group of {without_group} collectives")
     return collective, incomplete
-
-
-def _nth(keys: np.ndarray) -> np.ndarray:
-    """Return how many equal keys precede each.
-
-    Examples
-    --------
-    >>> _nth(np.array([7, 3, 7, 7, 3]))
-    array([0, 0, 1, 2, 1])
-    """
-    order = np.argsort(keys, kind="stable")
-    is_first = np.diff(keys[order], prepend=keys[order][:1] - 1) != 0
-    starts = np.flatnonzero(is_first)
-    nth = np.empty(len(keys), dtype=np.int64)
-    nth[order] = np.arange(len(keys)) - np.repeat(starts, np.diff(starts, append=len(keys)))
-    return nth

@@ -41,7 +41,7 @@ CUT = "the archive is cut short or its .def file is missing; record it again"
 
 
 class Code(IntEnum):
-    """Records that matter here; their names are those of the library's callbacks."""
+    """Records that matter here; named after the library's callbacks."""
 
     Enter = 0
     Leave = 1

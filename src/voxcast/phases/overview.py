@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from voxcast.phases.events import NS_PER_S, Kind
-from voxcast.phases.signature import signature
-from voxcast.phases.simo import DROPPED
+from voxcast.phases.signature import DROPPED, signature
 
 if TYPE_CHECKING:
     from voxcast.phases.events import EventTable
     from voxcast.phases.logical import LogicalTrace
-    from voxcast.phases.signature import Signature
-    from voxcast.phases.simo import Grouping
+    from voxcast.phases.signature import Grouping, Signature
 
 MARKS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 DETAIL_TICKS = 60
@@ -31,9 +29,9 @@ class TraceOverview:
     signature : Signature
         Phases with times, weights and shares.
     order : tuple of int
-        Indices of the phases, that with the largest share first. The first `marked` have a mark
-        each, in that order, and their places are the categories of the timelines; the next
-        category is that of all other ticks, the last the time after the last event.
+        Indices of the phases, the largest share first. The first `marked` have a mark each, in
+        that order, and their places are the categories of the timelines; the next category has
+        all other ticks, the last the time after the last event.
     marked : int
         Number of phases with a mark.
     timeline : Timeline
@@ -172,7 +170,7 @@ class Timeline:
 
     @property
     def category(self) -> np.ndarray:
-        """The category with most time, shape (lanes, bins); -1 where there is no time."""
+        """The category with most time, shape (lanes, bins); -1 without time."""
         by_category = self.time_s.sum(axis=2)
         largest = by_category.argmax(axis=1)
         return np.where(by_category.any(axis=1), largest, -1)
@@ -182,10 +180,8 @@ class Timeline:
         """Share of communication of the time in events' ticks, shape (lanes, bins); 0 if none."""
         by_part = self.time_s.sum(axis=1)
         total = by_part.sum(axis=1)
-        share: np.ndarray = np.divide(
-            by_part[:, COMMUNICATION], total, out=np.zeros_like(total), where=total > 0
-        )
-        return share
+        part = by_part[:, COMMUNICATION]
+        return np.asarray(np.divide(part, total, out=np.zeros_like(total), where=total > 0))
 
 
 def timeline(
@@ -210,7 +206,7 @@ def timeline(
     category : ndarray of int, shape (ticks,)
         Category of each tick, from 0.
     n_categories : int
-        Number of categories; what is after the last event gets one more.
+        Number of categories; time after the last event gets one more.
     bins, max_lanes : int
         Number of bins, and largest number of lanes. Of more processes, neighbours share a lane.
     span_s : tuple of float, optional
@@ -252,7 +248,7 @@ def timeline(
 def middle_span_s(trace: LogicalTrace, ticks: int) -> tuple[float, float] | None:
     """Return the span of some ticks in the middle of a run; None if it has not more than these.
 
-    It is that of the process which the middle tick is in first, by its clock.
+    By the clock of the process which is in the middle tick first.
     """
     if len(trace) <= ticks:
         return None
@@ -288,8 +284,7 @@ def _binned(
     between = np.bincount((keys + first + 1)[~within], minlength=size).astype(float)
     between -= np.bincount((keys + last)[~within], minlength=size)
     total = lengths.reshape(n_cells, width) + between.reshape(n_cells, width).cumsum(axis=1)
-    binned: np.ndarray = total[:, :bins]
-    return binned
+    return np.asarray(total[:, :bins])
 
 
 def _lane_names(processes: tuple[str, ...], lane_of: np.ndarray) -> tuple[str, ...]:
@@ -333,9 +328,9 @@ class Traffic:
     Attributes
     ----------
     messages, size_bytes : ndarray of int, shape (processes, processes)
-        From the process of the row to that of the column.
+        From the process of the row to the process of the column.
     collectives : tuple of CollectiveTraffic
-        Those with most time first.
+        The longest time first.
     """
 
     messages: np.ndarray

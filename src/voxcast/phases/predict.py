@@ -1,4 +1,4 @@
-"""The time of a run from its first cycles, with an interval."""
+"""The time of a run from its first cycles, or from a short run on another machine."""
 
 from __future__ import annotations
 
@@ -9,8 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from voxcast.errors import ConfigError, RunError
-from voxcast.phases.signature import before_tick, tick_times
-from voxcast.phases.simo import communication_texts, phases_of
+from voxcast.phases.signature import (
+    DROPPED,
+    before_tick,
+    communication_texts,
+    phases_of,
+    tick_times,
+)
 from voxcast.quantities import format_short_seconds
 
 if TYPE_CHECKING:
@@ -61,17 +66,16 @@ class TimePrediction:
 def predict(
     trace: LogicalTrace, cycles: Cycles, cycles_of_run: float, level: float = LEVEL
 ) -> TimePrediction:
-    """Return the time of a run of which a trace has the first cycles.
+    """Return the time of a run from a trace of its first cycles.
 
     It is the time so far, and for each cycle to come the mean of the repeating part. What went
     before that part, such as start and loading, is not extrapolated; the end of the program,
     after its last cycle, is not in it.
 
-    The interval is by means of batches of cycles, see `voxcast.phases.predict`. A trend in
-    their times is not continued, since nothing tells how far it goes: there is no interval then,
-    see `voxcast.phases.predict`. What changes more slowly than
-    the trace is long, such as a neighbour on the machine who comes later, is not in it;
-    `calibrated` takes it from earlier runs.
+    The interval is by means of batches of cycles, see `error_of_sum_s`. A trend in their times,
+    see `trend_of`, is not continued, since its end is unknown; then the prediction has no
+    interval. Changes slower than the trace, such as a neighbour on the machine who comes later,
+    are not in it; `calibrated` takes them from earlier runs.
 
     Parameters
     ----------
@@ -114,7 +118,7 @@ def calibrated(prediction: TimePrediction, past_log_errors: Iterable[float]) -> 
 
     By split conformal prediction: the half width is the ⌈(n+1) level⌉-th of the n absolute errors
     of past predictions, which were made in the same way. It holds the level on average if the run
-    is exchangeable with those, whatever the noise is like (Vovk, Gammerman & Shafer 2005).
+    is exchangeable with these, for any kind of noise (Vovk, Gammerman & Shafer 2005).
 
     Parameters
     ----------
@@ -158,8 +162,8 @@ def backtest(
     recorded : LogicalTrace
         The run.
     share : float
-        Share of the ticks to predict from. The number of cycles of the run is taken as given, as
-        that of iterations that were asked for.
+        Share of the ticks to predict from. The number of cycles of the run is taken as given, like
+        a stated number of iterations.
     """
     part = first_part(recorded, share)
     cycles = cycles_of(part)
@@ -174,14 +178,14 @@ ALIKE = 0.85
 # And of the ticks that would not be alike by chance (Cohen's kappa): where nearly all communicate
 # in one way, any number of ticks later they do so again.
 ALIKE_BEYOND_CHANCE = 0.5
-FEW = 5  # cycles, of which neither a mean nor an interval says much
+FEW = 5  # cycles, too few for a mean or an interval
 MAX_LENGTH_TICKS = 2000
 MAX_COMPARED_TICKS = 20_000
 
 
 @dataclass(frozen=True)
 class Cycles:
-    """What a run repeats.
+    """The repeating part of a run.
 
     Attributes
     ----------
@@ -207,7 +211,7 @@ class Cycles:
 
 
 def cycles_of(trace: LogicalTrace) -> Cycles:
-    """Find what a run repeats.
+    """Find the repeating part of a run.
 
     A phase recurs if it has ticks in both halves of the trace. The cycle is the least number of
     ticks after which the run communicates as before, in nearly all of its ticks. Cycles are
@@ -268,8 +272,7 @@ def cycle_times_s(trace: LogicalTrace, cycles: Cycles, times_s: np.ndarray) -> n
     part = slice(cycles.first_tick, cycles.stop_tick)
     ends = np.flatnonzero(kind[part] == texts.index(cycles.counted))
     complete_s = times_s[part][: ends[-1] + 1]
-    sums: np.ndarray = np.add.reduceat(complete_s, np.concatenate([[0], ends[:-1] + 1]))
-    return sums
+    return np.add.reduceat(complete_s, np.concatenate([[0], ends[:-1] + 1]))
 
 
 def _length(kind: np.ndarray) -> int | None:
@@ -283,7 +286,8 @@ def _length(kind: np.ndarray) -> int | None:
 
 
 MAX_BATCHES = 10
-MIN_BATCHES = 5  # of 4 means in any order, no order is unlikely enough
+MIN_BATCHES = 3
+MIN_TREND_BATCHES = 5  # 4 means are in no order unlikely enough
 SIGNIFICANCE = 0.05
 LAST = 3  # batches after a sudden change
 
@@ -313,9 +317,9 @@ def trend_of(cycle_s: np.ndarray) -> CycleTrend | None:
 
     By the Mann-Kendall test at 5 % on the means of up to ten batches (Mann 1945; Kendall 1975), or
     if the last three of ten are all longer, or all shorter, than any before, as after a sudden
-    change, of which the chance is 1 in 60. Both take the means for independent. Slow noise of a
+    change; the chance of this is 1 in 60. Both take the means for independent. Slow noise of a
     machine is taken for a trend more often than that: it looks like one, and nothing in the run
-    tells which it is.
+    distinguishes the two.
 
     Parameters
     ----------
@@ -324,7 +328,7 @@ def trend_of(cycle_s: np.ndarray) -> CycleTrend | None:
     """
     from scipy import stats
 
-    if len(cycle_s) < MIN_BATCHES:
+    if len(cycle_s) < MIN_TREND_BATCHES:
         return None
     batches = np.array_split(cycle_s, min(MAX_BATCHES, len(cycle_s)))
     # Times are kept in nanoseconds: equal cycles may differ in the last bits of their sums.
@@ -343,31 +347,27 @@ def _ends_apart(means_s: np.ndarray) -> bool:
     )
 
 
-MAX_BATCHES = 10
-MIN_BATCHES = 3
-
-
 def error_of_sum_s(
     passed_s: np.ndarray, ahead: float, level: float, *, averages_out: bool = False
 ) -> float:
     """Return the half width of an interval for the sum of the next times.
 
     Times of successive cycles depend on each other, since a machine has fast and slow minutes;
-    the means of batches of them are what the variance is taken from (Law & Kelton, Simulation
+    so the variance comes from the means of batches of them (Law & Kelton, Simulation
     Modeling and Analysis, section 9.5.3). That method takes the batches for independent: the error
     of a sum of m times then has a variance of s² m (m + n) / b, for b batches of the n times
     passed with the standard deviation s between their means. The noise of a machine is not of that
     kind. Its slow part is as strong between long batches as between short ones, as in 1/f noise,
     and the rest of the run averages no more of it out than a batch did. So the mean of the times
-    to come is taken for that of one batch more: the variance is s² m² (1 + 1/b). On recorded runs
-    this holds its level better, see the page on phases.
+    to come is taken for the mean of one more batch: the variance is s² m² (1 + 1/b). On recorded
+    runs this holds its level better, see the page on phases.
 
     Parameters
     ----------
     passed_s : ndarray, shape (n,)
         Times of successive cycles. Batches are about the square root of their number, 3 to 10;
         of fewer than 3 the half width is infinite. Ticks would not do: their number may differ
-        from cycle to cycle, as that of inner iterations until something converges.
+        from cycle to cycle, like inner iterations until something converges.
     ahead : float
         Number of cycles to come, m.
     level : float
@@ -386,3 +386,163 @@ def error_of_sum_s(
     relative = (ahead + len(passed_s)) / (ahead * batches) if averages_out else 1 + 1 / batches
     quantile = float(stats.t.ppf((1 + level) / 2, batches - 1))
     return float(quantile * np.std(means_s, ddof=1) * ahead * math.sqrt(relative))
+
+
+# Less of the short run in the order of the long one, and it was another program.
+MIN_ALIGNED_SHARE = 0.9
+
+
+@dataclass(frozen=True)
+class TransferredPhase:
+    """A phase on both machines; times are of one tick.
+
+    Attributes
+    ----------
+    passes : int
+        Ticks of it in the short run. Without any, its time is its time in the base, scaled as
+        all phases together.
+    """
+
+    communication: str
+    weight: int
+    base_s: float
+    passes: int
+    time_s: float
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """A run as it would be on another machine.
+
+    Attributes
+    ----------
+    phases : tuple of TransferredPhase
+        The last stands for the dropped phases of the base, where there are any.
+    total_s, lower_s, upper_s : float
+        Predicted time there, and the interval at `level`.
+    base_elapsed_s, run_elapsed_s : float
+        Of the run on record and of the short one.
+    aligned_share : float
+        Share of the ticks of the short run that are ticks of the base.
+    base_by_same_ticks : float
+        Time of the base computed from its own ticks at the places of the short run, as a share
+        of its elapsed time. Far from 1 the short run does not represent the base, as where work
+        grows.
+    """
+
+    phases: tuple[TransferredPhase, ...]
+    total_s: float
+    lower_s: float
+    upper_s: float
+    level: float
+    base_elapsed_s: float
+    run_elapsed_s: float
+    aligned_share: float
+    base_by_same_ticks: float
+
+
+def transfer(base: LogicalTrace, run: LogicalTrace, level: float = LEVEL) -> Transfer:
+    """Return the time that the run of ``base`` would take where ``run`` was made.
+
+    The order of the events of a program does not depend on the machine, so that a tick of the
+    short run is the tick of the base at its place, as long as both communicate alike: from the
+    start, and from the end for what follows the last cycle. Each phase of the base gets the mean
+    time of its ticks in the short run; the sum of time times weight is the run there. Phases need
+    no recognition by their amount of computation, which a clock on another machine would change.
+
+    The interval is by batch means over the cycles of the short run, see `error_of_sum_s`. It
+    reaches to where the time would be if the short run were as
+    much off there as the same ticks of the base are for the base. Changes there after that
+    run are not in it.
+
+    Raises
+    ------
+    RunError
+        If the short run has other processes or another order of communication.
+    """
+    if len(base.events.processes) != len(run.events.processes):
+        raise RunError(
+            f"has {len(run.events.processes)} processes, the base "
+            f"{len(base.events.processes)}", run.events.source, "run it on as many",
+        )  # fmt: skip
+    place = aligned_ticks(base, run)
+    is_aligned = place >= 0
+    share = float(is_aligned.mean()) if len(place) else 0.0
+    if share < MIN_ALIGNED_SHARE:
+        then = "change nothing but the iterations; an order by chance cannot be transferred"
+        if len(run) > len(base):
+            then = f"exchange it with {base.events.source}: the base is the longer run"
+        raise RunError(
+            f"only {share:.0%} of its ticks communicate as those of the base",
+            run.events.source, then,
+        )  # fmt: skip
+    grouping = phases_of(base)
+    base_times, run_times = tick_times(base), tick_times(run)
+    label = np.where(grouping.label == DROPPED, len(grouping.founder), grouping.label)
+    n_phases = len(grouping.founder) + int(grouping.dropped_phases > 0)
+    weight = np.bincount(label, minlength=n_phases)
+    base_sum = np.bincount(label, base_times.advance_s, n_phases)
+    at_base = label[place[is_aligned]]
+    passes = np.bincount(at_base, minlength=n_phases)
+    there_s = run_times.advance_s[is_aligned]
+    time_s = _phase_times_s(weight, base_sum, passes, np.bincount(at_base, there_s, n_phases))
+    total_s = float(weight @ time_s) + run_times.after_s
+    # The base by its own ticks at these places shows how much the short run leaves out.
+    same_s = base_times.advance_s[place[is_aligned]]
+    by_same_s = weight @ _phase_times_s(
+        weight, base_sum, passes, np.bincount(at_base, same_s, n_phases)
+    )
+    base_by_same_ticks = float(by_same_s / base_sum.sum()) if by_same_s > 0 else 1.0
+    cycles = cycles_of(run)
+    cycle_s = cycle_times_s(run, cycles, run_times.advance_s)
+    ticks_a_cycle = (cycles.stop_tick - cycles.first_tick) / cycles.repeated
+    # All ticks repeat in the base except the ones that the short run has only once.
+    ahead = (len(base) - len(run)) / ticks_a_cycle + cycles.repeated
+    error_s = error_of_sum_s(cycle_s, ahead, level)
+    unlike = 1 / base_by_same_ticks
+    base_s = base_sum / weight
+    kind, texts = communication_texts(base)
+    names = [texts[kind[first]] for first in grouping.first_tick] + ["dropped phases"]
+    return Transfer(
+        tuple(
+            TransferredPhase(name, int(w), float(b), int(p), float(t))
+            for name, w, b, p, t in zip(names, weight, base_s, passes, time_s, strict=False)
+        ),
+        total_s, max(0.0, total_s - error_s) * min(1.0, unlike),
+        (total_s + error_s) * max(1.0, unlike), level,
+        base_times.elapsed_s, run_times.elapsed_s, share, base_by_same_ticks,
+    )  # fmt: skip
+
+
+def _phase_times_s(
+    weight: np.ndarray, base_sum: np.ndarray, passes: np.ndarray, sums: np.ndarray
+) -> np.ndarray:
+    """Return the mean time of each phase in some passes; of those without any, scaled."""
+    base_s, mean_s = base_sum / weight, sums / np.maximum(passes, 1)
+    has = passes > 0
+    # The ratio to the base is by the phases that both have, each as often as in the base.
+    ratio = float((weight * mean_s)[has].sum() / max(base_sum[has].sum(), np.finfo(float).tiny))
+    return np.where(has, mean_s, base_s * ratio)
+
+
+def aligned_ticks(base: LogicalTrace, run: LogicalTrace) -> np.ndarray:
+    """Return for each tick of a run the tick of the base that it is, -1 for none; shape (ticks,).
+
+    From the start as long as the communication is equal, and for the rest from the end.
+    """
+    kind, texts = communication_texts(base)
+    run_kind, run_texts = communication_texts(run)
+    number = {text: n for n, text in enumerate(texts)}
+    in_base = np.array([number.get(text, -1) for text in run_texts], dtype=np.int64)[run_kind]
+    shorter = min(len(kind), len(in_base))
+    ahead = _equal_at_start(kind[:shorter], in_base[:shorter])
+    behind = _equal_at_start(kind[::-1][:shorter], in_base[::-1][:shorter])
+    place = np.full(len(in_base), -1, dtype=np.int64)
+    place[len(place) - behind :] = np.arange(len(kind) - behind, len(kind))
+    place[:ahead] = np.arange(ahead)
+    return place
+
+
+def _equal_at_start(left: np.ndarray, right: np.ndarray) -> int:
+    differ = np.flatnonzero(left != right)
+    return int(differ[0]) if len(differ) else len(left)

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from voxcast.errors import TableError
-from voxcast.history.phase_peaks import phase_peak
-from voxcast.history.run_table import PHASE_DTYPES, frame_of
+from voxcast.runs.series import phase_peak
+from voxcast.runs.table import PHASE_DTYPES, frame_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

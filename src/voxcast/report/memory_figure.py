@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from voxcast.history.run_folders import read_record
-from voxcast.history.run_series import phases_of, traces_of
-from voxcast.history.run_table import frame_of
 from voxcast.phases.segments import segmented_runs
 from voxcast.quantities import counted, format_bytes, format_seconds
 from voxcast.report.canvas import INK, SERIES, inline_svg, panel
 from voxcast.report.figures import Drawing
+from voxcast.runs.series import phases_of, read_record, traces_of
+from voxcast.runs.table import frame_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,7 +13,6 @@ from voxcast.analysis.drift import drift
 from voxcast.analysis.noise import RepeatNoise, repeat_noise
 from voxcast.analysis.run_groups import FULL_SCALE
 from voxcast.analysis.wall_times import wall_times
-from voxcast.history.speed_deviations import at_usual_speed, speed_deviations
 from voxcast.phases.logged import phase_summary
 from voxcast.quantities import counted
 from voxcast.report import run_figures, run_tables
@@ -24,6 +23,7 @@ from voxcast.report.sentences import cpu_verdict, drift_sentence, missing_device
 from voxcast.report.summary import binaries, example, finals
 from voxcast.report.templates import render
 from voxcast.report.traced_runs import memory_panels, traced_runs
+from voxcast.runs.speed import at_usual_speed, speed_deviations
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -19,7 +19,7 @@ from voxcast.report.templates import render
 if TYPE_CHECKING:
     from voxcast.phases.logical import LogicalTrace
     from voxcast.phases.overview import Timeline, TraceOverview, Traffic
-    from voxcast.phases.simo import Grouping
+    from voxcast.phases.signature import Grouping
     from voxcast.report.memory_figure import RunMemory
 
 TEMPLATE = "phases.html.j2"

@@ -6,12 +6,12 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import VoxcastError
-from voxcast.history.run_folders import MEASURED, traces_of_run
 from voxcast.phases.events import read_trace
 from voxcast.phases.logical import logical_trace
-from voxcast.phases.simo import phases_of
+from voxcast.phases.signature import phases_of
 from voxcast.report.memory_figure import memory_drawing, run_memory
 from voxcast.report.phase_page import overview_for_page, trace_content
+from voxcast.runs.series import MEASURED, traces_of_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

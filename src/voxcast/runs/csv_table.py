@@ -29,7 +29,6 @@ from typing import TYPE_CHECKING, Any, get_args
 import yaml
 
 from voxcast.errors import ConfigError, TableError, VoxcastError
-from voxcast.history.run_table import DTYPES, KINDS, METRONOME
 from voxcast.quantities import (
     nextflow_bytes,
     nextflow_seconds,
@@ -45,6 +44,7 @@ from voxcast.quantities import (
 from voxcast.records import Outcome
 from voxcast.runs.delimited import parsed, text_lines
 from voxcast.runs.imported import ImportedRun, Records
+from voxcast.runs.table import DTYPES, KINDS, METRONOME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -119,7 +119,7 @@ class ColumnMap:
         Raises
         ------
         ConfigError
-            If the text is no number with a decimal comma; or if `decimal` is not stated, the
+            If the text does not have a decimal comma; or if `decimal` is not stated, the
             delimiter is a semicolon, as where the comma is decimal, and the text such as 1.234
             could be either.
 

@@ -1,6 +1,6 @@
 """Delimited text written by others: of any size, packed with gzip or not, with damaged lines.
 
-Lines are numbered from 1. Those that cannot be read are remarks; the rest is read a block at a
+Lines are numbered from 1. Unreadable lines are remarks; the rest is read a block at a
 time, as columns of Arrow (`blocks`) or record by record (`records`).
 """
 
@@ -115,7 +115,7 @@ class Cells:
     absent : frozenset of str
         Texts, in lower case, for an unknown value.
     unread : list of str
-        What is wrong with the cells that could not be read.
+        Problems with the unreadable cells.
     """
 
     texts: Mapping[str, str]
@@ -243,7 +243,7 @@ def blocks(
     needed : tuple of tuple of str
         At least one column of each group must be in the first line; case is ignored.
     advice : str
-        What to do if the first line is not such a header.
+        The next step for a user whose first line is not such a header.
     refused : Remarks
         Gets the lines without a record.
     on_read : callable, optional

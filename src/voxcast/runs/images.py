@@ -98,7 +98,7 @@ class RunImages:
         return dict(without_image.most_common())
 
     def add_to(self, batch: Path) -> None:
-        """Write the images of the matched runs into ``batch``, beside those that it has.
+        """Write the images of the matched runs into ``batch``, beside the images in it.
 
         Raises
         ------

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import TableError, VoxcastError
 from voxcast.files import canonical_json, sha256_of
-from voxcast.history.run_table import DTYPES, checked_row
 from voxcast.runs.delimited import Remarks
 from voxcast.runs.slurm import implausible
+from voxcast.runs.table import DTYPES, checked_row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -100,12 +100,12 @@ class Records:
 
 
 def row_of(source: str, run: ImportedRun) -> tuple[dict[str, Any], list[str]]:
-    """Return the checked row of a run, and what is wrong with its implausible, unknown fields.
+    """Return the checked row of a run, and the problems of its implausible fields.
 
     Raises
     ------
     TableError
-        If there is no plausible run time, or no application.
+        If run time or application is missing, or the time is implausible.
     """
     values = {name: value for name, value in run.values.items() if value is not None}
     runtime = values.get("runtime_s")

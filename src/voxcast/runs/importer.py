@@ -16,18 +16,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import ConfigError, TableError, one_line
-from voxcast.files import atomic_folder, locked, sha256_file, write_json
-from voxcast.history.parts import (
+from voxcast.files import locked, sha256_file
+from voxcast.runs import csv_table, slant, slurm, workflows
+from voxcast.runs.imported import ImportedRun, Records
+from voxcast.runs.name_patterns import values_by_name
+from voxcast.runs.store import (
+    add_part,
     free_part,
     load_history,
     recorded_parts,
     sweep_partial,
-    write_tables,
 )
-from voxcast.history.run_table import PHASE_DTYPES, TRACE_DTYPES, frame_of
-from voxcast.runs import csv_table, slant, slurm, workflows
-from voxcast.runs.imported import ImportedRun, Records
-from voxcast.runs.name_patterns import values_by_name
+from voxcast.runs.table import PHASE_DTYPES, TRACE_DTYPES, frame_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from voxcast.runs.name_patterns import NamePattern
 
 ACCOUNT_FILE = "import.json"
-# What a model of the runs needs; a source may not state it.
+# Columns needed by a model of the runs; a source may not state them.
 WANTED = ("peak_rss_bytes", "cpu_s", "cpus", "subject")
 # Outcomes with this name in earlier imports.
 EARLIER_OUTCOMES = {"cancelled": "preempted", "node_failure": "preempted"}
@@ -340,10 +340,8 @@ def _write(
     content = asdict(account) | {"imported_at": datetime.now(UTC).isoformat(timespec="seconds")}
     for remark in (*content["skipped"], *content["bad"], *content["unread"]):
         remark["file"] = Path(remark["file"]).name
-    with atomic_folder(part) as partial_part:
-        tables = frame_of(phases, PHASE_DTYPES), frame_of(traces, TRACE_DTYPES)
-        write_tables(partial_part, frame_of(rows), *tables, provenance)
-        write_json(partial_part / ACCOUNT_FILE, content)
+    tables = frame_of(phases, PHASE_DTYPES), frame_of(traces, TRACE_DTYPES)
+    add_part(part, frame_of(rows), provenance, *tables, {ACCOUNT_FILE: content})
     return account
 
 

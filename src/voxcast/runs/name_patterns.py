@@ -38,7 +38,7 @@ def name_pattern(text: str, group: str, option: str) -> NamePattern:
     Raises
     ------
     ConfigError
-        If it is no regular expression, is too long, or has no group.
+        If it is not a regular expression, is too long, or has no group.
 
     Examples
     --------
@@ -59,7 +59,7 @@ def name_pattern(text: str, group: str, option: str) -> NamePattern:
 
 
 def values_by_name(pattern: NamePattern, names: Collection[str]) -> dict[str, str]:
-    """Return what the pattern finds in each name, anywhere in it; empty where it does not match.
+    """Return the match of the pattern in each name, anywhere in it; empty where it does not match.
 
     Raises
     ------

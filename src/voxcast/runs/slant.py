@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from voxcast.errors import TableError
-from voxcast.history.thinning import thinned
 from voxcast.runs.delimited import finite, parsed, text_lines
 from voxcast.runs.imported import ImportedRun, Records
+from voxcast.runs.series import thinned
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

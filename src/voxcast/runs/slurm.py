@@ -87,11 +87,11 @@ AMOUNTS = (
     "peak_at_least_bytes",  # of its largest task, where the sum of all tasks is unknown
     "submit_s", "start_s", "end_s",  # by the cluster's own clock
 )  # fmt: skip
-FLAGS = ("interactive", "all_memory")  # asked for all memory of its nodes (ReqMem=0)
+FLAGS = ("interactive", "all_memory")  # requested all memory of its nodes (ReqMem=0)
 COLUMNS = ("job_id", "line", *TEXTS, *AMOUNTS, *FLAGS)
 DETAILS = ("submitted_at", "started_at", "node", "note", "job_number", "exit_status", "signal")
 _DETAILED_TEXTS = ("submitted_at", "started_at", "node", "note", "job_number")
-_SOURCES = {  # columns of sacct by those of a frame
+_SOURCES = {  # columns of sacct by column of a frame
     "name": ("jobname",),
     "user": ("user",),
     "account": ("account",),
@@ -119,7 +119,7 @@ TaskId = tuple[str, int]  # job of an array, and number in it
 
 @dataclass
 class Jobs:
-    """Jobs of the accounting, and what is wrong with it.
+    """Jobs of the accounting, and its problems.
 
     Attributes
     ----------
@@ -128,7 +128,7 @@ class Jobs:
     columns : set of str
         Columns of the frame which the source states.
     not_run : DataFrame
-        Jobs that have not ended, without an outcome, and those that ended before they started:
+        Jobs that have not ended, without an outcome, and jobs that ended before they started:
         ``line``, ``job_id``, ``state``, ``outcome``.
     refused : Remarks
         Lines without a job, and jobs that contradict themselves.
@@ -276,7 +276,7 @@ def outcomes(frame: pd.DataFrame) -> NDArray[np.object_]:
     killed = failed & (frame["signal"].to_numpy() == _SIGKILL) & ~far_below
     killed |= failed & (frame["exit_status"].to_numpy() == _KILLED_STATUS) & near
     noted = frame["memory_note"].to_numpy() & (failed | cancelled)
-    # Slurm kills by what it has sampled, so there is a peak then.
+    # Slurm kills by its own samples, so a peak is on record then.
     by_root = (frame["user"] == "root").to_numpy() & (far_below | ~(peak > 0))
     step = frame["out_of_memory"].to_numpy() | (frame["killed_by_slurm"].to_numpy() & ~by_root)
     # A script may continue and complete after a step was killed.
@@ -352,7 +352,7 @@ def numbers(text: str) -> list[int]:
 
 
 def implausible(name: str, value: float) -> str | None:
-    """Return what is wrong with an amount of a run; None if it is plausible."""
+    """Return the problem with an amount of a run; None if it is plausible."""
     if not math.isfinite(value) or (value < 0 and name != "exit_status"):
         return f"{name}: is {value:g}"
     if name.endswith("_bytes") and value > MAX_BYTES:

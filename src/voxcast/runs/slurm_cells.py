@@ -126,7 +126,7 @@ class SlurmCells:
         return np.where(stated, limit, limit_s)
 
     def memory(self) -> dict[str, Any]:
-        """Return the tasks of each record, the peak of all, and whether it is that of one task."""
+        """Return the tasks of each record, the peak of all, and whether it belongs to one task."""
         tasks = np.nan_to_num(self.read("ntasks", integer, integers))
         largest = np.nan_to_num(self.read("maxrss", _bytes, _sizes))
         average = np.nan_to_num(self.read("averss", _bytes, _sizes))

@@ -121,7 +121,7 @@ def _task(line: Cells, app: str | None) -> ImportedRun:
 
 
 def snakemake(path: Path, app: str | None = None) -> Records:
-    """Read a benchmark file; the application is its rule, or the file name if there is no rule.
+    """Read a benchmark file; the application is its rule, or the file name without one.
 
     Snakemake writes tabs, or, into a file whose name ends in ``.jsonl``, an object on each line.
 

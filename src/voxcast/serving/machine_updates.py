@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from voxcast.features.rows import features
-from voxcast.history.run_folders import MEASURED, load_records
 from voxcast.images.on_record import ON_RECORD, read_on_record
 from voxcast.models.query import Query
 from voxcast.models.speed import updates
 from voxcast.models.speed.updates import RunResidual, for_another_application, updated
 from voxcast.records import Configuration
+from voxcast.runs.series import MEASURED, load_records
 from voxcast.serving.machine_file import MACHINES, MachineSpeeds, read_machines, write_machines
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from voxcast.history.stored_history import StoredHistory
+    from voxcast.runs.store import StoredHistory
 
 logger = logging.getLogger(__name__)
 

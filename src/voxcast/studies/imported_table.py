@@ -47,7 +47,7 @@ def imported_table(
     Parameters
     ----------
     runs : DataFrame
-        Imported runs, columns as in `voxcast.history.run_table`.
+        Imported runs, columns as in `voxcast.runs.table`.
     labels : sequence of str or None
         Labels to use as features; by default all that are known before a run and do not name it.
     where : object

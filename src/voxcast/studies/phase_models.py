@@ -47,7 +47,7 @@ def study(
     table : DataFrame
         See `voxcast.studies.recorded_table.recorded_table`.
     phases : DataFrame
-        With peaks, see `voxcast.history.phase_peaks.with_peaks`.
+        With peaks, see `voxcast.runs.series.with_peaks`.
 
     Returns
     -------

@@ -11,13 +11,12 @@ from voxcast.features.phase_labels import COLUMN as PHASES
 from voxcast.features.phase_labels import phase_texts
 from voxcast.features.table import build_table
 from voxcast.features.usual_speed import with_speed_deviations
-from voxcast.history.batches import batch_names, reserved_names
-from voxcast.history.openings import enter_opening
-from voxcast.history.parts import load_history, load_phases
 from voxcast.images.characteristic_versions import current_rows, versions_of
 from voxcast.images.characteristics import CHARACTERISTICS
 from voxcast.images.recorded import RECORDED_IMAGES
 from voxcast.images.small_volumes import SMALL_VOLUMES, read_stacked
+from voxcast.models.openings import enter_opening
+from voxcast.runs.store import batch_names, load_history, load_phases, reserved_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -92,7 +91,7 @@ def opened_table(
     Parameters
     ----------
     book, by, commit
-        See `voxcast.history.openings.enter_opening`.
+        See `voxcast.models.openings.enter_opening`.
     declared : mapping
         See `table_on_images`.
     """

@@ -8,8 +8,8 @@ import pytest
 from commands import voxcast
 from synthetic_runs import cell, write_run
 from voxcast.cli import main
-from voxcast.history.parts import collect
 from voxcast.records import Configuration
+from voxcast.runs.store import collect
 
 CPU, GPU = Configuration("cpu", 2), Configuration("gpu", 2, 1)
 

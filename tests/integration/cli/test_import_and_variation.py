@@ -12,8 +12,8 @@ import pytest
 
 from synthetic_runs import cell, write_run
 from voxcast.cli import main
-from voxcast.history.parts import collect, load_history
 from voxcast.records import Configuration
+from voxcast.runs.store import collect, load_history
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "imports"
 ARTIFACT = os.environ.get("VOXCAST_SLANT_ARTIFACT")

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from voxcast.history.run_folders import MEASURED, load_records, runs_in
-from voxcast.history.run_series import traces_of
 from voxcast.measure.host import host_class, host_facts
 from voxcast.measure.plan import lend_cells
 from voxcast.records import App, Cell, Configuration
+from voxcast.runs.series import MEASURED, load_records, runs_in, traces_of
 
 SOURCES = Path(__file__).parents[3] / "src"
 BLOCKED = (

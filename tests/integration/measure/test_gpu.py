@@ -17,7 +17,7 @@ GIB = 2**30
 
 
 class Recorded:
-    """NVML with recorded answers: two cards, what is used on each, and who is listed."""
+    """NVML with recorded answers: two cards, the use of each, and the listed processes."""
 
     class NVMLError(Exception):
         pass

@@ -1,4 +1,4 @@
-"""What a killed driver leaves: found, told from what is in use, removed before the next run."""
+"""Leftovers of a killed driver: found, distinguished from runs in use, removed at the next run."""
 
 from __future__ import annotations
 

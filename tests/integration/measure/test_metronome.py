@@ -15,9 +15,9 @@ import psutil
 import pytest
 
 from measured import measured_run
-from voxcast.history.run_table import METRONOME
 from voxcast.measure.metronome import MODULE, Metronome, make_kernels, run_once
 from voxcast.records import Run
+from voxcast.runs.table import METRONOME
 
 BOTH_METERS = pytest.mark.parametrize("groups", [True, False], ids=["group", "tree"])
 OWN_BYTES = 40_000_000  # the memory that the kernels work on, less than the process has

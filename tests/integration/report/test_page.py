@@ -16,8 +16,6 @@ from synthetic_campaign import Campaign
 from voxcast import config
 from voxcast.analysis.noise import repeat_noise
 from voxcast.errors import TableError
-from voxcast.history.run_table import DTYPES, METRONOME
-from voxcast.history.speed_deviations import at_usual_speed, speed_deviations
 from voxcast.report import studies
 from voxcast.report.cautions import app_cautions
 from voxcast.report.formatting import percent_interval
@@ -25,6 +23,8 @@ from voxcast.report.inputs import ReportInputs
 from voxcast.report.narrative import Narrative
 from voxcast.report.page import STUDIES_PAGE, TEMPLATE, page
 from voxcast.report.summary import summary
+from voxcast.runs.speed import at_usual_speed, speed_deviations
+from voxcast.runs.table import DTYPES, METRONOME
 
 Build = Callable[..., Path]
 CONF = Path(__file__).parents[3] / "conf"

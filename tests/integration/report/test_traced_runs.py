@@ -7,8 +7,8 @@ from pathlib import Path
 
 from synthetic_runs import cell, write_run
 from voxcast.cli.phases import main
-from voxcast.history.run_folders import load_records
 from voxcast.report.traced_runs import memory_panels, traced_runs
+from voxcast.runs.series import load_records
 
 KMEANS = Path(__file__).parents[2] / "samples" / "kmeans_mpi_trace"
 

@@ -10,10 +10,11 @@ import pytest
 
 from voxcast.errors import ConfigError, TableError
 from voxcast.files import read_json
-from voxcast.history.parts import RUNS, load_history, load_phases, load_traces
-from voxcast.history.run_table import DTYPES
 from voxcast.runs import importer, slant
 from voxcast.runs.csv_table import load_map
+from voxcast.runs.series import RUNS
+from voxcast.runs.store import load_history, load_phases, load_traces
+from voxcast.runs.table import DTYPES
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "imports"
 CASES = {

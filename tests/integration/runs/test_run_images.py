@@ -15,13 +15,13 @@ import yaml
 from training_project import ROOT, Project, write_volume
 from voxcast.cli import main
 from voxcast.errors import ImageError, TableError
-from voxcast.history.parts import load_history, load_phases
 from voxcast.images.catalogue import build_catalogue
 from voxcast.images.characteristics import characteristics
 from voxcast.images.headers import read_header
 from voxcast.images.sources import scan
 from voxcast.images.volumes import read_volume
 from voxcast.runs.images import RunImages
+from voxcast.runs.store import load_history, load_phases
 
 HEADER = "JobID|JobName|State|ElapsedRaw|TotalCPU|MaxRSS|AllocCPUS|NodeList|Start"
 

@@ -15,12 +15,12 @@ from voxcast import config
 from voxcast.errors import ModelError
 from voxcast.features.split import side
 from voxcast.files import sha256_folder
-from voxcast.history.openings import BOOK, read_openings
 from voxcast.images.recorded import RECORDED_IMAGES
 from voxcast.models import point_model
 from voxcast.models.calibrated_model import calibrate
 from voxcast.models.families.family import FAMILIES
 from voxcast.models.forecaster import Forecaster
+from voxcast.models.openings import BOOK, read_openings
 from voxcast.models.selection.cross_validation import Validation
 from voxcast.records import Configuration
 from voxcast.serving.bundle import FOLDER, Bundle, BundlePart, write_bundle

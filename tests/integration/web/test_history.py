@@ -11,8 +11,8 @@ from fastapi.testclient import TestClient
 from champions import register_champion
 from recorded_jobs import job_row, measured_row
 from submitted_project import APP, SubmittedProject, voxcast
-from voxcast.history.parts import load_history, write_tables
-from voxcast.history.run_table import PHASE_DTYPES, TRACE_DTYPES, frame_of
+from voxcast.runs.store import add_part, load_history
+from voxcast.runs.table import frame_of
 from voxcast.tracking.runs import tracking_uri
 from voxcast.web.application import application
 from voxcast.web.routes.history import MAX_RUNS
@@ -43,9 +43,8 @@ def service(project: Path) -> Iterator[TestClient]:
 
 def record(project: Path, part: str, rows: list[dict[str, Any]]) -> None:
     folder = project / "data/history/jobs" / part
-    folder.mkdir(parents=True)
-    no_series = frame_of([], PHASE_DTYPES), frame_of([], TRACE_DTYPES)
-    write_tables(folder, frame_of(rows), *no_series, {"runs": len(rows)})
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    add_part(folder, frame_of(rows), {"runs": len(rows)})
 
 
 def history(service: TestClient) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A private Slurm, without which tests marked ``slurm`` are skipped."""
+"""A private Slurm whose memory the kernel enforces, and the follower of a plan."""
 
 from __future__ import annotations
 
@@ -13,27 +13,19 @@ from voxcast.jobs.slurm import SlurmExecutor
 from voxcast.jobs.submission import Plan, Submission
 
 
-def _private_slurm(folder: Path, **options: object) -> Iterator[PrivateSlurm]:
-    if missing := missing_programs():
-        pytest.skip(f"Slurm is not installed ({', '.join(missing)}): apt-get install {PACKAGES}")
-    with PrivateSlurm(folder, **options) as slurm, pytest.MonkeyPatch.context() as patch:
-        for name, value in slurm.environment.items():
-            patch.setenv(name, value)
-        yield slurm
-
-
-@pytest.fixture(scope="module")
-def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateSlurm]:
-    """Three virtual nodes with accounting; Slurm's sampling enforces memory."""
-    yield from _private_slurm(tmp_path_factory.mktemp("slurm"), gpus=1)
-
-
 @pytest.fixture(scope="module")
 def cgroup_slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateSlurm]:
     """One virtual node; the kernel enforces memory. No accounting: scontrol must do."""
-    yield from _private_slurm(
-        tmp_path_factory.mktemp("cgroup"), nodes=1, memory="cgroup", accounting=False
-    )
+    if missing := missing_programs():
+        pytest.skip(f"Slurm is not installed ({', '.join(missing)}): apt-get install {PACKAGES}")
+    folder = tmp_path_factory.mktemp("cgroup")
+    with (
+        PrivateSlurm(folder, nodes=1, memory="cgroup", accounting=False) as slurm,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        for name, value in slurm.environment.items():
+            patch.setenv(name, value)
+        yield slurm
 
 
 @pytest.fixture

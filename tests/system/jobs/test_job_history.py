@@ -17,13 +17,13 @@ from planted_tasks import COPY, MB, plan_of, shell_app
 from private_slurm import PrivateSlurm
 from small_disk import fill, mounted
 from voxcast.errors import TableError
-from voxcast.history.batches import batches_to_learn_from
-from voxcast.history.parts import load_history
+from voxcast.features.training_runs import batches_to_learn_from
 from voxcast.jobs.collect import CollectedJobs, ProjectVolumes, collect_jobs
 from voxcast.jobs.follow import Follower
 from voxcast.jobs.local import LocalExecutor
 from voxcast.jobs.submission import Plan, Submission
 from voxcast.measure.host import host_class, host_facts
+from voxcast.runs.store import load_history
 
 VOLUMES = ProjectVolumes({}, 32)
 # "slow" needs its second request, "bad" fails by itself.

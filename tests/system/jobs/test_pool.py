@@ -25,9 +25,9 @@ from small_pool import (
 )  # fmt: skip
 from voxcast.errors import RunError
 from voxcast.files import read_json, write_json
-from voxcast.history.run_folders import load_records
 from voxcast.jobs.pool import HELD, PARTIAL, TODO, PoolCell, Ticket, make_pool, open_pool
 from voxcast.jobs.settle import Ledger
+from voxcast.runs.series import load_records
 
 
 def test_a_pool_is_opened_as_it_was_made(tmp_path):

@@ -15,7 +15,6 @@ import pytest
 from private_slurm import PrivateSlurm, stopped_daemon
 from small_pool import SCRIPT, forked, pool_cell, small_pool, wait_for
 from voxcast.errors import RunError
-from voxcast.history.parts import collect, load_history
 from voxcast.jobs.escalate import Limits, RequestSequence
 from voxcast.jobs.pool import HELD, Pool, PoolCell
 from voxcast.jobs.rounds import ROUNDS, Rounds, following, open_round, work_command, worker_plan
@@ -23,6 +22,7 @@ from voxcast.jobs.settle import Ledger, PoolState
 from voxcast.jobs.slurm import memory_counted
 from voxcast.jobs.state import SubmissionState
 from voxcast.jobs.submission import SlurmOptions, Submission, read_events
+from voxcast.runs.store import collect, load_history
 
 pytestmark = pytest.mark.slurm
 MB = 10**6

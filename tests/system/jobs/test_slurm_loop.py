@@ -13,8 +13,8 @@ import pytest
 from planted_tasks import MB, plan_of
 from private_slurm import PrivateSlurm
 from submitted_project import APP, SubmittedProject, voxcast
-from voxcast.history.parts import load_history
 from voxcast.jobs.escalate import RequestSequence
+from voxcast.runs.store import load_history
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 FIRST, LATER = 24, 30

@@ -29,8 +29,6 @@ from small_pool import (
     wait_for,
 )  # fmt: skip
 from voxcast.errors import RunError
-from voxcast.history.parts import collect, load_history
-from voxcast.history.run_folders import load_records, read_record
 from voxcast.jobs.claim import CLAIM_FILE, claimed
 from voxcast.jobs.draw import WorkerAllocation
 from voxcast.jobs.escalate import Attempt, Limits, RequestSequence
@@ -40,6 +38,8 @@ from voxcast.jobs.submission import append_event, read_events
 from voxcast.measure.host import host_class, host_facts
 from voxcast.measure.trace import Conditions
 from voxcast.records import Request, as_fields
+from voxcast.runs.series import load_records, read_record
+from voxcast.runs.store import collect, load_history
 
 
 def failures(pool):

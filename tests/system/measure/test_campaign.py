@@ -18,8 +18,6 @@ import pytest
 from synthetic_runs import cell, write_run
 from voxcast import config
 from voxcast.errors import ConfigError, RunError
-from voxcast.history.parts import collect
-from voxcast.history.run_folders import load_records, read_record
 from voxcast.measure import local
 from voxcast.measure.campaign import failed_images
 from voxcast.measure.host import Probes
@@ -28,6 +26,8 @@ from voxcast.measure.plan import CampaignPlan, CampaignSettings
 from voxcast.measure.record import base_of
 from voxcast.measure.trace import Conditions
 from voxcast.records import ANCHOR_REPEAT, App, Cell, Configuration
+from voxcast.runs.series import load_records, read_record
+from voxcast.runs.store import collect
 
 PROJECT = Path(__file__).parents[3]
 FIXED_PROBES = Probes(1.0, 2.0, 3.0)  # measured once and not for every test
@@ -57,7 +57,7 @@ def apps(tmp_path, monkeypatch, caplog):
 
 
 def run(cells, paths, folder, **options):
-    # Whether this machine is busy right now is not what is tested here.
+    # Whether this machine is busy right now does not matter here.
     plan = CampaignPlan(
         {cell.key: cell for cell in cells},
         paths,
@@ -150,7 +150,7 @@ def test_an_application_that_only_fails_is_not_run_to_the_end(tmp_path, apps):
     cells = _of_images("abcdefgh", exit=3)
     cells.insert(1, dataclasses.replace(cells[0], repeat=1))  # the same image counts once
     paths = dict.fromkeys("abcdefgh", tmp_path / "T1w.nii.gz")
-    for _ in range(2):  # failed runs are tried again, but after the others
+    for _ in range(2):  # failed runs are tried again, but last
         with pytest.raises(RunError, match="test failed on 5 images and never completed"):
             run(cells, paths, tmp_path / "cpu", apps=apps)
     assert len(load_records(tmp_path / "cpu")) == 9
@@ -222,7 +222,7 @@ def test_a_kill_at_any_moment_loses_duplicates_and_truncates_no_run(tmp_path, ap
         helpers |= _helpers(folder)
         caught += bool(list(folder.glob(".partial-*")))
         after = _states(folder)
-        assert before.items() <= after.items()  # what was recorded is there, as it was
+        assert before.items() <= after.items()  # every earlier record is there, unchanged
         assert set(load_records(folder)["cell_key"]) == set(after)  # and every record is whole
         before = after
     assert caught >= kills // 2  # in the middle of a run

@@ -12,9 +12,8 @@ import pytest
 
 from voxcast.phases.events import read_trace
 from voxcast.phases.logical import logical_trace
-from voxcast.phases.predict import backtest, cycles_of
+from voxcast.phases.predict import backtest, cycles_of, transfer
 from voxcast.phases.signature import signature, tick_times
-from voxcast.phases.transfer import transfer
 from voxcast_apps import ranks
 
 pytestmark = pytest.mark.mpi

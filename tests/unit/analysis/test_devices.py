@@ -7,8 +7,8 @@ import pytest
 from voxcast.allocation.site import Prices
 from voxcast.analysis.composed_runs import COMPOSITIONS, Composition
 from voxcast.analysis.devices import WHOLE_RUN, compare_devices, devices_without_runs
-from voxcast.history.run_table import PHASE_DTYPES, checked_row, frame_of
 from voxcast.laws.intervals import Interval
+from voxcast.runs.table import PHASE_DTYPES, checked_row, frame_of
 
 SPEEDUP = 5.0
 NETWORK = {"whole": Composition("network", "network", ("network",))}

@@ -6,7 +6,7 @@ import numpy as np
 
 from recorded_jobs import measured_row
 from voxcast.analysis.measured_allocations import measured_allocations
-from voxcast.history.run_table import frame_of
+from voxcast.runs.table import frame_of
 
 
 def test_a_planted_ratio_is_recovered_although_other_work_was_run_in_each() -> None:

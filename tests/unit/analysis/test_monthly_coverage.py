@@ -6,7 +6,7 @@ import pytest
 
 from recorded_jobs import job_row, measured_row
 from voxcast.analysis.monthly_coverage import monthly_coverage
-from voxcast.history.run_table import frame_of
+from voxcast.runs.table import frame_of
 
 
 def test_jobs_are_counted_by_month_and_target() -> None:

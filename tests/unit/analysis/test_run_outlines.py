@@ -5,7 +5,7 @@ import pytest
 
 from recorded_jobs import job_row, measured_row
 from voxcast.analysis.run_outlines import run_outlines
-from voxcast.history.run_table import frame_of
+from voxcast.runs.table import frame_of
 
 EVALUATED = pd.DataFrame(
     {

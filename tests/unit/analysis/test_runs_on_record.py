@@ -9,10 +9,10 @@ import pytest
 from synthetic_runs import cell, write_run
 from voxcast.analysis.runs_on_record import runs_on_record
 from voxcast.errors import TableError
-from voxcast.history.parts import RUNS, collect
-from voxcast.history.run_series import write_stage
-from voxcast.history.run_table import PHASE_DTYPES, TRACE_DTYPES, frame_of
 from voxcast.records import Configuration
+from voxcast.runs.series import RUNS, write_stage
+from voxcast.runs.store import collect
+from voxcast.runs.table import PHASE_DTYPES, TRACE_DTYPES, frame_of
 
 GPU = Configuration("gpu", 1, 1)
 

@@ -6,8 +6,8 @@ import pytest
 
 from voxcast.features.speed_column import SPEED_DEVIATION
 from voxcast.features.usual_speed import with_speed_deviations
-from voxcast.history.run_table import DTYPES, PHASE_DTYPES, UNKNOWN, in_schema
-from voxcast.history.speed_deviations import KERNELS
+from voxcast.runs.speed import KERNELS
+from voxcast.runs.table import DTYPES, PHASE_DTYPES, UNKNOWN, in_schema
 
 SITTINGS = ("1", "2")
 

@@ -12,7 +12,7 @@ import pytest
 
 from planted_tasks import MB, plan_of, shell_app, write_images
 from voxcast.errors import ConfigError
-from voxcast.jobs.arrays import core_h, grouped
+from voxcast.jobs.arrays import arrays_of, core_h
 from voxcast.jobs.escalate import Limits, RequestSequence
 from voxcast.jobs.status import expected, plan_lines
 from voxcast.jobs.submission import Plan
@@ -20,7 +20,7 @@ from voxcast.jobs.task import LEAST_GROWTH, from_file, walltime_sequences
 from voxcast.records import Request
 
 
-def test_a_ladder_begins_as_recommended_and_grows_by_the_predicted_spread() -> None:
+def test_a_sequence_begins_as_recommended_and_grows_by_the_predicted_spread() -> None:
     narrow, wide = walltime_sequences([630.0, 630.0], [600.0, 300.0], [630.0, 630.0], 0.95, 60.0)
     for requests in (narrow, wide):
         assert requests[0] == 630.0
@@ -60,22 +60,25 @@ def test_arrays_cost_the_least_that_is_possible(price: float) -> None:
             rng.integers(1, 9, 9) * 600, rng.integers(1, 5, 9) * 4 * 10**9, strict=True
         )
     ]
-    arrays = grouped(requests, ["p"] * 9, array_core_h=price)
-    assert sorted(n for array in arrays for n in array.members) == list(range(9))
+    named = {str(n): request for n, request in enumerate(requests)}
+    arrays = arrays_of(named, array_core_h=price)
+    assert sorted(name for array in arrays for name in array.names) == sorted(named)
     for array in arrays:
-        for n in array.members:
-            assert requests[n].walltime_s <= array.request.walltime_s
-            assert requests[n].memory_bytes <= array.request.memory_bytes
-    cost = sum(price + len(a.members) * core_h(a.request) for a in arrays)
+        for name in array.names:
+            assert named[name].walltime_s <= array.request.walltime_s
+            assert named[name].memory_bytes <= array.request.memory_bytes
+    cost = sum(price + len(a.names) * core_h(a.request) for a in arrays)
     assert cost == pytest.approx(brute_force(requests, price))
 
 
 def test_arrays_are_of_one_kind_and_no_longer_than_slurm_allows() -> None:
-    requests = [Request(60.0, 10**8, cpus) for cpus in (1, 2) for _ in range(1500)]
-    arrays = grouped(requests, ["p", "q"] * 1500)
-    assert sorted(len(array.members) for array in arrays) == [750] * 4
-    arrays = grouped([Request(60.0, 10**8, 1)] * 2500, ["p"] * 2500)
-    assert [len(array.members) for array in arrays] == [1000, 1000, 500]
+    requests = {
+        f"{cpus} {n}": Request(60.0, 10**8, cpus, partition="pq"[n % 2])
+        for cpus in (1, 2) for n in range(1500)
+    }  # fmt: skip
+    assert sorted(len(array.names) for array in arrays_of(requests)) == [750] * 4
+    arrays = arrays_of({str(n): Request(60.0, 10**8, 1) for n in range(2500)})
+    assert [len(array.names) for array in arrays] == [1000, 1000, 500]
     assert sum(array.excess_core_h for array in arrays) == 0
 
 

@@ -5,9 +5,9 @@ import dataclasses
 import pytest
 
 from synthetic_runs import cell, write_run
-from voxcast.history.run_folders import load_records, runs_in
 from voxcast.measure.campaign import overview, runs_elsewhere
 from voxcast.measure.local import PRIOR_S, TimeLeft, repeat_of
+from voxcast.runs.series import load_records, runs_in
 
 
 def test_time_left_follows_measured_runs_of_the_same_kind():

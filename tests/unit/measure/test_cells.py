@@ -83,7 +83,7 @@ def _draw(rows, configurations=CPU, *, apps=APPS, budget_s=1e9, seed=1, **change
 
 
 def test_key_is_the_recorded_one():
-    # A change of this hash would measure every history anew: it must be meant.
+    # A change of this hash would measure every history again: it must be intended.
     assert CELL.key == "5092b43a7ed07303d5542ce473aee2a19e2b1e435f669377721ba7b801b541c5"
 
 

@@ -35,7 +35,7 @@ def test_list_values_are_balanced_and_integers_stay_integers(count, seed):
 
 
 def test_points_are_fixed_by_seed_name_and_count():
-    # Other numbers would be other cells, and what is recorded would not be found again.
+    # Other numbers would be other cells, and recorded runs would not be found again.
     values = {"rate": {"low": 0.0, "high": 1.0}, "net": ["a", "b"]}
     assert latin_hypercube(values, 2, [1, "app"]) == [
         {"rate": 0.699493, "net": "a"},

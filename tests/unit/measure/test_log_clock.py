@@ -4,7 +4,7 @@ from voxcast.measure.trace import LogClock
 def test_a_line_is_written_when_the_file_holds_all_of_it(tmp_path):
     path = tmp_path / "app.log"
     clock = LogClock(path)
-    clock.read(0.0)  # there is no file yet
+    clock.read(0.0)  # the file does not exist yet
     path.write_bytes(b"one\ntw")
     clock.read(1.0)
     clock.read(2.0)

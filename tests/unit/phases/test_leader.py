@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voxcast.phases.simo import grouped
+from voxcast.phases.signature import grouped
 
 PUBLISHED = json.loads(
     (Path(__file__).parents[2] / "data" / "pas2p_deepgalaxy.json").read_text(encoding="utf-8")

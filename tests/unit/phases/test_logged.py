@@ -2,9 +2,9 @@ import pandas as pd
 import pytest
 
 from synthetic_runs import cell, write_run
-from voxcast.history.run_table import PHASE_DTYPES
 from voxcast.phases.logged import phase_summary, phase_table
 from voxcast.records import Phase
+from voxcast.runs.table import PHASE_DTYPES
 
 
 def _record(folder, repeat, n4_s=3.0, atropos_s=1.0):

@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 
 from voxcast.errors import TableError
-from voxcast.history.stored_history import open_history
 from voxcast.phases.logged import phase_matrix, used_byte_s
 from voxcast.records import MEASURED
+from voxcast.runs.store import open_history
 
 REFERENCE = Path(__file__).parents[3] / "data/history/reference"
 

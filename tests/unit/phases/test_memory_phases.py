@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 
 from voxcast.errors import TableError
-from voxcast.history.run_table import DTYPES, PHASE_DTYPES, TRACE_DTYPES, frame_of
 from voxcast.phases.segments import (
     LoggedRun,
     Segmenter,
@@ -18,6 +17,7 @@ from voxcast.phases.segments import (
     segmented_runs,
     time_right,
 )
+from voxcast.runs.table import DTYPES, PHASE_DTYPES, TRACE_DTYPES, frame_of
 
 ARTIFACT = os.environ.get("VOXCAST_SLANT_ARTIFACT")
 PHASES = ("read", "filter", "solve", "write")

@@ -12,7 +12,7 @@ from sklearn.metrics import adjusted_rand_score
 from event_tables import collective, event_table, local, receive, send
 from planted_phases import PHASES, planted
 from voxcast.phases.logical import logical_trace
-from voxcast.phases.simo import (
+from voxcast.phases.signature import (
     communication,
     exact_values,
     grouped,

@@ -21,7 +21,7 @@ from voxcast.phases.overview import (
     trace_overview,
     traffic,
 )
-from voxcast.phases.simo import phases_of
+from voxcast.phases.signature import phases_of
 
 SAMPLE = Path(__file__).parents[2] / "samples" / "kmeans_mpi_trace"
 NS = 1e-9

@@ -8,8 +8,8 @@ import pytest
 from event_tables import collective, event_table
 from voxcast.errors import RunError
 from voxcast.phases.logical import logical_trace
+from voxcast.phases.predict import aligned_ticks, transfer
 from voxcast.phases.signature import tick_times
-from voxcast.phases.transfer import aligned_ticks, transfer
 
 
 def run(iterations, compute=1.0, network=1.0, processes=4, seed=0):

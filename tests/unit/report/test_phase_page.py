@@ -13,7 +13,7 @@ import pytest
 from html_page import Page
 from voxcast.phases.events import EVENT_DTYPES, EventTable, Kind, read_trace
 from voxcast.phases.logical import logical_trace
-from voxcast.phases.simo import phases_of
+from voxcast.phases.signature import phases_of
 from voxcast.report.memory_figure import RunMemory
 from voxcast.report.phase_page import overview_for_page, phase_page
 

@@ -8,15 +8,14 @@ import pytest
 from synthetic_runs import cell, write_run
 from voxcast.errors import TableError
 from voxcast.features.speed_column import SPEED_DEVIATION
-from voxcast.history.parts import load_history
-from voxcast.history.run_series import write_stage
-from voxcast.history.run_table import PHASE_DTYPES, TRACE_DTYPES, frame_of
-from voxcast.history.stored_history import open_history
 from voxcast.images.characteristic_versions import versions_of
 from voxcast.images.on_record import ON_RECORD, columns_of
 from voxcast.images.recorded import RECORDED_IMAGES
 from voxcast.runs.csv_table import load_map
 from voxcast.runs.importer import import_files
+from voxcast.runs.series import write_stage
+from voxcast.runs.store import load_history, open_history
+from voxcast.runs.table import PHASE_DTYPES, TRACE_DTYPES, frame_of
 from voxcast.studies.history_table import history_table
 from voxcast.studies.recorded_table import recorded_table
 

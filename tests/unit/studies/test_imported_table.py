@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from voxcast.errors import TableError
-from voxcast.history.run_table import checked_row, frame_of
+from voxcast.runs.table import checked_row, frame_of
 from voxcast.studies.imported_table import imported_table
 
 

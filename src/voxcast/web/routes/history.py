@@ -131,7 +131,7 @@ class HistoryView:
         return self._content, self._state
 
     def _state_of(self, champion: str) -> str:
-        from voxcast.history.parts import RUNS
+        from voxcast.runs.series import RUNS
 
         batches, measured = (self.project / source for source in SOURCES)
         paths = [
@@ -210,8 +210,8 @@ def _overview(project: Path, served: ServedModel) -> dict[str, Any]:
 
 def _runs(project: Path) -> pd.DataFrame:
     """Return all runs on record; none where there are none yet."""
-    from voxcast.history.run_table import frame_of, in_schema
-    from voxcast.history.stored_history import open_history
+    from voxcast.runs.store import open_history
+    from voxcast.runs.table import frame_of, in_schema
 
     frames = []
     for source in SOURCES:

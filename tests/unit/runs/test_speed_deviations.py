@@ -6,9 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from voxcast.history.repeats import plain_repeats
-from voxcast.history.run_table import DTYPES, PHASE_DTYPES, UNKNOWN, in_schema
-from voxcast.history.speed_deviations import KERNELS, at_usual_speed, speed_deviations
+from voxcast.runs.speed import KERNELS, at_usual_speed, speed_deviations
+from voxcast.runs.table import DTYPES, PHASE_DTYPES, UNKNOWN, in_schema, plain_repeats
 
 WEIGHTS = {"ants_segment": (0.2, 0.1, 0.5, 0.3), "tile_segment": (0.5, 0.0, 0.4, 0.1)}
 NOISE = 0.01

@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from voxcast.errors import ConfigError, TableError
-from voxcast.history.selection import only_app, runs_of_apps, runs_where
+from voxcast.runs.table import only_app, runs_of_apps, runs_where
 
 RUNS = pd.DataFrame(
     {

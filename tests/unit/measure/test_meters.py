@@ -87,7 +87,7 @@ def test_the_driver_moves_into_a_child_of_its_version_2_group(tmp_path):
     inside = group / meters.DRIVER
     assert (inside / "cgroup.procs").read_text() == str(os.getpid())
     assert (group / "cgroup.subtree_control").read_text() == "+memory"
-    assert meters.delegated(inside) == group  # what the kernel says of us from then on
+    assert meters.delegated(inside) == group  # as the kernel describes us from then on
 
 
 @pytest.mark.parametrize(("procs", "control"), [("1\n{us}\n", ""), ("{us}\n", "cpu memory")])

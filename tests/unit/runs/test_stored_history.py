@@ -9,10 +9,17 @@ import pytest
 
 from synthetic_runs import cell, write_run
 from voxcast.errors import TableError
-from voxcast.history.parts import RUNS, collect, load_history, load_phases, load_traces
-from voxcast.history.run_series import TRACES, write_stage
-from voxcast.history.run_table import DTYPES, PHASE_DTYPES, TRACE_DTYPES
-from voxcast.history.stored_history import ACCEPTED, open_history
+from voxcast.runs.series import TRACES, write_stage
+from voxcast.runs.store import (
+    ACCEPTED,
+    RUNS,
+    collect,
+    load_history,
+    load_phases,
+    load_traces,
+    open_history,
+)
+from voxcast.runs.table import DTYPES, PHASE_DTYPES, TRACE_DTYPES
 
 
 @pytest.fixture

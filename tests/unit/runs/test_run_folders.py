@@ -3,9 +3,8 @@ import json
 import pandas as pd
 
 from synthetic_runs import cell, write_run
-from voxcast.history.run_folders import load_records
-from voxcast.history.run_series import write_tables_of
-from voxcast.history.run_table import DTYPES, METRONOME
+from voxcast.runs.series import load_records, write_tables_of
+from voxcast.runs.table import DTYPES, METRONOME
 
 
 def test_no_records_give_an_empty_table_with_all_columns_and_the_reason(tmp_path):

@@ -1,4 +1,4 @@
-"""What a campaign would measure, beside real runs of a small command."""
+"""The runs that a campaign would make, beside real runs of a small command."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import pandas as pd
 import pytest
 
 from voxcast.files import read_json, write_json
-from voxcast.history.run_folders import RECORD_FILE, runs_in
 from voxcast.measure.campaign import measure_smallest, remaining
 from voxcast.measure.host import Probes
 from voxcast.measure.local import run_campaign
 from voxcast.measure.plan import CampaignSettings, Sweep, make_plan
 from voxcast.measure.trace import Conditions
 from voxcast.records import App, Configuration
+from voxcast.runs.series import RECORD_FILE, runs_in
 
 SCRIPT = "import sys, time; time.sleep(0.05); sys.exit('b.nii' in sys.argv[1] and {code})"
 SWEEP = Sweep("images", (), {}, None, "full_scale", None, 0, (), 1, None, "all")

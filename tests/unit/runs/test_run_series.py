@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from synthetic_runs import cell, write_run
-from voxcast.history.parts import collect
-from voxcast.history.run_folders import SAMPLES_FILE
-from voxcast.history.stored_history import open_history
+from voxcast.runs.series import SAMPLES_FILE
+from voxcast.runs.store import collect, open_history
 
 
 @pytest.fixture

@@ -3,8 +3,7 @@
 import pytest
 
 from voxcast.errors import TableError
-from voxcast.history.groups import group_column, groups
-from voxcast.history.run_table import checked_row, frame_of
+from voxcast.runs.table import checked_row, frame_of, group_column, groups
 
 ROWS = [
     {"app": "a", "cpus": 1, "labels_json": '{"site":"x"}', "parameters_json": '{"epochs":3}'},

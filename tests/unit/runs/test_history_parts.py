@@ -9,18 +9,17 @@ import yaml
 
 from synthetic_runs import cell, write_run
 from voxcast.errors import TableError
-from voxcast.history.parts import (
+from voxcast.runs.series import load_records, thinned
+from voxcast.runs.store import (
     collect,
     load_history,
     load_phases,
     load_traces,
+    open_history,
     recorded_cell_keys,
+    write_recorded,
 )
-from voxcast.history.recorded_runs import write_recorded
-from voxcast.history.run_folders import load_records
-from voxcast.history.run_table import DTYPES, METRONOME, PHASE_DTYPES, TRACE_DTYPES
-from voxcast.history.stored_history import open_history
-from voxcast.history.thinning import thinned
+from voxcast.runs.table import DTYPES, METRONOME, PHASE_DTYPES, TRACE_DTYPES
 
 
 def _names(batch):

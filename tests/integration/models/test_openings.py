@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from voxcast.errors import TableError
-from voxcast.history.openings import (
+from voxcast.models.openings import (
     counts,
     enter_opening,
     openings_of,
@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[3]
 WRITER = """
 import sys, pandas as pd
 from pathlib import Path
-from voxcast.history.openings import enter_opening
+from voxcast.models.openings import enter_opening
 runs = pd.DataFrame({"cell_key": ["a"], "subject": [sys.argv[2]], "cpu_s": 1.0, "runtime_s": 1.0,
                      "peak_rss_bytes": 1.0})
 for n in range(10):

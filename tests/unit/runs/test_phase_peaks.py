@@ -4,8 +4,7 @@ import math
 
 import pytest
 
-from voxcast.history.phase_peaks import phase_peak, without_sample
-from voxcast.history.thinning import MAX_SAMPLES
+from voxcast.runs.series import MAX_SAMPLES, phase_peak, without_sample
 
 SECONDS, MEMORY = [1.0, 2.0, 3.0], [100, 300, 200]
 

@@ -1,6 +1,6 @@
 """The momentary speed of a machine during each run, against its usual speed.
 
-A neighbour on the machine slows a run for seconds to minutes. What tells so is constant work that
+A neighbour on the machine slows a run for seconds to minutes. It shows in constant work that
 was timed at the same time: the kernels of the metronome beside the run where they are on record,
 else the `start` phase of the run itself (imports of libraries) and of the runs next to it. How
 strongly a run's CPU time follows them is learned from repeats, by application, and shrunk towards
@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from voxcast.history.repeats import REPEATED, plain_repeats
-from voxcast.history.run_table import METRONOME
+from voxcast.runs.table import METRONOME, REPEATED, plain_repeats
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -37,7 +36,7 @@ ALIKE = ["app", "app_version", "device", "cpus", "host_id"]
 # libraries were read from disk, say, as in the first run of a day.
 START_RANGE = 0.4
 NEARBY_S = 120.0  # between the starts of one run and the next; the speed is another one later
-# Prior standard deviations of coefficients: of the shared ones around zero, and of those of an
+# Prior standard deviations of coefficients: of the shared ones around zero, and of each
 # application around the shared ones. One is the coefficient of work like that of the gauge.
 SHARED_SPREAD, APP_SPREAD = 1.0, 0.3
 UNREPEATED = -1  # stands for the number of all cells without repeats
@@ -67,12 +66,12 @@ class _Moments(NamedTuple):
 def speed_deviations(runs: pd.DataFrame, phases: pd.DataFrame) -> pd.DataFrame:
     """Return how much faster than usual the machine was during each run.
 
-    CPU time times ``exp(log_speed)`` is what the run would have taken at the usual speed.
+    CPU time times ``exp(log_speed)`` is the CPU time of the run at the usual speed.
 
     Parameters
     ----------
     runs : DataFrame
-        Completed runs in the columns of `voxcast.history.run_table`, of one machine or of several:
+        Completed runs in the columns of `voxcast.runs.table`, of one machine or of several:
         each is compared with itself. Runs without repeats get their coefficients from those with
         repeats: a batch that has none is passed together with one that has.
     phases : DataFrame

@@ -1,1 +1,0 @@
-"""The history: one row per run, in one schema for measured, recorded and imported runs."""
