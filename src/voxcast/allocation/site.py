@@ -8,7 +8,6 @@ latter.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from itertools import count
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
@@ -16,7 +15,7 @@ import numpy as np
 from voxcast.errors import ConfigError, TableError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from numpy.typing import ArrayLike, NDArray
 
@@ -446,45 +445,3 @@ def fit_waiting(
     fitted = Waiting(alpha, gamma_s)
     error = np.abs(fitted.of(means[:, 0]) - means[:, 1])
     return WaitingFit(fitted, len(requested), groups, float(np.median(error)))
-
-
-def doubled(first_s: float, actual_s: float, factor: float = 2.0) -> list[float]:
-    """Return the requests of a job that is resubmitted with ``factor`` times the time.
-
-    Raises
-    ------
-    ConfigError
-        If no request would be long enough.
-
-    Examples
-    --------
-    >>> doubled(180, 685)
-    [180.0, 360.0, 720.0]
-    """
-    if not (first_s > 0 and factor > 1 and np.isfinite(actual_s)):
-        raise ConfigError(f"{first_s:g} s, multiplied by {factor:g}, never reach {actual_s:g} s")
-    requests: list[float] = []
-    for n in count():
-        requests.append(float(first_s * factor**n))
-        if requests[-1] >= actual_s:
-            break
-    return requests
-
-
-def attempts_s(requests_s: Sequence[float], actual_s: float) -> list[float]:
-    """Return the duration of each attempt: the full request if it fails, else the run.
-
-    Raises
-    ------
-    ConfigError
-        If no request is long enough.
-
-    Examples
-    --------
-    >>> attempts_s([180, 360, 720], 685), sum(attempts_s([180, 360, 720], 685))
-    ([180, 360, 685], 1225)
-    """
-    for n, request in enumerate(requests_s):
-        if request >= actual_s:
-            return [*requests_s[:n], actual_s]
-    raise ConfigError(f"no request is long enough for a run of {actual_s:g} s")
