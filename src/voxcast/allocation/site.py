@@ -382,30 +382,8 @@ def _shortfall(candidate: Candidate) -> str | None:
     return None
 
 
-@dataclass(frozen=True)
-class WaitingFit:
-    """A fitted line of waiting times.
-
-    Attributes
-    ----------
-    waiting : Waiting
-        The line; ``alpha`` is 0 where longer requests did not wait longer.
-    jobs, groups : int
-        Numbers of jobs and groups that were used.
-    typical_error_s : float
-        Median distance between the means of the groups and the line.
-    """
-
-    waiting: Waiting
-    jobs: int
-    groups: int
-    typical_error_s: float
-
-
-def fit_waiting(
-    requested_s: ArrayLike, waited_s: ArrayLike, groups: int = WAITING_GROUPS
-) -> WaitingFit:
-    """Fit waiting times of jobs of similar size that have started.
+def fit_waiting(requested_s: ArrayLike, waited_s: ArrayLike) -> tuple[Waiting, int]:
+    """Fit waiting times of jobs of similar size that have started, and count the jobs used.
 
     As in Aupy, Gainaru, Honoré, Raghavan, Robert and Sun, "Reservation strategies for stochastic
     jobs" (IPDPS 2019), the jobs are divided into groups by requested time, and a line is fitted
@@ -416,8 +394,6 @@ def fit_waiting(
     ----------
     requested_s, waited_s : array_like, shape (jobs,)
         Requested time and time in the queue; jobs with a NaN are left out.
-    groups : int
-        Number of groups of equal size.
 
     Raises
     ------
@@ -429,19 +405,17 @@ def fit_waiting(
     requested, waited = np.asarray(requested_s, dtype=float), np.asarray(waited_s, dtype=float)
     valid = np.isfinite(requested) & np.isfinite(waited) & (requested > 0) & (waited >= 0)
     requested, waited = requested[valid], waited[valid]
-    least = groups * LEAST_IN_GROUP
+    least = WAITING_GROUPS * LEAST_IN_GROUP
     if len(requested) < least:
         raise TableError(f"{len(requested)} jobs are too few", "waiting", f"{least} are needed")
     order = np.argsort(requested, kind="stable")
-    members = np.array_split(order, groups)
+    members = np.array_split(order, WAITING_GROUPS)
     means = np.array([[requested[part].mean(), waited[part].mean()] for part in members])
     if len(np.unique(means[:, 0])) < 3:
         raise TableError(
             "nearly all jobs requested the same time", "waiting", "no line can be fitted"
         )
-    slope = float(stats.theilslopes(means[:, 1], means[:, 0])[0])
-    alpha = max(slope, 0.0)
+    # Longer requests never wait less.
+    alpha = max(float(stats.theilslopes(means[:, 1], means[:, 0])[0]), 0.0)
     gamma_s = float(np.median(means[:, 1] - alpha * means[:, 0]))
-    fitted = Waiting(alpha, gamma_s)
-    error = np.abs(fitted.of(means[:, 0]) - means[:, 1])
-    return WaitingFit(fitted, len(requested), groups, float(np.median(error)))
+    return Waiting(alpha, gamma_s), len(requested)
