@@ -8,7 +8,6 @@ latter.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from itertools import count
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
@@ -16,7 +15,7 @@ import numpy as np
 from voxcast.errors import ConfigError, TableError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from numpy.typing import ArrayLike, NDArray
 
@@ -383,30 +382,8 @@ def _shortfall(candidate: Candidate) -> str | None:
     return None
 
 
-@dataclass(frozen=True)
-class WaitingFit:
-    """A fitted line of waiting times.
-
-    Attributes
-    ----------
-    waiting : Waiting
-        The line; ``alpha`` is 0 where longer requests did not wait longer.
-    jobs, groups : int
-        Numbers of jobs and groups that were used.
-    typical_error_s : float
-        Median distance between the means of the groups and the line.
-    """
-
-    waiting: Waiting
-    jobs: int
-    groups: int
-    typical_error_s: float
-
-
-def fit_waiting(
-    requested_s: ArrayLike, waited_s: ArrayLike, groups: int = WAITING_GROUPS
-) -> WaitingFit:
-    """Fit waiting times of jobs of similar size that have started.
+def fit_waiting(requested_s: ArrayLike, waited_s: ArrayLike) -> tuple[Waiting, int]:
+    """Fit waiting times of jobs of similar size that have started, and count the jobs used.
 
     As in Aupy, Gainaru, Honoré, Raghavan, Robert and Sun, "Reservation strategies for stochastic
     jobs" (IPDPS 2019), the jobs are divided into groups by requested time, and a line is fitted
@@ -417,8 +394,6 @@ def fit_waiting(
     ----------
     requested_s, waited_s : array_like, shape (jobs,)
         Requested time and time in the queue; jobs with a NaN are left out.
-    groups : int
-        Number of groups of equal size.
 
     Raises
     ------
@@ -430,61 +405,17 @@ def fit_waiting(
     requested, waited = np.asarray(requested_s, dtype=float), np.asarray(waited_s, dtype=float)
     valid = np.isfinite(requested) & np.isfinite(waited) & (requested > 0) & (waited >= 0)
     requested, waited = requested[valid], waited[valid]
-    least = groups * LEAST_IN_GROUP
+    least = WAITING_GROUPS * LEAST_IN_GROUP
     if len(requested) < least:
         raise TableError(f"{len(requested)} jobs are too few", "waiting", f"{least} are needed")
     order = np.argsort(requested, kind="stable")
-    members = np.array_split(order, groups)
+    members = np.array_split(order, WAITING_GROUPS)
     means = np.array([[requested[part].mean(), waited[part].mean()] for part in members])
     if len(np.unique(means[:, 0])) < 3:
         raise TableError(
             "nearly all jobs requested the same time", "waiting", "no line can be fitted"
         )
-    slope = float(stats.theilslopes(means[:, 1], means[:, 0])[0])
-    alpha = max(slope, 0.0)
+    # Longer requests never wait less.
+    alpha = max(float(stats.theilslopes(means[:, 1], means[:, 0])[0]), 0.0)
     gamma_s = float(np.median(means[:, 1] - alpha * means[:, 0]))
-    fitted = Waiting(alpha, gamma_s)
-    error = np.abs(fitted.of(means[:, 0]) - means[:, 1])
-    return WaitingFit(fitted, len(requested), groups, float(np.median(error)))
-
-
-def doubled(first_s: float, actual_s: float, factor: float = 2.0) -> list[float]:
-    """Return the requests of a job that is resubmitted with ``factor`` times the time.
-
-    Raises
-    ------
-    ConfigError
-        If no request would be long enough.
-
-    Examples
-    --------
-    >>> doubled(180, 685)
-    [180.0, 360.0, 720.0]
-    """
-    if not (first_s > 0 and factor > 1 and np.isfinite(actual_s)):
-        raise ConfigError(f"{first_s:g} s, multiplied by {factor:g}, never reach {actual_s:g} s")
-    requests: list[float] = []
-    for n in count():
-        requests.append(float(first_s * factor**n))
-        if requests[-1] >= actual_s:
-            break
-    return requests
-
-
-def attempts_s(requests_s: Sequence[float], actual_s: float) -> list[float]:
-    """Return the duration of each attempt: the full request if it fails, else the run.
-
-    Raises
-    ------
-    ConfigError
-        If no request is long enough.
-
-    Examples
-    --------
-    >>> attempts_s([180, 360, 720], 685), sum(attempts_s([180, 360, 720], 685))
-    ([180, 360, 685], 1225)
-    """
-    for n, request in enumerate(requests_s):
-        if request >= actual_s:
-            return [*requests_s[:n], actual_s]
-    raise ConfigError(f"no request is long enough for a run of {actual_s:g} s")
+    return Waiting(alpha, gamma_s), len(requested)

@@ -164,18 +164,18 @@ def _with_fitted_waiting(cluster: Cluster, path: Path) -> Cluster:
             partitions.append(partition)
             continue
         try:
-            fit = fit_waiting(comparable["requested_s"], comparable["waited_s"])
+            waiting, count = fit_waiting(comparable["requested_s"], comparable["waited_s"])
         except TableError as error:  # the other partitions are still fitted
             last_error = error
             logger.warning("%s: the waiting time stays as configured: %s", name, one_line(error))
             partitions.append(partition)
             continue
         fitted += 1
-        partitions.append(replace(partition, waiting=fit.waiting))
+        partitions.append(replace(partition, waiting=waiting))
         logger.info(
             "%s: a request of 1 h waits %s (%d jobs; %.3g × request + %.4g s)",
-            name, format_seconds(fit.waiting.of(3600.0).item()), fit.jobs,
-            fit.waiting.alpha, fit.waiting.gamma_s,
+            name, format_seconds(waiting.of(3600.0).item()), count,
+            waiting.alpha, waiting.gamma_s,
         )  # fmt: skip
     if not fitted:
         if last_error is not None:

@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voxcast.allocation.site import Billing, NodeType, Prices, attempts_s, doubled, stepped
-from voxcast.errors import ConfigError
+from voxcast.allocation.requests.cost import CostModel
+from voxcast.allocation.requests.replay import PlannedRequests, replay
+from voxcast.allocation.site import Billing, NodeType, Prices, stepped
 
 # Table 1 of Vallabhajosyula and Ramnath, PEARC 2023 (doi 10.1145/3569951.3597607): cores and GPUs,
 # seconds that the run took and that were predicted, dollars as printed for both, and for doubling
@@ -35,16 +36,11 @@ def test_the_published_table(
     bill = Billing(time_step_s=1.0)
     assert Prices().of(actual_s, *allocation) == pytest.approx(actual_usd, abs=5e-5)
     assert Prices().of(predicted_s, *allocation) == pytest.approx(predicted_usd, abs=5e-4)
-    assert attempts_s(doubled(predicted_s, actual_s), actual_s) == tries
+    doubled = replay(PlannedRequests(np.array([[float(predicted_s)]])), [actual_s], CostModel())
+    assert (doubled.attempts.item(), doubled.busy_s.item()) == (len(tries), sum(tries))
     retried = sum(bill.usd(node, *allocation, 0.0, attempt_s).item() for attempt_s in tries)
     assert retried == pytest.approx(usd, abs=5e-4)
     assert retried == pytest.approx(Prices().of(sum(tries), *allocation))
-
-
-def test_failed_attempts_are_billed_in_full() -> None:
-    assert [sum(attempts_s(doubled(first, actual), actual)) for first, actual in
-            ((180, 685), (95, 516), (103, 516))] == [1225, 1181, 1237]  # fmt: skip
-    assert attempts_s([700], 685) == [685]
 
 
 def test_seconds_are_not_hours() -> None:
@@ -55,14 +51,6 @@ def test_seconds_are_not_hours() -> None:
 def test_ten_hours_cost_follows_the_formula_not_the_printed_value() -> None:
     assert Prices().of(36_000, 28, 1) == pytest.approx(1.74)  # 1.6 in the text
     assert Prices().of(36_000, 5, 1) == pytest.approx(1.05)  # 0.95 in the text
-
-
-def test_requests_that_never_cover_the_runtime_are_refused() -> None:
-    with pytest.raises(ConfigError, match="long enough"):
-        attempts_s([180, 360], 685)
-    for wrong in ((0, 10, 2.0), (10, 100, 1.0), (10, float("inf"), 2.0)):
-        with pytest.raises(ConfigError, match="never reach"):
-            doubled(*wrong)
 
 
 def test_memory_scales_with_cores() -> None:
