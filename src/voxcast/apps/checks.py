@@ -262,4 +262,4 @@ def gaps_of(
         gaps[COSTS].append(
             f"the version of the tool is not known{of_file}: give --version-command"
         )
-    return [Gap(urgency, gap) for urgency, found in gaps.items() for gap in found]
+    return [Gap(urgency, gap) for urgency, texts in gaps.items() for gap in texts]

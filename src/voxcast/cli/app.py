@@ -240,8 +240,8 @@ def _try(app: App, image: Path, configuration: Configuration, time_limit_s: floa
 def _findings(trial: AppTrial | None) -> dict[str, bool]:
     if trial is None:
         return {}
-    found = {"wrote_files": bool(trial.files), "has_phases": bool(trial.phases)}
-    return {"timed_out": trial.run.outcome == "timeout", **found}
+    results = {"wrote_files": bool(trial.files), "has_phases": bool(trial.phases)}
+    return {"timed_out": trial.run.outcome == "timeout", **results}
 
 
 def _values_of_trial(app: App, trial: AppTrial) -> dict[str, Any]:

@@ -256,13 +256,13 @@ def _sitting(pool: Pool, facts: HostFacts, probes: Probes | None) -> tuple[Sitti
 
     The probes of a machine are kept for the workers that come after.
     """
-    kept = pool.workers / f".probes-{facts.host_id}.json"
+    probes_path = pool.workers / f".probes-{facts.host_id}.json"
     with contextlib.suppress(OSError, ValueError, TypeError):
-        if file_system_time(pool.workers) - kept.stat().st_mtime < PROBES_AGE_S:
-            probes = probes or Probes(**read_json(kept))
+        if file_system_time(pool.workers) - probes_path.stat().st_mtime < PROBES_AGE_S:
+            probes = probes or Probes(**read_json(probes_path))
     sitting = open_sitting(pool.folder / PARTIAL, (), probes, facts)
     if probes is None:
-        write_json(kept, sitting.probes)
+        write_json(probes_path, sitting.probes)
     job = {name: os.environ[name] for name in JOB_VARIABLES if name in os.environ}
     stem = sitting.name.rpartition("-")[0]
     for number in itertools.count(1):

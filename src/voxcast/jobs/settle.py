@@ -100,12 +100,12 @@ class Ledger:
     def state(self) -> PoolState:
         """Return how many cells are in which state."""
         held = {Ticket.from_name(name).key for name in self.pool.names(HELD)}
-        done = self.recorded.keys() | self.given_up.keys()
-        split = self.parts.keys() - done
-        open_cells = self.cells.keys() - done - split
-        whole = [key for key, cell in self.cells.items() if not cell.part_of]
+        ended = self.recorded.keys() | self.given_up.keys()
+        split = self.parts.keys() - ended
+        open_cells = self.cells.keys() - ended - split
+        undivided = [key for key, cell in self.cells.items() if not cell.part_of]
         return PoolState(
-            len(whole), sum(key in self.recorded for key in whole), len(open_cells - held),
+            len(undivided), sum(key in self.recorded for key in undivided), len(open_cells - held),
             len(open_cells & held), len(self.given_up), len(split),
         )  # fmt: skip
 
@@ -307,11 +307,11 @@ class Ledger:
         longest = max(range(len(records)), key=lambda n: records[n].run.runtime_s or 0.0)
         cell = self.cells[key].cell
         joined = dataclasses.replace(cell, host_class=records[longest].cell.host_class)
-        whole, phases = joined_run([(record.run, record.phases) for record in records], longest)
+        merged, phases = joined_run([(record.run, record.phases) for record in records], longest)
         machines = {record.cell.host_class for record in records}
-        whole = dataclasses.replace(
-            whole, cell_key=joined.key, parameters_json=canonical_json(joined.parameters),
-            noisy=whole.noisy or len(machines) > 1,
+        merged = dataclasses.replace(
+            merged, cell_key=joined.key, parameters_json=canonical_json(joined.parameters),
+            noisy=merged.noisy or len(machines) > 1,
         )  # fmt: skip
         request = self.cells[key].requests.first
         run = f"{Ticket.of(key, len(self.attempts[key]), request).name}~{JOINED}"
@@ -320,7 +320,7 @@ class Ledger:
         partial = pool.place(PARTIAL, run)
         _copy_results(partial, folders)
         content = records[longest].content | {
-            "run": as_fields(whole), "cell": as_fields(joined),
+            "run": as_fields(merged), "cell": as_fields(joined),
             "phases": [as_fields(phase) for phase in phases],
             "parts": [folder.name for folder in folders],
         }  # fmt: skip

@@ -144,9 +144,9 @@ class Plan:
         if version != PLAN_VERSION:
             problem = f"a plan of version {version}, not {PLAN_VERSION}, made by voxcast {made_by}"
             raise ConfigError(problem, where, then)
-        own = {name: fields[name] for name in cls.__dataclass_fields__ if name in fields}
+        values = {name: fields[name] for name in cls.__dataclass_fields__ if name in fields}
         try:
-            return of_fields(cls, own)
+            return of_fields(cls, values)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             if made_by != here:
                 problem = f"cannot be read ({error}), made by voxcast {made_by}"

@@ -209,8 +209,11 @@ class Campaign:
             return []
         plan = self.plan()
         elsewhere, here = self._recorded(plan, any_host), runs_in(self.settings.runs)
-        own, limit_s = plan.cells.keys() - elsewhere.keys(), self.settings.conditions.time_limit_s
-        again = tried_again(own, here, limit_s)
+        unmeasured, limit_s = (
+            plan.cells.keys() - elsewhere.keys(),
+            self.settings.conditions.time_limit_s,
+        )
+        again = tried_again(unmeasured, here, limit_s)
         return overview(plan.cells, plan.expected_s, {**elsewhere, **here}, again)
 
     def recorded_keys(self, plan: CampaignPlan) -> set[str]:

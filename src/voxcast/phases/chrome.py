@@ -286,11 +286,11 @@ class JsonStream:
 
     def _next(self) -> str:
         """Return the next character that is not a space, without taking it."""
-        while not (found := NOT_SPACE.search(self._buffer, self._position)):
+        while not (character := NOT_SPACE.search(self._buffer, self._position)):
             self._position = len(self._buffer)
             self._read()
-        self._position = found.start()
-        return found[0]
+        self._position = character.start()
+        return character[0]
 
     def _take(self, characters: str) -> str:
         character = self._next()

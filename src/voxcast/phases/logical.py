@@ -190,12 +190,12 @@ def _sends(events: EventTable) -> tuple[np.ndarray, list[str]]:
     send = np.full(len(events), -1)
     send[pairs["row"]] = pairs["row_of_send"]
     unmatched = []
-    for one, other, kind_of_one in (
+    for side, other, kind_of_side in (
         ("send", "receives", Kind.RECEIVE), ("receive", "sends", Kind.SEND),
     ):  # fmt: skip
-        count = int((kind == kind_of_one).sum())
+        count = int((kind == kind_of_side).sum())
         if len(pairs) < count:
-            unmatched.append(f"the {one} of {count - len(pairs)} of {count} {other}")
+            unmatched.append(f"the {side} of {count - len(pairs)} of {count} {other}")
     return send, unmatched
 
 
