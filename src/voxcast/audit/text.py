@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from voxcast.audit.groups import CAUSES, NOT_STATED
 from voxcast.audit.savings import ASSUMPTIONS
-from voxcast.quantities import slurm_clock
+from voxcast.quantities import slurm_clock, slurm_memory
 from voxcast.text_table import text_table
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ UNKNOWN = "-"
 TITLES = {"user": "user", "account": "account", "partition": "partition", "app": "application"}
 SHOWN_REQUESTS = 3
 LONGEST_KEY = 28
-MIB = 2**20
 _HEAD = (
     "jobs", "done", "timeout", "memory", "failed", "core h", "lost", "CPU used", "time used",
     "memory used", "GPU h",
@@ -174,7 +173,7 @@ def advice_text(advice: Advice) -> str:
     options, then, killed = [], [], []
     for option, requests, text_of in (
         ("--time", advice.walltimes_s, slurm_clock),
-        ("--mem", advice.memories_bytes, lambda value: f"{math.ceil(value / MIB)}M"),
+        ("--mem", advice.memories_bytes, slurm_memory),
     ):
         texts = [f"{option}={text_of(value)}" for value in requests[:SHOWN_REQUESTS]]
         options += texts[:1]

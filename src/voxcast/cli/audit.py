@@ -178,9 +178,7 @@ def _read(args: argparse.Namespace, column_map: Any) -> AuditedJobs:
 
     files = files_of(args.files)
     size = sum(path.stat().st_size for path in files)
-    with progress(
-        total=size, desc="read", unit="B", unit_scale=True
-    ) as bar:  # fmt: skip
+    with progress(total=size, desc="read", unit="B", unit_scale=True) as bar:
 
         def step(n_bytes: int) -> None:
             bar.update(n_bytes)

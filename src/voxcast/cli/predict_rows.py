@@ -59,7 +59,7 @@ def predict_rows(args: argparse.Namespace) -> int:
     number, refused = 0, 0
     with (
         _output(args.out, batch_predictions) as write,
-        progress(total=source.rows, unit="row") as bar,
+        progress(total=source.rows, desc="predicting", unit="row") as bar,
     ):
         for rows in batch_predictions.batches():
             for row in rows:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 NVIDIA = Path("/proc/driver/nvidia/gpus")
-CONTROL = Path("/dev/nvidiactl")
 BY_PROCESS, BY_DEVICE = "nvml_process", "nvml_device"
 
 

@@ -90,7 +90,6 @@ AMOUNTS = (
 FLAGS = ("interactive", "all_memory")  # requested all memory of its nodes (ReqMem=0)
 COLUMNS = ("job_id", "line", *TEXTS, *AMOUNTS, *FLAGS)
 DETAILS = ("submitted_at", "started_at", "node", "note", "job_number", "exit_status", "signal")
-_DETAILED_TEXTS = ("submitted_at", "started_at", "node", "note", "job_number")
 _SOURCES = {  # columns of sacct by column of a frame
     "name": ("jobname",),
     "user": ("user",),

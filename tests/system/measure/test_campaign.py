@@ -284,25 +284,6 @@ def test_two_drivers_do_not_work_on_one_folder(tmp_path, apps, monkeypatch):
     assert len(load_records(folder)) == 3
 
 
-def test_interrupt_from_the_keyboard_keeps_finished_runs_and_stops_the_other(tmp_path, apps):
-    folder, cells = tmp_path / "cpu", [*_cells(1), *_cells(1, sleep=60)]
-    paths = {"v": tmp_path / "T1w.nii.gz"}
-
-    def drive():
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        with contextlib.suppress(KeyboardInterrupt):
-            run(cells, paths, folder, apps=apps)
-
-    driver = _forked(drive)
-    while len(_helpers(folder)) < 2:
-        time.sleep(0.01)
-    helpers = _helpers(folder)
-    os.kill(driver, signal.SIGINT)
-    assert os.waitpid(driver, 0)[1] == 0
-    assert [run.name for run in folder.iterdir()] == [cells[0].key]
-    assert not _alive(helpers)
-
-
 @pytest.fixture
 def small_disk(tmp_path):
     disk = tmp_path / "disk"
@@ -452,18 +433,18 @@ def test_parallel_runs_have_disjoint_cores_and_wide_ones_run_alone(tmp_path, app
     assert all(a[2].isdisjoint(b[2]) for a, b in beside)
 
 
-@two_cores
-def test_an_interrupt_ends_parallel_runs_without_partial_records(tmp_path, apps):
+@pytest.mark.parametrize("parallel", [1, pytest.param(2, marks=two_cores)])
+def test_an_interrupt_keeps_finished_runs_and_stops_the_others(tmp_path, apps, parallel):
     folder, paths = tmp_path / "cpu", {"v": tmp_path / "T1w.nii.gz"}
-    cells = [*_cells(1), *_cells(3, sleep=60)]
+    cells = [*_cells(1), *_cells(2 * parallel - 1, sleep=60)]
 
     def drive():
         signal.signal(signal.SIGINT, signal.default_int_handler)
         with contextlib.suppress(KeyboardInterrupt):
-            run(cells, paths, folder, apps=apps, parallel=2)
+            run(cells, paths, folder, apps=apps, parallel=parallel)
 
     driver = _forked(drive)
-    while len(_helpers(folder)) < 3:
+    while len(_helpers(folder)) < 1 + parallel:
         time.sleep(0.01)
     helpers = _helpers(folder)
     os.kill(driver, signal.SIGINT)
