@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from voxcast.runs.name_patterns import values_by_name
-
 if TYPE_CHECKING:
-    from voxcast.runs.name_patterns import NamePattern
+    from voxcast.runs.imported import NamePattern
 
 NO_NAME = "(no name)"
 ONLY_NUMBERS = "(numbers only)"
@@ -69,8 +67,7 @@ def apps_of(names: pd.Series, pattern: NamePattern | None = None) -> pd.Series:
     if pattern is None:
         apps = [app_of(name) for name in distinct]
     else:
-        values = values_by_name(pattern, list(distinct))
-        apps = [values.get(name) or OTHER_NAME for name in distinct]
+        apps = [pattern.value_in(name) or OTHER_NAME for name in distinct]
     by_name = pd.Categorical(apps)
     codes = by_name.codes[names.cat.codes.to_numpy()]
     return pd.Series(pd.Categorical.from_codes(codes, by_name.categories), names.index)

@@ -15,7 +15,7 @@ from voxcast.audit.predicted import predicted_jobs, read_predictions
 from voxcast.audit.report import audit, prepare
 from voxcast.audit.text import audit_text
 from voxcast.errors import TableError
-from voxcast.runs.name_patterns import name_pattern
+from voxcast.runs.imported import name_pattern
 
 HEADER = (
     "JobID|JobName|State|ElapsedRaw|TotalCPU|MaxRSS|NTasks|ReqMem|ReqCPUS|AllocCPUS|AllocNodes|"
