@@ -151,10 +151,9 @@ def _app_advice(saving: AppSavings) -> Iterator[str]:
         yield f"{name}, {advice_text(advice)}"
     if saving.advice and saving.not_covered:
         yield f"{name}: {saving.not_covered:,} jobs with other numbers of CPUs are not covered"
-    avoidable = saving.too_short + saving.too_small
-    if avoidable:
+    if killed := saving.avoidable_jobs:
         hours = _hours(saving.avoidable_core_hours)
-        yield f"{name}: {avoidable:,} killed jobs had requested less than this ({hours} core h)"
+        yield f"{name}: {killed:,} killed jobs had requested less than this ({hours} core h)"
     if saving.usd_requested is not None and saving.usd_proposed is not None:
         saved = saving.usd_requested - saving.usd_proposed
         yield f"{name}: {saved:,.2f} USD saved of {saving.usd_requested:,.2f}"
