@@ -380,6 +380,6 @@ def _usd(
     # Attempts killed for memory had the first request; later ones cost more, and are rare.
     killed = prices.usd(memory.first, jobs.runtime_s, time.granted)
     proposed += np.where(memory.kills > 0, memory.kills * killed, 0.0)
-    judged = time.evaluated & memory.evaluated & prices.priced
-    before, after = float(requested[judged].sum()), float(proposed[judged].sum())
+    both = time.evaluated & memory.evaluated & prices.priced
+    before, after = float(requested[both].sum()), float(proposed[both].sum())
     return (before, after) if before > 0 else (None, None)  # a site may charge nothing
