@@ -249,7 +249,9 @@ class AppJobs:
             used = np.where(resource.judgeable, resource.needed, 1.0)[later]
             outcome = replay(planned, used, CostModel(1.0))
             result.first[later] = planned.requests_s[:, 0]
-            result.granted[later] = _granted(planned, used)
+            column = np.minimum(outcome.attempts, np.isfinite(planned.requests_s).sum(axis=1)) - 1
+            last = np.take_along_axis(planned.requests_s, column[:, None], axis=1)[:, 0]
+            result.granted[later] = last * planned.growth ** (outcome.attempts - 1 - column)
             result.kills[later] = outcome.attempts - 1
             result.attempted[later] = outcome.cost
             result.wasted[later] = outcome.busy_s - used
@@ -323,15 +325,6 @@ def _submitted_together(jobs: pd.DataFrame, submit_s: Floats) -> NDArray[np.int6
     by_day = jobs["user"].cat.codes.astype(str) + "/" + day.astype(str)
     codes: NDArray[np.int64] = pd.factorize(array_job.fillna(by_day))[0]
     return codes
-
-
-def _granted(plan: PlannedRequests, used: Floats) -> Floats:
-    """Return the request that suffices for each job."""
-    enough = np.where(plan.requests_s >= used[:, None], plan.requests_s, np.inf).min(axis=1)
-    last = np.nanmax(plan.requests_s, axis=1)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        steps = np.ceil(np.log(used / last) / np.log(plan.growth))
-    return np.where(np.isfinite(enough), enough, last * plan.growth ** np.maximum(steps, 0))
 
 
 def _saving(
