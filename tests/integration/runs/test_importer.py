@@ -204,9 +204,7 @@ def test_invalid_numbers_of_a_table_are_listed(tmp_path: Path) -> None:
     path.write_text("\n".join([header, ",".join(values), *rest]) + "\n")
     reading = slant.read(tmp_path / "slant")
     assert reading.rows[0]["peak_rss_bytes"] is None
-    assert reading.unread.listed() == [
-        (2, "column node_used_mem_max_kb: not a size: 'inf'")
-    ]
+    assert reading.unread.listed() == [(2, "column node_used_mem_max_kb: not a size: 'inf'")]
 
 
 def test_a_slurm_job_that_contradicts_the_history_is_listed(tmp_path: Path) -> None:

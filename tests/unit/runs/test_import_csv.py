@@ -92,7 +92,7 @@ def test_numbers_are_read_by_their_decimal_mark(
 
 def test_a_decimal_mark_is_needed_beside_a_semicolon(tmp_path: Path) -> None:
     (tmp_path / "m.yaml").write_text("delimiter: ';'\ncolumns: {runtime_s: t}\n")
-    with pytest.raises(ConfigError, match='decimal: state "." or ","'):
+    with pytest.raises(ConfigError, match=r'decimal: state "\." or ","'):
         load_map(tmp_path / "m.yaml")
 
 
@@ -126,10 +126,16 @@ def test_units(target: str, unit: str, text: str, value: float) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("columns: {runtime_s: t, speed: v}", "columns: speed: Input should be 'app', 'app_version'"),
+        (
+            "columns: {runtime_s: t, speed: v}",
+            "columns: speed: Input should be 'app', 'app_version'",
+        ),
         ("columns: {app: t}", "runtime_s"),
         ("columns: {runtime_s: {column: t, unit: parsec}}", "not a unit: 'parsec'"),
-        ("columns: {runtime_s: {column: t, units: s}}", "runtime_s: units: Unexpected keyword argument"),
+        (
+            "columns: {runtime_s: {column: t, units: s}}",
+            "runtime_s: units: Unexpected keyword argument",
+        ),
         ("columns: {runtime_s: t, app: {column: a, unit: s}}", "has no unit"),
         ("columns: {runtime_s: t}\nconstants: {cpus: four}", "wrong type"),
         ("columns: {runtime_s: t}\ndelimiter: ab", "one character"),

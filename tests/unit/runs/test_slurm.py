@@ -129,7 +129,6 @@ def test_columns_of_sacct_may_be_few_and_in_any_order() -> None:
     assert other[["cpus", "mem_limit_bytes", "nodes", "limit_s"]].tolist() == [4, 3 << 30, 2, 300]
 
 
-
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
