@@ -266,9 +266,9 @@ def _run(line: Line, identity: list[object], columns: ColumnMap, app: str | None
     name = values.get("app")
     outcome = values.setdefault("outcome", "completed")
     if outcome not in get_args(Outcome):
-        found = f"outcome {outcome[:40]!r} is unknown" if outcome else "no outcome"
+        problem = f"outcome {outcome[:40]!r} is unknown" if outcome else "no outcome"
         column = columns.columns["outcome"].column
-        raise TableError(f"column {column}: {found}; map it by `values`")
+        raise TableError(f"column {column}: {problem}; map it by `values`")
     labels = {label: line.texts[column] for label, column in columns.labels.items()}
     values["app"] = app or name
     return ImportedRun(identity, values, labels, name or "", line.unread)

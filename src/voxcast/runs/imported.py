@@ -170,21 +170,21 @@ def row_of(source: str, run: ImportedRun) -> tuple[dict[str, Any], list[str]]:
         If run time or application is missing, or the time is implausible.
     """
     # NaN is unequal to itself.
-    known = {n: v for n, v in run.values.items() if v is not None and v == v}
-    runtime = known.get("runtime_s")
+    values = {n: v for n, v in run.values.items() if v is not None and v == v}
+    runtime = values.get("runtime_s")
     if runtime is None:
         raise TableError("; ".join(["no run time", *run.unread]))
     if not math.isfinite(runtime) or runtime <= 0:
         raise TableError(f"run time is {runtime:g} s")
-    if not known.get("app"):
+    if not values.get("app"):
         raise TableError("no application name")
-    numbers = {n: v for n, v in known.items() if not isinstance(v, (str, bool))}
+    numbers = {n: v for n, v in values.items() if not isinstance(v, (str, bool))}
     wrong = {n: reason for n, v in numbers.items() if (reason := implausible(n, v))}
     if "runtime_s" in wrong:
         raise TableError(wrong["runtime_s"])
     labels = {name: label for name, label in run.labels.items() if label not in (None, "")}
     integers = [n for n in numbers if n not in wrong and DTYPES[n] in ("int64", "Int64")]
-    row = {n: int(v) if n in integers else v for n, v in known.items() if n not in wrong}
+    row = {n: int(v) if n in integers else v for n, v in values.items() if n not in wrong}
     row |= {
         "cell_key": sha256_of([source, run.identity]),
         "source": source,
