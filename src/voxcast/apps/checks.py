@@ -217,13 +217,13 @@ def gaps_of(
         (app.version == UNKNOWN_VERSION and not contained, COSTS,
          f"the version of the tool is not known{of_file}: give --version-command"),
     ]  # fmt: skip
-    found = [Gap(urgency, gap) for exists, urgency, gap in gaps if exists]
+    listed = [Gap(urgency, gap) for exists, urgency, gap in gaps if exists]
     if contained and configuration is not None and configuration.container_engine == "none":
         where = f"container_engine in conf/device/{configuration.device}.yaml"
-        return [Gap(STOPS, f"{where}: none is chosen"), *found]
+        return [Gap(STOPS, f"{where}: none is chosen"), *listed]
     if not contained:
         try:
             check_program(app.argv[0])
         except RunError as error:
-            return [Gap(STOPS, str(error)), *found]
-    return found
+            return [Gap(STOPS, str(error)), *listed]
+    return listed
