@@ -63,30 +63,30 @@ def pilot_rows(project: Path) -> list[dict[str, Any]]:
 
 
 def pool_record(project: Path) -> dict[str, Any]:
-    """Return what the rounds of workers did: cells by round, failures, parts, joined runs."""
+    """Return what the passes of workers did: cells by pass, failures, parts, joined runs."""
     from voxcast.jobs.state import SubmissionState
-    from voxcast.jobs.submission import Submission, read_events
+    from voxcast.jobs.submission import Submission
 
     pool = project / "data/campaigns" / CAMPAIGN / "pool"
-    workers = {path.stem: read_json(path) for path in (pool / "workers").glob("[!.]*.json")}
-    events = list(read_events(pool / "events.jsonl"))
-    failed_by = {event["key"]: event["worker"] for event in events if event["event"] == "ended"}
-    splits = Counter(failed_by[event["key"]] for event in events if event["event"] == "split")
-    passes = []
-    for folder in sorted((pool / "rounds").glob("[0-9]*")):
-        submission = Submission.open(folder)
-        array = SubmissionState.of(submission.plan, submission.events()).arrays[1]
-        ended = [
-            worker["ended"] | {"split": splits[name]} for name, worker in workers.items()
-            if worker["job"].get("SLURM_ARRAY_JOB_ID") == array.job and "ended" in worker
-        ]  # fmt: skip
-        passes.append({
-            "workers": len(submission.plan.tasks), "cpus": array.request.cpus,
+    submission = Submission.open(pool)
+    events = list(submission.events())
+    ends = [event for event in events if event["event"] == "ended" and "run" in event]
+    job_of = {event["task"]: event["run"].split("~")[2].partition("_")[0] for event in ends}
+    did = Counter(
+        (event["run"].split("~")[2].partition("_")[0], "recorded" if event["record"] else "failed")
+        for event in ends
+    )
+    did.update((job_of[event["task"]], "split") for event in events if event["event"] == "split")
+    passes = [
+        {
+            "workers": len(array.names), "cpus": array.request.cpus,
             "memory_bytes": array.request.memory_bytes, "walltime_s": array.request.walltime_s,
-            **{n: sum(worker[n] for worker in ended) for n in ("recorded", "failed", "split")},
-        })  # fmt: skip
+            **{fate: did[array.job, fate] for fate in ("recorded", "failed", "split")},
+        }
+        for array in SubmissionState.of(submission.plan, events).arrays.values()
+    ]  # fmt: skip
     records = [read_json(path) for path in (pool / "runs").glob("*/run.json")]
-    errors = [event["attempt"]["outcome"] for event in events if event["event"] == "ended"]
+    errors = [event["attempt"]["outcome"] for event in ends if not event["record"]]
     joined = [record for record in records if "parts" in record]
     return {
         "passes": passes, "runs": len(records), "failed_attempts": dict(Counter(errors)),

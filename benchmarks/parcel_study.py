@@ -103,10 +103,11 @@ def passes_part() -> dict[str, Any]:
     """Run a pool by small workers, and then what they left by a larger one."""
     from voxcast import config
     from voxcast.apps.app import app_version
-    from voxcast.jobs.claim import claimed
-    from voxcast.jobs.escalate import Limits, RequestSequence
-    from voxcast.jobs.pool import PoolCell, PoolSettings, make_pool
-    from voxcast.jobs.settle import Ledger, settle_unfollowed
+    from voxcast.jobs.escalate import RequestSequence
+    from voxcast.jobs.follow import Follower
+    from voxcast.jobs.status import task_rows
+    from voxcast.jobs.submission import Draw, Plan, Submission
+    from voxcast.jobs.task import Task
     from voxcast.measure.trace import Conditions
     from voxcast.records import Cell, Configuration
     from voxcast.runs.series import runs_in
@@ -117,23 +118,18 @@ def passes_part() -> dict[str, Any]:
     chosen += [{"parcels": n, "features": "pairs", "folds": 2} for n in LARGE_PAIRS]
     requests = RequestSequence((600.0,), (SMALL_REQUEST_BYTES, LARGE_REQUEST_BYTES), 1)
     with tempfile.TemporaryDirectory() as folder:
-        pool = make_pool(
-            Path(folder) / "pool",
-            PoolSettings(
-                "passes", {app.name: app}, {}, str(Path.cwd()),
-                conditions=Conditions(metronome=False), limits=Limits(),
-            ),
-        )  # fmt: skip
-        cells = [
-            PoolCell(
+        draw = Draw({app.name: app}, {}, str(Path.cwd()), conditions=Conditions(metronome=False))
+        tasks = [
+            Task.of_cell(
                 Cell(app.name, app_version(app, configuration), {**app.parameters, **parameters},
                      "", "", configuration, "full_scale", 0, ""),
                 requests, 10.0,
             )
             for parameters in chosen
         ]  # fmt: skip
-        with claimed(pool.folder) as claim:
-            Ledger(pool, claim).add(cells)
+        pool = Submission.of_workers(Path(folder) / "pool", Plan(app, tuple(tasks), draw=draw))
+        follower = Follower(pool)
+        follower.settle()
         results, recorded = [], 0
         for workers, memory_bytes in ((2, SMALL_BYTES), (1, LARGE_BYTES)):
             command = [sys.executable, "-m", "voxcast.cli", "work", "--pool", str(pool.folder)]
@@ -146,21 +142,22 @@ def passes_part() -> dict[str, Any]:
             ]
             if any(worker.wait() for worker in running):
                 raise SystemExit("a worker failed")
-            settle_unfollowed(pool)
-            ledger = Ledger(pool)
-            state = ledger.state()
-            failed = Counter(a.outcome for ended in ledger.attempts.values() for a in ended)
+            follower.settle()
+            state = follower.state
+            counts = Counter(row["status"] for row in task_rows(pool, state, follower.current))
+            attempts = [a for name in state.tasks for a in state.attempts(name)]
+            failed = Counter(a.outcome for a in attempts if a.outcome != "completed")
             results.append({
                 "workers": workers,
                 "memory_bytes": memory_bytes,
-                "recorded": state.recorded - recorded,
-                "left": state.left,
-                "given_up": state.given_up,
+                "recorded": counts["completed"] - recorded,
+                "left": counts["waiting"],
+                "given_up": counts["given up"],
                 "failed_attempts_so_far": dict(failed),
                 "runtime_s": time.monotonic() - start,
             })  # fmt: skip
-            recorded = state.recorded
-        rows = runs_in(pool.runs)
+            recorded = counts["completed"]
+        rows = runs_in(pool.out)
         peaks = [float(row.peak_rss_bytes or 0) for row in rows.values()]
     return {
         "cells": len(chosen), "passes": results, "peak_rss_bytes": [min(peaks), max(peaks)]

@@ -38,10 +38,10 @@ ROUNDS, CELLS_A_ROUND = 7, 30
 
 def pool_of(folder: Path, count: int) -> Any:
     """Return a pool of ``count`` cells that end at once."""
-    from voxcast.jobs.claim import claimed
     from voxcast.jobs.escalate import RequestSequence
-    from voxcast.jobs.pool import PoolCell, PoolSettings, make_pool
-    from voxcast.jobs.settle import Ledger
+    from voxcast.jobs.follow import Follower
+    from voxcast.jobs.submission import Draw, Plan, Submission
+    from voxcast.jobs.task import Task
     from voxcast.measure.trace import Conditions
     from voxcast.records import App, Cell, Configuration
 
@@ -49,26 +49,23 @@ def pool_of(folder: Path, count: int) -> Any:
     requests = RequestSequence((60.0,), (10**7,), 1)
     configuration = Configuration("cpu", 1)
     cells = (
-        PoolCell(
-            Cell("nothing", "1", {}, "", "", configuration, "full_scale", n, ""), requests, 0.1
-        )
-        for n in range(count)
+        Cell("nothing", "1", {}, "", "", configuration, "full_scale", n, "") for n in range(count)
     )
-    settings = PoolSettings(
-        "bench", {"nothing": app}, {}, str(folder), conditions=Conditions(metronome=False)
-    )
-    pool = make_pool(folder / "pool", settings)
-    with claimed(pool.folder) as claim:
-        Ledger(pool, claim).add(cells)
-    return pool
+    tasks = tuple(Task.of_cell(cell, requests, 0.1) for cell in cells)
+    draw = Draw({"nothing": app}, {}, str(folder), conditions=Conditions(metronome=False))
+    submission = Submission.of_workers(folder / "pool", Plan(app, tasks, draw=draw))
+    Follower(submission).settle()
+    return submission
 
 
 def claim_some(pool: Any, name: str, report: Path) -> None:
     """Claim cells; write the seconds of each claim and of a rename of another file."""
-    chance = random.Random(name)  # noqa: S311
-    tickets = pool.names("todo")
+    from voxcast.jobs.draw import Tickets
+
+    chance, folders = random.Random(name), Tickets.of(pool)  # noqa: S311
+    tickets = folders.names("todo")
     chance.shuffle(tickets)
-    place, other = pool.folder / "workers" / name, pool.folder / "runs" / name
+    place, other = pool.folder / "work" / name, pool.folder / "runs" / name
     place.touch()
     claims_s, renames_s = [], []
     for number in range(MOST_CLAIMS):
@@ -76,8 +73,8 @@ def claim_some(pool: Any, name: str, report: Path) -> None:
         taken = False
         while tickets and not taken:
             ticket = tickets.pop()
-            if pool.read(pool.place("todo", ticket)) is not None:
-                taken = bool(pool.draw(ticket, f"{name}~{number}"))
+            if folders.read(ticket) is not None:
+                taken = bool(folders.draw(ticket, f"{name}~~{number}"))
         claimed = time.perf_counter()
         place.rename(other)
         renamed = time.perf_counter()
@@ -105,7 +102,7 @@ def claims(cells: int, workers: int) -> dict[str, Any]:
         for process in processes:
             os.waitpid(process, 0)
         contents = [json.loads(report.read_text()) for report in reports]
-        held = len(pool.names("held"))
+        held = len(list((pool.folder / "draw" / "held").iterdir()))
     claims_ms = sorted(1e3 * s for content in contents for s in content["claims_s"])
     renames_ms = sorted(1e3 * s for content in contents for s in content["renames_s"])
     if len(claims_ms) != held:
@@ -134,7 +131,7 @@ def start_of_a_worker(cells: int) -> dict[str, Any]:
             os._exit(0)
         os.waitpid(process, 0)
         look = json.loads(report.read_text())
-        listed_bytes = sum(p.stat().st_size for p in (pool.folder / "cells").iterdir())
+        listed_bytes = (pool.folder / "tasks.jsonl").stat().st_size
     return {
         "cells": cells, "made_s": made_s, "made_cpu_s": made_cpu_s,
         "list_bytes": listed_bytes, "files": cells, **look,
@@ -142,15 +139,15 @@ def start_of_a_worker(cells: int) -> dict[str, Any]:
 
 
 def _first_look(pool: Any) -> dict[str, float]:
-    from voxcast.jobs.pool import Ticket
+    from voxcast.jobs.draw import Ticket, Tickets
 
-    before = resident_bytes()
+    folders, before = Tickets.of(pool), resident_bytes()
     start, used = time.perf_counter(), time.process_time()
-    tickets = [Ticket.from_name(name) for name in pool.names("todo")]
+    tickets = [Ticket.from_name(name) for name in folders.names("todo")]
     tickets.sort(key=lambda ticket: ticket.walltime_s)
     look_s, look_cpu_s = time.perf_counter() - start, time.process_time() - used
     start, used = time.perf_counter(), time.process_time()
-    tickets = [Ticket.from_name(name) for name in pool.names("todo")]
+    tickets = [Ticket.from_name(name) for name in folders.names("todo")]
     tickets.sort(key=lambda ticket: ticket.walltime_s)
     return {
         "look_s": look_s,
@@ -192,7 +189,7 @@ def cost_of_a_cell() -> dict[str, Any]:
 def _worked(count: int) -> dict[str, float]:
     """Have one worker run a pool of ``count`` cells; return its seconds beside the runs."""
     from voxcast.jobs.draw import WorkerAllocation, work
-    from voxcast.jobs.settle import settle_unfollowed
+    from voxcast.jobs.follow import Follower
     from voxcast.measure.host import Probes, host_facts
     from voxcast.runs.series import runs_in
 
@@ -200,9 +197,9 @@ def _worked(count: int) -> dict[str, float]:
         pool, facts = pool_of(Path(name), count), host_facts()
         start, used = time.perf_counter(), time.process_time()
         summary = work(pool, WorkerAllocation(1, 0, 10**9), facts, probes=Probes(1.0, 1.0, 1.0))
-        settle_unfollowed(pool)
+        Follower(pool).settle()
         elapsed_s, cpu_s = time.perf_counter() - start, time.process_time() - used
-        run_s = sum(run.runtime_s or 0.0 for run in runs_in(pool.runs).values())
+        run_s = sum(run.runtime_s or 0.0 for run in runs_in(pool.out).values())
         if summary.recorded != count:
             raise SystemExit(f"{summary.recorded} of {count} runs recorded")
     return {"beside_s": elapsed_s - run_s, "cpu_s": cpu_s, "run_s": run_s}
@@ -216,7 +213,7 @@ def _measured(count: int, *, metronome: bool) -> float:
 
     with tempfile.TemporaryDirectory() as name, Metronome(enabled=metronome) as ticks:
         pool = pool_of(Path(name), 1)
-        settings, cell = pool.settings, next(iter(pool.cells().values())).cell
+        settings, cell = pool.plan.draw, pool.plan.tasks[0].cell
         sitting = open_sitting(Path(name), (), Probes(1.0, 1.0, 1.0), host_facts())
         recorder = Recorder(Path(name), settings.apps, {}, {}, settings.conditions, sitting)
         beside_s = []

@@ -26,26 +26,26 @@ from typing import Any
 
 CELLS, WORKERS, WORKERS_PER_NODE = 300, 16, 4
 RUN_S = (0.1, 0.6)
-SLURM_JOBS = 8  # of a round
+SLURM_JOBS = 8  # of a pass
 NODE_SHARE = 0.15  # of the kills that take a node
+PLACES = ("held", "ended", "partial")
 
 
 def soak_pool(folder: Path, cells: int) -> Any:
     """Return a pool of short cells."""
     from voxcast.jobs.escalate import Limits
-    from voxcast.jobs.pool import PoolSettings, make_pool
+    from voxcast.jobs.passes import work_command, worker_app
+    from voxcast.jobs.submission import Draw, Plan, Submission
     from voxcast.measure.trace import Conditions
     from voxcast.records import App
 
     app = App(
         "nap", "1", argv=("sleep", "{seconds}"), input="none", parameters={"seconds": RUN_S[0]}
     )
-    settings = PoolSettings(
-        "soak", {"nap": app}, {}, str(folder),
-        conditions=Conditions(metronome=False),
-        limits=Limits(max_attempts=10**6),  # a worker that dies says nothing of its cell
-    )  # fmt: skip
-    pool = make_pool(folder / "pool", settings)
+    draw = Draw({"nap": app}, {}, str(folder), conditions=Conditions(metronome=False))
+    limits = Limits(max_attempts=10**6)  # a worker that dies says nothing of its cell
+    worker = worker_app("soak", work_command(folder / "pool", "--cpus", "1"))
+    pool = Submission.of_workers(folder / "pool", Plan(worker, limits=limits, draw=draw))
     add_cells(pool, 0, cells)
     return pool
 
@@ -54,23 +54,36 @@ def add_cells(pool: Any, first: int, count: int) -> None:
     """Add short cells to a pool."""
     from voxcast.jobs.claim import claimed
     from voxcast.jobs.escalate import RequestSequence
-    from voxcast.jobs.pool import PoolCell
-    from voxcast.jobs.settle import Ledger
+    from voxcast.jobs.submission import Submission
+    from voxcast.jobs.task import Task
     from voxcast.records import Cell, Configuration
 
     configuration, requests = Configuration("cpu", 1), RequestSequence((60.0,), (10**7,), 1)
     chance = random.Random(first)  # noqa: S311
     cells = [
-        PoolCell(
+        Task.of_cell(
             Cell("nap", "1", {"seconds": round(chance.uniform(*RUN_S), 2)}, "", "", configuration,
                  "full_scale", repeat, ""),
             requests,
-            RUN_S[1],
+            60.0,  # so that a pass has all its jobs
         )
         for repeat in range(first, first + count)
     ]  # fmt: skip
+    with claimed(pool.folder, patience_s=60.0):
+        Submission.of_workers(pool.folder, replace(pool.plan, tasks=tuple(cells)))
+    settle(pool)
+
+
+def settle(pool: Any) -> Any:
+    """Settle what workers left; return the state of all cells."""
+    from voxcast.jobs.claim import claimed
+    from voxcast.jobs.follow import Follower
+    from voxcast.jobs.submission import Submission
+
     with claimed(pool.folder, patience_s=60.0) as claim:
-        Ledger(pool, claim).add(cells)
+        follower = Follower(Submission.open(pool.folder), claim=claim)
+        follower.settle()
+    return follower.state
 
 
 @dataclass
@@ -120,13 +133,11 @@ class Workers:
 
 def soak(folder: Path, cells: int, workers: int, kills: int | None, seed: int) -> dict[str, Any]:
     """Run it until the cells are done, and as many workers killed, on more cells if need be."""
-    from voxcast.jobs.settle import Ledger
-
     chance = random.Random(seed)  # noqa: S311
     pool, start = soak_pool(folder, cells), time.monotonic()
     fleet = Workers(pool)
     while True:
-        recorded, killed = len(Ledger(pool).recorded), fleet.kills["processes"]
+        recorded, killed = len(settle(pool).records), fleet.kills["processes"]
         if recorded == cells and killed >= (kills or 0):
             break
         if recorded == cells:
@@ -141,8 +152,7 @@ def soak(folder: Path, cells: int, workers: int, kills: int | None, seed: int) -
     print(file=sys.stderr)
     fleet.end()
     fleet.places.clear()
-    fleet.start(1)  # puts right what the last kills left
-    fleet.end()
+    settle(pool)  # puts right what the last kills left
     return {
         **outcome(folder, pool),
         "kills": dict(fleet.kills),
@@ -153,40 +163,43 @@ def soak(folder: Path, cells: int, workers: int, kills: int | None, seed: int) -
     }
 
 
-def follow_on_slurm(pool: Any) -> None:
-    """Submit round after round of workers; restarted after each kill."""
-    from voxcast.jobs.rounds import Rounds, following, work_command, worker_plan
-    from voxcast.jobs.settle import Ledger
-    from voxcast.jobs.submission import SlurmOptions
+def follow_on_slurm(folder: Path) -> None:
+    """Submit pass after pass of workers; restarted after each kill."""
+    from voxcast.jobs.claim import claimed
+    from voxcast.jobs.follow import Follower, follow
+    from voxcast.jobs.passes import Passes
+    from voxcast.jobs.slurm import SlurmExecutor
+    from voxcast.jobs.submission import Submission
 
-    command = work_command(pool, "--cpus", "1")
-    with following(pool.folder) as claim:
-        Rounds(
-            Ledger(pool, claim), claim,
-            lambda jobs: worker_plan(
-                "soak", command, replace(jobs, count=SLURM_JOBS), "debug", SlurmOptions()
-            ),
-            lambda: None, 1.0, 10**6, SLURM_JOBS, 60.0,
-        ).run()  # fmt: skip
+    passes = Passes(lambda _: "debug", 10**6, SLURM_JOBS, 60.0)
+    with claimed(folder) as claim:
+        pool = Submission.open(folder)
+        follow(Follower(pool, SlurmExecutor(pool), claim, passes), 1.0)
 
 
 def workers_alive(pool: Any) -> list[int]:
-    """Return the processes of workers, by their files in the pool."""
+    """Return the processes of workers, by the names of what they hold."""
     pids = []
-    for path in pool.workers.glob("[!.]*.json"):
-        content = json.loads(path.read_text() or "{}")
+    for path in (pool.folder / "draw" / "held").glob("[!.]*"):
+        pid = path.name.split("~")[1].split("-")[1]
         with contextlib.suppress(OSError):  # a number may be that of another process by now
-            words = Path(f"/proc/{content.get('pid')}/cmdline").read_bytes().split(b"\0")
-            if "ended" not in content and b"voxcast.cli" in words:
-                pids.append(int(content["pid"]))
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            if b"voxcast.cli" in words:
+                pids.append(int(pid))
     return pids
+
+
+def recorded_cells(pool: Any) -> int:
+    """Return how many cells are on record."""
+    from voxcast.jobs.state import SubmissionState
+
+    return len(SubmissionState.of(pool.plan, pool.events()).records)
 
 
 def soak_on_slurm(folder: Path, cells: int, kills: int, seed: int) -> dict[str, Any]:
     """Kill workers that are jobs of a private Slurm, and the process that follows them."""
     from private_slurm import PrivateSlurm
     from voxcast.errors import RunError
-    from voxcast.jobs.settle import Ledger
 
     chance, killed = random.Random(seed), Counter[str]()  # noqa: S311
     with PrivateSlurm(folder / "slurm", nodes=3) as slurm:
@@ -195,7 +208,7 @@ def soak_on_slurm(folder: Path, cells: int, kills: int, seed: int) -> dict[str, 
         while True:
             if follower and os.waitpid(follower, os.WNOHANG)[0]:
                 follower = 0
-            recorded = len(Ledger(pool).recorded)
+            recorded = recorded_cells(pool)
             if recorded == cells and killed.total() >= kills:
                 break
             if recorded == cells and not follower:
@@ -205,7 +218,7 @@ def soak_on_slurm(folder: Path, cells: int, kills: int, seed: int) -> dict[str, 
                 follower, followers = os.fork(), followers + 1
                 if follower == 0:
                     with contextlib.suppress(RunError):
-                        follow_on_slurm(pool)
+                        follow_on_slurm(pool.folder)
                     os._exit(0)
             time.sleep(chance.uniform(0.1, 0.6))
             alive = workers_alive(pool)
@@ -229,23 +242,22 @@ def soak_on_slurm(folder: Path, cells: int, kills: int, seed: int) -> dict[str, 
 
 def outcome(folder: Path, pool: Any) -> dict[str, Any]:
     """Return what is on record, and what is not as it should be."""
-    from voxcast.jobs.settle import Ledger
-    from voxcast.jobs.submission import read_events
     from voxcast.runs.store import collect, load_history
 
-    collect(pool.runs, folder / "history")
+    collect(pool.out, folder / "history")
     history = load_history([folder / "history"])
-    ledger, keys = Ledger(pool), pool.cells().keys()
-    attempts = [event for event in read_events(pool.events) if event["event"] == "ended"]
+    state, places = settle(pool), pool.folder / "draw"
+    attempts = [a for name in state.tasks for a in state.attempts(name)]
+    keys, left = state.tasks.keys(), {p: len(list((places / p).glob("[!.]*"))) for p in PLACES}
     return {
         "cells": len(keys),
         "in_the_history": len(history),
-        "not_in_the_history": len(set(ledger.recorded.values()) - set(history["cell_key"])),
+        "not_in_the_history": len(set(state.records.values()) - set(history["cell_key"])),
         "more_than_once": len(history) - int(history["cell_key"].nunique()),
-        "not_done": len(keys - ledger.recorded.keys()),
-        "claims_left": len(pool.names("held")) + len(pool.names("ended")),
-        "partial_runs_left": len(pool.names("partial")),
-        "taken_back_from_dead_workers": len(attempts),
+        "not_done": len(keys - state.records.keys()),
+        "claims_left": left["held"] + left["ended"],
+        "partial_runs_left": left["partial"],
+        "taken_back_from_dead_workers": sum(a.outcome != "completed" for a in attempts),
     }
 
 

@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from voxcast.errors import RunError
 from voxcast.jobs.claim import claimed
-from voxcast.jobs.draw import WorkerAllocation, WorkSummary, work
-from voxcast.jobs.escalate import Limits, RequestSequence
-from voxcast.jobs.pool import (
+from voxcast.jobs.draw import (
+    DRAW,
     ENDED,
     HELD,
     PARTIAL,
     TODO,
-    Pool,
-    PoolCell,
-    PoolSettings,
-    make_pool,
+    Tickets,
+    WorkerAllocation,
+    WorkSummary,
+    running_cells,
+    work,
 )
-from voxcast.jobs.settle import Ledger, settle_unfollowed
-from voxcast.jobs.submission import read_events
+from voxcast.jobs.escalate import Limits, RequestSequence
+from voxcast.jobs.follow import Follower
+from voxcast.jobs.passes import work_command, worker_app
+from voxcast.jobs.state import SubmissionState
+from voxcast.jobs.status import task_rows
+from voxcast.jobs.submission import Draw, Plan, SlurmOptions, Submission
+from voxcast.jobs.task import Task
 from voxcast.measure.host import HostFacts, Probes, host_facts
 from voxcast.measure.trace import Conditions
 from voxcast.records import App, Cell, Configuration
@@ -52,49 +61,118 @@ ALLOCATION = WorkerAllocation(1, 0, 10**9)
 
 def pool_cell(
     repeat: int = 0, app: App = NAPS, requests: RequestSequence = REQUESTS, **parameters: Any
-) -> PoolCell:
+) -> Task:
     chosen = {**app.parameters, **parameters}
     configuration = Configuration("cpu", 1)
     cell = Cell(app.name, "1", chosen, "", "", configuration, "full_scale", repeat, "")
-    return PoolCell(cell, requests, 0.05)
+    return Task.of_cell(cell, requests, 0.05)
 
 
-def small_pool(folder: Path, *cells: PoolCell, **settings: Any) -> Pool:
-    defaults: dict[str, Any] = {
-        "conditions": Conditions(metronome=False), "limits": Limits(max_failures=2),
-    }  # fmt: skip
+@dataclass(frozen=True)
+class SmallPool:
+    """A submission whose tasks workers draw."""
+
+    folder: Path
+
+    @property
+    def submission(self) -> Submission:
+        return Submission.open(self.folder)
+
+    @property
+    def runs(self) -> Path:
+        return self.folder / "runs"
+
+    @property
+    def tickets(self) -> Tickets:
+        return Tickets(self.folder / DRAW)
+
+    @property
+    def state(self) -> SubmissionState:
+        return SubmissionState.of(self.submission.plan, self.submission.events())
+
+    def names(self, kind: str) -> list[str]:
+        return self.tickets.names(kind)
+
+    def place(self, kind: str, name: str) -> Path:
+        return self.tickets.place(kind, name)
+
+    def draw(self, ticket: str, holder: str) -> str:
+        return self.tickets.draw(ticket, holder)
+
+    def statuses(self) -> Counter[str]:
+        rows = task_rows(self.submission, self.state, running_cells(self.submission))
+        return Counter(row["status"] for row in rows)
+
+    def ends(self) -> list[dict[str, Any]]:
+        """Return the events of attempts that workers left."""
+        return [e for e in self.submission.events() if e["event"] == "ended" and "run" in e]
+
+    def failures(self) -> list[dict[str, Any]]:
+        return [event for event in self.ends() if not event["record"]]
+
+
+def small_pool(
+    folder: Path, *cells: Task, limits: Limits | None = None, slurm: SlurmOptions | None = None,
+    **settings: Any,
+) -> SmallPool:  # fmt: skip
     apps = {app.name: app for app in (NAPS, SCRIPT, FOLDS)}
-    pool = make_pool(
-        folder, PoolSettings("small", apps, {}, str(folder.parent), **{**defaults, **settings})
-    )
-    add(pool, *cells)
-    return pool
+    settings = {"conditions": Conditions(metronome=False), "apps": apps, "paths": {}, **settings}
+    draw = Draw(project=str(folder.parent), **settings)
+    plan = Plan(
+        worker_app("work-small", work_command(folder)), cluster="lab",
+        limits=limits or Limits(max_failures=2), slurm=slurm or SlurmOptions(), draw=draw,
+    )  # fmt: skip
+    Submission.of_workers(folder, plan)
+    add(SmallPool(folder), *cells)
+    return SmallPool(folder)
 
 
-def add(pool: Pool, *cells: PoolCell) -> int:
+def add(pool: SmallPool, *cells: Task) -> int:
+    """Add the cells that are not there yet; return their number."""
+    plan = pool.submission.plan
     with claimed(pool.folder) as claim:
-        return Ledger(pool, claim).add(cells)
+        submission = Submission.of_workers(pool.folder, dataclasses.replace(plan, tasks=cells))
+        Follower(submission, claim=claim).settle()
+    return len(submission.plan.tasks) - len(plan.tasks)
 
 
-def run_worker(pool: Pool, allocation: WorkerAllocation = ALLOCATION) -> WorkSummary:
-    """Run a worker of a pool that nobody follows: it settles what it left itself."""
-    return work(pool, allocation, FACTS, probes=PROBES, settle=lambda: settle_unfollowed(pool))
+def settle(pool: SmallPool) -> bool:
+    """Settle what workers left, unless another process follows."""
+    try:
+        with claimed(pool.folder) as claim:
+            return Follower(pool.submission, claim=claim).settle()
+    except RunError:
+        return False
 
 
-def assert_done_once(pool: Pool, count: int) -> None:
+def work_once(pool: SmallPool, allocation: WorkerAllocation = ALLOCATION) -> WorkSummary:
+    submission = Submission.open(pool.folder, with_tasks=False)
+    return work(submission, allocation, FACTS, probes=PROBES)
+
+
+def run_worker(pool: SmallPool, allocation: WorkerAllocation = ALLOCATION) -> WorkSummary:
+    """Run workers one after the other, and settle what each left, until nothing changes."""
+    summaries: list[WorkSummary] = []
+    while not summaries or settle(pool):
+        summaries.append(work_once(pool, allocation))
+    return dataclasses.replace(
+        summaries[-1], sitting=summaries[0].sitting,
+        recorded=sum(s.recorded for s in summaries), failed=sum(s.failed for s in summaries),
+    )  # fmt: skip
+
+
+def assert_done_once(pool: SmallPool, count: int) -> None:
     """Check that each cell is on record once, and has nothing else."""
-    ledger = Ledger(pool)
-    assert len(ledger.recorded) == count == len(pool.cells())
-    assert ledger.recorded.keys() == pool.cells().keys()
-    assert not ledger.given_up
+    state = pool.state
+    assert len(state.records) == count == len(state.tasks)
+    assert state.records.keys() == state.tasks.keys()
     for kind in (TODO, HELD, PARTIAL, ENDED):
         assert pool.names(kind) == []
     rows = load_records(pool.runs)
     assert len(rows) == count
     assert rows["cell_key"].is_unique
-    assert set(ledger.recorded.values()) == set(rows["cell_key"])
-    events = [event for event in read_events(pool.events) if event["event"] == "recorded"]
-    assert len(events) == count
+    assert set(state.records.values()) == set(rows["cell_key"])
+    assert len([event for event in pool.ends() if event["record"]]) == count
 
 
 def forked(function: Callable[[], object]) -> int:

@@ -642,7 +642,7 @@ def test_escalation_by_cause(graph: Path, tmp_path: Path) -> None:
     """escalation by cause: too little time, then more of it; memory stays."""
     plan = plan_of(graph, tmp_path / "out", "--executor", "local")
     (task,) = plan["tasks"]
-    task["ladder"]["walltimes_s"] = [1.0, 120.0]
+    task["requests"]["walltimes_s"] = [1.0, 120.0]
     (tmp_path / "plan.json").write_text(json.dumps(plan))
     done = voxcast(
         "submit", "--requests", tmp_path / "plan.json", "--out", tmp_path / "out", "--executor",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import logging
 import os
 import time
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,14 +19,15 @@ if TYPE_CHECKING:
     import argparse
 
     from voxcast.allocation.site import Cluster
-    from voxcast.jobs.claim import Claim
-    from voxcast.jobs.settle import Ledger
+    from voxcast.jobs.follow import Follower
     from voxcast.measure.campaign import Campaign
+    from voxcast.records import Request
 
 logger = logging.getLogger(__name__)
 
 LOCAL = "local"  # the cluster that is this machine
 INTERRUPTED, CELLS_LEFT = 130, 1
+STATES = ("running", "waiting", "given up")
 OF_SUBMISSION = ("account", "qos", "constraint", "throttle", "max_passes")
 
 
@@ -90,7 +91,7 @@ def check_worker_jobs(args: argparse.Namespace) -> None:
 
 
 def run_on_cluster(campaign: Campaign, args: argparse.Namespace) -> int:
-    """Make the pool of a campaign, have workers run it, and collect its runs.
+    """Have workers run the cells of a campaign, and collect its runs.
 
     On this machine workers are started here; with ``--submit`` they are jobs of Slurm. Otherwise
     the command that starts them is printed, and the same command says how far they are.
@@ -102,45 +103,70 @@ def run_on_cluster(campaign: Campaign, args: argparse.Namespace) -> int:
         partition_for,
         within_partition,
     )
-    from voxcast.jobs.rounds import following, next_jobs, open_round, sbatch_line
-    from voxcast.jobs.submission import partitions_per_cpu
+    from voxcast.jobs.claim import claimed
+    from voxcast.jobs.follow import Follower, follow
+    from voxcast.jobs.passes import MAX_PASSES, Passes, next_jobs, sbatch_line
+    from voxcast.jobs.slurm import SlurmExecutor, check_installed, check_partition
+    from voxcast.jobs.status import task_rows
+    from voxcast.jobs.submission import SlurmOptions, partitions_per_cpu
+
+    def partition_of(request: Request) -> str:
+        name = args.partition or partition_for(cluster, request)
+        if args.submit:
+            check_partition(name)
+        return name
 
     cluster = within_partition(_cluster(args.cluster), args.partition)
     if args.submit:
-        from voxcast.jobs.slurm import check_installed
-
         check_installed()
     campaign.prepare()
-    code = 0
-    with following(campaign.folder / POOL) as claim:
+    per_cpu = partitions_per_cpu(cluster)
+    options = SlurmOptions(
+        args.account, args.qos, args.constraint, args.throttle, memory_per_cpu=per_cpu
+    )
+    passes, code = Passes(partition_of, args.max_passes or MAX_PASSES), 0
+    with claimed(campaign.folder / POOL) as claim:
         forecast = cell_forecasts(cluster, Path.cwd())
-        ledger, plan = make_campaign_pool(campaign, cluster, Path.cwd(), claim, forecast)
-        pool = ledger.pool
+        submission, plan = make_campaign_pool(campaign, cluster, Path.cwd(), options, forecast)
+        follower = Follower(submission, claim=claim)
         for note in plan.notes:
             logger.info(note)
-        ledger.settle()
+        if again := follower.retry():
+            logger.info("%d that were given up are tried again", again)
+        follower.settle()
         if args.submit:
-            code = _submit_rounds(campaign, ledger, cluster, claim, args)
+            follower.executor, follower.passes = SlurmExecutor(submission), passes
+            try:
+                follow(follower, args.poll, lambda: collect_pool(campaign, submission))
+            except KeyboardInterrupt:
+                logger.warning("interrupted; jobs go on; the same command continues")
+                code = INTERRUPTED
         elif cluster.name == LOCAL:
-            _run_here(campaign, ledger, claim, args)
-        parts, state, jobs = collect_pool(campaign, pool), ledger.state(), next_jobs(ledger)
-    under_way = open_round(pool.folder)
-    line = None
-    if jobs is not None and cluster.name != LOCAL and under_way is None:
-        partition = args.partition or partition_for(cluster, jobs.request)
-        per_cpu = partition in partitions_per_cpu(cluster)
-        line = sbatch_line(pool, jobs, partition, per_cpu=per_cpu)
-    if args.submit and (state.left or state.given_up):
+            _run_here(campaign, follower, args)
+        parts = collect_pool(campaign, submission)
+    counts = Counter(
+        row["status"] for row in task_rows(submission, follower.state, follower.current)
+    )
+    given_up, left, line = counts["given up"], counts["running"] + counts["waiting"], None
+    waiting, under_way = follower.waiting(), bool(follower.state.live)
+    if waiting and cluster.name != LOCAL and not under_way:
+        jobs = next_jobs(submission.plan, follower.state.tasks, waiting, passes)
+        partition = partition_of(jobs.request)
+        line = sbatch_line(submission.folder, jobs, partition, per_cpu=partition in per_cpu)
+    if args.submit and (left or given_up):
         code = code or CELLS_LEFT
     if args.json:
-        summary = dataclasses.asdict(state) | {"left": state.left, "pool": str(pool.folder)}
-        print(json.dumps(summary | {"parts": list(map(str, parts)), "workers": line}))
+        summary = {"cells": counts.total(), "recorded": counts["completed"], "left": left}
+        summary |= {name.replace(" ", "_"): counts[name] for name in STATES}
+        places = {"pool": str(submission.folder), "parts": list(map(str, parts))}
+        print(json.dumps(summary | places | {"workers": line}))
         return code
-    print(f"{args.name}: {state.text()}")
-    if state.given_up:
-        print(f"  why: {pool.events}; the same command again lets them wait again")
-    if under_way is not None:
-        print(f"  jobs are queued or running; `voxcast status {under_way.folder}` shows them")
+    states = ", ".join(f"{counts[name]} {name}" for name in STATES)
+    print(f"{args.name}: {counts['completed']} of {counts.total()} cells done, {states}")
+    if given_up:
+        print("  the same command again lets them wait again")
+    if under_way or given_up:
+        print(f"  `voxcast status {submission.folder}` shows them")
     if line is not None:
         print(f"  start workers, {jobs}, or have that done by --submit:\n{line}")
     return code
@@ -154,70 +180,31 @@ def _cluster(name: str) -> Cluster:
     return cluster if name == LOCAL else with_memory_counted(cluster)
 
 
-def _submit_rounds(
-    campaign: Campaign,
-    ledger: Ledger,
-    cluster: Cluster,
-    claim: Claim,
-    args: argparse.Namespace,
-) -> int:
-    """Submit workers to Slurm, round after round; return the exit code."""
-    from voxcast.jobs.campaign import collect_pool, partition_for
-    from voxcast.jobs.rounds import MAX_ROUNDS, Rounds, WorkerJobs, work_command, worker_plan
-    from voxcast.jobs.slurm import check_partition
-    from voxcast.jobs.submission import Plan, SlurmOptions, partitions_per_cpu
-
-    options = SlurmOptions(
-        args.account, args.qos, args.constraint, args.throttle,
-        memory_per_cpu=partitions_per_cpu(cluster),
-    )  # fmt: skip
-    pool = ledger.pool
-
-    def plan_of(jobs: WorkerJobs) -> Plan:
-        partition = args.partition or partition_for(cluster, jobs.request)
-        check_partition(partition)
-        name = f"work-{pool.settings.name}"
-        return worker_plan(name, work_command(pool), jobs, partition, options, cluster.name)
-
-    rounds = Rounds(
-        ledger, claim, plan_of, lambda: collect_pool(campaign, pool), args.poll,
-        args.max_passes or MAX_ROUNDS,
-    )  # fmt: skip
-    try:
-        rounds.run()
-    except KeyboardInterrupt:
-        logger.warning("interrupted; jobs go on; the same command continues")
-        return INTERRUPTED
-    return 0
-
-
-def _run_here(campaign: Campaign, ledger: Ledger, claim: Claim, args: argparse.Namespace) -> None:
+def _run_here(campaign: Campaign, follower: Follower, args: argparse.Namespace) -> None:
     """Run workers side by side, and then one with all of the machine for what was too large."""
     from voxcast.jobs.campaign import collect_pool
-    from voxcast.jobs.rounds import run_local_workers, work_command
+    from voxcast.jobs.passes import run_local_workers, work_command
     from voxcast.measure.host import host_facts
 
-    facts, count = host_facts(), args.parallel or 1
+    facts, count, submission = host_facts(), args.parallel or 1, follower.submission
     deadline = None if args.time_budget is None else time.monotonic() + args.time_budget
 
     def on_progress() -> None:
-        claim.touch()
-        ledger.settle()
-        state = ledger.state()
-        logger.info("%d of %d cells done, %d left", state.recorded, state.cells, state.left)
+        follower.step()
+        logger.info("%d cells and parts done", len(follower.state.records))
 
     for workers in (count, 1) if count > 1 else (1,):
         memory = facts.memory_bytes // workers
         share = [f"--cpus={len(os.sched_getaffinity(0)) // workers}", f"--memory={memory}B"]
-        while ledger.requests():  # workers end when nothing waits; what failed waits again then
+        while follower.waiting():  # workers end when nothing waits; what failed waits again then
             left_s = None if deadline is None else max(deadline - time.monotonic(), 1.0)
             budget = [] if left_s is None else [f"--time-budget={left_s:g}s"]
             logger.info("%d workers with %s each", workers, format_bytes(memory))
-            command = work_command(ledger.pool, "--json", *share, *budget)
+            command = work_command(submission.folder, "--json", *share, *budget)
             try:
                 run_local_workers(command, workers, on_progress)
             finally:
-                any_ended = ledger.settle()
-                collect_pool(campaign, ledger.pool)
+                any_ended = follower.settle()
+                collect_pool(campaign, submission)
             if not any_ended:
                 break

@@ -1,6 +1,6 @@
-"""``voxcast status DIR``: where a submission or a pool stands, or what a cache holds.
+"""``voxcast status DIR``: where a submission stands, or what a cache holds.
 
-DIR is the folder of a submission, of the outputs of one, of a pool of work (its cells), or of a
+DIR is the folder of a submission (of a pool of work: its cells), of the outputs of one, or of a
 cache (entries and hit rate).
 Nothing is changed: attempts that ended since a process last followed the submission count as
 waiting until one does.
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 def main(argv: list[str]) -> int:
-    """Print how many tasks or cells are done and what failed; or the use of a cache."""
+    """Print how many tasks are done and what failed; or the use of a cache."""
     parser = VerbParser(
         prog="voxcast status", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -42,16 +42,9 @@ def main(argv: list[str]) -> int:
     if is_cache(args.folder):
         _show_cache(args.folder, args.json)
         return 0
-    from voxcast.jobs.pool import is_pool
-
-    if is_pool(args.folder):
-        if args.collect:
-            then = "`voxcast campaign run NAME --cluster C` collects the runs of a pool"
-            raise ConfigError("adds the jobs of a submission", "--collect", then)
-        _show_pool(args.folder, args.json)
-        return 0
     folder = project.require(args.project) if args.collect else None
 
+    from voxcast.jobs.draw import running_cells
     from voxcast.jobs.slurm import SlurmExecutor
     from voxcast.jobs.state import SubmissionState
     from voxcast.jobs.status import (
@@ -64,9 +57,13 @@ def main(argv: list[str]) -> int:
     from voxcast.jobs.submission import Submission
 
     submission = Submission.open(args.folder)
+    is_drawn = submission.plan.draw is not None
+    if is_drawn and args.collect:
+        then = "`voxcast campaign run NAME --cluster C` collects the runs of workers"
+        raise ConfigError("adds the jobs of a submission", "--collect", then)
     state = SubmissionState.of(submission.plan, submission.events())
-    current = {}
-    if state.live:
+    current = running_cells(submission) if is_drawn else {}
+    if state.live and not is_drawn:
         try:
             current = (
                 states_here(submission, state)
@@ -87,25 +84,6 @@ def main(argv: list[str]) -> int:
         if jobs is not None:
             print(f"  {jobs.text()}")
     return 0
-
-
-def _show_pool(folder: Path, as_json: bool) -> None:
-    from voxcast.jobs.pool import open_pool
-    from voxcast.jobs.rounds import open_round
-    from voxcast.jobs.settle import Ledger
-
-    pool = open_pool(folder)
-    state, under_way = Ledger(pool).state(), open_round(folder)
-    if as_json:
-        jobs = None if under_way is None else str(under_way.folder)
-        print(json.dumps(asdict(state) | {"left": state.left, "pool": str(folder), "round": jobs}))
-        return
-    print(f"pool {folder}: {state.text()}")
-    if state.given_up:
-        then = f"`voxcast work --pool {folder} --retry` lets them wait again"
-        print(f"  why: {pool.events}; {then}")
-    if under_way is not None:
-        print(f"  jobs are queued or running; `voxcast status {under_way.folder}` shows them")
 
 
 def _show_cache(folder: Path, as_json: bool) -> None:

@@ -158,7 +158,7 @@ def _run(submission: Submission, args: argparse.Namespace) -> int:
     with _room_for(submission), contextlib.ExitStack() as stack:
         patience_s = DETACHED_PATIENCE_S if args.detach else 0.0
         claim = stack.enter_context(claimed(submission.folder, patience_s))
-        follower = Follower(submission, _executor(submission, stack))
+        follower = Follower(submission, _executor(submission, stack), claim)
         if args.detach:
             if follower.step():
                 job = submit_follow_up(submission, follower.state)
@@ -169,7 +169,7 @@ def _run(submission: Submission, args: argparse.Namespace) -> int:
             is_local = submission.executor == "local"
             poll_s = min(args.poll, LOCAL_POLL_S) if is_local else args.poll
             try:
-                follow(follower, claim, poll_s)
+                follow(follower, poll_s)
             except KeyboardInterrupt:
                 left = _left(submission)
                 logger.warning(

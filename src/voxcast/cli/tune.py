@@ -135,7 +135,7 @@ def _command(args: argparse.Namespace) -> list[str]:
 
 def _run_here(args: argparse.Namespace, search: SharedSearch, searches: Searches) -> None:
     """Run workers until all have ended; they end with this process."""
-    from voxcast.jobs.rounds import run_local_workers
+    from voxcast.jobs.passes import run_local_workers
 
     def log_progress() -> None:
         completed = sum(result.completed for result in _results(search, searches).values())

@@ -1,7 +1,8 @@
-"""``voxcast tune --cluster C --submit``: workers of a search as jobs, round after round."""
+"""``voxcast tune --cluster C --submit``: workers of a search as jobs, pass after pass."""
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from typing import TYPE_CHECKING
 
@@ -13,10 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from voxcast.allocation.site import Cluster
-    from voxcast.jobs.submission import Plan
     from voxcast.records import Request
 
 INTERRUPTED = 130
+JOBS = "jobs"  # in the folder of the search
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +39,7 @@ def submit_workers(
 ) -> int:
     """Submit workers and follow them until no trial is left; return the exit code.
 
-    Jobs of an earlier process that are queued or running are followed first. A round after which
+    Jobs of an earlier process that are queued or running are followed first. A pass after which
     trials are left, as its jobs were too short, is followed by another.
 
     Parameters
@@ -51,49 +52,46 @@ def submit_workers(
     Raises
     ------
     RunError
-        If a round was refused, or made no trial.
+        If a pass was refused, or made no trial.
     """
+    from voxcast.jobs.claim import claimed
     from voxcast.jobs.follow import Follower, follow
-    from voxcast.jobs.rounds import (
-        MAX_ROUNDS,
-        check_accepted,
-        create_round,
-        following,
-        open_round,
-    )
+    from voxcast.jobs.passes import MAX_PASSES, worker_app
     from voxcast.jobs.slurm import SlurmExecutor
+    from voxcast.jobs.submission import Plan, SlurmOptions, Submission, partitions_per_cpu
 
-    with following(args.folder) as claim:
-        submission, submitted = open_round(args.folder), 0
+    options = SlurmOptions(
+        args.account, args.qos, args.constraint, args.throttle,
+        memory_per_cpu=partitions_per_cpu(cluster),
+    )  # fmt: skip
+    plan = Plan(worker_app("tune", command), cluster=cluster.name, slurm=options)
+    folder, request = args.folder / JOBS, _request(args, cluster)
+    with claimed(folder) as claim:
+        submission, submitted = Submission.of_workers(folder, plan), 0
+        follower = Follower(submission, SlurmExecutor(submission), claim)
         while True:
             left = trials_left()
-            if submission is None:
+            if not follower.state.live:
                 if not left:
                     return 0
-                if submitted == (args.max_passes or MAX_ROUNDS):
-                    logger.warning("%d rounds were made, and trials are left", submitted)
+                if submitted == (args.max_passes or MAX_PASSES):
+                    logger.warning("%d passes were made, and trials are left", submitted)
                     return 0
-                submission = create_round(args.folder, _plan(args, cluster, command, count))
+                follower.start_workers(request, count)
                 submitted += 1
-            logger.info("round %s", submission.folder)
-            follower = Follower(submission, SlurmExecutor(submission))
             try:
-                follow(follower, claim, args.poll)
+                follow(follower, args.poll)
             except KeyboardInterrupt:
                 logger.warning("interrupted; jobs go on; the same command continues")
                 return INTERRUPTED
-            check_accepted(follower)
             if left and trials_left() == left:
-                problem = "the workers of the last round ended without having made any trial"
-                raise RunError(problem, submission.folder / "logs", "see what they say there")
-            submission = None
+                problem = "the workers of the last pass ended without having made any trial"
+                raise RunError(problem, folder / "logs", "see what they say there")
 
 
-def _plan(args: argparse.Namespace, cluster: Cluster, command: Sequence[str], count: int) -> Plan:
+def _request(args: argparse.Namespace, cluster: Cluster) -> Request:
     from voxcast.jobs.campaign import partition_for
-    from voxcast.jobs.rounds import WorkerJobs, worker_plan
     from voxcast.jobs.slurm import check_partition
-    from voxcast.jobs.submission import SlurmOptions, partitions_per_cpu
 
     request = worker_request(args, cluster)
     if cluster.added_bytes:
@@ -101,9 +99,4 @@ def _plan(args: argparse.Namespace, cluster: Cluster, command: Sequence[str], co
         logger.info("%s counts resident pages: jobs are %s larger", cluster.name, added)
     partition = args.partition or partition_for(cluster, request)
     check_partition(partition)
-    options = SlurmOptions(
-        args.account, args.qos, args.constraint, args.throttle,
-        memory_per_cpu=partitions_per_cpu(cluster),
-    )  # fmt: skip
-    jobs = WorkerJobs(request, count, count)
-    return worker_plan("tune", command, jobs, partition, options, cluster.name)
+    return dataclasses.replace(request, partition=partition)

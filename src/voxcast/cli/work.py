@@ -22,7 +22,8 @@ from voxcast.errors import ConfigError, RunError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from voxcast.jobs.pool import Pool, PoolCell
+    from voxcast.jobs.submission import Submission
+    from voxcast.records import Cell
 
 logger = logging.getLogger(__name__)
 
@@ -51,16 +52,12 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--memory", metavar="SIZE", help="e.g. 8GB; default: that of the job, or of the machine"
     )
-    parser.add_argument("--retry", action="store_true", help="first let cells wait again that "
-                        "were given up")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
     args = parser.parse_args(argv)
     if args.time_budget == 0:
         raise ConfigError("must be above zero", "--time-budget")
-    from voxcast.jobs.claim import claimed
     from voxcast.jobs.draw import work, worker_allocation
-    from voxcast.jobs.pool import open_pool
-    from voxcast.jobs.settle import Ledger, settle_unfollowed
+    from voxcast.jobs.submission import Submission
     from voxcast.measure.host import host_facts
     from voxcast.quantities import parse_bytes
 
@@ -74,19 +71,11 @@ def main(argv: list[str]) -> int:
     allocation = worker_allocation(
         facts, os.environ, cpus=args.cpus, memory_bytes=memory, time_budget_s=args.time_budget
     )
-    pool = open_pool(args.pool.resolve())
-    _enter_project(pool)
-    if args.retry:
-        with claimed(pool.folder) as claim:
-            ledger = Ledger(pool, claim)
-            ledger.settle()
-            logger.info("%d cells wait again", ledger.retry())
+    submission = Submission.open(args.pool.resolve(), with_tasks=False)
+    _enter_project(submission)
     received = _noted_signals()
-    logger.info("%s, for %s", pool.settings.name, allocation)
-    summary = work(
-        pool, allocation, facts, wanted=wanted, stopped=lambda: bool(received),
-        settle=lambda: settle_unfollowed(pool),
-    )  # fmt: skip
+    logger.info("%s, for %s", submission.plan.app.name, allocation)
+    summary = work(submission, allocation, facts, wanted=wanted, stopped=lambda: bool(received))
     if summary.stopped:
         logger.warning("asked to stop; the cell at hand was returned")
     if args.json:
@@ -102,7 +91,7 @@ def _show(recorded: int, failed: int, left: int, lacking: dict[str, int]) -> Non
         print(f"  {count} need more here: {lack}")
 
 
-def _wanted(choices: list[str]) -> Callable[[PoolCell], bool]:
+def _wanted(choices: list[str]) -> Callable[[Cell], bool]:
     wanted: dict[str, set[str]] = {}
     for text in choices:
         key, sign, value = text.partition("=")
@@ -114,21 +103,22 @@ def _wanted(choices: list[str]) -> Callable[[PoolCell], bool]:
             value.removeprefix("sub-") if key == "subject" else value
         )
 
-    def is_wanted(pool_cell: PoolCell) -> bool:
-        values = vars(pool_cell.cell) | {"device": pool_cell.cell.configuration.device}
+    def is_wanted(cell: Cell) -> bool:
+        values = vars(cell) | {"device": cell.configuration.device}
         return all(values[key] in chosen for key, chosen in wanted.items())
 
     return is_wanted
 
 
-def _enter_project(pool: Pool) -> None:
-    """Change to the folder that relative paths of the pool begin at."""
+def _enter_project(submission: Submission) -> None:
+    """Change to the folder that relative paths of the cells begin at."""
+    draw = submission.plan.draw
     try:
-        os.chdir(pool.settings.project)
+        os.chdir(submission.folder if draw is None else draw.project)
     except OSError as error:
         reason = f"the project of the pool cannot be entered ({error.strerror})"
         then = "is its file system mounted here?"
-        raise RunError(reason, pool.settings.project, then) from None
+        raise RunError(reason, error.filename, then) from None
 
 
 def _noted_signals() -> list[int]:

@@ -1,4 +1,4 @@
-"""A campaign on a cluster: its cells become a pool, with requests that the partitions take."""
+"""A campaign on a cluster: workers draw its cells, with requests that the partitions take."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from voxcast.errors import ConfigError
 from voxcast.jobs.draw import MARGIN_S, WORKER_BYTES
 from voxcast.jobs.escalate import Limits, RequestSequence
-from voxcast.jobs.pool import Pool, PoolCell, PoolSettings, make_pool
-from voxcast.jobs.settle import Ledger
+from voxcast.jobs.passes import work_command, worker_app
+from voxcast.jobs.submission import Draw, Plan, Submission
+from voxcast.jobs.task import Task
 from voxcast.measure.campaign import runs_elsewhere
 from voxcast.measure.host import HostFacts
 from voxcast.quantities import format_bytes, format_seconds
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from voxcast.allocation.site import Cluster
-    from voxcast.jobs.claim import Claim
+    from voxcast.jobs.submission import SlurmOptions
     from voxcast.measure.campaign import Campaign
     from voxcast.measure.plan import CampaignPlan
     from voxcast.records import Cell, Request, Run
@@ -104,65 +105,70 @@ def make_campaign_pool(
     campaign: Campaign,
     cluster: Cluster,
     project: Path,
-    claim: Claim,
+    options: SlurmOptions,
     forecast: Forecast | None = None,
-) -> tuple[Ledger, CampaignPlan]:
-    """Make the pool of a campaign, or add new cells to it; images are prepared before.
+) -> tuple[Submission, CampaignPlan]:
+    """Make the submission of a campaign, or add new cells to it; images are prepared before.
 
-    A run on record counts wherever it was made. Cells that were given up wait again, as failed
-    runs of a campaign are tried again. Workers make no local runs of reference, and repeat no
-    noisy runs: the metronome measures the speed of their machines.
+    A run on record counts wherever it was made. Workers make no local runs of reference, and
+    repeat no noisy runs: the metronome measures the speed of their machines.
 
     Parameters
     ----------
-    claim : Claim
-        The right to follow the pool.
+    options : SlurmOptions
+        Of the jobs of workers.
     forecast : callable, optional
         Predicts new cells, given by key, with the files of their volumes; it may leave out any.
 
     Raises
     ------
-    RunError
-        If the pool is of another version.
+    ConfigError
+        If its folder holds something else, or was made by another release.
     """
+    folder = campaign.folder / POOL
     settings = dataclasses.replace(campaign.settings, host=largest_machine(cluster))
     plan = dataclasses.replace(campaign, settings=settings).plan()
     mapped = {app: cluster.added_bytes_of(app) for app in settings.apps}
     limits = cluster_limits(cluster, max(mapped.values(), default=0))
-    rows = _recorded(campaign, plan.cells)
     paths = {name: str(path.absolute()) for name, path in plan.paths.items()}
-    pool_settings = PoolSettings(
-        campaign.name, dict(settings.apps), paths, str(project), dict(plan.recipes),
-        settings.conditions, limits, mapped,
+    draw = Draw(
+        dict(settings.apps), paths, str(project), dict(plan.recipes), settings.conditions, mapped
+    )
+    submission = Submission.of_workers(
+        folder,
+        Plan(
+            worker_app(f"work-{campaign.name}", work_command(folder)), cluster=cluster.name,
+            limits=limits, slurm=options, draw=draw,
+        ),
     )  # fmt: skip
-    ledger = Ledger(make_pool(campaign.folder / POOL, pool_settings), claim)
+    rows, listed = _recorded(campaign, plan.cells), {task.name for task in submission.plan.tasks}
     new = {
         key: cell
         for key, cell in plan.cells.items()
-        if key not in rows and dataclasses.replace(cell, host_class="").key not in ledger.cells
+        if key not in rows and dataclasses.replace(cell, host_class="").key not in listed
     }
     forecasts = {} if forecast is None or not new else forecast(new, plan.paths)
     limit_s = campaign.settings.conditions.time_limit_s
-    cells = []
+    tasks = []
     for key, cell in new.items():
         expected_s, predicted = plan.expected_s.get(key, 1.0), forecasts.get(key)
         requests = requests_of(cell, expected_s, rows.values(), limits, limit_s, predicted)
         expected_s = expected_s if predicted is None else predicted.median_s
-        cells.append(PoolCell(dataclasses.replace(cell, host_class=""), requests, expected_s))
+        tasks.append(Task.of_cell(cell, requests, expected_s))
     if forecasts:
         logger.info("requests of %d of %d new cells are predicted", len(forecasts), len(new))
-    added, again = ledger.add(cells), ledger.retry()
     recorded = len(plan.cells.keys() & rows.keys())
-    logger.info("%d runs are on record, %d added to %s", recorded, added, ledger.pool.folder)
-    if again:
-        logger.info("%d that were given up are tried again", again)
-    return ledger, plan
+    logger.info("%d runs are on record, %d added to %s", recorded, len(tasks), folder)
+    with_new = dataclasses.replace(submission.plan, tasks=(*submission.plan.tasks, *tasks))
+    submission = dataclasses.replace(submission, plan=with_new)
+    submission.save()
+    return submission, plan
 
 
-def collect_pool(campaign: Campaign, pool: Pool) -> list[Path]:
-    """Put new runs of a pool into parts of the campaign's history; return the parts."""
+def collect_pool(campaign: Campaign, submission: Submission) -> list[Path]:
+    """Put new runs of workers into parts of the campaign's history; return the parts."""
     return collect(
-        pool.runs,
+        submission.out,
         campaign.history,
         campaign=campaign.name,
         campaign_sha256=campaign.definition_sha256,

@@ -2,7 +2,7 @@
 
 The claim is a file made with O_EXCL, as locks of a shared file system may hold on one node only.
 Its holder touches it while it works; a claim that was not touched for long, by the clock of the
-file system, is of a dead process.
+file system, is of a dead process. On the machine of its holder that is known at once.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import secrets
 import socket
 import threading
 import time
 from typing import TYPE_CHECKING, Self
 
 from voxcast.errors import RunError
+from voxcast.measure import tree
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
     from pathlib import Path
 
-CLAIM_FILE = "follower.json"
+CLAIM_FILE, CLOCK_FILE = "follower.json", ".clock"
 EXPIRES_S = 300.0  # above every poll
 
 
@@ -52,7 +52,7 @@ class Claim:
 
 @contextlib.contextmanager
 def claimed(folder: Path, patience_s: float = 0.0) -> Iterator[Claim]:
-    """Hold the claim of a submission for the block.
+    """Hold the claim of a submission for the block; its folder may not be made yet.
 
     Parameters
     ----------
@@ -64,8 +64,8 @@ def claimed(folder: Path, patience_s: float = 0.0) -> Iterator[Claim]:
     RunError
         If another process that lives holds it.
     """
-    path = folder / CLAIM_FILE
-    token = secrets.token_hex(8)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path, token = folder / CLAIM_FILE, tree.new_run_id()
     content = json.dumps({"host": socket.gethostname(), "pid": os.getpid(), "token": token})
     deadline = time.monotonic() + patience_s
     while not _created(path, content):
@@ -92,12 +92,23 @@ def is_followed(folder: Path) -> bool:
     return path.exists() and not is_abandoned(path)
 
 
+def is_abandoned(path: Path) -> bool:
+    """Return whether the process that holds a claim has died, as far as is known here."""
+    return is_silent(path) or tree.is_abandoned(str(_holder(path).get("token")))
+
+
+def is_silent(path: Path) -> bool:
+    """Return whether a file that a process keeps alive was not touched for long."""
+    last_s = modified_s(path)
+    return last_s is not None and file_system_time(path.parent) - last_s > EXPIRES_S
+
+
 def file_system_time(folder: Path) -> float:
     """Return the present time by the clock of the file system of ``folder``, in s since 1970.
 
     Clocks of machines differ by minutes; times of files on one file system are of one clock.
     """
-    handle = os.open(folder / ".clock", os.O_WRONLY | os.O_CREAT, 0o600)
+    handle = os.open(folder / CLOCK_FILE, os.O_WRONLY | os.O_CREAT, 0o600)
     try:
         os.utime(handle)  # without a time, so that a file server takes its own
         return os.fstat(handle).st_mtime
@@ -111,19 +122,10 @@ def modified_s(path: Path) -> float | None:
     It is opened first: an NFS client may answer for a minute from its memory otherwise.
     """
     try:
-        handle = os.open(path, os.O_RDONLY)
+        with path.open("rb") as stream:
+            return os.fstat(stream.fileno()).st_mtime
     except FileNotFoundError:
         return None
-    try:
-        return os.fstat(handle).st_mtime
-    finally:
-        os.close(handle)
-
-
-def registered(path: Path, facts: Mapping[str, object]) -> bool:
-    """Make the file of a process that others may find abandoned; False if there is one."""
-    holder = {"host": socket.gethostname(), "pid": os.getpid()}
-    return _created(path, json.dumps({**facts, **holder}))
 
 
 class KeptAlive:
@@ -185,24 +187,3 @@ def _holder(path: Path) -> dict[str, object]:
     except ValueError:
         return {}
     return content if isinstance(content, dict) else {}
-
-
-def is_abandoned(path: Path) -> bool:
-    """Return whether the process that keeps a file alive has died, as far as is known here."""
-    last_s = modified_s(path)
-    if last_s is None:
-        return False
-    if file_system_time(path.parent) - last_s > EXPIRES_S:
-        return True
-    holder = _holder(path)
-    if holder.get("host") != socket.gethostname():
-        return False
-    try:
-        os.kill(int(str(holder["pid"])), 0)
-    except (KeyError, ValueError):
-        return False
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        return False
-    return False

@@ -1,8 +1,16 @@
-"""A worker of a pool: draws cells that fit its job, and leaves their runs to the follower.
+"""A worker of a submission: draws cells that fit its job, and leaves their runs to the follower.
 
-Any number of workers run on any machines that see the folder of the pool. A worker draws at random
-among the longest tickets that fit, measures the run as a campaign does, and moves its folder to
-``ended``. The follower decides how it goes on, see `voxcast.jobs.rounds`.
+Any number of workers run on any machines that see the folder of the submission. A cell that waits
+or is run has one ticket in its folder ``draw``, a small file with its request in its name::
+
+    todo/KEY.ATTEMPT.SECONDS     waits
+    held/TICKET~WORKER~JOB~N     is run by a worker, in the folder partial/TICKET~...
+    ended/TICKET~WORKER~JOB~N/   the folder of the run, for the follower
+
+A ticket moves by a rename, which is atomic and succeeds for one process on local disks, NFS and
+parallel file systems. A worker draws at random among the longest tickets that fit, measures the
+run as a campaign does, touches its ticket meanwhile, and moves the folder to ``ended``. The
+follower alone decides how it goes on, see `voxcast.jobs.follow`.
 """
 
 from __future__ import annotations
@@ -12,9 +20,9 @@ import dataclasses
 import itertools
 import json
 import logging
+import math
 import os
 import random
-import subprocess
 import time
 from collections import Counter
 from dataclasses import dataclass, field
@@ -24,23 +32,26 @@ from typing import TYPE_CHECKING, cast
 from voxcast.apps.app import app_version, choose
 from voxcast.apps.checks import check_startable
 from voxcast.errors import RunError, VoxcastError
-from voxcast.files import read_json, write_json
-from voxcast.jobs.claim import KeptAlive, file_system_time, registered
+from voxcast.files import read_json, sync_folder, write_json
+from voxcast.jobs import slurm
+from voxcast.jobs.claim import KeptAlive, file_system_time
 from voxcast.jobs.escalate import Attempt
-from voxcast.jobs.pool import ENDED, HELD, MIB, PARTIAL, RESULT_FILE, TODO, Pool, Ticket
+from voxcast.jobs.state import TaskState
+from voxcast.jobs.task import Task
 from voxcast.measure.host import Probes, host_class
 from voxcast.measure.leftovers import sweep_abandoned
 from voxcast.measure.metronome import Metronome
 from voxcast.measure.record import Failures, Recorder, log_tail, open_sitting
 from voxcast.measure.runner import KILLED
+from voxcast.measure.tree import new_run_id
 from voxcast.quantities import format_bytes, format_seconds, slurm_seconds
-from voxcast.records import Request, as_fields
+from voxcast.records import Request, as_fields, of_fields
 from voxcast.runs.series import runs_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from voxcast.jobs.pool import PoolCell, PoolSettings
+    from voxcast.jobs.submission import Draw, Submission
     from voxcast.measure.host import HostFacts
     from voxcast.measure.record import Sitting
     from voxcast.measure.trace import Conditions
@@ -48,19 +59,130 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+DRAW = "draw"  # in the folder of a submission
+TODO, HELD, PARTIAL, ENDED = "todo", "held", "partial", "ended"
+RESULT_FILE = "attempt.json"
+MIB = 2**20
 CANDIDATES = 64  # of the longest tickets that fit, among which a worker draws
 # The worker and its metronome beside a run: 204 MB; before the first run on a node, while its
 # speed is probed: 299 MB.
 WORKER_BYTES = 320 * MIB
 MARGIN_S = 30.0  # from the end of a run that is stopped to the end of the allocation
-SQUEUE_S = 20.0
-MAX_MISSING = 5  # volumes; then a folder is not there, rather than a file
 PROBES_AGE_S = 6 * 3600.0  # older probes are of another time of the machine
 ALIVE_S = 20.0  # between two signs that a worker lives
 TAIL_CHARACTERS = 4000
 TERMINATED = (-15, 143)  # by SIGTERM; the latter seen through a shell
 SAME_SIGNAL_S = 1.0  # in which a signal to all processes of a job reaches us too
-JOB_VARIABLES = ("SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID")
+
+
+@dataclass(frozen=True)
+class Ticket:
+    """The name of a ticket; `attempt` counts the attempts that have ended before."""
+
+    key: str
+    attempt: int
+    walltime_s: int
+
+    @classmethod
+    def from_name(cls, name: str) -> Ticket:
+        """Return the ticket of a file or a run; ValueError for another file."""
+        key, attempt, walltime_s = name.partition("~")[0].split(".")
+        return cls(key, int(attempt), int(walltime_s))
+
+    @property
+    def name(self) -> str:
+        """Name of its file."""
+        return f"{self.key}.{self.attempt}.{self.walltime_s}"
+
+
+@dataclass(frozen=True)
+class Tickets:
+    """The folders of tickets and runs."""
+
+    folder: Path
+
+    @classmethod
+    def of(cls, submission: Submission) -> Tickets:
+        """Return those of a submission; the follower makes the folders."""
+        return cls(submission.folder / DRAW)
+
+    def place(self, kind: str, name: str) -> Path:
+        """Return the path of a ticket or run in one of the folders."""
+        return self.folder / kind / name
+
+    def names(self, kind: str) -> list[str]:
+        """Return the names in a folder of tickets or runs."""
+        with os.scandir(self.folder / kind) as entries:
+            # A file that is open on NFS leaves `.nfs…` when it is removed.
+            return [entry.name for entry in entries if not entry.name.startswith(".")]
+
+    def put(self, task: Task, attempt: int, request: Request) -> None:
+        """Let a cell wait for a worker; for the process that follows."""
+        content = json.dumps({"task": as_fields(task), "request": as_fields(request)})
+        partial = self.place(PARTIAL, f".{task.name}")
+        partial.write_text(content, encoding="utf-8")
+        ticket = Ticket(task.name, attempt, math.ceil(request.walltime_s))
+        partial.rename(self.place(TODO, ticket.name))
+
+    def read(self, ticket: str) -> tuple[Task, Request] | None:
+        """Return the cell and the request of a ticket that waits; None if it has gone.
+
+        A ticket that a crashed machine left empty is removed, as the follower makes it again.
+        """
+        path = self.place(TODO, ticket)
+        try:
+            fields = read_json(path)
+            return of_fields(Task, fields["task"]), of_fields(Request, fields["request"])
+        except FileNotFoundError:
+            return None
+        except (ValueError, TypeError, KeyError):
+            path.unlink(missing_ok=True)
+            return None
+
+    def draw(self, ticket: str, holder: str) -> str:
+        """Take a ticket; return the name of the run, or an empty text if another worker did."""
+        name = f"{ticket}~{holder}"
+        with contextlib.suppress(OSError):
+            os.utime(self.place(TODO, ticket))  # a sign of life
+        return name if _moved(self.place(TODO, ticket), self.place(HELD, name)) else ""
+
+    def give_back(self, run: str) -> None:
+        """Let the cell of a run wait again."""
+        _moved(self.place(HELD, run), self.place(TODO, run.partition("~")[0]))
+
+    def end(self, run: str) -> None:
+        """Leave a run that has ended to the follower."""
+        sync_folder(self.place(PARTIAL, run))
+        self.place(PARTIAL, run).rename(self.place(ENDED, run))
+        self.place(HELD, run).unlink(missing_ok=True)
+
+    def check_writable(self) -> None:
+        """Check that a worker may write here.
+
+        Raises
+        ------
+        RunError
+            If it may not.
+        """
+        for kind in (TODO, HELD, PARTIAL, ENDED):
+            path = self.folder / kind
+            if not os.access(path, os.W_OK | os.X_OK):
+                raise RunError("cannot be written to", path, "a worker needs to write there")
+
+
+def running_cells(submission: Submission) -> dict[str, TaskState]:
+    """Return the states of the cells that workers hold, by name."""
+    held = Tickets.of(submission).names(HELD)
+    return {Ticket.from_name(run).key: TaskState("RUNNING", None) for run in held}
+
+
+def _moved(source: Path, target: Path) -> bool:
+    try:
+        source.rename(target)
+    except FileNotFoundError:
+        # NFS repeats a request whose answer was lost, and then fails though it had succeeded.
+        return target.exists()
+    return True
 
 
 @dataclass(frozen=True)
@@ -79,7 +201,7 @@ class WorkerAllocation:
     cpus: int
     gpus: int
     memory_bytes: int
-    deadline: float = float("inf")
+    deadline: float = math.inf
 
     @property
     def left_s(self) -> float:
@@ -99,7 +221,7 @@ class WorkerAllocation:
     def __str__(self) -> str:
         gpus = f", {self.gpus} GPU{'s' if self.gpus > 1 else ''}" if self.gpus else ""
         left_s = self.left_s
-        left = "no time limit" if left_s == float("inf") else format_seconds(max(0.0, left_s))
+        left = "no time limit" if left_s == math.inf else format_seconds(max(0.0, left_s))
         cpus = f"{self.cpus} CPU{'s' if self.cpus != 1 else ''}"
         return f"{cpus}{gpus}, {format_bytes(self.memory_bytes)}, {left}"
 
@@ -114,7 +236,7 @@ def worker_allocation(
 ) -> WorkerAllocation:
     """Return the allocation of this process.
 
-    Variables of Slurm are read as in ``man sbatch`` (22.05 and later), where memory is in MiB.
+    Variables of Slurm are read as in ``man sbatch``, where memory is in MiB.
 
     Parameters
     ----------
@@ -139,32 +261,34 @@ def worker_allocation(
     if "SLURM_JOB_ID" in environment:
         gpus = min(gpus, number("SLURM_GPUS_ON_NODE"))
     times_s = [job_left_s(environment), time_budget_s]
-    left_s = min((t for t in times_s if t is not None), default=float("inf"))
-    margin_s = min(MARGIN_S, left_s / 20) if left_s < float("inf") else 0.0
+    left_s = min((t for t in times_s if t is not None), default=math.inf)
+    margin_s = min(MARGIN_S, left_s / 20) if left_s < math.inf else 0.0
     deadline = time.monotonic() + left_s - margin_s
     return WorkerAllocation(chosen_cpus, gpus, max(total - WORKER_BYTES, total // 2), deadline)
 
 
-def job_left_s(environment: Mapping[str, str], now: float | None = None) -> float | None:
+def job_left_s(environment: Mapping[str, str]) -> float | None:
     """Return how long the job still has; None outside a job, or if it has no limit.
 
-    It is taken from ``SLURM_JOB_END_TIME``, or else from ``squeue``.
+    It is taken from ``SLURM_JOB_END_TIME``, or from ``squeue`` where Slurm does not set that.
     """
     if (end := environment.get("SLURM_JOB_END_TIME", "")).isdigit() and int(end):
-        return max(0.0, int(end) - (time.time() if now is None else now))
-    if not (job := environment.get("SLURM_JOB_ID")):
+        return max(0.0, int(end) - time.time())
+    if not (job := job_number(environment)):
         return None
-    if "SLURM_ARRAY_TASK_ID" in environment:  # one task has the id of the array
-        job = f"{environment['SLURM_ARRAY_JOB_ID']}_{environment['SLURM_ARRAY_TASK_ID']}"
-    command = ["squeue", "--noheader", "--jobs", job, "--format", "%L"]
     try:
-        answer = subprocess.run(
-            command, capture_output=True, text=True, timeout=SQUEUE_S, check=True
-        ).stdout.strip()
+        answer = slurm.call(["squeue", "--noheader", "--jobs", job, "--format", "%L"]).strip()
         return None if answer == "UNLIMITED" else slurm_seconds(answer)
-    except (OSError, subprocess.SubprocessError, VoxcastError) as error:
+    except VoxcastError as error:
         logger.warning("the time that the job has left is unknown (%s); give --time-budget", error)
         return None
+
+
+def job_number(environment: Mapping[str, str]) -> str:
+    """Return the number of a job, such as ``12_3`` in an array; empty outside of one."""
+    if "SLURM_ARRAY_TASK_ID" in environment:  # one task has the id of the array
+        return f"{environment['SLURM_ARRAY_JOB_ID']}_{environment['SLURM_ARRAY_TASK_ID']}"
+    return environment.get("SLURM_JOB_ID", "")
 
 
 def usable_cores(cpus: int, cores: list[int], seed: int) -> list[int]:
@@ -188,6 +312,8 @@ class WorkSummary:
 
     Attributes
     ----------
+    sitting : str
+        In its records.
     recorded, failed : int
         Runs for the record; attempts that failed.
     left : int
@@ -198,7 +324,7 @@ class WorkSummary:
         Whether it was asked to end.
     """
 
-    worker: str
+    sitting: str
     recorded: int = 0
     failed: int = 0
     left: int = 0
@@ -207,16 +333,15 @@ class WorkSummary:
 
 
 def work(
-    pool: Pool,
+    submission: Submission,
     allocation: WorkerAllocation,
     facts: HostFacts,
     *,
-    wanted: Callable[[PoolCell], bool] = lambda _: True,
+    wanted: Callable[[Cell], bool] = lambda _: True,
     probes: Probes | None = None,
     stopped: Callable[[], bool] = lambda: False,
-    settle: Callable[[], bool] = lambda: False,
 ) -> WorkSummary:
-    """Run cells of ``pool`` until none that remains fits, or the time is up.
+    """Run cells that workers draw until none that waits fits, or the time is up.
 
     Parameters
     ----------
@@ -228,195 +353,234 @@ def work(
         Speeds of the machine, if known.
     stopped : callable
         Called several times a second: once it is true the cell at hand is returned.
-    settle : callable
-        Called when nothing fits; returns whether more may wait now, see
-        `voxcast.jobs.rounds.settle_unfollowed`.
 
     Raises
     ------
     RunError
-        If the pool cannot be written to, its disk is full, volumes are missing, or an application
-        fails on image after image. The cell at hand is returned.
+        If it is no submission of workers, cannot be written to, or its disk is full; if volumes
+        are missing, or an application fails on image after image. The cell at hand is returned.
     """
-    pool.check_writable()
+    if submission.plan.draw is None:
+        then = "`voxcast campaign run NAME --cluster CLUSTER` makes one"
+        raise RunError("has no cells that workers draw", submission.folder, then)
+    tickets = Tickets.of(submission)
+    tickets.check_writable()
     sweep_abandoned()
-    sitting, path = _sitting(pool, facts, probes)
-    worker = _Worker(pool, allocation, sitting, host_class(facts), wanted, stopped)
-    with KeptAlive(path, ALIVE_S):
-        try:
-            worker.run(settle)
-        finally:
-            with contextlib.suppress(OSError, ValueError):
-                write_json(path, read_json(path) | {"ended": dataclasses.asdict(worker.summary)})
+    process = new_run_id()
+    worker = _Worker(
+        submission, submission.plan.draw, tickets, allocation,
+        _sitting(tickets, process, facts, probes), f"{process}~{job_number(os.environ)}",
+        host_class(facts), wanted, stopped,
+    )  # fmt: skip
+    worker.run()
     return worker.summary
 
 
-def _sitting(pool: Pool, facts: HostFacts, probes: Probes | None) -> tuple[Sitting, Path]:
-    """Register a worker; return the sitting that its records name, and the worker's file.
-
-    The probes of a machine are kept for the workers that come after.
-    """
-    probes_path = pool.workers / f".probes-{facts.host_id}.json"
+def _sitting(tickets: Tickets, worker: str, facts: HostFacts, probes: Probes | None) -> Sitting:
+    """Return the sitting that the records name; probes are kept for the next workers."""
+    path = tickets.folder / f".probes-{facts.host_id}.json"
     with contextlib.suppress(OSError, ValueError, TypeError):
-        if file_system_time(pool.workers) - probes_path.stat().st_mtime < PROBES_AGE_S:
-            probes = probes or Probes(**read_json(probes_path))
-    sitting = open_sitting(pool.folder / PARTIAL, (), probes, facts)
+        if file_system_time(tickets.folder) - path.stat().st_mtime < PROBES_AGE_S:
+            probes = probes or Probes(**read_json(path))
+    sitting = open_sitting(tickets.folder / PARTIAL, (), probes, facts)
     if probes is None:
-        write_json(probes_path, sitting.probes)
-    job = {name: os.environ[name] for name in JOB_VARIABLES if name in os.environ}
-    stem = sitting.name.rpartition("-")[0]
-    for number in itertools.count(1):
-        path = pool.workers / f"{stem}-{number}.json"
-        if registered(path, {"machine": sitting.host, "job": job}):
-            break
-    return dataclasses.replace(sitting, name=path.stem, number=number), path
+        write_json(path, sitting.probes)
+    day_and_host, digits = sitting.name.rpartition("-")[0], worker.rpartition("-")[2]
+    return dataclasses.replace(sitting, name=f"{day_and_host}-{digits}")
 
 
+@dataclass
 class _Worker:
-    def __init__(
-        self,
-        pool: Pool,
-        allocation: WorkerAllocation,
-        sitting: Sitting,
-        machine: str,
-        wanted: Callable[[PoolCell], bool],
-        stopped: Callable[[], bool],
-    ) -> None:
-        self.summary = WorkSummary(sitting.name)
-        self._pool, self._allocation, self._sitting = pool, allocation, sitting
-        self._machine, self._wanted, self._stopped = machine, wanted, stopped
-        self._fit = _Fit(pool.settings, allocation)
+    submission: Submission
+    settings: Draw
+    tickets: Tickets
+    allocation: WorkerAllocation
+    sitting: Sitting
+    name: str
+    machine: str
+    wanted: Callable[[Cell], bool]
+    stopped: Callable[[], bool]
+
+    def __post_init__(self) -> None:
+        self.summary = WorkSummary(self.sitting.name)
         self._random = random.Random()  # noqa: S311  # workers shall differ
         self._waiting: list[Ticket] = []  # the longest last
         self._lacking: dict[str, str] = {}  # by name of a ticket that will never fit
+        self._problems: dict[tuple[str, str, Configuration], VoxcastError | None] = {}
+        self._missing: dict[str, RunError] = {}
         self._failed: list[Cell] = []
         self._numbers = itertools.count(1)
         seed = int.from_bytes(os.urandom(4))
-        self._cores = usable_cores(allocation.cpus, sorted(os.sched_getaffinity(0)), seed)
+        self._cores = usable_cores(self.allocation.cpus, sorted(os.sched_getaffinity(0)), seed)
 
-    def run(self, settle: Callable[[], bool]) -> None:
+    def run(self) -> None:
         """Run cell after cell."""
-        with Metronome(enabled=self._pool.settings.conditions.metronome) as metronome:
-            while not self._stopped():
+        with Metronome(enabled=self.settings.conditions.metronome) as metronome:
+            while not self.stopped():
                 drawn = self._draw()
                 if drawn is not None:
                     self._run(*drawn, metronome)
-                elif not self._look() and not (settle() and self._look()):
+                elif not self._look():
                     break
-        waiting = self._pool.names(TODO)
-        self.summary.stopped, self.summary.left = self._stopped(), len(waiting)
+        waiting = self.tickets.names(TODO)
+        self.summary.stopped, self.summary.left = self.stopped(), len(waiting)
         lacks = (self._lacking.get(name, "") for name in waiting)
         self.summary.lacking = dict(Counter(lack for lack in lacks if lack))
-        if not self.summary.stopped:
-            self._fit.check(self.summary.recorded)
+        problems = [*self._missing.values(), *filter(None, self._problems.values())]
+        if problems and not (self.summary.recorded or self.summary.stopped):
+            raise problems[0]  # it kept the worker from all its work
 
     def _look(self) -> bool:
         """Look which tickets wait; return whether one of them may fit."""
         self._waiting = []
-        for name in self._pool.names(TODO):
+        for name in self.tickets.names(TODO):
             if name not in self._lacking:
                 with contextlib.suppress(ValueError):
                     self._waiting.append(Ticket.from_name(name))
         self._waiting.sort(key=lambda ticket: ticket.walltime_s)
         return bool(self._waiting)
 
-    def _draw(self) -> tuple[str, PoolCell, Request] | None:
+    def _draw(self) -> tuple[str, Cell, Request] | None:
         """Take a ticket that fits, at random among the longest; None if none is left."""
         while self._waiting:
             place = self._random.randint(1, min(CANDIDATES, len(self._waiting)))
             ticket = self._waiting.pop(-place).name
-            content = self._pool.read(self._pool.place(TODO, ticket))
-            if content is None:
+            content = self.tickets.read(ticket)
+            if content is None or content[0].cell is None:
                 continue
-            lack = self._fit.shortfall(*content) if self._wanted(content[0]) else "-"
+            cell, request = content[0].cell, content[1]
+            lack = self._shortfall(cell, request) if self.wanted(cell) else "-"
             if lack:
                 self._lacking[ticket] = lack.strip("-")  # time only gets shorter
                 continue
-            run = self._pool.draw(ticket, f"{self.summary.worker}~{next(self._numbers)}")
+            run = self.tickets.draw(ticket, f"{self.name}~{next(self._numbers)}")
             if run:
-                return run, *content
+                return run, cell, request
         return None
 
-    def _run(self, run: str, pool_cell: PoolCell, request: Request, metronome: Metronome) -> None:
-        pool, settings = self._pool, self._pool.settings
-        cell = dataclasses.replace(pool_cell.cell, host_class=self._machine)
+    def _run(self, run: str, cell: Cell, request: Request, metronome: Metronome) -> None:
+        tickets, settings = self.tickets, self.settings
+        cell = dataclasses.replace(cell, host_class=self.machine)
         conditions = self._conditions(cell.app)
         paths = {name: Path(path) for name, path in settings.paths.items()}
         recorder = Recorder(
-            pool.runs, settings.apps, paths, settings.recipes, conditions, self._sitting,
-            self._stopped,
+            self.submission.out, settings.apps, paths, settings.recipes, conditions, self.sitting,
+            self.stopped,
         )  # fmt: skip
         has_ended = False
         try:
-            with recorder.run_folder(pool.place(PARTIAL, run)) as partial:
+            with (
+                KeptAlive(tickets.place(HELD, run), ALIVE_S),
+                recorder.run_folder(tickets.place(PARTIAL, run)) as partial,
+            ):
                 measured, phases = recorder.measure(
                     cell, partial, conditions, self._cores, metronome
                 )
                 if measured.outcome == "preempted" or self._ended_with_us(measured):
                     return
                 is_record = self._is_record(cell, measured, conditions)
-                recorder.write_record(cell, measured, phases, partial, pool.runs / cell.key)
+                final = self.submission.out / cell.key
+                recorder.write_record(cell, measured, phases, partial, final)
                 result = {
                     "record": cell.key if is_record else "",
                     "attempt": as_fields(_attempt(request, measured, conditions)),
-                    "worker": self.summary.worker,
-                    "cause": _cause(measured, partial),
-                    "log_tail": log_tail(partial)[-TAIL_CHARACTERS:],
+                    "facts": {} if is_record else self._facts(measured, partial),
                 }
                 (partial / RESULT_FILE).write_text(json.dumps(result), encoding="utf-8")
-                pool.end(run)
+                tickets.end(run)
                 has_ended = True
         except (OSError, RunError):
-            if pool.place(HELD, run).exists():
+            if tickets.place(HELD, run).exists():
                 raise
             # The follower gave this worker up, as after a long suspension, and removed the folder.
             logger.warning("%s: another worker had taken it over; discarded", cell.key[:12])
             return
         finally:
             if not has_ended:
-                pool.give_back(run)
+                tickets.give_back(run)
         self.summary.recorded += is_record
         self.summary.failed += not is_record
         if measured.outcome == "failed":
             self._check_able(cell)
 
+    def _facts(self, run: Run, folder: Path) -> dict[str, str]:
+        """Return how a run ended, with the last line of its log."""
+        log = log_tail(folder)
+        lines = log.strip().splitlines()
+        last = "".join(c for c in lines[-1] if c.isprintable())[:160] if lines else ""
+        cause = f"{run.outcome} ({last})" if last else run.outcome
+        return {"cause": cause, "worker": self.name, "log_tail": log[-TAIL_CHARACTERS:]}
+
     def _check_able(self, cell: Cell) -> None:
         """Check that the application can run here, once several of its runs have failed."""
         self._failed.append(cell)
-        failures = Failures(runs_in(self._pool.runs).values())
+        failures = Failures(runs_in(self.submission.out).values())
         for failed in self._failed:
-            failures.count(failed, "failed", self._pool.folder / ENDED)
+            failures.count(failed, "failed", self.tickets.folder / ENDED)
 
     def _ended_with_us(self, run: Run) -> bool:
         """Return whether a run failed as the system ends the job: all its processes at once."""
         if run.outcome != "failed":
             return False
         end = time.monotonic() + (SAME_SIGNAL_S if run.exit_status in TERMINATED else 0.0)
-        while time.monotonic() < end and not self._stopped():
+        while time.monotonic() < end and not self.stopped():
             time.sleep(0.1)
-        return self._stopped()
+        return self.stopped()
 
     def _conditions(self, app: str) -> Conditions:
         """Return how a run is measured, within the rest of the allocation."""
-        conditions = self._pool.settings.conditions
-        limit_s = min(conditions.time_limit_s or float("inf"), max(0.0, self._allocation.left_s))
+        conditions, mapped = self.settings.conditions, self.settings.mapped_files_bytes.get(app, 0)
+        limit_s = min(conditions.time_limit_s or math.inf, max(0.0, self.allocation.left_s))
         return dataclasses.replace(
             conditions,
-            time_limit_s=None if limit_s == float("inf") else limit_s,
-            mem_limit_bytes=self._fit.memory_bytes(app),
+            time_limit_s=None if limit_s == math.inf else limit_s,
+            mem_limit_bytes=max(0, self.allocation.memory_bytes - mapped),
         )
 
     def _is_record(self, cell: Cell, run: Run, conditions: Conditions) -> bool:
         """Return whether a run is a record, and not an attempt that a larger worker may better.
 
-        A run that reached a limit of the pool, or of its configuration, is a lower bound.
+        A run that reached a limit of the campaign, or of its configuration, is a lower bound.
         """
         if run.outcome == "timeout":
-            return conditions.time_limit_s == self._pool.settings.conditions.time_limit_s
+            return conditions.time_limit_s == self.settings.conditions.time_limit_s
         if run.outcome == "out_of_memory":
-            configured = cell.configuration.mem_limit_bytes or float("inf")
-            return configured <= (conditions.mem_limit_bytes or float("inf"))
+            configured = cell.configuration.mem_limit_bytes or math.inf
+            return configured <= (conditions.mem_limit_bytes or math.inf)
         return run.outcome == "completed"
+
+    def _shortfall(self, cell: Cell, request: Request) -> str:
+        """Return the lack, in a word; empty if the cell can be run."""
+        mapped = self.settings.mapped_files_bytes.get(cell.app, 0)
+        if lack := self.allocation.shortfall(request, mapped):
+            return lack
+        name = (cell.app, cell.app_version, cell.configuration)
+        if name not in self._problems:
+            self._problems[name] = problem = self._problem(cell)
+            if problem is not None:
+                logger.warning("%s", problem)
+        if self._problems[name] is not None:
+            return "the application"
+        path = self.settings.paths[cell.volume_id] if cell.volume_id else ""
+        if not path or Path(path).is_file():
+            return ""
+        if path not in self._missing:
+            then = "is its folder mounted on this machine?"
+            self._missing[path] = RunError("no such volume", path, then)
+            logger.warning("%s", self._missing[path])
+        return "its volume"
+
+    def _problem(self, cell: Cell) -> VoxcastError | None:
+        try:
+            app = choose(self.settings.apps, cell.app)
+            check_startable(app, cell.configuration)
+            version = app_version(app, cell.configuration)
+        except VoxcastError as error:
+            return error
+        if version == cell.app_version:
+            return None
+        then = f"install {cell.app_version} here, or make the cells with the version of workers"
+        return RunError(f"is version {version} here", cell.app, then)
 
 
 def _attempt(request: Request, run: Run, conditions: Conditions) -> Attempt:
@@ -429,81 +593,3 @@ def _attempt(request: Request, run: Run, conditions: Conditions) -> Attempt:
     if outcome == "out_of_memory" and conditions.mem_limit_bytes is not None:
         request = dataclasses.replace(request, memory_bytes=conditions.mem_limit_bytes)
     return Attempt(request, outcome, run.runtime_s or 0.0)
-
-
-def _cause(run: Run, folder: Path) -> str:
-    """Return how a run ended, with the last line of its log."""
-    lines = log_tail(folder).strip().splitlines()
-    last = "".join(c for c in lines[-1] if c.isprintable())[:160] if lines else ""
-    return f"{run.outcome} ({last})" if last else run.outcome
-
-
-class _Fit:
-    """Whether a worker can run a cell: its allocation, its software and its files."""
-
-    def __init__(self, settings: PoolSettings, allocation: WorkerAllocation) -> None:
-        self._settings, self._allocation = settings, allocation
-        self._problems: dict[tuple[str, str, Configuration], VoxcastError | None] = {}
-        self._missing: dict[Path, RunError] = {}
-
-    def memory_bytes(self, app: str) -> int:
-        """Return the memory for a run of an application, whose mapped files count too."""
-        mapped = self._settings.mapped_files_bytes.get(app, 0)
-        return max(0, self._allocation.memory_bytes - mapped)
-
-    def shortfall(self, pool_cell: PoolCell, request: Request) -> str:
-        """Return the lack, in a word; empty if the cell can be run.
-
-        Raises
-        ------
-        RunError
-            If too many volumes are missing.
-        """
-        cell = pool_cell.cell
-        mapped = self._settings.mapped_files_bytes.get(cell.app, 0)
-        if lack := self._allocation.shortfall(request, mapped):
-            return lack
-        name = (cell.app, cell.app_version, cell.configuration)
-        if name not in self._problems:
-            self._problems[name] = problem = self._problem(cell)
-            if problem is not None:
-                logger.warning("%s", problem)
-        if self._problems[name] is not None:
-            return "the application"
-        return "its volume" if self._lacks_volume(cell) else ""
-
-    def check(self, recorded: int) -> None:
-        """Check at the end that a lack here has not kept the worker from all its work.
-
-        Raises
-        ------
-        VoxcastError
-            The first of the problems, if nothing was recorded.
-        """
-        problems = [*self._missing.values(), *filter(None, self._problems.values())]
-        if problems and not recorded:
-            raise problems[0]
-
-    def _problem(self, cell: Cell) -> VoxcastError | None:
-        try:
-            app = choose(self._settings.apps, cell.app)
-            check_startable(app, cell.configuration)
-            version = app_version(app, cell.configuration)
-        except VoxcastError as error:
-            return error
-        if version == cell.app_version:
-            return None
-        then = f"install {cell.app_version} here, or make the pool with the version of its workers"
-        return RunError(f"is version {version} here", cell.app, then)
-
-    def _lacks_volume(self, cell: Cell) -> bool:
-        path = Path(self._settings.paths[cell.volume_id]) if cell.volume_id else None
-        if path is None or path.is_file():
-            return False
-        problem = RunError("no such volume", path, "is its folder mounted on this machine?")
-        if path not in self._missing:
-            logger.warning("%s", problem)
-        self._missing[path] = problem
-        if len(self._missing) >= MAX_MISSING:
-            raise problem
-        return True

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from voxcast.jobs.escalate import Attempt, Stop, next_request
+from voxcast.jobs.task import Task
 from voxcast.records import Outcome, Request, of_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from voxcast.jobs.submission import Plan
-    from voxcast.jobs.task import Task
 
 TaskId = tuple[str, int]  # job and number of the task
 RUNNING = ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING")
@@ -66,7 +66,10 @@ class SubmittedArray:
 
 @dataclass
 class EndedAttempt:
-    """An attempt that has ended, with the facts of the accounting."""
+    """An attempt that has ended, with the facts of the accounting, or of the worker that made it.
+
+    A worker's attempt is of array 0.
+    """
 
     array: int
     number: int
@@ -76,18 +79,24 @@ class EndedAttempt:
 
 @dataclass
 class SubmissionState:
-    """Arrays, and attempts by task.
+    """Arrays, and attempts by task; where workers draw the tasks, also attempts of workers.
 
     Attributes
     ----------
     live : dict of str to (int, int)
-        Tasks with an attempt that has not ended: its array, and its number in the array.
+        Tasks and workers with an attempt that has not ended: its array, and its number in it.
     problems : dict of str to str
         Why a task that completed has no outputs, or why its request was refused.
     stopping : dict of (int, int) to str
         Attempts that were cancelled by us, with the outcome that this means.
     last_array : int
         The highest number that an array has had.
+    records : dict of str to str
+        The record of each cell that is on record.
+    runs : dict of str to str
+        The record of each run of a worker that was taken in; empty for a failure.
+    parts : dict of str to list of str
+        Parts by the task that was split.
     """
 
     tasks: dict[str, Task]
@@ -97,6 +106,9 @@ class SubmissionState:
     problems: dict[str, str] = field(default_factory=dict)
     stopping: dict[tuple[int, int], Outcome] = field(default_factory=dict)
     last_array: int = 0
+    records: dict[str, str] = field(default_factory=dict)
+    runs: dict[str, str] = field(default_factory=dict)
+    parts: dict[str, list[str]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, plan: Plan, events: Iterable[Mapping[str, Any]]) -> SubmissionState:
@@ -108,36 +120,44 @@ class SubmissionState:
 
     def apply(self, event: Mapping[str, Any]) -> None:
         """Take in one event; events of a later release are left out."""
-        kind = event.get("event")
+        kind, name = event.get("event"), str(event.get("task"))
         if kind == "prepared":
             number, names = int(event["array"]), tuple(event["tasks"])
             self.arrays[number] = SubmittedArray(
                 number, of_fields(Request, event["request"]), names
             )
             self.last_array = max(self.last_array, number)
-            for n, name in enumerate(names, 1):
-                self.live[name] = number, n
-                self.problems.pop(name, None)
+            for n, listed in enumerate(names, 1):
+                self.live[listed] = number, n
+                self.problems.pop(listed, None)
         elif kind == "submitted":
             self.arrays[int(event["array"])].job = str(event["job"])
         elif kind in ("withdrawn", "refused"):
             array = self.arrays.pop(int(event["array"]))
-            for name in array.names:
-                self.live.pop(name, None)
+            for listed in array.names:
+                self.live.pop(listed, None)
                 if kind == "refused":
-                    self.problems[name] = str(event["reason"])
+                    self.problems[listed] = str(event["reason"])
         elif kind == "stopping":
             self.stopping[int(event["array"]), int(event["number"])] = event["outcome"]
         elif kind == "ended":
-            name = str(event["task"])
             attempt = of_fields(Attempt, event["attempt"])
-            ended = EndedAttempt(
-                int(event["array"]), int(event["number"]), attempt, dict(event["facts"])
-            )
+            place = int(event.get("array", 0)), int(event.get("number", 0))
             self.live.pop(name, None)
+            ended = EndedAttempt(*place, attempt, dict(event["facts"]))
             self.ended.setdefault(name, []).append(ended)
+            if run := event.get("run"):
+                self.runs[run] = event["record"]
+            if event.get("record"):
+                self.records[name] = event["record"]
         elif kind == "unpublished":
-            self.problems[str(event["task"])] = str(event["reason"])
+            self.problems[name] = str(event["reason"])
+        elif kind == "split":
+            parts = [of_fields(Task, fields) for fields in event["parts"]]
+            self.parts[name] = [part.name for part in parts]
+            self.tasks |= {part.name: part for part in parts}
+        elif kind == "retried":
+            self.ended.pop(name, None)
 
     def attempts(self, name: str) -> list[Attempt]:
         """Return the attempts of a task that have ended, in order."""
@@ -148,9 +168,21 @@ class SubmissionState:
         array, number = self.live[name]
         return f"{self.arrays[array].job}_{number}"
 
+    def workers(self) -> list[str]:
+        """Return the workers whose jobs have not ended."""
+        return [name for name in self.live if name not in self.tasks]
+
     def next_step(self, name: str, plan: Plan) -> Request | Stop | None:
-        """Return the next request of a task, why it ends, or None while an attempt is live."""
+        """Return the next request of a task, why it ends, or None while it is under way.
+
+        So is a task of which an attempt is live, or whose parts are.
+        """
         if name in self.live:
             return None
+        if name in self.records:
+            return Stop(completed=True)
+        if name in self.parts:
+            steps = (self.next_step(part, plan) for part in self.parts[name])
+            return next((s for s in steps if isinstance(s, Stop) and not s.completed), None)
         task = self.tasks[name]
         return next_request(task.requests, self.attempts(name), task.limits(plan.limits))

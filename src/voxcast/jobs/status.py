@@ -143,13 +143,15 @@ def states_here(submission: Submission, state: SubmissionState) -> dict[str, Tas
 def task_rows(
     submission: Submission, state: SubmissionState, current: Mapping[str, TaskState]
 ) -> list[dict[str, Any]]:
-    """Return one row for each task, in the order of the plan."""
+    """Return one row for each task, in the order of the plan; a part counts with its whole."""
     rows = []
     for name, task in state.tasks.items():
+        if task.part_of:
+            continue
         attempts = state.ended.get(name, [])
         step = state.next_step(name, submission.plan)
         status, reason = "waiting", ""
-        if name in state.live:
+        if name in state.live or name in current:
             status = _live_status(current.get(name))
         elif isinstance(step, Stop):
             status, reason = ("completed" if step.completed else "given up"), step.reason
@@ -160,7 +162,8 @@ def task_rows(
         live = state.live.get(name)
         predicted = submission.predicted(task)
         predicted_bytes = None if predicted is None else _finite(predicted.peak_rss_bytes)
-        last = live or ((attempts[-1].array, attempts[-1].number) if attempts else None)
+        output = submission.out / state.records.get(name, name)
+        last = live or ((attempts[-1].array, attempts[-1].number) if attempts else (0, 0))
         rows.append({
             "task": name,
             "image": task.image,
@@ -170,8 +173,8 @@ def task_rows(
             "attempts": [as_fields(e.attempt) | e.facts for e in attempts],
             "predicted_runtime_s": _finite(task.runtime_s_median),
             "predicted_memory_bytes": predicted_bytes,
-            "log": str(submission.log(*last)) if last else None,
-            "output": str(submission.out / name) if status == "completed" else None,
+            "log": str(submission.log(*last)) if last[0] else None,
+            "output": str(output) if status == "completed" else None,
         })  # fmt: skip
     return rows
 

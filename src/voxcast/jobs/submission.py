@@ -1,7 +1,8 @@
 """A submission: its plan, and its folder of scripts, logs and an append-only record of events.
 
 A plan is complete, and a JSON file with a version: a login node without a project, a model or
-Hydra can submit it.
+Hydra can submit it. The tasks of a plan are jobs, or cells that workers draw, see `Draw`; then the
+jobs are those workers.
 
 Any process can continue from the folder, which is private to the user::
 
@@ -11,6 +12,7 @@ Any process can continue from the folder, which is private to the user::
     arrays/0001.sbatch  script of an array, beside its list of tasks, 0001.tasks
     logs/0001-3.log     output of its third task
     work/0001-3         where that task works; its results move to OUT/NAME when it has completed
+    draw, runs          cells that workers draw, and their runs on record, see `voxcast.jobs.draw`
 """
 
 from __future__ import annotations
@@ -29,9 +31,11 @@ from typing import TYPE_CHECKING, Any
 import voxcast
 from voxcast.apps.app import app_version
 from voxcast.errors import ConfigError, VoxcastError
-from voxcast.files import atomic_path, sync, text_tail, write_json
+from voxcast.files import atomic_path, json_text, sync, text_tail
+from voxcast.jobs.claim import CLAIM_FILE, CLOCK_FILE
 from voxcast.jobs.escalate import Limits
 from voxcast.jobs.task import Task
+from voxcast.measure.trace import Conditions
 from voxcast.records import App, Configuration, Prediction, as_fields, of_fields
 
 if TYPE_CHECKING:
@@ -43,7 +47,7 @@ SUBMISSIONS = ".voxcast"  # in the folder of outputs
 SUBMISSION_FILE, TASKS_FILE, EVENTS_FILE = "submission.json", "tasks.jsonl", "events.jsonl"
 OUT_NAME = "out"  # of the folder of results, in the folder of an attempt
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-PLAN_VERSION = 2
+PLAN_VERSION = 3
 VERSION_KEY = "voxcast_plan"
 # Options of sbatch that voxcast decides, and a plan must not repeat.
 _DECIDED = (
@@ -104,11 +108,42 @@ def sbatch_option(text: str) -> str:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """Tasks of one application.
+class Draw:
+    """What workers need to run cells that they draw.
 
     Attributes
     ----------
+    apps : dict of str to App
+        Applications of the cells by name.
+    paths : dict of str to str
+        File of each volume by volume id.
+    project : str
+        Folder that relative paths begin at.
+    recipes : dict
+        Recipes of generated volumes by volume id.
+    conditions : Conditions
+        How each run is measured. A run that reaches their time limit is on record as such.
+    mapped_files_bytes : dict
+        By application: what counts against a worker's job beyond the memory of a run, see
+        `voxcast.allocation.site`; nothing for applications that it leaves out.
+    """
+
+    apps: dict[str, App]
+    paths: dict[str, str]
+    project: str
+    recipes: dict[str, Any] = field(default_factory=dict)
+    conditions: Conditions = field(default_factory=Conditions)
+    mapped_files_bytes: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Tasks of one application, or of workers that draw them.
+
+    Attributes
+    ----------
+    app : App
+        What jobs run.
     container_engine : str
         ``none``, or one of `voxcast.apps.containers.ENGINES`.
     limits : Limits
@@ -117,6 +152,8 @@ class Plan:
         A task that uses no CPU for this long is stopped; None: never.
     added_memory_bytes : int
         That the site counts beyond the memory which is predicted, such as mapped files.
+    draw : Draw or None
+        Where workers draw the tasks, of which each then has a cell.
     """
 
     app: App
@@ -128,6 +165,7 @@ class Plan:
     slurm: SlurmOptions = field(default_factory=SlurmOptions)
     stall_s: float | None = None
     added_memory_bytes: int = 0
+    draw: Draw | None = None
 
     @classmethod
     def from_record(cls, fields: Mapping[str, Any], where: Path) -> Plan:
@@ -138,25 +176,28 @@ class Plan:
         ConfigError
             If it is of another version, or is not a plan.
         """
-        version = fields.get(VERSION_KEY)
-        made_by, here = fields.get("voxcast_version", "unknown"), voxcast.__version__
-        then = f"use that release; this is voxcast {here}"
-        if version != PLAN_VERSION:
-            problem = f"a plan of version {version}, not {PLAN_VERSION}, made by voxcast {made_by}"
-            raise ConfigError(problem, where, then)
-        values = {name: fields[name] for name in cls.__dataclass_fields__ if name in fields}
-        try:
+        with _readable(fields, where):
+            if (version := fields.get(VERSION_KEY)) != PLAN_VERSION:
+                raise ValueError(f"version {version}, not {PLAN_VERSION}")
+            values = {name: fields[name] for name in cls.__dataclass_fields__ if name in fields}
             return of_fields(cls, values)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            if made_by != here:
-                problem = f"cannot be read ({error}), made by voxcast {made_by}"
-                raise ConfigError(problem, where, then) from None
-            raise ConfigError(f"not a plan: {error!r}", where, "make it again") from None
 
     def to_record(self) -> dict[str, Any]:
         """Return the plan as an object that `json` can write; null stands for no limit."""
         versions = {VERSION_KEY: PLAN_VERSION, "voxcast_version": voxcast.__version__}
         return versions | as_fields(self)
+
+
+@contextlib.contextmanager
+def _readable(fields: Mapping[str, Any], where: Path) -> Iterator[None]:
+    """Refuse what cannot be read in the block, and name the release that wrote it."""
+    try:
+        yield
+    except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
+        made_by = fields.get("voxcast_version", "unknown")
+        problem = f"a plan that cannot be read ({error}), made by voxcast {made_by}"
+        then = f"use that release, or make it again; this is voxcast {voxcast.__version__}"
+        raise ConfigError(problem, where, then) from None
 
 
 def is_plan(content: Mapping[str, Any]) -> bool:
@@ -245,41 +286,70 @@ class Submission:
         now = datetime.datetime.now().astimezone()
         folder = folder or out / SUBMISSIONS / f"{plan.app.name}-{now:%Y%m%d-%H%M%S}-{label}"
         folder = Path(os.path.abspath(folder))  # noqa: PTH100
-        if _CONTROL.search(str(folder)) or _CONTROL.search(str(out)):
+        if _CONTROL.search(f"{folder}{out}"):
             raise ConfigError("has a line break or control character in its name", repr(str(out)))
         if executor == "slurm" and "\\" in str(folder):
             problem = "has a backslash in its name, after which Slurm numbers no logs"
             raise ConfigError(problem, folder, "name another with --folder")
         try:
-            if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-                raise ConfigError("is not an empty folder", folder, "name another with --folder")
-            folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            folder.mkdir(exist_ok=True, mode=0o700)
+            folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, exist_ok=True)
+            others = {path.name for path in folder.iterdir()} - {CLAIM_FILE, CLOCK_FILE}
         except PermissionError:
             then = "give a folder of your own by --folder"
             raise ConfigError("belongs to another user", folder.parent, then) from None
+        except (FileExistsError, NotADirectoryError):
+            others = {folder.name}
+        if others:
+            raise ConfigError("is not an empty folder", folder, "move it away, or name another")
         out.mkdir(parents=True, exist_ok=True)  # last, as it may be in that folder
-        versions = _app_versions(plan)
-        content = plan.to_record() | {
-            "out": str(out), "executor": executor, "label": label, "app_versions": versions,
-        }  # fmt: skip
-        tasks = "".join(f"{json.dumps(task)}\n" for task in content.pop("tasks"))
+        submission = cls(folder, plan, out, executor, label, _app_versions(plan))
         try:
             folder.chmod(0o700)
             for name in ("arrays", "logs", "work"):
                 (folder / name).mkdir()
             private_text(folder / EVENTS_FILE, "")
-            private_text(folder / TASKS_FILE, tasks)
-            write_json(folder / SUBMISSION_FILE, content)
-            (folder / SUBMISSION_FILE).chmod(0o600)
+            submission.save()
         except OSError:  # as of a full disk: half a submission would be in the way of the next
             shutil.rmtree(folder, ignore_errors=True)
             raise
-        return cls(folder, plan, out, executor, label, versions)
+        return submission
 
     @classmethod
-    def open(cls, folder: Path) -> Submission:
+    def of_workers(cls, folder: Path, plan: Plan) -> Submission:
+        """Make a submission of workers, or bring the plan of one up to date; its tasks stay.
+
+        Raises
+        ------
+        ConfigError
+            If the folder holds something else.
+        """
+        if not (folder / SUBMISSION_FILE).is_file():
+            return cls.create(plan, folder / "runs", "slurm", folder)
+        submission = cls.open(folder)
+        tasks = {task.name: task for task in (*plan.tasks, *submission.plan.tasks)}
+        submission = replace(submission, plan=replace(plan, tasks=tuple(tasks.values())))
+        submission.save()
+        return submission
+
+    def save(self) -> None:
+        """Write the record; tasks first, as only those of a record that is there are read."""
+        content = self.plan.to_record() | {
+            "out": str(self.out), "executor": self.executor, "label": self.label,
+            "app_versions": self.app_versions,
+        }  # fmt: skip
+        tasks = "".join(f"{json.dumps(task)}\n" for task in content.pop("tasks"))
+        private_text(self.folder / TASKS_FILE, tasks)
+        private_text(self.folder / SUBMISSION_FILE, json_text(content))
+
+    @classmethod
+    def open(cls, folder: Path, *, with_tasks: bool = True) -> Submission:
         """Open the folder of a submission, or of outputs with one submission.
+
+        Parameters
+        ----------
+        with_tasks : bool, optional
+            False leaves the tasks out, which a worker draws one by one.
 
         Raises
         ------
@@ -288,39 +358,49 @@ class Submission:
         """
         home = folder
         if not (folder / SUBMISSION_FILE).is_file():
-            below = sorted((folder / SUBMISSIONS).glob(f"*/{SUBMISSION_FILE}"))
             private = folder / SUBMISSIONS
-            if not below and private.is_dir() and not os.access(private, os.R_OK | os.X_OK):
+            if private.is_dir() and not os.access(private, os.R_OK | os.X_OK):
                 then = "name the folder of your submission, as its --folder"
                 raise ConfigError("belongs to another user", private, then)
-            if not below:
-                raise ConfigError("no submission here", folder, "name the folder of one")
-            if len(below) > 1:
-                names = ", ".join(str(path.parent) for path in below)
-                raise ConfigError(f"has {len(below)} submissions", folder, f"name one: {names}")
+            below = sorted(private.glob(f"*/{SUBMISSION_FILE}"))
+            if len(below) != 1:
+                names = ", ".join(str(path.parent) for path in below) or "the folder of one"
+                problem = f"has {len(below)} submissions" if below else "no submission here"
+                raise ConfigError(problem, folder, f"name one: {names}")
             home = below[0].parent
         path = home / SUBMISSION_FILE
         content = read_json_object(path)
-        try:
-            lines = (home / TASKS_FILE).read_text(encoding="utf-8").splitlines()
-            content["tasks"] = [json.loads(line) for line in lines]
-        except (OSError, ValueError):
-            content.setdefault("tasks", f"without {TASKS_FILE}")  # refused below
-        plan = Plan.from_record(content, path)
-        try:
-            out, executor, label = Path(content["out"]), content["executor"], content["label"]
-        except (KeyError, TypeError):
-            raise ConfigError("not a submission", path) from None
-        versions = dict(content.get("app_versions", {}))
-        return cls(Path(os.path.abspath(home)), plan, out, executor, label, versions)  # noqa: PTH100
+        with _readable(content, path):
+            if "tasks" not in content:
+                tasks = (home / TASKS_FILE).read_text(encoding="utf-8") if with_tasks else ""
+                content["tasks"] = [json.loads(line) for line in tasks.splitlines()]
+            plan = Plan.from_record(content, path)
+            home = Path(os.path.abspath(home))  # noqa: PTH100
+            return cls(
+                home, plan, Path(content["out"]), content["executor"], content["label"],
+                dict(content.get("app_versions", {})),
+            )  # fmt: skip
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """Yield what happened so far."""
-        return read_events(self.folder / EVENTS_FILE)
+        """Yield what happened so far; a last line that was cut off is left out."""
+        path = self.folder / EVENTS_FILE
+        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+            with contextlib.suppress(ValueError):  # its writer was killed, or the disk was full
+                yield json.loads(line)
 
     def record(self, event: dict[str, Any]) -> None:
         """Append an event, on disk when this returns."""
-        append_event(self.folder / EVENTS_FILE, event)
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        line = json.dumps({**event, "at": now}, allow_nan=False)
+        with (self.folder / EVENTS_FILE).open("ab+") as stream:
+            end = stream.seek(0, os.SEEK_END)
+            if end:
+                stream.seek(end - 1)
+                if stream.read(1) != b"\n":
+                    line = f"\n{line}"
+            stream.write(f"{line}\n".encode())
+            stream.flush()
+            os.fsync(stream.fileno())
 
     def predicted(self, task: Task) -> Prediction | None:
         """Return the prediction of a task, with memory as the site counts it.
@@ -393,29 +473,6 @@ class Submission:
     def discard(self, array: int, number: int) -> None:
         """Remove the remains of an attempt that is made again."""
         shutil.rmtree(self.files(array).attempt_folder(number), ignore_errors=True)
-
-
-def read_events(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the events of a file; a last line that was cut off is left out."""
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    for line in lines:
-        with contextlib.suppress(ValueError):  # its writer was killed, or the disk was full
-            yield json.loads(line)
-
-
-def append_event(path: Path, event: dict[str, Any]) -> None:
-    """Append an event to a file, on disk when this returns."""
-    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    line = json.dumps({**event, "at": now}, allow_nan=False)
-    with path.open("ab+") as stream:
-        end = stream.seek(0, os.SEEK_END)
-        if end:
-            stream.seek(end - 1)
-            if stream.read(1) != b"\n":
-                line = f"\n{line}"
-        stream.write(f"{line}\n".encode())
-        stream.flush()
-        os.fsync(stream.fileno())
 
 
 def _app_versions(plan: Plan) -> dict[str, str]:

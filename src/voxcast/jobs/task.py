@@ -27,7 +27,7 @@ from voxcast.images.bids import stem
 from voxcast.jobs.escalate import Attempt, Limits, RequestSequence, Stop, next_request
 from voxcast.laws.predicted import PredictedLaw
 from voxcast.quantities import slurm_clock
-from voxcast.records import Prediction
+from voxcast.records import Cell, Prediction
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -72,6 +72,12 @@ class Task:
         Identity, header and characteristics of the image, see `voxcast.images.volume_facts`.
     prediction : Prediction or None
         On which the requests rest.
+    expected_s : float
+        Expected time of a run, where workers draw it.
+    cell : Cell or None
+        The run that a worker measures, on any kind of machine.
+    part_of : str
+        Name of the task that it is a part of; empty for a whole one.
     """
 
     name: str
@@ -82,6 +88,15 @@ class Task:
     max_memory_bytes: float = math.inf
     volume: dict[str, Any] | None = None
     prediction: Prediction | None = None
+    expected_s: float = 0.0
+    cell: Cell | None = None
+    part_of: str = ""
+
+    @classmethod
+    def of_cell(cls, cell: Cell, requests: RequestSequence, expected_s: float) -> Task:
+        """Return a cell as a task; any kind of machine may run it."""
+        cell = replace(cell, host_class="")
+        return cls(cell.key, "", requests, expected_s=expected_s, cell=cell)
 
     @property
     def runtime_s_median(self) -> float:

@@ -13,8 +13,8 @@ from voxcast.apps.phase_log import read_phases
 from voxcast.content_cache import ContentCache
 from voxcast.errors import ConfigError, ImageError
 from voxcast.jobs.escalate import RequestSequence
-from voxcast.jobs.pool import PoolCell
-from voxcast.jobs.settle import parts_of
+from voxcast.jobs.parts import parts_of
+from voxcast.jobs.task import Task
 from voxcast.records import Cell, Configuration
 from voxcast_apps import parcel_ensemble, parcel_study
 from voxcast_apps.arguments import NO_IMAGE, Arguments
@@ -249,7 +249,7 @@ def test_the_files_of_both_applications_hold_their_defaults_and_split_by_fold():
         configuration = Configuration("cpu", 1)
         cell = Cell(name, "1", app.parameters, "", "", configuration, "full_scale", 0, "")
         parts = parts_of(
-            PoolCell(cell, RequestSequence((500.0,), (10**9,), 1), 10.0), app, 500.0, 200.0
+            Task.of_cell(cell, RequestSequence((500.0,), (10**9,), 1), 10.0), app, 500.0, 200.0
         )
         ranges = [part.cell.parameters["fold_range"] for part in parts]
         folds = [fold for text in ranges for fold in fold_numbers(text, 5)]

@@ -211,7 +211,7 @@ def test_a_campaign_submits_its_workers_and_goes_on_after_an_interrupt(project, 
     command = _command(project, *arguments, "--poll", "1s", "--json")
     command["env"] |= slurm.environment
     first = subprocess.Popen(stderr=subprocess.PIPE, stdout=subprocess.PIPE, **command)
-    events = pool / "rounds" / "0001" / "events.jsonl"
+    events = pool / "events.jsonl"
     while not events.is_file() or '"submitted"' not in events.read_text():
         assert first.poll() is None
         time.sleep(0.05)
@@ -224,7 +224,7 @@ def test_a_campaign_submits_its_workers_and_goes_on_after_an_interrupt(project, 
     assert second.returncode == 0, second.stderr
     summary = json.loads(second.stdout)
     assert (summary["cells"], summary["recorded"], summary["left"]) == (7, 7, 0)
-    assert [path.name for path in (pool / "rounds").glob("[0-9]*")] == ["0001"]
+    assert [path.name for path in (pool / "arrays").glob("*.sbatch")] == ["0001.sbatch"]
     history = pd.concat([pd.read_parquet(part) for part in batch.glob("*/runs.parquet")])
     assert len(history) == 7
     assert history["cell_key"].is_unique

@@ -1,5 +1,6 @@
 """``voxcast work`` as users and Slurm call it."""
 
+import dataclasses
 import json
 import os
 import signal
@@ -10,10 +11,10 @@ import time
 import psutil
 import pytest
 
-from small_pool import SCRIPT, pool_cell, small_pool, wait_for
+from small_pool import pool_cell, small_pool, wait_for
 from voxcast.cli import main
-from voxcast.files import read_json, write_json
-from voxcast.jobs.pool import HELD, PARTIAL, TODO, Ticket
+from voxcast.jobs.draw import HELD, PARTIAL, TODO, Ticket
+from voxcast.jobs.submission import Submission
 
 
 def command(*arguments):
@@ -40,20 +41,17 @@ def test_a_worker_does_what_fits_and_says_what_is_left(tmp_path):
     options = ("--only", "app=naps", "--only", "subject=sub-", "--cpus", "1", "--memory", "1GB")
     done = json.loads(voxcast_work("--pool", pool.folder, *options, "--json").stdout)
     assert (done["recorded"], done["left"]) == (3, 0)
-    (first_file, *_) = sorted(pool.workers.glob("[!.]*.json"))
-    assert read_json(first_file)["ended"]["recorded"] == 0
 
 
 def test_status_shows_the_cells_of_a_pool(tmp_path, capsys):
     cells = [pool_cell(number) for number in range(3)]
     pool = small_pool(tmp_path / "pool", *cells)
-    assert pool.draw(pool.names(TODO)[0], "w~1")
+    assert pool.draw(pool.names(TODO)[0], "w~~1")
     assert main(["status", str(pool.folder)]) == 0
-    states = "0 of 3 cells done, 1 running, 2 waiting, 0 given up"
-    assert capsys.readouterr().out == f"pool {pool.folder}: {states}\n"
+    assert "work-small, 3 tasks: 1 running, 2 waiting\n" in capsys.readouterr().out
     assert main(["status", str(pool.folder), "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
-    assert (shown["cells"], shown["running"], shown["left"], shown["round"]) == (3, 1, 3, None)
+    assert (shown["tasks"], shown["by_status"]) == (3, {"running": 1, "waiting": 2})
     assert main(["status", str(pool.folder), "--collect"]) == 2
     assert "`voxcast campaign run NAME --cluster C` collects" in capsys.readouterr().err
 
@@ -61,7 +59,7 @@ def test_status_shows_the_cells_of_a_pool(tmp_path, capsys):
 def test_sigterm_returns_the_cell_at_once(tmp_path):
     pool = small_pool(tmp_path / "pool", pool_cell(seconds=600.0))
     worker = subprocess.Popen(stderr=subprocess.PIPE, **command("--pool", pool.folder))
-    wait_for(lambda: list((pool.folder / "partial").glob("*/app.log")))
+    wait_for(lambda: list((pool.tickets.folder / PARTIAL).glob("*/app.log")))
     start = time.monotonic()
     worker.send_signal(signal.SIGTERM)
     _, messages = worker.communicate(timeout=60)
@@ -86,21 +84,14 @@ def test_a_job_that_is_ended_as_a_whole_counts_no_failure(tmp_path):
     _, messages = worker.communicate(timeout=60)
     assert worker.returncode == 0, messages
     assert [Ticket.from_name(name).attempt for name in pool.names(TODO)] == [0]
-    assert not pool.events.exists()
-
-
-def test_cells_that_were_given_up_wait_again_on_request(tmp_path):
-    pool = small_pool(tmp_path / "pool", pool_cell(app=SCRIPT, code="raise SystemExit(1)"))
-    assert "2 attempts failed" in voxcast_work("--pool", pool.folder).stdout
-    assert "0 attempts failed" in voxcast_work("--pool", pool.folder).stdout
-    assert "2 attempts failed" in voxcast_work("--pool", pool.folder, "--retry").stdout
+    assert list(pool.submission.events()) == []
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ((), "work: the following arguments are required: --pool"),
-        (("--pool", "gone"), "gone: not a pool: it has no pool.json"),
+        (("--pool", "gone"), "gone: no submission here; name one"),
         (("--pool", ".", "--only", "app"), "--only: needs KEY=VALUE, not 'app'; choose from app"),
         (("--pool", ".", "--only", "size=1"), "--only: needs KEY=VALUE, not 'size=1'"),
         (("--pool", ".", "--time-budget", "0s"), "--time-budget: must be above zero"),
@@ -122,8 +113,9 @@ def test_bad_input_is_one_line(tmp_path, monkeypatch, arguments, message):
 
 def test_a_project_that_is_not_mounted_is_one_line(tmp_path):
     pool = small_pool(tmp_path / "pool", pool_cell())
-    content = read_json(pool.folder / "pool.json")
-    write_json(pool.folder / "pool.json", content | {"project": str(tmp_path / "gone")})
+    plan = pool.submission.plan
+    draw = dataclasses.replace(plan.draw, project=str(tmp_path / "gone"))
+    Submission.of_workers(pool.folder, dataclasses.replace(plan, draw=draw))
     completed = voxcast_work("--pool", pool.folder, status=2)
     assert "the project of the pool cannot be entered (No such file or directory)" in (
         completed.stderr

@@ -17,7 +17,7 @@ from private_slurm import PrivateSlurm
 from small_disk import fill, mounted, remount
 from small_pool import FACTS, PROBES, SCRIPT, pool_cell, small_pool
 from voxcast.files import write_json
-from voxcast.jobs.pool import TODO, Ticket
+from voxcast.jobs.draw import TODO, Ticket
 from voxcast.jobs.submission import Plan
 
 VOXCAST = [sys.executable, "-m", "voxcast.cli"]
@@ -128,7 +128,8 @@ def test_a_worker_on_a_full_disk_ends_in_one_line(disk: Path) -> None:
     code = f"open({str(disk / 'large')!r}, 'wb').write(bytes(9_000_000))"
     pool = small_pool(disk / "pool", pool_cell(app=SCRIPT, code=code))
     # The probes of a machine write more than there is room for.
-    write_json(pool.workers / f".probes-{FACTS.host_id}.json", dataclasses.asdict(PROBES))
+    probes = pool.tickets.folder / f".probes-{FACTS.host_id}.json"
+    write_json(probes, dataclasses.asdict(PROBES))
     ended = voxcast("work", "--pool", pool.folder, "--cpus", "1", cwd=disk)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert "no space left on the device" in ended.stderr.splitlines()[-1]

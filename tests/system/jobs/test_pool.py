@@ -23,51 +23,54 @@ from small_pool import (
     run_worker,
     small_pool,
     wait_for,
+    work_once,
 )  # fmt: skip
-from voxcast.errors import RunError
-from voxcast.files import read_json, write_json
-from voxcast.jobs.pool import HELD, PARTIAL, TODO, PoolCell, Ticket, make_pool, open_pool
-from voxcast.jobs.settle import Ledger
+from voxcast.errors import ConfigError, RunError
+from voxcast.jobs.draw import HELD, PARTIAL, TODO, Ticket
+from voxcast.jobs.submission import Submission
+from voxcast.jobs.task import Task
 from voxcast.runs.series import load_records
 
 
 def test_a_pool_is_opened_as_it_was_made(tmp_path):
     pool = small_pool(tmp_path / "pool", pool_cell(), mapped_files_bytes={"naps": 7})
-    opened = open_pool(tmp_path / "pool")
-    assert opened.settings == pool.settings
-    assert opened.cells() == {pool_cell().key: pool_cell()}
-    assert stat.S_IMODE((tmp_path / "pool").stat().st_mode) == 0o700
-    assert stat.S_IMODE((tmp_path / "pool" / "pool.json").stat().st_mode) == 0o600
+    plan = pool.submission.plan
+    assert plan.draw.mapped_files_bytes == {"naps": 7}
+    assert plan.tasks == (pool_cell(),)
+    assert Submission.of_workers(pool.folder, dataclasses.replace(plan, tasks=())).plan == plan
+    assert stat.S_IMODE(pool.folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE((pool.folder / "submission.json").stat().st_mode) == 0o600
 
 
-def test_a_pool_of_another_version_says_so(tmp_path):
-    small_pool(tmp_path / "pool")
-    content = read_json(tmp_path / "pool" / "pool.json")
-    write_json(tmp_path / "pool" / "pool.json", content | {"format": 99})
-    with pytest.raises(
-        RunError, match=r"a pool of format 99, made by voxcast \S+; voxcast \S+ reads 2"
-    ):
-        open_pool(tmp_path / "pool")
-    with pytest.raises(RunError, match="a pool of format 99"):
-        small_pool(tmp_path / "pool")
-
-
-@pytest.mark.parametrize("content", ["{", "{}", "[]", '{"format": 2}'])
-def test_a_damaged_pool_says_so(tmp_path, content):
-    small_pool(tmp_path / "pool")
-    (tmp_path / "pool" / "pool.json").write_text(content)
-    with pytest.raises(RunError, match="is damaged"):
-        open_pool(tmp_path / "pool")
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("{", "not JSON"), ("[]", "not a JSON object"), ("{}", "version None, not 3"),
+        ('{"voxcast_plan": 99, "voxcast_version": "9.0"}', "99, not 3.*made by voxcast 9.0"),
+        ('{"voxcast_plan": 3}', "app is missing"),
+    ],
+)  # fmt: skip
+def test_a_damaged_pool_or_one_of_another_release_says_so(tmp_path, content, problem):
+    pool = small_pool(tmp_path / "pool")
+    (pool.folder / "submission.json").write_text(content)
+    for call in (lambda: pool.submission, lambda: small_pool(pool.folder)):
+        with pytest.raises(ConfigError, match=problem):
+            call()
 
 
 def test_another_folder_is_no_pool(tmp_path):
-    with pytest.raises(RunError, match=r"not a pool: it has no pool\.json"):
-        open_pool(tmp_path)
+    with pytest.raises(ConfigError, match="no submission here"):
+        Submission.open(tmp_path)
+    (tmp_path / "other").touch()
+    with pytest.raises(ConfigError, match="is not an empty folder"):
+        small_pool(tmp_path)
 
 
 def test_a_follower_that_was_killed_while_adding_has_made_no_cell_twice(tmp_path):
     pool = small_pool(tmp_path / "pool")
-    pool.list_cells([pool_cell(1)])  # killed before its ticket was made
+    plan = dataclasses.replace(pool.submission.plan, tasks=(pool_cell(1),))
+    Submission.of_workers(pool.folder, plan)  # killed before its ticket was made
+    add(pool)
     assert run_worker(pool).recorded == 1
     assert add(pool, pool_cell(1)) == 0
     assert run_worker(pool).recorded == 0
@@ -75,10 +78,10 @@ def test_a_follower_that_was_killed_while_adding_has_made_no_cell_twice(tmp_path
 
 def test_a_list_that_was_cut_off_says_so(tmp_path):
     pool = small_pool(tmp_path / "pool", pool_cell())
-    path = pool.folder / "cells" / "0001.jsonl"
+    path = pool.folder / "tasks.jsonl"
     path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(RunError, match="a damaged list of cells"):
-        pool.cells()
+    with pytest.raises(ConfigError, match="a plan that cannot be read"):
+        Submission.open(pool.folder)
 
 
 def test_a_ticket_that_a_crash_left_empty_is_made_again(tmp_path):
@@ -101,7 +104,7 @@ def test_every_ticket_is_drawn_by_one_worker(tmp_path, cells, workers):
         start = number * len(names) // workers // 4  # all want the same ones, in about one order
         drawn = []
         for name in names[start:] + names[:start]:
-            if pool.draw(name, f"w{number}~1"):
+            if pool.draw(name, f"w{number}~~1"):
                 drawn.append(name)
                 if len(drawn) == 1:
                     each_holds_one.wait(60)
@@ -112,7 +115,7 @@ def test_every_ticket_is_drawn_by_one_worker(tmp_path, cells, workers):
     drawn = [json.loads(report.read_text()) for report in reports]
     tickets = sorted(name for names in drawn for name in names)
     assert tickets == sorted(set(tickets))
-    assert sorted(Ticket.from_name(name).key for name in tickets) == sorted(pool.cells())
+    assert sorted(Ticket.from_name(name).key for name in tickets) == sorted(pool.state.tasks)
     assert len(pool.names(HELD)) == cells
     assert all(drawn)
 
@@ -121,23 +124,21 @@ def test_a_lost_answer_of_a_rename_is_no_refusal(tmp_path):
     """NFS repeats the request: the ticket is at the target already, and not at its source."""
     pool = small_pool(tmp_path / "pool", pool_cell())
     (name,) = pool.names(TODO)
-    assert pool.draw(name, "w~1") == pool.draw(name, "w~1") == f"{name}~w~1"
-    assert pool.draw(name, "w~2") == ""
+    assert pool.draw(name, "w~~1") == pool.draw(name, "w~~1") == f"{name}~w~~1"
+    assert pool.draw(name, "w~~2") == ""
 
 
 def of_volume(name):
     cell = dataclasses.replace(pool_cell().cell, volume_id=name, app="reads")
-    return PoolCell(cell, pool_cell().requests, 0.1)
+    return Task.of_cell(cell, pool_cell().requests, 0.1)
 
 
 def volume_pool(tmp_path, names):
     app = dataclasses.replace(NAPS, name="reads", argv=("cat", "{image}"), input="volume")
-    pool = small_pool(tmp_path / "pool", *map(of_volume, names))
-    settings = dataclasses.replace(
-        pool.settings, apps={"reads": app}, paths={n: str(tmp_path / f"{n}.nii") for n in names}
-    )
-    make_pool(pool.folder, settings)
-    return open_pool(pool.folder)
+    paths = {n: str(tmp_path / f"{n}.nii") for n in names}
+    return small_pool(
+        tmp_path / "pool", *map(of_volume, names), apps={"reads": app}, paths=paths
+    )  # fmt: skip
 
 
 def test_a_missing_volume_is_left_out_and_missing_folders_end_the_worker(tmp_path, caplog):
@@ -147,26 +148,24 @@ def test_a_missing_volume_is_left_out_and_missing_folders_end_the_worker(tmp_pat
     assert len(pool.names(TODO)) == 7
     for name in "abcdef":
         (tmp_path / f"{name}.nii").write_text("x")
-    summary = run_worker(pool)
+    summary = work_once(pool)
     assert (summary.recorded, summary.left, summary.lacking) == (6, 1, {"its volume": 1})
     assert "g.nii: no such volume" in caplog.text
 
 
 def test_another_version_of_an_application_is_not_run(tmp_path):
     other = dataclasses.replace(pool_cell().cell, app_version="2")
-    pool = small_pool(tmp_path / "pool", PoolCell(other, pool_cell().requests, 0.1))
+    pool = small_pool(tmp_path / "pool", Task.of_cell(other, pool_cell().requests, 0.1))
     with pytest.raises(RunError, match="naps: is version 1 here; install 2 here"):
         run_worker(pool)
     assert len(pool.names(TODO)) == 1
 
 
 def test_a_program_that_is_not_installed_here_leaves_its_cells_to_others(tmp_path):
-    pool = small_pool(tmp_path / "pool", pool_cell())
     app = dataclasses.replace(NAPS, argv=("no-such-program-here",))
-    settings = dataclasses.replace(pool.settings, apps={"naps": app})
-    make_pool(pool.folder, settings)
+    pool = small_pool(tmp_path / "pool", pool_cell(), apps={"naps": app})
     with pytest.raises(RunError, match="no-such-program-here: is not on PATH"):
-        run_worker(open_pool(pool.folder))
+        run_worker(pool)
     assert len(pool.names(TODO)) == 1
 
 
@@ -187,7 +186,7 @@ def test_a_full_disk_is_one_line_and_loses_nothing(small_disk):
     assert shutil.disk_usage(small_disk).free > 0
     assert len(pool.names(TODO)) == 1
     assert pool.names(HELD) == []
-    assert Ledger(pool).given_up == {}
+    assert pool.statuses() == {"waiting": 1, "completed": 1}
     remount(small_disk, "size=30m")
     assert run_worker(pool).recorded == 1
     assert len(load_records(pool.runs)) == 2

@@ -13,67 +13,64 @@ from typing import Any
 import pytest
 
 from private_slurm import PrivateSlurm, stopped_daemon
-from small_pool import SCRIPT, forked, pool_cell, small_pool, wait_for
+from small_pool import SCRIPT, SmallPool, forked, pool_cell, small_pool, wait_for
 from voxcast.errors import RunError
-from voxcast.jobs.escalate import Limits, RequestSequence
-from voxcast.jobs.pool import HELD, Pool, PoolCell
-from voxcast.jobs.rounds import ROUNDS, Rounds, following, open_round, work_command, worker_plan
-from voxcast.jobs.settle import Ledger, PoolState
-from voxcast.jobs.slurm import memory_counted
-from voxcast.jobs.state import SubmissionState
-from voxcast.jobs.submission import SlurmOptions, Submission, read_events
+from voxcast.jobs.claim import claimed
+from voxcast.jobs.draw import HELD
+from voxcast.jobs.escalate import RequestSequence
+from voxcast.jobs.follow import Follower, follow
+from voxcast.jobs.passes import Passes
+from voxcast.jobs.slurm import SlurmExecutor, memory_counted
+from voxcast.jobs.state import SubmittedArray
+from voxcast.jobs.submission import SlurmOptions
+from voxcast.jobs.task import Task
 from voxcast.runs.store import collect, load_history
 
 pytestmark = pytest.mark.slurm
 MB = 10**6
-QUICK: dict[str, Any] = {"poll_s": 0.5, "least_s": 60.0, "max_jobs": 4}
+QUICK: dict[str, Any] = {"least_s": 60.0, "max_jobs": 4}
 # Holds 300 MB for a second.
 HOLDS = "import time; x = bytearray(300_000_000); x[::4096] = b'x' * len(x[::4096]); time.sleep(1)"
 
 
-def pool_state(pool: Pool) -> PoolState:
-    return Ledger(pool).state()
+def run_passes(pool: SmallPool, partition: str = "debug", **settings: Any) -> int:
+    """Follow a pool, and submit its workers; return how many arrays are new."""
+    batch, before = pool.folder.parent / "history", pool.state.last_array
+    with claimed(pool.folder) as claim:
+        passes = Passes(lambda _: partition, **{**QUICK, **settings})
+        submission = pool.submission
+        follower = Follower(submission, SlurmExecutor(submission), claim, passes)
+        follow(follower, 0.5, partial(collect, pool.runs, batch, campaign="small"))
+    return follower.state.last_array - before
 
 
-def run_rounds(
-    pool: Pool, partition: str = "debug", options: SlurmOptions | None = None, **settings: Any
-) -> int:
-    batch = pool.folder.parent / "history"
-    with following(pool.folder) as claim:
-        return Rounds(
-            Ledger(pool, claim), claim,
-            lambda jobs: worker_plan(
-                "work-small", work_command(pool), jobs, partition, options or SlurmOptions(), "lab"
-            ),
-            partial(collect, pool.runs, batch, campaign="small"), **{**QUICK, **settings},
-        ).run()  # fmt: skip
-
-
-def naps(count: int, seconds: float) -> list[PoolCell]:
+def naps(count: int, seconds: float) -> list[Task]:
     """Return cells that sleep, and are said to take so long that a round has all its jobs."""
     cell = partial(pool_cell, requests=RequestSequence((20.0,), (20 * MB,), 1), seconds=seconds)
     return [dataclasses.replace(cell(n), expected_s=60.0) for n in range(count)]
 
 
-def rounds(pool: Pool) -> list[SubmissionState]:
-    folders = sorted((pool.folder / ROUNDS).glob("[0-9]*"))
-    submissions = [Submission.open(folder) for folder in folders]
-    return [SubmissionState.of(s.plan, s.events()) for s in submissions]
+def arrays(pool: SmallPool) -> list[SubmittedArray]:
+    return list(pool.state.arrays.values())
 
 
-def check_each_cell_once(pool: Pool, cells: int) -> None:
-    state = pool_state(pool)
-    assert (state.recorded, state.left, state.given_up) == (cells, 0, 0)
+def worker_ends(pool: SmallPool) -> list[str]:
+    state = pool.state
+    return [a.outcome for n in state.ended if n not in state.tasks for a in state.attempts(n)]
+
+
+def check_each_cell_once(pool: SmallPool, cells: int) -> None:
+    assert pool.statuses() == {"completed": cells}
     runs = load_history([pool.folder.parent / "history"])
     assert len(runs) == cells == runs["cell_key"].nunique()
     assert len(list(pool.runs.glob("[!.]*/run.json"))) == cells
 
 
-def background(pool: Pool) -> int:
-    return forked(partial(run_rounds, pool))
+def background(pool: SmallPool) -> int:
+    return forked(partial(run_passes, pool))
 
 
-def wait_for_workers(pool: Pool, count: int = 1) -> None:
+def wait_for_workers(pool: SmallPool, count: int = 1) -> None:
     wait_for(lambda: len(pool.names(HELD)) >= count, 120)
 
 
@@ -82,14 +79,12 @@ def test_an_array_of_workers_runs_a_pool_and_no_second_one_is_submitted(
 ) -> None:
     cells = naps(40, seconds=0.3)
     pool = small_pool(tmp_path / "a pool $(touch pwned) {x}", *cells)
-    assert run_rounds(pool) == 1
+    assert run_passes(pool) == 1
     check_each_cell_once(pool, 40)
-    (state,) = rounds(pool)
-    assert state.last_array == 1
-    assert len(state.tasks) == 4
-    assert {e.attempt.outcome for ended in state.ended.values() for e in ended} <= {"completed"}
-    assert open_round(pool.folder) is None
-    assert run_rounds(pool) == 0
+    (array,) = arrays(pool)
+    assert len(array.names) == 4
+    assert set(worker_ends(pool)) == {"completed"}
+    assert run_passes(pool) == 0
     assert not list(tmp_path.rglob("pwned"))
 
 
@@ -99,9 +94,9 @@ def test_what_asks_for_longer_jobs_is_done_by_the_next_round(
     short = [pool_cell(n, requests=RequestSequence((5.0,), (20 * MB,), 1)) for n in range(10)]
     long = pool_cell(10, seconds=2.0, requests=RequestSequence((300.0,), (20 * MB,), 1))
     pool = small_pool(tmp_path / "pool", *short, long)
-    assert run_rounds(pool) == 2
+    assert run_passes(pool) == 2
     check_each_cell_once(pool, 11)
-    requests = [state.arrays[1].request.walltime_s for state in rounds(pool)]
+    requests = [array.request.walltime_s for array in arrays(pool)]
     assert requests == [65.0, 1200.0]
 
 
@@ -112,11 +107,11 @@ def test_what_outlasts_the_jobs_of_a_round_is_done_by_the_next(
     requests = RequestSequence((5.0, 300.0), (20 * MB,), 1)
     short = [pool_cell(n, requests=requests) for n in range(3)]
     pool = small_pool(tmp_path / "pool", *short, pool_cell(9, seconds=125.0, requests=requests))
-    assert run_rounds(pool) == 2  # Slurm makes two minutes of the 65 s of the first
+    assert run_passes(pool) == 2  # Slurm makes two minutes of the 65 s of the first
     check_each_cell_once(pool, 4)
-    (error,) = (e for e in read_events(pool.events) if e["event"] == "ended")
+    (error,) = pool.failures()
     assert error["attempt"]["outcome"] == "timeout"
-    requests = [state.arrays[1].request.walltime_s for state in rounds(pool)]
+    requests = [array.request.walltime_s for array in arrays(pool)]
     assert requests == [65.0, 1200.0]
 
 
@@ -125,9 +120,9 @@ def test_what_needs_more_memory_is_done_by_a_round_of_larger_jobs(
 ) -> None:
     requests = RequestSequence((20.0,), (100 * MB, 600 * MB), 1)
     pool = small_pool(tmp_path / "pool", pool_cell(1, app=SCRIPT, code=HOLDS, requests=requests))
-    assert run_rounds(pool) == 2
+    assert run_passes(pool) == 2
     check_each_cell_once(pool, 1)
-    memories = [state.arrays[1].request.memory_bytes for state in rounds(pool)]
+    memories = [array.request.memory_bytes for array in arrays(pool)]
     assert memories[1] - memories[0] == 500 * MB
 
 
@@ -146,8 +141,8 @@ def test_files_that_a_run_maps_count_against_the_job_of_its_worker(
     cell = pool_cell(app=SCRIPT, code=code, requests=RequestSequence((20.0,), (60 * MB,), 1))
     settings = {"mapped_files_bytes": {"script": mapped_bytes}}
     pool = small_pool(tmp_path / "pool", cell, **settings)
-    assert run_rounds(pool, max_rounds=1) == 1
-    assert pool_state(pool).recorded == recorded
+    assert run_passes(pool, most=1) == 1
+    assert pool.statuses()["completed"] == recorded
 
 
 def test_a_node_is_lost_while_its_worker_runs(slurm: PrivateSlurm, tmp_path: Path) -> None:
@@ -163,8 +158,7 @@ def test_a_node_is_lost_while_its_worker_runs(slurm: PrivateSlurm, tmp_path: Pat
     finally:
         slurm.start_daemon(node)
     check_each_cell_once(pool, 24)
-    ends = [e.attempt.outcome for s in rounds(pool) for ended in s.ended.values() for e in ended]
-    assert "node_failure" in ends
+    assert "node_failure" in worker_ends(pool)
 
 
 def test_the_controller_is_restarted_during_a_campaign(
@@ -178,7 +172,7 @@ def test_the_controller_is_restarted_during_a_campaign(
         time.sleep(3)
     assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0
     check_each_cell_once(pool, 24)
-    assert len(rounds(pool)) == 1
+    assert len(arrays(pool)) == 1
 
 
 def test_a_second_submitter_is_refused_and_a_killed_one_is_followed_up(
@@ -189,13 +183,13 @@ def test_a_second_submitter_is_refused_and_a_killed_one_is_followed_up(
     process = background(pool)
     wait_for_workers(pool)
     with pytest.raises(RunError, match=f"process {process} on .* follows it"):
-        run_rounds(pool)
+        run_passes(pool)
     os.kill(process, signal.SIGKILL)
     os.waitpid(process, 0)
-    assert open_round(pool.folder) is not None
-    assert run_rounds(pool) == 0  # the jobs that are there suffice
+    assert pool.state.live
+    assert run_passes(pool) == 0  # the jobs that are there suffice
     check_each_cell_once(pool, 24)
-    assert len(rounds(pool)) == 1
+    assert len(arrays(pool)) == 1
 
 
 def test_a_round_that_is_refused_or_changes_nothing_ends_the_command(
@@ -203,21 +197,20 @@ def test_a_round_that_is_refused_or_changes_nothing_ends_the_command(
 ) -> None:
     cell = pool_cell(1, requests=RequestSequence((20.0,), (20 * MB,), 1))
     pool = small_pool(tmp_path / "pool", cell)
-    with pytest.raises(RunError, match=r"jobs of a round were refused .*choose one that `sinfo"):
-        run_rounds(pool, partition="nowhere")
-    other = type(cell)(
-        type(cell.cell)(**{**vars(cell.cell), "app_version": "2"}), cell.requests, 1
-    )
+    with pytest.raises(RunError, match=r"jobs of workers were refused .*choose one that `sinfo"):
+        run_passes(pool, partition="nowhere")
+    assert cell.cell is not None
+    other = Task.of_cell(dataclasses.replace(cell.cell, app_version="2"), cell.requests, 1.0)
     pool = small_pool(tmp_path / "other", other)
     with pytest.raises(RunError, match="ended without having run any cell; see what they say"):
-        run_rounds(pool)
-    assert pool_state(pool).waiting == 1
+        run_passes(pool)
+    assert pool.statuses() == {"waiting": 1}
 
 
 def test_jobs_without_a_cell_leave_the_queue(slurm: PrivateSlurm, tmp_path: Path) -> None:
     cells = naps(8, seconds=1.0)
-    pool = small_pool(tmp_path / "pool", *cells, limits=Limits(max_failures=2))
-    run_rounds(pool, options=SlurmOptions(throttle=1))
+    pool = small_pool(tmp_path / "pool", *cells, slurm=SlurmOptions(throttle=1))
+    run_passes(pool)
     check_each_cell_once(pool, 8)
     wait_for(lambda: not slurm.command("squeue", "-h").stdout.strip(), 60)
-    assert open_round(pool.folder) is None
+    assert not pool.state.live

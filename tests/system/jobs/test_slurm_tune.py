@@ -39,16 +39,15 @@ def test_jobs_make_all_trials_and_choose_as_processes_here(
     assert content["finished"]
     rows = content["searches"]
     assert all(row["completed"] == TRIALS for row in rows.values())
-    rounds = project / "data" / "tuning" / "rounds"
-    assert [path.name for path in sorted(rounds.glob("[0-9]*"))] == ["0001"]
-    script = (rounds / "0001" / "arrays" / "0001.sbatch").read_text()
+    arrays = project / "data" / "tuning" / "jobs" / "arrays"
+    script = (arrays / "0001.sbatch").read_text()
     assert "#SBATCH --array=1-2\n" in script
     # This Slurm adds up resident pages, those of mapped files too.
     assert f"#SBATCH --mem={1024 + OTHER_BYTES // 2**20}M\n" in script
     here = json.loads(tune(project, "--folder", "here", "--workers", "1", "--json").stdout)
     assert here["searches"] == rows
     tune(project, *JOBS)
-    assert not (rounds / "0002").exists()
+    assert [path.name for path in arrays.glob("*.sbatch")] == ["0001.sbatch"]
 
 
 def test_a_job_that_no_partition_takes_is_refused_before_anything_is_submitted(
@@ -59,4 +58,4 @@ def test_a_job_that_no_partition_takes_is_refused_before_anything_is_submitted(
     options = [*JOBS[:4], "1TiB", *JOBS[5:]]
     refused = tune(project, *options, code=2)
     assert "no partition takes a job of 1 CPU" in refused.stderr.splitlines()[-1]
-    assert not list((project / "data" / "tuning" / "rounds").glob("[0-9]*"))
+    assert not (project / "data" / "tuning" / "jobs").exists()

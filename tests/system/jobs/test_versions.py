@@ -12,13 +12,13 @@ import pytest
 
 import voxcast
 from planted_tasks import COPY, plan_of, shell_app, write_images
-from small_pool import pool_cell, small_pool, wait_for
-from voxcast.jobs.pool import HELD, TODO
+from small_pool import pool_cell, settle, small_pool, wait_for
+from voxcast.jobs.draw import HELD
 
 HERE = voxcast.__version__
-# Another release, whose pools have another format.
-OTHER = "import sys, voxcast; from voxcast.jobs import pool; voxcast.__version__ = '99.0'; "
-OTHER += "pool.FORMAT = 99; from voxcast.cli import main; sys.exit(main(sys.argv[1:]))"
+# Another release, whose plans have another format.
+OTHER = "import sys, voxcast; from voxcast.jobs import submission; voxcast.__version__ = '99.0'; "
+OTHER += "submission.PLAN_VERSION = 99; from voxcast.cli import main; sys.exit(main(sys.argv[1:]))"
 
 
 def started(code: list[str], *arguments: object, cwd: Path) -> subprocess.Popen[str]:
@@ -45,33 +45,23 @@ def test_a_worker_of_another_release_leaves_a_pool_to_those_of_its_own(tmp_path:
     wait_for(lambda: pool.names(HELD))
     line = line_of(started(["-c", OTHER], "work", "--pool", pool.folder, cwd=tmp_path))
     assert line == (
-        f"voxcast: {pool.folder}: a pool of format 2, made by voxcast {HERE}; voxcast 99.0 reads "
-        "99; work on it with the version of voxcast that made it, or make it again"
+        f"voxcast: {pool.folder}/submission.json: a plan that cannot be read (version 3, not 99), "
+        f"made by voxcast {HERE}; use that release, or make it again; this is voxcast 99.0"
     )
     assert line == line_of(started(["-c", OTHER], "status", pool.folder, cwd=tmp_path))
     printed, messages = worker.communicate(timeout=120)
     assert worker.returncode == 0, messages
     assert json.loads(printed)["recorded"] == 6
+    assert settle(pool)
     assert len(list(pool.runs.glob("[!.]*/run.json"))) == 6
-
-
-def test_a_pool_with_fields_of_a_later_release_is_not_called_damaged(tmp_path: Path) -> None:
-    pool = small_pool(tmp_path / "pool", pool_cell())
-    path = pool.folder / "pool.json"
-    content = json.loads(path.read_text())
-    content["conditions"]["later"] = 1
-    path.write_text(json.dumps(content | {"voxcast_version": "99.0"}))
-    line = line_of(started(["-m", "voxcast.cli"], "work", "--pool", pool.folder, cwd=tmp_path))
-    assert f"{path}: made by voxcast 99.0, which voxcast {HERE} cannot read" in line
-    assert line.endswith("work on it with that version")
-    assert len(pool.names(TODO)) == 1
 
 
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"voxcast_plan": 99}, "a plan of version 99, not 2, made by voxcast 99.0"),
-        ({"tasks": [{"name": "a"}]}, "cannot be read (image is missing), made by voxcast 99.0"),
+        ({"voxcast_plan": 99}, "version 99, not 3"),
+        ({"tasks": [{"name": "a"}]}, "image is missing"),
+        ({"limits": {"later": 1}}, "Limits has no field later"),
     ],
 )
 def test_a_plan_or_a_submission_of_another_release_names_it(
@@ -83,14 +73,15 @@ def test_a_plan_or_a_submission_of_another_release_names_it(
     submission = tmp_path / "made" / "submission.json"
     submission.parent.mkdir()
     submission.write_text(json.dumps(content | {"out": "o", "executor": "local", "label": "l"}))
-    this, then = ["-m", "voxcast.cli"], f"use that release; this is voxcast {HERE}"
+    this, problem = ["-m", "voxcast.cli"], f"a plan that cannot be read ({problem}), made by "
+    then = f"voxcast 99.0; use that release, or make it again; this is voxcast {HERE}"
     requests = ("submit", "--requests", "plan.json", "--out", "out", "--executor", "local")
     line = line_of(started(this, *requests, cwd=tmp_path))
-    assert line == f"voxcast: plan.json: {problem}; {then}"
+    assert line == f"voxcast: plan.json: {problem}{then}"
     assert not (tmp_path / "out").exists()
     before = submission.read_bytes()
     for arguments in (("submit", "--resume", "made"), ("status", "made")):
         line = line_of(started(this, *arguments, cwd=tmp_path))
-        assert line == f"voxcast: made/submission.json: {problem}; {then}"
+        assert line == f"voxcast: made/submission.json: {problem}{then}"
     assert submission.read_bytes() == before
     assert {path.name for path in submission.parent.iterdir()} == {submission.name}

@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import json
 import os
 import random
 import shutil
@@ -25,16 +24,16 @@ from small_pool import (
     make_old,
     pool_cell,
     run_worker,
+    settle,
     small_pool,
     wait_for,
 )  # fmt: skip
 from voxcast.errors import RunError
 from voxcast.jobs.claim import CLAIM_FILE, claimed
-from voxcast.jobs.draw import WorkerAllocation
+from voxcast.jobs.draw import ENDED, HELD, PARTIAL, TODO, WorkerAllocation
 from voxcast.jobs.escalate import Attempt, Limits, RequestSequence
-from voxcast.jobs.pool import ENDED, HELD, PARTIAL, TODO, Ticket
-from voxcast.jobs.settle import Ledger
-from voxcast.jobs.submission import append_event, read_events
+from voxcast.jobs.follow import Follower
+from voxcast.jobs.submission import Submission
 from voxcast.measure.host import host_class, host_facts
 from voxcast.measure.trace import Conditions
 from voxcast.records import Request, as_fields
@@ -42,12 +41,8 @@ from voxcast.runs.series import load_records, read_record
 from voxcast.runs.store import collect, load_history
 
 
-def failures(pool):
-    return [event for event in read_events(pool.events) if event["event"] == "ended"]
-
-
 def outcomes(pool):
-    return [event["attempt"]["outcome"] for event in failures(pool)]
+    return [event["attempt"]["outcome"] for event in pool.failures()]
 
 
 def test_a_worker_records_runs_as_a_campaign_does(tmp_path):
@@ -59,13 +54,13 @@ def test_a_worker_records_runs_as_a_campaign_does(tmp_path):
     assert record.cell.host_class == host_class(host_facts())
     assert record.run.outcome == "completed"
     assert record.content["probes"] == dataclasses.asdict(PROBES)
-    assert record.run.sitting == summary.worker
+    assert record.run.sitting == summary.sitting
     assert len(collect(pool.runs, tmp_path / "batch")) == 1
     assert load_history([tmp_path / "batch"])["cell_key"].nunique() == 3
     assert add(pool, pool_cell(2), pool_cell(3)) == 1
     second = run_worker(pool)
     assert second.recorded == 1
-    assert second.worker != summary.worker
+    assert second.sitting != summary.sitting
     assert_done_once(pool, 4)
 
 
@@ -74,10 +69,9 @@ def follow(pool):
     while True:
         try:
             with claimed(pool.folder) as claim:
-                ledger = Ledger(pool, claim)
+                follower = Follower(pool.submission, claim=claim)
                 while True:
-                    ledger.settle()
-                    claim.touch()
+                    follower.step()
                     time.sleep(0.01)
         except RunError:
             time.sleep(0.05)
@@ -99,7 +93,7 @@ def test_kills_at_any_moment_lose_and_duplicate_nothing(tmp_path, cells, kills):
     )  # fmt: skip
     chance = random.Random(7)  # noqa: S311
     follower, workers, killed = forked(lambda: follow(pool)), [], 0
-    while len(Ledger(pool).recorded) < cells:
+    while len(pool.state.records) < cells:
         while len(workers) < 4:
             workers.append(forked(lambda: run_worker(pool)))
         time.sleep(chance.uniform(0.05, 0.5))
@@ -119,12 +113,11 @@ def test_kills_at_any_moment_lose_and_duplicate_nothing(tmp_path, cells, kills):
     assert killed >= min(kills, 3)
 
 
-def drawn(pool, worker="dead"):
-    """Return a run that a worker has drawn."""
+def drawn(pool, worker="elsewhere", job=""):
+    """Return a run that a worker on another machine has drawn."""
     (ticket,) = pool.names(TODO)
-    run = pool.draw(ticket, f"{worker}~1")
+    run = pool.draw(ticket, f"{worker}~{job}~1")
     assert run
-    (pool.workers / f"{worker}.json").write_text("{}")
     return run
 
 
@@ -133,12 +126,12 @@ def test_the_ticket_of_a_dead_worker_goes_to_another(tmp_path):
     run = drawn(pool)
     (pool.place(PARTIAL, run) / "out").mkdir(parents=True)
     assert run_worker(pool).recorded == 0  # its last sign of life is from just now
-    make_old(pool.workers / "dead.json")
+    make_old(pool.place(HELD, run))
     assert run_worker(pool).recorded == 1
     assert_done_once(pool, 1)
-    (failure,) = failures(pool)
+    (failure,) = pool.failures()
     assert failure["attempt"]["outcome"] == "node_failure"
-    assert failure["worker"] == "dead"
+    assert failure["facts"]["worker"] == "elsewhere"
 
 
 def test_a_run_that_a_dead_worker_left_is_recorded(tmp_path):
@@ -155,16 +148,14 @@ def test_a_run_that_a_dead_worker_left_is_recorded(tmp_path):
 def test_a_worker_that_was_stopped_and_given_up_records_nothing(tmp_path):
     pool = small_pool(tmp_path / "pool", pool_cell(seconds=1.0))
     stopped = forked(lambda: run_worker(pool))
-    wait_for(lambda: list((pool.folder / PARTIAL).glob("*/app.log")))
+    wait_for(lambda: list((pool.tickets.folder / PARTIAL).glob("*/app.log")))
     os.kill(stopped, signal.SIGSTOP)
     (run,) = pool.names(HELD)
-    path = pool.workers / f"{run.split('~')[1]}.json"
-    make_old(path)
+    make_old(pool.place(HELD, run))
     assert run_worker(pool).recorded == 1
     before = [(p.name, p.stat().st_mtime_ns) for p in pool.runs.glob("[!.]*/run.json")]
     os.kill(stopped, signal.SIGCONT)
     assert ended(stopped) == 0
-    assert json.loads(path.read_text())["ended"]["recorded"] == 0
     run_worker(pool)
     assert before == [(p.name, p.stat().st_mtime_ns) for p in pool.runs.glob("[!.]*/run.json")]
     assert_done_once(pool, 1)
@@ -173,17 +164,22 @@ def test_a_worker_that_was_stopped_and_given_up_records_nothing(tmp_path):
 def test_the_memory_of_a_job_that_was_too_small_is_requested_again(tmp_path):
     requests = RequestSequence((10.0,), (2 * 10**7, 4 * 10**7), 1)
     pool = small_pool(tmp_path / "pool", pool_cell(requests=requests))
-    run = drawn(pool)
-    job = {"SLURM_JOB_ID": "9", "SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "3"}
-    (pool.workers / "dead.json").write_text(json.dumps({"job": job}))
-    with claimed(pool.folder) as claim:
-        ledger = Ledger(pool, claim)
-        assert not ledger.settle({"7_4": "out_of_memory"})
-        assert pool.names(HELD) == [run]
-        assert ledger.settle({"7_3": "out_of_memory"})
+    run = drawn(pool, job="7_3")
+    attempt = as_fields(Attempt(Request(10.0, 10**9, 1), "out_of_memory"))
+
+    def job_ended(number):
+        pool.submission.record({
+            "event": "ended", "task": f"worker-0001-{number}", "array": 1, "number": number,
+            "attempt": attempt, "facts": {"job": "7"},
+        })  # fmt: skip
+        return settle(pool)
+
+    assert not job_ended(4)
+    assert pool.names(HELD) == [run]
+    assert job_ended(3)
     assert outcomes(pool) == ["out_of_memory"]
     (ticket,) = pool.names(TODO)
-    assert Ticket.from_name(ticket).memory_mib == 39
+    assert pool.tickets.read(ticket)[1].memory_bytes == 4 * 10**7
 
 
 def test_too_little_time_asks_for_more_and_a_larger_worker_takes_it(tmp_path):
@@ -191,7 +187,7 @@ def test_too_little_time_asks_for_more_and_a_larger_worker_takes_it(tmp_path):
     pool = small_pool(tmp_path / "pool", pool_cell(seconds=1.0, requests=requests))
     summary = run_worker(pool, WorkerAllocation(1, 0, 10**9, time.monotonic() + 0.6))
     assert (summary.recorded, summary.failed, summary.left) == (0, 1, 1)
-    (failure,) = failures(pool)
+    (failure,) = pool.failures()
     assert failure["attempt"]["outcome"] == "timeout"
     assert 0.2 < failure["attempt"]["request"]["walltime_s"] < 0.6
     short = run_worker(pool, WorkerAllocation(1, 0, 10**9, time.monotonic() + 4.0))
@@ -219,7 +215,7 @@ def test_too_little_memory_asks_for_more_and_a_larger_worker_takes_it(tmp_path, 
     assert too_small.lacking == {"memory": 1}
     summary = run_worker(pool, WorkerAllocation(1, 0, mapped + 6 * 10**7))
     assert (summary.failed, summary.left, summary.lacking) == (1, 1, {"memory": 1})
-    attempt = Ledger(pool).attempts[cell.key][0]
+    attempt = pool.state.attempts(cell.name)[0]
     assert (attempt.outcome, attempt.request) == ("out_of_memory", Request(20.0, 6 * 10**7, 1))
     assert run_worker(pool, WorkerAllocation(1, 0, mapped + 3 * 10**8)).recorded == 1
     assert_done_once(pool, 1)
@@ -230,13 +226,15 @@ def test_an_application_that_fails_is_given_up_and_retried_on_request(tmp_path):
     code = f"import os, sys; print('no AC point'); sys.exit(not os.path.exists({str(flag)!r}))"
     pool = small_pool(tmp_path / "pool", pool_cell(app=SCRIPT, code=code))
     assert run_worker(pool).failed == 2
-    assert len(Ledger(pool).given_up) == 1
+    assert pool.statuses() == {"given up": 1}
     assert outcomes(pool) == ["failed", "failed"]
-    assert failures(pool)[0]["cause"] == "failed (no AC point)"
+    assert pool.failures()[0]["facts"]["cause"] == "failed (no AC point)"
     assert run_worker(pool).failed == 0
     flag.touch()
     with claimed(pool.folder) as claim:
-        assert Ledger(pool, claim).retry() == 1
+        follower = Follower(pool.submission, claim=claim)
+        assert follower.retry() == 1
+        follower.settle()
     assert run_worker(pool).recorded == 1
     assert_done_once(pool, 1)
 
@@ -275,18 +273,17 @@ def test_a_cell_that_is_too_long_goes_in_parts_and_joins(tmp_path):
     pool = small_pool(tmp_path / "pool", cell, limits=limits)
     for _ in range(12):
         run_worker(pool, WorkerAllocation(1, 0, 10**9, time.monotonic() + 1.3))
-        if cell.key in Ledger(pool).recorded:
+        if cell.name in pool.state.records:
             break
     assert_joined_once(pool, cell)
 
 
 def assert_joined_once(pool, cell):
-    ledger = Ledger(pool)
     for kind in (TODO, HELD, PARTIAL, ENDED):
         assert pool.names(kind) == []
-    assert (ledger.state().recorded, ledger.state().left, ledger.given_up) == (1, 0, {})
+    assert pool.statuses() == {"completed": 1}
     (row,) = load_records(pool.runs).to_dict("records")  # the parts are no runs of the history
-    assert (row["outcome"], row["cell_key"]) == ("completed", ledger.recorded[cell.key])
+    assert (row["outcome"], row["cell_key"]) == ("completed", pool.state.records[cell.name])
     record = read_record(pool.runs / row["cell_key"])
     assert dataclasses.replace(record.cell, host_class="") == cell.cell
     names = record.content["parts"]
@@ -323,9 +320,11 @@ def test_a_crash_before_any_file_operation_loses_and_duplicates_nothing(tmp_path
     timeout = as_fields(Attempt(Request(1.0, 10**7, 1), "timeout", 1.0))
     for number in itertools.count(0, step):
         pool = small_pool(tmp_path / f"{number}", limits=Limits(max_walltime_s=1.0))
-        pool.list_cells(cells)
-        event = {"event": "ended", "key": cells[1].key, "run": "before", "attempt": timeout}
-        append_event(pool.events, event)
+        Submission.of_workers(pool.folder, dataclasses.replace(pool.submission.plan, tasks=cells))
+        pool.submission.record({
+            "event": "ended", "task": cells[1].name, "run": "before", "record": "",
+            "attempt": timeout, "facts": {},
+        })  # fmt: skip
 
         def crashing(pool=pool, number=number):
             crash_at(number, pool.folder)
@@ -334,14 +333,13 @@ def test_a_crash_before_any_file_operation_loses_and_duplicates_nothing(tmp_path
         crashed = ended(forked(crashing))
         assert crashed in (0, 77)
         run_worker(pool)
-        ledger = Ledger(pool)
-        assert ledger.recorded.keys() == {cell.key for cell in cells} | set(
-            ledger.parts[cells[1].key]
-        )
+        state = pool.state
+        whole = {cell.name for cell in cells}
+        assert state.records.keys() == whole | set(state.parts[cells[1].name])
         for kind in (TODO, HELD, PARTIAL, ENDED):
             assert pool.names(kind) == [], (number, kind)
         assert len(load_records(pool.runs)) == 2
-        recorded = [e["key"] for e in read_events(pool.events) if e["event"] == "recorded"]
+        recorded = [event["task"] for event in pool.ends() if event["record"]]
         assert len(recorded) == len(set(recorded)) == 4
         if not crashed:
             break
@@ -352,12 +350,12 @@ def test_a_crash_before_any_file_operation_loses_and_duplicates_nothing(tmp_path
 def test_a_second_follower_is_refused(tmp_path):
     pool = small_pool(tmp_path / "pool", pool_cell())
     with claimed(pool.folder) as claim:
-        ledger = Ledger(pool, claim)
+        follower = Follower(pool.submission, claim=claim)
         run_worker(pool)
         assert len(pool.names(ENDED)) == 1
         (pool.folder / CLAIM_FILE).write_text("{}")
         with pytest.raises(RunError, match="another process follows it now"):
-            ledger.settle()
+            follower.settle()
     assert pool.names(ENDED)
     (pool.folder / CLAIM_FILE).unlink()
     run_worker(pool)

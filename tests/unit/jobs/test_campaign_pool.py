@@ -16,16 +16,25 @@ from voxcast.jobs.campaign import (
     requests_of,
     within_partition,
 )
-from voxcast.jobs.draw import MARGIN_S, WORKER_BYTES
+from voxcast.jobs.draw import MARGIN_S, TODO, WORKER_BYTES
 from voxcast.jobs.escalate import Limits, RequestSequence
-from voxcast.jobs.pool import TODO, open_pool
-from voxcast.jobs.rounds import next_jobs, sbatch_line
-from voxcast.jobs.settle import Ledger
+from voxcast.jobs.follow import Follower
+from voxcast.jobs.passes import Passes, next_jobs, sbatch_line
 from voxcast.measure.record import base_of
 from voxcast.records import Request
 
 GB = 10**9
 MIB = 2**20
+
+
+def jobs_of(pool, **settings):
+    """Return the jobs of the next pass; None if no cell waits."""
+    follower = Follower(pool.submission)
+    follower.settle()
+    waiting = follower.waiting()
+    passes = Passes(lambda _: "debug", **settings)
+    plan = pool.submission.plan
+    return next_jobs(plan, follower.state.tasks, waiting, passes) if waiting else None
 
 
 def cluster():
@@ -93,25 +102,24 @@ def test_a_round_is_as_large_as_most_cells_need_and_the_next_as_the_rest(tmp_pat
     usual = [pool_cell(n, requests=RequestSequence((1200.0,), (2 * GB,), 1)) for n in range(19)]
     large = pool_cell(app=FOLDS, requests=RequestSequence((1200.0,), (50 * GB,), 4))
     pool = small_pool(tmp_path / "pool with $(spaces)", *usual, large)
-    jobs = next_jobs(Ledger(pool))
-    assert jobs.cells == 19
+    jobs = jobs_of(pool)
     assert 2 * GB < jobs.request.memory_bytes < 3 * GB
     assert jobs.request.walltime_s == 4800.0
-    line = sbatch_line(pool, jobs, "short")
+    line = sbatch_line(pool.folder, jobs, "short")
     words = shlex.split(line)
     assert words[0] == "sbatch"
     assert {"--array=1-1", "--time=01:20:00", "--partition=short"} <= set(words)
     assert shlex.split(words[-1].removeprefix("--wrap="))[-1] == str(pool.folder.resolve())
     for ticket in pool.names(TODO):
-        if large.key not in ticket:
-            assert pool.draw(ticket, "w~1")
-    rest = next_jobs(Ledger(pool))
-    assert rest.cells == 1
+        if large.name not in ticket:
+            assert pool.draw(ticket, "w~~1")
+    rest = jobs_of(pool)
+    assert rest.count == 1
     assert rest.request.memory_bytes > 50 * GB
     assert rest.request.cpus == 4
     (ticket,) = pool.names(TODO)
-    assert pool.draw(ticket, "w~2")
-    assert next_jobs(Ledger(pool)) is None
+    assert pool.draw(ticket, "w~~2")
+    assert jobs_of(pool) is None
 
 
 def test_jobs_are_as_many_as_the_expected_time_fills(tmp_path):
@@ -120,15 +128,15 @@ def test_jobs_are_as_many_as_the_expected_time_fills(tmp_path):
     ]
     pool = small_pool(tmp_path / "pool")
     add(pool, *(dataclasses.replace(cell, expected_s=1700.0) for cell in cells))
-    assert next_jobs(Ledger(pool)).count == 15
-    assert next_jobs(Ledger(pool), max_jobs=4).count == 4
+    assert jobs_of(pool).count == 15
+    assert jobs_of(pool, max_jobs=4).count == 4
 
 
 def test_the_largest_cell_fits_the_largest_job(tmp_path):
     limits = cluster_limits(cluster())
     largest = RequestSequence((limits.max_walltime_s,), (int(limits.max_memory_bytes),), 1)
     pool = small_pool(tmp_path / "pool", pool_cell(requests=largest), limits=limits)
-    request = next_jobs(Ledger(pool)).request
+    request = jobs_of(pool).request
     assert (request.walltime_s, request.memory_bytes) == (7200.0, 400 * GB)
     assert partition_for(cluster(), request) == "long"
 
@@ -144,8 +152,8 @@ def test_jobs_have_room_for_mapped_files_where_these_count(tmp_path):
     pool = small_pool(
         tmp_path / "pool", pool_cell(requests=largest), limits=limits, mapped_files_bytes=mapped
     )
-    assert open_pool(pool.folder).settings.mapped_files_bytes == mapped
-    assert next_jobs(Ledger(pool)).request.memory_bytes == 400 * GB
+    assert pool.submission.plan.draw.mapped_files_bytes == mapped
+    assert jobs_of(pool).request.memory_bytes == 400 * GB
 
 
 def test_jobs_without_room_for_a_run_are_refused():

@@ -2,7 +2,7 @@
 
 from small_pool import FOLDS, pool_cell
 from voxcast.jobs.escalate import RequestSequence
-from voxcast.jobs.settle import items, joined_run, parts_of
+from voxcast.jobs.parts import items, joined_run, parts_of
 from voxcast.records import Phase, Run
 
 
@@ -10,7 +10,7 @@ def test_parts_cover_all_items_once_and_may_be_split_again():
     whole = pool_cell(app=FOLDS, requests=RequestSequence((0.5,), (10**7,), 1), folds=7)
     parts = parts_of(whole, FOLDS, 30.0, 10.0)
     assert [list(items(FOLDS, p.cell.parameters)) for p in parts] == [[0, 1], [2, 3, 4], [5, 6]]
-    assert {part.part_of for part in parts} == {whole.key}
+    assert {part.part_of for part in parts} == {whole.name}
     halves = parts_of(parts[1], FOLDS, 10.0, 10.0)
     assert [list(items(FOLDS, p.cell.parameters)) for p in halves] == [[2, 3], [4]]
     assert parts_of(halves[1], FOLDS, 10.0, 10.0) == []
