@@ -2,7 +2,7 @@
 
 A completed attempt is a label. One that was killed is a lower bound, with its use so far. One
 that failed by itself, or was never started, measures neither time nor memory and is left out. The
-prediction that its request rested on is kept beside it, as labels.
+prediction that its request rested on is kept beside it, as labels, with memory as Slurm counts it.
 
 These runs are less exact than runs of a campaign. Slurm samples memory at intervals
 (`JobAcctGatherFrequency`), so a short peak is missed, and a job that is shorter than the interval
@@ -193,8 +193,8 @@ def _run(submission: Submission, task: Task, ended: EndedAttempt, job: str) -> I
     peak = positive(facts.get("peak_bytes"))
     has_memory = peak is not None and sampling_s is not None and attempt.runtime_s >= sampling_s
     started_at = _utc(facts.get("started_at", ""))
-    # A request by hand rests on no prediction.
-    prediction = {} if task.prediction is None else as_fields(task.prediction)
+    predicted = submission.predicted(task)
+    prediction = {} if predicted is None else as_fields(predicted)
     return ImportedRun(
         identity=[submission.label, ended.array, ended.number],
         values={

@@ -158,6 +158,8 @@ def task_rows(
         elif name in state.problems:
             status, reason = "refused", state.problems[name]
         live = state.live.get(name)
+        predicted = submission.predicted(task)
+        predicted_bytes = None if predicted is None else _finite(predicted.peak_rss_bytes)
         last = live or ((attempts[-1].array, attempts[-1].number) if attempts else None)
         rows.append({
             "task": name,
@@ -167,20 +169,11 @@ def task_rows(
             "job": state.job_of(name) if live else None,
             "attempts": [as_fields(e.attempt) | e.facts for e in attempts],
             "predicted_runtime_s": _finite(task.runtime_s_median),
-            "predicted_memory_bytes": _counted_bytes(submission, task),
+            "predicted_memory_bytes": predicted_bytes,
             "log": str(submission.log(*last)) if last else None,
             "output": str(submission.out / name) if status == "completed" else None,
         })  # fmt: skip
     return rows
-
-
-def _counted_bytes(submission: Submission, task: Task) -> float | None:
-    """Return the predicted memory as the site counts it, beside which it is shown."""
-    if task.prediction is None:
-        return None
-    is_slurm = submission.executor == "slurm"
-    added = submission.plan.added_memory_bytes if is_slurm else 0
-    return _finite(task.prediction.peak_rss_bytes + added)
 
 
 def _live_status(current: TaskState | None) -> str:
