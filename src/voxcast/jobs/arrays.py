@@ -153,7 +153,9 @@ def write_array_jobs(recommendation: Recommendation, folder: Path) -> list[Path]
         raise ConfigError("is not a folder", folder)
     offered = recommendation.per_image
     chosen = dict(enumerate(offered.choice.chosen.tolist()))
-    requests = {str(n): _request(offered, n, column) for n, column in chosen.items() if column >= 0}
+    requests = {
+        str(n): _request(offered, n, column) for n, column in chosen.items() if column >= 0
+    }
     is_limited = any(limit is not None for limit in vars(offered.limits).values())
     scripts = []
     arrays = arrays_of(requests, array_core_h=0.0 if is_limited else ARRAY_CORE_H)

@@ -40,7 +40,7 @@ _LOST = TaskState("NODE_FAIL", "node_failure")
 
 @dataclass
 class LocalExecutor:
-    """Runs tasks in threads of this process, in the order of their submission; close it at the end.
+    """Runs tasks in threads of this process, in their order; close it at the end.
 
     A task that does not fit lets no later one pass: it would wait for ever behind small ones.
     """
@@ -140,12 +140,12 @@ class LocalExecutor:
             state = self._run(key, array, cores)
         except Exception as error:  # after any error the task must not run for ever
             state, self._is_disk_full = TaskState("FAILED", "failed"), is_disk_full(error)
-            known = isinstance(error, VoxcastError | OSError)
+            has_message = isinstance(error, VoxcastError | OSError)
             with (
                 contextlib.suppress(OSError),  # no room for it
                 self.submission.log(array.number, key[1]).open("a", encoding="utf-8") as log,
             ):
-                log.write(f"voxcast: {one_line(error) if known else repr(error)}\n")
+                log.write(f"voxcast: {one_line(error) if has_message else repr(error)}\n")
         with self._lock:
             if not self._stop.is_set():  # else it was stopped, and runs again when resumed
                 self._states[key] = state

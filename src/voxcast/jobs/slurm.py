@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from voxcast.allocation.site import Cluster
+    from voxcast.allocation.site import Cluster, MemoryCounted
     from voxcast.jobs.state import SubmissionState, SubmittedArray, TaskId
     from voxcast.jobs.submission import Submission
 
@@ -51,7 +51,14 @@ LOOKS_PER_STALL = 5
 ANSWER_S = 60.0  # patience with a command
 IDS_PER_CALL = 1000
 DEFAULT_SAMPLING_S = 30.0  # of memory, by Slurm's accounting
-_PREFIX = re.compile(r"^(sbatch|sacct|scontrol|scancel|sinfo|sstat|squeue): ")
+_PREFIX = re.compile(r"^(\w+: )?((error|fatal): )?(Batch job submission failed: )?")
+# Parts of what commands say while a daemon does not answer.
+_AWAY = (
+    "unable to contact slurm", "connection refused", "slurm backup controller",
+    "unable to connect", "communication connection failure", "zero bytes were transmitted",
+    "slurm_persist_conn_open", "socket timed out", "controller is in standby",
+    "not responding", "problem talking to the database",
+)  # fmt: skip
 # Advice after a refusal of sbatch, by a part of its text.
 _ADVICE = {
     "invalid partition": "choose one that `sinfo -s` lists",
@@ -131,34 +138,19 @@ def call(arguments: Sequence[str], patience_s: float = ANSWER_S) -> str:
         raise ConfigError("no such command here", program, "run this on a login node") from None
     except subprocess.TimeoutExpired:
         raise SlurmAwayError(f"no answer within {patience_s:g} s", program) from None
-    if completed.returncode == 0 and not _is_away(completed.stderr):
+    message = completed.stderr.lower()
+    is_away = any(text in message for text in _AWAY)
+    if completed.returncode == 0 and not is_away:
         return completed.stdout
-    problem = _problem(completed.stderr) or f"ended with exit code {completed.returncode}"
-    if _is_away(completed.stderr):
+    lines = [_PREFIX.sub("", line).strip() for line in completed.stderr.splitlines()]
+    problem = next(
+        (line for line in reversed(lines) if line),
+        f"ended with exit code {completed.returncode}",
+    )
+    if is_away:
         raise SlurmAwayError(problem, program)
-    raise SlurmRefusedError(problem, program, _advice(completed.stderr))
-
-
-def _is_away(stderr: str) -> bool:
-    away = (
-        "unable to contact slurm", "connection refused", "slurm backup controller",
-        "unable to connect", "communication connection failure", "zero bytes were transmitted",
-        "slurm_persist_conn_open", "socket timed out", "controller is in standby",
-        "not responding", "problem talking to the database",
-    )  # fmt: skip
-    return any(text in stderr.lower() for text in away)
-
-
-def _problem(stderr: str) -> str:
-    """Return the most telling line: the last error, without its prefixes."""
-    lines = [_PREFIX.sub("", line).strip() for line in stderr.splitlines()]
-    errors = [line.removeprefix("error: ").removeprefix("fatal: ") for line in lines if line]
-    return errors[-1].removeprefix("Batch job submission failed: ") if errors else ""
-
-
-def _advice(stderr: str) -> str | None:
-    text = stderr.lower()
-    return next((advice for part, advice in _ADVICE.items() if part in text), None)
+    advice = next((advice for part, advice in _ADVICE.items() if part in message), None)
+    raise SlurmRefusedError(problem, program, advice)
 
 
 def submit(script: Path, options: Sequence[str]) -> str:
@@ -210,12 +202,8 @@ def jobs_named(name: str) -> list[str]:
 
 
 def settings() -> dict[str, str]:
-    """Return the settings of Slurm, as ``scontrol show config`` prints them; errors as `call`."""
-    return settings_of(call(["scontrol", "show", "config"]))
-
-
-def settings_of(text: str) -> dict[str, str]:
-    """Return the same from its lines."""
+    """Return the settings of Slurm; errors as `call`."""
+    text = call(["scontrol", "show", "config"])
     return dict(re.findall(r"^(\w+)\s*=\s*(\S+)", text, re.MULTILINE))
 
 
@@ -226,20 +214,20 @@ def with_memory_counted(cluster: Cluster) -> Cluster:
     """
     if cluster.memory_counted is None and shutil.which("scontrol") is not None:
         with contextlib.suppress(VoxcastError):  # installed and not set up, or away
-            counted = "rss" if adds_up_pages(settings()) else "cgroup"
-            return dataclasses.replace(cluster, memory_counted=counted)
+            return dataclasses.replace(cluster, memory_counted=memory_counted(settings()))
     return cluster
 
 
-def adds_up_pages(settings: Mapping[str, str]) -> bool:
-    """Return whether the memory held against a request is the sum of resident pages.
+def memory_counted(settings: Mapping[str, str]) -> MemoryCounted:
+    """Return how memory is counted that is held against the request of a job.
 
     With ``OverMemoryKill`` Slurm adds up the resident pages of a job's processes and kills it;
     control groups alone count otherwise. ``NoShared`` leaves pages of files out of the sum.
     """
     parameters = settings.get("JobAcctGatherParams", "").lower().split(",")
-    by_slurm = settings.get("JobAcctGatherType", "").endswith("/linux")
-    return by_slurm and "overmemorykill" in parameters and "noshared" not in parameters
+    adds_up = settings.get("JobAcctGatherType", "").endswith("/linux")
+    kills = "overmemorykill" in parameters and "noshared" not in parameters
+    return "rss" if adds_up and kills else "cgroup"
 
 
 def from_sacct(
@@ -314,7 +302,7 @@ class SlurmExecutor:
     """Submits the scripts of a submission, and queries all its jobs in one call."""
 
     submission: Submission
-    _accounting_away: bool = False
+    _said_away: bool = False
     _unseen_since: dict[str, float] = field(default_factory=dict)
     # CPU time of a task when it last grew by more than an idle program uses, and when that was.
     _used: dict[TaskId, tuple[float, float]] = field(default_factory=dict)
@@ -346,22 +334,17 @@ class SlurmExecutor:
             lines = self.submission.log_tail(by_job[task[0]].number, task[1]).splitlines()
             return [line for line in lines if _NOTE.match(line)]
 
-        states: dict[TaskId, TaskState] = {}
         try:
             states = from_sacct(accounting(by_job, with_steps=with_steps), notes)
-            is_away = False
+            unseen = by_job.keys() - {job for job, _ in states}
+            self._said_away = False
         except (SlurmAwayError, SlurmRefusedError) as error:
-            is_away = True
-            if not self._accounting_away:
+            if not self._said_away:
                 logger.warning("no accounting (%s); asking scontrol", error.problem)
-        if self._accounting_away and not is_away:
-            logger.info("the accounting answers again")
-        self._accounting_away = is_away
-        unseen = by_job.keys() - {job for job, _ in states}
-        of_controller = from_scontrol(controller_lines(sorted(unseen)), notes)
-        if not is_away:
-            of_controller |= self._lost(unseen - {job for job, _ in of_controller}, by_job)
-        return states | of_controller
+            self._said_away = True
+            return from_scontrol(controller_lines(by_job), notes)
+        queued = from_scontrol(controller_lines(sorted(unseen)), notes)
+        return states | queued | self._lost(unseen - {job for job, _ in queued}, by_job)
 
     def _lost(
         self, unknown: Iterable[str], by_job: Mapping[str, SubmittedArray]
@@ -397,11 +380,9 @@ class SlurmExecutor:
 
     def cancel(self, tasks: Sequence[TaskId]) -> None:
         """Cancel tasks."""
-        about(["scancel"], [f"{job}_{n}" for job, n in tasks])
+        call(["scancel", *(f"{job}_{number}" for job, number in tasks)])
 
-    def machine(self, folder: Path) -> dict[str, str]:
-        """Return the description of the node that the script wrote."""
-        return read_machine(folder)
+    machine = staticmethod(read_machine)
 
     @cached_property
     def memory_sampling_s(self) -> float | None:
