@@ -245,14 +245,11 @@ def _container_engine(args: argparse.Namespace, app: App, tasks: list[Task]) -> 
 
 def _check(plan: Plan) -> None:
     """Check the application, its container and the images before anything is submitted."""
-    from voxcast.apps.containers import OUTSIDE, check_engine
+    from voxcast.apps.containers import check_engine
 
     engine = plan.container_engine
     if plan.app.container:
         check_engine(engine)
-        if engine in OUTSIDE:
-            problem = f"{engine} runs containers under its daemon, outside the job and its limits"
-            raise ConfigError(problem, "--container-engine", "choose another")
         if engine == "none":
             then = "give --container-engine, e.g. apptainer"
             raise ConfigError("needs a container engine, and none is chosen", plan.app.name, then)

@@ -59,9 +59,7 @@ class DeviceConfig:
     cpus: tuple[int, ...]
     gpus: int
     mem_limit_bytes: int | None
-    container_engine: Literal[
-        "none", "apptainer", "singularity", "podman", "docker", "charliecloud"
-    ]
+    container_engine: Literal["none", "apptainer", "singularity", "podman", "charliecloud"]
 
 
 @dataclass(frozen=True)

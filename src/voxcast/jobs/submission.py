@@ -110,7 +110,7 @@ class Plan:
     Attributes
     ----------
     container_engine : str
-        One of `voxcast.apps.containers.PROGRAMS`.
+        ``none``, or one of `voxcast.apps.containers.ENGINES`.
     limits : Limits
         Where attempts of any task end; a task may have narrower ones.
     stall_s : float or None

@@ -17,7 +17,7 @@ import pytest
 
 from synthetic_runs import cell, write_run
 from voxcast import config
-from voxcast.errors import ConfigError, RunError
+from voxcast.errors import RunError
 from voxcast.measure import local
 from voxcast.measure.campaign import failed_images
 from voxcast.measure.host import Probes
@@ -483,10 +483,10 @@ def test_anchors_take_as_long_as_they_are_expected_to(tmp_path, apps, caplog):
     assert run(cells, paths, tmp_path / "runs", expected_s=short, **options).left == 0
 
 
-def test_an_unmeasurable_container_is_refused_before_any_run(tmp_path):
+def test_a_missing_container_is_refused_before_any_run(tmp_path):
     tool = App(name="tool", version="1", argv=("tool", "{image}"), container={"cpu": "tool:1"})
-    docker = Configuration("cpu", 1, container_engine="docker")
-    cells = [dataclasses.replace(_cells(1)[0], app="tool", configuration=docker)]
+    apptainer = Configuration("cpu", 1, container_engine="apptainer")
+    cells = [dataclasses.replace(_cells(1)[0], app="tool", configuration=apptainer)]
     (tmp_path / "T1w.nii.gz").write_bytes(b"")
-    with pytest.raises(ConfigError, match="cannot be measured"):
+    with pytest.raises(RunError, match=r"is not installed|no such image"):
         run(cells, {"v": tmp_path / "T1w.nii.gz"}, tmp_path / "runs", apps={"tool": tool})
