@@ -18,6 +18,7 @@ from voxcast.cli.recommendation_options import (
 from voxcast.cli.shared_options import registry_address
 from voxcast.cli.submission_schedule import with_cores, without_cores
 from voxcast.errors import EXIT_BAD_INPUT, ConfigError, ImageError
+from voxcast.quantities import parse_usd
 
 if TYPE_CHECKING:
     import argparse
@@ -51,7 +52,6 @@ def plan_of(args: argparse.Namespace) -> tuple[Plan, int]:
     from voxcast.jobs.task import from_file
 
     code = 0
-    limits = hard_limits(args)
     if args.requests is not None:
         if args.paths or args.images:
             raise ConfigError("has its images", "--requests", "leave out IMAGE and --images")
@@ -77,7 +77,7 @@ def plan_of(args: argparse.Namespace) -> tuple[Plan, int]:
         container_engine=args.container_engine or plan.container_engine,
         limits=Limits(
             max_attempts=args.max_attempts,
-            max_usd=math.inf if limits.budget_usd is None else limits.budget_usd,
+            max_usd=math.inf if args.budget is None else parse_usd(args.budget),
         ),
         slurm=dataclasses.replace(
             slurm,

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 # A head at 7 T in 0.25 mm has 5e8 voxels; a compressed file of some megabytes can declare any
 # number, and reading it would take minutes.
-MAX_VOXELS = 10**9
 BLOCK_BYTES = 4 * 2**20
 MAX_PADDING_BYTES = 2**30
 

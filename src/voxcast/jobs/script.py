@@ -18,7 +18,6 @@ from voxcast.apps.containers import WRITES_THROUGH
 from voxcast.apps.staging import BIDS, DATASET_FILE, INPUTS, SCRATCH, bids_folder, reads_bids
 from voxcast.errors import ConfigError
 from voxcast.jobs.submission import OUT_NAME
-from voxcast.measure.host import HostFacts, cpu_model, host_class, host_id_of
 from voxcast.quantities import format_bytes, format_seconds, memory_option, slurm_clock
 from voxcast.records import Configuration, Request
 
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 
     from voxcast.jobs.submission import ArrayFiles, Plan, Submission
     from voxcast.jobs.task import Task
+    from voxcast.measure.host import HostFacts
     from voxcast.records import App
 
 CPUS_VARIABLE, MEMORY_VARIABLE = "VOXCAST_CPUS", "VOXCAST_MEMORY_BYTES"
@@ -285,6 +285,8 @@ def _stage(target: str, container_engine: str) -> list[str]:
 
 def machine_of(facts: HostFacts) -> dict[str, str]:
     """Return the columns of the history that name a machine."""
+    from voxcast.measure.host import host_class
+
     return {
         "host_id": facts.host_id, "host_class": host_class(facts), "cpu_model": facts.cpu_model
     }  # fmt: skip
@@ -295,6 +297,8 @@ def read_machine(folder: Path) -> dict[str, str]:
 
     It is empty if the job ended before that.
     """
+    from voxcast.measure.host import HostFacts, cpu_model, host_id_of
+
     try:
         text = (folder / MACHINE_FILE).read_text(encoding="utf-8", errors="replace")
     except OSError:

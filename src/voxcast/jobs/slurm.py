@@ -19,7 +19,6 @@ from voxcast.errors import ConfigError, RunError, VoxcastError
 from voxcast.jobs.script import follow_up_script, read_machine
 from voxcast.jobs.state import TaskState
 from voxcast.jobs.submission import private_text
-from voxcast.measure.trace import IDLE_CORES
 from voxcast.quantities import slurm_seconds
 
 if TYPE_CHECKING:
@@ -364,6 +363,8 @@ class SlurmExecutor:
         now = time.monotonic()
         if stall_s is None or not running or now < self._next_look:
             return []
+        from voxcast.measure.trace import IDLE_CORES
+
         self._next_look = now + stall_s / LOOKS_PER_STALL
         look = ["sstat", "-a", "-P", "-n", "--format=JobID,AveCPU,NTasks", "-j"]
         totals = cpu_seconds(about(look, [state.job for state in running.values()]))

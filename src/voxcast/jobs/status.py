@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from voxcast.jobs.arrays import arrays_of, core_h
-from voxcast.jobs.claim import is_followed
 from voxcast.jobs.escalate import Stop
 from voxcast.jobs.state import TaskState
 from voxcast.quantities import counted, format_bytes, format_seconds
@@ -115,6 +114,8 @@ def states_here(submission: Submission, state: SubmissionState) -> dict[str, Tas
     They run in the process that follows the submission, and die with it. A task gets its folder
     when it starts; one that waits has none.
     """
+    from voxcast.jobs.claim import is_followed
+
     is_alive = is_followed(submission.folder)
     return {
         name: TaskState("RUNNING", None)

@@ -19,7 +19,6 @@ import numpy as np
 
 from voxcast.errors import ConfigError
 from voxcast.files import atomic_path, json_text, write_text
-from voxcast.images.bids import stem
 from voxcast.jobs.escalate import Attempt, Limits, RequestSequence, Stop, next_request
 from voxcast.quantities import slurm_clock
 from voxcast.records import Prediction
@@ -102,6 +101,8 @@ def task_names(images: Sequence[str]) -> list[str]:
     >>> task_names(["/a/sub-01_T1w.nii.gz", "/a/my head$(1).nii"])
     ['sub-01_T1w', 'my_head_1']
     """
+    from voxcast.images.bids import stem
+
     safe = (_UNSAFE.sub("_", stem(Path(image))).strip("_.-")[:_LONGEST_NAME] for image in images)
     names = [name or "image" for name in safe]
     counts = Counter(names)
