@@ -325,7 +325,7 @@ class SlurmExecutor:
     def states(
         self, arrays: Sequence[SubmittedArray], *, with_steps: bool = True
     ) -> dict[TaskId, TaskState]:
-        """Return the states by one call of ``sacct``; by ``scontrol`` of jobs it does not know."""
+        """Return the states by one call of ``sacct``; by ``scontrol`` while that is away."""
         by_job = {array.job: array for array in arrays}
 
         def notes(task: TaskId) -> list[str]:
@@ -342,20 +342,24 @@ class SlurmExecutor:
                 logger.warning("no accounting (%s); asking scontrol", error.problem)
             self._said_away = True
             return from_scontrol(controller_lines(by_job), notes)
-        queued = from_scontrol(controller_lines(sorted(unseen)), notes)
-        return states | queued | self._lost(unseen - {job for job, _ in queued}, by_job)
+        return states | self._forgotten(unseen, by_job)
 
-    def _lost(
-        self, unknown: Iterable[str], by_job: Mapping[str, SubmittedArray]
+    def _forgotten(
+        self, unseen: Iterable[str], by_job: Mapping[str, SubmittedArray]
     ) -> dict[TaskId, TaskState]:
-        """Return the tasks of jobs that neither accounting nor controller has known for long."""
+        """Return the tasks of jobs that the accounting has not known for long.
+
+        They are lost where the controller does not know them either. Before that their records
+        may be on the way, with the memory that only the accounting has.
+        """
         now, lost = time.monotonic(), TaskState("NODE_FAIL", "node_failure")
-        return {
-            (job, number): lost
-            for job in unknown
-            if now - self._unseen_since.setdefault(job, now) >= FORGOTTEN_S
-            for number in range(1, len(by_job[job].names) + 1)
-        }
+        forgotten: dict[TaskId, TaskState] = {}
+        for job in unseen:
+            if now - self._unseen_since.setdefault(job, now) >= FORGOTTEN_S:
+                forgotten |= from_scontrol(controller_lines([job])) or {
+                    (job, number): lost for number in range(1, len(by_job[job].names) + 1)
+                }
+        return forgotten
 
     def stalled(self, running: Mapping[TaskId, TaskState]) -> list[TaskId]:
         """Return the tasks whose CPU time has not grown for the time of the plan."""
