@@ -18,7 +18,7 @@ from voxcast.apps.containers import WRITES_THROUGH
 from voxcast.apps.staging import BIDS, DATASET_FILE, INPUTS, SCRATCH, bids_folder, reads_bids
 from voxcast.errors import ConfigError
 from voxcast.jobs.submission import OUT_NAME
-from voxcast.measure.host import HostFacts, cpu_model, host_class, host_id_of
+from voxcast.measure.host import HostFacts, cpu_model, host_class, host_id
 from voxcast.quantities import format_bytes, format_seconds, memory_option, slurm_clock
 from voxcast.records import Configuration, Request
 
@@ -337,7 +337,7 @@ def read_machine(folder: Path) -> Machine:
     model, number = cpu_model(text), fields.get("machine_id", [""])[0]
     facts = HostFacts(
         model, int(cores), 0, tuple(fields.get("gpu", ())), "", hostname,
-        host_id_of(hostname, number, model),
+        host_id(hostname, number, model),
     )  # fmt: skip
     return Machine.of(facts)
 

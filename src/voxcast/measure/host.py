@@ -50,6 +50,10 @@ class HostFacts:
 def host_facts() -> HostFacts:
     """Return the facts of this machine."""
     model = cpu_model(Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace"))
+    try:
+        machine_id = MACHINE_ID.read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        machine_id = ""
     return HostFacts(
         cpu_model=model,
         cores=len(os.sched_getaffinity(0)),
@@ -57,35 +61,20 @@ def host_facts() -> HostFacts:
         gpu_models=gpu_models(),
         kernel=platform.release(),
         hostname=platform.node(),
-        host_id=host_id(platform.node(), model),
+        host_id=host_id(platform.node(), machine_id, model),
     )
 
 
-def this_host_id() -> str:
-    """Return the id of this machine, see `host_id`, without its other facts."""
-    model = cpu_model(Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace"))
-    return host_id(platform.node(), model)
-
-
-def host_id(hostname: str, model: str, machine: Path = MACHINE_ID) -> str:
-    """Return eight hexadecimal digits of a hash of name, machine id where readable, CPU model.
+def host_id(hostname: str, machine_id: str, model: str) -> str:
+    """Return eight hexadecimal digits of a hash of name, machine id (or empty) and CPU model.
 
     They cannot be recovered from it, so that a recorded history can be shared.
 
     Examples
     --------
-    >>> host_id("node1", "AMD EPYC", Path("/nowhere"))
+    >>> host_id("node1", "", "AMD EPYC")
     '840a84cb'
     """
-    try:
-        number = machine.read_text(encoding="ascii").strip()
-    except (OSError, ValueError):
-        number = ""
-    return host_id_of(hostname, number, model)
-
-
-def host_id_of(hostname: str, machine_id: str, model: str) -> str:
-    """Return the id of a machine from the three texts, see `host_id`."""
     return sha256_of([hostname, machine_id, model])[:8]
 
 

@@ -150,11 +150,11 @@ def measure(
     # Written first: if we are killed from here on, `sweep` finds the rest. Not synced: what
     # survives a process survives in memory, and nothing of a run survives the machine.
     planned = meters.planned_group(run_id) if groups else None
-    group_folders = [] if planned is None else list(map(str, planned.folders))
-    content = {"run_id": run_id, "groups": group_folders}
+    folders = [] if planned is None else list(map(str, planned.folders))
+    content = {"run_id": run_id, "groups": folders}
     (folder / DRIVER_FILE).write_text(json_text(content), encoding="utf-8")
     with contextlib.ExitStack() as stack:
-        meter = meters.open_meter(run_id, groups=groups)
+        meter = meters.open_meter(run_id, planned)
         stack.callback(meter.close)
         if limit_bytes is not None:
             meter.limit_memory(limit_bytes)
