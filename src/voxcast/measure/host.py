@@ -212,18 +212,13 @@ def core_time(stat: str, cpus: Collection[int]) -> CoreTime:
     >>> core_time("cpu  9 9\\ncpu0 100 0 50 800 40 0 10 5 100 0\\n", {0})
     CoreTime(busy_s=1.6, stolen_s=0.05, total_s=10.05)
     """
-    busy = stolen = total = 0
     names = {f"cpu{number}" for number in cpus}
-    for line in stat.splitlines():
-        name, *fields = line.split()
-        if name in names:
-            user, nice, system, idle, waiting, irq, soft, steal = map(int, fields[:8])
-            used = user + nice + system + irq + soft  # the time of guests is in user's
-            busy += used
-            stolen += steal
-            total += used + idle + waiting + steal
-    ticks = os.sysconf("SC_CLK_TCK")
-    return CoreTime(busy / ticks, stolen / ticks, total / ticks)
+    rows = [line.split() for line in stat.splitlines()]
+    ticks = [[0] * 8, *(list(map(int, row[1:9])) for row in rows if row[0] in names)]
+    user, nice, system, idle, waiting, irq, soft, steal = map(sum, zip(*ticks, strict=True))
+    busy = user + nice + system + irq + soft  # the time of guests is in user's
+    per_s = os.sysconf("SC_CLK_TCK")
+    return CoreTime(busy / per_s, steal / per_s, (busy + idle + waiting + steal) / per_s)
 
 
 def disturbance(before: CoreTime, after: CoreTime, run_cpu_s: float, wall_s: float) -> Disturbance:

@@ -211,11 +211,7 @@ def measure(
         peak_threads=trace.peak_threads,
         peak_gpu_bytes=trace.peak_gpu_bytes,
         gpu_utilisation=trace.gpu_utilisation,
-        metronome_compute_s=reading.compute_s,
-        metronome_copy_s=reading.copy_s,
-        metronome_gather_s=reading.gather_s,
-        metronome_interpreter_s=reading.interpreter_s,
-        metronome_ticks=reading.ticks,
+        **reading.columns,
     )
     phases = _phases(clock, started, phase_patterns, runtime_s)
     return run, tuple(map(trace.with_peak, phases))
