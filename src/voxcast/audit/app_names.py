@@ -10,12 +10,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from voxcast.runs.name_patterns import values_by_name
-
 if TYPE_CHECKING:
     import pandas as pd
 
-    from voxcast.runs.name_patterns import NamePattern
+    from voxcast.runs.imported import NamePattern
 
 NO_NAME = "(no name)"
 ONLY_NUMBERS = "(numbers only)"
@@ -66,6 +64,5 @@ def apps_of(names: pd.Series, pattern: NamePattern | None = None) -> pd.Series:
     if pattern is None:
         apps = {name: app_of(name) for name in distinct}
     else:
-        values = values_by_name(pattern, distinct)
-        apps = {name: values.get(name) or OTHER_NAME for name in distinct}
+        apps = {name: pattern.value_in(name) or OTHER_NAME for name in distinct}
     return names.map(apps).astype("category")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from voxcast.allocation.site import Cluster
     from voxcast.audit.jobs import AuditedJobs
     from voxcast.audit.predicted import PredictedJobs
-    from voxcast.runs.name_patterns import NamePattern
+    from voxcast.runs.imported import NamePattern
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,7 +24,7 @@ from voxcast.jobs.state import SubmissionState
 from voxcast.jobs.status import task_rows
 from voxcast.jobs.submission import Submission
 from voxcast.records import Request, as_fields
-from voxcast.runs.name_patterns import name_pattern
+from voxcast.runs.imported import name_pattern
 from voxcast.runs.store import load_history
 
 HEADER = (
