@@ -75,10 +75,10 @@ def measured(folder: Path, app_name: str) -> pd.DataFrame:
     for machine, is_pressed in MACHINES.items():
         cells = [
             Cell(
-                app.name, app.version, app.parameters, volume, subject, Configuration("cpu", 1),
-                "full_scale", 0, machine,
+                app.name, app.version, app.parameters, str(volume), subject,
+                Configuration("cpu", 1), "full_scale", 0, machine,
             )
-            for volume, subject in volumes.subjects.items()
+            for volume, subject in volumes["subject"].items()
         ]  # fmt: skip
         plan = CampaignPlan({cell.key: cell for cell in cells}, paths)
         facts = dataclasses.replace(host_facts(), host_id=machine)

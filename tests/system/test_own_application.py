@@ -92,7 +92,8 @@ class User:
     def records(self) -> dict[str, str]:
         """Return the start of every recorded run by its key."""
         paths = (self.project / "data/measured/cpu").glob("[0-9a-f]*/run.json")
-        return {path.parent.name: json.loads(path.read_text())["started_at"] for path in paths}
+        runs = {path.parent.name: json.loads(path.read_text())["run"] for path in paths}
+        return {key: run["started_at"] for key, run in runs.items()}
 
 
 def lines_of(summary: str) -> dict[str, str]:

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +39,21 @@ def choose(apps: Mapping[str, App], name: str) -> App:
     ConfigError
         If it is unknown; the message lists the applications.
     """
-    if name not in apps:
-        names = ", ".join(sorted(apps)) or "none"
-        raise ConfigError("unknown application", name, f"choose from {names}")
-    return apps[name]
+    return apps[chosen(name, apps, "application")]
+
+
+def chosen(name: str, names: Iterable[str], noun: str, where: str = "") -> str:
+    """Return ``name`` if it is one of ``names``.
+
+    Raises
+    ------
+    ConfigError
+        If it is unknown; the message lists ``names``.
+    """
+    if name not in names:
+        then = f"choose from {', '.join(sorted(names)) or 'none'}"
+        raise ConfigError(f"unknown {noun}", where or name, then)
+    return name
 
 
 def command(
@@ -53,8 +64,6 @@ def command(
     parameters: Mapping[str, Any],
     *,
     memory_bytes: int | None = None,
-    program: Sequence[str] = (),
-    options: Sequence[str] = (),
 ) -> list[str]:
     """Return the argument list that runs ``app`` on ``image`` and writes into ``out``.
 
@@ -67,8 +76,6 @@ def command(
     memory_bytes : int, optional
         Memory that the run may use, for ``{memory_bytes}`` and ``{memory_gb}``; by default the
         memory limit of ``configuration``, or without a limit the memory of this machine.
-    program, options : sequence of str
-        For the container engine, see `voxcast.apps.containers.wrap`.
 
     Raises
     ------
@@ -81,13 +88,16 @@ def command(
         image = None
     if app.module is not None:
         return _module_command(app.module, image, out, configuration, parameters)
-    values = {name: _text(value) for name, value in parameters.items()}
     memory_bytes = memory_bytes or configuration.mem_limit_bytes or machine_memory_bytes()
-    values |= {"threads": str(configuration.cpus), "device": configuration.device}
-    # Tools read whole gigabytes, and zero as no limit.
-    memory_gb = max(1, memory_bytes // 10**9)
-    values |= {"memory_bytes": str(memory_bytes), "memory_gb": str(memory_gb)}
-    values |= {"image": str(image or ""), "bids": str(bids_folder(out)), "out": str(out)}
+    values = {name: _text(value) for name, value in parameters.items()} | {
+        "threads": str(configuration.cpus),
+        "device": configuration.device,
+        "memory_bytes": str(memory_bytes),
+        "memory_gb": str(max(1, memory_bytes // 10**9)),  # tools read zero as no limit
+        "image": str(image or ""),
+        "bids": str(bids_folder(out)),
+        "out": str(out),
+    }
     if not app.container:
         return filled(app.argv, values, app.name)
     if configuration.container_engine == "none":
@@ -103,14 +113,10 @@ def command(
         env=library_variables(configuration),
         gpus=configuration.gpus,
         visible=os.environ.get("CUDA_VISIBLE_DEVICES"),
-        cpus=configuration.cpus,
-        mem_limit_bytes=configuration.mem_limit_bytes,
         # No application here needs a network. Many clusters forbid the namespaces by which
         # these two disable it (user.max_net_namespaces), and nothing would start there.
         network=configuration.container_engine in ("apptainer", "singularity"),
         user=(os.getuid(), os.getgid()),
-        program=program,
-        options=options,
     )
 
 
@@ -133,14 +139,15 @@ def filled(argv: Sequence[str], values: Mapping[str, str], where: str) -> list[s
     def value(match: re.Match[str]) -> str:
         if match[0] in ("{{", "}}"):
             return match[0][0]
+        if match[1] in values:
+            return values[match[1]]
         if match[1] is None:
-            then = "double it for a literal brace"
-            raise ConfigError(f"a single brace in {match.string!r}", f"{where}.argv", then)
-        if match[1] not in values:
+            problem, then = f"a single brace in {match.string!r}", "double it for a literal brace"
+        else:
             names = ", ".join(sorted(values)).replace("threads", "threads (`app new`: cpus)")
+            problem = f"unknown {match[0]}"
             then = f"choose from {names}, or add a parameter (`app new -p {match[1]}=VALUE`)"
-            raise ConfigError(f"unknown {match[0]}", f"{where}.argv", then)
-        return values[match[1]]
+        raise ConfigError(problem, f"{where}.argv", then)
 
     return [_BRACES.sub(value, part) for part in argv]
 
@@ -183,19 +190,15 @@ def container_image(app: App, configuration: Configuration) -> str:
     return app.container[configuration.device]
 
 
-def container_facts(
-    app: App, configuration: Configuration, program: Sequence[str] = ()
-) -> dict[str, str] | None:
+def container_facts(app: App, configuration: Configuration) -> dict[str, str] | None:
     """Return engine, image and digest for a record, or None without a container."""
     if not app.container or configuration.container_engine == "none":
         return None
     image, engine = container_image(app, configuration), configuration.container_engine
-    return {"engine": engine, "image": image, "digest": digest(engine, image, program)}
+    return {"engine": engine, "image": image, "digest": digest(engine, image)}
 
 
-def app_version(
-    app: App, configuration: Configuration | None = None, program: Sequence[str] = ()
-) -> str:
+def app_version(app: App, configuration: Configuration | None = None) -> str:
     """Return the version of ``app`` and of its dependencies, e.g. ``1+antspyx0.6.3``.
 
     The application's version is followed by the versions of its packages, a hash of its files,
@@ -211,8 +214,8 @@ def app_version(
         try:
             parts.append(package + importlib.metadata.version(package))
         except importlib.metadata.PackageNotFoundError:
-            then = f"pip install {package}"
-            raise RunError(f"needs the package {package}", app.name, then) from None
+            problem = f"needs the package {package}"
+            raise RunError(problem, app.name, f"pip install {package}") from None
     if app.files:
         try:
             paths = [package_path(name) for name in app.files]
@@ -220,8 +223,7 @@ def app_version(
         except OSError as error:
             where = f"app.{app.name}.files"
             raise RunError(f"cannot read {error.filename} ({error.strerror})", where) from None
-    facts = None if configuration is None else container_facts(app, configuration, program)
-    if facts is not None:
+    if configuration is not None and (facts := container_facts(app, configuration)):
         parts.append("image" + facts["digest"].removeprefix("sha256:")[:12])
     return "+".join(parts)
 
@@ -245,16 +247,15 @@ def _module_command(
     configuration: Configuration,
     parameters: Mapping[str, Any],
 ) -> list[str]:
-    arguments = {} if image is None else {"--image": str(image)}
-    arguments |= {
-        "--out": str(out),
-        "--threads": str(configuration.cpus),
-        "--device": configuration.device,
-        "--parameters": json.dumps(dict(parameters), sort_keys=True),
-    }
     # -P: modules in the current folder cannot shadow a library.
-    flat = [part for pair in arguments.items() for part in pair]
-    return [sys.executable, "-P", "-m", module, *flat]
+    return [
+        sys.executable, "-P", "-m", module,
+        *([] if image is None else ["--image", str(image)]),
+        "--out", str(out),
+        "--threads", str(configuration.cpus),
+        "--device", configuration.device,
+        "--parameters", json.dumps(dict(parameters), sort_keys=True),
+    ]  # fmt: skip
 
 
 def _text(value: Any) -> str:

@@ -5,16 +5,25 @@ from __future__ import annotations
 import importlib.util
 import re
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from voxcast.apps.app import PLACEHOLDERS, container_image, filled
-from voxcast.apps.containers import OUTSIDE, check_image
+from voxcast.apps.app import PLACEHOLDERS, chosen, container_image, filled
+from voxcast.apps.containers import check_image
 from voxcast.apps.staging import BIDS, INPUTS, OUT, SCRATCH, reads_bids
 from voxcast.errors import ConfigError, RunError
 from voxcast.records import App, Configuration
 
-_NAME = re.compile(r"[A-Za-z_]\w*")
+
+class Rule(NamedTuple):
+    """A rule of ``conf/app/NAME.yaml``: whether it is broken, the key, the problem, the remedy."""
+
+    broken: bool
+    key: str
+    problem: str
+    then: str | None = None
 
 
 def check_app(app: App) -> None:
@@ -25,35 +34,33 @@ def check_app(app: App) -> None:
     ConfigError
         For the first rule that is violated, with its key.
     """
-    _check_start(app)
-    _check_parameters(app)
-    _check_phases(app)
-    _check_container(app)
-    _check_split(app)
+    for group in ("ranges", "scaled_down"):
+        for name in getattr(app, group):
+            chosen(name, app.parameters, "parameter", f"app.{app.name}.{group}.{name}")
+    for rule in (*_start_rules(app), *_value_rules(app), *_container_rules(app)):
+        if rule.broken:
+            raise ConfigError(rule.problem, f"app.{app.name}{rule.key}", rule.then)
 
 
-def _check_start(app: App) -> None:
-    if (app.module is None) == (not app.argv):
-        then = "use a module for Python, argv for any other program"
-        raise ConfigError("needs a module or argv, and not both", f"app.{app.name}", then)
-    if not app.devices:
-        raise ConfigError("needs at least one device", f"app.{app.name}.devices")
-    if app.verify_gpu and "gpu" not in app.devices:
-        raise ConfigError("needs gpu among the devices", f"app.{app.name}.verify_gpu")
-    if app.module is not None and not _exists(app.module):
-        raise ConfigError(f"no such module: {app.module}", f"app.{app.name}.module")
+def _start_rules(app: App) -> list[Rule]:
     values = dict.fromkeys((*PLACEHOLDERS, *app.parameters), "") | {"image": "\0"}
     arguments = filled(app.argv, values, f"app.{app.name}")
     names_image = (
         any("\0" in part for part in arguments) or INPUTS in app.binds.values() or reads_bids(app)
     )
-    if app.argv and (app.input == "volume") != names_image:
-        problem = (
-            "has input: none but names an image"
-            if names_image
-            else "does not name the image: use {image} in argv, or {inputs} in binds"
-        )
-        raise ConfigError(problem, f"app.{app.name}")
+    return [
+        Rule((app.module is None) == (not app.argv), "", "needs a module or argv, and not both",
+             "use a module for Python, argv for any other program"),
+        Rule(not app.devices, ".devices", "needs at least one device"),
+        Rule(app.verify_gpu and "gpu" not in app.devices, ".verify_gpu",
+             "needs gpu among the devices"),
+        Rule(app.module is not None and not _exists(app.module), ".module",
+             f"no such module: {app.module}"),
+        Rule(bool(app.argv) and app.input == "volume" and not names_image, "",
+             "does not name the image: use {image} in argv, or {inputs} in binds"),
+        Rule(bool(app.argv) and app.input == "none" and names_image, "",
+             "has input: none but names an image"),
+    ]  # fmt: skip
 
 
 def _exists(module: str) -> bool:
@@ -63,72 +70,58 @@ def _exists(module: str) -> bool:
         return False
 
 
-def _check_parameters(app: App) -> None:
+def _value_rules(app: App) -> Iterator[Rule]:
+    names = f"names are letters, digits and _, and not {', '.join(PLACEHOLDERS)}"
     for name in app.parameters:
-        if name in PLACEHOLDERS or not _NAME.fullmatch(name):
-            then = f"names are letters, digits and _, and not {', '.join(PLACEHOLDERS)}"
-            raise ConfigError("cannot be a parameter", f"app.{app.name}.parameters.{name}", then)
-    for group, names in (("ranges", app.ranges), ("scaled_down", app.scaled_down)):
-        for name in sorted(set(names) - set(app.parameters)):
-            parameter_names = ", ".join(sorted(app.parameters)) or "none"
-            where = f"app.{app.name}.{group}.{name}"
-            raise ConfigError("unknown parameter", where, f"choose from {parameter_names}")
+        broken = name in PLACEHOLDERS or not name.isidentifier()
+        yield Rule(broken, f".parameters.{name}", "cannot be a parameter", names)
     for name, values in app.ranges.items():
-        numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
-        if len(values) < 2 or (len(values) == 2 and numbers and not values[0] < values[1]):
-            where = f"app.{app.name}.ranges.{name}"
-            raise ConfigError("needs a low and a higher number, or a list of values", where)
-
-
-def _check_phases(app: App) -> None:
+        problem = "needs a low and a higher number, or a list of values"
+        yield Rule(not _is_range(values), f".ranges.{name}", problem)
     for name, pattern in app.phase_patterns.items():
-        where = f"app.{app.name}.phase_patterns.{name}"
-        try:
-            groups = re.compile(pattern).groupindex
-        except re.error as error:
-            raise ConfigError(f"not a regular expression ({error})", where) from None
-        if ("seconds" in groups) == ("start" in groups):
-            raise ConfigError("needs a group (?P<seconds>…) or (?P<start>…), and not both", where)
-        if name not in app.phases:
-            raise ConfigError("is not among the phases", where, "add it to phases, in its order")
-
-
-def _check_container(app: App) -> None:
-    where = f"app.{app.name}"
-    if not app.container:
-        if app.binds:
-            raise ConfigError("need a container, and none is set", f"{where}.binds")
-        return
-    if app.module is not None:
-        then = "use argv: voxcast is not installed in the image"
-        raise ConfigError("a module cannot run in a container", f"{where}.container", then)
-    if set(app.container) != set(app.devices):
-        devices = ", ".join(app.devices)
-        raise ConfigError(f"needs an image for each of {devices}", f"{where}.container")
-    hosts = list(app.binds.values())
-    for inside, host in app.binds.items():
-        if not inside.startswith("/") or ".." in inside.split("/"):
-            raise ConfigError("needs an absolute path in the container", f"{where}.binds.{inside}")
-        named = (INPUTS, BIDS, OUT, SCRATCH)
-        if host not in named and not host.startswith("/"):
-            then = f"choose from {', '.join(named)}, or an absolute path (read-only)"
-            raise ConfigError(f"unknown {host}", f"{where}.binds.{inside}", then)
-    images = BIDS if BIDS in hosts else INPUTS
-    needed = (images, OUT) if app.input == "volume" else (OUT,)
-    for host in needed:
-        if hosts.count(host) != 1:
-            raise ConfigError(f"needs one path for {host}", f"{where}.binds")
-    if hosts.count(SCRATCH) > 1:
-        raise ConfigError(f"needs at most one path for {SCRATCH}", f"{where}.binds")
-
-
-def _check_split(app: App) -> None:
-    where = f"app.{app.name}.split"
-    if app.split and set(app.split) != {"count", "range"}:
-        raise ConfigError("needs count and range, names of two parameters", where)
+        problem, key = _pattern_problem(pattern), f".phase_patterns.{name}"
+        yield Rule(bool(problem), key, problem)
+        listed = name in app.phases
+        yield Rule(not listed, key, "is not among the phases", "add it to phases, in its order")
+    complete = not app.split or set(app.split) == {"count", "range"}
+    yield Rule(not complete, ".split", "needs count and range, names of two parameters")
     for key, name in app.split.items():
-        if name not in app.parameters:
-            raise ConfigError(f"unknown parameter {name}", f"{where}.{key}")
+        yield Rule(name not in app.parameters, f".split.{key}", f"unknown parameter {name}")
+
+
+def _is_range(values: tuple[Any, ...]) -> bool:
+    numbers = [v for v in values if isinstance(v, int | float) and not isinstance(v, bool)]
+    return len(values) > 2 or (len(values) == 2 and (len(numbers) < 2 or values[0] < values[1]))
+
+
+def _pattern_problem(pattern: str) -> str:
+    try:
+        groups = re.compile(pattern).groupindex
+    except re.error as error:
+        return f"not a regular expression ({error})"
+    one_kind = ("seconds" in groups) != ("start" in groups)
+    return "" if one_kind else "needs a group (?P<seconds>…) or (?P<start>…), and not both"
+
+
+def _container_rules(app: App) -> list[Rule]:
+    if not app.container:
+        return [Rule(bool(app.binds), ".binds", "need a container, and none is set")]
+    hosts, named = list(app.binds.values()), (INPUTS, BIDS, OUT, SCRATCH)
+    sources, images = ", ".join(named), BIDS if BIDS in hosts else INPUTS
+    needed = (images, OUT) if app.input == "volume" else (OUT,)
+    return [
+        Rule(app.module is not None, ".container", "a module cannot run in a container",
+             "use argv: voxcast is not installed in the image"),
+        Rule(set(app.container) != set(app.devices), ".container",
+             f"needs an image for each of {', '.join(app.devices)}"),
+        *(Rule(not inside.startswith("/") or ".." in inside.split("/"), f".binds.{inside}",
+               "needs an absolute path in the container") for inside in app.binds),
+        *(Rule(host not in named and not host.startswith("/"), f".binds.{inside}",
+               f"unknown {host}", f"choose from {sources}, or an absolute path (read-only)")
+          for inside, host in app.binds.items()),
+        *(Rule(hosts.count(host) != 1, ".binds", f"needs one path for {host}") for host in needed),
+        Rule(hosts.count(SCRATCH) > 1, ".binds", f"needs at most one path for {SCRATCH}"),
+    ]  # fmt: skip
 
 
 def check_startable(app: App, configuration: Configuration) -> None:
@@ -137,13 +130,12 @@ def check_startable(app: App, configuration: Configuration) -> None:
     Raises
     ------
     ConfigError
-        If it needs a container engine and none is chosen, or one that cannot be measured.
+        If it needs a container engine and none is chosen, or has no image for the device.
     RunError
-        If its program, or its container, is missing.
+        If its program, its container, or a path that Charliecloud needs is missing.
     """
-    if app.module is None and not app.container:
-        check_program(app.argv[0])
-    for program in app.programs:
+    own_program = app.argv[:1] if not app.container else ()
+    for program in (*own_program, *app.programs):
         check_program(program)
     if app.container and configuration.container_engine == "none":
         then = f"set container_engine in conf/device/{configuration.device}.yaml, e.g. apptainer"
@@ -161,36 +153,18 @@ def check_program(program: str) -> None:
     """
     if "{" in program or shutil.which(program) is not None:
         return
-    path = Path(program)
     if "/" not in program:
         raise RunError("is not on PATH", program, "install it, or name it by its path")
-    if path.is_dir():
-        raise RunError("is a folder, not a program", program)
-    if path.exists():
+    if Path(program).is_file():
         raise RunError("is not executable", program, f"run `chmod +x {program}`")
     raise RunError("no such program", program)
 
 
 def check_container(app: App, configuration: Configuration) -> None:
-    """Check that ``app`` can be run in its container and measured, before any run starts.
-
-    Raises
-    ------
-    ConfigError
-        If it has no image, or the engine's containers cannot be measured.
-    RunError
-        If the engine, the image, or a path that Charliecloud needs is missing.
-    """
-    if not app.container or configuration.container_engine == "none":
-        return
-    engine = configuration.container_engine
-    if engine in OUTSIDE:
-        raise ConfigError(
-            f"{engine} runs containers under its daemon: they cannot be measured",
-            f"app.{app.name}",
-            "choose another container_engine in conf/device",
-        )
-    check_image(engine, container_image(app, configuration), list(app.binds))
+    """Check that ``app`` can be run in its container; errors as `check_startable`."""
+    if app.container and configuration.container_engine != "none":
+        image = container_image(app, configuration)
+        check_image(configuration.container_engine, image, list(app.binds))
 
 
 # Gaps by urgency: nothing can be measured; measurements may be wrong; less is known than could be.
@@ -225,41 +199,31 @@ def gaps_of(
     """
     if app.module is not None:
         return []
-    gaps: dict[str, list[str]] = {STOPS: [], DOUBTFUL: [], COSTS: []}
-    text = " ".join(app.argv)
-    if not app.container:
+    text, contained = " ".join(app.argv), bool(app.container)
+    of_file = ", so the hash of its file stands for it" if app.files else ""
+    gaps = [
+        (timed_out, DOUBTFUL,
+         "the trial was stopped, so its time is not known: give a longer --time-limit"),
+        (not timed_out and not wrote_files and "{out}" in text, DOUBTFUL,
+         "it ended with exit status 0 and wrote no file below {out}: if it failed, "
+         "failures would be learned as good runs; a failure needs another exit status"),
+        ("{out}" not in text, DOUBTFUL,
+         "{out} is not in the command: nobody can see whether a run wrote its results"),
+        (not has_phases, COSTS,
+         "no line of its output shows phases (START and END name, name took 2.5 s), "
+         "so a run is one phase"),
+        ("{threads}" not in text, COSTS,
+         "{cpus} is not in the command: it is pinned to the CPUs of a run, not told of them"),
+        (app.version == UNKNOWN_VERSION and not contained, COSTS,
+         f"the version of the tool is not known{of_file}: give --version-command"),
+    ]  # fmt: skip
+    listed = [Gap(urgency, gap) for exists, urgency, gap in gaps if exists]
+    if contained and configuration is not None and configuration.container_engine == "none":
+        where = f"container_engine in conf/device/{configuration.device}.yaml"
+        return [Gap(STOPS, f"{where}: none is chosen"), *listed]
+    if not contained:
         try:
             check_program(app.argv[0])
         except RunError as error:
-            gaps[STOPS].append(str(error))
-    elif configuration is not None and configuration.container_engine == "none":
-        where = f"container_engine in conf/device/{configuration.device}.yaml"
-        gaps[STOPS].append(f"{where}: none is chosen")
-    if timed_out:
-        gaps[DOUBTFUL].append(
-            "the trial was stopped, so its time is not known: give a longer --time-limit"
-        )
-    elif not wrote_files and "{out}" in text:
-        gaps[DOUBTFUL].append(
-            "it ended with exit status 0 and wrote no file below {out}: if it failed, "
-            "failures would be learned as good runs; a failure needs another exit status"
-        )
-    if not has_phases:
-        gaps[COSTS].append(
-            "no line of its output shows phases (START name, name took 2.5 s, messages behind "
-            "a time), so a run is one phase"
-        )
-    if "{out}" not in text:
-        gaps[DOUBTFUL].append(
-            "{out} is not in the command: nobody can see whether a run wrote its results"
-        )
-    if "{threads}" not in text:
-        gaps[COSTS].append(
-            "{cpus} is not in the command: it is pinned to the CPUs of a run, not told of them"
-        )
-    if app.version == UNKNOWN_VERSION and not app.container:
-        of_file = ", so the hash of its file stands for it" if app.files else ""
-        gaps[COSTS].append(
-            f"the version of the tool is not known{of_file}: give --version-command"
-        )
-    return [Gap(urgency, gap) for urgency, texts in gaps.items() for gap in texts]
+            return [Gap(STOPS, str(error)), *listed]
+    return listed

@@ -2,8 +2,8 @@
 
 Apptainer, Singularity and Charliecloud run the program as a descendant of ours: it stays in the
 run's control group and on the run's CPUs. So does Podman as it is started here, without a separate
-control group (this needs crun). Docker's containers are children of its daemon: only their time
-can be measured from outside, and Docker enforces their limits.
+control group (this needs crun). Docker is not supported: its containers are children of its
+daemon, outside of the run and its limits.
 """
 
 from __future__ import annotations
@@ -15,33 +15,86 @@ import os
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
 from voxcast.errors import ConfigError, RunError
 from voxcast.files import sha256_file
 
-PROGRAMS = {
-    "none": "",
-    "apptainer": "apptainer",
-    "singularity": "singularity",
-    "podman": "podman",
-    "docker": "docker",
-    "charliecloud": "ch-run",
-}
-OUTSIDE = frozenset({"docker"})  # engines whose processes are not in our process tree
-WRITES_THROUGH = frozenset({"charliecloud"})  # engines that cannot bind read-only
 # Marks all processes of a run, to find also processes that left its process tree.
 RUN_VARIABLE = "VOXCAST_RUN"
-_REFUSED = {  # separators in a bind argument that the engine cannot quote
-    "apptainer": ':,\\"\n',
-    "singularity": ':,\\"\n',
-    "podman": ',"\n',
-    "docker": ',"\n',
-    "charliecloud": ":\n",
+
+
+@dataclass(frozen=True)
+class Engine:
+    """How an engine is called.
+
+    Attributes
+    ----------
+    start : tuple of str
+        Verb and options of every run.
+    bind, bind_read_only, variable : str
+        Options with places for a path and its path in the container, or for a name and a value.
+    refused : str
+        Characters of a path that separate parts of a bind, and that the engine cannot quote.
+    pull : str
+        The remedy for a missing image.
+    from_files : bool
+        Whether an image is a file or a folder, not a name.
+    """
+
+    program: str
+    start: tuple[str, ...]
+    bind: str
+    bind_read_only: str
+    variable: str
+    refused: str
+    pull: str
+    from_files: bool = True
+
+
+_APPTAINER = Engine(
+    "apptainer",
+    ("exec", "--cleanenv"),
+    "--bind={}:{}:rw",
+    "--bind={}:{}:ro",
+    "--env={}={}",
+    ':,\\"\n',
+    "apptainer pull image.sif docker://{}, then set that file",
+)
+ENGINES = {
+    "apptainer": _APPTAINER,
+    "singularity": replace(
+        _APPTAINER, program="singularity", pull=_APPTAINER.pull.replace("apptainer", "singularity")
+    ),
+    "podman": Engine(
+        "podman",
+        # We record the output: the engine's log would be a second copy on the same disk.
+        ("run", "--rm", "--pull=never", "--log-driver=none", "--cgroups=disabled"),
+        "--mount=type=bind,source={},target={}",
+        "--mount=type=bind,source={},target={},readonly",
+        "--env={}={}",
+        ',"\n',
+        "podman pull {}",
+        from_files=False,
+    ),
+    "charliecloud": Engine(
+        "ch-run",
+        # Of our environment only the marks of the run and of its GPUs are passed on.
+        ("--env-no-expand", f"--unset-env=!({RUN_VARIABLE}|CUDA_VISIBLE_DEVICES)"),
+        "--bind={}:{}",
+        "--bind={}:{}",
+        "--set-env={}={}",
+        ":\n",
+        "use ch-image pull and ch-convert, then set the folder or the .sqfs file",
+    ),
 }
-_FROM_FILES = ("apptainer", "singularity", "charliecloud")
-_SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+WRITES_THROUGH = frozenset({"charliecloud"})  # engines that cannot bind read-only
+_CHARLIECLOUD_VARIABLES = {
+    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "HOME": "/tmp",  # noqa: S108 - the container's own
+}
 
 
 class Bind(NamedTuple):
@@ -61,12 +114,8 @@ def wrap(
     env: Mapping[str, str] | None = None,
     gpus: int = 0,
     visible: str | None = None,
-    cpus: int | None = None,
-    mem_limit_bytes: int | None = None,
     network: bool = False,
     user: tuple[int, int] | None = None,
-    program: Sequence[str] = (),
-    options: Sequence[str] = (),
 ) -> list[str]:
     """Return the argument list that runs ``argv`` inside ``image``.
 
@@ -76,9 +125,9 @@ def wrap(
     Parameters
     ----------
     engine : str
-        One of `PROGRAMS`; ``none`` returns ``argv`` unchanged.
+        One of `ENGINES`, or ``none``, which returns ``argv`` unchanged.
     image : str
-        A file or folder; a name for podman and docker. Podman also takes the path of a folder.
+        A file or folder; for podman a name, or the path of a folder.
     binds : sequence of (host, inside, read only)
         Charliecloud can neither bind read-only nor create the path in the container.
     env : mapping, optional
@@ -88,17 +137,10 @@ def wrap(
     visible : str, optional
         ``CUDA_VISIBLE_DEVICES``, the GPUs that podman passes on by name or number; by default the
         first ones.
-    cpus, mem_limit_bytes : int, optional
-        Passed to docker only; with other engines the program inherits our CPUs and limits.
     network : bool
         Whether there is a network; Charliecloud always uses the host's.
     user : (uid, gid), optional
-        Owner of the files written, for podman and docker; otherwise the user who starts it.
-    program : sequence of str
-        Replaces the engine's name: a path, or a name with options before the verb.
-    options : sequence of str
-        Further options, after ours. For an image that Charliecloud converted from Docker,
-        ``--set-env`` restores the variables set at its build.
+        Owner of the files written, for podman; otherwise the user who starts it.
 
     Raises
     ------
@@ -113,79 +155,42 @@ def wrap(
     check_engine(engine)
     if engine == "none":
         return list(argv)
-    checked_binds = [_bind(engine, *bind) for bind in binds]
-    command = [*(program or [PROGRAMS[engine]])]
-    variables = dict(env or {})
-    if engine in ("apptainer", "singularity"):
-        command += [*_apptainer(checked_binds, variables, gpus, network), *options, image, *argv]
+    called, variables = ENGINES[engine], dict(env or {})
+    if engine == "podman":
+        options = _podman_options(gpus, visible, network, user)
+        options.append(f"--entrypoint={argv[0]}")
+        program = [*(["--rootfs"] if is_path(image) else []), image, *argv[1:]]
     elif engine == "charliecloud":
-        command += [*_charliecloud(checked_binds, variables), *options, image, "--", *argv]
+        variables = {**_CHARLIECLOUD_VARIABLES, **variables}
+        options, program = [], [image, "--", *argv]
     else:
-        run_options = _docker(checked_binds, variables, network, argv[0])
-        engine_options = (
-            _podman(gpus, visible, user)
-            if engine == "podman"
-            else _daemon(gpus, cpus, mem_limit_bytes)
-        )
-        if user is not None and user[0] != 0:
-            # A user unknown to the image has no home there, and caches need one.
-            engine_options += [f"--user={user[0]}:{user[1]}", "--env=HOME=/tmp"]
-        image_arguments = ["--rootfs", image] if is_path(image) and engine == "podman" else [image]
-        command += [*run_options, *engine_options, *options, *image_arguments, *argv[1:]]
-    return command
+        options = ["--nv"] if gpus else []
+        options += [] if network else ["--net", "--network=none"]
+        program = [image, *argv]
+    options += [_bind(engine, *bind) for bind in binds]
+    options += [called.variable.format(*variable) for variable in variables.items()]
+    return [called.program, *called.start, *options, *program]
 
 
-def _apptainer(
-    binds: Sequence[Bind], env: Mapping[str, str], gpus: int, network: bool
+def _podman_options(
+    gpus: int, visible: str | None, network: bool, user: tuple[int, int] | None
 ) -> list[str]:
-    parts = ["exec", "--cleanenv"]
-    parts += ["--nv"] if gpus else []
-    parts += [] if network else ["--net", "--network=none"]
-    for bind in binds:
-        parts.append(f"--bind={bind.host}:{bind.inside}:{'ro' if bind.read_only else 'rw'}")
-    return parts + [f"--env={name}={value}" for name, value in env.items()]
-
-
-def _charliecloud(binds: Sequence[Bind], env: Mapping[str, str]) -> list[str]:
-    # Of our environment only the marks of the run and of its GPUs are passed on.
-    parts = ["--env-no-expand", f"--unset-env=!({RUN_VARIABLE}|CUDA_VISIBLE_DEVICES)"]
-    variables = {"PATH": _SEARCH_PATH, "HOME": "/tmp", **env}  # noqa: S108 - the container's own
-    parts += [f"--bind={bind.host}:{bind.inside}" for bind in binds]
-    return parts + [f"--set-env={name}={value}" for name, value in variables.items()]
-
-
-def _docker(binds: Sequence[Bind], env: Mapping[str, str], network: bool, entry: str) -> list[str]:
-    # We record the output: Docker's log would be a second copy on the same disk.
-    parts = ["run", "--rm", "--pull=never", "--log-driver=none", f"--entrypoint={entry}"]
-    parts += [] if network else ["--network=none"]
-    for bind in binds:
-        mode = ",readonly" if bind.read_only else ""
-        parts.append(f"--mount=type=bind,source={bind.host},target={bind.inside}{mode}")
-    parts += [f"--env={name}={value}" for name, value in env.items()]
-    return [*parts, f"--env={RUN_VARIABLE}"]
-
-
-def _podman(gpus: int, visible: str | None, user: tuple[int, int] | None) -> list[str]:
     names = [name.strip() for name in (visible or "").split(",") if name.strip()]
-    chosen = (names or [str(n) for n in range(gpus)])[:gpus]
-    parts = ["--cgroups=disabled", *(f"--device=nvidia.com/gpu={name}" for name in chosen)]
-    return [*parts, "--userns=keep-id"] if user is not None and user[0] != 0 else parts
+    devices = (names or [str(n) for n in range(gpus)])[:gpus]
+    options = [f"--env={RUN_VARIABLE}", *(f"--device=nvidia.com/gpu={name}" for name in devices)]
+    if user is not None and user[0] != 0:
+        # A user unknown to the image has no home there, and caches need one.
+        options += ["--userns=keep-id", f"--user={user[0]}:{user[1]}", "--env=HOME=/tmp"]
+    return options if network else [*options, "--network=none"]
 
 
-def _daemon(gpus: int, cpus: int | None, mem_limit_bytes: int | None) -> list[str]:
-    parts = ["--init"]  # a program that is process 1 would ignore SIGTERM
-    parts += [f"--gpus={gpus}"] if gpus else []
-    parts += [] if cpus is None else [f"--cpus={cpus}"]
-    return parts + ([] if mem_limit_bytes is None else [f"--memory={mem_limit_bytes}"])
-
-
-def _bind(engine: str, host: str | Path, inside: str, read_only: bool) -> Bind:
+def _bind(engine: str, host: str | Path, inside: str, read_only: bool) -> str:
+    called = ENGINES[engine]
     for text in (str(host), inside):
-        bad = next((char for char in text if char in _REFUSED[engine]), None)
-        if bad is not None:
+        if bad := [char for char in text if char in called.refused]:
             then = "move the project or the image set to a path without it"
-            raise ConfigError(f"{engine} cannot bind a path with {bad!r}", text, then)
-    return Bind(str(host), inside, read_only)
+            raise ConfigError(f"{engine} cannot bind a path with {bad[0]!r}", text, then)
+    return (called.bind_read_only if read_only else called.bind).format(host, inside)
 
 
 def is_path(image: str) -> bool:
@@ -194,20 +199,13 @@ def is_path(image: str) -> bool:
 
 
 def check_engine(engine: str) -> None:
-    """Raise a `ConfigError` unless ``engine`` is one of `PROGRAMS`."""
-    if engine not in PROGRAMS:
-        raise ConfigError("unknown container engine", engine, f"choose from {', '.join(PROGRAMS)}")
+    """Raise a `ConfigError` unless ``engine`` is one of `ENGINES`, or ``none``."""
+    if engine not in ("none", *ENGINES):
+        names = ", ".join(("none", *ENGINES))
+        raise ConfigError("unknown container engine", engine, f"choose from {names}")
 
 
-def available(engine: str, program: Sequence[str] = ()) -> bool:
-    """Tell whether the engine's program is installed."""
-    check_engine(engine)
-    return engine == "none" or shutil.which([*program, PROGRAMS[engine]][0]) is not None
-
-
-def check_image(
-    engine: str, image: str, targets: Sequence[str] = (), program: Sequence[str] = ()
-) -> None:
+def check_image(engine: str, image: str, targets: Sequence[str] = ()) -> None:
     """Check that ``image`` can be run, before a campaign starts.
 
     Parameters
@@ -220,44 +218,40 @@ def check_image(
     RunError
         If the engine, the image, or a path that Charliecloud needs is missing.
     """
+    check_engine(engine)
     if engine == "none":
         return
-    if not available(engine, program):
-        package = "charliecloud" if engine == "charliecloud" else engine
-        then = f"install {package}, or choose another container_engine in conf/device"
-        raise RunError(f"the program {PROGRAMS[engine]} is not installed", engine, then)
-    if (engine in _FROM_FILES or is_path(image)) and not Path(image).exists():
-        raise RunError("no such image", image, _pull(engine, image))
-    if engine in WRITES_THROUGH and Path(image).is_dir():
-        for target in targets:
-            if not (Path(image) / target.lstrip("/")).exists():
-                where = Path(image) / target.lstrip("/")
-                raise RunError("the image lacks this bind target", where, "create the folder")
-    if engine not in _FROM_FILES and not is_path(image):
-        digest(engine, image, program)
+    program = ENGINES[engine].program
+    if shutil.which(program) is None:
+        then = f"install {engine}, or choose another container_engine in conf/device"
+        raise RunError(f"the program {program} is not installed", engine, then)
+    path = _path_of(engine, image)
+    if path is None:
+        digest(engine, image)
+    elif engine in WRITES_THROUGH and path.is_dir():
+        for target in (path / target.lstrip("/") for target in targets):
+            if not target.exists():
+                raise RunError("the image lacks this bind target", target, "create the folder")
 
 
-def digest(engine: str, image: str, program: Sequence[str] = ()) -> str:
+def digest(engine: str, image: str) -> str:
     """Return the digest of the image, as ``sha256:…``.
 
-    A file is hashed; a name is looked up with podman or docker. Of a folder, its listing (path,
-    mode, size and modification time of each file) is hashed, so a copy of the folder counts as
-    another image.
+    A file is hashed; a name is looked up with podman. Of a folder, its listing (path, mode, size
+    and modification time of each file) is hashed, so a copy of the folder counts as another image.
 
     Raises
     ------
     RunError
         If the image is missing.
     """
-    path = Path(image)
-    if engine in _FROM_FILES or is_path(image):
+    path = _path_of(engine, image)
+    if path is not None:
         if path.is_dir():
             return f"sha256:{_listing(path)}"
-        if not path.is_file():
-            raise RunError("no such image", image, _pull(engine, image))
         stat = path.stat()
         return f"sha256:{_hashed(str(path.resolve()), stat.st_size, stat.st_mtime_ns)}"
-    command = [*(program or [PROGRAMS[engine]]), "image", "inspect", image]
+    command = [ENGINES[engine].program, "image", "inspect", image]
     try:
         output = subprocess.run(command, capture_output=True, timeout=60, check=True).stdout
         facts = json.loads(output)[0]
@@ -266,7 +260,16 @@ def digest(engine: str, image: str, program: Sequence[str] = ()) -> str:
     except FileNotFoundError:
         raise RunError("is not installed", command[0], f"install {engine}") from None
     except (subprocess.SubprocessError, ValueError, KeyError, IndexError):
-        raise RunError("no such image", image, _pull(engine, image)) from None
+        raise RunError("no such image", image, ENGINES[engine].pull.format(image)) from None
+
+
+def _path_of(engine: str, image: str) -> Path | None:
+    """Return the file or folder of an image; None for a name."""
+    if not (ENGINES[engine].from_files or is_path(image)):
+        return None
+    if not Path(image).exists():
+        raise RunError("no such image", image, ENGINES[engine].pull.format(image))
+    return Path(image)
 
 
 @functools.lru_cache(maxsize=16)
@@ -284,11 +287,3 @@ def _listing(folder: Path) -> str:
             facts = [stat.st_mode, stat.st_size, stat.st_mtime_ns]
             listing.update(os.fsencode(f"{path.relative_to(folder)}\0{facts}\n"))
     return listing.hexdigest()
-
-
-def _pull(engine: str, image: str) -> str:
-    if engine in ("podman", "docker"):
-        return f"{engine} pull {image}"
-    if engine == "charliecloud":
-        return "use ch-image pull and ch-convert, then set the folder or the .sqfs file"
-    return f"{engine} pull image.sif docker://{image}, then set that file"

@@ -1,14 +1,12 @@
 """A new application: templates, the command line as arguments, its version, and its file.
 
-Phases are proposed from one log. Three kinds of lines are recognised, in this order; the first
-kind that occurs is proposed:
+Phases are proposed from one log. Two kinds of lines are recognised; the first kind that occurs is
+proposed:
 
 1. ``START name`` and ``END name`` (also BEGIN, FINISH, DONE; in any case), with or without a time
-   in front; where no line ends a phase, at least two START lines, each up to the next;
+   in front;
 2. a step with the seconds it took: ``name took 2.5 s``, ``name time: 2.5 seconds``,
-   ``name: 2.5 sec``;
-3. messages behind a time: a phase starts at each message after which a large share of the time
-   passes.
+   ``name: 2.5 sec``.
 """
 
 from __future__ import annotations
@@ -17,31 +15,30 @@ import re
 import shlex
 import subprocess
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from voxcast.apps.phase_patterns import LINE_CHARACTERS, stamp_form, stamp_seconds, unwrapped
-from voxcast.errors import ConfigError, RunError
+from voxcast.apps.app import chosen
+from voxcast.apps.phase_patterns import LINE_CHARACTERS, stamp_form
+from voxcast.errors import ConfigError, RunError, one_line
 from voxcast.files import write_text
 
+_SHELL = ("|", "||", "&&", "&", ";", ">", ">>", "<", "2>&1")
 TEMPLATES = Path(__file__).with_name("templates")
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _CPUS = re.compile(r"(?<!\{)\{cpus\}(?!\})")
 VERSION_LIMIT_S = 120.0
 _VERSION_CHARACTERS = 60
 _ANOTHER = "give another --version-command"
 _VERSION = re.compile(r"\d+(?:\.\d+)+[\w.+-]*")
-START_END, STATED_SECONDS, TIME_STAMPS = "START/END lines", "stated seconds", "times of messages"
-MIN_SHARE = 0.05  # of the logged time: a message that is followed by less starts no phase
+START_END, STATED_SECONDS = "START/END lines", "stated seconds"
 MAX_PHASES = 20
-MIN_WORD = 3  # letters of a message by which it is recognised again
+MIN_WORD = 3  # letters of the name of a phase
 
 _WORDS = r"[A-Za-z][\w.+-]*(?: [A-Za-z][\w.+-]*){0,5}"
-_START = re.compile(rf"\b(?P<word>start|begin)(?:ed|ing|s)?:?\s+(?P<name>{_WORDS})", re.IGNORECASE)
-_END_WORDS = "end|finish|done"
-_END = re.compile(rf"\b(?P<word>{_END_WORDS})(?:ed|ing|s)?:?\s+(?P<name>{_WORDS})", re.IGNORECASE)
+_START = re.compile(rf"\b(?:start|begin)(?:ed|ing|s)?:?\s+(?P<name>{_WORDS})", re.IGNORECASE)
+_END = re.compile(rf"\b(?:end|finish|done)(?:ed|ing|s)?:?\s+(?P<name>{_WORDS})", re.IGNORECASE)
 _STATED = re.compile(
     rf"(?P<name>{_WORDS})(?P<between> ?(?:time|took|takes|in|finished in|done in)?[:=]? *)"
     r"(?P<seconds>\d+(?:\.\d+)?(?:[eE][-+]?\d+)?) ?(?P<unit>seconds|secs?|s)\b"
@@ -110,13 +107,10 @@ def load_template(name: str) -> AppTemplate:
     ConfigError
         If the name is unknown.
     """
-    if name not in template_names():
-        then = f"choose from {', '.join(template_names())}"
-        raise ConfigError("unknown template", name, then)
     import yaml
 
-    content = yaml.safe_load((TEMPLATES / f"{name}.yaml").read_text(encoding="utf-8"))
-    return AppTemplate(name=name, **content)
+    path = TEMPLATES / f"{chosen(name, template_names(), 'template')}.yaml"
+    return AppTemplate(name=name, **yaml.safe_load(path.read_text(encoding="utf-8")))
 
 
 def check_name(name: str) -> None:
@@ -127,7 +121,7 @@ def check_name(name: str) -> None:
     ConfigError
         If it cannot.
     """
-    if not _NAME.fullmatch(name):
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name):
         then = "use letters, digits and _, beginning with a letter"
         raise ConfigError("cannot be the name of an application", name, then)
 
@@ -147,18 +141,13 @@ def argv_of(command: str) -> list[str]:
     """
     try:
         words = shlex.split(command)
-    except ValueError:  # shlex knows this and a backslash at the end
-        problem = f"a quotation mark is not closed, or a backslash is at its end: {command}"
-        raise ConfigError(problem, "--command") from None
+    except ValueError as error:  # an open quotation mark, or a backslash at the end
+        raise ConfigError(f"cannot be split ({error}): {command}", "--command") from None
     if not words:
         raise ConfigError("is empty", "--command", "give e.g. 'tool {image} {out}'")
-    shell = [word for word in words if word in ("|", "||", "&&", "&", ";", ">", ">>", "<", "2>&1")]
-    if shell:
+    if shell := [word for word in words if word in _SHELL or "${" in word]:
         then = "put the command line in a script and name that"
         raise ConfigError(f"{shell[0]} needs a shell, and none is used", "--command", then)
-    if "${" in command:
-        then = "no shell expands it; give a value, or a --parameter"
-        raise ConfigError("holds ${", "--command", then)
     return [_CPUS.sub("{threads}", word) for word in words]
 
 
@@ -175,10 +164,11 @@ def write_app(path: Path, name: str, values: dict[str, Any], comments: Iterable[
 def _yaml(content: dict[str, Any], flow: bool | None) -> str:
     import yaml
 
-    text: str = yaml.safe_dump(
-        content, sort_keys=False, allow_unicode=True, width=10_000, default_flow_style=flow
+    return str(
+        yaml.safe_dump(
+            content, sort_keys=False, allow_unicode=True, width=10_000, default_flow_style=flow
+        )
     )
-    return text
 
 
 def printed_version(argv: Sequence[str]) -> str:
@@ -197,24 +187,16 @@ def printed_version(argv: Sequence[str]) -> str:
     """
     try:
         ended = subprocess.run(
-            argv, capture_output=True, text=True, errors="replace", check=False,
+            argv, capture_output=True, text=True, errors="replace", check=True,
             stdin=subprocess.DEVNULL, timeout=VERSION_LIMIT_S,
         )  # fmt: skip
-    except OSError as error:
-        raise RunError(f"cannot be run ({error.strerror})", argv[0], _ANOTHER) from None
-    except subprocess.TimeoutExpired:
-        raise RunError(f"did not end within {VERSION_LIMIT_S:.0f} s", argv[0], _ANOTHER) from None
-    text = f"{ended.stdout}\n{ended.stderr}"
-    lines = [line.strip()[:_VERSION_CHARACTERS] for line in text.splitlines() if line.strip()]
-    if ended.returncode:
-        first_line = f" ({lines[0]})" if lines else ""
-        how = "exit status" if ended.returncode > 0 else "signal"
-        ending = f"ended with {how} {abs(ended.returncode)}{first_line}, so its version is unknown"
-        raise RunError(ending, " ".join(argv), _ANOTHER)
-    if not lines:
+    except (OSError, subprocess.SubprocessError) as error:
+        raise RunError(f"prints no version ({one_line(error)})", argv[0], _ANOTHER) from None
+    text = f"{ended.stdout}\n{ended.stderr}".strip()
+    if not text:
         raise RunError("prints no version", " ".join(argv), _ANOTHER)
     number = _VERSION.search(text)
-    return number[0] if number else lines[0]
+    return number[0] if number else text.splitlines()[0].strip()[:_VERSION_CHARACTERS]
 
 
 @dataclass(frozen=True)
@@ -232,19 +214,13 @@ def propose_phases(lines: Sequence[str]) -> PhaseProposal:
     --------
     >>> propose_phases(["START fit", "working", "END fit"]).patterns
     {'fit': '\\\\b(?:(?P<start>START)|(?P<end>END)) fit\\\\s*$'}
-    >>> propose_phases(["START fit", "START save"]).patterns["fit"]
-    '\\\\b(?P<start>START) fit\\\\s*$'
     >>> propose_phases(["warp took 2.5 s"]).patterns
     {'warp': '\\\\bwarp took (?P<seconds>\\\\S+) s\\\\b'}
     """
     short = [line[:LINE_CHARACTERS] for line in lines]
-    for kind, propose in (
-        (START_END, _start_and_end),
-        (STATED_SECONDS, _stated),
-        (TIME_STAMPS, _stamped),
-    ):
+    for kind, propose in ((START_END, _start_and_end), (STATED_SECONDS, _stated)):
         patterns = propose(short)
-        if patterns and len(patterns) <= MAX_PHASES:
+        if 0 < len(patterns) <= MAX_PHASES:
             return PhaseProposal(kind, patterns)
     return PhaseProposal()
 
@@ -261,34 +237,26 @@ def phase_name(text: str) -> str:
 
 
 def _start_and_end(lines: Sequence[str]) -> dict[str, str]:
-    starts = list(_searched(_START, lines))
-    names = {match["name"].lower() for _, match in starts}
-    ends = {match["name"].lower(): match for _, match in _searched(_END, lines)}
-    some_end = bool(names & ends.keys())
+    ends = {match["name"].lower(): match for match in map(_END.search, lines) if match}
     patterns: dict[str, str] = {}
-    for line, match in starts:
-        ended = ends.get(match["name"].lower())
-        if some_end and ended is None:
-            continue
-        limits = rf"(?P<start>{_spelt(match['word'], match)})"
-        if ended is not None:
-            limits = rf"(?:{limits}|(?P<end>{_spelt(ended['word'], ended)}))"
-        stamp = stamp_form(line[: match.start()])
-        time = "" if stamp is None else rf"(?P<time>{stamp[0]}).*?"
-        pattern = rf"{time}\b{limits} {_escaped(match['name'])}\s*$"
-        patterns.setdefault(phase_name(match["name"]), pattern)
-    return patterns if some_end or len(patterns) > 1 else {}
+    for match in filter(None, map(_START.search, lines)):
+        name = match["name"]
+        if ended := ends.get(name.lower()):
+            stamp = stamp_form(match.string[: match.start()])
+            time = "" if stamp is None else rf"(?P<time>{stamp}).*?"
+            limits = rf"(?:(?P<start>{_spelt(match)})|(?P<end>{_spelt(ended)}))"
+            patterns.setdefault(phase_name(name), rf"{time}\b{limits} {_escaped(name)}\s*$")
+    return patterns
 
 
-def _spelt(word: str, match: re.Match[str]) -> str:
-    """Return a word as it is written in its line, with its ending and colon."""
-    text = match[0][: len(match[0]) - len(match["name"])].strip()
-    return _escaped(text or word)
+def _spelt(match: re.Match[str]) -> str:
+    """Return the word before a name as it is written in its line, with its ending and colon."""
+    return _escaped(match[0].removesuffix(match["name"]).strip())
 
 
 def _stated(lines: Sequence[str]) -> dict[str, str]:
     patterns: dict[str, str] = {}
-    for _, match in _searched(_STATED, lines):
+    for match in filter(None, map(_STATED.search, lines)):
         name = _TIME_WORDS.sub("", match["name"])
         if len(name) < MIN_WORD:
             continue
@@ -298,35 +266,5 @@ def _stated(lines: Sequence[str]) -> dict[str, str]:
     return patterns
 
 
-def _stamped(lines: Sequence[str]) -> dict[str, str]:
-    stamped = [(stamp, line) for line in lines if (stamp := stamp_form(line)) is not None]
-    times = unwrapped([stamp_seconds(line[start:end]) or 0.0 for (_, start, end), line in stamped])
-    total_s = times[-1] - times[0] if times else 0.0
-    if total_s <= 0:
-        return {}
-    patterns: dict[str, str] = {}
-    for (stamp, line), t_s, next_s in zip(stamped, times, [*times[1:], times[-1]], strict=True):
-        message = _message(line[stamp[2] :])
-        if next_s - t_s >= MIN_SHARE * total_s and len(message) >= MIN_WORD:
-            pattern = rf"(?P<time>{stamp[0]}).*?(?P<start>{_escaped(message)})"
-            patterns.setdefault(phase_name(message), pattern)
-    return patterns if len(patterns) > 1 else {}
-
-
-def _message(text: str) -> str:
-    """Return the first words of a message that are the same in every run: no number, no path."""
-    match = re.search(r"[A-Za-z][A-Za-z_-]*(?: [A-Za-z][A-Za-z_-]*){0,4}(?![\w/.])", text)
-    return "" if match is None else match[0]
-
-
 def _escaped(text: str) -> str:
     return re.escape(text).replace("\\ ", " ")
-
-
-def _searched(
-    pattern: re.Pattern[str], lines: Sequence[str]
-) -> Iterator[tuple[str, re.Match[str]]]:
-    for line in lines:
-        match = pattern.search(line)
-        if match is not None:
-            yield line, match

@@ -7,12 +7,15 @@ import json
 import math
 from typing import TYPE_CHECKING, Any
 
+from voxcast.apps.app import chosen
 from voxcast.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from voxcast.records import App, Scale
+
+_KINDS = {str: "a text", int: "a whole number", float: "a number"}
 
 
 def parameter_values(
@@ -67,20 +70,19 @@ def _value(text: str, default: Any) -> Any:
     return value if is_scalar or isinstance(default, list | dict) else text
 
 
-def merged_parameters(app: App, overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters of ``app`` with ``overrides`` applied.
+def merged_parameters(
+    defaults: Mapping[str, Any], overrides: Mapping[str, Any], app: str
+) -> dict[str, Any]:
+    """Return the parameters of an application with ``overrides`` applied.
 
     Raises
     ------
     ConfigError
         If the application has no such parameter.
     """
-    unknown = sorted(set(overrides) - set(app.parameters))
-    if unknown:
-        names = ", ".join(sorted(app.parameters)) or "none"
-        where = f"{app.name}.{unknown[0]}"
-        raise ConfigError("unknown parameter", where, f"choose from {names}")
-    return {**app.parameters, **overrides}
+    for name in overrides:
+        chosen(name, defaults, "parameter", f"{app}.{name}")
+    return {**defaults, **overrides}
 
 
 def scaled_parameters(app: App, scale: Scale, overrides: Mapping[str, Any]) -> dict[str, Any]:
@@ -92,39 +94,44 @@ def scaled_parameters(app: App, scale: Scale, overrides: Mapping[str, Any]) -> d
         If the application has no such parameter, a value has the wrong type, or it has no
         scaled-down parameters: a full-scale run would then be mislabelled.
     """
-    for name, value in overrides.items():
-        _check_value(app, name, value)
-    if scale == "full_scale":
-        return merged_parameters(app, overrides)
-    if not app.scaled_down:
+    if scale == "scaled_down" and not app.scaled_down:
         then = f"set scaled_down in conf/app/{app.name}.yaml, or run it at full scale"
         raise ConfigError("cannot be scaled down", app.name, then)
-    return merged_parameters(app, {**app.scaled_down, **overrides})
+    scaled = app.scaled_down if scale == "scaled_down" else {}
+    parameters = merged_parameters(app.parameters, {**scaled, **overrides}, app.name)
+    for name, value in overrides.items():
+        check_type(value, app.parameters[name], f"{app.name}.{name}")
+        _check_value(app, name, value)
+    return parameters
+
+
+def check_type(value: Any, default: Any, where: str) -> None:
+    """Check that a value has the type of the default; a whole number may be written as 3.0.
+
+    Raises
+    ------
+    ConfigError
+        If it has another type, or is not finite.
+    """
+    if default is None:
+        return
+    kind = type(default)
+    fits = isinstance(value, kind)
+    if kind in (int, float):
+        fits = isinstance(value, int | float) and not isinstance(value, bool)
+        fits = fits and (float(value).is_integer() if kind is int else math.isfinite(value))
+    if not fits:
+        raise ConfigError(f"needs {_KINDS.get(kind, kind.__name__)}, not {value!r}", where)
 
 
 def _check_value(app: App, name: str, value: Any) -> None:
     """Refuse a value on which the application would only fail or hang once it runs."""
-    if name not in app.parameters:
-        return  # reported when parameters are merged
     default, where = app.parameters[name], f"{app.name}.{name}"
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if isinstance(default, bool) or not isinstance(default, int | float | str):
-        kind_holds, kind = (
-            isinstance(value, type(default)) or default is None,
-            type(default).__name__,
-        )
-    elif isinstance(default, str):
-        kind_holds, kind = isinstance(value, str), "a text"
-    elif isinstance(default, int):
-        kind_holds, kind = number and float(value).is_integer(), "a whole number"
-    else:
-        kind_holds, kind = number and math.isfinite(value), "a number"
-    if not kind_holds:
-        raise ConfigError(f"needs {kind}, not {value!r}", where)
     texts = [choice for choice in app.ranges.get(name, ()) if isinstance(choice, str)]
     if texts and value not in texts:
         raise ConfigError(f"is not one of {', '.join(texts)}: {value!r}", where)
-    if number and not isinstance(default, str) and default >= 0:
-        minimum = "above zero" if isinstance(default, int) and default > 0 else "zero or more"
-        if value < 0 or (value == 0 and minimum == "above zero"):
+    if type(default) in (int, float) and default >= 0:
+        above_zero = isinstance(default, int) and default > 0
+        if value < 0 or (value == 0 and above_zero):
+            minimum = "above zero" if above_zero else "zero or more"
             raise ConfigError(f"must be {minimum}, not {value!r}", where)

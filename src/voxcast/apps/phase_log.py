@@ -12,7 +12,6 @@ import json
 import math
 import os
 import resource
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -67,23 +66,21 @@ def _read_line(line: str, started_monotonic: float) -> Phase | None:
         return None
     try:
         content, _ = json.JSONDecoder().raw_decode(text)
-        name = str(content["name"])
-        start_s = float(content["start"]) - started_monotonic
-        end_s = float(content["end"]) - started_monotonic
+        start_s, end_s = (float(content[n]) - started_monotonic for n in ("start", "end"))
         cpu_s = float(content["cpu_s"])
+        name = str(content["name"])
     except (ValueError, KeyError, TypeError):
         return None
     if not all(map(math.isfinite, (start_s, end_s, cpu_s))) or end_s < start_s or end_s < 0:
         return None
     # The kernel rounds the start of a process to 10 ms: it may precede the start of the run.
-    return Phase(name=name, start_s=max(0.0, start_s), end_s=end_s, cpu_s=cpu_s)
+    return Phase(name, max(0.0, start_s), end_s, cpu_s)
 
 
 def write_phase(name: str, start: float, end: float, cpu_s: float) -> None:
     """Log a phase; `start` and `end` are seconds of ``CLOCK_MONOTONIC``."""
     content = {"name": name, "start": start, "end": end, "cpu_s": cpu_s}
-    sys.stdout.write(MARKER + json.dumps(content) + "\n")
-    sys.stdout.flush()
+    print(MARKER + json.dumps(content), flush=True)
 
 
 def process_cpu_s() -> float:

@@ -18,12 +18,11 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
+from datetime import datetime
 
 from voxcast.records import Phase
 
 LINE_CHARACTERS = 2000  # searched of each line: a log may contain a dumped array
-KINDS = ("seconds", "start")  # a pattern has the group of one kind
 _CLOCK = r"(?P<h>\d\d):(?P<min>\d\d):(?P<s>\d\d)(?:[.,](?P<f>\d{1,9}))?"
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 # Most specific first: a date with a clock contains a clock.
@@ -37,8 +36,8 @@ FORMS = {
     ),
     "12:00:00.123": rf"(?<![\d:]){_CLOCK}(?![\d:])",
 }
-_PATTERNS = [re.compile(form) for form in FORMS.values()]
 _GROUP = re.compile(r"\?P<\w+>")
+_UNITS = ("hours", "minutes", "seconds")
 DAY_S = 86400.0
 
 
@@ -102,15 +101,14 @@ def phases_from_log(
     start_s = 0.0
     for number, name, match in _matches(lines, compiled):
         groups = match.re.groupindex
-        if "seconds" in groups:
-            duration_s = _duration_s(match)
-            if duration_s is not None:
-                phases.append(Phase(name, start_s, start_s + duration_s))
-                start_s += duration_s
-            continue
-        stamp_s = stamp_seconds(match["time"] or "") if "time" in groups else None
         ends = "end" in groups and match["end"] is not None
-        if ends or match["start"] is not None:
+        if "seconds" in groups:
+            end_s = start_s + _duration_s(match)
+            if start_s <= end_s < math.inf:
+                phases.append(Phase(name, start_s, end_s))
+                start_s = end_s
+        elif ends or match["start"] is not None:
+            stamp_s = stamp_seconds(match["time"] or "") if "time" in groups else None
             marks.append(_Mark(name, not ends, "end" in groups, number, stamp_s))
     phases += _between(marks, _times(marks, written_s), runtime_s)
     return tuple(sorted(phases, key=lambda phase: phase.start_s))
@@ -130,54 +128,39 @@ def _matches(
 def _times(marks: Sequence[_Mark], written_s: Sequence[float] | None) -> list[float | None]:
     """Return the seconds of each mark from the start of the run; None where they are not known."""
     stamps = unwrapped([mark.stamp_s for mark in marks if mark.stamp_s is not None])
-    written = [
-        None if written_s is None or mark.line >= len(written_s) else written_s[mark.line]
-        for mark in marks
-    ]
-    if not stamps:
-        return list(written)
+    known_s = dict(enumerate(written_s or ()))
+    written = [known_s.get(mark.line) for mark in marks]
     stamped = iter(stamps)
     clock = [None if mark.stamp_s is None else next(stamped) for mark in marks]
-    delays = [
-        w - c for w, c in zip(written, clock, strict=True) if w is not None and c is not None
-    ]
-    zero_s = min(delays, default=-stamps[0])
-    return [w if c is None else max(0.0, c + zero_s) for w, c in zip(written, clock, strict=True)]
+    both = list(zip(written, clock, strict=True))
+    delays = [w - c for w, c in both if w is not None and c is not None]
+    zero_s = min(delays, default=-stamps[0] if stamps else 0.0)
+    return [w if c is None else max(0.0, c + zero_s) for w, c in both]
 
 
 def _between(
     marks: Sequence[_Mark], times: Sequence[float | None], runtime_s: float | None
 ) -> Iterator[Phase]:
     timed = [(mark, t_s) for mark, t_s in zip(marks, times, strict=True) if t_s is not None]
-    last_s = max((t_s for _, t_s in timed), default=0.0)
-    end_s = last_s if runtime_s is None else max(runtime_s, last_s)
+    end_s = max((runtime_s or 0.0, *(t_s for _, t_s in timed)))
     for position, (mark, start_s) in enumerate(timed):
-        if not mark.starts:
-            continue
-        later = timed[position + 1 :]
-        ends = (
-            (t_s for other, t_s in later if other.name == mark.name)
-            if mark.ends_itself
-            else (t_s for other, t_s in later if other.starts)
-        )
-        yield Phase(mark.name, start_s, max(start_s, next(ends, end_s)))
+        if mark.starts:
+            ends = (
+                t_s
+                for other, t_s in timed[position + 1 :]
+                if (other.name == mark.name if mark.ends_itself else other.starts)
+            )
+            yield Phase(mark.name, start_s, max(start_s, next(ends, end_s)))
 
 
-def _duration_s(match: re.Match[str]) -> float | None:
-    groups = match.groupdict()
-    parts = [(3600, groups.get("hours", "0")), (60, groups.get("minutes", "0"))]
-    numbers = [(factor, _seconds(text)) for factor, text in (*parts, (1, groups["seconds"]))]
-    if any(number is None for _, number in numbers):
-        return None
-    return sum(factor * number for factor, number in numbers if number is not None)
-
-
-def _seconds(text: str | None) -> float | None:
+def _duration_s(match: re.Match[str]) -> float:
+    """Return the seconds that a line states; NaN if it states none."""
+    groups = {"hours": "0", "minutes": "0", **match.groupdict()}
     try:
-        value = float(text or "")
+        hours, minutes, seconds = (float(groups[name] or "") for name in _UNITS)
     except ValueError:
-        return None
-    return value if math.isfinite(value) and value >= 0 else None
+        return math.nan
+    return 3600 * hours + 60 * minutes + seconds
 
 
 def stamp_seconds(text: str) -> float | None:
@@ -192,22 +175,20 @@ def stamp_seconds(text: str) -> float | None:
     >>> stamp_seconds("00:01:01") is not None, stamp_seconds("no time") is None
     (True, True)
     """
-    for pattern in _PATTERNS:
-        match = pattern.match(text)
-        if match is not None:
-            return _stamp_seconds(match)
-    return None
+    matches = (re.match(form, text) for form in FORMS.values())
+    match = next((match for match in matches if match is not None), None)
+    return None if match is None else _stamp_seconds(match)
 
 
-def stamp_form(line: str) -> tuple[str, int, int] | None:
-    """Return the first time in a line: its form as a pattern without groups, start and end.
+def stamp_form(line: str) -> str | None:
+    """Return the form of the first time in a line, as a pattern without groups.
 
     Invalid dates and times of day, such as a month 13, are skipped.
     """
-    for form, pattern in zip(FORMS.values(), _PATTERNS, strict=True):
-        match = pattern.search(line)
+    for form in FORMS.values():
+        match = re.search(form, line)
         if match is not None and _stamp_seconds(match) is not None:
-            return _GROUP.sub("?:", form), match.start(), match.end()
+            return _GROUP.sub("?:", form)
     return None
 
 
@@ -229,17 +210,14 @@ def unwrapped(seconds: list[float]) -> list[float]:
 
 
 def _stamp_seconds(match: re.Match[str]) -> float | None:
-    fields = match.groupdict()
-    hour, minute, second = (int(fields[name]) for name in ("h", "min", "s"))
-    if hour > 23 or minute > 59 or second > 60:  # 60 is a leap second
+    fields = {"y": "1", "m": "1", "d": "1", **match.groupdict()}
+    year, month = int(fields["y"]), fields["m"]
+    if len(fields["y"]) == 2:
+        year += 2000
+    number = _MONTHS.index(month) + 1 if month in _MONTHS else int(month)
+    day, hour, minute, second = (int(fields[name]) for name in ("d", "h", "min", "s"))
+    try:
+        since = datetime(year, number, day, hour, minute, second) - datetime.min
+    except ValueError:
         return None
-    days = 0
-    if "m" in fields:
-        month, year = fields["m"], int(fields["y"])
-        number = _MONTHS.index(month) + 1 if month in _MONTHS else int(month)
-        try:
-            days = date(year + 2000 if year < 100 else year, number, int(fields["d"])).toordinal()
-        except ValueError:
-            return None
-    fraction_s = float(f"0.{fields['f'] or 0}")
-    return days * DAY_S + 3600 * hour + 60 * minute + second + fraction_s
+    return since.total_seconds() + float(f"0.{fields['f'] or 0}")

@@ -30,17 +30,16 @@ def run_binds(app: App, out: Path) -> list[Bind]:
 
     Folders are not created here, see `staged`.
     """
-    out = out.absolute()  # docker reads a relative path as the name of a volume
-    folders = {
-        INPUTS: out.parent / "inputs",
-        BIDS: bids_folder(out),
-        OUT: out,
-        SCRATCH: out.parent / "scratch",
-    }
+    folders = _folders(out.absolute())  # an engine reads a relative path as the name of a volume
     return [
         Bind(str(folders.get(host, host)), inside, read_only=host not in (OUT, SCRATCH))
         for inside, host in app.binds.items()
     ]
+
+
+def _folders(out: Path) -> dict[str, Path]:
+    inputs, scratch = out.parent / "inputs", out.parent / "scratch"
+    return {INPUTS: inputs, BIDS: bids_folder(out), OUT: out, SCRATCH: scratch}
 
 
 def bids_folder(out: Path) -> Path:
@@ -71,22 +70,19 @@ def staged(
     ImageError
         If the image is not a file.
     """
-    hosts = {host: Path(bind.host) for host, bind in _by_host(app, out).items()}
-    if reads_bids(app):
-        hosts[BIDS] = bids_folder(out)
-    folders = [hosts[name] for name in (INPUTS, BIDS, SCRATCH) if name in hosts]
+    needed = {*app.binds.values(), *([BIDS] if reads_bids(app) else [])} - {OUT}
+    folders = {name: path for name, path in _folders(out).items() if name in needed}
+    # Where a bind cannot be read-only, the program gets a copy of the user's file.
+    link = configuration.container_engine not in WRITES_THROUGH
+    stage = {INPUTS: staged_inputs, BIDS: staged_dataset}
     try:
-        for folder in folders:
+        for name, folder in folders.items():
             folder.mkdir(parents=True)
-        # Where a bind cannot be read-only, the program gets a copy of the user's file.
-        link = configuration.container_engine not in WRITES_THROUGH
-        if INPUTS in hosts and image is not None:
-            staged_inputs(image, hosts[INPUTS], link=link)
-        if BIDS in hosts and image is not None:
-            staged_dataset(image, hosts[BIDS], link=link)
+            if name in stage and image is not None:
+                stage[name](image, folder, link=link)
         yield
     finally:
-        for folder in folders:
+        for folder in folders.values():
             shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -123,7 +119,3 @@ def staged_dataset(image: Path, folder: Path, *, link: bool = True) -> Path:
     anat = folder / "sub-01" / "anat"
     staged = staged_inputs(image, anat, link=link)
     return staged.rename(anat / f"sub-01_T1w{suffix}")
-
-
-def _by_host(app: App, out: Path) -> dict[str, Bind]:
-    return dict(zip(app.binds.values(), run_binds(app, out), strict=True))

@@ -10,12 +10,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-import pandas as pd
-
-from voxcast.runs.name_patterns import values_by_name
-
 if TYPE_CHECKING:
-    from voxcast.runs.name_patterns import NamePattern
+    import pandas as pd
+
+    from voxcast.runs.imported import NamePattern
 
 NO_NAME = "(no name)"
 ONLY_NUMBERS = "(numbers only)"
@@ -46,11 +44,8 @@ def app_of(name: str) -> str:
     if not name:
         return NO_NAME
     text = name[:LONGEST].lower().rstrip("/").rpartition("/")[2]
-    text = _ENDING.sub("", text)
-    text = _IN_PARENTHESES.sub(" ", text)
-    text = _ENTITY.sub(" ", text)
-    text = _HASH.sub(" ", text)
-    text = _NUMBER.sub(" ", text)
+    for pattern in (_ENDING, _IN_PARENTHESES, _ENTITY, _HASH, _NUMBER):
+        text = pattern.sub(" ", text)
     return _GAP.sub("_", text).strip("_") or ONLY_NUMBERS
 
 
@@ -65,12 +60,9 @@ def apps_of(names: pd.Series, pattern: NamePattern | None = None) -> pd.Series:
         Takes the application out of a name, in place of the rules of this module; names that do
         not match are `OTHER_NAME`.
     """
-    distinct = names.cat.categories
+    distinct = list(names.cat.categories)
     if pattern is None:
-        apps = [app_of(name) for name in distinct]
+        apps = {name: app_of(name) for name in distinct}
     else:
-        values = values_by_name(pattern, list(distinct))
-        apps = [values.get(name) or OTHER_NAME for name in distinct]
-    by_name = pd.Categorical(apps)
-    codes = by_name.codes[names.cat.codes.to_numpy()]
-    return pd.Series(pd.Categorical.from_codes(codes, by_name.categories), names.index)
+        apps = {name: pattern.value_in(name) or OTHER_NAME for name in distinct}
+    return names.map(apps).astype("category")

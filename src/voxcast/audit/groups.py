@@ -34,24 +34,18 @@ _RATIOS = {
 
 def core_hours(jobs: pd.DataFrame) -> Floats:
     """Return the core-hours allocated to each job, shape (n,)."""
-    hours: Floats = jobs["cpus"].to_numpy() * jobs["runtime_s"].to_numpy() / SECONDS_PER_HOUR
-    return hours
+    return np.asarray(jobs["cpus"] * jobs["runtime_s"] / SECONDS_PER_HOUR)
 
 
 def requested_memory(jobs: pd.DataFrame) -> Floats:
     """Return the bytes requested by each job; NaN if it requested all memory of its nodes."""
-    requested: Floats = jobs["mem_limit_bytes"].to_numpy(copy=True)
-    requested[jobs["all_memory"].to_numpy()] = np.nan
-    return requested
+    return np.asarray(jobs["mem_limit_bytes"].mask(jobs["all_memory"]))
 
 
 def has_plausible_cpu_time(jobs: pd.DataFrame) -> Mask:
     """Return which jobs used no more CPU time than their CPUs can provide."""
-    allocated = jobs["cpus"].to_numpy() * jobs["runtime_s"].to_numpy()
-    plausible: Mask = (allocated > 0) & (
-        jobs["cpu_s"].to_numpy() <= MAX_CPU_EFFICIENCY * allocated
-    )
-    return plausible
+    allocated = jobs["cpus"] * jobs["runtime_s"]
+    return np.asarray((allocated > 0) & (jobs["cpu_s"] <= MAX_CPU_EFFICIENCY * allocated))
 
 
 def amounts(jobs: pd.DataFrame, usd: Floats | None = None) -> pd.DataFrame:
@@ -120,9 +114,11 @@ def group_table(of_jobs: pd.DataFrame, labels: pd.Series | None) -> pd.DataFrame
         ``time_used`` and ``memory_used``, quartiles of requested over used time and memory
         (``time_ratio_25`` to ``memory_ratio_75``), and ``usd``. NaN if unknown.
     """
-    by = pd.Series(ALL, of_jobs.index) if labels is None else _stated(labels)
+    by = pd.Series(ALL, of_jobs.index)
+    if labels is not None:
+        by = labels.astype(object).fillna("").replace("", NOT_STATED)
     ratios = ["time_ratio", "memory_ratio"]
-    groups = of_jobs.groupby(by, observed=True, sort=False)
+    groups = of_jobs.groupby(by, sort=False)
     table = groups[[name for name in of_jobs if name not in ratios]].sum()
     for name, (used, of) in _RATIOS.items():
         table[name] = table[used] / table[of].where(table[of] > 0)
@@ -131,12 +127,3 @@ def group_table(of_jobs: pd.DataFrame, labels: pd.Series | None) -> pd.DataFrame
             table[f"{name}_{share * 100:.0f}"] = groups[name].quantile(share)
     table.insert(0, "key", table.index.astype(str))
     return table.sort_values(["core_hours", "key"], ascending=[False, True], ignore_index=True)
-
-
-def _stated(labels: pd.Series) -> pd.Series:
-    named = labels.cat.rename_categories(lambda name: str(name) or NOT_STATED)
-    if not named.isna().any():
-        return named
-    if NOT_STATED not in named.cat.categories:
-        named = named.cat.add_categories(NOT_STATED)
-    return named.fillna(NOT_STATED)

@@ -6,10 +6,8 @@ import json
 import re
 from collections import Counter
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
 import pandas as pd
 
 from voxcast.errors import ConfigError, TableError
@@ -27,6 +25,11 @@ if TYPE_CHECKING:
 SACCT, CSV = KINDS = ("sacct", "csv")
 MINUTE_S = 60.0
 EXAMPLES = 5  # lines named for each reason
+# A job is the same in two files if these are.
+IDENTITY = ("job_id", "cluster", "state", "start_s", "runtime_s")
+# Columns of jobs that a table has as labels of its runs.
+_LABELS = ("job_id", "name", "user", "account", "partition", "cluster", "state", "nodes",
+           "submitted_at")  # fmt: skip
 
 
 @dataclass
@@ -124,17 +127,24 @@ def read_jobs(
         raise ConfigError("takes no column map", kind, "leave out --map")
     if kind == CSV and column_map is None:
         raise ConfigError("needs a column map", kind, "give --map FILE")
-    parts = []
+    jobs = AuditedJobs(pd.DataFrame())
+    frames = []
     for path in files:
         if column_map is None:
-            parts.append(_of_slurm(slurm.read(path, delimiter, on_read), path.name))
+            frames.append(_of_slurm(slurm.read(path, delimiter, on_read), path.name, jobs))
             continue
         from voxcast.runs import csv_table
 
-        parts.append(_of_table(csv_table.read(path, None, column_map)))
+        frames.append(_of_table(csv_table.read(path, None, column_map), jobs))
         if on_read is not None:
             on_read(path.stat().st_size)
-    jobs = joined(parts)
+    jobs.frame = frames[0]
+    if len(frames) > 1:
+        jobs.frame = pd.concat(frames, ignore_index=True).astype(dict.fromkeys(TEXTS, "category"))
+    # Without its number a job cannot be distinguished from another.
+    repeated = jobs.frame.duplicated(list(IDENTITY)) & (jobs.frame["job_id"] != "")
+    jobs.duplicates = int(repeated.sum())
+    jobs.frame = jobs.frame[~repeated].reset_index(drop=True)
     if not len(jobs.frame):
         reasons = [f"{n} × {reason}" for reason, n in jobs.refused.most_common(3)]
         if not_run := jobs.not_ended.total() + jobs.never_started.total():
@@ -144,110 +154,55 @@ def read_jobs(
     return jobs
 
 
-def joined(parts: list[AuditedJobs]) -> AuditedJobs:
-    """Return the jobs of several files, each once.
-
-    A job is the same if its number, cluster, start, state and run time are.
-    """
-    frame = parts[0].frame if len(parts) == 1 else _concatenated([part.frame for part in parts])
-    jobs = AuditedJobs(frame)
-    for part in parts:
-        jobs.columns |= part.columns
-        for name in ("not_ended", "never_started", "refused", "unread", "instant", "records"):
-            setattr(jobs, name, getattr(jobs, name) + getattr(part, name))
-        for reason, places in part.examples.items():
-            jobs.examples.setdefault(reason, []).extend(places)
-    identity = pd.DataFrame(
-        {
-            "job": pd.factorize(frame["job_id"])[0],
-            "cluster": frame["cluster"].cat.codes,
-            "state": frame["state"].cat.codes,
-            "start": frame["start_s"],
-            "runtime": frame["runtime_s"],
-        }
-    )
-    # Without its number a job cannot be distinguished from another.
-    repeated = identity.duplicated().to_numpy() & (frame["job_id"] != "").to_numpy()
-    jobs.duplicates = int(repeated.sum())
-    if jobs.duplicates:
-        jobs.frame = frame[~repeated].reset_index(drop=True)
-    return jobs
-
-
-def _concatenated(frames: list[pd.DataFrame]) -> pd.DataFrame:
-    columns = {}
-    for name in COLUMNS:
-        series = [frame[name] for frame in frames]
-        if name in TEXTS:
-            columns[name] = pd.Series(pd.api.types.union_categoricals(series))
-        else:
-            columns[name] = pd.concat(series, ignore_index=True)
-    return pd.DataFrame(columns)
-
-
-def _of_slurm(jobs: slurm.Jobs, file: str) -> AuditedJobs:
-    refused, unread = jobs.refused.counts(), jobs.unread.counts()
-    instant = refused.pop(INSTANT, 0)
+def _of_slurm(read: slurm.Jobs, file: str, jobs: AuditedJobs) -> pd.DataFrame:
+    """Return the jobs of a file of sacct, and add the account of all its records."""
+    refused, unread = read.refused.counts(), read.unread.counts()
+    jobs.instant += refused.pop(INSTANT, 0)
     unread.pop(ONE_TASK, None)
-    started = jobs.not_run["outcome"] == ""
-    examples = jobs.refused.examples(EXAMPLES)
-    examples.pop(INSTANT, None)
-    return AuditedJobs(
-        jobs.frame, jobs.columns, Counter(jobs.not_run["state"][started].tolist()),
-        Counter(jobs.not_run["outcome"][~started].tolist()), instant, refused,
-        {reason: [f"{file}:{line}" for line in lines] for reason, lines in examples.items()},
-        unread, 0, len(jobs.frame) + len(jobs.not_run) + instant + refused.total(),
-    )  # fmt: skip
+    started = read.not_run["outcome"] == ""
+    jobs.columns |= read.columns
+    jobs.not_ended.update(read.not_run["state"][started])
+    jobs.never_started.update(read.not_run["outcome"][~started])
+    jobs.refused.update(refused)
+    jobs.unread.update(unread)
+    jobs.records += len(read.frame) + len(read.not_run) + read.refused.counts().total()
+    for reason, lines in read.refused.examples(EXAMPLES).items():
+        if reason != INSTANT:
+            jobs.examples.setdefault(reason, []).extend(f"{file}:{line}" for line in lines)
+    return read.frame
 
 
-def _of_table(records: Records) -> AuditedJobs:
-    """Return the runs of a table as jobs."""
-    labels = [json.loads(row["labels_json"]) for row in records.rows]
-    pairs = list(zip(records.rows, labels, strict=True))
-    texts = {
-        "name": [label.get("job_name") or row["app"] for row, label in pairs],
-        "partition": [
-            label.get("partition") or label.get("queue") or row["node_type"]
-            for row, label in pairs
-        ],
-        "outcome": [row["outcome"] for row in records.rows],
-    }  # fmt: skip
-    amounts = {name: [row.get(name) for row in records.rows] for name in AMOUNTS}
-    amounts["nodes"] = [_number(label.get("n_nodes")) or 1.0 for label in labels]
-    amounts["start_s"] = [_seconds(row["started_at"]) for row in records.rows]
-    amounts["submit_s"] = [_seconds(str(label.get("submitted_at", ""))) for label in labels]
-    columns: dict[str, Any] = {
-        "job_id": np.array([str(label.get("job_id", "")) for label in labels], dtype=object),
-        "line": np.array(records.lines, dtype=np.int64),
-    }
-    for name in TEXTS:
-        stated = texts.get(name) or [str(label.get(name, "")) for label in labels]
-        columns[name] = pd.Categorical(stated)
-    columns |= {name: np.array(amounts[name], dtype=np.float64) for name in AMOUNTS}
-    columns |= {name: np.zeros(len(labels), dtype=bool) for name in FLAGS}
-    jobs = AuditedJobs(pd.DataFrame(columns))
-    jobs.columns = {name for name in AMOUNTS if jobs.frame[name].notna().any()}
-    jobs.columns |= {name for name in TEXTS if (jobs.frame[name] != "").any()}
+def _of_table(records: Records, jobs: AuditedJobs) -> pd.DataFrame:
+    """Return the runs of a table as jobs, and add the account of all its records."""
+    rows = pd.DataFrame(records.rows)
+    labels = pd.DataFrame([json.loads(row["labels_json"]) for row in records.rows], rows.index)
+    labels = labels.rename(columns={"job_name": "name", "n_nodes": "nodes"})
+    labels = labels.reindex(columns=[*_LABELS, "queue"]).astype(object).replace("", None)
+    labels["partition"] = labels["partition"].fillna(labels["queue"]).fillna(rows["node_type"])
+    labels["name"] = labels["name"].fillna(rows["app"])
+    frame = rows.assign(**labels, line=records.lines).reindex(columns=[*COLUMNS, "started_at"])
+    frame["nodes"] = pd.to_numeric(frame["nodes"], errors="coerce").fillna(1.0)
+    for name, times in (("start_s", rows["started_at"]), ("submit_s", labels["submitted_at"])):
+        frame[name] = _seconds(times)
+    texts = ["job_id", *TEXTS]
+    frame = frame[list(COLUMNS)].astype(dict.fromkeys(AMOUNTS, float))
+    frame[texts] = frame[texts].astype(object).fillna("").astype(str)
+    frame = frame.astype(dict.fromkeys(TEXTS, "category")).assign(**dict.fromkeys(FLAGS, False))
+    jobs.columns |= {name for name in AMOUNTS if frame[name].notna().any()}
+    jobs.columns |= {name for name in TEXTS if (frame[name] != "").any()}
     for line, text in records.refused.listed():
         reason = re.sub(r"'[^']*'|\d+", "…", text)  # without what is particular to one
         jobs.refused[reason] += 1
         places = jobs.examples.setdefault(reason, [])
         if len(places) < EXAMPLES:
             places.append(f"{records.path.name}:{line}")
-    jobs.unread = Counter(reason.partition(":")[0] for _, reason in records.unread.listed())
-    jobs.records = records.read
-    return jobs
+    jobs.unread.update(reason.partition(":")[0] for _, reason in records.unread.listed())
+    jobs.records += records.read
+    return frame
 
 
-def _number(value: object) -> float | None:
-    try:
-        return float(str(value))
-    except ValueError:
-        return None
-
-
-def _seconds(text: str) -> float:
-    try:
-        return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
-    except (ValueError, OverflowError):
-        return np.nan
+def _seconds(times: pd.Series) -> pd.Series:
+    """Return times, by the cluster's own clock, as seconds; NaN where they cannot be read."""
+    local = times.fillna("").astype(str).str[:19]  # without a zone
+    read = pd.to_datetime(local, errors="coerce", format="ISO8601")
+    return (read - pd.Timestamp(0)).dt.total_seconds()

@@ -9,18 +9,16 @@ The file has one JSON object a line: ``job_id`` as in the accounting (``12``, ``
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 from voxcast.errors import TableError
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pandas as pd
 
 AMOUNTS = ("runtime_s", "peak_rss_bytes")
 _NAMES = [f"{kind}_{amount}" for kind in ("predicted", "upper") for amount in AMOUNTS]
@@ -58,15 +56,15 @@ class PredictedJobs:
     peak_rss_bytes: PredictionErrors | None
 
 
-def read_predictions(path: Path) -> dict[str, dict[str, float]]:
-    """Return the predicted amounts of each job.
+def read_predictions(path: Path) -> pd.DataFrame:
+    """Return the predicted amounts, NaN where unknown, by the number of the job.
 
     Raises
     ------
     TableError
         If the file cannot be read, with the line.
     """
-    predictions: dict[str, dict[str, float]] = {}
+    rows = {}
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError) as error:
@@ -76,39 +74,32 @@ def read_predictions(path: Path) -> dict[str, dict[str, float]]:
             continue
         try:
             fields = json.loads(line)
-            amounts = {n: float(fields[n]) for n in _NAMES if fields.get(n) is not None}
-            predictions[str(fields["job_id"])] = {
-                n: v for n, v in amounts.items() if math.isfinite(v) and v > 0
-            }
+            rows[str(fields["job_id"])] = [float(fields.get(name) or "nan") for name in _NAMES]
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             then = 'write {"job_id": "12_3", "predicted_runtime_s": 600}'
             raise TableError(f"line {number} is not a prediction", path, then) from None
-    if not predictions:
+    if not rows:
         raise TableError("has no prediction", path)
-    return predictions
+    predictions = pd.DataFrame.from_dict(rows, orient="index", columns=_NAMES)
+    return predictions.where((predictions > 0) & (predictions < np.inf))
 
 
-def predicted_jobs(jobs: pd.DataFrame, predictions: dict[str, dict[str, float]]) -> PredictedJobs:
+def predicted_jobs(jobs: pd.DataFrame, predictions: pd.DataFrame) -> PredictedJobs:
     """Compare predictions with the completed jobs of an audit."""
-    matched = jobs[jobs["job_id"].isin(list(predictions))]
-    completed = matched[(matched["outcome"] == "completed").to_numpy()]
-    errors = (_errors(completed, name, predictions) for name in AMOUNTS)
+    matched = jobs.join(predictions, on="job_id", how="inner")
+    completed = matched[matched["outcome"] == "completed"]
+    errors = (_errors(completed, name) for name in AMOUNTS)
     return PredictedJobs(len(predictions), int(matched["job_id"].nunique()), *errors)
 
 
-def _errors(
-    jobs: pd.DataFrame, amount: str, predictions: dict[str, dict[str, float]]
-) -> PredictionErrors | None:
-    used = jobs[amount].to_numpy()
-    fields = [predictions[job] for job in jobs["job_id"]]
-    predicted = np.array([field.get(f"predicted_{amount}", np.nan) for field in fields])
-    upper = np.array([field.get(f"upper_{amount}", np.nan) for field in fields])
-    both = np.isfinite(used) & np.isfinite(predicted)
-    if not both.any():
+def _errors(jobs: pd.DataFrame, amount: str) -> PredictionErrors | None:
+    ratios = (jobs[f"predicted_{amount}"] / jobs[amount]).dropna()
+    if ratios.empty:
         return None
-    ratios, bounded = predicted[both] / used[both], np.isfinite(used) & np.isfinite(upper)
-    relative = np.abs(ratios - 1)
+    relative = (ratios - 1).abs()
+    bounded = jobs[[amount, f"upper_{amount}"]].dropna()
+    above = bounded[amount] > bounded[f"upper_{amount}"]
     return PredictionErrors(
-        len(ratios), float(np.median(relative)), float(relative.mean()), float(np.median(ratios)),
-        int(bounded.sum()), int((used[bounded] > upper[bounded]).sum()),
+        len(ratios), float(relative.median()), float(relative.mean()), float(ratios.median()),
+        len(bounded), int(above.sum()),
     )  # fmt: skip

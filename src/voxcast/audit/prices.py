@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 if TYPE_CHECKING:
-    import pandas as pd
     from numpy.typing import NDArray
 
-    from voxcast.allocation.site import Cluster, NodeType
+    from voxcast.allocation.site import Cluster
 
     Floats = NDArray[np.float64]
 
@@ -26,7 +26,6 @@ class JobPrices:
 
     Attributes
     ----------
-    cluster : Cluster
     node : ndarray of int, shape (n,)
         Position of the node type in the cluster's; -1 for a job whose partition or size the
         cluster does not have, which has no price.
@@ -43,19 +42,18 @@ class JobPrices:
     def of(cls, jobs: pd.DataFrame, cluster: Cluster) -> JobPrices:
         """Return the prices of jobs, each on the smallest node type of its partition that fits."""
         nodes = np.maximum(jobs["nodes"].to_numpy(), 1.0)
-        cpus = np.ceil(jobs["cpus"].to_numpy() / nodes)
-        gpus = np.ceil(jobs["gpus"].to_numpy() / nodes)
+        cpus, gpus = (np.ceil(jobs[name].to_numpy() / nodes) for name in ("cpus", "gpus"))
         memory = np.nan_to_num(jobs["mem_limit_bytes"].to_numpy()) / nodes
-        partitions = _codes(jobs, cluster)
-        best = np.full(len(jobs), -1)
-        order = sorted(range(len(cluster.node_types)), key=lambda n: _size(cluster, n))
-        for n in reversed(order):
+        # Where a site has one partition, exports may leave it out.
+        not_stated = (jobs["partition"] == "").to_numpy() & (len(cluster.partitions) == 1)
+        chosen = np.full(len(jobs), -1)
+        sizes = [(node.gpus, node.cores, node.memory_bytes) for node in cluster.node_types]
+        for n in sorted(range(len(sizes)), key=sizes.__getitem__, reverse=True):
             node = cluster.node_types[n]
-            fits = (cpus <= node.cores) & (gpus <= node.gpus)
-            fits &= memory <= node.memory_bytes * _ROOM
-            fits &= np.isin(partitions, _namesakes(cluster, node))
-            best[fits] = n
-        return cls(cluster, best, cpus, gpus, nodes)
+            fits = (jobs["partition"] == node.partition).to_numpy() | not_stated
+            fits &= (cpus <= node.cores) & (gpus <= node.gpus)
+            chosen[fits & (memory <= node.memory_bytes * _ROOM)] = n
+        return cls(cluster, chosen, cpus, gpus, nodes)
 
     @property
     def priced(self) -> NDArray[np.bool_]:
@@ -74,33 +72,12 @@ class JobPrices:
         """
         cost = np.full(len(self.node), np.nan)
         share = np.nan_to_num(memory_bytes) / self.nodes
-        sizes = np.column_stack([self.node, self.cpus, self.gpus])
-        for n, cpus, gpus in np.unique(sizes[self.priced], axis=0):
-            node = self.cluster.node_types[int(n)]
-            same = (sizes == (n, cpus, gpus)).all(axis=1)
-            requested = np.where(np.isnan(requested_s[same]), used_s[same], requested_s[same])
-            seconds = requested if node.charged == "requested" else used_s[same]
-            each = self.cluster.billing.usd(node, int(cpus), int(gpus), share[same], seconds)
+        requested = np.where(np.isnan(requested_s), used_s, requested_s)
+        sizes = pd.DataFrame({"node": self.node, "cpus": self.cpus, "gpus": self.gpus})
+        for size, same in sizes[self.priced].groupby(list(sizes)).groups.items():
+            n, cpus, gpus = np.array(size, dtype=int)
+            node = self.cluster.node_types[n]
+            seconds = (requested if node.charged == "requested" else used_s)[same]
+            each = self.cluster.billing.usd(node, cpus, gpus, share[same], seconds)
             cost[same] = each * self.nodes[same]
         return cost
-
-
-def _codes(jobs: pd.DataFrame, cluster: Cluster) -> NDArray[np.int64]:
-    """Return the first node type of each job's partition; -1 where there is none."""
-    first: dict[str, int] = {}
-    for n, node in enumerate(cluster.node_types):
-        first.setdefault(node.partition, n)
-    partitions = jobs["partition"]
-    if len(cluster.partitions) == 1:  # where a site has one, exports may leave it out
-        first[""] = 0
-    by_category = np.array([first.get(name, -1) for name in partitions.cat.categories] + [-1])
-    return by_category[partitions.cat.codes.to_numpy()]
-
-
-def _namesakes(cluster: Cluster, node: NodeType) -> list[int]:
-    return [n for n, other in enumerate(cluster.node_types) if other.partition == node.partition]
-
-
-def _size(cluster: Cluster, n: int) -> tuple[int, int, int]:
-    node = cluster.node_types[n]
-    return node.gpus, node.cores, node.memory_bytes

@@ -41,11 +41,8 @@ class Remark:
 
 def is_interactive(jobs: pd.DataFrame) -> NDArray[np.bool_]:
     """Return which jobs were opened by hand, by their command, steps or name."""
-    names, apps = jobs["name"], jobs["app"]
-    by_name = np.asarray(names.cat.categories.str.contains(INTERACTIVE_NAMES, regex=True), bool)
-    by_app = np.array([app in INTERACTIVE_APPS for app in apps.cat.categories], dtype=bool)
-    interactive: NDArray[np.bool_] = jobs["interactive"].to_numpy() | by_app[apps.cat.codes]
-    return interactive | by_name[names.cat.codes] if len(by_name) else interactive
+    by_name = jobs["name"].str.contains(INTERACTIVE_NAMES)
+    return np.asarray(jobs["interactive"] | jobs["app"].isin(INTERACTIVE_APPS) | by_name)
 
 
 def remarks_of(jobs: pd.DataFrame, columns: set[str], shortest_s: float) -> list[Remark]:

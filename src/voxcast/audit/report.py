@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from voxcast.audit.app_names import apps_of
 from voxcast.audit.groups import KEYS, amounts, group_table
 from voxcast.audit.jobs import MINUTE_S
 from voxcast.audit.prices import JobPrices
 from voxcast.audit.remarks import Remark, is_interactive, remarks_of
-from voxcast.audit.savings import ASSUMPTIONS, AppSavings, Objective, savings_of, select_apps
+from voxcast.audit.savings import ASSUMPTIONS, AppSavings, Objective, savings_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -22,7 +20,7 @@ if TYPE_CHECKING:
     from voxcast.allocation.site import Cluster
     from voxcast.audit.jobs import AuditedJobs
     from voxcast.audit.predicted import PredictedJobs
-    from voxcast.runs.name_patterns import NamePattern
+    from voxcast.runs.imported import NamePattern
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,9 +127,10 @@ def audit(
         usd = prices.usd(*used)
     of_jobs = amounts(frame, usd)
     submitted = frame[~frame["interactive"]]
-    by_app = submitted.groupby(submitted["app"].to_numpy(dtype=object)).indices
+    by_app = submitted.groupby(submitted["app"].astype(str)).indices
+    hours = of_jobs["core_hours"].groupby(submitted["app"].astype(str)).sum()
     savings, not_judged = [], []
-    for name in select_apps(frame, judged_apps):
+    for name in hours.sort_values(ascending=False).index[:judged_apps]:
         if on_app is not None:
             on_app(name)
         jobs = submitted.iloc[by_app[name]]
@@ -143,9 +142,8 @@ def audit(
             savings.append(saving)
     unpriced: dict[str, int] = {}
     if prices is not None:
-        partitions = frame["partition"].to_numpy(dtype=object)[~prices.priced].astype(str)
-        names, counts = np.unique(partitions, return_counts=True)
-        unpriced = {n or "(not stated)": int(c) for n, c in zip(names, counts, strict=True)}
+        counts = frame["partition"][~prices.priced].astype(str).value_counts().sort_index()
+        unpriced = {str(name) or "(not stated)": int(count) for name, count in counts.items()}
     return Audit(
         audited, group_table(of_jobs, None),
         {key: group_table(of_jobs, frame[key]) for key in keys},

@@ -19,6 +19,7 @@ from voxcast.allocation.requests.replay import (
     POPULATION_RUNS,
     PlannedRequests,
     population_requests,
+    ratio_interval,
     replay,
 )
 from voxcast.allocation.site import BYTES_PER_GB, SECONDS_PER_HOUR, stepped
@@ -43,8 +44,6 @@ ASSUMPTIONS = (
 MOMENTS = (0.5, 0.6, 0.7, 0.8, 0.9)  # of the jobs of an application, by their ends
 MAX_LEARNED_JOBS = 5000  # more would not change the distribution
 BYTES_PER_CORE = 4e9  # memory worth one core if the cluster is not described
-RESAMPLES = 1000
-MAX_RESAMPLED_GROUPS = 2000  # more are merged at random, which leaves the interval as it is
 MIN_RESAMPLED_GROUPS = 5
 
 
@@ -137,7 +136,7 @@ class AppSavings:
         For each number of CPUs with enough jobs.
     not_covered : int
         Jobs with another number of CPUs, without advice.
-    too_short, too_small : int
+    avoidable_jobs : int
         Later jobs that were killed at their time limit or for memory, and had requested less than
         the computed first request.
     avoidable_core_hours : float
@@ -152,12 +151,10 @@ class AppSavings:
     memory: Saving | None
     advice: tuple[Advice, ...]
     not_covered: int
-    too_short: int
-    too_small: int
+    avoidable_jobs: int
     avoidable_core_hours: float
     usd_requested: float | None = None
     usd_proposed: float | None = None
-    usd_ratio: Ratio | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,6 +167,7 @@ class _Resource:
     cost: CostModel
     judgeable: Mask
     learnable: Mask
+    killed: Mask
     step: float
     floor: float
 
@@ -196,28 +194,26 @@ class AppJobs:
         submit = jobs["submit_s"].to_numpy()
         self.submit_s = np.where(np.isnan(submit), start, submit)
         outcome, long = jobs["outcome"].to_numpy(dtype=object), jobs["long"].to_numpy()
-        completed = (outcome == "completed") & long
-        self.timed_out = (outcome == "timeout") & long
-        self.out_of_memory = outcome == "out_of_memory"
-        self.learnable = (completed | self.timed_out) & (self.cpus > 0)
+        completed = (outcome == "completed") & long & (self.cpus > 0)
+        timed_out, out_of_memory = (outcome == "timeout") & long, outcome == "out_of_memory"
+        self.learnable = completed | (timed_out & (self.cpus > 0))
         ends = self.end_s[self.learnable & np.isfinite(self.end_s)]
         dated = len(ends) and np.isfinite(self.submit_s[self.learnable]).any()
         self.moments = np.quantile(ends, MOMENTS) if dated else np.array([])
         self.core_hours = core_hours(jobs)
         self.submitted_together = _submitted_together(jobs, self.submit_s)
         self.time = _Resource(
-            self.runtime_s, self.limit_s, 1.0, objective.time,
-            completed & (self.limit_s > 0) & (self.cpus > 0), self.learnable,
-            objective.time_step_s, 0.0,
+            self.runtime_s, self.limit_s, 1.0, objective.time, completed & (self.limit_s > 0),
+            self.learnable, timed_out, objective.time_step_s, 0.0,
         )  # fmt: skip
-        peak = jobs["peak_rss_bytes"].to_numpy()
-        has_peak = completed & (peak > 0) & (self.cpus > 0)
-        killed = self.out_of_memory & (self.requested_bytes > 0) & (self.cpus > 0)
+        peak, requested = jobs["peak_rss_bytes"].to_numpy(), self.requested_bytes
+        has_peak = completed & (peak > 0)
+        killed = out_of_memory & (requested > 0) & (self.cpus > 0)
         cores = float(np.median(self.cpus[has_peak])) if has_peak.any() else 1.0
         self.memory = _Resource(
-            np.where(killed, np.fmax(self.requested_bytes, peak), peak), self.requested_bytes,
-            BYTES_PER_GB, CostModel(1.0, 0.0, cores * objective.bytes_per_core / BYTES_PER_GB),
-            has_peak & (self.requested_bytes > 0), has_peak | killed,
+            np.where(killed, np.fmax(requested, peak), peak), requested, BYTES_PER_GB,
+            CostModel(1.0, 0.0, cores * objective.bytes_per_core / BYTES_PER_GB),
+            has_peak & (requested > 0), has_peak | killed, out_of_memory,
             objective.memory_step_bytes, objective.memory_floor_bytes,
         )  # fmt: skip
 
@@ -253,7 +249,9 @@ class AppJobs:
             used = np.where(resource.judgeable, resource.needed, 1.0)[later]
             outcome = replay(planned, used, CostModel(1.0))
             result.first[later] = planned.requests_s[:, 0]
-            result.granted[later] = _granted(planned, used)
+            column = np.minimum(outcome.attempts, np.isfinite(planned.requests_s).sum(axis=1)) - 1
+            last = np.take_along_axis(planned.requests_s, column[:, None], axis=1)[:, 0]
+            result.granted[later] = last * planned.growth ** (outcome.attempts - 1 - column)
             result.kills[later] = outcome.attempts - 1
             result.attempted[later] = outcome.cost
             result.wasted[later] = outcome.busy_s - used
@@ -284,11 +282,10 @@ def savings_of(
     time, memory = app_jobs.replayed(app_jobs.time), app_jobs.replayed(app_jobs.memory)
     if time is None and memory is None:
         return None
-    none = np.zeros(len(jobs), dtype=bool)
-    short = none if time is None else app_jobs.timed_out & (time.first > app_jobs.limit_s)
-    small = none
-    if memory is not None:
-        small = app_jobs.out_of_memory & (memory.first > app_jobs.requested_bytes)
+    avoidable = np.zeros(len(jobs), dtype=bool)
+    for resource, replayed in ((app_jobs.time, time), (app_jobs.memory, memory)):
+        if replayed is not None:
+            avoidable |= resource.killed & (replayed.first > resource.requested)
     gb_hours = app_jobs.runtime_s / SECONDS_PER_HOUR / BYTES_PER_GB
     cpu_hours = app_jobs.cpus / SECONDS_PER_HOUR
     advice = _advice(app_jobs, time, memory)
@@ -301,18 +298,10 @@ def savings_of(
                                             memory.kills * app_jobs.core_hours),
         advice,
         len(jobs) - sum(entry.jobs for entry in advice),
-        int(short.sum()),
-        int(small.sum()),
-        float(app_jobs.core_hours[short | small].sum()),
+        int(avoidable.sum()),
+        float(app_jobs.core_hours[avoidable].sum()),
         *_usd(app_jobs, time, memory, prices),
     )  # fmt: skip
-
-
-def select_apps(jobs: pd.DataFrame, most: int) -> list[str]:
-    """Return the applications with most core-hours of jobs that are not interactive."""
-    submitted = jobs[~jobs["interactive"]]
-    hours = pd.Series(core_hours(submitted)).groupby(submitted["app"].to_numpy(dtype=object))
-    return [str(app) for app in hours.sum().sort_values(ascending=False).index[:most]]
 
 
 def ratio_of(numerator: Floats, denominator: Floats, groups: NDArray[np.int64]) -> Ratio:
@@ -324,17 +313,9 @@ def ratio_of(numerator: Floats, denominator: Floats, groups: NDArray[np.int64]) 
     0.5
     """
     value = float(numerator.sum() / denominator.sum())
-    _, index = np.unique(groups, return_inverse=True)
-    count = int(index.max()) + 1
-    if count < MIN_RESAMPLED_GROUPS:
+    if len(np.unique(groups)) < MIN_RESAMPLED_GROUPS:
         return Ratio(value, None, None)
-    rng = np.random.default_rng(0)
-    n = min(count, MAX_RESAMPLED_GROUPS)
-    merged = rng.permutation(count)[index] % n
-    above, below = np.bincount(merged, numerator, n), np.bincount(merged, denominator, n)
-    drawn = rng.integers(n, size=(RESAMPLES, n))
-    low, high = np.quantile(above[drawn].sum(axis=1) / below[drawn].sum(axis=1), [0.025, 0.975])
-    return Ratio(value, float(low), float(high))
+    return Ratio(value, *ratio_interval(numerator, denominator, groups))
 
 
 def _submitted_together(jobs: pd.DataFrame, submit_s: Floats) -> NDArray[np.int64]:
@@ -344,15 +325,6 @@ def _submitted_together(jobs: pd.DataFrame, submit_s: Floats) -> NDArray[np.int6
     by_day = jobs["user"].cat.codes.astype(str) + "/" + day.astype(str)
     codes: NDArray[np.int64] = pd.factorize(array_job.fillna(by_day))[0]
     return codes
-
-
-def _granted(plan: PlannedRequests, used: Floats) -> Floats:
-    """Return the request that suffices for each job."""
-    enough = np.where(plan.requests_s >= used[:, None], plan.requests_s, np.inf).min(axis=1)
-    last = np.nanmax(plan.requests_s, axis=1)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        steps = np.ceil(np.log(used / last) / np.log(plan.growth))
-    return np.where(np.isfinite(enough), enough, last * plan.growth ** np.maximum(steps, 0))
 
 
 def _saving(
@@ -390,14 +362,10 @@ def _advice(jobs: AppJobs, time: _Replayed | None, memory: _Replayed | None) -> 
 
 def _usd(
     jobs: AppJobs, time: _Replayed | None, memory: _Replayed | None, prices: JobPrices | None
-) -> tuple[float, float, Ratio] | tuple[None, None, None]:
-    """Return the cost of the judged jobs as requested and as proposed, and their ratio."""
-    nothing = (None, None, None)
+) -> tuple[float, float] | tuple[None, None]:
+    """Return the cost of the judged jobs as requested and as proposed, if both are known."""
     if prices is None or time is None or memory is None:
-        return nothing
-    evaluated = time.evaluated & memory.evaluated & prices.priced
-    if not evaluated.any():
-        return nothing
+        return None, None
     requested = prices.usd(jobs.requested_bytes, jobs.runtime_s, jobs.limit_s)
     proposed = prices.usd(memory.granted, jobs.runtime_s, time.granted)
     lost = prices.usd(memory.granted, time.wasted, time.wasted)
@@ -405,8 +373,6 @@ def _usd(
     # Attempts killed for memory had the first request; later ones cost more, and are rare.
     killed = prices.usd(memory.first, jobs.runtime_s, time.granted)
     proposed += np.where(memory.kills > 0, memory.kills * killed, 0.0)
-    requested, proposed = requested[evaluated], proposed[evaluated]
-    if not requested.sum() > 0:
-        return nothing  # the site charges nothing
-    ratio = ratio_of(proposed, requested, jobs.submitted_together[evaluated])
-    return float(requested.sum()), float(proposed.sum()), ratio
+    both = time.evaluated & memory.evaluated & prices.priced
+    before, after = float(requested[both].sum()), float(proposed[both].sum())
+    return (before, after) if before > 0 else (None, None)  # a site may charge nothing

@@ -120,16 +120,15 @@ def _savings(audit: Audit) -> Iterator[str]:
         ("application", "judged", "resource", "before", "after", "ratio (95 %)", "killed", "lost")
     ]
     for saving in audit.savings:
-        resources = (("time, core h", saving.time), ("memory, GB h", saving.memory))
-        stated = [(name, part) for name, part in resources if part is not None]
-        for n, (name, part) in enumerate(stated):
-            rows.append(
-                (
-                    "" if n else _short(saving.app), f"{part.judged_jobs:,}", name,
-                    _hours(part.requested), _hours(part.proposed), _interval(part.ratio),
-                    f"{part.killed:,}", f"{_hours(part.lost_core_hours)} core h",
-                )
-            )  # fmt: skip
+        name = _short(saving.app)
+        for resource, part in (("time, core h", saving.time), ("memory, GB h", saving.memory)):
+            if part is not None:
+                rows.append((
+                    name, f"{part.judged_jobs:,}", resource, _hours(part.requested),
+                    _hours(part.proposed), _interval(part.ratio), f"{part.killed:,}",
+                    f"{_hours(part.lost_core_hours)} core h",
+                ))  # fmt: skip
+                name = ""
     yield text_table(rows, "<><>>>>>")
     yield ""
     yield "requests for the next jobs; killed: later jobs the first request would have killed"
@@ -151,10 +150,9 @@ def _app_advice(saving: AppSavings) -> Iterator[str]:
         yield f"{name}, {advice_text(advice)}"
     if saving.advice and saving.not_covered:
         yield f"{name}: {saving.not_covered:,} jobs with other numbers of CPUs are not covered"
-    avoidable = saving.too_short + saving.too_small
-    if avoidable:
+    if killed := saving.avoidable_jobs:
         hours = _hours(saving.avoidable_core_hours)
-        yield f"{name}: {avoidable:,} killed jobs had requested less than this ({hours} core h)"
+        yield f"{name}: {killed:,} killed jobs had requested less than this ({hours} core h)"
     if saving.usd_requested is not None and saving.usd_proposed is not None:
         saved = saving.usd_requested - saving.usd_proposed
         yield f"{name}: {saved:,.2f} USD saved of {saving.usd_requested:,.2f}"
@@ -169,25 +167,24 @@ def advice_text(advice: Advice) -> str:
     >>> advice_text(Advice(1, 387, (14220.0,), (28.7e9,), 190, 4, 0, 0))
     '1 CPU (387 jobs): --time=03:57:00 --mem=27371M; killed: 4 of 190 by time'
     """
-    plural = "s" * (advice.cpus != 1)
-    options, then, killed = [], [], []
-    for option, requests, text_of in (
-        ("--time", advice.walltimes_s, slurm_clock),
-        ("--mem", advice.memories_bytes, slurm_memory),
-    ):
+    first, then, killed = [], [], []
+    for option, requests, text_of, judged_jobs, kills, cause in (
+        ("--time", advice.walltimes_s, slurm_clock, advice.judged_time, advice.killed_time,
+         "time"),
+        ("--mem", advice.memories_bytes, slurm_memory, advice.judged_memory,
+         advice.killed_memory, "memory"),
+    ):  # fmt: skip
         texts = [f"{option}={text_of(value)}" for value in requests[:SHOWN_REQUESTS]]
-        options += texts[:1]
+        first += texts[:1]
         then += texts[1:]
-    for count, later, cause in (
-        (advice.killed_time, advice.judged_time, "time"),
-        (advice.killed_memory, advice.judged_memory, "memory"),
-    ):
-        if later:
-            killed.append(f"{count:,} of {later:,} by {cause}")
-    text = f"{advice.cpus:,} CPU{plural} ({advice.jobs:,} jobs): {' '.join(options) or UNKNOWN}"
-    if then:
-        text += f", after a kill {' '.join(then)}"
-    return text + f"; killed: {', '.join(killed) or 'not judged'}"
+        if judged_jobs:
+            killed.append(f"{kills:,} of {judged_jobs:,} by {cause}")
+    cpus = f"{advice.cpus:,} CPU" + "s" * (advice.cpus != 1)
+    after = f", after a kill {' '.join(then)}" if then else ""
+    return (
+        f"{cpus} ({advice.jobs:,} jobs): {' '.join(first) or UNKNOWN}{after}; "
+        f"killed: {', '.join(killed) or 'not judged'}"
+    )
 
 
 def _predicted(predicted: PredictedJobs) -> str:

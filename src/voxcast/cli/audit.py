@@ -51,7 +51,7 @@ def main(argv: list[str]) -> int:
     from voxcast.audit.predicted import predicted_jobs, read_predictions
     from voxcast.audit.report import prepare
     from voxcast.runs.csv_table import load_map
-    from voxcast.runs.name_patterns import name_pattern
+    from voxcast.runs.imported import name_pattern
 
     column_map = None if args.map is None else load_map(args.map)
     pattern = None

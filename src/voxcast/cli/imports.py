@@ -68,7 +68,7 @@ def main(argv: list[str]) -> int:
         raise ConfigError("cannot be given together", "--app and --app-pattern")
 
     from voxcast.runs import csv_table, importer, slant
-    from voxcast.runs.name_patterns import name_pattern
+    from voxcast.runs.imported import name_pattern
 
     files = args.files or ([slant.folder()] if args.kind == "slant" else [])
     if not files:
@@ -87,7 +87,7 @@ def main(argv: list[str]) -> int:
     if args.json:
         print(json.dumps(asdict(result) | {"into": str(into)}, indent=2))
     else:
-        _print(result, into)
+        _print(result, into, with_images=args.images is not None)
     if result.bad and len(result.bad) == result.read:
         print("voxcast: no record could be used", file=sys.stderr)
         return EXIT_BAD_INPUT
@@ -110,7 +110,7 @@ def _run_images(folder: Path, project_folder: Path | None) -> RunImages:
     return RunImages(folder, features.coarse_points, lab)
 
 
-def _print(account: Account, into: Path) -> None:
+def _print(account: Account, into: Path, *, with_images: bool) -> None:
     titles = (("bad", account.bad), ("skipped", account.skipped), ("unknown", account.unread))
     for title, remarks in titles:
         for remark in remarks[:LISTED_REMARKS]:
@@ -131,10 +131,10 @@ def _print(account: Account, into: Path) -> None:
         print(f"no image {count} × {reason}")
     if (unlisted := len(reasons) - LISTED_REMARKS) > 0:
         print(f"no image and {unlisted} more reasons; --json lists all")
-    if account.imported_without_image:
+    if account.duplicates and with_images:
         print(
-            f"{account.imported_without_image} duplicates were imported without an image; import "
-            "them into a new folder, --into data/history/NAME, to give them one"
+            f"{account.duplicates} duplicates stay as they are on record; to give runs that were "
+            "imported without an image one, import them into a new folder, --into DIR"
         )
     if (
         account.source == "sacct"

@@ -70,7 +70,7 @@ class LearningSession:
         from voxcast.config.learning import compose_request
         from voxcast.config.project_files import refresh_project
 
-        for name in refresh_project(Path()).edited:
+        for name in refresh_project(Path()):
             logger.warning("%s: edited here, so it is not replaced by that of this release", name)
         self._before = {
             path: path.read_text(encoding="utf-8") for path in (PARAMS, SOURCES) if path.is_file()

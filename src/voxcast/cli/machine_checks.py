@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from voxcast.apps.containers import OUTSIDE, PROGRAMS
+from voxcast.apps.containers import ENGINES
 from voxcast.quantities import format_bytes
 
 Status = Literal["works", "limited", "absent", "broken"]
@@ -164,18 +164,14 @@ def _slurm() -> Check:
 
 def _engines() -> Iterator[Check]:
     missing = []
-    for engine, program in PROGRAMS.items():
-        if not program:
-            continue
+    for engine, called in ENGINES.items():
+        program = called.program
         if shutil.which(program) is None:
             missing.append(engine)
             continue
         answer = _answer([program, "--version"])
         if answer is None:
             yield Check(engine, "limited", f"{program} does not answer", "")
-        elif engine in OUTSIDE:
-            then = "its containers cannot be measured and are refused; use another engine"
-            yield Check(engine, "limited", answer, then)
         else:
             yield Check(engine, "works", answer, "applications in containers can be measured")
     if missing:

@@ -8,8 +8,8 @@ from typing import Any
 
 from voxcast.apps.checks import check_app
 from voxcast.config.compose import PARAMS_FILE, read_with_bases, read_yaml
-from voxcast.config.schema import APP_HINT, CONFIG, DEVICE, Config, DeviceConfig, check
-from voxcast.config.validation import Place, check_values, section
+from voxcast.config.schema import APP_HINT, RULES, Config, DeviceConfig, check
+from voxcast.config.validation import Place, section
 from voxcast.errors import ConfigError
 from voxcast.images.characteristics import Characteristic
 from voxcast.images.lab_characteristics import load_lab_characteristics
@@ -34,8 +34,7 @@ def load(path: str | Path = PARAMS_FILE, label: str | None = None) -> Config:
     """
     place = Place(label or path, when_missing=COMPOSE)
     content = read_yaml(Path(path), f"{COMPOSE} in the project")
-    check_values(content, place)
-    config = section(Config, content, place, CONFIG)
+    config = section(Config, content, place, RULES)
     check(config, place.file)
     return config
 
@@ -71,7 +70,6 @@ def app_of(folder: Path, name: str, values: dict[str, Any]) -> App:
 
 def _app(path: Path, name: str, content: Any) -> App:
     place = Place(path, name, APP_HINT.format(name))
-    check_values(content, place)
     app = section(App, content, place, name=name)
     check_app(app)
     return app
@@ -80,8 +78,7 @@ def _app(path: Path, name: str, content: Any) -> App:
 def load_device(folder: str | Path, name: str) -> DeviceConfig:
     """Read the device ``name`` of a folder such as ``conf/device``; errors as `load_app`."""
     path, content = _read_one(Path(folder), name, "device")
-    check_values(content, Place(path, name))
-    return section(DeviceConfig, content, Place(path, name), DEVICE)
+    return section(DeviceConfig, content, Place(path, name), RULES)
 
 
 def _read_one(folder: Path, name: str, noun: str) -> tuple[Path, Any]:

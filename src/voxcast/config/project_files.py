@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -41,14 +40,6 @@ HISTORY_README = f"{HISTORY}/README.md"
 # A laboratory keeps its record of judged held-out runs in git; here that is in published/.
 IGNORED_RESULTS = b"\n/results/\n", b"\n/results/*\n!/results/openings.jsonl\n"
 _SOURCE_DEPS = re.compile(r"(?m)^( +- )src/voxcast\S*\n(?: +- src/voxcast\S*\n)*")
-
-
-@dataclass(frozen=True)
-class Refresh:
-    """Changes to a project by a new release: files written, and files that the user edited."""
-
-    written: tuple[str, ...] = ()
-    edited: tuple[str, ...] = ()
 
 
 def packaged_folder() -> Path:
@@ -142,32 +133,37 @@ def create_project(folder: Path) -> list[str]:
     return names
 
 
-def refresh_project(folder: Path) -> Refresh:
+def refresh_project(folder: Path) -> list[str]:
     """Bring a project up to date with the installed package; does nothing in a repository.
 
     Files that the user has not edited are replaced by the package's. The configuration as
     composed stays as it is.
+
+    Returns
+    -------
+    list of str
+        The files that the user has edited, and that differ from the package's.
     """
     if not (folder / PACKAGE_FILE).is_file():
-        return Refresh()
+        return []
     state = read_json(folder / PACKAGE_FILE)
     contents = project_files()
     current = _package_state(contents)
     if state == current:
-        return Refresh()
-    written, edited = [], []
+        return []
+    edited = []
     for name, content in contents.items():
         path = folder / name
-        if name in (PROJECT_FILE, DVC_CONFIG) or (path.is_file() and path.read_bytes() == content):
+        present = path.read_bytes() if path.is_file() else None
+        if name in (PROJECT_FILE, DVC_CONFIG) or present == content:
             continue
-        if path.is_file() and _sha256(path.read_bytes()) != state["files"].get(name):
+        if present is not None and _sha256(present) != state["files"].get(name):
             edited.append(name)
-            continue
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-        written.append(name)
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
     write_json(folder / PACKAGE_FILE, current)
-    return Refresh(tuple(written), tuple(edited))
+    return edited
 
 
 def _recorded_batches(source: Path) -> list[str]:

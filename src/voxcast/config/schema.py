@@ -9,11 +9,10 @@ from typing import Any, Literal
 from voxcast.apps.checks import check_app
 from voxcast.config.validation import (
     Key,
-    Keys,
     Place,
+    Rules,
     at_least,
     between,
-    by_name,
     mapping,
     quantity,
     section,
@@ -60,9 +59,7 @@ class DeviceConfig:
     cpus: tuple[int, ...]
     gpus: int
     mem_limit_bytes: int | None
-    container_engine: Literal[
-        "none", "apptainer", "singularity", "podman", "docker", "charliecloud"
-    ]
+    container_engine: Literal["none", "apptainer", "singularity", "podman", "charliecloud"]
 
 
 @dataclass(frozen=True)
@@ -79,12 +76,6 @@ class CampaignConfig:
     metronome: bool
     history: tuple[str, ...]
     sweeps: tuple[Sweep, ...]
-
-    @property
-    def stop_after_s(self) -> float | None:
-        """Seconds after which no run is started; None where the cells were drawn to fit."""
-        drawn = any(sweep.choose == "within_budget" for sweep in self.sweeps)
-        return None if drawn else self.budget_s
 
 
 @dataclass(frozen=True)
@@ -170,20 +161,7 @@ ABOVE_0 = Key(holds=lambda value: value > 0, rule="must be above 0")
 ABOVE_0_OR_NULL = Key(
     holds=lambda value: value is None or value > 0, rule="must be above 0; null for none"
 )
-DEVICE = {"mem_limit_bytes": Key("memory", quantity(parse_bytes, optional=True))}
-SWEEP = {
-    "sample": at_least(1),
-    "volumes": at_least(1),
-    "volumes_offset": at_least(0),
-    "repeats": Key(holds=lambda n: 1 <= n <= NOISY_REPEAT, rule=f"must be 1 to {NOISY_REPEAT}"),
-    "repeat_volumes": at_least(0),
-}
 APP_HINT = "start conf/app/{0}.yaml with `defaults: [_base@{0}, _self_]`"
-
-
-def _fixed_grids(content: Any, place: Place) -> tuple[FixedGrid, ...]:
-    entries = content if isinstance(content, list) else [content]
-    return tuple(section(FixedGrid, g, place.at(n)) for n, g in enumerate(entries))
 
 
 def _sweeps(content: Any, place: Place) -> tuple[Sweep, ...]:
@@ -191,7 +169,7 @@ def _sweeps(content: Any, place: Place) -> tuple[Sweep, ...]:
     for name, entry in mapping(content, place).items():
         base = f"add _sweep@sweeps.{name} to defaults of the campaign"
         below = with_base(place.at(name), base)
-        sweeps.append(section(Sweep, entry, below, SWEEP, name=name))
+        sweeps.append(section(Sweep, entry, below, RULES, name=name))
     return tuple(sweeps)
 
 
@@ -207,23 +185,11 @@ def _apps(content: Any, place: Place) -> dict[str, App]:
     return apps
 
 
-def _devices(content: Any, place: Place) -> dict[str, DeviceConfig]:
-    entries = mapping(content, place).items()
-    return {name: section(DeviceConfig, entry, place.at(name), DEVICE) for name, entry in entries}
-
-
 def _campaign(content: Any, place: Place) -> CampaignConfig:
     below = with_base(place, "add _base to defaults of the campaign")
-    campaign = section(CampaignConfig, content, below, CAMPAIGN)
+    campaign = section(CampaignConfig, content, below, RULES)
     if not campaign.sweeps and not campaign.history:
         raise place.at("sweeps").error("needs one, or a history")
-    for sweep in campaign.sweeps:
-        if sweep.choose == "within_budget":
-            key = place.at("sweeps").at(sweep.name).at("choose")
-            if campaign.budget_s is None:
-                raise key.error("within_budget needs campaign.budget_s")
-            if sweep.parameters or sweep.sample:
-                raise key.error("within_budget takes no parameters")
     return campaign
 
 
@@ -232,49 +198,50 @@ def with_base(place: Place, then: str) -> Place:
     return Place(place.file, place.key, f"{place.when_missing}; if that does not help, {then}")
 
 
-CAMPAIGN: Keys = {
-    "time_limit_s": ABOVE_0,
-    "stall_s": ABOVE_0_OR_NULL,
-    "parallel": at_least(1),
-    "anchors": at_least(0),
-    "sweeps": Key(read=_sweeps),
-}
-FEATURES: Keys = {
-    "coarse_points": Key(holds=lambda n: 16 <= n <= 256, rule="must be 16 to 256"),
-    "network_points": Key(
-        holds=lambda n: 8 <= n <= 128 and n % 8 == 0, rule="must be a multiple of 8, to 128"
-    ),
-    "max_voxels": at_least(1),
-    "characteristics": Key(read=lambda value, place: by_name(LabCharacteristic, value, place)),
-}
-TUNE: Keys = {
-    "folds": at_least(2),
-    "trials": at_least(1),
-    "families": Key(
-        holds=lambda names: bool({*names} - {"cnn"}),
-        rule="needs a family that works without volumes",
-    ),
-}
-EVALUATION: Keys = {
-    "test_fraction": between(0, 1),
-    "lower_quantile": between(0, 0.5),
-    "upper_quantile": between(0.5, 1),
-    "uncalibrated_factor": at_least(1),
-}
-
-
-def _of(record: type, keys: Keys) -> Key:
-    return Key(read=lambda content, place: section(record, content, place, keys))
-
-
-CONFIG: Keys = {
-    "images": _of(ImagesConfig, {"fixed_grids": Key(read=_fixed_grids)}),
-    "apps": Key("app", _apps, holds=bool, rule="needs at least one application"),
-    "devices": Key("device", _devices, holds=bool, rule="needs at least one"),
-    "campaign": Key(read=_campaign),
-    "features": _of(FeaturesConfig, FEATURES),
-    "tune": _of(TuneConfig, TUNE),
-    "evaluation": _of(EvaluationConfig, EVALUATION),
+RULES: Rules = {
+    Config: {
+        "apps": Key("app", _apps, holds=bool, rule="needs at least one application"),
+        "devices": Key("device", holds=bool, rule="needs at least one"),
+        "campaign": Key(read=_campaign),
+    },
+    DeviceConfig: {"mem_limit_bytes": Key("memory", quantity(parse_bytes, optional=True))},
+    CampaignConfig: {
+        "time_limit_s": ABOVE_0,
+        "stall_s": ABOVE_0_OR_NULL,
+        "parallel": at_least(1),
+        "anchors": at_least(0),
+        "sweeps": Key(read=_sweeps),
+    },
+    Sweep: {
+        "sample": at_least(1),
+        "volumes": at_least(1),
+        "volumes_offset": at_least(0),
+        "repeats": Key(
+            holds=lambda n: 1 <= n <= NOISY_REPEAT, rule=f"must be 1 to {NOISY_REPEAT}"
+        ),
+        "repeat_volumes": at_least(0),
+    },
+    FeaturesConfig: {
+        "coarse_points": Key(holds=lambda n: 16 <= n <= 256, rule="must be 16 to 256"),
+        "network_points": Key(
+            holds=lambda n: 8 <= n <= 128 and n % 8 == 0, rule="must be a multiple of 8, to 128"
+        ),
+        "max_voxels": at_least(1),
+    },
+    TuneConfig: {
+        "folds": at_least(2),
+        "trials": at_least(1),
+        "families": Key(
+            holds=lambda names: bool({*names} - {"cnn"}),
+            rule="needs a family that works without volumes",
+        ),
+    },
+    EvaluationConfig: {
+        "test_fraction": between(0, 1),
+        "lower_quantile": between(0, 0.5),
+        "upper_quantile": between(0.5, 1),
+        "uncalibrated_factor": at_least(1),
+    },
 }
 
 

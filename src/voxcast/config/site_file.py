@@ -30,10 +30,9 @@ from voxcast.config.schema import ABOVE_0, ABOVE_0_OR_NULL
 from voxcast.config.validation import (
     Key,
     Place,
+    Rules,
     at_least,
     between,
-    by_name,
-    check_values,
     mapping,
     quantity,
     section,
@@ -94,31 +93,33 @@ AMOUNT = Key(
     holds=lambda value: math.isfinite(value) and value >= 0,
     rule="must not be negative, and finite",
 )
-BILLING = {
-    "core_step": at_least(1),
-    "time_step_s": Key("time_step", SECONDS),
-    "minimum_s": Key("minimum", SECONDS),
-}
-REQUEST = {
-    "walltime_step_s": Key("walltime_step", SECONDS),
-    "memory_step_bytes": Key("memory_step", BYTES),
-    "memory_floor_bytes": Key("memory_floor", BYTES),
-    "mapped_files_bytes": Key("mapped_files", BYTES_OR_NULL),
-}
-WAITING = {"alpha": AMOUNT, "gamma_s": Key(holds=math.isfinite, rule="must be a number")}
-PARTITION = {
-    "max_walltime_s": replace(ABOVE_0_OR_NULL, name="max_walltime", read=SECONDS_OR_NULL),
-    "max_cores": ABOVE_0_OR_NULL,
-    "max_memory_bytes": replace(ABOVE_0_OR_NULL, name="max_memory", read=BYTES_OR_NULL),
-    "waiting": Key(read=lambda value, place: section(Waiting, value, place, WAITING)),
-}
-POLICY = {
-    "confidence": between(0.5, 1),
-    "memory_margin": Key(
-        holds=lambda value: 0 <= value <= MAX_MEMORY_MARGIN,
-        rule=f"must not be negative, and at most {MAX_MEMORY_MARGIN}",
-    ),
-    "hour_in_core_hours": AMOUNT,
+RULES: Rules = {
+    Billing: {
+        "core_step": at_least(1),
+        "time_step_s": Key("time_step", SECONDS),
+        "minimum_s": Key("minimum", SECONDS),
+    },
+    _Request: {
+        "walltime_step_s": Key("walltime_step", SECONDS),
+        "memory_step_bytes": Key("memory_step", BYTES),
+        "memory_floor_bytes": Key("memory_floor", BYTES),
+        "mapped_files_bytes": Key("mapped_files", BYTES_OR_NULL),
+    },
+    Prices: dict.fromkeys(PRICES, AMOUNT),
+    Partition: {
+        "max_walltime_s": replace(ABOVE_0_OR_NULL, name="max_walltime", read=SECONDS_OR_NULL),
+        "max_cores": ABOVE_0_OR_NULL,
+        "max_memory_bytes": replace(ABOVE_0_OR_NULL, name="max_memory", read=BYTES_OR_NULL),
+    },
+    Waiting: {"alpha": AMOUNT, "gamma_s": Key(holds=math.isfinite, rule="must be a number")},
+    Policy: {
+        "confidence": between(0.5, 1),
+        "memory_margin": Key(
+            holds=lambda value: 0 <= value <= MAX_MEMORY_MARGIN,
+            rule=f"must not be negative, and at most {MAX_MEMORY_MARGIN}",
+        ),
+        "hour_in_core_hours": AMOUNT,
+    },
 }
 
 
@@ -146,21 +147,15 @@ def _node_types(content: Any, place: Place, here: Callable[[], Here]) -> dict[st
     for name, entry in mapping(content, place).items():
         below, values = place.at(name), dict(mapping(entry, place.at(name)))
         prices = {key: values.pop(key) for key in PRICES if key in values}
-        priced = section(Prices, prices, below, dict.fromkeys(PRICES, AMOUNT))
-        nodes[name] = section(NodeType, values, below, keys, name=name, prices=priced)
+        priced = section(Prices, prices, below, RULES)
+        nodes[name] = section(NodeType, values, below, {NodeType: keys}, name=name, prices=priced)
     return nodes
 
 
 def _cluster(name: str, content: Any, place: Place, here: Callable[[], Here]) -> Cluster:
     nodes = functools.partial(_node_types, here=functools.cache(here))
-    keys = {
-        "billing": Key(read=lambda value, at: section(Billing, value, at, BILLING)),
-        "request": Key(read=lambda value, at: section(_Request, value, at, REQUEST)),
-        "node_types": Key(read=nodes, holds=bool, rule="needs at least one"),
-        "partitions": Key(read=lambda value, at: by_name(Partition, value, at, PARTITION)),
-    }
-    check_values(content, place)
-    file = section(_ClusterFile, content, place, keys)
+    keys = {"node_types": Key(read=nodes, holds=bool, rule="needs at least one")}
+    file = section(_ClusterFile, content, place, {**RULES, _ClusterFile: keys})
     for node in file.node_types.values():
         if node.partition not in file.partitions:
             names = ", ".join(file.partitions) or "none"
@@ -209,8 +204,7 @@ def load_submit(
         raise ConfigError("has no file of the group", f"{root}: {missing[0]}")
     places = {g: Place(folder / g / f"{name}.yaml", g) for g, name in files.items()}
     site = _cluster(files["cluster"], content["cluster"], places["cluster"], here)
-    check_values(content["policy"], places["policy"])
-    risk = section(Policy, content["policy"], places["policy"], POLICY, name=files["policy"])
+    risk = section(Policy, content["policy"], places["policy"], RULES, name=files["policy"])
     return Site(site, risk)
 
 

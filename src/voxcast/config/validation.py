@@ -1,17 +1,19 @@
 """Sections of a file as dataclasses, read strictly; an error names file and key in one line.
 
 Every field of the dataclass is a required key, even if it has a default in Python, unless its
-metadata say ``optional``. A `Key` says where the file differs from the dataclass.
+metadata say ``optional``. A field that is a dataclass, or holds some, is a section in turn. A
+`Key` says where the file differs from the dataclass.
 """
 
 from __future__ import annotations
 
 import datetime
 import difflib
+import functools
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
-from typing import Any, TypeVar, get_type_hints
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
@@ -73,6 +75,7 @@ class Key:
 
 
 Keys = Mapping[str, Key]
+Rules = Mapping[type, Keys]  # by dataclass
 PLAIN = Key()
 
 
@@ -113,7 +116,7 @@ def in_words(value: Any) -> str:
 
 
 def section(
-    record: Callable[..., T], content: Any, place: Place, keys: Keys | None = None, **preset: Any
+    record: type[T], content: Any, place: Place, rules: Rules | None = None, **preset: Any
 ) -> T:
     """Return a mapping as a dataclass.
 
@@ -121,17 +124,21 @@ def section(
     ----------
     record : type
         The dataclass.
+    rules : mapping, optional
+        Where the file differs from the dataclass, and from dataclasses in it.
     preset : dict
         Fields that are not keys of the mapping.
 
     Raises
     ------
     ConfigError
-        For an unknown or missing key, a wrong type, or a value that breaks a rule.
+        For an unknown or missing key, a wrong type, or a value that is left open or breaks a rule.
     """
+    _check_values(content, place)
     entries = mapping(content, place)
     hints: dict[str, Any] = get_type_hints(record)
-    chosen = {name: (keys or {}).get(name, PLAIN) for name in hints if name not in preset}
+    rules = rules or {}
+    chosen = {name: rules.get(record, {}).get(name, PLAIN) for name in hints if name not in preset}
     names = {key.name or name: name for name, key in chosen.items()}
     for name in entries:
         if name not in names:
@@ -145,18 +152,8 @@ def section(
             raise place.at(name).error("key is missing", place.when_missing)
     for name, entry in entries.items():
         field = names[name]
-        preset[field] = _value(hints[field], entry, place.at(name), chosen[field])
+        preset[field] = _value(hints[field], entry, place.at(name), chosen[field], rules)
     return record(**preset)
-
-
-def by_name(
-    record: Callable[..., T], content: Any, place: Place, keys: Keys | None = None
-) -> dict[str, T]:
-    """Return a mapping of mappings as dataclasses with a field ``name``; errors as `section`."""
-    return {
-        name: section(record, entry, place.at(name), keys, name=name)
-        for name, entry in mapping(content, place).items()
-    }
 
 
 def mapping(content: Any, place: Place) -> dict[str, Any]:
@@ -166,11 +163,30 @@ def mapping(content: Any, place: Place) -> dict[str, Any]:
     return content
 
 
-def _value(hint: Any, content: Any, place: Place, key: Key) -> Any:
-    value = typed(hint, content, place) if key.read is None else key.read(content, place)
+def _value(hint: Any, content: Any, place: Place, key: Key, rules: Rules) -> Any:
+    read = key.read or functools.partial(_of_type, hint, rules=rules)
+    value = read(content, place)
     if not key.holds(value):
         raise place.error(key.rule)
     return value
+
+
+def _of_type(hint: Any, content: Any, place: Place, rules: Rules) -> Any:
+    """Return ``content`` as a section, sections by name, a list of sections, or a plain value."""
+    record: Any = next((part for part in (hint, *get_args(hint)) if is_dataclass(part)), None)
+    if record is None:
+        return typed(hint, content, place)
+    if record is hint:
+        return section(hint, content, place, rules)
+    if get_origin(hint) is dict:
+        entries = mapping(content, place)
+        preset = {name: {"name": name} for name in entries if "name" in get_type_hints(record)}
+        return {
+            name: section(record, entry, place.at(name), rules, **preset.get(name, {}))
+            for name, entry in entries.items()
+        }
+    listed = enumerate(typed(list, content, place))
+    return tuple(section(record, entry, place.at(n), rules) for n, entry in listed)
 
 
 def typed(hint: Any, content: Any, place: Place) -> Any:
@@ -191,7 +207,7 @@ def typed(hint: Any, content: Any, place: Place) -> Any:
     raise place.error(error["msg"] if needed is None else f"needs {needed}, not {value}")
 
 
-def check_values(content: Any, place: Place) -> None:
+def _check_values(content: Any, place: Place) -> None:
     """Refuse values that are left open, and values that JSON does not have, such as dates.
 
     Raises

@@ -145,7 +145,8 @@ def make_campaign_pool(
     limit_s = campaign.settings.conditions.time_limit_s
     cells = []
     for key, cell in new.items():
-        expected_s, predicted = plan.expected_s.get(key, 1.0), forecasts.get(key)
+        expected_s = plan.expected_s.get((cell.app, cell.volume_id), 1.0)
+        predicted = forecasts.get(key)
         requests = requests_of(cell, expected_s, rows.values(), limits, limit_s, predicted)
         expected_s = expected_s if predicted is None else predicted.median_s
         cells.append(PoolCell(dataclasses.replace(cell, host_class=""), requests, expected_s))

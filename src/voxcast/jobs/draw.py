@@ -31,7 +31,7 @@ from voxcast.jobs.pool import ENDED, HELD, MIB, PARTIAL, RESULT_FILE, TODO, Pool
 from voxcast.measure.host import Probes, host_class
 from voxcast.measure.leftovers import sweep_abandoned
 from voxcast.measure.metronome import Metronome
-from voxcast.measure.record import Failures, Recorder, log_tail, open_sitting
+from voxcast.measure.record import Failures, Recorder, cause, log_tail, open_sitting
 from voxcast.measure.runner import KILLED
 from voxcast.quantities import format_bytes, format_seconds, slurm_seconds
 from voxcast.records import Request, as_fields
@@ -360,7 +360,7 @@ class _Worker:
                     "record": cell.key if is_record else "",
                     "attempt": as_fields(_attempt(request, measured, conditions)),
                     "worker": self.summary.worker,
-                    "cause": _cause(measured, partial),
+                    "cause": cause(measured.outcome, partial),
                     "log_tail": log_tail(partial)[-TAIL_CHARACTERS:],
                 }
                 (partial / RESULT_FILE).write_text(json.dumps(result), encoding="utf-8")
@@ -429,13 +429,6 @@ def _attempt(request: Request, run: Run, conditions: Conditions) -> Attempt:
     if outcome == "out_of_memory" and conditions.mem_limit_bytes is not None:
         request = dataclasses.replace(request, memory_bytes=conditions.mem_limit_bytes)
     return Attempt(request, outcome, run.runtime_s or 0.0)
-
-
-def _cause(run: Run, folder: Path) -> str:
-    """Return how a run ended, with the last line of its log."""
-    lines = log_tail(folder).strip().splitlines()
-    last = "".join(c for c in lines[-1] if c.isprintable())[:160] if lines else ""
-    return f"{run.outcome} ({last})" if last else run.outcome
 
 
 class _Fit:

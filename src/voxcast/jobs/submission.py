@@ -22,7 +22,7 @@ import os
 import re
 import secrets
 import shutil
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +32,7 @@ from voxcast.errors import ConfigError, VoxcastError
 from voxcast.files import atomic_path, sync, text_tail, write_json
 from voxcast.jobs.escalate import Limits
 from voxcast.jobs.task import Task
-from voxcast.records import App, Configuration, as_fields, of_fields
+from voxcast.records import App, Configuration, Prediction, as_fields, of_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -110,7 +110,7 @@ class Plan:
     Attributes
     ----------
     container_engine : str
-        One of `voxcast.apps.containers.PROGRAMS`.
+        ``none``, or one of `voxcast.apps.containers.ENGINES`.
     limits : Limits
         Where attempts of any task end; a task may have narrower ones.
     stall_s : float or None
@@ -321,6 +321,21 @@ class Submission:
     def record(self, event: dict[str, Any]) -> None:
         """Append an event, on disk when this returns."""
         append_event(self.folder / EVENTS_FILE, event)
+
+    def predicted(self, task: Task) -> Prediction | None:
+        """Return the prediction of a task, with memory as the site counts it.
+
+        It can be shown beside the memory that Slurm's accounting states. None for a request by
+        hand.
+        """
+        if task.prediction is None or self.executor != "slurm":
+            return task.prediction
+        added, resident = self.plan.added_memory_bytes, task.prediction
+        return replace(
+            resident,
+            peak_rss_bytes=resident.peak_rss_bytes + added,
+            peak_rss_bytes_upper=resident.peak_rss_bytes_upper + added,
+        )
 
     def job_name(self, array: int) -> str:
         """Return the name of the job of an array."""

@@ -48,6 +48,7 @@ KEPT_BYTES = FULL_BYTES = 1_000_000
 # An application that failed on so many images, and never completed, is assumed unable to run here.
 # Otherwise all of its cells would be recorded as failed within minutes.
 MAX_IMAGES = 5
+MAX_LINE = 160  # characters of a log's last line that are shown
 MAX_LOG_LINES = 200_000  # of a trial, searched for phases
 
 KNOWN_BEFORE = {  # fields of a run that it does not measure
@@ -320,12 +321,22 @@ def log_tail(folder: Path) -> str:
     return text_tail(folder / LOG_FILE)
 
 
+def last_line(folder: Path) -> str:
+    """Return the last line of a run's log, without control characters; empty if it has none."""
+    lines = log_tail(folder).strip().splitlines() if (folder / LOG_FILE).is_file() else []
+    return "".join(filter(str.isprintable, lines[-1]))[:MAX_LINE] if lines else ""
+
+
 def failure_line(cell: Cell, outcome: str, folder: Path) -> str:
     """Return one line on a run that did not complete."""
     subject = f" sub-{cell.subject}" if cell.subject else ""
-    last_line = log_tail(folder).strip().splitlines()[-1:]
-    reason = f"{outcome} ({last_line[0]})" if last_line else outcome
-    return f"{cell.app}{subject}, {cell.configuration.label}: {reason}"
+    return f"{cell.app}{subject}, {cell.configuration.label}: {cause(outcome, folder)}"
+
+
+def cause(outcome: str, folder: Path) -> str:
+    """Return how a run ended, with the last line of its log."""
+    line = last_line(folder)
+    return f"{outcome} ({line})" if line else outcome
 
 
 class Failures:

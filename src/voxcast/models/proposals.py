@@ -56,7 +56,7 @@ def proposals(
     best = propose(
         [row for key, row in rows.items() if key in recorded],
         [rows[key] for key in candidates],
-        [plan.expected_s[key] for key in candidates],
+        [plan.expected_s[plan.cells[key].app, plan.cells[key].volume_id] for key in candidates],
         count,
     )
     return [

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from voxcast.errors import TableError, VoxcastError
+from voxcast.errors import ConfigError, TableError, VoxcastError
 from voxcast.files import canonical_json, sha256_of
 from voxcast.runs.delimited import Remarks
 from voxcast.runs.slurm import implausible
@@ -15,6 +16,8 @@ from voxcast.runs.table import DTYPES, checked_row
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
+
+    import pandas as pd
 
 
 class NotARunError(Exception):
@@ -31,7 +34,7 @@ class ImportedRun:
         Unique within the source, as JSON. Its hash is the key of the run, so that an import can be
         repeated: values that a second export would write differently must not be part of it.
     values : mapping
-        Columns of the history.
+        Columns of the history; None and NaN are unknown.
     labels : mapping
         Other information; empty entries and None are left out.
     name : str
@@ -71,8 +74,8 @@ class Records:
     unread: Remarks = field(default_factory=Remarks)
     skipped: Remarks = field(default_factory=Remarks)
     refused: Remarks = field(default_factory=Remarks)
-    phases: list[dict[str, Any]] = field(default_factory=list)
-    traces: list[dict[str, Any]] = field(default_factory=list)
+    phases: pd.DataFrame | None = None
+    traces: pd.DataFrame | None = None
     companions: list[Path] = field(default_factory=list)
 
     @property
@@ -80,7 +83,7 @@ class Records:
         """The number of records in the file."""
         return len(self.rows) + self.skipped.counts().total() + self.refused.counts().total()
 
-    def record(self, line: int, make: Callable[[], ImportedRun]) -> dict[str, Any] | None:
+    def record(self, line: int, make: Callable[[], ImportedRun]) -> None:
         """Add the run that ``make`` returns, or the reason why it cannot be used."""
         try:
             run = make()
@@ -95,8 +98,67 @@ class Records:
             self.names.append(run.name)
             for reason in (*run.unread, *wrong):
                 self.unread.add(reason, [line])
-            return row
-        return None
+
+    def set_names(self, app: NamePattern | None, subject: NamePattern | None) -> None:
+        """Set application and subject of all runs from the names of their jobs.
+
+        A run whose name does not match the pattern of the application is skipped; one whose name
+        does not match the pattern of the subject keeps the subject of its source.
+        """
+        records = list(zip(self.rows, self.lines, self.names, strict=True))
+        self.rows, self.lines, self.names = [], [], []
+        for row, line, name in records:
+            values = {}
+            for column, pattern in (("app", app), ("subject", subject)):
+                if pattern is not None:
+                    values[column] = pattern.value_in(name)
+                    if not values[column]:
+                        remarks = self.skipped if pattern is app else self.unread
+                        remarks.add(
+                            f"{column}: {name[:80]!r} does not match {pattern.option}", [line]
+                        )
+            if values.get("app") != "":
+                self.rows.append(row | {n: value for n, value in values.items() if value})
+                self.lines.append(line)
+                self.names.append(name)
+
+
+@dataclass(frozen=True)
+class NamePattern:
+    """Application or subject in names of jobs: a regular expression, a group, and the option."""
+
+    regex: re.Pattern[str]
+    group: str | int
+    option: str
+
+    def value_in(self, name: str) -> str:
+        """Return the group where the pattern first matches; empty if it does not match."""
+        match = self.regex.search(name)
+        return match[self.group] or "" if match else ""
+
+
+def name_pattern(text: str, group: str, option: str) -> NamePattern:
+    """Check a pattern; its value is the group of this name, else the first group.
+
+    Raises
+    ------
+    ConfigError
+        If it is not a regular expression, or has no group.
+
+    Examples
+    --------
+    >>> name_pattern("([a-z]+)_(?P<app>.*)", "app", "--app-pattern").value_in("lab_recon")
+    'recon'
+    """
+    try:
+        regex = re.compile(text)
+    except (re.error, OverflowError, RecursionError) as error:
+        problem = f"is no regular expression: {error}"
+        raise ConfigError(problem, option, "see the documentation of Python's re") from None
+    if not regex.groups:
+        then = f"put the part that is meant in parentheses: ([a-z]+) or (?P<{group}>[a-z]+)"
+        raise ConfigError(f"has no group: {text!r}", option, then)
+    return NamePattern(regex, group if group in regex.groupindex else 1, option)
 
 
 def row_of(source: str, run: ImportedRun) -> tuple[dict[str, Any], list[str]]:
@@ -107,7 +169,8 @@ def row_of(source: str, run: ImportedRun) -> tuple[dict[str, Any], list[str]]:
     TableError
         If run time or application is missing, or the time is implausible.
     """
-    values = {name: value for name, value in run.values.items() if value is not None}
+    # NaN is unequal to itself.
+    values = {n: v for n, v in run.values.items() if v is not None and v == v}
     runtime = values.get("runtime_s")
     if runtime is None:
         raise TableError("; ".join(["no run time", *run.unread]))
@@ -115,30 +178,19 @@ def row_of(source: str, run: ImportedRun) -> tuple[dict[str, Any], list[str]]:
         raise TableError(f"run time is {runtime:g} s")
     if not values.get("app"):
         raise TableError("no application name")
-    wrong = {
-        name: reason
-        for name, value in values.items()
-        if not isinstance(value, (str, bool)) and (reason := _implausible(name, value))
-    }
+    numbers = {n: v for n, v in values.items() if not isinstance(v, (str, bool))}
+    wrong = {n: reason for n, v in numbers.items() if (reason := implausible(n, v))}
     if "runtime_s" in wrong:
         raise TableError(wrong["runtime_s"])
-    row = {name: value for name, value in values.items() if name not in wrong}
+    labels = {name: label for name, label in run.labels.items() if label not in (None, "")}
+    integers = [n for n in numbers if n not in wrong and DTYPES[n] in ("int64", "Int64")]
+    row = {n: int(v) if n in integers else v for n, v in values.items() if n not in wrong}
     row |= {
         "cell_key": sha256_of([source, run.identity]),
         "source": source,
-        "labels_json": canonical_json(
-            {k: v for k, v in run.labels.items() if v not in (None, "")}
-        ),
-        "scale": row.get("scale") or "full_scale",
+        "labels_json": canonical_json(labels),
     }
-    return checked_row(row), list(wrong.values())
-
-
-def _implausible(name: str, value: float) -> str | None:
-    reason = implausible(name, value)
-    if reason is None and DTYPES[name] in ("int64", "Int64") and abs(value) >= 2**63:
-        reason = f"{name}: {value:.3g} is out of range"
-    return reason
+    return checked_row({"scale": "full_scale", **row}), list(wrong.values())
 
 
 def positive(value: float | None) -> float | None:

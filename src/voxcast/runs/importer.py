@@ -9,17 +9,19 @@ from __future__ import annotations
 import logging
 import math
 import re
+from collections import Counter
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from voxcast.errors import ConfigError, TableError, one_line
+import pandas as pd
+
+from voxcast.errors import ConfigError, TableError
 from voxcast.files import locked, sha256_file
 from voxcast.runs import csv_table, slant, slurm, workflows
 from voxcast.runs.imported import ImportedRun, Records
-from voxcast.runs.name_patterns import values_by_name
 from voxcast.runs.store import (
     add_part,
     free_part,
@@ -30,11 +32,11 @@ from voxcast.runs.store import (
 from voxcast.runs.table import PHASE_DTYPES, TRACE_DTYPES, frame_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from voxcast.runs.csv_table import ColumnMap
     from voxcast.runs.images import RunImages
-    from voxcast.runs.name_patterns import NamePattern
+    from voxcast.runs.imported import NamePattern
 
 ACCOUNT_FILE = "import.json"
 # Columns needed by a model of the runs; a source may not state them.
@@ -81,8 +83,6 @@ class Account:
         Number of imported runs that matched one of the images given.
     without_image : dict of str to int
         Number of imported runs that matched none of the images given, by reason.
-    imported_without_image : int
-        Number of duplicates in the history without their image; parts never change.
     part : str or None
         The folder that was written; None if there were no new runs.
     """
@@ -98,7 +98,6 @@ class Account:
     unknown: dict[str, int] = field(default_factory=dict)
     with_image: int = 0
     without_image: dict[str, int] = field(default_factory=dict)
-    imported_without_image: int = 0
     part: str | None = None
 
 
@@ -121,8 +120,7 @@ def import_files(
     Raises
     ------
     ConfigError
-        If a column map is missing, or given for a kind that takes none; or if a pattern takes too
-        long.
+        If a column map is missing, or given for a kind that takes none.
     TableError
         If a file is not of this kind, or the history cannot be read.
     """
@@ -135,7 +133,8 @@ def import_files(
         csv_table.read(path, app, column_map) if column_map else READERS[kind](path, app)
         for path in files
     ]
-    name_runs(sources, app_pattern, subject_pattern)
+    for records in sources:
+        records.set_names(app_pattern, subject_pattern)
     try:
         with locked(into):
             sweep_partial(into)
@@ -162,9 +161,7 @@ def from_slurm(path: Path, app: str | None = None) -> Records:
     for not_run in jobs.not_run.itertuples():
         never = " and was never run" if not_run.outcome else ""
         records.skipped.add(f"job {not_run.job_id} is {not_run.state}{never}", [not_run.line])
-    unread: dict[int, list[str]] = {}
-    for line, reason in jobs.unread.listed():
-        unread.setdefault(line, []).append(reason)
+    unread = jobs.unread.by_line()
     row: Any
     for row in jobs.frame.itertuples():
         records.record(row.line, partial(_job, row, app, unread.get(row.line, [])))
@@ -181,7 +178,7 @@ KINDS = (*READERS, "csv")
 
 
 def _job(row: Any, app: str | None, unread: list[str]) -> ImportedRun:
-    peak = _integer_or_none(row.peak_rss_bytes)
+    has_peak = not math.isnan(row.peak_rss_bytes)
     method = "slurm_maxrss" if row.tasks == 1 else "slurm_tresusageintot"
     single_node = row.node if re.fullmatch(r"[\w.-]+", row.node) else ""
     array_job, in_array, _ = row.job_id.partition("_")
@@ -189,23 +186,26 @@ def _job(row: Any, app: str | None, unread: list[str]) -> ImportedRun:
     return ImportedRun(
         # Job numbers recur on other clusters and after a requeue, so the start is part of the
         # identity. It is local time; zones differ by whole quarters of an hour.
-        identity=[row.job_id, _integer_or_none(row.start_s % _QUARTER_HOUR_S)],
+        identity=[
+            row.job_id,
+            None if math.isnan(row.start_s) else int(row.start_s % _QUARTER_HOUR_S),
+        ],
         values={
             "app": app or row.name,
             "host_id": single_node,
             "node_type": row.partition,
             "device": "gpu" if row.gpus else "cpu",
-            "cpus": int(row.cpus),
-            "gpus": int(row.gpus),
-            "mem_limit_bytes": _integer_or_none(row.mem_limit_bytes),
+            "cpus": row.cpus,
+            "gpus": row.gpus,
+            "mem_limit_bytes": row.mem_limit_bytes,
             "outcome": row.outcome,
-            "exit_status": -int(row.signal) if row.signal else _integer_or_none(row.exit_status),
-            "limit_s": _number_or_none(row.limit_s),
+            "exit_status": -row.signal if row.signal else row.exit_status,
+            "limit_s": row.limit_s,
             "runtime_s": row.runtime_s,
-            "cpu_s": _number_or_none(row.cpu_s),
+            "cpu_s": row.cpu_s,
             "cpu_method": "" if math.isnan(row.cpu_s) else "slurm_totalcpu",
-            "peak_rss_bytes": peak,
-            "memory_method": "" if peak is None else method,
+            "peak_rss_bytes": row.peak_rss_bytes,
+            "memory_method": method if has_peak else "",
             "started_at": row.started_at,
         },
         labels={
@@ -221,7 +221,9 @@ def _job(row: Any, app: str | None, unread: list[str]) -> ImportedRun:
             "array_job": array_job if in_array else "",
             "het_job": het_job if in_het_job else "",
             "tasks": int(row.tasks) if row.tasks > 1 else None,
-            "peak_rss_at_least_bytes": _integer_or_none(row.peak_at_least_bytes),
+            "peak_rss_at_least_bytes": (
+                None if math.isnan(row.peak_at_least_bytes) else int(row.peak_at_least_bytes)
+            ),
             "note": row.note,
         },
         name=row.name,
@@ -229,49 +231,12 @@ def _job(row: Any, app: str | None, unread: list[str]) -> ImportedRun:
     )
 
 
-def _number_or_none(value: float) -> float | None:
-    return None if math.isnan(value) else value
-
-
-def _integer_or_none(value: float) -> int | None:
-    return None if math.isnan(value) else int(value)
-
-
-def name_runs(
-    sources: Collection[Records], app: NamePattern | None, subject: NamePattern | None
-) -> None:
-    """Set application and subject of all runs from the names of their jobs.
-
-    A run whose name does not match the pattern of the application is skipped; one whose name does
-    not match the pattern of the subject has no subject.
-    """
-    names = {name for records in sources for name in records.names}
-    app_by_name = {} if app is None else values_by_name(app, names)
-    subject_by_name = {} if subject is None else values_by_name(subject, names)
-    for records in sources:
-        usable = []
-        for row, line, name in zip(records.rows, records.lines, records.names, strict=True):
-            unmatched = f"the name {name[:80]!r} does not match"
-            if app is not None and not app_by_name.get(name):
-                records.skipped.add(f"{unmatched} {app.option}", [line])
-                continue
-            row["app"] = app_by_name.get(name) or row["app"]
-            row["subject"] = subject_by_name.get(name) or row["subject"]
-            if subject is not None and not subject_by_name.get(name):
-                records.unread.add(f"subject: {unmatched} {subject.option}", [line])
-            usable.append((row, line, name))
-        records.rows = [row for row, _, _ in usable]
-        records.lines = [line for _, line, _ in usable]
-        records.names = [name for _, _, name in usable]
-
-
 def _add(kind: str, sources: Sequence[Records], into: Path, images: RunImages | None) -> Account:
     """Add the new runs of all sources; the caller holds the lock of the history."""
     run_by_key = _earlier_runs(into)
-    on_record_without_image = {key for key, row in run_by_key.items() if not row["volume_id"]}
     rows: list[dict[str, Any]] = []
     unread: list[Remark] = []
-    duplicates = imported_without_image = 0
+    duplicates = 0
     read = sum(records.read for records in sources)
     for records in sources:
         new_lines = set()
@@ -282,7 +247,6 @@ def _add(kind: str, sources: Sequence[Records], into: Path, images: RunImages | 
                 new_lines.add(line)
             elif _same_run(earlier, row):
                 duplicates += 1
-                imported_without_image += row["cell_key"] in on_record_without_image
             else:
                 records.refused.add(CLASH, [line])
         unread += [
@@ -304,44 +268,41 @@ def _add(kind: str, sources: Sequence[Records], into: Path, images: RunImages | 
         {name: count for name, count in missing.items() if count},
         0 if images is None else len(rows) - sum(without_image.values()),
         without_image,
-        0 if images is None else imported_without_image,
     )
     if images is not None and account.with_image:
         images.add_to(into)  # before the runs, which need it
     return _write(into, account, rows, sources) if rows else account
 
 
-def _earlier_runs(into: Path) -> dict[str, Mapping[str, Any]]:
-    """Return outcome, runtime and volume of the runs in the history, by key."""
+def _earlier_runs(into: Path) -> dict[Any, dict[Any, Any]]:
+    """Return the runs in the history by key."""
     if not recorded_parts(into):
         return {}
-    try:
-        rows = load_history([into])[["cell_key", "outcome", "runtime_s", "volume_id"]]
-        return {str(row["cell_key"]): dict(row) for _, row in rows.iterrows()}
-    except (OSError, ValueError, KeyError) as error:
-        text = f"a part cannot be read: {one_line(error)[:120]}"
-        raise TableError(text, into, "move that part out of the history") from error
+    runs = load_history([into]).set_index("cell_key")
+    return dict(runs[["outcome", "runtime_s"]].to_dict("index"))
 
 
 def _write(
     into: Path, account: Account, rows: list[dict[str, Any]], sources: Sequence[Records]
 ) -> Account:
-    new = {row["cell_key"]: row["volume_id"] for row in rows}
-    phases = [
-        {**phase, "volume_id": new[phase["cell_key"]]}
-        for records in sources
-        for phase in records.phases
-        if phase["cell_key"] in new
-    ]
-    traces = [t for records in sources for t in records.traces if t["cell_key"] in new]
+    runs = frame_of(rows)
+    volumes = runs.set_index("cell_key")["volume_id"]
+    phases, traces = (
+        pd.concat([frame_of([], dtypes), *(t for t in tables if t is not None)])
+        for dtypes, tables in (
+            (PHASE_DTYPES, [records.phases for records in sources]),
+            (TRACE_DTYPES, [records.traces for records in sources]),
+        )
+    )
+    phases = phases.assign(volume_id=phases["cell_key"].map(volumes))
+    phases, traces = (t[t["cell_key"].isin(runs["cell_key"])] for t in (phases, traces))
     provenance = {"runs": len(rows), "imported_from": account.source, "files": account.files}
     part = free_part(into, account.source)
     account = replace(account, part=part.name)
     content = asdict(account) | {"imported_at": datetime.now(UTC).isoformat(timespec="seconds")}
     for remark in (*content["skipped"], *content["bad"], *content["unread"]):
         remark["file"] = Path(remark["file"]).name
-    tables = frame_of(phases, PHASE_DTYPES), frame_of(traces, TRACE_DTYPES)
-    add_part(part, frame_of(rows), provenance, *tables, {ACCOUNT_FILE: content})
+    add_part(part, runs, provenance, phases, traces, {ACCOUNT_FILE: content})
     return account
 
 
@@ -357,7 +318,9 @@ def _same_run(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> bool:
 def _hashes(sources: Sequence[Records]) -> dict[str, str]:
     """Return the hash of each file by name; equal names are numbered."""
     hashes: dict[str, str] = {}
+    counts: Counter[str] = Counter()
     for path in (path for records in sources for path in (records.path, *records.companions)):
-        namesakes = sum(name.partition(" (")[0] == path.name for name in hashes)
-        hashes[f"{path.name} ({namesakes + 1})" if namesakes else path.name] = sha256_file(path)
+        counts[path.name] += 1
+        number = f" ({counts[path.name]})" if counts[path.name] > 1 else ""
+        hashes[path.name + number] = sha256_file(path)
     return hashes

@@ -1,8 +1,7 @@
 """Slurm's accounting, column by column: jobs, their steps, and how they ended.
 
 ``sacct -P`` writes a line for each job, or with ``-D`` for each attempt of a requeued job,
-followed by the lines of its steps, which have the memory. A text is read as columns; each distinct
-cell is parsed once, and where most cells are distinct, Arrow parses the usual notation.
+followed by the lines of its steps, which have the memory. A text is read as columns.
 """
 
 from __future__ import annotations
@@ -10,43 +9,35 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, field
+from itertools import compress, islice
+from operator import not_
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from voxcast.errors import TableError
 from voxcast.quantities import slurm_seconds
-from voxcast.runs.delimited import Remarks, blocks, finite, integer, true
-from voxcast.runs.slurm_cells import (
-    SlurmCells,
-    clock_seconds,
-    clock_times,
-    exit_code,
-    integers,
-    moment,
-    requested_memory,
-)
+from voxcast.runs.delimited import Remarks, finite, integer, require, table
+from voxcast.runs.slurm_cells import SlurmCells, exit_code, moment, requested_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
     from numpy.typing import NDArray
 
     from voxcast.records import Outcome
-    from voxcast.runs.delimited import Block, Lines
 
     Floats = NDArray[np.float64]
-    Mask = NDArray[np.bool_]
+    Lines = NDArray[np.int64]
 
 ADVICE = "write it with `sacct -P --format=JobID,JobName,State,ElapsedRaw,...`, header included"
 WAITING_ADVICE = (
     "write it with `sacct -X -P --format=Submit,Eligible,Start,Timelimit,Partition,NCPUS`"
 )
-NEEDED = (("JobID", "JobIDRaw"), ("State",), ("ElapsedRaw", "Elapsed", "End"))  # one of each
+NEEDED = (("jobid", "jobidraw"), ("state",), ("elapsedraw", "elapsed", "end"))  # one of each
+BLOCK_LINES = 50_000
 # A job that was ended from outside did not fail.
 OUTCOMES: dict[str, Outcome] = {
     "COMPLETED": "completed",
@@ -74,6 +65,7 @@ NEAR_LIMIT = 0.9  # of the memory limit: Slurm samples every 30 s and misses the
 INSTANT = "run time is 0 s"
 MAX_BYTES, MAX_SECONDS = 2**50, 10 * 365.25 * 86400  # more is a wrong unit
 _MAX_CPUS = 10**9  # more than any machine has
+MAX_AMOUNT = 2**63 - 1  # that a table of runs can hold
 MAX_CPU_SECONDS = 1e15  # 30 million CPU-years
 _SUMMER_TIME_S = 3600  # by local time a job may end before it starts
 _SIGKILL, _KILLED_STATUS = 9, 128 + 9
@@ -109,7 +101,8 @@ _SOURCES = {  # columns of sacct by column of a frame
     "end_s": ("end",),
 }
 _NOTES = ("comment", "admincomment", "systemcomment", "reason")
-_BY_HAND = r"^\s*(?:\S*/)?(?:salloc\b|srun\b.*\s--pty\b)"  # opens a shell for a person
+# Opens a shell for a person.
+_BY_HAND = re.compile(r"^\s*(?:\S*/)?(?:salloc\b|srun\b.*\s--pty\b)")
 _TASK = re.compile(r"(\d+)_(?:(\d+)|\[([^\]]*)\])")
 _RANGE = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?")
 
@@ -167,10 +160,8 @@ def read(
     texts = frame["state_text"].to_numpy(dtype=object)
     reasons = [f"column State: not a state of a Slurm job: {t[:60]!r}" for t in texts[~usable]]
     refused.add("not a state of a Slurm job", line[~usable], reasons)
-    unfinished = usable & (by_state == "")
     no_time = (runtime == 0) | np.isnan(runtime)
-    never = usable & pd.Series(by_state).isin(MAYBE_NEVER_RUN).to_numpy() & no_time
-    not_run = unfinished | never
+    not_run = usable & ((by_state == "") | (np.isin(by_state, MAYBE_NEVER_RUN) & no_time))
     jobs.not_run = pd.DataFrame(
         {"line": line, "job_id": frame["job_id"], "state": state, "outcome": by_state}
     )[not_run]
@@ -180,9 +171,7 @@ def read(
     usable &= ~ends_first
     timeless = usable & np.isnan(runtime)
     if timeless.any():
-        unread: dict[int, list[str]] = {}
-        for number, reason in jobs.unread.listed():
-            unread.setdefault(number, []).append(reason)
+        unread = jobs.unread.by_line()
         reasons = ["; ".join(["no run time", *unread.get(n, [])]) for n in line[timeless].tolist()]
         refused.add("no run time", line[timeless], reasons)
     refused.add(INSTANT, line[usable & (runtime == 0)])
@@ -228,24 +217,27 @@ def accounting(
         If the source is not accounting.
     """
     refused, unread, of_steps = Remarks(), Remarks(), Remarks()
-    columns: set[str] = set()
     parts: list[dict[str, Any]] = []
     steps: list[pd.DataFrame] = []
-    for block in blocks(source, delimiter, needed, advice, refused, on_read):
-        columns |= set(block.columns)
-        ids = _ids(block)
-        is_step = true(pc.match_substring(ids, "."))
-        steps.append(_steps(SlurmCells(block, is_step, ids, of_steps)))
-        parts.append(_jobs(SlurmCells(block, ~is_step, ids, unread), details=details))
+    titles, records = table(source, delimiter, refused, on_read=on_read)
+    columns = [title.lower() for title in titles]
+    require(columns, needed, source if isinstance(source, Path) else "accounting", advice)
+    while (block := list(islice(records, BLOCK_LINES))) or not parts:
+        cells = SlurmCells(titles, block, unread)
+        is_step = ["." in name for name in cells.ids]
+        of_jobs = list(compress(block, map(not_, is_step)))
+        steps.append(_steps(SlurmCells(titles, list(compress(block, is_step)), of_steps)))
+        parts.append(_jobs(SlurmCells(titles, of_jobs, unread), details=details))
     frame = _joined(parts)
     lines, job_lines = _add_steps(frame, pd.concat(steps, ignore_index=True))
-    unread.extend(of_steps.move(lines, job_lines))
+    job_line = dict(zip(lines.tolist(), job_lines.tolist(), strict=True))
+    unread.extend(of_steps, job_line.__getitem__)
     orphans = lines[job_lines < 0]
     if len(orphans):
         names = pd.concat([part["job_id"] for part in steps]).to_numpy()[job_lines < 0]
         reasons = [f"a step of job {name[:40]}, without a job line before it" for name in names]
         refused.add("a step without a job line before it", orphans, reasons)
-    stated = {name for name, sources in _SOURCES.items() if columns & set(sources)}
+    stated = {name for name, sources in _SOURCES.items() if {*columns} & {*sources}}
     return Jobs(frame, stated, refused=refused, unread=unread)
 
 
@@ -319,7 +311,7 @@ def waits(source: Path | str) -> pd.DataFrame:
     TableError
         If no job has both a requested and a waiting time.
     """
-    needed = (("Submit",), ("Start",), ("Timelimit", "TimelimitRaw"))
+    needed = (("submit",), ("start",), ("timelimit", "timelimitraw"))
     jobs = accounting(source, needed=needed, advice=WAITING_ADVICE)
     frame = jobs.frame
     # A held job, or one that depends on another, is queued from the time it is eligible.
@@ -358,6 +350,8 @@ def implausible(name: str, value: float) -> str | None:
         return f"{name}: {value:.3g} is out of range"
     if name.endswith("_s") and value > MAX_SECONDS:
         return f"{name}: {value:.3g} is more than ten years"
+    if value > MAX_AMOUNT:
+        return f"{name}: {value:.3g} is out of range"
     return None
 
 
@@ -398,9 +392,8 @@ def _joined(parts: list[dict[str, Any]]) -> pd.DataFrame:
     columns: dict[str, Any] = {}
     for name in list(parts[0]):
         arrays = [part.pop(name) for part in parts]
-        if isinstance(arrays[0], pa.DictionaryArray):
-            chunks = pa.chunked_array(arrays).unify_dictionaries()
-            columns[name] = chunks.combine_chunks().to_pandas()
+        if isinstance(arrays[0], pd.Categorical):
+            columns[name] = pd.Series(pd.api.types.union_categoricals(arrays))
         else:
             columns[name] = np.concatenate(arrays)
     names = {text: _state_name(text) for text in columns["state_text"].cat.categories}
@@ -415,64 +408,49 @@ def _state_name(text: str) -> str | None:
     return next(states, None) if prefix else None
 
 
-def _ids(block: Block) -> pa.StringArray:
-    present = [block.columns[name] for name in ("jobid", "jobidraw") if name in block.columns]
-    if not present:
-        return pa.array([""] * len(block.lines), pa.string())
-    if len(present) == 1:
-        return present[0]
-    return (
-        present[0]
-        if len(present) == 1
-        else pc.if_else(pc.equal(present[0], ""), present[1], present[0])
-    )
-
-
 def _jobs(cells: SlurmCells, *, details: bool) -> dict[str, Any]:
     """Return the columns of the job lines of a block."""
     allocated, requested = cells.tres("alloctres"), cells.tres("reqtres")
     tres = np.where(allocated[4] > 0, allocated, requested)
     tres_cpus, tres_memory, tres_nodes, gpus = tres[:4]
-    requested_cpus = cells.read("reqcpus", integer, integers)
+    requested_cpus = cells.read("reqcpus", integer)
     cpus = _first_above_0(
-        cells.read("alloccpus", integer, integers), cells.read("ncpus", integer, integers),
+        cells.read("alloccpus", integer), cells.read("ncpus", integer),
         tres_cpus, requested_cpus,
     )  # fmt: skip
     one_node = np.where(np.isnan(tres_nodes), 1.0, tres_nodes)
     nodes = _first_above_0(
-        cells.read("allocnodes", integer, integers), cells.read("nnodes", integer, integers),
+        cells.read("allocnodes", integer), cells.read("nnodes", integer),
         one_node,
     )  # fmt: skip
-    needed = ~(tres_memory > 0) | true(pc.starts_with(cells.raw("reqmem"), "0"))
+    needed = ~(tres_memory > 0) | _where(cells.raw("reqmem"), lambda text: text.startswith("0"))
     size, kind = cells.read("reqmem", requested_memory, width=2, where=needed)
     times = np.where(kind == 1, np.maximum(cpus, 1), np.where(kind == 2, np.maximum(nodes, 1), 1))
     memory_limit = _first_above_0(tres_memory, size * times)
-    start, end = (cells.read(name, moment, clock_times) for name in ("start", "end"))
-    runtime = cells.read("elapsedraw", finite, integers)
-    elapsed = cells.read("elapsed", slurm_seconds, clock_seconds, where=np.isnan(runtime))
+    submit, start, end = (cells.read(name, moment) for name in ("submit", "start", "end"))
+    runtime = cells.read("elapsedraw", finite)
+    elapsed = cells.read("elapsed", slurm_seconds, where=np.isnan(runtime))
     runtime = np.where(np.isnan(runtime), elapsed, runtime)
     status, signal = cells.read("exitcode", exit_code, width=2)
     memory = cells.memory()
-    note = pa.nulls(cells.n, pa.string())
-    for name in _NOTES:
-        other = cells.texts(name)
-        note = pc.coalesce(pc.binary_join_element_wise(note, other, "; "), note, other)
+    notes = zip(*(cells.texts(name) for name in _NOTES), strict=True)
+    note = np.array(["; ".join(filter(None, texts)) for texts in notes], dtype=object)
     texts = {name: cells.texts(name) for name in ("user", "account", "partition", "cluster")}
     texts |= {"name": cells.raw("jobname"), "state_text": cells.raw("state")}
     if details:
         texts |= {
-            "submitted_at": cells.texts("submit", moment),
-            "started_at": cells.texts("start", moment),
+            "submitted_at": np.where(np.isnan(submit), "", cells.texts("submit")),
+            "started_at": np.where(np.isnan(start), "", cells.texts("start")),
             "node": cells.texts("nodelist"),
             "note": note,
             "job_number": cells.texts("jobidraw"),
         }
     return {
-        "job_id": cells.ids.to_numpy(zero_copy_only=False),
+        "job_id": cells.ids,
         "line": cells.lines,
-        **{name: text.fill_null("").dictionary_encode() for name, text in texts.items()},
+        **{name: pd.Categorical(text) for name, text in texts.items()},
         "runtime_s": np.where(np.isnan(runtime), end - start, runtime),
-        "cpu_s": cells.read("totalcpu", slurm_seconds, clock_seconds),
+        "cpu_s": cells.read("totalcpu", slurm_seconds),
         "cpus": cpus,
         "requested_cpus": requested_cpus,
         "gpus": np.nan_to_num(gpus),
@@ -480,35 +458,39 @@ def _jobs(cells: SlurmCells, *, details: bool) -> dict[str, Any]:
         "limit_s": cells.time_limit(),
         "mem_limit_bytes": np.where(memory_limit > 0, memory_limit, np.nan),
         "all_memory": size == 0,
-        "submit_s": cells.read("submit", moment, clock_times),
-        "eligible_s": cells.read("eligible", moment, clock_times),
+        "submit_s": submit,
+        "eligible_s": cells.read("eligible", moment),
         "start_s": start,
         "end_s": end,
         "exit_status": status,
         "signal": np.nan_to_num(signal),
-        "memory_note": true(pc.match_substring_regex(note, MEMORY_NOTE.pattern, ignore_case=True)),
+        "memory_note": _where(note, MEMORY_NOTE.search),
         **memory,
         "out_of_memory": np.zeros(cells.n, dtype=bool),
         "killed_by_slurm": np.zeros(cells.n, dtype=bool),
-        "interactive": true(pc.match_substring_regex(cells.texts("submitline"), _BY_HAND)),
+        "interactive": _where(cells.texts("submitline"), _BY_HAND.search),
     }
 
 
 def _steps(cells: SlurmCells) -> pd.DataFrame:
     """Return number of the job, memory and state of the steps of a block."""
-    parts = pc.extract_regex(cells.ids, r"(?s)^(?P<job>[^.]*)\.(?P<step>.*)$")
-    step, state = pc.struct_field(parts, "step"), cells.raw("state")
-    of_job = ~true(pc.equal(step, "extern"))  # that step belongs to Slurm
+    parts = [name.partition(".") for name in cells.ids]
+    step, state = np.array([part[2] for part in parts], dtype=object), cells.raw("state")
+    of_job = step != "extern"  # that step belongs to Slurm
     return pd.DataFrame(
         {
-            "job_id": pc.struct_field(parts, "job").to_numpy(zero_copy_only=False),
+            "job_id": np.array([part[0] for part in parts], dtype=object),
             "line": cells.lines,
             **cells.memory(),
-            "out_of_memory": of_job & true(pc.starts_with(state, "OUT_OF_ME")),
-            "killed_by_slurm": of_job & true(pc.equal(state, "CANCELLED by 0")),
-            "interactive": true(pc.equal(step, "interactive")),
+            "out_of_memory": of_job & _where(state, lambda text: text.startswith("OUT_OF_ME")),
+            "killed_by_slurm": of_job & (state == "CANCELLED by 0"),
+            "interactive": step == "interactive",
         }
     )
+
+
+def _where(texts: NDArray[np.object_], test: Callable[[str], object]) -> NDArray[np.bool_]:
+    return np.array([bool(test(text)) for text in texts], dtype=bool)
 
 
 def _add_steps(jobs: pd.DataFrame, steps: pd.DataFrame) -> tuple[Lines, Lines]:

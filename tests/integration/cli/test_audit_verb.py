@@ -83,7 +83,7 @@ def test_a_table_with_a_column_map(capsys: pytest.CaptureFixture[str]) -> None:
         (["jobs.txt", "--predicted", "gone"], "gone: cannot be read"),
         (["jobs.txt", "--app-pattern", "("], "--app-pattern: is no regular expression"),
         (["waiting.txt"], "no job has run and ended; of 1 records: 1 have not run"),
-        (["semicolons.txt"], "its columns are separated by ';', not by '|'"),
+        (["semicolons.txt"], "but jobid;"),
         (["binary"], "is not a text file"),
     ],
 )  # fmt: skip

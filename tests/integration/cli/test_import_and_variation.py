@@ -85,8 +85,8 @@ def test_import_takes_application_and_subject_out_of_names(tmp_path: Path) -> No
     patterns = ("--app-pattern", "^([a-z]+)_", "--subject-pattern", "(?P<subject>sub-[0-9]+)")
     into = ("--into", tmp_path / "h")
     lines = voxcast("import", "sacct", tmp_path / "x", *into, *patterns).stdout
-    assert "x:5: the name 'bash' does not match --app-pattern" in lines
-    assert "x:4: subject: the name 'seg_all' does not match --subject-pattern" in lines
+    assert "x:5: app: 'bash' does not match --app-pattern" in lines
+    assert "x:4: subject: 'seg_all' does not match --subject-pattern" in lines
     runs = load_history([tmp_path / "h"]).sort_values(["app", "subject"])
     assert runs[["app", "subject"]].to_numpy().tolist() == [
         ["recon", "sub-01"], ["recon", "sub-02"], ["seg", ""],

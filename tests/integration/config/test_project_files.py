@@ -102,7 +102,7 @@ def test_the_verb_lists_the_files(tmp_path, capsys):
 
 
 def test_a_new_release_makes_the_stages_stale_and_keeps_what_the_user_edited(project, monkeypatch):
-    assert refresh_project(project) == project_files.Refresh()
+    assert refresh_project(project) == []
     before = (project / PACKAGE_FILE).read_bytes()
     edited = project / "conf/app/_base.yaml"
     edited.write_text(edited.read_text() + "# mine\n")
@@ -112,17 +112,15 @@ def test_a_new_release_makes_the_stages_stale_and_keeps_what_the_user_edited(pro
         for name in ("conf/app/_base.yaml", "pipelines/tune.py")
     }
     monkeypatch.setattr(project_files, "project_files", lambda: contents | changed)
-    refresh = refresh_project(project)
-    assert refresh.written == ("pipelines/tune.py",)
-    assert refresh.edited == ("conf/app/_base.yaml",)
+    assert refresh_project(project) == ["conf/app/_base.yaml"]
     assert (project / "pipelines/tune.py").read_bytes() == changed["pipelines/tune.py"]
     assert "# mine" in edited.read_text()
     assert (project / PACKAGE_FILE).read_bytes() != before
-    assert refresh_project(project) == project_files.Refresh()
+    assert refresh_project(project) == []
 
 
 def test_a_repository_is_not_refreshed(tmp_path):
-    assert refresh_project(tmp_path) == project_files.Refresh()
+    assert refresh_project(tmp_path) == []
     assert not list(tmp_path.iterdir())
 
 

@@ -10,8 +10,6 @@ import pytest
 
 from voxcast.audit.jobs import read_jobs
 from voxcast.cli import main
-from voxcast.errors import TableError
-from voxcast.runs import delimited
 from voxcast.runs.importer import READERS
 
 SAMPLES = Path(__file__).parents[2] / "samples"
@@ -78,21 +76,5 @@ def test_what_is_packed_in_another_way_is_not_read(tmp_path: Path, capsys) -> No
     source.write_bytes(lzma.compress(SLURM.read_bytes()))
     assert main(["audit", str(source)]) == 2
     assert capsys.readouterr().err == (
-        f"voxcast: {source}: is packed, and not with gzip; `unxz` it first\n"
+        f"voxcast: {source}: is not a text file; save it as UTF-8, unpacked or as gzip\n"
     )
-
-
-def test_no_more_is_unpacked_than_is_allowed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = tmp_path / "zeros.gz"
-    source.write_bytes(gzip.compress(b"0" * (3 << 20)))
-    monkeypatch.setattr(delimited, "MAX_UNPACKED_BYTES", 3 << 20)
-    with delimited.unpacked(source) as (stream, _):
-        assert len(stream.read()) == 3 << 20
-    monkeypatch.setattr(delimited, "MAX_UNPACKED_BYTES", 2 << 20)
-    with (
-        pytest.raises(TableError, match="holds more than 2 MiB unpacked"),
-        delimited.unpacked(source) as (stream, _),
-    ):
-        stream.read()

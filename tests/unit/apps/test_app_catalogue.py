@@ -145,9 +145,9 @@ def test_unknown_names_list_the_valid_ones():
     assert choose({"segment": APP}, "segment") is APP
     with pytest.raises(ConfigError, match=r"sgment.*choose from segment"):
         choose({"segment": APP}, "sgment")
-    assert merged_parameters(APP, {"classes": 5}) == {"classes": 5}
+    assert merged_parameters(APP.parameters, {"classes": 5}, "segment") == {"classes": 5}
     with pytest.raises(ConfigError, match=r"segment\.clases.*choose from classes"):
-        merged_parameters(APP, {"clases": 5})
+        merged_parameters(APP.parameters, {"clases": 5}, "segment")
 
 
 @pytest.mark.parametrize(

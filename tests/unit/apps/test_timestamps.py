@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 from voxcast.apps.phase_patterns import FORMS, stamp_form, stamp_seconds, unwrapped
@@ -5,10 +7,8 @@ from voxcast.apps.phase_patterns import FORMS, stamp_form, stamp_seconds, unwrap
 
 @pytest.mark.parametrize("example", FORMS)
 def test_every_form_is_read_by_its_own_pattern(example):
-    line = f"[{example}] message"
-    form, start, end = stamp_form(line)
-    assert line[start:end] == example
-    assert form == stamp_form(example)[0]
+    form = stamp_form(f"[{example}] message")
+    assert re.search(form, f"[{example}] message")[0] == example
     assert stamp_seconds(example) % 86400 == pytest.approx(43200, abs=0.5)
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
 
+from planted_tasks import PLANTED, plan_of, shell_app
+from voxcast.allocation.site import Cluster
 from voxcast.audit.app_names import app_of, apps_of
 from voxcast.audit.jobs import read_jobs
 from voxcast.audit.picture import picture
@@ -15,7 +18,14 @@ from voxcast.audit.predicted import predicted_jobs, read_predictions
 from voxcast.audit.report import audit, prepare
 from voxcast.audit.text import audit_text
 from voxcast.errors import TableError
-from voxcast.runs.name_patterns import name_pattern
+from voxcast.jobs.collect import ProjectVolumes, collect_jobs
+from voxcast.jobs.escalate import Attempt
+from voxcast.jobs.state import SubmissionState
+from voxcast.jobs.status import task_rows
+from voxcast.jobs.submission import Submission
+from voxcast.records import Request, as_fields
+from voxcast.runs.imported import name_pattern
+from voxcast.runs.store import load_history
 
 HEADER = (
     "JobID|JobName|State|ElapsedRaw|TotalCPU|MaxRSS|NTasks|ReqMem|ReqCPUS|AllocCPUS|AllocNodes|"
@@ -128,6 +138,47 @@ def test_predictions_are_compared_with_what_was_used(few_jobs, tmp_path: Path) -
     text = audit_text(audit(few_jobs, predicted=errors), 5)
     assert "predictions: 3 of 4 match a job" in text
     assert "1 of 2 above their bound" in text
+
+
+@pytest.mark.parametrize("counted", ["cgroup", "rss"])
+def test_memory_is_shown_beside_use_as_the_site_counts_it(counted: str, tmp_path: Path) -> None:
+    """In the status, in the history and in the audit: the model was exact, so nothing is off."""
+    site = Cluster("lab", (), (), memory_counted=counted)
+    resident, upper = 300 * 2**20, 400 * 2**20
+    maxrss = int(site.counted_bytes(resident, "planted"))
+    prediction = dataclasses.replace(
+        PLANTED, runtime_s=100.0, peak_rss_bytes=resident, peak_rss_bytes_upper=upper
+    )
+    plan = plan_of(shell_app("true"), [Path("/in/a.nii")], prediction=prediction)
+    plan = dataclasses.replace(plan, added_memory_bytes=site.added_bytes_of("planted"))
+    submission = Submission.create(plan, tmp_path / "out", "slurm")
+    request = Request(120.0, 600 * 2**20, 1, 0, "debug")
+    for event in (
+        {"event": "prepared", "array": 1, "tasks": ["a"], "request": as_fields(request)},
+        {"event": "submitted", "array": 1, "job": "7"},
+        {"event": "ended", "task": "a", "array": 1, "number": 1,
+         "attempt": as_fields(Attempt(request, "completed", 100.0)),
+         "facts": {"peak_bytes": maxrss}},
+    ):  # fmt: skip
+        submission.record(event)
+    (row,) = task_rows(submission, SubmissionState.of(plan, submission.events()), {})
+    assert row["predicted_memory_bytes"] == maxrss
+    collect_jobs(submission, tmp_path / "jobs", ProjectVolumes({}, 32))
+    (run,) = load_history([tmp_path / "jobs"]).to_dict("records")
+    labels = json.loads(run["labels_json"])
+    assert labels["predicted_peak_rss_bytes"] == run["peak_rss_bytes"] == maxrss
+    assert labels["upper_peak_rss_bytes"] - maxrss == upper - resident
+    (tmp_path / "predicted.jsonl").write_text(json.dumps(labels))
+    (tmp_path / "jobs.txt").write_text(
+        "JobID|JobName|State|ElapsedRaw|MaxRSS|NTasks|ReqMem|AllocCPUS\n"
+        "7_1|planted|COMPLETED|100|||600M|1\n"
+        f"7_1.batch|batch|COMPLETED|100|{maxrss // 1024}K|1||1\n"
+    )
+    jobs = read_jobs([tmp_path / "jobs.txt"])
+    errors = predicted_jobs(jobs.frame, read_predictions(tmp_path / "predicted.jsonl"))
+    assert errors.peak_rss_bytes is not None
+    assert errors.peak_rss_bytes.mean_error == 0
+    assert errors.peak_rss_bytes.above_bound == 0
 
 
 @pytest.mark.parametrize("content", ["", "{}\n", '{"job_id": "1", "predicted_runtime_s": "x"}',

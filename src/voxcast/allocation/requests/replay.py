@@ -7,7 +7,7 @@ assumed to take the same time again, as in the papers on request sequences.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,6 +26,7 @@ LAST_RUNS = 5  # the laboratory's rule requests their mean
 MASI_GROWTH = 1.5
 POPULATION_RUNS = 20  # fewer do not tell the tail of a law
 RESAMPLES = 2000
+MAX_RESAMPLED_GROUPS = 2000  # more are merged at random, which leaves the interval as it is
 
 
 @dataclass(frozen=True, eq=False)
@@ -258,7 +259,7 @@ def account(
         len(used),
         float(replayed.cost.sum()),
         float(replayed.cost.sum() / replayed.omniscient.sum()),
-        _ratio_interval(replayed.cost, replayed.omniscient, subjects, seed),
+        ratio_interval(replayed.cost, replayed.omniscient, subjects, seed),
         int(replayed.attempts.sum()),
         int((replayed.attempts - 1).sum()),
         int(np.count_nonzero(np.broadcast_to(peak > requested, used.shape))),
@@ -268,19 +269,17 @@ def account(
     )
 
 
-def _ratio_interval(
-    numerator: NDArray[np.float64],
-    denominator: NDArray[np.float64],
-    subjects: Sequence[str],
-    seed: int,
+def ratio_interval(
+    numerator: ArrayLike, denominator: ArrayLike, groups: Sequence[Any] | ArrayLike, seed: int = 0
 ) -> tuple[float, float]:
-    _, subject_index = np.unique(np.asarray(subjects), return_inverse=True)
-    count = int(subject_index.max()) + 1
-    numerators, denominators = (
-        np.bincount(subject_index, numerator, count),
-        np.bincount(subject_index, denominator, count),
-    )
-    drawn = np.random.default_rng(seed).integers(count, size=(RESAMPLES, count))
-    ratios = numerators[drawn].sum(axis=1) / denominators[drawn].sum(axis=1)
+    """Return the 95 % bootstrap interval of a ratio of sums, over groups of runs."""
+    rng = np.random.default_rng(seed)
+    _, group = np.unique(np.asarray(groups), return_inverse=True)
+    count = int(group.max()) + 1
+    if count > MAX_RESAMPLED_GROUPS:
+        group, count = rng.permutation(count)[group] % MAX_RESAMPLED_GROUPS, MAX_RESAMPLED_GROUPS
+    above, below = (np.bincount(group, values, count) for values in (numerator, denominator))
+    drawn = rng.integers(count, size=(RESAMPLES, count))
+    ratios = above[drawn].sum(axis=1) / below[drawn].sum(axis=1)
     low, high = np.quantile(ratios, [0.025, 0.975])
     return float(low), float(high)
