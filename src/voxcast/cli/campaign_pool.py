@@ -164,7 +164,6 @@ def _submit_rounds(
     """Submit workers to Slurm, round after round; return the exit code."""
     from voxcast.jobs.campaign import collect_pool, partition_for
     from voxcast.jobs.rounds import MAX_ROUNDS, Rounds, WorkerJobs, work_command, worker_plan
-    from voxcast.jobs.slurm import check_partition
     from voxcast.jobs.submission import Plan, SlurmOptions, partitions_per_cpu
 
     options = SlurmOptions(
@@ -175,7 +174,6 @@ def _submit_rounds(
 
     def plan_of(jobs: WorkerJobs) -> Plan:
         partition = args.partition or partition_for(cluster, jobs.request)
-        check_partition(partition)
         name = f"work-{pool.settings.name}"
         return worker_plan(name, work_command(pool), jobs, partition, options, cluster.name)
 

@@ -52,6 +52,7 @@ def main(argv: list[str]) -> int:
         return 0
     folder = project.require(args.project) if args.collect else None
 
+    from voxcast.jobs.collect import collected_text
     from voxcast.jobs.slurm import SlurmExecutor
     from voxcast.jobs.state import SubmissionState
     from voxcast.jobs.status import (
@@ -79,13 +80,13 @@ def main(argv: list[str]) -> int:
     jobs = None if folder is None else collected(submission, folder)
     if args.json:
         content = status_record(submission, rows)
-        content |= {} if jobs is None else {"collected": asdict(jobs)}
+        content |= {} if jobs is None else {"collected": jobs}
         print(json.dumps(content, indent=2, allow_nan=False))
     else:
         for line in text_lines(submission, rows):
             print(line)
         if jobs is not None:
-            print(f"  {jobs.text()}")
+            print(f"  {collected_text(jobs)}")
     return 0
 
 

@@ -92,7 +92,6 @@ def submit_workers(
 def _plan(args: argparse.Namespace, cluster: Cluster, command: Sequence[str], count: int) -> Plan:
     from voxcast.jobs.campaign import partition_for
     from voxcast.jobs.rounds import WorkerJobs, worker_plan
-    from voxcast.jobs.slurm import check_partition
     from voxcast.jobs.submission import SlurmOptions, partitions_per_cpu
 
     request = worker_request(args, cluster)
@@ -100,7 +99,6 @@ def _plan(args: argparse.Namespace, cluster: Cluster, command: Sequence[str], co
         added = format_bytes(cluster.added_bytes)
         logger.info("%s counts resident pages: jobs are %s larger", cluster.name, added)
     partition = args.partition or partition_for(cluster, request)
-    check_partition(partition)
     options = SlurmOptions(
         args.account, args.qos, args.constraint, args.throttle,
         memory_per_cpu=partitions_per_cpu(cluster),

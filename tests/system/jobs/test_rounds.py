@@ -15,11 +15,11 @@ import pytest
 from private_slurm import PrivateSlurm, stopped_daemon
 from small_pool import SCRIPT, forked, pool_cell, small_pool, wait_for
 from voxcast.errors import RunError
+from voxcast.jobs import slurm as slurm_commands
 from voxcast.jobs.escalate import Limits, RequestSequence
 from voxcast.jobs.pool import HELD, Pool, PoolCell
 from voxcast.jobs.rounds import ROUNDS, Rounds, following, open_round, work_command, worker_plan
 from voxcast.jobs.settle import Ledger, PoolState
-from voxcast.jobs.slurm import memory_counted
 from voxcast.jobs.state import SubmissionState
 from voxcast.jobs.submission import SlurmOptions, Submission, read_events
 from voxcast.runs.store import collect, load_history
@@ -136,7 +136,7 @@ def test_files_that_a_run_maps_count_against_the_job_of_its_worker(
     slurm: PrivateSlurm, tmp_path: Path, mapped_bytes: int, recorded: int
 ) -> None:
     """The same run in a job with and without room for what Slurm adds up."""
-    assert memory_counted() == "rss"
+    assert slurm_commands.memory_counted(slurm_commands.settings()) == "rss"
     mapped = tmp_path / "library"
     mapped.write_bytes(bytes(500 * MB))
     code = (
