@@ -491,7 +491,7 @@ def test_harp_generate(shell_project: Path) -> None:
     )
     assert runs["cell_key"].is_unique
     # A run that was disturbed is repeated once.
-    sizes = runs.groupby(["scale", "parameters_json"]).size().to_dict()
+    sizes: dict[Any, int] = runs.groupby(["scale", "parameters_json"]).size().to_dict()
     repeats = {"full_scale": 2, "scaled_down": 1}
     assert [scale for scale, _ in sizes] == ["full_scale"] * 2 + ["scaled_down"] * 2
     assert all(repeats[scale] <= n <= 2 * repeats[scale] for (scale, _), n in sizes.items())
