@@ -12,10 +12,9 @@ from voxcast.jobs.draw import MARGIN_S, WORKER_BYTES
 from voxcast.jobs.escalate import Limits, RequestSequence
 from voxcast.jobs.pool import Pool, PoolCell, PoolSettings, make_pool
 from voxcast.jobs.settle import Ledger
-from voxcast.measure.campaign import runs_elsewhere
 from voxcast.measure.host import HostFacts
 from voxcast.quantities import format_bytes, format_seconds
-from voxcast.runs.store import collect, load_history, recorded_cell_keys
+from voxcast.runs.store import collect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -129,7 +128,8 @@ def make_campaign_pool(
     plan = dataclasses.replace(campaign, settings=settings).plan()
     mapped = {app: cluster.added_bytes_of(app) for app in settings.apps}
     limits = cluster_limits(cluster, max(mapped.values(), default=0))
-    rows = _recorded(campaign, plan.cells)
+    campaign.collect()
+    rows = campaign.recorded(plan, any_host=True)
     paths = {name: str(path.absolute()) for name, path in plan.paths.items()}
     pool_settings = PoolSettings(
         campaign.name, dict(settings.apps), paths, str(project), dict(plan.recipes),
@@ -220,14 +220,6 @@ def cluster_limits(cluster: Cluster, mapped_files_bytes: int = 0) -> Limits:
 
 def _longest_run_s(limit_s: float | None) -> float:
     return float("inf") if limit_s is None else max(limit_s - 2 * MARGIN_S, limit_s / 2)
-
-
-def _recorded(campaign: Campaign, cells: Mapping[str, Cell]) -> dict[str, Run]:
-    """Return the runs of the campaign's history, also of other machines, by key of the plan."""
-    campaign.collect()
-    if not campaign.history.is_dir() or not recorded_cell_keys(campaign.history):
-        return {}
-    return runs_elsewhere(cells, load_history([campaign.history]), any_host=True)
 
 
 def within_partition(cluster: Cluster, name: str | None) -> Cluster:

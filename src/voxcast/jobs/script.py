@@ -297,7 +297,7 @@ def read_machine(folder: Path) -> dict[str, str]:
 
     It is empty if the job ended before that.
     """
-    from voxcast.measure.host import HostFacts, cpu_model, host_id_of
+    from voxcast.measure.host import HostFacts, cpu_model, host_id
 
     try:
         text = (folder / MACHINE_FILE).read_text(encoding="utf-8", errors="replace")
@@ -311,7 +311,7 @@ def read_machine(folder: Path) -> dict[str, str]:
     if not hostname or not cores.isdecimal():
         return {}
     model, gpus = cpu_model(text), tuple(fields.get("gpu", ()))
-    identity = host_id_of(hostname, number, model)
+    identity = host_id(hostname, number, model)
     return machine_of(HostFacts(model, int(cores), 0, gpus, "", hostname, identity))
 
 

@@ -22,7 +22,6 @@ from voxcast.apps.checks import check_startable
 from voxcast.errors import ConfigError, VoxcastError, one_line
 from voxcast.files import atomic_path
 from voxcast.images.catalogue import CATALOGUE, CHARACTERISTICS_TABLE
-from voxcast.images.grids import Sizes
 from voxcast.images.image_set import ImageChoice, prepare_image_set, recipes_in
 from voxcast.images.lab_characteristics import LabCharacteristic, load_lab_characteristics
 from voxcast.images.recorded import RECORDED_IMAGES, check_recorded, recorded_images
@@ -134,9 +133,7 @@ class Campaign:
         """Return headers and characteristics by volume id."""
         import pandas as pd
 
-        volumes = self.volumes()
-        if volumes is None:
-            return {}
+        volumes = self._known_volumes()
         table = self.folder / "catalogue" / CHARACTERISTICS_TABLE
         if table.is_file():  # the recorded volumes have theirs beside the header
             volumes = volumes.merge(pd.read_parquet(table), on="volume_id", how="left")
@@ -151,14 +148,17 @@ class Campaign:
         ConfigError
             If its images have not been prepared, and none of its runs is recorded.
         """
-        volumes = self.volumes()
-        if volumes is None:
+        volumes = self._known_volumes()
+        settings = dataclasses.replace(self.settings, host=host or self.settings.host)
+        return make_plan(settings, volumes, recipes_in(self.folder / "images"))
+
+    def _known_volumes(self) -> pd.DataFrame:
+        if (volumes := self.volumes()) is None:
             then = f"`voxcast campaign run {self.name}` prepares them and measures"
             raise ConfigError(
                 "its images are not prepared, and no runs are on record", self.name, then
             )
-        settings = dataclasses.replace(self.settings, host=host or self.settings.host)
-        return make_plan(settings, volumes, recipes_in(self.folder / "images"))
+        return volumes
 
     def lend(self, path: Path) -> int:
         """Write the cells that another machine is to measure to ``path``; return their number.
@@ -194,7 +194,7 @@ class Campaign:
                 collected_at = time.monotonic()
 
         try:
-            recorded = self._recorded(plan, any_host)
+            recorded = self.recorded(plan, any_host=any_host)
             return run_campaign(settings, plan, recorded=recorded, on_record=on_record)
         finally:
             self.collect()
@@ -207,14 +207,14 @@ class Campaign:
         if self.volumes() is None:
             return []
         plan = self.plan()
-        elsewhere, here = self._recorded(plan, any_host), runs_in(self.settings.runs)
+        elsewhere, here = self.recorded(plan, any_host=any_host), runs_in(self.settings.runs)
         unmeasured = plan.cells.keys() - elsewhere.keys()
         again = tried_again(unmeasured, here, self.settings.conditions.time_limit_s)
         return overview(plan.cells, plan.expected_s, {**elsewhere, **here}, again)
 
     def recorded_keys(self, plan: CampaignPlan) -> set[str]:
         """Return the keys of all runs on record, here or in the history."""
-        return {*self._recorded(plan, any_host=False), *runs_in(self.settings.runs)}
+        return {*self.recorded(plan), *runs_in(self.settings.runs)}
 
     def collect(self) -> list[Path]:
         """Put new runs into parts of the history; return the new parts."""
@@ -223,7 +223,8 @@ class Campaign:
             campaign=self.name, campaign_sha256=self.definition_sha256,
         )  # fmt: skip
 
-    def _recorded(self, plan: CampaignPlan, any_host: bool) -> dict[str, Run]:
+    def recorded(self, plan: CampaignPlan, *, any_host: bool = False) -> dict[str, Run]:
+        """Return the runs of the history by key, see `runs_elsewhere`."""
         if not self.history.is_dir() or not recorded_cell_keys(self.history):
             return {}
         return runs_elsewhere(plan.cells, load_history([self.history]), any_host=any_host)
@@ -508,25 +509,11 @@ def failed_images(folder: Path, plan: CampaignPlan) -> list[dict[str, Any]]:
 HOST_FOLDER = Path("data/campaigns/host")  # of the project
 HOST_VOLUMES = 4
 HOST_CONDITIONS = Conditions(time_limit_s=600.0, stall_s=300.0)
-HOST_SIZES = Sizes((350_000, 550_000, 1_200_000), (48, 160))
-
-
-@dataclass(frozen=True)
-class HostImages:
-    """The generated volumes; see `voxcast.images.image_set.ImageChoice`."""
-
-    kind: str = "cohort"
-    generated: bool = True
-    path: str | None = None
-    participants: tuple[str, ...] = ()
-    seed: int = 7019
-    subjects: int = HOST_VOLUMES
-    sizes: Sizes = HOST_SIZES
-    label_prefix: str = "h"
 
 
 def measure_host(
     apps: Mapping[str, App],
+    images: ImageChoice,
     stop_after_s: float,
     points: tuple[int, int],
     max_voxels: int,
@@ -534,13 +521,15 @@ def measure_host(
 ) -> Progress:
     """Make the local runs of this round that are missing, or of the next, in the current project.
 
-    Their volumes are the smallest of the project whose files are here, or else generated.
+    Their volumes are the smallest of the project whose files are here, or else of ``images``.
 
     Parameters
     ----------
     apps : mapping
         Applications by name, with the parameters to run; an application that cannot be started
         here is left out with a warning.
+    images : ImageChoice
+        Generated if the project has too few volumes here.
     stop_after_s : float
         No run is started that is not expected to end within this time.
     points : (int, int)
@@ -566,7 +555,7 @@ def measure_host(
             logger.warning("%s is left out: %s", name, one_line(error))
     if not startable:
         raise ConfigError("no application of the model can be started here", "host measure")
-    catalogue = _host_catalogue(points, max_voxels, lab)
+    catalogue = _host_catalogue(images, points, max_voxels, lab)
     volumes = good_volumes(catalogue)
     smallest = volumes.sort_values(["mvoxels", "volume_id"])["subject"][:HOST_VOLUMES]
     recorded, facts = runs_in(HOST_FOLDER / "runs").keys(), host_facts()
@@ -597,7 +586,10 @@ def measure_host(
 
 
 def _host_catalogue(
-    points: tuple[int, int], max_voxels: int, lab: Mapping[str, Characteristic] | None
+    choice: ImageChoice,
+    points: tuple[int, int],
+    max_voxels: int,
+    lab: Mapping[str, Characteristic] | None,
 ) -> pd.DataFrame:
     import pandas as pd
 
@@ -609,5 +601,5 @@ def _host_catalogue(
         if here["volume_id"].nunique() >= HOST_VOLUMES:
             return here.drop_duplicates("volume_id")
     images, folder = HOST_FOLDER / "images", HOST_FOLDER / "catalogue"
-    prepare_image_set(HostImages(), images, folder, *points, max_voxels, lab)
+    prepare_image_set(choice, images, folder, *points, max_voxels, lab)
     return pd.read_parquet(folder / CATALOGUE).drop_duplicates("volume_id")

@@ -14,7 +14,6 @@ import logging
 import math
 import os
 import shutil
-import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -40,6 +39,7 @@ from voxcast.measure.host import HostFacts, Probes, host_facts, take_probes
 from voxcast.measure.metronome import Metronome
 from voxcast.measure.runner import LOG_FILE, PhasePatterns, measure, memory_limit
 from voxcast.measure.trace import Conditions
+from voxcast.measure.tree import temporary_folder
 from voxcast.records import App, Cell, Configuration, Phase, Run, as_fields
 from voxcast.runs.series import RECORD_FILE, TRACES_FOLDER
 
@@ -384,8 +384,8 @@ class AppTrial:
         Files that it wrote, relative to its folder of results.
     proposal : PhaseProposal
         Phases that its output shows, if the application names none itself.
-    mvoxels : float
-        Millions of voxels of the image.
+    expected_s : dict
+        A first guess of times by size: half of one run depends on the image, half does not.
     """
 
     run: Run
@@ -393,23 +393,14 @@ class AppTrial:
     log: str
     files: tuple[str, ...]
     proposal: PhaseProposal
-    mvoxels: float
-
-    @property
-    def expected_s(self) -> dict[str, float]:
-        """A first guess of times by size: half of one run depends on the image, half does not."""
-        runtime_s = max(self.run.runtime_s or 0.0, 0.02)
-        return {
-            "expected_startup_s": float(f"{runtime_s / 2:.2g}"),
-            "expected_s_per_mvoxel": float(f"{runtime_s / 2 / self.mvoxels:.2g}"),
-        }
+    expected_s: dict[str, float]
 
 
 def try_app(app: App, image: Path, configuration: Configuration, time_limit_s: float) -> AppTrial:
     """Run ``app`` on ``image`` under the profiler, in a folder that is removed afterwards."""
     mvoxels = math.prod(read_header(image).shape) / 1e6
-    folder = Path(tempfile.mkdtemp(prefix="voxcast-trial-"))
-    try:
+    with temporary_folder() as name:
+        folder = Path(name)
         (folder / "out").mkdir()
         cell = Cell(app.name, "", app.parameters, "", "", configuration, "full_scale", 0, "")
         proposals = []
@@ -422,16 +413,18 @@ def try_app(app: App, image: Path, configuration: Configuration, time_limit_s: f
             app, image.absolute(), folder, cell, Conditions(time_limit_s), propose_phases=proposed
         )
         written = sorted(path for path in (folder / "out").rglob("*") if path.is_file())
+        half_s = max(run.runtime_s or 0.0, 0.02) / 2
         return AppTrial(
             run=run,
             phases=phases,
             log=log_tail(folder),
             files=tuple(path.relative_to(folder / "out").as_posix() for path in written),
             proposal=proposals[0] if proposals else PhaseProposal(),
-            mvoxels=mvoxels,
+            expected_s={
+                "expected_startup_s": float(f"{half_s:.2g}"),
+                "expected_s_per_mvoxel": float(f"{half_s / mvoxels:.2g}"),
+            },
         )
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _drop_volumes(out: Path) -> None:
