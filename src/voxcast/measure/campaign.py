@@ -212,10 +212,6 @@ class Campaign:
         again = tried_again(unmeasured, here, self.settings.conditions.time_limit_s)
         return overview(plan.cells, plan.expected_s, {**elsewhere, **here}, again)
 
-    def recorded_keys(self, plan: CampaignPlan) -> set[str]:
-        """Return the keys of all runs on record, here or in the history."""
-        return {*self.recorded(plan), *runs_in(self.settings.runs)}
-
     def collect(self) -> list[Path]:
         """Put new runs into parts of the history; return the new parts."""
         return collect(

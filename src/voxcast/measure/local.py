@@ -29,7 +29,7 @@ from voxcast.measure.metronome import Metronome
 from voxcast.measure.plan import CampaignPlan, CampaignSettings
 from voxcast.measure.record import Failures, Recorder, open_sitting
 from voxcast.quantities import format_seconds
-from voxcast.records import ANCHOR_REPEAT, NOISY_REPEAT, App, Cell, Run
+from voxcast.records import ANCHOR_REPEAT, NOISY_REPEAT, Cell, Run
 from voxcast.runs.series import runs_in
 
 LOCK_PATIENCE_S = 3.0  # a driver that was just killed may hold its lock a little longer
@@ -258,7 +258,14 @@ def run_campaign(
         runs = {**elsewhere, **here}
         repeat_noisy_s = math.inf if settings.repeat_noisy_s is None else settings.repeat_noisy_s
         missing = missing_cells(plan.cells, runs, again, noisy=repeat_noisy_s > 0)
-        _check_runnable(missing, plan.paths, settings.apps)
+        for cell in missing.values():  # before any run is started
+            if cell.volume_id and not plan.paths[cell.volume_id].is_file():
+                then = "the images have changed: run `dvc repro catalogue`"
+                raise RunError("no such volume", plan.paths[cell.volume_id], then)
+        for name, configuration in dict.fromkeys(
+            (c.app, c.configuration) for c in missing.values()
+        ):
+            check_startable(choose(settings.apps, name), configuration)
         if count := len((plan.cells.keys() & runs.keys()) - again):
             logger.info("%d of %d runs are on record", count, len(plan.cells))
         if again:
@@ -318,18 +325,6 @@ def core_sets(cores: Sequence[int], parallel: int) -> list[list[int]]:
     """
     size = max(1, len(cores) // parallel)
     return [list(cores[n : n + size]) for n in range(0, len(cores), size)][:parallel]
-
-
-def _check_runnable(
-    cells: Mapping[str, Cell], paths: Mapping[str, Path], apps: Mapping[str, App]
-) -> None:
-    """Check volumes, programs and containers before any run is started."""
-    for cell in cells.values():
-        if cell.volume_id and not paths[cell.volume_id].is_file():
-            then = "the images have changed: run `dvc repro catalogue`"
-            raise RunError("no such volume", paths[cell.volume_id], then)
-    for name, configuration in {(c.app, c.configuration): None for c in cells.values()}:
-        check_startable(choose(apps, name), configuration)
 
 
 def tried_again(
