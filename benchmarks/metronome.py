@@ -217,7 +217,7 @@ def cost(core: int) -> dict[str, Any]:
             means[beside].append((time.thread_time() - cpu_s) / passes)
             if beside:
                 shares.append(ticking.stop().cpu_s / wall_s)
-                ticks += ticking.stop().ticks or 0
+                ticks += ticking.stop().columns.get("metronome_ticks", 0)
     os.sched_setaffinity(0, allowed)
     differences = np.log(means[True]) - np.log(means[False])
     half = float(t.ppf(0.975, BLOCKS - 1) * differences.std(ddof=1) / math.sqrt(BLOCKS))

@@ -85,8 +85,9 @@ class SamplerRun:
 def measure_once(script: str, seconds: float, *, groups: bool) -> SamplerRun:
     """Measure one run, in a control group in both cases if groups are available."""
     folder = Path(tempfile.mkdtemp(prefix="voxcast-bench-"))
-    group = None if groups else meters.make_group(f"bench-{os.getpid()}")
-    folders = map(str, group.folders) if group else ()
+    name = f"bench-{os.getpid()}"
+    group = meters.open_meter(name, None if groups else meters.planned_group(name))
+    folders = map(str, group.folders)
     command = [sys.executable, "-I", "-c", JOIN + script, str(seconds), *folders]
     try:
         spent_s, start = time.thread_time(), time.monotonic()
@@ -95,11 +96,10 @@ def measure_once(script: str, seconds: float, *, groups: bool) -> SamplerRun:
             groups=groups,
         )  # fmt: skip
         spent_s, wall_s = time.thread_time() - spent_s, time.monotonic() - start
-        kernel = run.peak_cgroup_bytes if group is None else group.peak_bytes()
+        kernel = run.peak_cgroup_bytes if groups else group.peak_bytes()
     finally:
         shutil.rmtree(folder)
-        if group is not None:
-            group.close()
+        group.close()
     return SamplerRun(spent_s, wall_s, run.memory_method, run.peak_rss_bytes or 0, kernel)
 
 

@@ -20,11 +20,12 @@ import numpy as np
 import pandas as pd
 
 from voxcast import config
+from voxcast.cli.host import AXIS_VOXELS, VOXELS
+from voxcast.config.schema import ImagesConfig
 from voxcast.features.table import build_table
 from voxcast.images.catalogue import CATALOGUE, CHARACTERISTICS_TABLE
 from voxcast.images.characteristic_versions import VERSIONS
 from voxcast.images.image_set import prepare_image_set
-from voxcast.measure.campaign import HostImages
 from voxcast.measure.host import host_facts
 from voxcast.measure.local import run_campaign
 from voxcast.measure.plan import CampaignPlan, CampaignSettings, good_volumes
@@ -67,7 +68,7 @@ def pressure(cores: list[int]) -> Iterator[None]:
 def measured(folder: Path, app_name: str) -> pd.DataFrame:
     """Measure all volumes calmly and under pressure; return the training table."""
     app = config.load_app(CONF, app_name)
-    images = dataclasses.replace(HostImages(), subjects=SUBJECTS)
+    images = ImagesConfig("cohort", None, (), 7019, SUBJECTS, "h", VOXELS, AXIS_VOXELS, ())
     prepare_image_set(images, folder / "images", folder / "catalogue", 64, 16, 10**8)
     catalogue = pd.read_parquet(folder / "catalogue" / CATALOGUE)
     volumes, cores = good_volumes(catalogue), sorted(os.sched_getaffinity(0))
@@ -75,10 +76,10 @@ def measured(folder: Path, app_name: str) -> pd.DataFrame:
     for machine, is_pressed in MACHINES.items():
         cells = [
             Cell(
-                app.name, app.version, app.parameters, volume, subject, Configuration("cpu", 1),
-                "full_scale", 0, machine,
+                app.name, app.version, app.parameters, str(volume), subject,
+                Configuration("cpu", 1), "full_scale", 0, machine,
             )
-            for volume, subject in volumes.subjects.items()
+            for volume, subject in volumes["subject"].items()
         ]  # fmt: skip
         plan = CampaignPlan({cell.key: cell for cell in cells}, paths)
         facts = dataclasses.replace(host_facts(), host_id=machine)

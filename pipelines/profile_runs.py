@@ -45,7 +45,7 @@ def main() -> int:
     else:
         settings = campaign_settings(cfg, MEASURED / device, device)
         # Noisy runs are repeated only within the budget.
-        settings = dataclasses.replace(settings, repeat_noisy_s=settings.budget_s)
+        settings = dataclasses.replace(settings, repeat_noisy_s=settings.stop_after_s)
         plan = make_plan(settings, catalogue, recipes_in(IMAGES))
         runs = profile_device(device, settings, plan, tables)
     print(f"{device}: {len(runs)} runs")

@@ -15,6 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from voxcast.errors import RunError
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -138,32 +140,20 @@ def locked(folder: str | os.PathLike[str]) -> Iterator[None]:
         os.close(handle)
 
 
-class HeldError(Exception):
-    """Another process holds a lock.
-
-    Attributes
-    ----------
-    pid : str
-        Its process id, or ``unknown``.
-    """
-
-    def __init__(self, pid: str) -> None:
-        super().__init__(pid)
-        self.pid = pid
-
-
 @contextlib.contextmanager
-def process_lock(path: Path, patience_s: float = 0.0) -> Iterator[None]:
+def process_lock(path: Path, holder: str, where: Path, patience_s: float = 0.0) -> Iterator[None]:
     """Hold the lock file ``path``, which names this process; it goes when the process ends.
 
     Parameters
     ----------
+    holder, where : str, Path
+        Who else may hold the lock, and the folder that it protects, for the error.
     patience_s : float
         Time to wait for another process.
 
     Raises
     ------
-    HeldError
+    RunError
         If another process holds it for longer.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -176,7 +166,8 @@ def process_lock(path: Path, patience_s: float = 0.0) -> Iterator[None]:
             except BlockingIOError:
                 if time.monotonic() >= deadline:
                     lock.seek(0)
-                    raise HeldError(lock.read().strip() or "unknown") from None
+                    reason = f"{holder} (process {lock.read().strip() or 'unknown'}) works here"
+                    raise RunError(reason, where, "wait for it, or stop it") from None
                 time.sleep(0.05)
         lock.truncate(0)
         lock.write(f"{os.getpid()}\n")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from voxcast.apps.phase_log import phase, started
+from voxcast.apps.phase_log import phase
 from voxcast.files import write_json
 from voxcast_apps.arguments import Arguments, application
 
@@ -35,12 +35,7 @@ def correct(options: Arguments) -> None:
     from voxcast_apps import ants_volume
 
     parameters = options.parameters
-    started()
-    with phase("load"):
-        volume = ants_volume.read_volume(options.image)
-    volume = ants_volume.coarsened(volume, parameters["spacing_mm"])
-    with phase("mask"):
-        mask = ants_volume.foreground(volume, options.image)
+    volume, mask = ants_volume.masked_volume(options)
     with phase("n4"):
         n4_settings = {n: parameters[n] for n in ("shrink_factor", "iterations", "tolerance")}
         bias = ants_volume.n4(volume, mask, **n4_settings, bias_field=True)

@@ -21,9 +21,9 @@ import numpy as np
 from scipy import ndimage
 
 from voxcast.apps.phase_log import phase, started
-from voxcast.errors import ConfigError, ImageError
+from voxcast.errors import ImageError
 from voxcast.files import write_json
-from voxcast_apps.arguments import Arguments, application
+from voxcast_apps.arguments import Arguments, application, check
 
 DEFAULTS: dict[str, Any] = {
     "template_mm": 2,
@@ -57,8 +57,7 @@ def register(options: Arguments) -> None:
     from voxcast_apps.tiles.pose import starting_transform
 
     image, parameters = options.image, options.parameters
-    if not 1 <= parameters["template_mm"] <= 4:
-        raise ConfigError("needs 1 to 4", "template_mm")
+    check(parameters, {"template_mm": (1, 4)})
     ants_volume.fix_seed()
     started()
     with phase("load"):

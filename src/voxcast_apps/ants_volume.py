@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from pathlib import Path
 from typing import Any
 
 import ants
 
-from voxcast.apps.phase_log import phase
+from voxcast.apps.phase_log import phase, started
 from voxcast.errors import ConfigError, ImageError, one_line
 from voxcast.files import atomic_path
+from voxcast_apps.arguments import Arguments
 
 N4_LEVELS = 4
 SEED = 1
@@ -35,8 +37,8 @@ def read_volume(image: Path) -> Any:
     try:
         volume = ants.image_read(str(image))
     except KeyError as error:  # its name for a type of voxels
-        problem = f"ANTs cannot read voxels of type {error}"
-        raise ImageError(problem, image, "save it as float32") from None
+        then = "save it as float32"
+        raise ImageError(f"ANTs cannot read voxels of type {error}", image, then) from None
     except (RuntimeError, ValueError) as error:
         raise ImageError(f"ANTs cannot read it ({one_line(error)})", image) from None
     if volume.dimension != 3 or volume.components != 1:
@@ -44,8 +46,17 @@ def read_volume(image: Path) -> Any:
     return volume
 
 
-def is_finer(volume: Any, spacing_mm: float) -> bool:
-    """Return whether an axis of ``volume`` is finer than ``spacing_mm``; never for 0.0.
+def coarsened(volume: Any, spacing_mm: float, *, logged: bool = True) -> Any:
+    """Return ``volume`` with no axis finer than ``spacing_mm``; coarser ones are unchanged.
+
+    Linear and without smoothing: meant to make a run smaller, not for image quality.
+
+    Parameters
+    ----------
+    spacing_mm : float
+        0 for the volume as it is.
+    logged : bool
+        Whether resampling is a phase of its own.
 
     Raises
     ------
@@ -54,24 +65,11 @@ def is_finer(volume: Any, spacing_mm: float) -> bool:
     """
     if not (math.isfinite(spacing_mm) and spacing_mm >= 0):
         raise ConfigError(f"needs 0 or a spacing in mm, not {spacing_mm}", "spacing_mm")
-    return bool(min(volume.spacing) < spacing_mm)
-
-
-def resampled(volume: Any, spacing_mm: float) -> Any:
-    """Return ``volume`` with no axis finer than ``spacing_mm``; coarser ones are unchanged.
-
-    Linear and without smoothing: meant to make a run smaller, not for image quality.
-    """
-    spacing = [max(spacing_mm, axis_mm) for axis_mm in volume.spacing]
-    return ants.resample_image(volume, spacing, use_voxels=False, interp_type=_LINEAR)
-
-
-def coarsened(volume: Any, spacing_mm: float) -> Any:
-    """Return ``volume`` with no axis finer than ``spacing_mm``; log a phase if it is resampled."""
-    if not is_finer(volume, spacing_mm):
+    if min(volume.spacing) >= spacing_mm:
         return volume
-    with phase("resample"):
-        return resampled(volume, spacing_mm)
+    spacing = [max(spacing_mm, axis_mm) for axis_mm in volume.spacing]
+    with phase("resample") if logged else contextlib.nullcontext():
+        return ants.resample_image(volume, spacing, use_voxels=False, interp_type=_LINEAR)
 
 
 def foreground(volume: Any, image: Path) -> Any:
@@ -85,15 +83,28 @@ def foreground(volume: Any, image: Path) -> Any:
     # On a constant volume ANTs returns everything as foreground, and later steps fail.
     check_contrast(volume, image)
     mask = ants.get_mask(volume)
-    if not mask.sum() > 0:
-        raise ImageError("has no foreground", image, "look at it in a viewer")
+    check_contrast(mask, image, least=0.0)
     return mask
 
 
-def check_contrast(volume: Any, image: Path) -> None:
-    """Raise an `ImageError` that names `image` if all voxels of ``volume`` have one value."""
-    if not volume.max() > volume.min():
+def check_contrast(volume: Any, image: Path, least: float | None = None) -> None:
+    """Raise an `ImageError` that names `image` if no voxel is above the lowest value."""
+    if not volume.max() > (volume.min() if least is None else least):
         raise ImageError("has no foreground", image, "look at it in a viewer")
+
+
+def masked_volume(options: Arguments) -> tuple[Any, Any]:
+    """Return the volume of an application, resampled to ``spacing_mm``, and its foreground mask.
+
+    Logs the start of the process, then each step as a phase; errors as of `read_volume` and
+    `foreground`.
+    """
+    started()
+    with phase("load"):
+        volume = read_volume(options.image)
+    volume = coarsened(volume, options.parameters["spacing_mm"])
+    with phase("mask"):
+        return volume, foreground(volume, options.image)
 
 
 def n4(

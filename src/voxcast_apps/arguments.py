@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from voxcast.apps.app import THREAD_VARIABLES
+from voxcast.apps.app import THREAD_VARIABLES, chosen
+from voxcast.apps.parameters import check_type
 from voxcast.errors import ConfigError, RunError, exits_cleanly
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ class Arguments:
         import torch
 
         if self.device == "gpu" and not torch.cuda.is_available():
-            then = "run it with --device cpu"
-            raise RunError("torch finds no CUDA device", "--device gpu", then)
+            problem = "torch finds no CUDA device"
+            raise RunError(problem, "--device gpu", "run it with --device cpu")
         return torch.device("cuda" if self.device == "gpu" else "cpu")
 
     def argv(self) -> list[str]:
@@ -104,40 +104,35 @@ def parse(
     parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu")
     parser.add_argument("--parameters", default="{}", help="JSON: " + ", ".join(defaults))
     args = parser.parse_args(argv)
-    parameters = _merged(args.parameters, defaults)
     for variable in THREAD_VARIABLES:
         os.environ.setdefault(variable, str(args.threads))
-    path = args.image if image else NO_IMAGE
+    path, parameters = args.image if image else NO_IMAGE, _merged(args.parameters, defaults)
     return Arguments(path, args.out, args.threads, args.device, parameters)
 
 
 def _merged(text: str, defaults: Mapping[str, Any]) -> dict[str, Any]:
     try:
-        parameters = dict(json.loads(text))
+        settings = dict(json.loads(text))
     except (ValueError, TypeError):
         raise ConfigError("needs a JSON object", "--parameters") from None
-    merged = dict(defaults)
-    for name, value in parameters.items():
-        if name not in defaults:
-            names = ", ".join(sorted(defaults))
-            raise ConfigError("unknown parameter", name, f"choose from {names}")
-        kind = type(defaults[name])
-        if kind is float and isinstance(value, int) and not isinstance(value, bool):
-            value = float(value)
-        if kind is int and isinstance(value, float) and value.is_integer():
-            value = int(value)
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            raise ConfigError(f"needs {kind.__name__}, not {value!r}", name)
-        merged[name] = value
-    return merged
+    for name, value in settings.items():
+        check_type(value, defaults[chosen(name, defaults, "parameter")], name)
+    return {name: type(value)(settings.get(name, value)) for name, value in defaults.items()}
 
 
 def check(
     parameters: Mapping[str, Any],
-    least: Mapping[str, int],
+    limits: Mapping[str, float | tuple[float, float]],
     choices: Mapping[str, Sequence[str]] | None = None,
 ) -> None:
-    """Check parameters against their least values and choices; a learning rate is positive.
+    """Check parameters; a learning rate is positive.
+
+    Parameters
+    ----------
+    limits : mapping
+        The least value of a parameter, or its least and its largest value.
+    choices : mapping, optional
+        The values of a parameter that is a text.
 
     Raises
     ------
@@ -148,8 +143,10 @@ def check(
         if parameters[name] not in names:
             then = "choose from " + ", ".join(names)
             raise ConfigError(f"unknown: {parameters[name]!r}", name, then)
-    for name, value in least.items():
-        if parameters[name] < value:
-            raise ConfigError(f"must be at least {value}, not {parameters[name]}", name)
-    if not 0 < parameters.get("learning_rate", 1.0) < math.inf:
+    for name, limit in limits.items():
+        value, (low, high) = parameters[name], limit if isinstance(limit, tuple) else (limit, None)
+        if value < low or (high is not None and value > high):
+            needed = f"must be at least {low}" if high is None else f"needs {low} to {high}"
+            raise ConfigError(f"{needed}, not {value}", name)
+    if not parameters.get("learning_rate", 1.0) > 0:
         raise ConfigError("must be positive", "learning_rate")

@@ -1,4 +1,4 @@
-"""Distributed training of an image classifier , by PyTorch's DDP.
+"""Distributed training of an image classifier, by PyTorch's DDP.
 
 Run as ``python -m voxcast_apps.ddp_train --out DIR --threads CPUS``, which starts its
 processes, or by ``torchrun``. Each step's batch is divided among the processes, and gloo averages
@@ -85,15 +85,16 @@ def train(options: Arguments) -> None:
         before = training.restore_checkpoint(parameters["restart"], network, optimiser, identity)
         parallel = torch.nn.parallel.DistributedDataParallel(network)
     startup_s = time.monotonic() - process_start()
-    epoch_s, losses = [], []
+    epoch_s: list[float] = []
+    losses: list[float] = []
     with _traced(rank):
-        for epoch in range(before, before + parameters["epochs"]):
-            start = time.monotonic()
+        for epoch in ranks.timed(range(before, before + parameters["epochs"]), epoch_s):
             with phases.phase("epoch"):
                 losses.append(_epoch(parallel, optimiser, images, parameters, epoch))
-            epoch_s.append(time.monotonic() - start)
     with phases.phase("evaluate"):
-        accuracy = _accuracy(network, held_out, rank, processes)
+        rows = torch.arange(len(held_out.classes))[rank::processes]
+        correct = training.correct(network, held_out, rows.split(256))
+        dist.all_reduce(correct)
     with phases.phase("write"):
         if rank == 0:
             if parameters["checkpoint"]:
@@ -104,7 +105,7 @@ def train(options: Arguments) -> None:
                 "epoch_s": epoch_s,
                 "epochs_before": before,
                 "losses": losses,
-                "accuracy": accuracy,
+                "accuracy": float(correct) / len(held_out.classes),
                 "weights": sum(weight.numel() for weight in network.parameters()),
                 "processes": processes,
                 "threads_per_process": torch.get_num_threads(),
@@ -127,37 +128,18 @@ def _epoch(
     import torch
     import torch.distributed as dist
 
+    from voxcast_apps import training
+
     order = torch.Generator().manual_seed(parameters["seed"] * _EPOCH_SEEDS + epoch)
     rank, processes, batch_size = dist.get_rank(), dist.get_world_size(), parameters["batch_size"]
     batches = torch.randperm(len(images.classes), generator=order).split(batch_size)
     # Processes average their gradients as if all had as many images: a shorter batch is left out.
-    full = [batch for batch in batches if len(batch) == batch_size]
+    full = [batch[rank::processes] for batch in batches if len(batch) == batch_size]
     total = torch.zeros(())
-    for batch in full:
-        rows = batch[rank::processes]
-        pixels = torch.from_numpy(images.pixels)[rows]
-        classes = torch.from_numpy(images.classes)[rows]
-        loss = torch.nn.functional.cross_entropy(network(pixels), classes)
-        optimiser.zero_grad(set_to_none=True)
-        loss.backward()
-        optimiser.step()
-        total += loss.detach()
+    for rows in full:
+        total += training.train_batch(network, optimiser, images, rows)
     dist.all_reduce(total)
     return float(total) / (processes * len(full))
-
-
-def _accuracy(network: torch.nn.Module, images: Images, rank: int, processes: int) -> float:
-    import torch
-    import torch.distributed as dist
-
-    rows = torch.arange(len(images.classes))[rank::processes]
-    correct = torch.zeros(())
-    with torch.no_grad():
-        for batch in rows.split(256):
-            predicted = network(torch.from_numpy(images.pixels)[batch]).argmax(1)
-            correct += (predicted == torch.from_numpy(images.classes)[batch]).sum()
-    dist.all_reduce(correct)
-    return float(correct) / len(images.classes)
 
 
 @contextlib.contextmanager

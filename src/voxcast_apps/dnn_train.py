@@ -46,7 +46,6 @@ LEAST = {
     "seed": 0,
 }
 LEAST_OF_NETWORK = {  # a batch normalisation needs two images; VGG16 halves them five times
-    "fully_connected": {},
     "vgg16": {"batch_size": 2, "image_size": 32},
     "resnet50": {"batch_size": 2},
 }
@@ -68,7 +67,7 @@ def train(options: Arguments) -> None:
     """
     parameters = options.parameters
     check(parameters, LEAST, CHOICES)
-    check(parameters, LEAST_OF_NETWORK[parameters["network"]])
+    check(parameters, LEAST_OF_NETWORK.get(parameters["network"], {}))
     started()
     with phase("import"):
         import torch
@@ -94,7 +93,8 @@ def train(options: Arguments) -> None:
             losses.append(_epoch(network, optimiser, images, parameters["batch_size"], device))
         epoch_s.append(time.monotonic() - epoch_start)
     with phase("evaluate"):
-        accuracy = _accuracy(network, held_out, parameters["batch_size"], device)
+        batches = torch.arange(len(held_out.classes)).split(parameters["batch_size"])
+        correct = training.correct(network.eval(), held_out, batches, device)
     with phase("write"):
         on_gpu = options.device == "gpu"
         result = {
@@ -102,7 +102,7 @@ def train(options: Arguments) -> None:
             "epoch_s": epoch_s,
             "loss_first": losses[0] if math.isfinite(losses[0]) else None,
             "loss_last": losses[-1] if math.isfinite(losses[-1]) else None,
-            "accuracy": accuracy,
+            "accuracy": float(correct) / len(held_out.classes),
             "weights": sum(weight.numel() for weight in weights),
             "threads": torch.get_num_threads(),
             "gpu_model": torch.cuda.get_device_name() if on_gpu else None,
@@ -122,35 +122,16 @@ def _epoch(
     """Go once over the images in a new order and return the mean loss."""
     import torch
 
+    from voxcast_apps import training
+
     network.train()
     total, seen = torch.zeros((), device=device), 0
     for rows in torch.randperm(len(images.classes)).split(batch_size):
         if len(rows) == 1 and batch_size > 1:
             continue  # batch normalisation needs at least two
-        pixels = torch.from_numpy(images.pixels)[rows].to(device)
-        classes = torch.from_numpy(images.classes)[rows].to(device)
-        loss = torch.nn.functional.cross_entropy(network(pixels), classes)
-        optimiser.zero_grad(set_to_none=True)
-        loss.backward()
-        optimiser.step()
-        total += loss.detach() * len(rows)
+        total += training.train_batch(network, optimiser, images, rows, device) * len(rows)
         seen += len(rows)
     return float(total) / seen  # waits for the GPU, so that the epoch has ended
-
-
-def _accuracy(
-    network: torch.nn.Module, images: Images, batch_size: int, device: torch.device
-) -> float:
-    import torch
-
-    network.eval()
-    correct = 0
-    with torch.no_grad():
-        for rows in torch.arange(len(images.classes)).split(batch_size):
-            pixels = torch.from_numpy(images.pixels)[rows].to(device)
-            predicted = network(pixels).argmax(1).cpu()
-            correct += int((predicted == torch.from_numpy(images.classes)[rows]).sum())
-    return correct / len(images.classes)
 
 
 main = application("dnn_train", __doc__, DEFAULTS, train, image=False)

@@ -59,18 +59,17 @@ def cluster(options: Arguments) -> None:
             centres[:] = _points({**parameters, "points": clusters}, 0, 1)
         comm.Bcast(centres, root=0)
     startup_s = time.monotonic() - process_start()
-    iteration_s, inertia = [], []
+    iteration_s: list[float] = []
+    inertia: list[float] = []
     sums = np.empty(clusters * (dimensions + 1) + 1)
     with phases.phase("iterate"):
-        for _ in range(parameters["iterations"]):
-            start = time.monotonic()
+        for _ in ranks.timed(range(parameters["iterations"]), iteration_s):
             _assign(points, centres, sums)
             comm.Allreduce(MPI.IN_PLACE, sums)
             table = sums[:-1].reshape(clusters, dimensions + 1)
             occupied = table[:, -1] > 0  # a centre without points stays where it is
             centres[occupied] = table[occupied, :-1] / table[occupied, -1:]
             inertia.append(float(sums[-1]))
-            iteration_s.append(time.monotonic() - start)
     with phases.phase("write"):
         if comm.rank == 0:
             write_json(options.out / "result.json", {

@@ -58,14 +58,14 @@ def ensemble(options: Arguments) -> None:
     folds = fold_numbers(parameters["fold_range"], parameters["folds"])
     cache = cache_of_environment()
     with phase("regions"):
-        setting, participants, targets = parcellation.fitted_data(parameters)
+        participants, targets = parcellation.fitted_data(parameters)
         regions = [parcellation.region_means(participants, *member, cache) for member in members]
     scores: list[dict[str, Any]] = []
     for fold in folds:
         with phase("fold"):
             predictions = [
                 parcellation.fold_predictions(
-                    member, targets, setting, fold, options.threads, cache, reuse=True
+                    member, targets, parameters, fold, options.threads, cache, reuse=True
                 )
                 for member in regions
             ]
@@ -140,16 +140,14 @@ def combine(
         return outer.mean(0), numbers
     scale = train_targets.std(0)
     if kind == "grid":
-        combinations = [
-            list(chosen)
-            for size in range(1, len(members) + 1)
-            for chosen in itertools.combinations(numbers, size)
-        ]
-        errors = [
-            (((inner[chosen].mean(0) - train_targets) / scale) ** 2).mean()
-            for chosen in combinations
-        ]
-        best = combinations[int(np.argmin(errors))]
+        sizes = range(1, len(members) + 1)
+        combinations = [list(c) for size in sizes for c in itertools.combinations(numbers, size)]
+
+        def error(chosen: list[int]) -> float:
+            residuals = inner[chosen].mean(0) - train_targets
+            return float(((residuals / scale) ** 2).mean())
+
+        best = min(combinations, key=error)
         return outer[best].mean(0), best
     from sklearn.linear_model import RidgeCV
 

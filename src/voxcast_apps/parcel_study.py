@@ -55,7 +55,7 @@ def study(options: Arguments) -> None:
     folds = fold_numbers(parameters["fold_range"], parameters["folds"])
     cache = cache_of_environment()
     with phase("regions"):
-        setting, participants, targets = parcellation.fitted_data(parameters)
+        participants, targets = parcellation.fitted_data(parameters)
         parcels, seed = parameters["parcels"], parameters["seed"]
         regions = parcellation.region_means(participants, parcels, seed, cache)
     scores: list[dict[str, Any]] = []
@@ -63,7 +63,7 @@ def study(options: Arguments) -> None:
     for fold in folds:
         with phase("fold"):
             predicted = parcellation.fold_predictions(
-                regions, targets, setting, fold, options.threads, cache,
+                regions, targets, parameters, fold, options.threads, cache,
                 reuse=parameters["reuse_folds"],
             )  # fmt: skip
         test, train = targets[predicted.test], targets[predicted.train]

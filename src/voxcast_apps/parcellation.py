@@ -12,6 +12,7 @@ from __future__ import annotations
 import csv
 import functools
 import importlib.metadata
+import itertools
 import json
 import warnings
 from collections.abc import Callable, Mapping
@@ -46,12 +47,21 @@ SAMPLED, MEANS, FOLD = "sampled_volume", "region_means", "parcel_fold"  # functi
 VERSION = "1"  # of all three; raised whenever one gives other numbers
 INNER_FOLDS = 3
 MOST_SELECTED = 1000  # features that linear models and trees see; support vectors see all
+REGRESSORS: dict[str, Callable[..., Any]] = {
+    "elastic_net": functools.partial(ElasticNet, max_iter=500),
+    "support_vectors": SVR,
+    "boosting": functools.partial(
+        GradientBoostingRegressor, n_estimators=50, max_features="sqrt", random_state=0
+    ),
+}
 # Values of hyper-parameters; `candidates` combinations are drawn.
 SPACES: dict[str, dict[str, list[float]]] = {
     "elastic_net": {"alpha": [0.01, 0.03, 0.1, 0.3], "l1_ratio": [0.1, 0.5, 0.9]},
     "support_vectors": {"C": [0.3, 1.0, 3.0, 10.0], "epsilon": [0.05, 0.1, 0.3]},
     "boosting": {"learning_rate": [0.03, 0.1], "max_depth": [1, 2, 3], "subsample": [0.5, 1.0]},
 }
+# The parameters of a pipeline and its search, which decide its predictions.
+SETTING = ("pipeline", "features", "candidates", "folds")
 CHOICES = {"pipeline": tuple(SPACES), "features": ("means", "pairs")}
 
 
@@ -82,24 +92,6 @@ class Regions:
 
 
 @dataclass(frozen=True)
-class Setting:
-    """A pipeline and its search.
-
-    Attributes
-    ----------
-    features : str
-        ``means``, or ``pairs`` for the differences of all pairs of regions.
-    candidates : int
-        Combinations of hyper-parameters to try.
-    """
-
-    pipeline: str
-    features: str
-    candidates: int
-    folds: int
-
-
-@dataclass(frozen=True)
 class FoldPredictions:
     """Predictions of an outer fold, participants x outputs.
 
@@ -117,10 +109,8 @@ class FoldPredictions:
     outer: np.ndarray
 
 
-def fitted_data(
-    parameters: Mapping[str, Any],
-) -> tuple[Setting, list[Participant], np.ndarray]:
-    """Return setting, participants and targets as the parameters of an application name them.
+def fitted_data(parameters: Mapping[str, Any]) -> tuple[list[Participant], np.ndarray]:
+    """Return participants and targets as the parameters of an application name them.
 
     Raises
     ------
@@ -129,19 +119,12 @@ def fitted_data(
     ImageError
         If the image set lacks participants.
     """
-    check(parameters, {}, CHOICES)
     count, folds = parameters["participants"], parameters["folds"]
-    if not 1 <= parameters["candidates"] <= 12:
-        raise ConfigError(f"needs 1 to 12, not {parameters['candidates']}", "candidates")
-    if not 2 <= folds <= count // 2:
-        raise ConfigError(f"needs 2 to {count // 2}, half the participants", "folds")
+    check(parameters, {"candidates": (1, 12), "folds": (2, count // 2)}, CHOICES)
     if count - -(-count // folds) < 2 * INNER_FOLDS:
         raise ConfigError(f"too few for {folds} folds", "participants")
-    setting = Setting(
-        parameters["pipeline"], parameters["features"], parameters["candidates"], folds
-    )
     participants = participants_of(Path(parameters["images"]), count)
-    return setting, participants, targets_of(participants, parameters["target"])
+    return participants, targets_of(participants, parameters["target"])
 
 
 def participants_of(folder: Path, count: int) -> list[Participant]:
@@ -164,11 +147,10 @@ def participants_of(folder: Path, count: int) -> list[Participant]:
         raise ImageError(f"has {len(rows)} participants, not {count}", table, then)
     participants = []
     for row in rows:
-        label = row.get("participant_id") or ""
-        volumes = sorted((folder / label / "anat").glob(f"{label}*_T1w.nii*")) if label else []
+        label = row.get("participant_id") or "no label"
+        volumes = list((folder / label / "anat").glob(f"{label}*_T1w.nii*"))
         if len(volumes) != 1:
-            problem = f"has {len(volumes)} T1w volumes of {label or 'a row'}, not 1"
-            raise ImageError(problem, folder)
+            raise ImageError(f"has {len(volumes)} T1w volumes of {label}, not 1", folder)
         participants.append(Participant(label, volumes[0], row))
     return participants
 
@@ -188,10 +170,10 @@ def targets_of(participants: list[Participant], name: str) -> np.ndarray:
     except KeyError:
         raise ConfigError(f"no column of {PARTICIPANTS}", where) from None
     except (TypeError, ValueError):
-        reason = f"not a number, or as many numbers, for each row of {PARTICIPANTS}"
-        raise ConfigError(reason, where) from None
+        targets = np.full((1, 1), np.nan)
     if not np.isfinite(targets).all() or (np.ptp(targets, axis=0) == 0).any():
-        raise ConfigError("is the same for all, or is missing for some", where)
+        reason = f"not a number, or as many, in each row of {PARTICIPANTS}; or the same for all"
+        raise ConfigError(reason, where)
     return targets
 
 
@@ -298,7 +280,7 @@ def sampled_volume(path: Path) -> np.ndarray:
 def fold_predictions(
     regions: Regions,
     targets: np.ndarray,
-    setting: Setting,
+    parameters: Mapping[str, Any],
     fold: int,
     threads: int,
     cache: ContentCache | None,
@@ -311,21 +293,23 @@ def fold_predictions(
     ----------
     targets : ndarray
         Participants x outputs.
+    parameters : mapping
+        Of the application; those of `SETTING` count.
     reuse : bool
         Whether predictions in the cache are used; a run that is timed fits all of them.
     """
     key = {
         "regions": regions.content,
         "targets": targets.tolist(),
-        "setting": vars(setting),
+        "setting": {name: parameters[name] for name in SETTING},
         "fold": fold,
         "scikit-learn": importlib.metadata.version("scikit-learn"),
     }
-    train, test = _splits(len(targets), setting.folds, seed=0)[fold]
+    train, test = _splits(len(targets), parameters["folds"], seed=0)[fold]
     arrays = cache.get(FOLD, VERSION, key) if cache and reuse else None
     if arrays is None:
-        features = features_of(regions.means, setting.features)
-        inner, outer = _fitted(features, targets, setting, train, test, threads)
+        features = features_of(regions.means, parameters["features"])
+        inner, outer = _fitted(features, targets, parameters, train, test, threads)
         arrays = {"inner": inner, "outer": outer}
         if cache:
             cache.put(FOLD, VERSION, key, arrays)
@@ -359,29 +343,25 @@ def r_squared(actual: np.ndarray, predicted: np.ndarray, reference: np.ndarray) 
 def _fitted(
     features: np.ndarray,
     targets: np.ndarray,
-    setting: Setting,
+    parameters: Mapping[str, Any],
     train: np.ndarray,
     test: np.ndarray,
     threads: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    space = SPACES[setting.pipeline]
-    candidates = list(ParameterSampler(space, setting.candidates, random_state=0))
+    pipeline, count = parameters["pipeline"], parameters["candidates"]
+    candidates = list(ParameterSampler(SPACES[pipeline], count, random_state=0))
     splits = _splits(len(train), INNER_FOLDS, seed=1)
     outputs = range(targets.shape[1])
-    fit = delayed(functools.partial(_predicted, setting.pipeline, features))
+    fit = delayed(functools.partial(_predicted, pipeline, features))
+    jobs = list(itertools.product(outputs, range(len(candidates)), splits))
     with Parallel(n_jobs=threads) as parallel:
-        fits = [
-            fit(targets[train[rows], output], candidate, train[rows], train[others])
-            for output in outputs
-            for candidate in candidates
-            for rows, others in splits
-        ]
-        flat = iter(parallel(fits))
+        fits = parallel(
+            fit(targets[train[rows], output], candidates[number], train[rows], train[others])
+            for output, number, (rows, others) in jobs
+        )
         by_candidate = np.empty((len(outputs), len(candidates), len(train)))
-        for output in outputs:
-            for number in range(len(candidates)):
-                for _, others in splits:
-                    by_candidate[output, number, others] = next(flat)
+        for (output, number, (_, others)), predicted in zip(jobs, fits, strict=True):
+            by_candidate[output, number, others] = predicted
         errors = ((by_candidate - targets[train].T[:, None]) ** 2).mean(2)
         best = errors.argmin(1)
         outer = parallel(
@@ -400,24 +380,14 @@ def _predicted(
     test: np.ndarray,
 ) -> np.ndarray:
     """Fit to the rows `train`, whose target is given, and predict the rows `test`."""
-    scaling: list[Any] = [StandardScaler()]
+    steps: list[Any] = [StandardScaler(), REGRESSORS[pipeline](**candidate)]
     if features.shape[1] > MOST_SELECTED and pipeline != "support_vectors":
-        scaling.append(SelectKBest(f_regression, k=MOST_SELECTED))
-    if pipeline == "support_vectors":
-        regressor: Any = SVR(**candidate)
-    elif pipeline == "elastic_net":
-        regressor = ElasticNet(**candidate, max_iter=500)
-    else:
-        regressor = GradientBoostingRegressor(
-            **candidate, n_estimators=50, max_features="sqrt", random_state=0
-        )
-    model = make_pipeline(*scaling, regressor)
-    scale = target.std() or 1.0
+        steps.insert(1, SelectKBest(f_regression, k=MOST_SELECTED))
+    model, mean, scale = make_pipeline(*steps), target.mean(), target.std() or 1.0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # of candidates that are not chosen
-        model.fit(features[train], (target - target.mean()) / scale)
-    predicted: np.ndarray = model.predict(features[test]) * scale + target.mean()
-    return predicted
+        model.fit(features[train], (target - mean) / scale)
+    return np.asarray(model.predict(features[test]) * scale + mean)
 
 
 def _splits(rows: int, folds: int, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:

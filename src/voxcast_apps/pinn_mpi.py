@@ -74,16 +74,15 @@ def train(options: Arguments) -> None:
         identity = {name: parameters[name] for name in IDENTITY}
         steps = training.restore_checkpoint(parameters["restart"], network, optimiser, identity)
     startup_s = time.monotonic() - process_start()
-    iteration_s, losses = [], []
+    iteration_s: list[float] = []
+    losses: list[float] = []
     with phases.phase("iterate"):
-        for _ in range(parameters["iterations"]):
-            start = time.monotonic()
+        for _ in ranks.timed(range(parameters["iterations"]), iteration_s):
             flat = _gradient(network, points, count)
             comm.Allreduce(MPI.IN_PLACE, flat.numpy())
             losses.append(float(flat[-1]))
             _set_gradient(network, flat)
             optimiser.step()
-            iteration_s.append(time.monotonic() - start)
     with phases.phase("write"):
         if comm.rank == 0:
             if parameters["checkpoint"]:

@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +40,7 @@ MPI_RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
 RENDEZVOUS_VARIABLE = "VOXCAST_RENDEZVOUS"  # a file by which our processes find each other
 # Of Open MPI, unless they are set: shared memory alone, and nothing to negotiate on a network.
 _MPI_VARIABLES = {"OMPI_MCA_btl": "self,vader", "OMPI_MCA_oob_tcp_if_include": "lo"}
-_GRACE_S = 5.0
+_GRACE_S, _POLL_S = 5.0, 0.02
 BLOCK_ROWS = 4096
 
 
@@ -57,10 +57,9 @@ def process_count(cpus: int, parameters: Mapping[str, Any]) -> int:
     >>> process_count(2, {"threads_per_process": 1, "oversubscription": 4})
     8
     """
-    threads: int = parameters["threads_per_process"]
-    oversubscription: int = parameters["oversubscription"]
     check(parameters, dict.fromkeys(DEFAULTS, 1))
-    processes, rest = divmod(cpus * oversubscription, threads)
+    threads = int(parameters["threads_per_process"])
+    processes, rest = divmod(cpus * int(parameters["oversubscription"]), threads)
     if rest or not processes:
         problem = f"{cpus} CPUs cannot be divided into processes of {threads} threads"
         raise ConfigError(problem, "threads_per_process", "choose a divisor")
@@ -77,8 +76,7 @@ def mpirun(processes: int, program: Sequence[str]) -> list[str]:
     """
     path = shutil.which("mpirun")
     if path is None:
-        then = "install Open MPI, e.g. openmpi-bin of Debian"
-        raise RunError("is not on PATH", "mpirun", then)
+        raise RunError("is not on PATH", "mpirun", "install Open MPI, e.g. openmpi-bin of Debian")
     # Processes are bound to the CPUs of the run already; Open MPI would bind them to the first.
     options = ["--oversubscribe", "--bind-to", "none", "-np", str(processes)]
     return [path, *(["--allow-run-as-root"] if os.getuid() == 0 else []), *options, *program]
@@ -124,37 +122,38 @@ def run_torch_program(module: str, options: Arguments) -> int:
     # A launcher that is terminated ends its processes first.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with tempfile.TemporaryDirectory() as folder:
-        variables[RENDEZVOUS_VARIABLE] = str(Path(folder, "rendezvous"))
-        variables["WORLD_SIZE"] = str(processes)
+        rendezvous = str(Path(folder, "rendezvous"))
+        variables |= {RENDEZVOUS_VARIABLE: rendezvous, "WORLD_SIZE": str(processes)}
         started: list[subprocess.Popen[bytes]] = []
         try:
-            for rank in range(processes):
-                rank_environment = {**variables, "RANK": str(rank), "LOCAL_RANK": str(rank)}
-                started.append(subprocess.Popen(program, env=rank_environment))
-            return _first_failure(started)
+            for rank in map(str, range(processes)):
+                ranked = {**variables, "RANK": rank, "LOCAL_RANK": rank}
+                started.append(subprocess.Popen(program, env=ranked))
+            statuses: list[int | None] = [None]
+            while None in statuses and not any(statuses):
+                time.sleep(_POLL_S)
+                statuses = [process.poll() for process in started]
+            return abs(next(filter(None, statuses), 0))
         finally:
             _stop(started)
 
 
-def _first_failure(processes: Sequence[subprocess.Popen[bytes]]) -> int:
-    while True:
-        statuses = [process.poll() for process in processes]
-        failed = [status for status in statuses if status]
-        if failed or None not in statuses:
-            return abs(failed[0]) if failed else 0
-        time.sleep(0.02)
-
-
 def _stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
     for process in processes:
-        if process.poll() is None:
-            process.terminate()
+        process.terminate()
     for process in processes:
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_GRACE_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        process.kill()
+        process.wait()
+
+
+def timed(steps: Iterable[int], seconds: list[float]) -> Iterator[int]:
+    """Yield the steps of a loop, and add to ``seconds`` how long each took."""
+    for step in steps:
+        start = time.monotonic()
+        yield step
+        seconds.append(time.monotonic() - start)
 
 
 class RankPhases:

@@ -11,7 +11,7 @@ the number of processes.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,6 +44,44 @@ class Images:
 
     pixels: npt.NDArray[np.float32]
     classes: npt.NDArray[np.int64]
+
+    def batch(
+        self, rows: torch.Tensor, device: torch.device | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return some rows on a device."""
+        pixels, classes = torch.from_numpy(self.pixels), torch.from_numpy(self.classes)
+        return pixels[rows].to(device), classes[rows].to(device)
+
+
+def train_batch(
+    network: nn.Module,
+    optimiser: torch.optim.Optimizer,
+    images: Images,
+    rows: torch.Tensor,
+    device: torch.device | None = None,
+) -> torch.Tensor:
+    """Take one step with some rows of the images, and return their mean loss before it."""
+    pixels, classes = images.batch(rows, device)
+    loss = nn.functional.cross_entropy(network(pixels), classes)
+    optimiser.zero_grad(set_to_none=True)
+    loss.backward()
+    optimiser.step()
+    return loss.detach()
+
+
+@torch.no_grad()
+def correct(
+    network: nn.Module,
+    images: Images,
+    batches: Iterable[torch.Tensor],
+    device: torch.device | None = None,
+) -> torch.Tensor:
+    """Return the number of images in batches of rows whose class the network finds."""
+    total = torch.zeros((), device=device)
+    for rows in batches:
+        pixels, classes = images.batch(rows, device)
+        total += (network(pixels).argmax(1) == classes).sum()
+    return total
 
 
 def load_images(dataset: str, samples: int, image_size: int, seed: int) -> tuple[Images, Images]:
@@ -86,16 +124,13 @@ def _digits(
     digits = load_digits()
     order = rng.permutation(len(digits.target))
     last = round(HELD_OUT_SHARE * len(order))
+
+    def images(rows: npt.NDArray[np.int64]) -> Images:
+        pixels = _resized(digits.images[rows] / 8.0 - 1.0, image_size)
+        return Images(pixels[:, None], digits.target[rows].astype(np.int64))
+
     # Held out before anything is repeated: no image is in both sets.
-    chosen = (np.resize(order[last:], samples), order[:last][:held_out])
-    train, other = (
-        Images(
-            _resized(digits.images[rows] / 8.0 - 1.0, image_size)[:, None],
-            digits.target[rows].astype(np.int64),
-        )
-        for rows in chosen
-    )
-    return train, other
+    return images(np.resize(order[last:], samples)), images(order[:last][:held_out])
 
 
 def _synthetic(
@@ -204,16 +239,32 @@ class _Residual(nn.Module):
 
 def _bottleneck(before: int, narrow: int, stride: int) -> _Residual:
     after = narrow * _EXPANSION
-    first, second = _normalised(before, narrow, 1), _normalised(narrow, narrow, 3, stride)
-    body = [*first, nn.ReLU(), *second, nn.ReLU(), *_normalised(narrow, after, 1)]
+    body = [
+        *_convolution(before, narrow, nn.BatchNorm2d, kernel=1), nn.ReLU(),
+        *_convolution(narrow, narrow, nn.BatchNorm2d, stride), nn.ReLU(),
+        *_convolution(narrow, after, nn.BatchNorm2d, kernel=1),
+    ]  # fmt: skip
     same = before == after and stride == 1
-    return _Residual(body, [] if same else _normalised(before, after, 1, stride))
+    return _Residual(
+        body, [] if same else _convolution(before, after, nn.BatchNorm2d, stride, kernel=1)
+    )
 
 
-def _normalised(before: int, after: int, kernel: int, stride: int = 1) -> list[nn.Module]:
+def _convolution(
+    before: int,
+    after: int,
+    normalisation: Callable[[int], nn.Module],
+    stride: int = 1,
+    *,
+    kernel: int = 3,
+) -> list[nn.Module]:
     # The normalisation has the bias already.
     convolution = nn.Conv2d(before, after, kernel, stride=stride, padding=kernel // 2, bias=False)
-    return [convolution, nn.BatchNorm2d(after)]
+    return [convolution, normalisation(after)]
+
+
+def _by_groups(channels: int) -> nn.Module:
+    return nn.GroupNorm(GROUPS, channels)
 
 
 def ddp_network(model: str, width: int) -> nn.Module:
@@ -229,8 +280,8 @@ def ddp_network(model: str, width: int) -> nn.Module:
     """
     if model == "small_cnn":
         return nn.Sequential(
-            *_convolution(1, width), nn.ReLU(), nn.MaxPool2d(2),
-            *_convolution(width, 2 * width), nn.ReLU(), nn.AdaptiveAvgPool2d(4),
+            *_convolution(1, width, _by_groups), nn.ReLU(), nn.MaxPool2d(2),
+            *_convolution(width, 2 * width, _by_groups), nn.ReLU(), nn.AdaptiveAvgPool2d(4),
             nn.Flatten(), nn.Linear(32 * width, CLASSES),
         )  # fmt: skip
     stages = [(width, width, 1), (width, 2 * width, 2), (2 * width, 4 * width, 2)]
@@ -240,20 +291,15 @@ def ddp_network(model: str, width: int) -> nn.Module:
         for block in (_grouped_block(before, after, stride), _grouped_block(after, after, 1))
     ]
     end = (nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4 * width, CLASSES))
-    return nn.Sequential(*_convolution(1, width), nn.ReLU(), *blocks, *end)
+    return nn.Sequential(*_convolution(1, width, _by_groups), nn.ReLU(), *blocks, *end)
 
 
 def _grouped_block(before: int, after: int, stride: int) -> _Residual:
-    body = [*_convolution(before, after, stride), nn.ReLU(), *_convolution(after, after)]
+    first = _convolution(before, after, _by_groups, stride)
+    body = [*first, nn.ReLU(), *_convolution(after, after, _by_groups)]
     if before == after and stride == 1:
         return _Residual(body, [])
     return _Residual(body, [nn.Conv2d(before, after, 1, stride=stride, bias=False)])
-
-
-def _convolution(before: int, after: int, stride: int = 1) -> list[nn.Module]:
-    # The normalisation has the bias already.
-    convolution = nn.Conv2d(before, after, 3, stride=stride, padding=1, bias=False)
-    return [convolution, nn.GroupNorm(GROUPS, after)]
 
 
 def save_checkpoint(
@@ -272,14 +318,9 @@ def save_checkpoint(
     identity : mapping
         Parameters that a run which continues must have too.
     """
-    content = {
-        "network": network.state_dict(),
-        "optimiser": optimiser.state_dict(),
-        "steps": steps,
-        "identity": dict(identity),
-    }
+    states = {"network": network.state_dict(), "optimiser": optimiser.state_dict()}
     with atomic_path(path) as partial:
-        torch.save(content, partial)
+        torch.save({**states, "steps": steps, "identity": dict(identity)}, partial)
 
 
 def restore_checkpoint(
@@ -302,13 +343,14 @@ def restore_checkpoint(
         raise RunError("no such checkpoint", path, then)
     try:
         content = torch.load(path, weights_only=True)  # runs no code of the file
-        differing = [name for name in identity if content["identity"].get(name) != identity[name]]
-        if not differing:
-            network.load_state_dict(content["network"])
-            optimiser.load_state_dict(content["optimiser"])
-            return int(content["steps"])
+        made_with = content["identity"]
+        for name, value in identity.items():
+            if made_with.get(name) != value:
+                raise RunError(f"was made with {name} {made_with.get(name)}, not {value}", path)
+        network.load_state_dict(content["network"])
+        optimiser.load_state_dict(content["optimiser"])
+        return int(content["steps"])
+    except RunError:
+        raise
     except Exception:  # of torch, zipfile and pickle, depending on the damage
         raise RunError("is not a checkpoint of this application", path) from None
-    name = differing[0]
-    before = content["identity"].get(name)
-    raise RunError(f"was made with {name} {before}, not {identity[name]}", path)

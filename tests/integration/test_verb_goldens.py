@@ -16,8 +16,8 @@ from voxcast.cli import main
 PROJECT = Path(__file__).parents[2]
 GOLDENS = PROJECT / "tests" / "goldens" / "verbs"
 OF_A_CHAMPION = ("recommend", "recommend_cautious", "recommend_cluster", "requests_image")
-# Fitted numbers differ in the last digits by machine.
-TOLERANCE = {True: 1e-4, False: 1e-8}
+# Fitted numbers differ by machine: a champion's in the fifth digit, regressions in the eighth.
+TOLERANCE = {True: 1e-4, False: 1e-6}
 
 
 def leaves(value: object, path: str = "") -> Iterator[tuple[str, object]]:

@@ -166,12 +166,6 @@ def test_a_single_file_is_validated_as_strictly(tmp_path: Path) -> None:
         config.load_device(tmp_path, "gpu")
 
 
-def test_a_budget_is_a_stop_unless_the_cells_were_drawn_to_fill_it(tmp_path: Path) -> None:
-    assert composed(tmp_path).campaign.stop_after_s is None
-    cfg = composed(tmp_path, "campaign=second", "campaign.budget_s=60")
-    assert cfg.campaign.stop_after_s == 60
-
-
 def test_list_groups_choose_devices(tmp_path: Path) -> None:
     cfg = composed(tmp_path, "device=[cpu]")
     assert {c.device for c in cfg.configurations()} == {"cpu"}
@@ -214,8 +208,6 @@ def changed(tmp_path: Path, key: str, value: object) -> Path:
         ("device.cpu.cpus", [1, "two"], "device.cpu.cpus[1]: needs int"),
         ("device.cpu.container_engine", "lxc", "device.cpu.container_engine: 'lxc' is not one of"),
         ("campaign.parallel", 0, "campaign.parallel: must be at least 1"),
-        ("campaign.sweeps.one_cpu.choose", "within_budget",
-         "campaign.sweeps.one_cpu.choose: within_budget needs"),
         ("campaign.sweeps", {}, "campaign.sweeps: needs one, or a history"),
         ("campaign.sweeps", {"x": {}}, "campaign.sweeps.x.apps: key is missing"),
         ("device.cpu.runtime", "docker", "unknown key, choose from"),

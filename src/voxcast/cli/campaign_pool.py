@@ -106,15 +106,12 @@ def run_on_cluster(campaign: Campaign, args: argparse.Namespace) -> int:
     from voxcast.jobs.claim import claimed
     from voxcast.jobs.follow import Follower, follow
     from voxcast.jobs.passes import MAX_PASSES, Passes, next_jobs, sbatch_line
-    from voxcast.jobs.slurm import SlurmExecutor, check_installed, check_partition
+    from voxcast.jobs.slurm import SlurmExecutor, check_installed
     from voxcast.jobs.status import task_rows
     from voxcast.jobs.submission import SlurmOptions, partitions_per_cpu
 
     def partition_of(request: Request) -> str:
-        name = args.partition or partition_for(cluster, request)
-        if args.submit:
-            check_partition(name)
-        return name
+        return args.partition or partition_for(cluster, request)
 
     cluster = within_partition(_cluster(args.cluster), args.partition)
     if args.submit:

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 SECONDS = 110.0
 INTERVAL = (0.05, 0.95)
+# Of the heads that are generated where the project has none here.
+VOXELS, AXIS_VOXELS = (350_000, 550_000, 1_200_000), (48, 160)
 
 logger = logging.getLogger(__name__)
 
@@ -156,8 +158,9 @@ def _measure(bundle: Bundle, args: argparse.Namespace) -> tuple[int, int]:
     for signal_number in (signal.SIGTERM, signal.SIGHUP):  # runs end with this process
         signal.signal(signal_number, signal.default_int_handler)
     from voxcast import config
+    from voxcast.config.schema import ImagesConfig
     from voxcast.images.lab_characteristics import load_lab_characteristics
-    from voxcast.measure.campaign import measure_host
+    from voxcast.measure.campaign import HOST_VOLUMES, measure_host
 
     params = config.load(config.PARAMS_FILE)
     apps = {}
@@ -175,6 +178,7 @@ def _measure(bundle: Bundle, args: argparse.Namespace) -> tuple[int, int]:
     grids = params.features
     progress = measure_host(
         apps,
+        ImagesConfig("cohort", None, (), 7019, HOST_VOLUMES, "h", VOXELS, AXIS_VOXELS, ()),
         args.seconds,
         (grids.coarse_points, grids.network_points),
         grids.max_voxels,

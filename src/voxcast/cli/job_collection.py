@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from voxcast import project
 from voxcast.errors import VoxcastError, one_line
 
 if TYPE_CHECKING:
-    from voxcast.jobs.collect import CollectedJobs, ProjectVolumes
+    from voxcast.jobs.collect import ProjectVolumes
     from voxcast.jobs.submission import Submission
 
 HISTORY, ON_RECORD = Path("data/history"), Path("data/catalogue/on_record.parquet")
@@ -19,7 +19,7 @@ APP_FILES = Path("conf/app")
 logger = logging.getLogger(__name__)
 
 
-def collected(submission: Submission, folder: Path) -> CollectedJobs:
+def collected(submission: Submission, folder: Path) -> dict[str, Any]:
     """Record the ended jobs of a submission in the history of a project.
 
     Raises
@@ -30,7 +30,7 @@ def collected(submission: Submission, folder: Path) -> CollectedJobs:
     from voxcast.jobs.collect import BATCH, collect_jobs
 
     result = collect_jobs(submission, folder / HISTORY / BATCH, _volumes(folder))
-    for reason, count in result.without_image.items():
+    for reason, count in result["without_image"].items():
         logger.warning("%d jobs cannot train: %s", count, reason)
     return result
 
@@ -44,7 +44,9 @@ def collect_at_end(submission: Submission, folder: Path | None) -> None:
         root = project.find(folder)
         if root is None or not (root / APP_FILES / f"{submission.plan.app.name}.yaml").is_file():
             return
-        logger.info("%s", collected(submission, root).text())
+        from voxcast.jobs.collect import collected_text
+
+        logger.info("%s", collected_text(collected(submission, root)))
     except VoxcastError as error:
         then = f"voxcast status {submission.folder} --collect"
         logger.warning("not in the history: %s; `%s` tries again", one_line(error), then)

@@ -103,7 +103,7 @@ def _learn(session: LearningSession, args: argparse.Namespace) -> int:
         _say("", "runs on them are kept; copy those that you still want to ask about")
     configured, catalogue = session.look() if args.dry_run else session.prepare()
     devices = device_outlooks(configured, catalogue, MEASURED)
-    budget_s = configured.campaign.stop_after_s
+    budget_s = configured.campaign.budget_s
     _show_images(configured, catalogue)
     _show_recorded(configured)
     try:
@@ -216,18 +216,15 @@ def _show_runs(devices: Sequence[DeviceOutlook], budget_s: float | None) -> None
         if ahead.failed:
             after = "" if ahead.failed == ahead.left else ", after the others"
             _say("", f"{ahead.failed} of them failed before and are tried once more{after}")
-        _say(
-            "", f"up to {ahead.repeats} once more, those that other work on this machine disturbs"
-        )
+        _say("", "runs that other work on this machine disturbs are measured once more")
         if not ahead.trusted:
-            of_version = " of this version of the tool" if ahead.other_version else ""
-            _say("time", f"not known{of_version}: the smallest image is measured first")
+            _say("time", "not known: the smallest image is measured first")
         elif budget_s is not None and ahead.left_s > budget_s:
             share = max(1, int(ahead.left * budget_s / ahead.left_s))
             _say("time", f"about {format_seconds(ahead.left_s)} for all; stops after "
                  f"{format_seconds(budget_s)} (--time-budget) with about {share}")  # fmt: skip
         else:
-            most_s = min(ahead.left_s + ahead.repeats_s, budget_s or math.inf)
+            most_s = min(2 * ahead.left_s, budget_s or math.inf)
             _say("time", f"about {format_seconds(ahead.left_s)}, {format_seconds(most_s)} if all "
                  "are measured again, then minutes for learning")  # fmt: skip
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from voxcast.measure.campaign import failed_images
 from voxcast.quantities import format_seconds
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from voxcast.config.learning import DeviceOutlook
-    from voxcast.measure.campaign import FailedImage
 
 SUMMARY = Path("results/report/summary.txt")
 MAX_SHOWN = 10
@@ -45,8 +43,7 @@ def show_end(devices: Sequence[DeviceOutlook], again: str, *, as_json: bool) -> 
     if as_json:
         lines = (line.partition(" ") for line in summary.splitlines())
         content = {name: text.strip() for name, _, text in lines}
-        listed = [asdict(image) for image in failed]
-        print(json.dumps({"summary": content, "left": left, "left_s": left_s, "failed": listed},
+        print(json.dumps({"summary": content, "left": left, "left_s": left_s, "failed": failed},
                          indent=2))  # fmt: skip
     else:
         print(summary, end="")
@@ -57,11 +54,12 @@ def show_end(devices: Sequence[DeviceOutlook], again: str, *, as_json: bool) -> 
         )
 
 
-def _show_failed(failed: Sequence[FailedImage]) -> None:
+def _show_failed(failed: Sequence[dict[str, Any]]) -> None:
     for image in failed[:MAX_SHOWN]:
-        where = f"sub-{image.subject}" if image.subject else image.image
-        count = f"{image.runs} runs" if image.runs > 1 else "1 run"
-        print(f"{'failed':12} {where}, {count} of {image.app}: {image.cause}; see {image.log}")
+        where = f"sub-{image['subject']}" if image["subject"] else image["image"]
+        count = f"{image['runs']} runs" if image["runs"] > 1 else "1 run"
+        reason = f"{image['app']}: {image['cause']}; see {image['log']}"
+        print(f"{'failed':12} {where}, {count} of {reason}")
     if not failed:
         return
     if len(failed) > MAX_SHOWN:

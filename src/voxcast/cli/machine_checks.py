@@ -79,10 +79,11 @@ def _load() -> Check:
 
 
 def _memory() -> Check:
-    from voxcast.measure.meters import open_meter
+    from voxcast.measure.meters import open_meter, planned_group
     from voxcast.measure.tree import new_run_id
 
-    meter = open_meter(new_run_id())
+    run_id = new_run_id()
+    meter = open_meter(run_id, planned_group(run_id))
     method = meter.memory_method
     meter.close()
     if method.startswith("cgroup"):

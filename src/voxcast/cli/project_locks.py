@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from voxcast.errors import RunError
-from voxcast.files import HeldError, process_lock
+from voxcast.files import process_lock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +46,8 @@ def dvc_lock(project: Path) -> Iterator[None]:
         _take(stack, project, DVC_LOCK, "DVC", PATIENCE_S)
         # DVC releases the lock while a stage runs, and lists the process in another file.
         if pid := process_of_stage(project):
-            raise _held(project, "DVC", pid)
+            reason = f"DVC (process {pid}) works here"
+            raise RunError(reason, project.resolve(), "wait for it, or stop it")
         yield
 
 
@@ -54,17 +55,11 @@ def _take(
     stack: contextlib.ExitStack, project: Path, name: str, holder: str, patience_s: float = 0.0
 ) -> None:
     try:
-        stack.enter_context(process_lock(project / DVC_FOLDER / name, patience_s))
-    except HeldError as held:
-        raise _held(project, holder, held.pid) from None
+        lock = process_lock(project / DVC_FOLDER / name, holder, project.resolve(), patience_s)
+        stack.enter_context(lock)
     except OSError as error:
         where = error.filename or project
         raise RunError(f"cannot be written ({error.strerror})", where) from None
-
-
-def _held(project: Path, holder: str, pid: str) -> RunError:
-    reason = f"{holder} (process {pid}) works in this project"
-    return RunError(reason, project.resolve(), "wait for it, or stop it")
 
 
 def process_of_stage(project: Path) -> str | None:

@@ -40,7 +40,7 @@ def main(argv: list[str]) -> int:
     )  # fmt: skip
     output.add_argument(
         "--slurm-into", type=Path, metavar="DIR",
-        help="write a script and a list of images for each group of similar requests",
+        help="write a script for each array of similar requests",
     )  # fmt: skip
     output.add_argument(
         "--resources", type=Path, metavar="FILE",

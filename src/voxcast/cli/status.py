@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-from dataclasses import asdict
 from pathlib import Path
 
 from voxcast import project
@@ -44,6 +43,7 @@ def main(argv: list[str]) -> int:
         return 0
     folder = project.require(args.project) if args.collect else None
 
+    from voxcast.jobs.collect import collected_text
     from voxcast.jobs.draw import running_cells
     from voxcast.jobs.slurm import SlurmExecutor
     from voxcast.jobs.state import SubmissionState
@@ -76,13 +76,13 @@ def main(argv: list[str]) -> int:
     jobs = None if folder is None else collected(submission, folder)
     if args.json:
         content = status_record(submission, rows)
-        content |= {} if jobs is None else {"collected": asdict(jobs)}
+        content |= {} if jobs is None else {"collected": jobs}
         print(json.dumps(content, indent=2, allow_nan=False))
     else:
         for line in text_lines(submission, rows):
             print(line)
         if jobs is not None:
-            print(f"  {jobs.text()}")
+            print(f"  {collected_text(jobs)}")
     return 0
 
 

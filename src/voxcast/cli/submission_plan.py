@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import logging
 import math
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,7 @@ from voxcast.cli.recommendation_options import (
 from voxcast.cli.shared_options import registry_address
 from voxcast.cli.submission_schedule import with_cores, without_cores
 from voxcast.errors import EXIT_BAD_INPUT, ConfigError, ImageError
+from voxcast.quantities import parse_usd
 
 if TYPE_CHECKING:
     import argparse
@@ -49,10 +49,9 @@ def plan_of(args: argparse.Namespace) -> tuple[Plan, int]:
         read_json_object,
         sbatch_option,
     )
-    from voxcast.jobs.task import app_name, from_file
+    from voxcast.jobs.task import from_file
 
     code = 0
-    limits = hard_limits(args)
     if args.requests is not None:
         if args.paths or args.images:
             raise ConfigError("has its images", "--requests", "leave out IMAGE and --images")
@@ -63,8 +62,7 @@ def plan_of(args: argparse.Namespace) -> tuple[Plan, int]:
             without_cores(args)
             plan = Plan.from_record(content, args.requests)
         else:
-            name = app_name(content, args.requests)
-            tasks = from_file(_cores(content, args), args.requests)
+            name, tasks = from_file(_cores(content, args), args.requests)
             app = _described(args, args.app or name)
             parameters = content.get("parameters", {})  # not in those of an earlier release
             if not isinstance(parameters, dict):
@@ -79,7 +77,7 @@ def plan_of(args: argparse.Namespace) -> tuple[Plan, int]:
         container_engine=args.container_engine or plan.container_engine,
         limits=Limits(
             max_attempts=args.max_attempts,
-            max_usd=math.inf if limits.budget_usd is None else limits.budget_usd,
+            max_usd=math.inf if args.budget is None else parse_usd(args.budget),
         ),
         slurm=dataclasses.replace(
             slurm,
@@ -136,7 +134,7 @@ def _predicted(args: argparse.Namespace) -> tuple[Plan, int]:
     The exit code is 2 where one has none.
     """
     from voxcast.jobs.submission import SlurmOptions, partitions_per_cpu
-    from voxcast.jobs.task import tasks_of
+    from voxcast.jobs.task import recommended
 
     images = _images(args)
     site = site_of(args)
@@ -150,31 +148,16 @@ def _predicted(args: argparse.Namespace) -> tuple[Plan, int]:
     for image, reason in recommendation.without_request():
         logger.error("%s: %s", image, reason)
         code = EXIT_BAD_INPUT
-    content = recommendation.as_json()
-    chosen = recommendation.per_image.choice.chosen.tolist()
-    places = [n for n, column in enumerate(chosen) if column >= 0]
-    # Of the partition and the type of node, and so the same for any number of CPUs.
-    candidates = [recommendation.candidates[chosen[n]] for n in places]
-    limits = [(c.max_walltime_s, c.max_memory_bytes) for c in candidates]
-    app = _described(args, str(content["images"][0]["app"]))
-    content["images"] = [content["images"][n] for n in places]
-    content = with_cores(content, args)
-    tasks = tasks_of(
-        [os.path.abspath(image["image"]) for image in content["images"]],  # noqa: PTH100
-        [image["chosen"] for image in content["images"]],
-        recommendation.policy.confidence,
-        limits,
-        recommendation.cluster.walltime_step_s,
-    )
+    app = _described(args, str(recommendation.images[0].by_candidate[0]["app"]))
+    tasks, _ = recommended(recommendation, lambda content: with_cores(content, args))
     model = _model_facts(args, app.name)
-    for k, n in enumerate(places):
-        volume = volumes.get(recommendation.images[n].image)
-        prediction = tasks[k].prediction
+    for n, task in tasks.items():
+        volume, prediction = volumes.get(recommendation.images[n].image), task.prediction
         if prediction is not None:
             prediction = dataclasses.replace(prediction, **model)
-        tasks[k] = dataclasses.replace(tasks[k], volume=volume, prediction=prediction)
+        tasks[n] = dataclasses.replace(task, volume=volume, prediction=prediction)
     parameters, cluster = recommendation.parameters, recommendation.cluster.name
-    plan = _plan(app, tasks, args, cluster, parameters)
+    plan = _plan(app, list(tasks.values()), args, cluster, parameters)
     added_bytes = recommendation.cluster.added_bytes_of(app.name)
     slurm = SlurmOptions(memory_per_cpu=partitions_per_cpu(recommendation.cluster))
     return dataclasses.replace(plan, slurm=slurm, added_memory_bytes=added_bytes), code

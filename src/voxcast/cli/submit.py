@@ -107,7 +107,9 @@ def main(argv: list[str]) -> int:
         logger.info("nothing is left to do in %s", args.out)
         return code
     if args.executor == "slurm":
-        _check_slurm(plan)
+        from voxcast.jobs.slurm import check_installed
+
+        check_installed()
     submission = Submission.create(plan, args.out, args.executor, args.folder)
     logger.info("submission %s", submission.folder)
     return _run(submission, args) or code
@@ -126,15 +128,6 @@ def _resume(args: argparse.Namespace) -> int:
 
         check_installed()
     return _run(submission, args)
-
-
-def _check_slurm(plan: Plan) -> None:
-    """Check what can be checked before anything is written."""
-    from voxcast.jobs.slurm import check_installed, check_partition
-
-    check_installed()
-    for partition in sorted({task.requests.partition for task in plan.tasks}):
-        check_partition(partition)
 
 
 def _print_plan(plan: Plan, *, as_json: bool) -> None:

@@ -91,12 +91,10 @@ def submit_workers(
 
 def _request(args: argparse.Namespace, cluster: Cluster) -> Request:
     from voxcast.jobs.campaign import partition_for
-    from voxcast.jobs.slurm import check_partition
 
     request = worker_request(args, cluster)
     if cluster.added_bytes:
         added = format_bytes(cluster.added_bytes)
         logger.info("%s counts resident pages: jobs are %s larger", cluster.name, added)
     partition = args.partition or partition_for(cluster, request)
-    check_partition(partition)
     return dataclasses.replace(request, partition=partition)

@@ -78,7 +78,6 @@ def campaign_settings(config: Config, runs: Path, device: str | None = None) -> 
         ),
         seed=campaign.seed,
         anchors=campaign.anchors,
-        budget_s=campaign.budget_s,
-        stop_after_s=campaign.stop_after_s,
+        stop_after_s=campaign.budget_s,
         parallel=campaign.parallel,
     )

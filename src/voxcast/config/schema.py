@@ -77,12 +77,6 @@ class CampaignConfig:
     history: tuple[str, ...]
     sweeps: tuple[Sweep, ...]
 
-    @property
-    def stop_after_s(self) -> float | None:
-        """Seconds after which no run is started; None where the cells were drawn to fit."""
-        drawn = any(sweep.choose == "within_budget" for sweep in self.sweeps)
-        return None if drawn else self.budget_s
-
 
 @dataclass(frozen=True)
 class FeaturesConfig:
@@ -196,13 +190,6 @@ def _campaign(content: Any, place: Place) -> CampaignConfig:
     campaign = section(CampaignConfig, content, below, RULES)
     if not campaign.sweeps and not campaign.history:
         raise place.at("sweeps").error("needs one, or a history")
-    for sweep in campaign.sweeps:
-        if sweep.choose == "within_budget":
-            key = place.at("sweeps").at(sweep.name).at("choose")
-            if campaign.budget_s is None:
-                raise key.error("within_budget needs campaign.budget_s")
-            if sweep.parameters or sweep.sample:
-                raise key.error("within_budget takes no parameters")
     return campaign
 
 

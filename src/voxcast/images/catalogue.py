@@ -15,6 +15,7 @@ import numpy as np
 
 from voxcast.errors import ImageError, one_line
 from voxcast.files import canonical_json
+from voxcast.images import MAX_VOXELS
 from voxcast.images.characteristic_versions import VERSIONS, versions_of
 from voxcast.images.characteristics import characteristics
 from voxcast.images.headers import HEADER_COLUMNS, HEADER_TYPES, ImageHeader
@@ -25,7 +26,6 @@ from voxcast.images.on_record import PATH, VolumesOnRecord, write_rows
 from voxcast.images.sources import changed
 from voxcast.images.volume_contents import VolumeContents
 from voxcast.images.volumes import read_volume
-from voxcast.images.voxels import MAX_VOXELS
 from voxcast.log import progress
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from voxcast.errors import ImageError, one_line
+from voxcast.images import MAX_VOXELS
 from voxcast.images.headers import COPY_AGAIN, Layout, read_layout
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 # A head at 7 T in 0.25 mm has 5e8 voxels; a compressed file of some megabytes can declare any
 # number, and reading it would take minutes.
-MAX_VOXELS = 10**9
 BLOCK_BYTES = 4 * 2**20
 MAX_PADDING_BYTES = 2**30
 

@@ -13,10 +13,9 @@ from voxcast.jobs.escalate import Limits, RequestSequence
 from voxcast.jobs.passes import work_command, worker_app
 from voxcast.jobs.submission import Draw, Plan, Submission
 from voxcast.jobs.task import Task
-from voxcast.measure.campaign import runs_elsewhere
 from voxcast.measure.host import HostFacts
 from voxcast.quantities import format_bytes, format_seconds
-from voxcast.runs.store import collect, load_history, recorded_cell_keys
+from voxcast.runs.store import collect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -130,6 +129,8 @@ def make_campaign_pool(
     plan = dataclasses.replace(campaign, settings=settings).plan()
     mapped = {app: cluster.added_bytes_of(app) for app in settings.apps}
     limits = cluster_limits(cluster, max(mapped.values(), default=0))
+    campaign.collect()
+    rows = campaign.recorded(plan, any_host=True)
     paths = {name: str(path.absolute()) for name, path in plan.paths.items()}
     draw = Draw(
         dict(settings.apps), paths, str(project), dict(plan.recipes), settings.conditions, mapped
@@ -141,7 +142,7 @@ def make_campaign_pool(
             limits=limits, slurm=options, draw=draw,
         ),
     )  # fmt: skip
-    rows, listed = _recorded(campaign, plan.cells), {task.name for task in submission.plan.tasks}
+    listed = {task.name for task in submission.plan.tasks}
     new = {
         key: cell
         for key, cell in plan.cells.items()
@@ -151,7 +152,8 @@ def make_campaign_pool(
     limit_s = campaign.settings.conditions.time_limit_s
     tasks = []
     for key, cell in new.items():
-        expected_s, predicted = plan.expected_s.get(key, 1.0), forecasts.get(key)
+        expected_s = plan.expected_s.get((cell.app, cell.volume_id), 1.0)
+        predicted = forecasts.get(key)
         requests = requests_of(cell, expected_s, rows.values(), limits, limit_s, predicted)
         expected_s = expected_s if predicted is None else predicted.median_s
         tasks.append(Task.of_cell(cell, requests, expected_s))
@@ -225,14 +227,6 @@ def cluster_limits(cluster: Cluster, mapped_files_bytes: int = 0) -> Limits:
 
 def _longest_run_s(limit_s: float | None) -> float:
     return float("inf") if limit_s is None else max(limit_s - 2 * MARGIN_S, limit_s / 2)
-
-
-def _recorded(campaign: Campaign, cells: Mapping[str, Cell]) -> dict[str, Run]:
-    """Return the runs of the campaign's history, also of other machines, by key of the plan."""
-    campaign.collect()
-    if not campaign.history.is_dir() or not recorded_cell_keys(campaign.history):
-        return {}
-    return runs_elsewhere(cells, load_history([campaign.history]), any_host=True)
 
 
 def within_partition(cluster: Cluster, name: str | None) -> Cluster:

@@ -20,19 +20,17 @@ from typing import TYPE_CHECKING, Any
 
 import voxcast
 from voxcast.errors import ImageError, TableError, is_disk_full, one_line
-from voxcast.files import atomic_path, canonical_json, locked
-from voxcast.images.recorded import RECORDED_IMAGES
+from voxcast.files import canonical_json, locked
 from voxcast.images.volume_facts import read_volume_facts, subject_of
-from voxcast.jobs.script import Machine
 from voxcast.jobs.slurm import DEFAULT_SAMPLING_S
 from voxcast.jobs.state import SubmissionState
-from voxcast.records import as_fields, of_fields
+from voxcast.records import as_fields
+from voxcast.runs.images import add_images
 from voxcast.runs.imported import ImportedRun, positive, row_of
 from voxcast.runs.store import (
     add_part,
     free_part,
     recorded_cell_keys,
-    recorded_parts,
     sweep_partial,
 )
 from voxcast.runs.table import frame_of
@@ -86,58 +84,33 @@ class ProjectVolumes:
         return {**facts, "volume_id": volume_id, "subject": subject}
 
 
-@dataclass(frozen=True)
-class CollectedJobs:
-    """Numbers of attempts of a submission, by their fate.
-
-    Attributes
-    ----------
-    part : str or None
-        The new part of the batch; None if there was nothing new.
-    completed, censored : int
-        New runs.
-    on_record : int
-        Attempts that had been collected before.
-    left_out : int
-        Attempts that failed or were never started.
-    too_short : int
-        Completed attempts that ended within the first second, which Slurm does not time.
-    running : int
-        Tasks with an attempt that has not ended.
-    without_memory : int
-        New completed runs whose memory is not known.
-    without_image : dict of str to int
-        New runs that cannot train for lack of their image, by reason.
-    """
-
-    part: str | None
-    completed: int
-    censored: int
-    on_record: int
-    left_out: int
-    too_short: int
-    running: int
-    without_memory: int
-    without_image: dict[str, int]
-
-    def text(self) -> str:
-        """Write it in one line."""
-        new = {"completed": self.completed, "killed": self.censored}
-        jobs = " and ".join(f"{count} {ended}" for ended, count in new.items() if count)
-        first = f"new in the history: {jobs or 'no job'}"
-        rest = {
-            "on record before": self.on_record,
-            "failed or never started": self.left_out,
-            "completed within a second, too short for Slurm's clock": self.too_short,
-            "not ended": self.running,
-            "without memory, too short for Slurm's sampling": self.without_memory,
-            "without their image": sum(self.without_image.values()),
-        }
-        return "; ".join([first, *(f"{count} {name}" for name, count in rest.items() if count)])
+def collected_text(collected: Mapping[str, Any]) -> str:
+    """Return what `collect_jobs` did, in one line."""
+    new = {"completed": collected["completed"], "killed": collected["censored"]}
+    jobs = " and ".join(f"{count} {ended}" for ended, count in new.items() if count)
+    rest = {
+        "on record before": collected["on_record"],
+        "failed or never started": collected["left_out"],
+        "completed within a second, too short for Slurm's clock": collected["too_short"],
+        "not ended": collected["running"],
+        "without memory, too short for Slurm's sampling": collected["without_memory"],
+        "without their image": sum(collected["without_image"].values()),
+    }
+    counts = (f"{count} {name}" for name, count in rest.items() if count)
+    return "; ".join([f"new in the history: {jobs or 'no job'}", *counts])
 
 
-def collect_jobs(submission: Submission, batch: Path, volumes: ProjectVolumes) -> CollectedJobs:
+def collect_jobs(submission: Submission, batch: Path, volumes: ProjectVolumes) -> dict[str, Any]:
     """Record the attempts of a submission that have ended and are not on record, as a new part.
+
+    Returns
+    -------
+    dict
+        The name of the new `part` of the batch, None if there was nothing new, and numbers of
+        attempts: new ones that `completed` or are `censored`, and of the former `without_memory`;
+        `on_record` before; `left_out`, which failed or were never started; `too_short`, which
+        completed within a second that Slurm does not time; tasks still `running`; and by reason
+        the new ones that cannot train `without_image`.
 
     Raises
     ------
@@ -151,27 +124,25 @@ def collect_jobs(submission: Submission, batch: Path, volumes: ProjectVolumes) -
     try:
         with locked(batch):
             sweep_partial(batch)
-            recorded_keys = recorded_cell_keys(batch) if recorded_parts(batch) else set()
-            for name, attempts in state.ended.items():
-                for ended in attempts:
-                    outcome, has_run = ended.attempt.outcome, ended.attempt.runtime_s > 0
-                    if outcome == WITHOUT_VALUES or not has_run:
-                        counts["too short" if outcome == "completed" else "left out"] += 1
-                        continue
-                    job = f"{state.arrays[ended.array].job}_{ended.number}"
-                    run = _run(submission, state.tasks[name], ended, job)
-                    row = row_of(SOURCE, run)[0]
-                    if row["cell_key"] in recorded_keys:
-                        counts["on record"] += 1
-                        continue
-                    if state.tasks[name].image:
-                        try:
-                            facts = volumes.facts(state.tasks[name], row["started_at"])
-                            row |= {key: facts[key] for key in ("volume_id", "subject")}
-                            images[facts["volume_id"]] = facts
-                        except ImageError as error:
-                            without_image[one_line(error)] += 1
-                    rows.append(row)
+            recorded_keys = recorded_cell_keys(batch)
+            for name, ended in [(n, e) for n, attempts in state.ended.items() for e in attempts]:
+                task, outcome = state.tasks[name], ended.attempt.outcome
+                if outcome == WITHOUT_VALUES or not ended.attempt.runtime_s > 0:
+                    counts["too_short" if outcome == "completed" else "left_out"] += 1
+                    continue
+                job = f"{state.arrays[ended.array].job}_{ended.number}"
+                row = row_of(SOURCE, _run(submission, task, ended, job))[0]
+                if row["cell_key"] in recorded_keys:
+                    counts["on_record"] += 1
+                    continue
+                if task.image:
+                    try:
+                        facts = volumes.facts(task, row["started_at"])
+                        row |= {key: facts[key] for key in ("volume_id", "subject")}
+                        images[facts["volume_id"]] = facts
+                    except ImageError as error:
+                        without_image[one_line(error)] += 1
+                rows.append(row)
             part = _write(batch, submission, rows, list(images.values())) if rows else None
     except OSError as error:
         if is_disk_full(error):  # Arrow's words for it name no file
@@ -179,16 +150,20 @@ def collect_jobs(submission: Submission, batch: Path, volumes: ProjectVolumes) -
             raise TableError("no space left on the device", batch, then) from error
         raise TableError(f"cannot be written to: {error.strerror}", batch) from error
     completed = [row for row in rows if row["outcome"] == "completed"]
-    return CollectedJobs(
-        part, len(completed), len(rows) - len(completed), counts["on record"],
-        counts["left out"], counts["too short"], len(state.live),
-        sum(row["peak_rss_bytes"] is None for row in completed), dict(without_image),
-    )  # fmt: skip
+    return {
+        "part": part,
+        "completed": len(completed),
+        "censored": len(rows) - len(completed),
+        **{name: counts[name] for name in ("on_record", "left_out", "too_short")},
+        "running": len(state.live),
+        "without_memory": sum(row["peak_rss_bytes"] is None for row in completed),
+        "without_image": dict(without_image),
+    }
 
 
 def _run(submission: Submission, task: Task, ended: EndedAttempt, job: str) -> ImportedRun:
     attempt, facts, plan = ended.attempt, ended.facts, submission.plan
-    machine = of_fields(Machine, facts.get("machine") or {})
+    machine = facts.get("machine") or {}
     sampling_s = facts.get("memory_sampling_s", DEFAULT_SAMPLING_S)
     peak = positive(facts.get("peak_bytes"))
     has_memory = peak is not None and sampling_s is not None and attempt.runtime_s >= sampling_s
@@ -202,9 +177,9 @@ def _run(submission: Submission, task: Task, ended: EndedAttempt, job: str) -> I
             "app_version": submission.app_versions.get(attempt.request.device, plan.app.version),
             "parameters_json": canonical_json(plan.parameters),
             "subject": subject_of(Path(task.image)) if task.image else "",
-            "host_id": machine.host_id or facts.get("node", ""),
-            "host_class": machine.host_class,
-            "cpu_model": machine.cpu_model,
+            "host_id": machine.get("host_id") or facts.get("node", ""),
+            "host_class": machine.get("host_class", ""),
+            "cpu_model": machine.get("cpu_model", ""),
             "node_type": attempt.request.partition,
             "device": attempt.request.device,
             "cpus": attempt.request.cpus,
@@ -267,18 +242,8 @@ def _write(
     """Write images, which the runs need, and then the runs."""
     import pandas as pd
 
-    path = batch / RECORDED_IMAGES
-    tables = [pd.DataFrame(images)] if images else []
-    if tables:
-        if path.is_file():
-            try:
-                tables.insert(0, pd.read_parquet(path))
-            except (OSError, ValueError) as error:
-                then = "move it out of the history; the images are collected anew"
-                raise TableError(f"cannot be read: {one_line(error)[:80]}", path, then) from None
-        united = pd.concat(tables, ignore_index=True)
-        with atomic_path(path) as partial:
-            united.drop_duplicates("volume_id", keep="last").to_parquet(partial, index=False)
+    if images:
+        add_images(batch, pd.DataFrame(images))
     rows = sorted(rows, key=lambda row: (row["started_at"], row["cell_key"]))
     provenance = {
         "runs": len(rows),

@@ -41,7 +41,7 @@ from voxcast.jobs.task import Task
 from voxcast.measure.host import Probes, host_class
 from voxcast.measure.leftovers import sweep_abandoned
 from voxcast.measure.metronome import Metronome
-from voxcast.measure.record import Failures, Recorder, log_tail, open_sitting
+from voxcast.measure.record import Failures, Recorder, cause, log_tail, open_sitting
 from voxcast.measure.runner import KILLED
 from voxcast.measure.tree import new_run_id
 from voxcast.quantities import format_bytes, format_seconds, slurm_seconds
@@ -505,11 +505,8 @@ class _Worker:
 
     def _facts(self, run: Run, folder: Path) -> dict[str, str]:
         """Return how a run ended, with the last line of its log."""
-        log = log_tail(folder)
-        lines = log.strip().splitlines()
-        last = "".join(c for c in lines[-1] if c.isprintable())[:160] if lines else ""
-        cause = f"{run.outcome} ({last})" if last else run.outcome
-        return {"cause": cause, "worker": self.name, "log_tail": log[-TAIL_CHARACTERS:]}
+        log = log_tail(folder)[-TAIL_CHARACTERS:]
+        return {"cause": cause(run.outcome, folder), "worker": self.name, "log_tail": log}
 
     def _check_able(self, cell: Cell) -> None:
         """Check that the application can run here, once several of its runs have failed."""

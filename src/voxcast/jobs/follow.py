@@ -15,7 +15,7 @@ import json
 import logging
 import time
 from collections import Counter
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from voxcast.errors import RunError, TableError, VoxcastError, one_line
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
     from voxcast.jobs.claim import Claim
     from voxcast.jobs.passes import Passes
-    from voxcast.jobs.script import Machine
     from voxcast.jobs.state import SubmittedArray, TaskId
     from voxcast.jobs.submission import Submission
 
@@ -77,11 +76,12 @@ class Executor(Protocol):
     def stalled(self, running: Mapping[TaskId, TaskState]) -> list[TaskId]:
         """Return the running tasks that have used no CPU for too long."""
 
-    def machine(self, folder: Path) -> Machine:
-        """Return the machine that an attempt ran on, given its folder."""
+    def machine(self, folder: Path) -> dict[str, str]:
+        """Return `voxcast.jobs.script.machine_of` an attempt, given its folder."""
 
+    @property
     def memory_sampling_s(self) -> float | None:
-        """Return the time between two samples of memory; None if it is only read at the end."""
+        """The time between two samples of memory; None if it is only read at the end."""
 
     def cancel(self, tasks: Sequence[TaskId]) -> None:
         """Stop tasks of arrays."""
@@ -266,8 +266,8 @@ class Follower:
             "job": array.job, "state": ended.state, "cpu_s": ended.cpu_s, "node": ended.node,
             "peak_bytes": ended.peak_bytes, "submitted_at": ended.submitted_at,
             "started_at": ended.started_at, "memory_method": ended.memory_method,
-            "cpu_method": ended.cpu_method, "machine": asdict(machine),
-            "memory_sampling_s": executor.memory_sampling_s(),
+            "cpu_method": ended.cpu_method, "machine": machine,
+            "memory_sampling_s": executor.memory_sampling_s,
         }  # fmt: skip
         # On record first: results that were moved are of an attempt that is never made again.
         self._record(

@@ -11,129 +11,73 @@ import errno
 import os
 import secrets
 import shutil
-import threading
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING, cast
 
 import psutil
 
 from voxcast.apps.staging import staged
 from voxcast.errors import RunError, VoxcastError, is_disk_full, one_line
-from voxcast.jobs.script import Machine, configuration_of, task_command, task_variables
+from voxcast.jobs.script import configuration_of, machine_of, task_command, task_variables
 from voxcast.jobs.state import TaskState
 from voxcast.jobs.submission import OUT_NAME
 from voxcast.measure.host import host_facts
-from voxcast.measure.leftovers import sweep
 from voxcast.measure.runner import LOG_FILE, measure
 from voxcast.measure.trace import Conditions
 from voxcast.records import Outcome, Run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from voxcast.jobs.state import SubmittedArray, TaskId
     from voxcast.jobs.submission import Submission
-    from voxcast.jobs.task import Task
 
-
-@dataclass
-class CorePool:
-    """Free cores and memory.
-
-    A task that does not fit lets no later one pass: it would wait for ever behind small ones.
-    """
-
-    cores: list[int]
-    memory_bytes: int
-    _changed: threading.Condition = field(default_factory=threading.Condition)
-    _queue: deque[object] = field(default_factory=deque)
-
-    @contextmanager
-    def held(self, cpus: int, memory_bytes: int) -> Iterator[list[int]]:
-        """Wait for cores and memory, and give them back at the end.
-
-        Parameters
-        ----------
-        cpus, memory_bytes : int
-            No more than all; else this waits for ever.
-        """
-        ticket = object()
-        with self._changed:
-            self._queue.append(ticket)
-            self._changed.wait_for(
-                lambda: (
-                    self._queue[0] is ticket
-                    and len(self.cores) >= cpus
-                    and self.memory_bytes >= memory_bytes
-                )
-            )
-            self._queue.popleft()
-            chosen, self.cores = self.cores[:cpus], self.cores[cpus:]
-            self.memory_bytes -= memory_bytes
-            self._changed.notify_all()
-        try:
-            yield chosen
-        finally:
-            with self._changed:
-                self.cores = sorted([*self.cores, *chosen])
-                self.memory_bytes += memory_bytes
-                self._changed.notify_all()
+_LOST = TaskState("NODE_FAIL", "node_failure")
 
 
 @dataclass
 class LocalExecutor:
-    """Runs tasks in threads of this process; close it at the end."""
+    """Runs tasks in threads of this process, in their order; close it at the end.
+
+    A task that does not fit lets no later one pass: it would wait for ever behind small ones.
+    """
 
     submission: Submission
-    _token: str = field(default_factory=lambda: secrets.token_hex(4))
-    _states: dict[TaskId, TaskState] = field(default_factory=dict)
-    _running: set[Path] = field(default_factory=set)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-    _closed: bool = False
-    _is_disk_full: bool = False
-    _machine: Machine = field(default_factory=lambda: Machine.of(host_facts()))
-    _threads: ThreadPoolExecutor = field(init=False)
-    _pool: CorePool = field(init=False)
-    _machine_bytes: int = field(init=False)
-    _tasks: dict[str, Task] = field(init=False)
+    memory_sampling_s: float | None = 0.0  # of a short run too: what measures it adapts its pace
 
     def __post_init__(self) -> None:
-        cores, memory = sorted(os.sched_getaffinity(0)), psutil.virtual_memory().total
-        self._threads = ThreadPoolExecutor(self._at_a_time(len(cores), memory))
-        self._pool = CorePool(cores, memory)
-        self._machine_bytes = memory
-        self._tasks = {task.name: task for task in self.submission.plan.tasks}
-
-    def _at_a_time(self, cores: int, memory: int) -> int:
-        """Return how many tasks may run at a time, if they are small enough.
-
-        Raises
-        ------
-        RunError
-            If a task is larger than this machine.
-        """
-        tasks = self.submission.plan.tasks
-        cpus = max(task.requests.cpus for task in tasks)
-        if cpus > cores:
-            raise RunError(f"needs {cpus} CPUs, and {cores} may be used here", "local")
-        largest = max(task.requests.memories_bytes[0] for task in tasks)
-        if largest > memory:
-            raise RunError("needs more memory than this machine has", "local")
-        if any(task.requests.gpus for task in tasks):
-            return 1
-        return max(1, min(cores, self.submission.plan.slurm.throttle or cores, len(tasks)))
+        plan = self.submission.plan
+        self._cores = sorted(os.sched_getaffinity(0))
+        self._all_bytes = self._free_bytes = psutil.virtual_memory().total
+        self._at_a_time = plan.slurm.throttle or len(self._cores)
+        for requests in [task.requests for task in plan.tasks]:
+            if requests.cpus > len(self._cores):
+                problem = f"needs {requests.cpus} CPUs, and {len(self._cores)} may be used here"
+                raise RunError(problem, "local")
+            if requests.memories_bytes[0] > self._all_bytes:
+                raise RunError("needs more memory than this machine has", "local")
+            if requests.gpus:
+                self._at_a_time = 1
+        self._machine = machine_of(host_facts())
+        self._tasks = {task.name: task for task in plan.tasks}
+        self._token = secrets.token_hex(4)
+        self._lock, self._stop = Lock(), Event()
+        self._waiting: deque[tuple[TaskId, SubmittedArray]] = deque()
+        self._states: dict[TaskId, TaskState] = {}
+        self._threads: dict[TaskId, Thread] = {}
+        self._is_disk_full = False
 
     def submit(self, array: SubmittedArray) -> str:
         """Queue the tasks of an array."""
         job = f"local-{self._token}-{array.number}"
-        for number, name in enumerate(array.names, 1):
-            with self._lock:
+        with self._lock:
+            for number in range(1, len(array.names) + 1):
                 self._states[job, number] = TaskState("PENDING", None)
-            self._threads.submit(self._work, (job, number), name, array)
+                self._waiting.append(((job, number), array))
+            self._start_waiting()
         return job
 
     def find(self, array: SubmittedArray) -> str:
@@ -150,15 +94,11 @@ class LocalExecutor:
         RunError
             If the disk is full, for which no task is to blame.
         """
-        lost = TaskState("NODE_FAIL", "node_failure")
         with self._lock:
             if self._is_disk_full:
                 raise RunError(os.strerror(errno.ENOSPC), self.submission.folder)
-            return {
-                (array.job, number): self._states.get((array.job, number), lost)
-                for array in arrays
-                for number in range(1, len(array.names) + 1)
-            }
+            keys = [(a.job, number) for a in arrays for number in range(1, len(a.names) + 1)]
+            return {key: self._states.get(key, _LOST) for key in keys}
 
     def stalled(self, running: Mapping[TaskId, TaskState]) -> list[TaskId]:
         """Return nothing: a run that stalls is stopped by what measures it."""
@@ -167,65 +107,59 @@ class LocalExecutor:
     def cancel(self, tasks: Sequence[TaskId]) -> None:
         """Do nothing, as none is ever said to have stalled."""
 
-    def machine(self, folder: Path) -> Machine:
+    def machine(self, folder: Path) -> dict[str, str]:
         """Return this machine."""
         return self._machine
 
-    def memory_sampling_s(self) -> float:
-        """Return 0: what measures a run adapts its pace, and short runs have a peak as well."""
-        return 0.0
-
     def close(self) -> None:
         """Stop all runs, and start no other."""
+        self._stop.set()
         with self._lock:
-            self._closed = True
-            folders = list(self._running)
-        self._threads.shutdown(wait=False, cancel_futures=True)
-        for folder in folders:
-            with contextlib.suppress(OSError):  # its thread may be writing there
-                sweep(folder)
-        self._threads.shutdown(wait=True)
+            threads = list(self._threads.values())
+        for thread in threads:
+            thread.join()
 
-    def _work(self, key: TaskId, name: str, array: SubmittedArray) -> None:
-        request = array.request
-        with self._pool.held(
-            request.cpus, min(request.memory_bytes, self._machine_bytes)
-        ) as cores:
-            self._work_on(cores, key, name, array)
+    def _start_waiting(self) -> None:
+        """Start tasks while the next one fits; the caller holds the lock."""
+        while self._waiting and not self._stop.is_set():
+            key, array = self._waiting[0]
+            cpus = array.request.cpus
+            memory = min(array.request.memory_bytes, self._all_bytes)
+            has_room = cpus <= len(self._cores) and memory <= self._free_bytes
+            if not has_room or len(self._threads) >= self._at_a_time:
+                return
+            self._waiting.popleft()
+            cores, self._cores = self._cores[:cpus], self._cores[cpus:]
+            self._free_bytes -= memory
+            self._states[key] = TaskState("RUNNING", None)
+            self._threads[key] = Thread(target=self._work, args=(key, array, cores, memory))
+            self._threads[key].start()
 
-    def _work_on(
-        self, cores: Sequence[int], key: TaskId, name: str, array: SubmittedArray
-    ) -> None:
-        folder = self.submission.files(array.number).attempt_folder(key[1])
+    def _work(self, key: TaskId, array: SubmittedArray, cores: list[int], memory: int) -> None:
         try:
-            with self._lock:
-                if self._closed:
-                    return
-                self._running.add(folder)
-                self._states[key] = TaskState("RUNNING", None)
-            try:
-                state = self._run(folder, name, array, key[1], cores)
-            except Exception as error:  # after any error the task must not run for ever
-                self._note(error, array.number, key[1])
-                state = TaskState("FAILED", "failed")
-                if is_disk_full(error):
-                    self._is_disk_full = True
-                    return
-            with self._lock:
-                if not self._closed:
-                    self._states[key] = state
-        finally:
-            with self._lock:
-                self._running.discard(folder)
+            state = self._run(key, array, cores)
+        except Exception as error:  # after any error the task must not run for ever
+            state, self._is_disk_full = TaskState("FAILED", "failed"), is_disk_full(error)
+            has_message = isinstance(error, VoxcastError | OSError)
+            with (
+                contextlib.suppress(OSError),  # no room for it
+                self.submission.log(array.number, key[1]).open("a", encoding="utf-8") as log,
+            ):
+                log.write(f"voxcast: {one_line(error) if has_message else repr(error)}\n")
+        with self._lock:
+            if not self._stop.is_set():  # else it was stopped, and runs again when resumed
+                self._states[key] = state
+            self._cores = sorted([*self._cores, *cores])
+            self._free_bytes += memory
+            del self._threads[key]
+            self._start_waiting()
 
-    def _run(
-        self, folder: Path, name: str, array: SubmittedArray, number: int, cores: Sequence[int]
-    ) -> TaskState:
+    def _run(self, key: TaskId, array: SubmittedArray, cores: Sequence[int]) -> TaskState:
         """Run a task as its job would."""
-        plan, request = self.submission.plan, array.request
-        task = self._tasks[name]
-        configuration = configuration_of(plan, request)
-        log, out = self.submission.log(array.number, number), folder / OUT_NAME
+        plan, request, number = self.submission.plan, array.request, key[1]
+        task = self._tasks[array.names[number - 1]]
+        folder = self.submission.files(array.number).attempt_folder(number)
+        configuration, out = configuration_of(plan, request), folder / OUT_NAME
         shutil.rmtree(folder, ignore_errors=True)
         out.mkdir(parents=True)
         image = None if not task.image else self.submission.folder / task.image
@@ -238,23 +172,12 @@ class LocalExecutor:
                     mem_limit_bytes=request.memory_bytes,
                 ),
                 conditions=Conditions(request.walltime_s, plan.stall_s), cpus=cores,
+                stopped=self._stop.is_set,
             )  # fmt: skip
         if (folder / LOG_FILE).is_file():
-            shutil.copyfile(folder / LOG_FILE, log)
+            shutil.copyfile(folder / LOG_FILE, self.submission.log(array.number, number))
         return TaskState(
             run.outcome.upper(), cast("Outcome", run.outcome), run.runtime_s or 0.0, run.cpu_s,
             run.peak_rss_bytes, started_at=run.started_at,
             memory_method=run.memory_method, cpu_method=run.cpu_method,
         )  # fmt: skip
-
-    def _note(self, error: Exception, array: int, number: int) -> None:
-        """Add the reason to the log of a task, if there is room for it."""
-        with (
-            contextlib.suppress(OSError),
-            self.submission.log(array, number).open("a", encoding="utf-8") as stream,
-        ):
-            stream.write(f"voxcast: {_line_of(error)}\n")
-
-
-def _line_of(error: Exception) -> str:
-    return one_line(error) if isinstance(error, VoxcastError | OSError) else repr(error)

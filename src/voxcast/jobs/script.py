@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,6 @@ from voxcast.apps.containers import WRITES_THROUGH
 from voxcast.apps.staging import BIDS, DATASET_FILE, INPUTS, SCRATCH, bids_folder, reads_bids
 from voxcast.errors import ConfigError
 from voxcast.jobs.submission import OUT_NAME
-from voxcast.measure.host import HostFacts, cpu_model, host_class, host_id_of
 from voxcast.quantities import format_bytes, format_seconds, memory_option, slurm_clock
 from voxcast.records import Configuration, Request
 
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 
     from voxcast.jobs.submission import ArrayFiles, Plan, Submission
     from voxcast.jobs.task import Task
+    from voxcast.measure.host import HostFacts
     from voxcast.records import App
 
 CPUS_VARIABLE, MEMORY_VARIABLE = "VOXCAST_CPUS", "VOXCAST_MEMORY_BYTES"
@@ -37,6 +37,7 @@ MAX_TASKS = 1000  # of an array, unless a site raises MaxArraySize
 _DATASET = '{"Name": "one image", "BIDSVersion": "1.10.0"}'
 _NAME = re.compile(r"[^\w.-]+")
 _END = "END_OF_IMAGES"
+_OF_A_LINE = ("--array", "--cpus-per-task", "--mem", "--time", "--gres", "--partition")
 _THREADS = "export " + " ".join(f'{name}="$SLURM_CPUS_PER_TASK"' for name in THREAD_VARIABLES)
 # GNU nproc counts the cores that the job may use, unless a variable of OpenMP says otherwise.
 _MACHINE_LINES = (
@@ -59,102 +60,87 @@ class Job:
         Comments above the lines.
     memory_per_cpu : bool
         The site takes ``--mem-per-cpu`` only.
+    tasks : int
+        Of an array; 0 for a plain job.
+    throttle : int or None
+        How many of the tasks may run at a time.
+    further : tuple of str
+        Other options of ``sbatch``.
     """
 
     name: str
     request: Request
     remarks: tuple[str, ...] = ()
     memory_per_cpu: bool = False
+    tasks: int = 0
+    throttle: int | None = None
+    further: tuple[str, ...] = ()
 
-    def options(self, tasks: int | None = None, throttle: int | None = None) -> list[str]:
-        """Return the options of ``sbatch``.
-
-        Parameters
-        ----------
-        tasks : int, optional
-            Number of tasks of an array.
-        throttle : int, optional
-            How many of them may run at a time.
-        """
-        request = self.request
+    def options(self) -> list[str]:
+        """Return the options of ``sbatch``."""
+        request, at_a_time = self.request, f"%{self.throttle}" if self.throttle else ""
+        partition = _NAME.sub("_", request.partition)
         options = [
             f"--job-name={_NAME.sub('_', self.name)}",
-            f"--partition={_NAME.sub('_', request.partition)}",
+            f"--partition={partition}" if partition else "",
             "--nodes=1",
             "--ntasks=1",
             f"--cpus-per-task={request.cpus}",
+            f"--gres=gpu:{request.gpus}" if request.gpus else "",
             f"--time={slurm_clock(request.walltime_s)}",
             memory_option(request.memory_bytes, request.cpus, per_cpu=self.memory_per_cpu),
+            f"--array=1-{self.tasks}{at_a_time}" if self.tasks else "",
+            *self.further,
         ]
-        if request.gpus:
-            options.insert(5, f"--gres=gpu:{request.gpus}")
-        if tasks is not None:
-            at_a_time = "" if throttle is None else f"%{throttle}"
-            options.append(f"--array=1-{tasks}{at_a_time}")
-        return options
+        return [option for option in options if option]
 
-    def lines(self, tasks: int | None = None, throttle: int | None = None) -> list[str]:
-        """Return the comments and the ``#SBATCH`` lines; parameters as of `options`."""
+    def lines(self) -> list[str]:
+        """Return the comments and the ``#SBATCH`` lines."""
         remarks = [f"# {_printable(remark)}" for remark in self.remarks]
-        return [*remarks, *(f"#SBATCH {option}" for option in self.options(tasks, throttle))]
+        return [*remarks, *(f"#SBATCH {option}" for option in self.options())]
 
-    def job_script(self) -> str:
-        """Return the script of a job, which takes its command from the line of ``sbatch``."""
-        body = _usage("usage: sbatch FILE.sbatch COMMAND...")
-        return _script([*self.lines(), *body, _THREADS, 'exec "$@"'])
-
-    def array_script(self, images: Sequence[str], list_file: Path | None = None) -> str:
-        """Return the script of an array job with a task for each image.
-
-        It takes its command from the command line of ``sbatch``, in which ``{image}`` stands for
-        the image of a task.
-
-        Parameters
-        ----------
-        images : sequence of str
-            Absolute paths.
-        list_file : Path, optional
-            File with these paths, see `image_list`; by default the script holds them.
-
-        Raises
-        ------
-        ConfigError
-            If there are more than `MAX_TASKS` images, or a name has a line break.
-        """
-        if len(images) > MAX_TASKS:
-            raise ConfigError(
-                f"{len(images)} images are more than the {MAX_TASKS} tasks of an array",
-                "--slurm", "write several with --slurm-into DIR",
-            )  # fmt: skip
-        listed = image_list(images)
-        name = "FILE.sbatch" if list_file is None else list_file.with_suffix(".sbatch").name
-        line = 'sed -n "${SLURM_ARRAY_TASK_ID}p"'
-        if list_file is None:
-            image = f"image=$({line} <<'{_END}'\n{listed}{_END}\n)"
-        else:
-            image = f"image=$({line} {shlex.quote(str(list_file))})"
-        return _script([
-            *self.lines(len(images)),
-            *_usage(f"usage: sbatch {name} COMMAND..., with {{image}} where the image belongs"),
-            image,
-            _THREADS,
-            "shopt -u patsub_replacement 2>/dev/null || true  # a & in a name is only a &",
-            'exec "${@//\\{image\\}/$image}"',
-        ])  # fmt: skip
+    def script(self, body: Sequence[str]) -> str:
+        """Return the whole script."""
+        return "\n".join(["#!/bin/bash", *self.lines(), *body, ""])
 
 
-def image_list(images: Sequence[str]) -> str:
-    """Return the images, one a line.
+def command_script(job: Job, images: Sequence[str]) -> str:
+    """Return a script that takes its command from the command line of ``sbatch``.
+
+    In an array, ``{image}`` of the command stands for the image of a task.
+
+    Parameters
+    ----------
+    images : sequence of str
+        Absolute paths of the tasks of an array.
 
     Raises
     ------
     ConfigError
-        If a name has a line break.
+        If there are more than `MAX_TASKS` images, or a name has a line break.
     """
-    for image in images:
+    if len(images) > MAX_TASKS:
+        raise ConfigError(
+            f"{len(images)} images are more than the {MAX_TASKS} tasks of an array",
+            "--slurm", "write several with --slurm-into DIR",
+        )  # fmt: skip
+    for image in images if job.tasks else ():
         if "\n" in image or "\r" in image:
             raise ConfigError("has a line break in its name", repr(image), "rename it")
-    return "".join(f"{image}\n" for image in images)
+    usage, body = "usage: sbatch FILE.sbatch COMMAND...", [_THREADS, 'exec "$@"']
+    if job.tasks:
+        usage += ", with {image} where the image belongs"
+        body = [
+            f"image=$(sed -n \"${{SLURM_ARRAY_TASK_ID}}p\" <<'{_END}'",
+            *images,
+            _END,
+            ")",
+            _THREADS,
+            "shopt -u patsub_replacement 2>/dev/null || true  # a & in a name is only a &",
+            'exec "${@//\\{image\\}/$image}"',
+        ]
+    refusal = f"[ $# -gt 0 ] || {{ echo {shlex.quote(usage)} >&2; exit 2; }}"
+    return job.script([f"# {usage}", "set -eu", refusal, *body])
 
 
 def array_script(
@@ -166,13 +152,12 @@ def array_script(
         f"{format_bytes(request.memory_bytes)}"
     )
     remark = f"{plan.app.name}: {len(tasks)} tasks, each {each}; M of --mem is 2^20 bytes"
+    # A task that was preempted is submitted again, as another job.
+    further = (*plan.slurm.options(), "--no-requeue")
     per_cpu = request.partition in plan.slurm.memory_per_cpu
-    job = Job(job_name, request, (remark,), per_cpu)
+    job = Job(job_name, request, (remark,), per_cpu, len(tasks), plan.slurm.throttle, further)
     variables = task_variables(configuration_of(plan, request), request)
-    return _script([
-        *job.lines(len(tasks), plan.slurm.throttle),
-        *(f"#SBATCH {option}" for option in plan.slurm.options()),
-        "#SBATCH --no-requeue",  # a task that was preempted is submitted again as another job
+    return job.script([
         "set -eu",
         f". {shlex.quote(str(files.task_list))}",
         f'folder={shlex.quote(str(files.work))}-"$SLURM_ARRAY_TASK_ID"',
@@ -244,14 +229,13 @@ def follow_up_script(submission: Submission, partition: str, jobs: Sequence[str]
     request = Request(FOLLOW_UP.walltime_s, FOLLOW_UP.memory_bytes, partition=partition)
     name = f"{plan.app.name}-{submission.label}-follow"
     per_cpu = partition in plan.slurm.memory_per_cpu
-    job = Job(name, request, ("follows a submission of voxcast",), per_cpu)
+    dependency = "--dependency=" + "?".join(f"afterany:{job}" for job in jobs)
+    job = Job(
+        name, request, ("follows a submission of voxcast",), per_cpu,
+        further=(*plan.slurm.options(), dependency),
+    )  # fmt: skip
     words = [sys.executable, "-m", FOLLOW_UP_MODULE, "--detach", "--resume"]
-    return _script([
-        *job.lines(),
-        *(f"#SBATCH {option}" for option in plan.slurm.options()),
-        f"#SBATCH --dependency={'?'.join(f'afterany:{job}' for job in jobs)}",
-        f"exec {shlex.join([*words, str(submission.folder)])}",
-    ])  # fmt: skip
+    return job.script([f"exec {shlex.join([*words, str(submission.folder)])}"])
 
 
 def array_line(
@@ -263,13 +247,8 @@ def array_line(
     per_cpu: bool = False,
 ) -> str:
     """Return a line for a shell that starts ``count`` jobs of a command as an array of Slurm."""
-    options = [
-        f"--array=1-{count}", f"--cpus-per-task={request.cpus}",
-        memory_option(request.memory_bytes, request.cpus, per_cpu=per_cpu),
-        f"--time={slurm_clock(request.walltime_s)}",
-    ]  # fmt: skip
-    options += [f"--gres=gpu:{request.gpus}"] if request.gpus else []
-    options += [] if partition is None else [f"--partition={partition}"]
+    job = Job("", replace(request, partition=partition or ""), (), per_cpu, count)
+    options = [o for name in _OF_A_LINE for o in job.options() if o.startswith(name)]
     return shlex.join(["sbatch", *options, f"--wrap=exec {shlex.join(command)}"])
 
 
@@ -304,54 +283,39 @@ def _stage(target: str, container_engine: str) -> list[str]:
     return [f'ln -L -- "$image" {target} 2>/dev/null || {copied}']
 
 
-@dataclass(frozen=True)
-class Machine:
-    """The machine of an attempt as the history names it; empty where unknown."""
+def machine_of(facts: HostFacts) -> dict[str, str]:
+    """Return the columns of the history that name a machine."""
+    from voxcast.measure.host import host_class
 
-    host_id: str = ""
-    host_class: str = ""
-    cpu_model: str = ""
-
-    @classmethod
-    def of(cls, facts: HostFacts) -> Machine:
-        """Return the machine with these facts."""
-        return cls(facts.host_id, host_class(facts), facts.cpu_model)
+    return {
+        "host_id": facts.host_id, "host_class": host_class(facts), "cpu_model": facts.cpu_model
+    }  # fmt: skip
 
 
-def read_machine(folder: Path) -> Machine:
-    """Return the machine from the file that the script wrote, so that nodes need no voxcast.
+def read_machine(folder: Path) -> dict[str, str]:
+    """Return `machine_of` from the file that the script wrote, so that nodes need no voxcast.
 
-    It is unknown if the job ended before that.
+    It is empty if the job ended before that.
     """
+    from voxcast.measure.host import HostFacts, cpu_model, host_id
+
     try:
         text = (folder / MACHINE_FILE).read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return Machine()
+        return {}
     fields: dict[str, list[str]] = {}
     for line in text.splitlines():
         name, _, value = line.partition(" ")
         fields.setdefault(name, []).append(value.strip())
-    hostname, cores = (fields.get(name, [""])[0] for name in ("name", "cores"))
+    hostname, number, cores = (fields.get(n, [""])[0] for n in ("name", "machine_id", "cores"))
     if not hostname or not cores.isdecimal():
-        return Machine()
-    model, number = cpu_model(text), fields.get("machine_id", [""])[0]
-    facts = HostFacts(
-        model, int(cores), 0, tuple(fields.get("gpu", ())), "", hostname,
-        host_id_of(hostname, number, model),
-    )  # fmt: skip
-    return Machine.of(facts)
-
-
-def _script(lines: Sequence[str]) -> str:
-    return "\n".join(["#!/bin/bash", *lines, ""])
+        return {}
+    model, gpus = cpu_model(text), tuple(fields.get("gpu", ()))
+    identity = host_id(hostname, number, model)
+    return machine_of(HostFacts(model, int(cores), 0, gpus, "", hostname, identity))
 
 
 def _printable(remark: str) -> str:
     """Return a remark on one line, without the characters that a terminal would obey."""
     line = " ".join(remark.split())
     return "".join(letter if letter.isprintable() else "?" for letter in line)
-
-
-def _usage(usage: str) -> list[str]:
-    refusal = f"[ $# -gt 0 ] || {{ echo {shlex.quote(usage)} >&2; exit 2; }}"
-    return [f"# {usage}", "set -eu", refusal]

@@ -12,13 +12,13 @@ import shutil
 import subprocess
 import time
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from voxcast.errors import ConfigError, RunError, VoxcastError
 from voxcast.jobs.script import follow_up_script, read_machine
 from voxcast.jobs.state import TaskState
 from voxcast.jobs.submission import private_text
-from voxcast.measure.trace import IDLE_CORES
 from voxcast.quantities import slurm_seconds
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from voxcast.allocation.site import Cluster, MemoryCounted
-    from voxcast.jobs.script import Machine
     from voxcast.jobs.state import SubmissionState, SubmittedArray, TaskId
     from voxcast.jobs.submission import Submission
 
@@ -51,7 +50,14 @@ LOOKS_PER_STALL = 5
 ANSWER_S = 60.0  # patience with a command
 IDS_PER_CALL = 1000
 DEFAULT_SAMPLING_S = 30.0  # of memory, by Slurm's accounting
-_PREFIX = re.compile(r"^(sbatch|sacct|scontrol|scancel|sinfo|sstat|squeue): ")
+_PREFIX = re.compile(r"^(\w+: )?((error|fatal): )?(Batch job submission failed: )?")
+# Parts of what commands say while a daemon does not answer.
+_AWAY = (
+    "unable to contact slurm", "connection refused", "slurm backup controller",
+    "unable to connect", "communication connection failure", "zero bytes were transmitted",
+    "slurm_persist_conn_open", "socket timed out", "controller is in standby",
+    "not responding", "problem talking to the database",
+)  # fmt: skip
 # Advice after a refusal of sbatch, by a part of its text.
 _ADVICE = {
     "invalid partition": "choose one that `sinfo -s` lists",
@@ -131,40 +137,32 @@ def call(arguments: Sequence[str], patience_s: float = ANSWER_S) -> str:
         raise ConfigError("no such command here", program, "run this on a login node") from None
     except subprocess.TimeoutExpired:
         raise SlurmAwayError(f"no answer within {patience_s:g} s", program) from None
-    if completed.returncode == 0 and not _is_away(completed.stderr):
+    message = completed.stderr.lower()
+    is_away = any(text in message for text in _AWAY)
+    if completed.returncode == 0 and not is_away:
         return completed.stdout
-    problem = _problem(completed.stderr) or f"ended with exit code {completed.returncode}"
-    if _is_away(completed.stderr):
+    lines = [_PREFIX.sub("", line).strip() for line in completed.stderr.splitlines()]
+    problem = next(
+        (line for line in reversed(lines) if line),
+        f"ended with exit code {completed.returncode}",
+    )
+    if is_away:
         raise SlurmAwayError(problem, program)
-    raise SlurmRefusedError(problem, program, _advice(completed.stderr))
-
-
-def _is_away(stderr: str) -> bool:
-    away = (
-        "unable to contact slurm", "connection refused", "slurm backup controller",
-        "unable to connect", "communication connection failure", "zero bytes were transmitted",
-        "slurm_persist_conn_open", "socket timed out", "controller is in standby",
-        "not responding", "problem talking to the database",
-    )  # fmt: skip
-    return any(text in stderr.lower() for text in away)
-
-
-def _problem(stderr: str) -> str:
-    """Return the most telling line: the last error, without its prefixes."""
-    lines = [_PREFIX.sub("", line).strip() for line in stderr.splitlines()]
-    errors = [line.removeprefix("error: ").removeprefix("fatal: ") for line in lines if line]
-    return errors[-1].removeprefix("Batch job submission failed: ") if errors else ""
-
-
-def _advice(stderr: str) -> str | None:
-    text = stderr.lower()
-    return next((advice for part, advice in _ADVICE.items() if part in text), None)
+    advice = next((advice for part, advice in _ADVICE.items() if part in message), None)
+    raise SlurmRefusedError(problem, program, advice)
 
 
 def submit(script: Path, options: Sequence[str]) -> str:
     """Submit a script and return the number of its job; errors as `call`."""
     answer = call(["sbatch", "--parsable", *options, str(script)])
     return answer.strip().partition(";")[0]  # a cluster's name may follow
+
+
+def about(command: Sequence[str], jobs: Iterable[str]) -> str:
+    """Return what a command says of jobs, whose numbers are its last argument."""
+    listed = list(dict.fromkeys(jobs))
+    chunks = (listed[n : n + IDS_PER_CALL] for n in range(0, len(listed), IDS_PER_CALL))
+    return "".join(call([*command, ",".join(chunk)]) for chunk in chunks)
 
 
 def accounting(jobs: Iterable[str], *, with_steps: bool = True) -> str:
@@ -175,8 +173,8 @@ def accounting(jobs: Iterable[str], *, with_steps: bool = True) -> str:
     with_steps : bool, optional
         Also the lines on steps, which have the memory. The database looks them up job by job.
     """
-    options = ["-P", "-n", f"--format={','.join(SACCT_COLUMNS)}", *([] if with_steps else ["-X"])]
-    return "".join(call(["sacct", *options, "-j", ",".join(chunk)]) for chunk in _chunks(jobs))
+    steps = [] if with_steps else ["-X"]
+    return about(["sacct", "-P", "-n", f"--format={','.join(SACCT_COLUMNS)}", *steps, "-j"], jobs)
 
 
 def controller_lines(jobs: Iterable[str]) -> str:
@@ -191,67 +189,44 @@ def controller_lines(jobs: Iterable[str]) -> str:
     return "".join(lines)
 
 
-def cpu_times(jobs: Iterable[str]) -> str:
-    """Return ``JobID|AveCPU|NTasks`` of the steps of running jobs; each task has its own."""
-    return "".join(
-        call(["sstat", "-a", "-P", "-n", "-j", ",".join(chunk), "--format=JobID,AveCPU,NTasks"])
-        for chunk in _chunks(jobs)
-    )
-
-
-def cancel(tasks: Iterable[str]) -> None:
-    """Cancel jobs or tasks of arrays, such as ``12_3``."""
-    for chunk in _chunks(tasks):
-        call(["scancel", *chunk])
-
-
 def jobs_named(name: str) -> list[str]:
     """Return the jobs of a name, from the controller and, where there is one, the accounting."""
     lines = call(["squeue", "-h", "-t", "all", f"--name={name}", "-o", "%F"]).split()
     try:
-        text = call(
-            ["sacct", "-X", "-P", "-n", f"--name={name}", "-S", "now-30days", "-o", "JobID"]
-        )
-        lines += [line.partition("_")[0] for line in text.split()]
+        since = ["-S", "now-30days", "-o", "JobID"]
+        lines += call(["sacct", "-X", "-P", "-n", f"--name={name}", *since]).split()
     except (SlurmAwayError, SlurmRefusedError):
         pass  # the controller has answered
-    return sorted(set(lines), key=int)
+    return sorted({line.partition("_")[0] for line in lines}, key=int)
 
 
-def partitions() -> dict[str, str]:
-    """Return the time limits of the partitions, as `sinfo` writes them."""
-    lines = call(["sinfo", "-h", "-o", "%R|%l"]).splitlines()
-    return dict(line.strip().rpartition("|")[::2] for line in lines if "|" in line)
+def settings() -> dict[str, str]:
+    """Return the settings of Slurm; errors as `call`."""
+    text = call(["scontrol", "show", "config"])
+    return dict(re.findall(r"^(\w+)\s*=\s*(\S+)", text, re.MULTILINE))
 
 
-def memory_sampling_s() -> float | None:
-    """Return the interval of `JobAcctGatherFrequency`; None where memory is not sampled."""
-    try:
-        text = call(["scontrol", "show", "config"])
-    except (SlurmAwayError, SlurmRefusedError):
-        return DEFAULT_SAMPLING_S
-    match = re.search(r"^JobAcctGatherFrequency\s*=\s*(?:\S*\btask=)?(\d+)", text, re.MULTILINE)
-    seconds = DEFAULT_SAMPLING_S if match is None else float(match[1])
-    return seconds or None
+def with_memory_counted(cluster: Cluster) -> Cluster:
+    """Return a cluster with how it counts memory: as its file says, else as Slurm says here.
 
-
-def check_partition(name: str) -> None:
-    """Check that there is such a partition.
-
-    Raises
-    ------
-    ConfigError
-        If there is not; the message lists all partitions.
+    It stays open where no Slurm answers.
     """
-    names = partitions()
-    if name not in names:
-        listed = ", ".join(sorted(names)) or "none"
-        raise ConfigError("Slurm has no such partition", name, f"it has {listed}")
+    if cluster.memory_counted is None and shutil.which("scontrol") is not None:
+        with contextlib.suppress(VoxcastError):  # installed and not set up, or away
+            return dataclasses.replace(cluster, memory_counted=memory_counted(settings()))
+    return cluster
 
 
-def _chunks(ids: Iterable[str]) -> list[list[str]]:
-    listed = list(dict.fromkeys(ids))
-    return [listed[n : n + IDS_PER_CALL] for n in range(0, len(listed), IDS_PER_CALL)]
+def memory_counted(settings: Mapping[str, str]) -> MemoryCounted:
+    """Return how memory is counted that is held against the request of a job.
+
+    With ``OverMemoryKill`` Slurm adds up the resident pages of a job's processes and kills it;
+    control groups alone count otherwise. ``NoShared`` leaves pages of files out of the sum.
+    """
+    parameters = settings.get("JobAcctGatherParams", "").lower().split(",")
+    adds_up = settings.get("JobAcctGatherType", "").endswith("/linux")
+    kills = "overmemorykill" in parameters and "noshared" not in parameters
+    return "rss" if adds_up and kills else "cgroup"
 
 
 def from_sacct(
@@ -275,9 +250,8 @@ def from_scontrol(
     for line in text.splitlines():
         fields = dict(_FIELD.findall(line))
         number = fields.get("ArrayTaskId", "")
-        fields["JobID"] = f"{fields.get('ArrayJobId', '')}_" + (
-            number if number.isdecimal() else f"[{number}]"
-        )
+        task = number if number.isdecimal() else f"[{number}]"
+        fields["JobID"] = f"{fields.get('ArrayJobId', '')}_{task}"
         if "JobState" in fields:
             lines.append("|".join(fields.get(name, "") for name in _CONTROLLER_COLUMNS.values()))
     return _states(tuple(_CONTROLLER_COLUMNS), lines, notes)
@@ -306,64 +280,20 @@ def _states(
 
 
 def cpu_seconds(text: str) -> dict[str, float]:
-    """Return the CPU time of each running job and of each numbered step.
+    """Return the CPU time of each running job.
 
     Parameters
     ----------
     text : str
-        Lines of `cpu_times`.
+        ``JobID|AveCPU|NTasks`` of its steps, by ``sstat``; each task of a step has its own time.
     """
     totals: dict[str, float] = {}
-    for line in text.splitlines():
-        step, _, rest = line.partition("|")
-        average, _, tasks = rest.partition("|")
+    for step, average, tasks in re.findall(r"^(\S+)\|(\S*)\|(\d*)$", text, re.MULTILINE):
         job, _, name = step.partition(".")
         if name != "extern":
-            seconds = 0.0
-            with contextlib.suppress(VoxcastError):
-                seconds = slurm_seconds(average) * (int(tasks) if tasks.isdecimal() else 1)
+            seconds = slurm_seconds(average) * int(tasks or 1) if average else 0.0
             totals[job] = totals.get(job, 0.0) + seconds
-            if name.isdecimal():
-                totals[step] = seconds
     return totals
-
-
-def with_memory_counted(cluster: Cluster) -> Cluster:
-    """Return a cluster with how it counts memory: as its file says, else as Slurm says here.
-
-    It stays open where no Slurm answers.
-    """
-    if cluster.memory_counted is not None or shutil.which("scontrol") is None:
-        return cluster
-    try:
-        return dataclasses.replace(cluster, memory_counted=memory_counted())
-    except VoxcastError:  # installed and not set up, or away; to submit will tell
-        return cluster
-
-
-def memory_counted() -> MemoryCounted:
-    """Return how memory is counted that is held against the request of a job.
-
-    With ``OverMemoryKill`` Slurm adds up the resident pages of a job's processes and kills it;
-    control groups alone count otherwise. ``NoShared`` leaves pages of files out of the sum.
-
-    Raises
-    ------
-    SlurmAwayError, SlurmRefusedError, ConfigError
-        If it cannot be asked.
-    """
-    return counted_by(call(["scontrol", "show", "config"]))
-
-
-def counted_by(config: str) -> MemoryCounted:
-    """Return the same from what ``scontrol show config`` prints."""
-    settings = dict(
-        re.findall(r"^(JobAcctGather(?:Type|Params))\s*=\s*(\S+)", config, re.MULTILINE)
-    )
-    params = settings.get("JobAcctGatherParams", "").lower().split(",")
-    adds_up = settings.get("JobAcctGatherType", "").endswith("/linux")
-    kills = "overmemorykill" in params and "noshared" not in params
-    return "rss" if adds_up and kills else "cgroup"
 
 
 @dataclass
@@ -371,12 +301,11 @@ class SlurmExecutor:
     """Submits the scripts of a submission, and queries all its jobs in one call."""
 
     submission: Submission
-    _accounting_away: bool = False
+    _said_away: bool = False
     _unseen_since: dict[str, float] = field(default_factory=dict)
     # CPU time of a task when it last grew by more than an idle program uses, and when that was.
     _used: dict[TaskId, tuple[float, float]] = field(default_factory=dict)
     _next_look: float = 0.0
-    _sampling: list[float | None] = field(default_factory=list)
 
     def submit(self, array: SubmittedArray) -> str:
         """Submit the script of an array; errors as `call`."""
@@ -405,18 +334,32 @@ class SlurmExecutor:
             return [line for line in lines if _NOTE.match(line)]
 
         try:
-            text = accounting(by_job, with_steps=with_steps)
+            states = from_sacct(accounting(by_job, with_steps=with_steps), notes)
+            unseen = by_job.keys() - {job for job, _ in states}
+            self._said_away = False
         except (SlurmAwayError, SlurmRefusedError) as error:
-            if not self._accounting_away:
+            if not self._said_away:
                 logger.warning("no accounting (%s); asking scontrol", error.problem)
-            self._accounting_away = True
+            self._said_away = True
             return from_scontrol(controller_lines(by_job), notes)
-        if self._accounting_away:
-            logger.info("the accounting answers again")
-            self._accounting_away = False
-        states = from_sacct(text, notes)
-        seen = {job for job, _ in states}
-        return states | self._lost([array for array in arrays if array.job not in seen])
+        return states | self._forgotten(unseen, by_job)
+
+    def _forgotten(
+        self, unseen: Iterable[str], by_job: Mapping[str, SubmittedArray]
+    ) -> dict[TaskId, TaskState]:
+        """Return the tasks of jobs that the accounting has not known for long.
+
+        They are lost where the controller does not know them either. Before that their records
+        may be on the way, with the memory that only the accounting has.
+        """
+        now, lost = time.monotonic(), TaskState("NODE_FAIL", "node_failure")
+        forgotten: dict[TaskId, TaskState] = {}
+        for job in unseen:
+            if now - self._unseen_since.setdefault(job, now) >= FORGOTTEN_S:
+                forgotten |= from_scontrol(controller_lines([job])) or {
+                    (job, number): lost for number in range(1, len(by_job[job].names) + 1)
+                }
+        return forgotten
 
     def stalled(self, running: Mapping[TaskId, TaskState]) -> list[TaskId]:
         """Return the tasks whose CPU time has not grown for the time of the plan."""
@@ -424,8 +367,11 @@ class SlurmExecutor:
         now = time.monotonic()
         if stall_s is None or not running or now < self._next_look:
             return []
+        from voxcast.measure.trace import IDLE_CORES
+
         self._next_look = now + stall_s / LOOKS_PER_STALL
-        totals = cpu_seconds(cpu_times(state.job for state in running.values()))
+        look = ["sstat", "-a", "-P", "-n", "--format=JobID,AveCPU,NTasks", "-j"]
+        totals = cpu_seconds(about(look, [state.job for state in running.values()]))
         stalled = []
         for task, state in running.items():
             if state.job not in totals:  # it has just ended
@@ -439,31 +385,19 @@ class SlurmExecutor:
 
     def cancel(self, tasks: Sequence[TaskId]) -> None:
         """Cancel tasks."""
-        cancel(f"{job}_{n}" for job, n in tasks)
+        call(["scancel", *(f"{job}_{number}" for job, number in tasks)])
 
-    def machine(self, folder: Path) -> Machine:
-        """Return the description of the node that the script wrote."""
-        return read_machine(folder)
+    machine = staticmethod(read_machine)
 
+    @cached_property
     def memory_sampling_s(self) -> float | None:
-        """Return the interval at which Slurm samples memory, queried once."""
-        if not self._sampling:
-            self._sampling = [memory_sampling_s()]
-        return self._sampling[0]
-
-    def _lost(self, arrays: Sequence[SubmittedArray]) -> dict[TaskId, TaskState]:
-        """Return the tasks of jobs that Slurm has not known for long."""
-        now = time.monotonic()
-        lost: dict[TaskId, TaskState] = {}
-        for array in arrays:
-            if now - self._unseen_since.setdefault(array.job, now) < FORGOTTEN_S:
-                continue
-            of_controller = from_scontrol(controller_lines([array.job]))
-            lost |= of_controller or {
-                (array.job, n): TaskState("NODE_FAIL", "node_failure")
-                for n in range(1, len(array.names) + 1)
-            }
-        return lost
+        """The interval at which Slurm samples memory; None where it does not."""
+        try:
+            frequency = settings().get("JobAcctGatherFrequency", "")
+        except (SlurmAwayError, SlurmRefusedError):
+            frequency = ""
+        match = re.match(r"(?:\S*\btask=)?(\d+)", frequency)
+        return (float(match[1]) if match else DEFAULT_SAMPLING_S) or None
 
 
 def submit_follow_up(submission: Submission, state: SubmissionState) -> str:

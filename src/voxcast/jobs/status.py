@@ -7,12 +7,13 @@ import shlex
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from voxcast.jobs.arrays import arrays_of, core_h
-from voxcast.jobs.claim import is_followed
-from voxcast.jobs.escalate import Attempt, Stop, next_request
+from voxcast.jobs.escalate import Stop
 from voxcast.jobs.state import TaskState
 from voxcast.quantities import counted, format_bytes, format_seconds
-from voxcast.records import Request, as_fields
+from voxcast.records import as_fields
 from voxcast.text_table import text_table
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from voxcast.jobs.follow import Executor
     from voxcast.jobs.state import SubmissionState
     from voxcast.jobs.submission import Plan, Submission
-    from voxcast.jobs.task import Task
 
 ORDER = ("completed", "ended", "running", "waiting", "refused", "given up")
 MOST_LISTED = 20
@@ -40,57 +40,43 @@ def expected(plan: Plan) -> dict[str, Any]:
     time of the longest request. Waiting in the queue is not in it. ``expected_failures`` is the
     sum of the risks where all are known.
     """
-    arrays = planned_arrays(plan)
-    tasks = plan.tasks
-    runtimes = [task.runtime_s_median for task in tasks]
-    risks = [task.prediction.risk if task.prediction else None for task in tasks]
+    arrays, tasks = planned_arrays(plan), plan.tasks
     first_s = [task.requests.first.walltime_s for task in tasks]
-    usd = sum(t.usd_per_hour * s / 3600 for t, s in zip(tasks, first_s, strict=True))
-    median_usd = sum(
-        t.usd_per_hour * s / 3600 for t, s in zip(tasks, runtimes, strict=True) if math.isfinite(s)
-    )
-    throttle = plan.slurm.throttle
+    usd_per_s = [task.usd_per_hour / 3600 for task in tasks]
+    known_s = [0.0 if math.isnan(t.runtime_s_median) else t.runtime_s_median for t in tasks]
+    risks = [task.prediction.risk if task.prediction else None for task in tasks]
+    throttle, total_s = plan.slurm.throttle, sum(known_s)
     at_a_time = min(len(tasks), throttle * len(arrays)) if throttle else len(tasks)
-    known_s = [s for s in runtimes if math.isfinite(s)]
-    end_s = max([*known_s, sum(known_s) / max(at_a_time, 1)]) if known_s else math.nan
+    reserved = sum(len(array.names) * core_h(array.request) for array in arrays)
     return {
         "tasks": len(tasks),
         "arrays": len(arrays),
-        "requested_core_h": sum(len(a.names) * core_h(a.request) for a in arrays),
-        "excess_core_h": sum(array.excess_core_h for array in arrays),
-        "usd_bound": usd,
-        "usd_median": median_usd,
+        "requested_core_h": reserved,
+        "excess_core_h": reserved - sum(core_h(task.requests.first) for task in tasks),
+        "usd_bound": float(np.dot(usd_per_s, first_s)),
+        "usd_median": float(np.dot(usd_per_s, known_s)),
         "expected_failures": None if None in risks else sum(map(float, filter(None, risks))),
-        "runtime_s": sum(known_s),
+        "runtime_s": total_s,
         "longest_s": max(first_s, default=0.0),
-        "expected_end_s": None if math.isnan(end_s) else end_s,
+        "expected_end_s": max([*known_s, total_s / max(at_a_time, 1)]) if total_s else None,
     }
-
-
-def _later_s(plan: Plan, task: Task, request: Request) -> float:
-    """Return the time of the next request if the array is too short; 0 if none follows."""
-    attempt = Attempt(request, "timeout", request.walltime_s)
-    after = next_request(task.requests, [attempt], task.limits(plan.limits))
-    return after.walltime_s if isinstance(after, Request) else 0.0
 
 
 def plan_lines(plan: Plan) -> Iterator[str]:
     """Yield the lines of ``voxcast submit --dry-run``."""
-    total = expected(plan)
+    total, arrays = expected(plan), planned_arrays(plan)
     cluster = f" on {plan.cluster}" if plan.cluster else ""
     in_arrays = counted(total["arrays"], "array")
     yield f"{plan.app.name}{cluster}: {counted(total['tasks'], 'task')} in {in_arrays}"
-    table = [("array", "tasks", "partition", "CPUs", "GPUs", "time", "memory", "if too short")]
-    arrays, tasks = planned_arrays(plan), {task.name: task for task in plan.tasks}
+    table = [("array", "tasks", "partition", "CPUs", "GPUs", "time", "memory")]
     for number, array in enumerate(arrays[:MOST_LISTED], 1):
         request = array.request
-        later_s = max(_later_s(plan, tasks[name], request) for name in array.names)
         table.append((
-            str(number), str(len(array.names)), request.partition,
-            str(request.cpus), str(request.gpus), format_seconds(request.walltime_s),
-            format_bytes(request.memory_bytes), format_seconds(later_s) if later_s else "-",
+            str(number), str(len(array.names)), request.partition, str(request.cpus),
+            str(request.gpus), format_seconds(request.walltime_s),
+            format_bytes(request.memory_bytes),
         ))  # fmt: skip
-    yield text_table(table, ">><>>>>>")
+    yield text_table(table, ">><>>>>")
     if len(arrays) > MOST_LISTED:
         yield f"  and {len(arrays) - MOST_LISTED} more arrays"
     core_hours, excess = total["requested_core_h"], total["excess_core_h"]
@@ -101,8 +87,7 @@ def plan_lines(plan: Plan) -> Iterator[str]:
     if total["usd_bound"]:
         usd, bound = total["usd_median"], total["usd_bound"]
         yield f"  costs {usd:.2f} USD, at most {bound:.2f} if all run to their limits"
-    failures = total["expected_failures"]
-    if failures is None:
+    if (failures := total["expected_failures"]) is None:
         yield "  how many first requests are too small is not known: some are not calibrated"
     else:
         yield f"  of the first requests at most {failures:.2g} are expected to be too small"
@@ -129,14 +114,13 @@ def states_here(submission: Submission, state: SubmissionState) -> dict[str, Tas
     They run in the process that follows the submission, and die with it. A task gets its folder
     when it starts; one that waits has none.
     """
-    if not is_followed(submission.folder):
-        return {}
-    folders = {
-        name: submission.files(array).attempt_folder(number)
-        for name, (array, number) in state.live.items()
-    }
+    from voxcast.jobs.claim import is_followed
+
+    is_alive = is_followed(submission.folder)
     return {
-        name: TaskState("RUNNING", None) for name, folder in folders.items() if folder.is_dir()
+        name: TaskState("RUNNING", None)
+        for name, (array, number) in state.live.items()
+        if is_alive and submission.files(array).attempt_folder(number).is_dir()
     }
 
 
@@ -148,22 +132,11 @@ def task_rows(
     for name, task in state.tasks.items():
         if task.part_of:
             continue
-        attempts = state.ended.get(name, [])
-        step = state.next_step(name, submission.plan)
-        status, reason = "waiting", ""
-        if name in state.live or name in current:
-            status = _live_status(current.get(name))
-        elif isinstance(step, Stop):
-            status, reason = ("completed" if step.completed else "given up"), step.reason
-            if name in state.problems:
-                status, reason = "given up", state.problems[name]
-        elif name in state.problems:
-            status, reason = "refused", state.problems[name]
-        live = state.live.get(name)
+        attempts, live = state.ended.get(name, []), state.live.get(name)
+        status, reason = _status(submission, state, name, current.get(name))
         predicted = submission.predicted(task)
-        predicted_bytes = None if predicted is None else _finite(predicted.peak_rss_bytes)
+        last = live or ((attempts[-1].array, attempts[-1].number) if attempts else None)
         output = submission.out / state.records.get(name, name)
-        last = live or ((attempts[-1].array, attempts[-1].number) if attempts else (0, 0))
         rows.append({
             "task": name,
             "image": task.image,
@@ -171,19 +144,28 @@ def task_rows(
             "reason": reason,
             "job": state.job_of(name) if live else None,
             "attempts": [as_fields(e.attempt) | e.facts for e in attempts],
-            "predicted_runtime_s": _finite(task.runtime_s_median),
-            "predicted_memory_bytes": predicted_bytes,
-            "log": str(submission.log(*last)) if last[0] else None,
+            "predicted_runtime_s": predicted and _finite(predicted.runtime_s),
+            "predicted_memory_bytes": predicted and _finite(predicted.peak_rss_bytes),
+            "log": str(submission.log(*last)) if last and last[0] else None,
             "output": str(output) if status == "completed" else None,
         })  # fmt: skip
     return rows
 
 
-def _live_status(current: TaskState | None) -> str:
-    """Return the status of an attempt that no submitter has settled yet."""
-    if current is None:
-        return "waiting"
-    return "running" if current.is_running else "waiting" if current.outcome is None else "ended"
+def _status(
+    submission: Submission, state: SubmissionState, name: str, current: TaskState | None
+) -> tuple[str, str]:
+    """Return one of `ORDER`, and the reason if it is not as it should be."""
+    if name in state.live or current is not None:
+        if current is None or (current.outcome is None and not current.is_running):
+            return "waiting", ""
+        return ("running" if current.is_running else "ended"), ""  # ended, and not settled yet
+    step, problem = state.next_step(name, submission.plan), state.problems.get(name, "")
+    if isinstance(step, Stop):
+        return (
+            "completed" if step.completed and not problem else "given up"
+        ), problem or step.reason
+    return ("refused", problem) if problem else ("waiting", "")
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -229,8 +211,7 @@ def text_lines(submission: Submission, rows: list[dict[str, Any]]) -> Iterator[s
     if unfinished:
         yield ""
         table = [("task", "ended as", "requested", "why")]
-        table += [_row(row) for row in unfinished[:MOST_LISTED]]
-        yield text_table(table, "<<<<")
+        yield text_table(table + [_row(row) for row in unfinished[:MOST_LISTED]], "<<<<")
         if len(unfinished) > MOST_LISTED:
             yield f"  and {len(unfinished) - MOST_LISTED} more; all with --json"
         if log := unfinished[0]["log"]:

@@ -6,7 +6,6 @@ They come from a recommendation (`tasks_of`), in memory or as ``recommend --json
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import math
 import os
@@ -18,19 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from voxcast.allocation.requests.cost import CostModel
-from voxcast.allocation.requests.per_image import requests_per_image
-from voxcast.allocation.site import stepped
 from voxcast.errors import ConfigError
 from voxcast.files import atomic_path, json_text, write_text
-from voxcast.images.bids import stem
 from voxcast.jobs.escalate import Attempt, Limits, RequestSequence, Stop, next_request
-from voxcast.laws.predicted import PredictedLaw
 from voxcast.quantities import slurm_clock
 from voxcast.records import Cell, Prediction
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from voxcast.allocation.recommendation import Recommendation
     from voxcast.records import Outcome, Request
@@ -40,7 +34,7 @@ if TYPE_CHECKING:
 LEAST_GROWTH = 1.5
 MOST_REQUESTS = 6
 # Reserved time delays other users, used time is charged; each request waits in the queue.
-COST = CostModel(alpha=0.95, beta=1.0, gamma=60.0)
+COST = (0.95, 1.0, 60.0)  # of `voxcast.allocation.requests.cost.CostModel`
 ATTEMPTS = 3  # of the table of resources
 TABLE_COLUMNS = (
     "sample", "image", "app", "cluster", "partition", "node_type", "device", "cpus", "gpus",
@@ -52,6 +46,8 @@ TABLE_COLUMNS = (
 _CAUSES: tuple[Outcome, ...] = ("timeout", "out_of_memory")
 _UNSAFE = re.compile(r"[^\w.-]+", re.ASCII)
 _LONGEST_NAME = 120
+_TIMES = ("walltime_s", "runtime_s_median", "runtime_s_upper")
+_NO_LIMITS = (math.inf, math.inf)
 
 
 @dataclass(frozen=True)
@@ -120,6 +116,8 @@ def task_names(images: Sequence[str]) -> list[str]:
     >>> task_names(["/a/sub-01_T1w.nii.gz", "/a/my head$(1).nii"])
     ['sub-01_T1w', 'my_head_1']
     """
+    from voxcast.images.bids import stem
+
     safe = (_UNSAFE.sub("_", stem(Path(image))).strip("_.-")[:_LONGEST_NAME] for image in images)
     names = [name or "image" for name in safe]
     counts = Counter(names)
@@ -145,7 +143,7 @@ def tasks_of(
     Parameters
     ----------
     images : sequence of str
-        Absolute paths.
+        Paths; links stay.
     confidence : float
         Probability of the upper bound of the runtime.
     limits : sequence of (float, float), optional
@@ -153,21 +151,17 @@ def tasks_of(
     step_s : float
         Later requests are rounded up to multiples of this.
     """
-    sequences = walltime_sequences(
-        [float(row["walltime_s"]) for row in rows],
-        [float(row["runtime_s_median"]) for row in rows],
-        [float(row["runtime_s_upper"]) for row in rows],
-        confidence, step_s,
-    )  # fmt: skip
-    limits = limits or [(math.inf, math.inf)] * len(rows)
+    paths = [os.path.abspath(image) for image in images]  # noqa: PTH100
+    first_s, median_s, upper_s = ([float(row[name]) for row in rows] for name in _TIMES)
+    sequences = walltime_sequences(first_s, median_s, upper_s, confidence, step_s)
     tasks = []
     for name, image, row, walltimes_s, (most_s, most_bytes) in zip(
-        task_names(images), images, rows, sequences, limits, strict=True
+        task_names(paths), paths, rows, sequences, limits or [_NO_LIMITS] * len(rows), strict=True
     ):
-        first_s, *later_s = walltimes_s
-        later = sorted({min(s, most_s) for s in later_s if min(s, most_s) > first_s})
+        first, *others = walltimes_s
+        later = sorted({min(s, most_s) for s in others if min(s, most_s) > first})
         requests = RequestSequence(
-            (first_s, *later), (int(row["memory_bytes"]),), int(row["cpus"]), int(row["gpus"]),
+            (first, *later), (int(row["memory_bytes"]),), int(row["cpus"]), int(row["gpus"]),
             str(row["partition"]), str(row["device"]),
         )  # fmt: skip
         risk = row["risk"]
@@ -177,49 +171,67 @@ def tasks_of(
             confidence, None if risk is None else float(risk), bool(row.get("calibrated")),
             bool(row.get("out_of_range")),
         )  # fmt: skip
-        usd_per_hour = 3600 * float(row["usd_bound"]) / float(row["walltime_s"])
+        usd_per_hour = 3600 * float(row["usd_bound"]) / first
         tasks.append(
             Task(name, image, requests, usd_per_hour, most_s, most_bytes, None, prediction)
         )
     return tasks
 
 
-def app_name(content: Mapping[str, Any], where: Path) -> str:
-    """Return the application of a recommendation.
+def recommended(
+    recommendation: Recommendation,
+    with_cores: Callable[[dict[str, Any]], dict[str, Any]] = dict,
+) -> tuple[dict[int, Task], list[dict[str, Any]]]:
+    """Return the tasks of the images that have a request, by their place, and their rows.
+
+    Parameters
+    ----------
+    with_cores : callable, optional
+        Chooses other CPUs for the images of a recommendation, as in ``recommend --json``.
+    """
+    content, chosen = recommendation.as_json(), recommendation.per_image.choice.chosen.tolist()
+    places = [n for n, column in enumerate(chosen) if column >= 0]
+    # Of the partition and the type of node, and so the same for any number of CPUs.
+    candidates = [recommendation.candidates[chosen[n]] for n in places]
+    images = with_cores(content | {"images": [content["images"][n] for n in places]})["images"]
+    tasks = tasks_of(
+        [image["image"] for image in images], [image["chosen"] for image in images],
+        recommendation.policy.confidence,
+        [(c.max_walltime_s, c.max_memory_bytes) for c in candidates],
+        recommendation.cluster.walltime_step_s,
+    )  # fmt: skip
+    return dict(zip(places, tasks, strict=True)), images
+
+
+def from_file(content: Mapping[str, Any], where: Path) -> tuple[str, list[Task]]:
+    """Return the application and the tasks of a recommendation.
+
+    Paths of images count from the current folder.
 
     Raises
     ------
     ConfigError
-        If it has none or several, or is not a recommendation.
+        If it is not a recommendation for one application, or an image has no request.
     """
     try:
-        names = sorted({str(image["app"]) for image in content["images"]})
-    except (KeyError, TypeError):
-        then = "write it with `voxcast submit --dry-run --json` or `voxcast recommend --json`"
-        raise ConfigError("neither a plan nor a recommendation", where, then) from None
-    if len(names) != 1:
-        raise ConfigError(f"is of {len(names)} applications: {', '.join(names)}", where)
-    return names[0]
-
-
-def from_file(content: Mapping[str, Any], where: Path) -> list[Task]:
-    """Return the tasks of a recommendation; paths of images count from the current folder.
-
-    Raises
-    ------
-    ConfigError
-        If an image has no request, or the file is incomplete.
-    """
-    try:
-        images = [os.path.abspath(image["image"]) for image in content["images"]]  # noqa: PTH100
-        refused = [image for image in content["images"] if image["chosen"] is None]
-        if refused:
-            problem = f"no request for {refused[0]['image']}: {refused[0]['why']}"
-            raise ConfigError(problem, where, "leave it out, or change the limits")
-        rows = [image["chosen"] for image in content["images"]]
-        return tasks_of(images, rows, float(content["policy"]["confidence"]))
+        images = list(content["images"])
+        apps = sorted({str(image["app"]) for image in images})
+        if len(apps) != 1:
+            raise ConfigError(f"is of {len(apps)} applications: {', '.join(apps)}", where)
+        for image in images:
+            if image["chosen"] is None:
+                problem = f"no request for {image['image']}: {image['why']}"
+                raise ConfigError(problem, where, "leave it out, or change the limits")
+        tasks = tasks_of(
+            [image["image"] for image in images], [image["chosen"] for image in images],
+            float(content["policy"]["confidence"]),
+        )  # fmt: skip
     except (KeyError, TypeError, ValueError) as error:
-        raise ConfigError(f"incomplete: {error!r}", where, "write it again") from None
+        then = "write it with `voxcast submit --dry-run --json` or `voxcast recommend --json`"
+        raise ConfigError(
+            f"neither a plan nor a recommendation ({error!r})", where, then
+        ) from None
+    return apps[0], tasks
 
 
 def walltime_sequences(
@@ -245,11 +257,17 @@ def walltime_sequences(
         Later requests are rounded up to multiples of this.
     growth : float or sequence of float, shape (n,)
     """
+    from voxcast.allocation.requests.cost import CostModel
+    from voxcast.allocation.requests.per_image import requests_per_image
+    from voxcast.laws.predicted import PredictedLaw
+
     if not len(first_s):
         return []
     spread = np.log(np.maximum(np.asarray(upper_s, float) / np.asarray(median_s, float), 1.001))
     residuals = PredictedLaw.of((1 - confidence, 0.5, confidence), (1 / math.e, 1.0, math.e))
-    sequences = requests_per_image(residuals, COST, np.asarray(median_s, float), spread, spread)
+    sequences = requests_per_image(
+        residuals, CostModel(*COST), np.asarray(median_s, float), spread, spread
+    )
     return [
         growing(first, row[np.isfinite(row)].tolist(), step_s, float(least))
         for first, row, least in zip(
@@ -268,6 +286,8 @@ def growing(
     >>> growing(60.0, [50.0, 65.0, 95.0, 100.0], 60.0)
     (60.0, 120.0)
     """
+    from voxcast.allocation.site import stepped
+
     requests = [float(first)]
     for value in later:
         rounded = float(stepped(value, step))
@@ -284,35 +304,20 @@ def resources(recommendation: Recommendation) -> list[dict[str, Any]]:
     ``voxcast submit`` requests, memory by its factor, within the limits of the partition. Minutes
     and MiB are rounded up.
     """
-    content = recommendation.as_json()
-    chosen = recommendation.per_image.choice.chosen.tolist()
-    places = [n for n, column in enumerate(chosen) if column >= 0]
-    candidates = [recommendation.candidates[chosen[n]] for n in places]
-    images = [content["images"][n] for n in places]
-    tasks = tasks_of(
-        [os.path.abspath(image["image"]) for image in images],  # noqa: PTH100  # links stay
-        [image["chosen"] for image in images],
-        recommendation.policy.confidence,
-        [(c.max_walltime_s, c.max_memory_bytes) for c in candidates],
-        recommendation.cluster.walltime_step_s,
-    )
+    tasks, images = recommended(recommendation)
     rows = []
-    for image, task in zip(images, tasks, strict=True):
+    for task, image in zip(tasks.values(), images, strict=True):
         row, requests = image["chosen"], _attempts_of(task)
         minutes = [math.ceil(request.walltime_s / 60) for request in requests]
         mib = [math.ceil(request.memory_bytes / 2**20) for request in requests]
-        named = ("partition", "node_type", "device", "cpus", "gpus", "calibrated")
-        rows.append({
-            "sample": task.name,
-            "image": task.image,
-            "app": image["app"],
-            "cluster": recommendation.cluster.name,
-            **{name: row[name] for name in named},
-            "time": slurm_clock(60 * minutes[0]),
-            **{f"time_min_{n}": value for n, value in enumerate(minutes, 1)},
-            **{f"memory_mib_{n}": value for n, value in enumerate(mib, 1)},
-        })  # fmt: skip
-    return [{name: row[name] for name in TABLE_COLUMNS} for row in rows]
+        values = row | {
+            "sample": task.name, "image": task.image, "app": image["app"],
+            "cluster": recommendation.cluster.name, "time": slurm_clock(60 * minutes[0]),
+        }  # fmt: skip
+        values |= {f"time_min_{n}": value for n, value in enumerate(minutes, 1)}
+        values |= {f"memory_mib_{n}": value for n, value in enumerate(mib, 1)}
+        rows.append({name: values[name] for name in TABLE_COLUMNS})
+    return rows
 
 
 def write_resources(rows: Sequence[dict[str, Any]], path: Path) -> None:
@@ -321,17 +326,12 @@ def write_resources(rows: Sequence[dict[str, Any]], path: Path) -> None:
     if path.suffix == ".json":
         write_text(path, json_text(list(rows)))
         return
-    # The name of an image may hold bytes that are not text.
-    with (
-        atomic_path(path) as partial,
-        partial.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file,
-    ):
-        writer = csv.DictWriter(file, TABLE_COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        for row in rows:
-            writer.writerow(
-                {k: str(v).lower() if isinstance(v, bool) else v for k, v in row.items()}
-            )
+    import pandas as pd
+
+    table = pd.DataFrame(rows, columns=list(TABLE_COLUMNS))
+    table["calibrated"] = table["calibrated"].astype(str).str.lower()
+    with atomic_path(path) as partial:  # the name of an image may hold bytes that are not text
+        table.to_csv(partial, index=False, errors="surrogateescape")
 
 
 def check_suffix(path: Path) -> None:
@@ -348,12 +348,11 @@ def check_suffix(path: Path) -> None:
 
 def _attempts_of(task: Task) -> list[Request]:
     """Return the request of each attempt, if all before it had too little time and memory."""
-    limits = task.limits(Limits())
     requests = [task.requests.first]
     while len(requests) < ATTEMPTS:
         request = requests[-1]
         for cause in _CAUSES:
-            larger = next_request(task.requests, [Attempt(request, cause)], limits)
+            larger = next_request(task.requests, [Attempt(request, cause)], task.limits(Limits()))
             # At the limit of the partition the last request is repeated.
             request = request if isinstance(larger, Stop) else larger
         requests.append(request)

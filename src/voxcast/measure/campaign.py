@@ -9,32 +9,30 @@ show the speed of a machine.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import logging
-import statistics
 import time
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from voxcast.apps.app import app_version
 from voxcast.apps.checks import check_startable
 from voxcast.errors import ConfigError, VoxcastError, one_line
 from voxcast.files import atomic_path
 from voxcast.images.catalogue import CATALOGUE, CHARACTERISTICS_TABLE
-from voxcast.images.grids import Sizes
 from voxcast.images.image_set import ImageChoice, prepare_image_set, recipes_in
 from voxcast.images.lab_characteristics import LabCharacteristic, load_lab_characteristics
 from voxcast.images.recorded import RECORDED_IMAGES, check_recorded, recorded_images
 from voxcast.images.small_volumes import copy_small_volumes
-from voxcast.measure.host import HostFacts, host_class, host_facts
+from voxcast.measure.host import HostFacts, host_facts
 from voxcast.measure.local import (
     Kind,
     Progress,
     TimeLeft,
     kind_of,
     missing_cells,
-    repeat_of,
     run_campaign,
     tried_again,
 )
@@ -42,18 +40,19 @@ from voxcast.measure.plan import (
     MANY,
     CampaignPlan,
     CampaignSettings,
+    completed,
     expected_times,
     good_volumes,
     lend_cells,
     make_plan,
 )
-from voxcast.measure.record import base_of, log_tail
+from voxcast.measure.record import base_of, last_line
 from voxcast.measure.trace import Conditions
 from voxcast.quantities import format_seconds
 from voxcast.records import ANCHOR_REPEAT, NOISY_REPEAT, App, Cell, Configuration, Run
 from voxcast.runs.series import runs_in, write_tables_of
 from voxcast.runs.store import collect, load_history, recorded_cell_keys
-from voxcast.runs.table import ALLOCATION, TASK
+from voxcast.runs.table import ALLOCATION, REPEATED, TASK, frame_of, plain_repeats
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,8 +61,7 @@ if TYPE_CHECKING:
 
 COLLECT_EVERY_S = 1200.0
 MAX_SMALLEST = 3
-SAME_RUN = (*TASK, *ALLOCATION)  # columns that agree in runs which differ by their repeat alone
-MAX_CAUSE_CHARACTERS = 160
+KIND = ["app", "scale", "device", "cpus"]  # see `kind_of`
 NO_NOISE = {"repeated": 0, "cv_runtime": None, "cv_cpu": None}
 
 logger = logging.getLogger(__name__)
@@ -135,9 +133,7 @@ class Campaign:
         """Return headers and characteristics by volume id."""
         import pandas as pd
 
-        volumes = self.volumes()
-        if volumes is None:
-            return {}
+        volumes = self._known_volumes()
         table = self.folder / "catalogue" / CHARACTERISTICS_TABLE
         if table.is_file():  # the recorded volumes have theirs beside the header
             volumes = volumes.merge(pd.read_parquet(table), on="volume_id", how="left")
@@ -152,14 +148,17 @@ class Campaign:
         ConfigError
             If its images have not been prepared, and none of its runs is recorded.
         """
-        volumes = self.volumes()
-        if volumes is None:
+        volumes = self._known_volumes()
+        settings = dataclasses.replace(self.settings, host=host or self.settings.host)
+        return make_plan(settings, volumes, recipes_in(self.folder / "images"))
+
+    def _known_volumes(self) -> pd.DataFrame:
+        if (volumes := self.volumes()) is None:
             then = f"`voxcast campaign run {self.name}` prepares them and measures"
             raise ConfigError(
                 "its images are not prepared, and no runs are on record", self.name, then
             )
-        settings = dataclasses.replace(self.settings, host=host or self.settings.host)
-        return make_plan(settings, volumes, recipes_in(self.folder / "images"))
+        return volumes
 
     def lend(self, path: Path) -> int:
         """Write the cells that another machine is to measure to ``path``; return their number.
@@ -195,7 +194,7 @@ class Campaign:
                 collected_at = time.monotonic()
 
         try:
-            recorded = self._recorded(plan, any_host)
+            recorded = self.recorded(plan, any_host=any_host)
             return run_campaign(settings, plan, recorded=recorded, on_record=on_record)
         finally:
             self.collect()
@@ -208,17 +207,10 @@ class Campaign:
         if self.volumes() is None:
             return []
         plan = self.plan()
-        elsewhere, here = self._recorded(plan, any_host), runs_in(self.settings.runs)
-        unmeasured, limit_s = (
-            plan.cells.keys() - elsewhere.keys(),
-            self.settings.conditions.time_limit_s,
-        )
-        again = tried_again(unmeasured, here, limit_s)
+        elsewhere, here = self.recorded(plan, any_host=any_host), runs_in(self.settings.runs)
+        unmeasured = plan.cells.keys() - elsewhere.keys()
+        again = tried_again(unmeasured, here, self.settings.conditions.time_limit_s)
         return overview(plan.cells, plan.expected_s, {**elsewhere, **here}, again)
-
-    def recorded_keys(self, plan: CampaignPlan) -> set[str]:
-        """Return the keys of all runs on record, here or in the history."""
-        return {*self._recorded(plan, any_host=False), *runs_in(self.settings.runs)}
 
     def collect(self) -> list[Path]:
         """Put new runs into parts of the history; return the new parts."""
@@ -227,7 +219,8 @@ class Campaign:
             campaign=self.name, campaign_sha256=self.definition_sha256,
         )  # fmt: skip
 
-    def _recorded(self, plan: CampaignPlan, any_host: bool) -> dict[str, Run]:
+    def recorded(self, plan: CampaignPlan, *, any_host: bool = False) -> dict[str, Run]:
+        """Return the runs of the history by key, see `runs_elsewhere`."""
         if not self.history.is_dir() or not recorded_cell_keys(self.history):
             return {}
         return runs_elsewhere(plan.cells, load_history([self.history]), any_host=any_host)
@@ -293,7 +286,10 @@ def measure_smallest(settings: CampaignSettings, plan: CampaignPlan) -> Run | No
               if k in runs and runs[k].outcome == "failed"}  # fmt: skip
     ordered = sorted(
         plan.cells.items(),
-        key=lambda entry: (entry[1].volume_id in failed, plan.expected_s.get(entry[0], 1.0)),
+        key=lambda entry: (
+            entry[1].volume_id in failed,
+            plan.expected_s.get((entry[1].app, entry[1].volume_id), 1.0),
+        ),
     )
     by_volume: dict[str, tuple[str, Cell]] = {}
     for key, cell in ordered:
@@ -320,31 +316,74 @@ def runs_elsewhere(
     runs = [Run(**dict(zip(names, row, strict=True))) for row in values.to_numpy()]
     by_key = {run.cell_key: run for run in runs}
     if any_host:
-        alike = {(_same_run(run), run.repeat): run for run in runs}
+        alike = {_but_machine(run): run for run in runs}
         for key, cell in cells.items():
-            equal_run = alike.get((_same_run(base_of(cell)), cell.repeat))
+            equal_run = alike.get(_but_machine(base_of(cell)))
             if equal_run is not None and key not in by_key:
                 by_key[key] = dataclasses.replace(equal_run, noisy=False)
     return by_key
 
 
+def _but_machine(run: Run) -> tuple[Any, ...]:
+    return tuple(getattr(run, name) for name in (*TASK, *ALLOCATION, "repeat"))
+
+
+def outlook(
+    cells: Mapping[str, Cell],
+    expected_s: Mapping[tuple[str, str], float],
+    runs: Mapping[str, Run],
+    again: Collection[str] = (),
+) -> pd.DataFrame:
+    """Return one row for each cell of a plan, and for each repeat of a noisy run that is due.
+
+    Parameters
+    ----------
+    cells, expected_s : mapping
+        Of the plan, by key, and by application and volume.
+    runs : mapping
+        On record, by key.
+    again : collection of str
+        Keys of runs that are tried again.
+
+    Returns
+    -------
+    DataFrame
+        By key: ``kind``, see `kind_of`; ``outcome`` and ``noisy`` of the run on record;
+        ``planned``, false for a repeat; ``left``, whether it is to be made; ``expected_s``.
+    """
+    import pandas as pd
+
+    missing = missing_cells(cells, runs, again)
+    every = {**cells, **missing}
+    times = TimeLeft(every, expected_s)
+    for key in every:
+        if key not in missing:
+            times.finish(key, runs[key].runtime_s or 0.0)
+    rows = [
+        (
+            kind_of(cell),
+            runs[key].outcome if key in runs else None,
+            key in runs and runs[key].noisy,
+            key in cells,
+            key in missing,
+            times.cell_s(cell),
+        )
+        for key, cell in every.items()
+    ]
+    columns = ["kind", "outcome", "noisy", "planned", "left", "expected_s"]
+    return pd.DataFrame(rows, index=list(every), columns=columns)
+
+
 def overview(
     cells: Mapping[str, Cell],
-    expected_s: Mapping[str, float],
+    expected_s: Mapping[tuple[str, str], float],
     runs: Mapping[str, Run],
     again: Collection[str] = (),
 ) -> list[dict[str, Any]]:
     """Return one row for each application, scale and allocation of a campaign.
 
-    Parameters
-    ----------
-    cells, expected_s : mapping
-        Of the plan, by key.
-    runs : mapping
-        On record, by key. Runs of other cells (repeats of noisy runs, local runs) are counted
-        apart.
-    again : collection of str
-        Keys of runs that are tried again: their outcome is counted, but they are not done.
+    The arguments are as in `outlook`. Runs of other cells (repeats of noisy runs, local runs) are
+    counted apart.
 
     Returns
     -------
@@ -355,102 +394,53 @@ def overview(
         of repeats, ``cv_runtime`` and ``cv_cpu`` with ``repeated``, the number of runs that were
         repeated.
     """
-    missing = missing_cells(cells, runs, again)
-    every = {**cells, **missing}
-    times = _times_after(every, expected_s, runs, missing)
     noise = _repeat_noise(runs.values())
-    rows: dict[Kind, dict[str, Any]] = {}
-    for kind in sorted(set(map(kind_of, every.values()))):
-        named = dict(zip(("app", "scale", "device", "cpus"), kind, strict=True))
-        counts = {"done": 0, "left": 0, "left_s": 0.0, "repeats": 0, "anchors": 0}
-        rows[kind] = {**named, **counts, "outcomes": {}, "noisy": 0, **noise.get(kind, NO_NOISE)}
-    for key, cell in every.items():
-        row, run = rows[kind_of(cell)], runs.get(key)
-        if run is not None:
-            row["outcomes"][run.outcome] = row["outcomes"].get(run.outcome, 0) + 1
-        if key in missing:
-            row["left"] += 1
-            row["left_s"] += times.cell_s(key, cell)
-        elif run is not None:
-            row["done"] += 1
-            row["noisy"] += run.noisy
-    for key, run in runs.items():
-        if _kind(run) in rows and key not in cells and run.repeat >= NOISY_REPEAT:
-            rows[_kind(run)]["anchors" if run.repeat >= ANCHOR_REPEAT else "repeats"] += 1
-    return list(rows.values())
-
-
-def _times_after(
-    cells: Mapping[str, Cell],
-    expected_s: Mapping[str, float],
-    runs: Mapping[str, Run],
-    missing: Collection[str],
-) -> TimeLeft:
-    times = TimeLeft(cells, expected_s)
-    for key in cells:
-        if key not in missing:
-            times.finish(key, runs[key].runtime_s or 0.0)
-    return times
+    beside = Counter(
+        ((run.app, run.scale, run.device, run.cpus), run.repeat >= ANCHOR_REPEAT)
+        for key, run in runs.items()
+        if key not in cells and run.repeat >= NOISY_REPEAT
+    )
+    rows = []
+    kind: Any
+    for kind, table in outlook(cells, expected_s, runs, again).groupby("kind"):
+        left = table["left"]
+        rows.append({
+            **dict(zip(KIND, kind, strict=True)),
+            "done": int((~left).sum()),
+            "left": int(left.sum()),
+            "left_s": float(table["expected_s"][left].sum()),
+            "repeats": beside[kind, False],
+            "anchors": beside[kind, True],
+            "outcomes": table["outcome"].value_counts().to_dict(),
+            "noisy": int((table["noisy"] & ~left).sum()),
+            **noise.get(kind, NO_NOISE),
+        })  # fmt: skip
+    return rows
 
 
 def _repeat_noise(runs: Iterable[Run]) -> dict[Kind, dict[str, Any]]:
-    """Return the median coefficients of variation of quiet repeats, by group of `overview`.
-
-    Repeats are of one machine; local runs, which are days apart, and repeats of noisy runs are
-    excluded.
-    """
-    repeats: dict[tuple[Any, ...], list[Run]] = {}
-    for run in runs:
-        if run.outcome == "completed" and not run.noisy and run.repeat < NOISY_REPEAT:
-            repeats.setdefault((*_same_run(run), run.host_id), []).append(run)
-    by_kind: dict[Kind, list[list[Run]]] = {}
-    for same in repeats.values():
-        if len(same) > 1:
-            by_kind.setdefault(_kind(same[0]), []).append(same)
-    return {
-        kind: {
-            "repeated": len(groups),
-            "cv_runtime": statistics.median(_cv(r.runtime_s for r in same) for same in groups),
-            "cv_cpu": statistics.median(_cv(r.cpu_s for r in same) for same in groups),
-        }
-        for kind, groups in by_kind.items()
-    }
-
-
-def _cv(measured: Iterable[float | None]) -> float:
-    values = [value or 0.0 for value in measured]
-    mean = statistics.fmean(values)
-    return statistics.stdev(values) / mean if mean else 0.0
-
-
-def _kind(run: Run) -> Kind:
-    return run.app, run.scale, run.device, run.cpus
-
-
-def _same_run(run: Run) -> tuple[Any, ...]:
-    return tuple(getattr(run, name) for name in SAME_RUN)
+    """Return the median coefficients of variation of quiet repeats, by `KIND`."""
+    table = plain_repeats(frame_of(map(vars, runs)))
+    same = table[table["outcome"] == "completed"].groupby(REPEATED, dropna=False)
+    times = same[["runtime_s", "cpu_s"]]
+    variation = (times.std() / times.mean()).fillna(0.0)[same.size() > 1].groupby(KIND)
+    medians = variation.median().set_axis(["cv_runtime", "cv_cpu"], axis=1)
+    noise: Any = medians.assign(repeated=variation.size()).to_dict("index")
+    return dict(noise)
 
 
 @dataclass(frozen=True)
 class Remaining:
-    """The runs that a campaign would make now, and how long they take.
+    """The planned runs that a campaign would make now, and how long they take.
 
     Attributes
     ----------
     total, left : int
         Runs of the plan; runs that are not on record, or are tried again.
-    left_s : float
-        Expected seconds of the runs left.
+    left_s, shortest_s : float
+        Expected seconds of the runs left, and of the shortest of them; 0 if none is left.
     failed, failed_s : int, float
         Of the runs left, how many failed before; their expected seconds.
-    shortest_s : float
-        Expected seconds of the shortest of them; 0 if none is left.
-    repeats, repeats_s : int, float
-        Runs that come in addition if other work disturbs all runs left, and repeats of runs
-        disturbed before; their expected seconds. 0 if none is left.
-    other_version : bool
-        Whether the runs on record are all of another version of an application, so that its times
-        are too.
     trusted : bool
         Whether the times are based on a run on record, or stated by the application.
     """
@@ -458,12 +448,9 @@ class Remaining:
     total: int
     left: int
     left_s: float
+    shortest_s: float
     failed: int
     failed_s: float
-    shortest_s: float
-    repeats: int
-    repeats_s: float
-    other_version: bool
     trusted: bool
 
 
@@ -471,80 +458,46 @@ def remaining(settings: CampaignSettings, plan: CampaignPlan) -> Remaining:
     """Return the runs of ``plan`` without a record in the folder of its runs."""
     runs = runs_in(settings.runs)
     again = tried_again(plan.cells, runs, settings.conditions.time_limit_s)
-    missing = missing_cells(plan.cells, runs, again, noisy=False)
-    times = _times_after(plan.cells, plan.expected_s, runs, missing)
-    expected_s = [times.cell_s(key, cell) for key, cell in missing.items()]
-    failed = [key for key in again if runs[key].outcome == "failed"]
-    disturbed = {key for key, run in runs.items() if run.noisy}
-    repeated_s = [
-        times.cell_s(key, cell)
-        for key, cell in plan.cells.items()
-        if key in missing or (key in disturbed and missing and repeat_of(cell).key not in runs)
-    ]
-    planned = {(cell.app, cell.app_version) for cell in plan.cells.values()}
-    measured = {(run.app, run.app_version) for key, run in runs.items() if key not in missing}
-    of_other = {app for app, _ in measured} - {app for app, _ in measured & planned}
-    other_version = bool(of_other & {app for app, _ in planned})
+    table = outlook(plan.cells, plan.expected_s, runs, again)
+    left = table[table["left"] & table["planned"]]
+    failed_s = left["expected_s"][left["outcome"] == "failed"]
     defaults = App.expected_startup_s, App.expected_s_per_mvoxel
-    stated = not other_version and all(
+    stated = all(
         (app.expected_startup_s, app.expected_s_per_mvoxel) != defaults
         for app in settings.apps.values()
     )
     return Remaining(
         total=len(plan.cells),
-        left=len(missing),
-        left_s=sum(expected_s),
-        failed=len(failed),
-        failed_s=sum(times.cell_s(key, plan.cells[key]) for key in failed),
-        shortest_s=min(expected_s, default=0.0),
-        repeats=len(repeated_s),
-        repeats_s=sum(repeated_s),
-        other_version=other_version,
-        trusted=len(missing) < len(plan.cells) or stated,
+        left=len(left),
+        left_s=float(left["expected_s"].sum()),
+        shortest_s=float(left["expected_s"].min()) if len(left) else 0.0,
+        failed=len(failed_s),
+        failed_s=float(failed_s.sum()),
+        trusted=len(left) < len(plan.cells) or stated,
     )
 
 
-@dataclass(frozen=True)
-class FailedImage:
-    """An image with runs that failed; `cause` and `log` are of the last of them."""
+def failed_images(folder: Path, plan: CampaignPlan) -> list[dict[str, Any]]:
+    """Return the images with failed runs of ``plan`` in ``folder``, in the order of their runs.
 
-    app: str
-    subject: str
-    image: str
-    runs: int
-    cause: str
-    log: str
-
-
-def failed_images(folder: Path, plan: CampaignPlan) -> list[FailedImage]:
-    """Return the images with failed runs of ``plan`` in ``folder``, in the order of their runs."""
+    Returns
+    -------
+    list of dict
+        ``app``, ``subject``, ``image``; ``runs``, the number that failed; ``cause`` and ``log``
+        of the last of them.
+    """
     runs = runs_in(folder)
-    failed: dict[tuple[str, str], list[str]] = {}
+    failed: dict[tuple[str, str], dict[str, Any]] = {}
     for key, cell in plan.cells.items():
         if key in runs and runs[key].outcome == "failed":
-            failed.setdefault((cell.app, cell.volume_id), []).append(key)
-    return [
-        FailedImage(
-            app,
-            plan.cells[keys[-1]].subject,
-            str(plan.paths.get(volume_id, "")),
-            len(keys),
-            _cause_of(folder / keys[-1], runs[keys[-1]].exit_status),
-            str(folder / keys[-1]),
-        )
-        for (app, volume_id), keys in failed.items()
-    ]
-
-
-def _cause_of(run: Path, exit_status: int | None) -> str:
-    """Return the last line of a run's log, and its exit status."""
-    try:
-        lines = log_tail(run).strip().splitlines()
-    except OSError:
-        lines = []
-    last = "".join(c for c in lines[-1] if c.isprintable()) if lines else ""
-    status = "" if exit_status is None else f"exit status {exit_status}"
-    return ", ".join(part for part in (last[:MAX_CAUSE_CHARACTERS], status) if part) or "unknown"
+            entry = failed.setdefault((cell.app, cell.volume_id), {
+                "app": cell.app, "subject": cell.subject,
+                "image": str(plan.paths.get(cell.volume_id, "")), "runs": 0,
+            })  # fmt: skip
+            causes = last_line(folder / key), f"exit status {runs[key].exit_status}"
+            entry["runs"] += 1
+            entry |= {"cause": ", ".join(filter(None, causes)), "log": str(folder / key)}
+    return [*failed.values()]
 
 
 # Local runs of ``voxcast host measure``: a few small volumes and applications, in rounds. An
@@ -552,26 +505,11 @@ def _cause_of(run: Path, exit_status: int | None) -> str:
 HOST_FOLDER = Path("data/campaigns/host")  # of the project
 HOST_VOLUMES = 4
 HOST_CONDITIONS = Conditions(time_limit_s=600.0, stall_s=300.0)
-HOST_ROUNDS = 1000
-HOST_SIZES = Sizes((350_000, 550_000, 1_200_000), (48, 160))
-
-
-@dataclass(frozen=True)
-class HostImages:
-    """The generated volumes; see `voxcast.images.image_set.ImageChoice`."""
-
-    kind: str = "cohort"
-    generated: bool = True
-    path: str | None = None
-    participants: tuple[str, ...] = ()
-    seed: int = 7019
-    subjects: int = HOST_VOLUMES
-    sizes: Sizes = HOST_SIZES
-    label_prefix: str = "h"
 
 
 def measure_host(
     apps: Mapping[str, App],
+    images: ImageChoice,
     stop_after_s: float,
     points: tuple[int, int],
     max_voxels: int,
@@ -579,13 +517,15 @@ def measure_host(
 ) -> Progress:
     """Make the local runs of this round that are missing, or of the next, in the current project.
 
-    Their volumes are the smallest of the project whose files are here, or else generated.
+    Their volumes are the smallest of the project whose files are here, or else of ``images``.
 
     Parameters
     ----------
     apps : mapping
         Applications by name, with the parameters to run; an application that cannot be started
         here is left out with a warning.
+    images : ImageChoice
+        Generated if the project has too few volumes here.
     stop_after_s : float
         No run is started that is not expected to end within this time.
     points : (int, int)
@@ -611,28 +551,27 @@ def measure_host(
             logger.warning("%s is left out: %s", name, one_line(error))
     if not startable:
         raise ConfigError("no application of the model can be started here", "host measure")
-    catalogue = _host_catalogue(points, max_voxels, lab)
+    catalogue = _host_catalogue(images, points, max_voxels, lab)
     volumes = good_volumes(catalogue)
-    smallest = sorted(volumes.mvoxels, key=lambda v: (volumes.mvoxels[v], v))[:HOST_VOLUMES]
-    machine = host_class(host_facts())
-    versions = {name: app_version(app, configuration) for name, app in startable.items()}
-    recorded = runs_in(HOST_FOLDER / "runs").keys()
-    for number in range(1, HOST_ROUNDS):
-        cells = [
+    smallest = volumes.sort_values(["mvoxels", "volume_id"])["subject"][:HOST_VOLUMES]
+    recorded, facts = runs_in(HOST_FOLDER / "runs").keys(), host_facts()
+    for number in itertools.count(1):
+        drawn = (
             Cell(
-                name, versions[name], app.parameters, volume, volumes.subjects[volume],
-                configuration, "full_scale", ANCHOR_REPEAT + number, machine,
+                name, "", app.parameters, str(volume), subject, configuration, "full_scale",
+                ANCHOR_REPEAT + number, "",
             )
-            for volume in smallest
+            for volume, subject in smallest.items()
             for name, app in startable.items()
-        ]  # fmt: skip
-        if not {cell.key for cell in cells} <= recorded:
+        )  # fmt: skip
+        cells = completed(drawn, startable, facts)
+        if not cells.keys() <= recorded:
             break
     files = catalogue.set_index("volume_id")["path"].astype(str)
     plan = CampaignPlan(
-        {cell.key: cell for cell in cells},
-        {volume: Path(files[volume]) for volume in smallest},
-        expected_times(cells, startable, volumes),
+        cells,
+        {str(volume): Path(files[volume]) for volume in smallest.index},
+        expected_times(startable, volumes),
         recipes=recipes_in(HOST_FOLDER / "images"),
     )
     settings = CampaignSettings(
@@ -643,7 +582,10 @@ def measure_host(
 
 
 def _host_catalogue(
-    points: tuple[int, int], max_voxels: int, lab: Mapping[str, Characteristic] | None
+    choice: ImageChoice,
+    points: tuple[int, int],
+    max_voxels: int,
+    lab: Mapping[str, Characteristic] | None,
 ) -> pd.DataFrame:
     import pandas as pd
 
@@ -655,5 +597,5 @@ def _host_catalogue(
         if here["volume_id"].nunique() >= HOST_VOLUMES:
             return here.drop_duplicates("volume_id")
     images, folder = HOST_FOLDER / "images", HOST_FOLDER / "catalogue"
-    prepare_image_set(HostImages(), images, folder, *points, max_voxels, lab)
+    prepare_image_set(choice, images, folder, *points, max_voxels, lab)
     return pd.read_parquet(folder / CATALOGUE).drop_duplicates("volume_id")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,7 +53,11 @@ class GpuMeter:
 
     def read(self, pids: set[int]) -> GpuSample:
         """Return the present use by the processes ``pids`` on all devices."""
-        listed = [process for device in self._devices for process in self._processes(device)]
+        of_devices = (
+            self._answer(self._nvml.nvmlDeviceGetComputeRunningProcesses, device) or ()
+            for device in self._devices
+        )
+        listed = [process for processes in of_devices for process in processes]
         ours = [process.usedGpuMemory for process in listed if process.pid in pids]
         if ours and None not in ours:
             self.method = BY_PROCESS
@@ -69,32 +74,23 @@ class GpuMeter:
             memory_bytes = sum(max(0, now - idle) for now, idle in pairs)
             if memory_bytes:
                 self.method = BY_DEVICE
-        return GpuSample(memory_bytes, self._utilisation())
+        rates = (self._answer(self._nvml.nvmlDeviceGetUtilizationRates, d) for d in self._devices)
+        utilisation = max((rate.gpu / 100 for rate in rates if rate is not None), default=None)
+        return GpuSample(memory_bytes, utilisation)
 
     def close(self) -> None:
         """Shut down the library."""
         self._nvml.nvmlShutdown()
 
-    def _processes(self, device: Any) -> list[Any]:
-        try:
-            return list(self._nvml.nvmlDeviceGetComputeRunningProcesses(device))
-        except self._nvml.NVMLError:  # not reported to this user, or not by this card
-            return []
-
     def _used_bytes(self, device: Any) -> int:
-        try:
-            return int(self._nvml.nvmlDeviceGetMemoryInfo(device).used)
-        except self._nvml.NVMLError:
-            return 0
+        memory = self._answer(self._nvml.nvmlDeviceGetMemoryInfo, device)
+        return 0 if memory is None else int(memory.used)
 
-    def _utilisation(self) -> float | None:
-        shares = []
-        for device in self._devices:
-            try:
-                shares.append(self._nvml.nvmlDeviceGetUtilizationRates(device).gpu / 100)
-            except self._nvml.NVMLError:
-                continue
-        return max(shares, default=None)
+    def _answer(self, question: Callable[[Any], Any], device: Any) -> Any:
+        try:
+            return question(device)
+        except self._nvml.NVMLError:  # not reported to this user, or not by this card
+            return None
 
 
 def open_gpu_meter(nvml: Any = None) -> GpuMeter | None:

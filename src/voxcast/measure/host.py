@@ -50,6 +50,10 @@ class HostFacts:
 def host_facts() -> HostFacts:
     """Return the facts of this machine."""
     model = cpu_model(Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace"))
+    try:
+        machine_id = MACHINE_ID.read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        machine_id = ""
     return HostFacts(
         cpu_model=model,
         cores=len(os.sched_getaffinity(0)),
@@ -57,35 +61,20 @@ def host_facts() -> HostFacts:
         gpu_models=gpu_models(),
         kernel=platform.release(),
         hostname=platform.node(),
-        host_id=host_id(platform.node(), model),
+        host_id=host_id(platform.node(), machine_id, model),
     )
 
 
-def this_host_id() -> str:
-    """Return the id of this machine, see `host_id`, without its other facts."""
-    model = cpu_model(Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace"))
-    return host_id(platform.node(), model)
-
-
-def host_id(hostname: str, model: str, machine: Path = MACHINE_ID) -> str:
-    """Return eight hexadecimal digits of a hash of name, machine id where readable, CPU model.
+def host_id(hostname: str, machine_id: str, model: str) -> str:
+    """Return eight hexadecimal digits of a hash of name, machine id (or empty) and CPU model.
 
     They cannot be recovered from it, so that a recorded history can be shared.
 
     Examples
     --------
-    >>> host_id("node1", "AMD EPYC", Path("/nowhere"))
+    >>> host_id("node1", "", "AMD EPYC")
     '840a84cb'
     """
-    try:
-        number = machine.read_text(encoding="ascii").strip()
-    except (OSError, ValueError):
-        number = ""
-    return host_id_of(hostname, number, model)
-
-
-def host_id_of(hostname: str, machine_id: str, model: str) -> str:
-    """Return the id of a machine from the three texts, see `host_id`."""
     return sha256_of([hostname, machine_id, model])[:8]
 
 
@@ -223,18 +212,13 @@ def core_time(stat: str, cpus: Collection[int]) -> CoreTime:
     >>> core_time("cpu  9 9\\ncpu0 100 0 50 800 40 0 10 5 100 0\\n", {0})
     CoreTime(busy_s=1.6, stolen_s=0.05, total_s=10.05)
     """
-    busy = stolen = total = 0
     names = {f"cpu{number}" for number in cpus}
-    for line in stat.splitlines():
-        name, *fields = line.split()
-        if name in names:
-            user, nice, system, idle, waiting, irq, soft, steal = map(int, fields[:8])
-            used = user + nice + system + irq + soft  # the time of guests is in user's
-            busy += used
-            stolen += steal
-            total += used + idle + waiting + steal
-    ticks = os.sysconf("SC_CLK_TCK")
-    return CoreTime(busy / ticks, stolen / ticks, total / ticks)
+    rows = [line.split() for line in stat.splitlines()]
+    ticks = [[0] * 8, *(list(map(int, row[1:9])) for row in rows if row[0] in names)]
+    user, nice, system, idle, waiting, irq, soft, steal = map(sum, zip(*ticks, strict=True))
+    busy = user + nice + system + irq + soft  # the time of guests is in user's
+    per_s = os.sysconf("SC_CLK_TCK")
+    return CoreTime(busy / per_s, steal / per_s, (busy + idle + waiting + steal) / per_s)
 
 
 def disturbance(before: CoreTime, after: CoreTime, run_cpu_s: float, wall_s: float) -> Disturbance:

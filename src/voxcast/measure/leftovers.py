@@ -15,12 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from voxcast.apps.containers import RUN_VARIABLE
 from voxcast.errors import VoxcastError
 from voxcast.files import read_json, remove_folder
 from voxcast.measure import meters
 from voxcast.measure.runner import DRIVER_FILE
-from voxcast.measure.tree import PREFIX, alive, is_abandoned, listed, marked, stop_all
+from voxcast.measure.tree import PREFIX, alive, is_abandoned, listed, mark_of, marked, stop_all
 
 logger = logging.getLogger(__name__)
 
@@ -115,11 +114,8 @@ def size_bytes(path: Path) -> int:
 def _processes() -> Iterator[Leftover]:
     by_run: dict[str, set[int]] = {}
     for pid in listed() - {os.getpid()}:
-        with contextlib.suppress(OSError):
-            for word in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
-                name, _, value = word.partition(b"=")
-                if name == RUN_VARIABLE.encode():
-                    by_run.setdefault(value.decode(errors="replace"), set()).add(pid)
+        if run_id := mark_of(pid):
+            by_run.setdefault(run_id, set()).add(pid)
     for run_id, pids in by_run.items():
         if is_abandoned(run_id) and (left := alive(pids)):
             yield Leftover("processes", run_id, tuple(sorted(left)))

@@ -6,7 +6,6 @@ half a record, and the same command continues with the cells that are missing.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import fcntl
 import logging
@@ -15,30 +14,28 @@ import os
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from voxcast.apps.app import choose
 from voxcast.apps.checks import check_startable
 from voxcast.errors import RunError
-from voxcast.files import PARTIAL, HeldError, process_lock
+from voxcast.files import PARTIAL, process_lock
 from voxcast.measure.host import Probes
 from voxcast.measure.leftovers import sweep, sweep_abandoned
 from voxcast.measure.metronome import Metronome
 from voxcast.measure.plan import CampaignPlan, CampaignSettings
 from voxcast.measure.record import Failures, Recorder, open_sitting
 from voxcast.quantities import format_seconds
-from voxcast.records import ANCHOR_REPEAT, NOISY_REPEAT, App, Cell, Run
+from voxcast.records import ANCHOR_REPEAT, NOISY_REPEAT, Cell, Run
 from voxcast.runs.series import runs_in
 
 LOCK_PATIENCE_S = 3.0  # a driver that was just killed may hold its lock a little longer
 # Weight of the first expectation, in seconds: one unusual run does not dominate.
 PRIOR_S = 10.0
-EVERY_S = 60.0  # between two lines of progress without a terminal
-FORMAT = "{percentage:3.0f}%|{bar:20}| {elapsed}, left {desc}"
+EVERY_S = 30.0  # between two lines of progress
 
 Work = Callable[[Cell, Sequence[int] | None, Metronome], Run | None]
 Kind = tuple[str, str, str, int]
@@ -54,32 +51,37 @@ class TimeLeft:
     cells : mapping
         The cells to measure, by key.
     expected_s : mapping
-        Expected seconds by key, before anything is measured; 1 where it is not known.
+        Expected seconds by application and volume, before anything is measured; 1 if not known.
     """
 
-    def __init__(self, cells: Mapping[str, Cell], expected_s: Mapping[str, float]) -> None:
+    def __init__(
+        self, cells: Mapping[str, Cell], expected_s: Mapping[tuple[str, str], float]
+    ) -> None:
         self.left = dict(cells)
-        self.first_s = {key: expected_s.get(key, 1.0) for key in cells}
+        self._expected_s = expected_s
         self._done_s: dict[Kind, float] = defaultdict(float)
         self._took_s: dict[Kind, float] = defaultdict(float)
 
     def finish(self, key: str, took_s: float) -> None:
         """Count a cell that took ``took_s`` seconds in all."""
-        kind = kind_of(self.left.pop(key))
-        self._done_s[kind] += self.first_s[key]
-        self._took_s[kind] += took_s
+        cell = self.left.pop(key)
+        self._done_s[kind_of(cell)] += self._first_s(cell)
+        self._took_s[kind_of(cell)] += took_s
 
-    def cell_s(self, key: str, cell: Cell) -> float:
+    def cell_s(self, cell: Cell) -> float:
         """Return the seconds that one cell is now expected to take."""
-        kind = kind_of(cell)
         # Before a run of its kind is measured all runs count.
-        kinds = [kind] if kind in self._took_s else [*self._took_s]
+        kinds = [kind_of(cell)] if kind_of(cell) in self._took_s else [*self._took_s]
         took_s = PRIOR_S + sum(self._took_s[kind] for kind in kinds)
-        return self.first_s[key] * took_s / (PRIOR_S + sum(self._done_s[kind] for kind in kinds))
+        done_s = PRIOR_S + sum(self._done_s[kind] for kind in kinds)
+        return self._first_s(cell) * took_s / done_s
 
     def total_s(self) -> float:
         """Return the seconds that all cells left are now expected to take, one after the other."""
-        return sum(self.cell_s(key, cell) for key, cell in self.left.items())
+        return sum(map(self.cell_s, self.left.values()))
+
+    def _first_s(self, cell: Cell) -> float:
+        return self._expected_s.get((cell.app, cell.volume_id), 1.0)
 
 
 def kind_of(cell: Cell) -> Kind:
@@ -87,49 +89,20 @@ def kind_of(cell: Cell) -> Kind:
     return cell.app, cell.scale, cell.configuration.device, cell.configuration.cpus
 
 
+def is_to_repeat(cell: Cell, run: Run) -> bool:
+    """Return whether ``run`` of ``cell`` is to be measured once more, undisturbed."""
+    # A run that did not complete has no time to be measured better.
+    return run.noisy and run.outcome == "completed" and cell.repeat < NOISY_REPEAT
+
+
+def is_noisy_repeat(cell: Cell) -> bool:
+    """Return whether a cell repeats a noisy run."""
+    return NOISY_REPEAT <= cell.repeat < ANCHOR_REPEAT
+
+
 def repeat_of(cell: Cell) -> Cell:
     """Return the cell that repeats a noisy run of ``cell``."""
     return dataclasses.replace(cell, repeat=cell.repeat + NOISY_REPEAT)
-
-
-class ProgressBar:
-    """Progress in expected seconds: a bar on a terminal, elsewhere log messages now and then.
-
-    Parameters
-    ----------
-    total_s : float
-        Expected seconds of all runs.
-    every_s : float
-        Least time between two messages. The first run is always announced.
-    """
-
-    def __init__(self, total_s: float, every_s: float = EVERY_S) -> None:
-        self._bar: Any = None
-        self._every_s, self._last_s = every_s, -math.inf
-        try:
-            from tqdm import tqdm
-        except ModuleNotFoundError:  # on a borrowed machine with a GPU
-            return
-        self._bar = tqdm(total=total_s, disable=None, bar_format=FORMAT)
-
-    def describe(self, text: str) -> None:
-        """Show ``text`` behind the bar; without one, log it if enough time has passed."""
-        if self._bar is not None and not self._bar.disable:
-            self._bar.set_description_str(text)
-        elif time.monotonic() - self._last_s >= self._every_s:
-            self._last_s = time.monotonic()
-            logger.info("left %s", text)
-
-    def advance(self, done_s: float, more_s: float = 0.0) -> None:
-        """Count a run as finished, and add the seconds of a run that it causes."""
-        if self._bar is not None:
-            self._bar.total = (self._bar.total or 0) + more_s
-            self._bar.update(done_s)
-
-    def close(self) -> None:
-        """Leave the bar as it is."""
-        if self._bar is not None:
-            self._bar.close()
 
 
 class LocalRunner:
@@ -137,10 +110,8 @@ class LocalRunner:
 
     Parameters
     ----------
-    cells : mapping
-        By key, in the order to run them.
-    expected_s : mapping
-        Expected seconds by key.
+    times : TimeLeft
+        The cells to run, and their expected times; what was not run stays in ``left``.
     work : callable
         Runs a cell on some cores (None: all of ours) with the metronome of the thread; returns
         its run, or None if it was stopped unrecorded, which ends the thread.
@@ -156,12 +127,13 @@ class LocalRunner:
     ----------
     ended : list of str
         Keys of the cells that were run, in their order.
+    stopping : Event
+        Set when a run raises an error: then the runs of other threads are to end.
     """
 
     def __init__(
         self,
-        cells: Mapping[str, Cell],
-        expected_s: Mapping[str, float],
+        times: TimeLeft,
         work: Work,
         *,
         deadline: float = math.inf,
@@ -170,139 +142,74 @@ class LocalRunner:
         metronome: bool = True,
     ) -> None:
         self.ended: list[str] = []
-        self._times = TimeLeft(cells, expected_s)
-        self._cells = self._times.left  # in their order, the running ones included
-        self._running: set[str] = set()
-        self._work, self._on_end = work, on_end
+        self.stopping = threading.Event()
+        self._times, self._work, self._on_end = times, work, on_end
         self._deadline, self._repeat_until = deadline, repeat_until
         self._metronome = metronome
+        self._running: set[str] = set()
         self._lock = threading.Lock()
-        self._disturbed = self._undisturbed = 0
-        self._bar = ProgressBar(self._times.total_s())
+        self._said = -math.inf
 
-    def run(
-        self, core_sets: Sequence[Sequence[int]] = (), stop: Callable[[], None] | None = None
-    ) -> None:
-        """Run the cells on each of several core sets, then those too large for one, one by one.
-
-        ``stop`` ends the runs of other threads when one raises.
-        """
-        try:
-            if len(core_sets) > 1:
-                with ThreadPoolExecutor(len(core_sets)) as pool:
-                    try:
-                        threads = [pool.submit(self._run_on, cores) for cores in core_sets]
-                        for thread in wait(threads, return_when=FIRST_EXCEPTION).done:
-                            thread.result()
-                    except BaseException:
-                        self._deadline = -math.inf
-                        if stop is not None:
-                            stop()
-                        raise
-            self._run_on(None)
-        finally:
-            self._bar.close()
-
-    @property
-    def left(self) -> int:
-        """How many cells were not run."""
-        return len(self._cells)
-
-    @property
-    def left_s(self) -> float:
-        """The seconds that the cells left are expected to take."""
-        return self._times.total_s()
-
-    def drop_repeats(self) -> None:
-        """Drop the repeats of noisy runs that are not running."""
-        for key in self._cells.keys() - self._running:
-            if NOISY_REPEAT <= self._cells[key].repeat < ANCHOR_REPEAT:
-                del self._cells[key]
-
-    def expected_s(self) -> float:
-        """Return `left_s` with repeats to come, if as many runs are disturbed as so far."""
-        count = self._disturbed + self._undisturbed
-        if not self._disturbed or time.monotonic() >= self._repeat_until:
-            return self.left_s
-        waiting = ((k, c) for k, c in self._cells.items() if k not in self._running)
-        first_s = sum(self._times.cell_s(k, c) for k, c in waiting if c.repeat < NOISY_REPEAT)
-        return self.left_s + self._disturbed / count * first_s
+    def run(self, core_sets: Sequence[Sequence[int]] = ()) -> None:
+        """Run the cells on each of several core sets, then those too large for one, one by one."""
+        if len(core_sets) > 1:
+            with ThreadPoolExecutor(len(core_sets)) as pool:
+                try:
+                    threads = [pool.submit(self._run_on, cores) for cores in core_sets]
+                    for thread in wait(threads, return_when=FIRST_EXCEPTION).done:
+                        thread.result()
+                except BaseException:
+                    self.stopping.set()
+                    raise
+        self._run_on(None)
 
     def _run_on(self, cores: Sequence[int] | None) -> None:
         # One metronome for each thread that measures: it ends with the thread, like the runs.
         with Metronome(enabled=self._metronome) as metronome:
             while (taken := self._take(cores)) is not None:
-                start = time.monotonic()
-                run = self._work(taken[1], cores, metronome)
+                start, (key, cell) = time.monotonic(), taken
+                run = self._work(cell, cores, metronome)
                 with self._lock:
-                    self._running.discard(taken[0])
+                    self._running.discard(key)
                     if run is None:
                         return
-                    self._finish(*taken, run, time.monotonic() - start)
+                    self.ended.append(key)
+                    self._times.finish(key, time.monotonic() - start)
+                    if time.monotonic() < self._repeat_until and is_to_repeat(cell, run):
+                        self._times.left[repeat_of(cell).key] = repeat_of(cell)
+                    if self._on_end is not None:
+                        self._on_end(cell, run)
 
     def _take(self, cores: Sequence[int] | None) -> tuple[str, Cell] | None:
         """Return the next cell that ends by the deadline, and fits beside others on ``cores``."""
         with self._lock:
-            if time.monotonic() >= self._repeat_until:
-                self.drop_repeats()
-            left_s = self._deadline - time.monotonic()
-            for key, cell in self._cells.items():
+            now = time.monotonic()
+            for key, cell in self._times.left.items():
                 needs = cell.configuration
                 fits = cores is None or (needs.cpus <= len(cores) and not needs.gpus)
-                if fits and key not in self._running and self._times.cell_s(key, cell) <= left_s:
+                is_free = key not in self._running and not self.stopping.is_set()
+                is_late = now >= self._repeat_until and is_noisy_repeat(cell)
+                ends = now + self._times.cell_s(cell) <= self._deadline
+                if fits and is_free and ends and not is_late:
                     self._running.add(key)
-                    subject = f" sub-{cell.subject}" if cell.subject else ""
-                    count = len(self.ended) + len(self._cells)
-                    number = f"run {len(self.ended) + 1} of {count}"
-                    left = format_seconds(self.expected_s())
-                    self._bar.describe(f"{left}, {number}: {cell.app}{subject}, {needs.label}")
+                    self._say(cell)
                     return key, cell
             return None
 
-    def _finish(self, key: str, cell: Cell, run: Run, took_s: float) -> None:
-        self.ended.append(key)
-        self._times.finish(key, took_s)
-        expected_s, more_s = self._times.first_s[key], 0.0
-        if cell.repeat < NOISY_REPEAT and time.monotonic() < self._repeat_until:
-            # A run that did not complete has no time to be measured better.
-            disturbed = run.noisy and run.outcome == "completed"
-            self._disturbed += disturbed
-            self._undisturbed += not disturbed
-            if disturbed:
-                repeated, more_s = repeat_of(cell), expected_s
-                self._cells[repeated.key] = repeated
-                self._times.first_s[repeated.key] = expected_s
-        self._bar.advance(expected_s, more_s)
-        if self._on_end is not None:
-            self._on_end(cell, run)
-
-
-def core_sets(cores: Sequence[int], parallel: int) -> list[list[int]]:
-    """Return ``parallel`` disjoint sets of equally many cores.
-
-    Raises
-    ------
-    RunError
-        If there are fewer cores than sets, or ``parallel`` is below 1.
-
-    Examples
-    --------
-    >>> core_sets([0, 1, 2, 3, 4], 2)
-    [[0, 1], [2, 3]]
-    """
-    if not 1 <= parallel <= len(cores):
-        raise RunError(
-            f"cannot make {parallel} runs at a time, there are {len(cores)} cores here",
-            "parallel",
-            f"set it to 1 to {len(cores)}",
-        )
-    size = len(cores) // parallel
-    return [list(cores[n * size : (n + 1) * size]) for n in range(parallel)]
+    def _say(self, cell: Cell) -> None:
+        """Log the time left and the cell that starts, if enough time has passed."""
+        if time.monotonic() - self._said >= EVERY_S:
+            self._said = time.monotonic()
+            number, count = len(self.ended) + 1, len(self.ended) + len(self._times.left)
+            left = format_seconds(self._times.total_s())
+            subject = f" sub-{cell.subject}" if cell.subject else ""
+            task = f"{cell.app}{subject}, {cell.configuration.label}"
+            logger.info("left %s, run %d of %d: %s", left, number, count, task)
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Result of a sitting: the folders of its runs, and how many cells are left."""
+    """Result of a sitting: its runs' folders; how many cells are left, and their seconds."""
 
     runs: list[Path]
     left: int
@@ -341,7 +248,7 @@ def run_campaign(
     start, folder = time.monotonic(), settings.runs
     folder.mkdir(parents=True, exist_ok=True)
     sweep_abandoned()
-    with driver_lock(folder):
+    with process_lock(lock_file(folder), "another campaign", folder, LOCK_PATIENCE_S):
         for partial in folder.glob(PARTIAL + "*"):
             sweep(partial) if partial.is_dir() else partial.unlink()
         elsewhere, here = recorded or {}, runs_in(folder)
@@ -349,37 +256,36 @@ def run_campaign(
             plan.cells.keys() - elsewhere.keys(), here, settings.conditions.time_limit_s
         )
         runs = {**elsewhere, **here}
-        repeat_noisy_s = settings.repeat_noisy_s
-        missing = missing_cells(
-            plan.cells, runs, again, noisy=repeat_noisy_s is None or repeat_noisy_s > 0
-        )
-        _check_runnable(missing, plan.paths, settings.apps)
+        repeat_noisy_s = math.inf if settings.repeat_noisy_s is None else settings.repeat_noisy_s
+        missing = missing_cells(plan.cells, runs, again, noisy=repeat_noisy_s > 0)
+        for cell in missing.values():  # before any run is started
+            if cell.volume_id and not plan.paths[cell.volume_id].is_file():
+                then = "the images have changed: run `dvc repro catalogue`"
+                raise RunError("no such volume", plan.paths[cell.volume_id], then)
+        for name, configuration in dict.fromkeys(
+            (c.app, c.configuration) for c in missing.values()
+        ):
+            check_startable(choose(settings.apps, name), configuration)
         if count := len((plan.cells.keys() & runs.keys()) - again):
             logger.info("%d of %d runs are on record", count, len(plan.cells))
         if again:
             logger.info("%d runs that failed or were stopped are tried once more", len(again))
         if not missing:
             return Progress([], 0, 0.0)
-        sitting = open_sitting(
-            folder, {run.sitting for run in runs.values()}, probes, settings.host
-        )
+        earlier = {run.sitting for run in runs.values()}
+        sitting = open_sitting(folder, earlier, probes, settings.host)
         local_runs = [
             dataclasses.replace(cell, repeat=cell.repeat + sitting.number)
             for cell in plan.local_runs
         ]
-        missing = {**{cell.key: cell for cell in local_runs}, **missing}
-        times = _times_of(missing, plan.expected_s)
+        times = TimeLeft({**{cell.key: cell for cell in local_runs}, **missing}, plan.expected_s)
         deadline = start + (math.inf if settings.stop_after_s is None else settings.stop_after_s)
-        first_s = 2 * sum(times[cell.key] for cell in local_runs)
+        first_s = 2 * sum(map(times.cell_s, local_runs))
         if first_s and time.monotonic() + first_s > deadline:
             took = format_seconds(first_s)
             logger.warning("the time is too short: a sitting starts with local runs of %s", took)
-            return Progress([], len(missing) - len(local_runs), sum(times.values()))
-        failures, stop = Failures(here.values()), threading.Event()
-        recorder = Recorder(
-            folder, settings.apps, plan.paths, plan.recipes, settings.conditions, sitting,
-            stop.is_set,
-        )  # fmt: skip
+            return Progress([], len(missing), times.total_s())
+        failures = Failures(here.values())
         stop_at = deadline if settings.stop_running and deadline < math.inf else None
 
         def on_end(cell: Cell, run: Run) -> None:
@@ -388,43 +294,37 @@ def run_campaign(
             failures.count(cell, run.outcome, folder / run.cell_key)
 
         runner = LocalRunner(
-            missing,
             times,
             lambda cell, cores, metronome: recorder.record(cell, cores, stop_at, metronome),
             deadline=deadline,
-            repeat_until=start + (math.inf if repeat_noisy_s is None else repeat_noisy_s),
+            repeat_until=start + repeat_noisy_s,
             on_end=on_end,
             metronome=settings.conditions.metronome,
         )
-        sets = core_sets(sorted(os.sched_getaffinity(0)), settings.parallel)
+        recorder = Recorder(
+            folder, settings.apps, plan.paths, plan.recipes, settings.conditions, sitting,
+            runner.stopping.is_set,
+        )  # fmt: skip
         for cell in local_runs:
             recorder.warm_up(cell)
-        runner.run(sets, stop=stop.set)
-        if repeat_noisy_s is not None:  # a repeat for which the time did not suffice is not due
-            runner.drop_repeats()
-        return Progress([folder / key for key in runner.ended], runner.left, runner.left_s)
+        runner.run(core_sets(sorted(os.sched_getaffinity(0)), settings.parallel))
+        left = times.left
+        if repeat_noisy_s < math.inf:  # a repeat for which the time did not suffice is not due
+            left = {key: cell for key, cell in left.items() if not is_noisy_repeat(cell)}
+        left_s = sum(map(times.cell_s, left.values()))
+        return Progress([folder / key for key in runner.ended], len(left), left_s)
 
 
-def _check_runnable(
-    cells: Mapping[str, Cell], paths: Mapping[str, Path], apps: Mapping[str, App]
-) -> None:
-    """Check volumes, programs and containers before any run is started."""
-    for cell in cells.values():
-        if cell.volume_id and not paths[cell.volume_id].is_file():
-            then = "the images have changed: run `dvc repro catalogue`"
-            raise RunError("no such volume", paths[cell.volume_id], then)
-    for name, configuration in {(c.app, c.configuration): None for c in cells.values()}:
-        check_startable(choose(apps, name), configuration)
+def core_sets(cores: Sequence[int], parallel: int) -> list[list[int]]:
+    """Return ``parallel`` disjoint sets of equally many cores, or as many as there are cores.
 
-
-def _times_of(cells: Mapping[str, Cell], expected_s: Mapping[str, float]) -> dict[str, float]:
-    """Return the expected seconds of each cell; a repeat takes as long as the original."""
-    times = {}
-    for key, cell in cells.items():
-        origin = cell.repeat % NOISY_REPEAT if cell.repeat < ANCHOR_REPEAT else ANCHOR_REPEAT
-        first = dataclasses.replace(cell, repeat=origin).key
-        times[key] = expected_s.get(key, expected_s.get(first, 1.0))
-    return times
+    Examples
+    --------
+    >>> core_sets([0, 1, 2, 3, 4], 2)
+    [[0, 1], [2, 3]]
+    """
+    size = max(1, len(cores) // parallel)
+    return [list(cores[n : n + size]) for n in range(0, len(cores), size)][:parallel]
 
 
 def tried_again(
@@ -436,19 +336,13 @@ def tried_again(
     started the campaign again and may have mended the cause. ``time_limit_s`` is the present limit
     of a run; None without one.
     """
-    again = set()
-    for key in keys:
-        run = runs.get(key)
-        if run is not None and (
-            run.outcome == "failed"
-            or (
-                run.outcome == "timeout"
-                and run.limit_s is not None
-                and (time_limit_s is None or run.limit_s < time_limit_s)
-            )
-        ):
-            again.add(key)
-    return again
+    limit_s = math.inf if time_limit_s is None else time_limit_s
+    return {
+        key
+        for key in set(keys) & runs.keys()
+        if runs[key].outcome == "failed"
+        or (runs[key].outcome == "timeout" and (runs[key].limit_s or math.inf) < limit_s)
+    }
 
 
 def missing_cells(
@@ -466,38 +360,16 @@ def missing_cells(
     missing = {key: cell for key, cell in cells.items() if key not in runs}
     missing |= {key: cell for key, cell in cells.items() if key in again and key in runs}
     for key, cell in cells.items() if noisy else ():
-        if key in missing or cell.repeat >= NOISY_REPEAT:
-            continue
-        # A run that did not complete has no time to be measured better.
-        if runs[key].noisy and runs[key].outcome == "completed":
-            repeated = repeat_of(cell)
-            if (name := repeated.key) not in runs:
-                missing[name] = repeated
+        repeated = repeat_of(cell)
+        if key not in missing and is_to_repeat(cell, runs[key]) and repeated.key not in runs:
+            missing[repeated.key] = repeated
     return missing
-
-
-@contextlib.contextmanager
-def driver_lock(folder: Path) -> Iterator[None]:
-    """Allow one driver at a time in ``folder``; the lock file is beside it.
-
-    Raises
-    ------
-    RunError
-        If another process holds it, naming that process.
-    """
-    with contextlib.ExitStack() as stack:
-        try:
-            stack.enter_context(process_lock(_lock_file(folder), LOCK_PATIENCE_S))
-        except HeldError as held:
-            reason = f"another campaign (process {held.pid}) works here"
-            raise RunError(reason, folder, "wait for it, or stop it") from None
-        yield
 
 
 def is_locked(folder: Path) -> bool:
     """Return whether a driver works in ``folder``; nothing is created."""
     try:
-        with _lock_file(folder).open("r+") as lock:
+        with lock_file(folder).open("r+") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
@@ -506,5 +378,6 @@ def is_locked(folder: Path) -> bool:
     return False
 
 
-def _lock_file(folder: Path) -> Path:
+def lock_file(folder: Path) -> Path:
+    """Return the file that the driver of the runs in ``folder`` locks."""
     return folder.parent / f".{folder.name}.lock"

@@ -20,10 +20,11 @@ from voxcast.measure.tree import (
     PREFIX,
     MeterReading,
     Traffic,
-    TrafficMeter,
+    TreeCounters,
     TreeMeter,
     alive,
     marked,
+    read_traffic,
 )
 
 SELF = Path("/proc/self")
@@ -107,7 +108,7 @@ class GroupMeter:
         self._version, self._run_id = version, run_id
         self._handles: dict[Path, int] = {}
         self._leader: set[int] = set()
-        self._traffic = TrafficMeter()
+        self._traffic = TreeCounters(3)
         is_v1 = version == 1
         self._stat = memory / "memory.stat"
         self._cpu = cpu / ("cpuacct.usage" if is_v1 else "cpu.stat")
@@ -144,7 +145,7 @@ class GroupMeter:
     def traffic(self) -> Traffic:
         """Return input and output so far."""
         # A leader that has ended has left the group, but holds the counters of its children.
-        return self._traffic.read(sorted(self.members() | self._leader))
+        return read_traffic(self._traffic, sorted(self.members() | self._leader))
 
     def members(self) -> set[int]:
         """Return the processes of the group."""
@@ -181,10 +182,19 @@ class GroupMeter:
 Meter = GroupMeter | TreeMeter
 
 
-def open_meter(run_id: str, *, groups: bool = True) -> Meter:
-    """Return the best meter this machine allows; ``groups=False`` samples the process tree."""
-    group = make_group(run_id) if groups else None
-    return TreeMeter(run_id) if group is None else group
+def open_meter(run_id: str, group: GroupMeter | None) -> Meter:
+    """Create a planned group, or return a meter of the process tree where that is not possible."""
+    if group is not None:
+        try:
+            for folder in group.folders:
+                folder.mkdir()
+            group.read()  # version 2 creates folders without controllers that are not delegated
+            for folder in group.folders:
+                (folder / "cgroup.procs").open("wb").close()
+            return group
+        except (OSError, KeyError):
+            group.close()
+    return TreeMeter(run_id)
 
 
 def planned_group(run_id: str) -> GroupMeter | None:
@@ -200,24 +210,6 @@ def planned_group(run_id: str) -> GroupMeter | None:
         folder = delegated(groups[UNIFIED]) / name
         return GroupMeter(folder, folder, 2, run_id)
     return None
-
-
-def make_group(run_id: str) -> GroupMeter | None:
-    """Create the group ``voxcast-<run_id>``, or return None where that is not possible."""
-    group = planned_group(run_id)
-    if group is None:
-        return None
-    try:
-        for folder in group.folders:
-            folder.mkdir()
-        group.read()  # version 2 creates folders without controllers that are not delegated
-        for folder in group.folders:
-            with (folder / "cgroup.procs").open("wb"):
-                pass
-    except (OSError, KeyError):
-        group.close()
-        return None
-    return group
 
 
 def delegated(group_folder: Path) -> Path:

@@ -23,7 +23,8 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from voxcast.apps.app import THREAD_VARIABLES
 from voxcast.apps.containers import RUN_VARIABLE
@@ -95,17 +96,13 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class MetronomeReading:
-    """Mean CPU seconds of each kernel beside a run, and how often they were timed.
+    """What was timed beside a run, and the CPU time of the metronome.
 
-    All are None without a metronome, or if the run ended before its first tick. `cpu_s` is the
-    CPU time of the metronome.
+    `columns` has fields of `voxcast.records.Run`: mean CPU seconds of each kernel, and how often
+    they were timed. It is empty without a metronome, or if the run ended before its first tick.
     """
 
-    compute_s: float | None = None
-    copy_s: float | None = None
-    gather_s: float | None = None
-    interpreter_s: float | None = None
-    ticks: int | None = None
+    columns: Mapping[str, Any] = field(default_factory=dict)
     cpu_s: float = 0.0
 
 
@@ -156,9 +153,7 @@ class Metronome(contextlib.AbstractContextManager["Metronome"]):
                 if not isinstance(error, OSError):
                     raise
             else:
-                means_s = {f"{name}_s": mean_s for name, mean_s in content["means_s"].items()}
-                ticks, cpu_s = content["ticks"] or None, content["cpu_s"]
-                self._reading = MetronomeReading(**means_s, ticks=ticks, cpu_s=cpu_s)
+                self._reading = MetronomeReading(content["columns"], content["cpu_s"])
         return self._reading
 
     def close(self) -> None:
@@ -237,9 +232,9 @@ def timed_until_stopped(kernels: Mapping[str, Callable[[], object]], period_s: f
         spent_s = time.process_time() - start_s
     if not os.read(STDIN, 1):
         return ""
-    means_s = {name: total_s / ticks for name, total_s in sums.items()}
-    cpu_s = time.process_time() - begun_s
-    return json.dumps({"means_s": means_s, "ticks": ticks, "cpu_s": cpu_s})
+    columns = {f"metronome_{name}_s": total_s / ticks for name, total_s in sums.items()}
+    columns |= {"metronome_ticks": ticks} if ticks else {}
+    return json.dumps({"columns": columns, "cpu_s": time.process_time() - begun_s})
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ list of values, or a range ``{low, high}``, drawn on a log scale with ``log``.
 
 from __future__ import annotations
 
-import bisect
 import dataclasses
 import hashlib
 import importlib.util
@@ -22,7 +21,7 @@ import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from voxcast.apps.app import app_version
 from voxcast.apps.parameters import scaled_parameters
@@ -38,17 +37,13 @@ if TYPE_CHECKING:
 
 LOG_DECADES = 100  # a range of an application this wide, high over low, is drawn on a log scale
 RANGE_KEYS = {"low", "high", "log"}
-# The largest tenth of the volumes comes first, largest first, and may take up to this share of the
-# budget: otherwise a short campaign would never learn the cost of a large volume.
-LARGE_TENTH = 0.1
-LARGE_SHARE = 0.5
 MANY = 10**9
 LENT_EXPECTED_S = 10.0  # of a run on a borrowed machine, before any is measured
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """Part of a campaign; with ``choose: within_budget`` see `cells_within`."""
+    """Part of a campaign."""
 
     name: str
     apps: tuple[str, ...]  # of those chosen; empty for all
@@ -62,9 +57,8 @@ class Sweep:
     cpus: tuple[int, ...]  # a part of the device's; empty for all
     repeats: int  # runs of each, in all
     # How many volumes (points, for an application without an image) are run more than once; None
-    # for all. They are the cheapest within a budget, else drawn from the smaller half.
+    # for all. They are drawn from the smaller half: repeats of large ones cost hours.
     repeat_volumes: int | None
-    choose: Literal["all", "within_budget"]
 
     def wants(self, app: App, configuration: Configuration) -> bool:
         """Return whether ``app`` is to run in ``configuration``."""
@@ -87,8 +81,6 @@ class CampaignSettings:
         The source of the cells, see `make_plan`.
     anchors : int
         Each application is run on this many volumes at the start of every sitting.
-    budget_s : float, optional
-        Expected time that sweeps with ``choose: within_budget`` may fill.
     stop_after_s : float, optional
         No run is started that is not expected to end within this time.
     stop_running : bool
@@ -108,7 +100,6 @@ class CampaignSettings:
     conditions: Conditions = field(default_factory=Conditions)
     seed: int = 1
     anchors: int = 0
-    budget_s: float | None = None
     stop_after_s: float | None = None
     stop_running: bool = False
     repeat_noisy_s: float | None = None
@@ -127,7 +118,7 @@ class CampaignPlan:
     paths : dict
         The file of each volume, by volume id.
     expected_s : dict
-        Expected seconds of a cell by key, of the local runs too; 1 where it is missing.
+        Expected seconds of a run by application and volume id; 1 where it is missing.
     local_runs : list of Cell
         Run at the start of every sitting that has anything to measure.
     recipes : mapping
@@ -138,18 +129,10 @@ class CampaignPlan:
 
     cells: dict[str, Cell]
     paths: dict[str, Path]
-    expected_s: dict[str, float] = field(default_factory=dict)
+    expected_s: dict[tuple[str, str], float] = field(default_factory=dict)
     local_runs: list[Cell] = field(default_factory=list)
     recipes: Mapping[str, dict[str, Any]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class Volumes:
-    """Sizes and subjects of the usable volumes of an image set, by volume id."""
-
-    mvoxels: dict[str, float]
-    subjects: dict[str, str]
 
 
 def make_plan(
@@ -163,7 +146,7 @@ def make_plan(
     Parameters
     ----------
     settings : CampaignSettings
-        Sweeps, configurations, seed and budget decide the cells.
+        Sweeps, configurations and seed decide the cells.
     catalogue : DataFrame
         The catalogue of the image set.
     recipes : mapping, optional
@@ -179,23 +162,37 @@ def make_plan(
     facts = settings.host or host_facts()
     configurations, notes = fitting(settings.configurations, facts)
     apps, missing = with_programs(settings.apps)
-    volumes, machine = good_volumes(catalogue), host_class(facts)
-    cells = draw_cells(
-        settings.sweeps, apps, volumes, configurations,
-        budget_s=settings.budget_s, seed=settings.seed, host_class=machine,
-    )  # fmt: skip
-    local_runs = local_run_cells(
-        settings.sweeps, apps, volumes, configurations, settings.anchors, machine
-    )
+    volumes = good_volumes(catalogue)
+    drawn = draw_cells(settings.sweeps, apps, volumes, configurations, settings.seed)
+    first = local_run_cells(settings.sweeps, apps, volumes, configurations, settings.anchors)
+    cells, local_runs = completed(drawn, apps, facts), completed(first, apps, facts)
     volume_ids, paths = catalogue["volume_id"].astype(str), catalogue["path"].astype(str)
     return CampaignPlan(
         cells=cells,
         paths={v: (root or Path()) / p for v, p in zip(volume_ids, paths, strict=True)},
-        expected_s=expected_times([*cells.values(), *local_runs], apps, volumes),
-        local_runs=local_runs,
+        expected_s=expected_times(apps, volumes),
+        local_runs=[*local_runs.values()],
         recipes=recipes or {},
         notes=[*notes, *missing],
     )
+
+
+def completed(cells: Iterable[Cell], apps: Mapping[str, App], facts: HostFacts) -> dict[str, Cell]:
+    """Return cells by key, with the versions of their applications and the machine's hardware."""
+    cells = list(cells)
+    versions = {
+        (name, configuration): app_version(apps[name], configuration)
+        for name, configuration in {(cell.app, cell.configuration) for cell in cells}
+    }
+    here = (
+        dataclasses.replace(
+            cell,
+            app_version=versions[cell.app, cell.configuration],
+            host_class=host_class(facts),
+        )
+        for cell in cells
+    )
+    return {cell.key: cell for cell in here}
 
 
 def lend_cells(
@@ -250,17 +247,8 @@ def read_cells(path: Path, facts: HostFacts) -> tuple[CampaignPlan, dict[str, Ap
     if changed:
         raise RunError("is not the volume that was prepared", changed[0], "copy it again")
     fit, notes = fitting({cell.configuration: None for cell in planned}, facts)
-    here = [
-        dataclasses.replace(
-            cell,
-            app_version=app_version(apps[cell.app], cell.configuration),
-            host_class=host_class(facts),
-        )
-        for cell in planned
-        if cell.configuration in fit
-    ]
-    cells = {cell.key: cell for cell in here}
-    expected = dict.fromkeys(cells, LENT_EXPECTED_S)
+    cells = completed((cell for cell in planned if cell.configuration in fit), apps, facts)
+    expected = {(cell.app, cell.volume_id): LENT_EXPECTED_S for cell in cells.values()}
     return CampaignPlan(cells, volumes, expected, [], recipes, notes), apps
 
 
@@ -296,86 +284,51 @@ def with_programs(apps: Mapping[str, App]) -> tuple[dict[str, App], list[str]]:
     return {name: app for name, app in apps.items() if name not in missing}, notes
 
 
-def good_volumes(rows: pd.DataFrame) -> Volumes:
-    """Return the good volumes of a catalogue; the same voxels count once."""
-    good = rows[rows["problem"].isna()].drop_duplicates("volume_id")
-    counts = good[["shape_i", "shape_j", "shape_k"]].astype(float).prod(axis=1) / 1e6
-    names = good["volume_id"].astype(str)
-    return Volumes(
-        mvoxels=dict(zip(names, counts.astype(float), strict=True)),
-        subjects=dict(zip(names, good["subject"].astype(str), strict=True)),
-    )
+def good_volumes(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return ``subject`` and ``mvoxels`` of the good volumes of a catalogue, by volume id."""
+    good = rows[rows["problem"].isna()].drop_duplicates("volume_id").astype({"subject": str})
+    voxels = good[["shape_i", "shape_j", "shape_k"]].astype(float).prod(axis=1)
+    good = good.assign(volume_id=good["volume_id"].astype(str), mvoxels=voxels / 1e6)
+    return good.set_index("volume_id")[["subject", "mvoxels"]]
 
 
-def expected_s(app: App, mvoxels: float) -> float:
-    """Return the expected time of one run of ``app``, before anything has been learned."""
-    return app.expected_startup_s + app.expected_s_per_mvoxel * mvoxels
-
-
-def expected_times(
-    cells: Iterable[Cell], apps: Mapping[str, App], volumes: Volumes
-) -> dict[str, float]:
-    """Return the expected seconds of each cell by its key."""
-    sizes = volumes.mvoxels
-    return {c.key: expected_s(apps[c.app], sizes.get(c.volume_id, 0.0)) for c in cells}
+def expected_times(apps: Mapping[str, App], volumes: pd.DataFrame) -> dict[tuple[str, str], float]:
+    """Return expected seconds by application and volume, before anything has been learned."""
+    sizes = {"": 0.0} | {str(volume): size for volume, size in volumes["mvoxels"].items()}
+    return {
+        (name, volume): app.expected_startup_s + app.expected_s_per_mvoxel * size
+        for name, app in apps.items()
+        for volume, size in sizes.items()
+    }
 
 
 def draw_cells(
     sweeps: Sequence[Sweep],
     apps: Mapping[str, App],
-    volumes: Volumes,
+    volumes: pd.DataFrame,
     configurations: Sequence[Configuration],
-    *,
-    budget_s: float | None,
     seed: int,
-    host_class: str,
-) -> dict[str, Cell]:
-    """Return the cells of a campaign by key, in the order to run them.
+) -> list[Cell]:
+    """Return the cells of a campaign in the order to run them, before they are `completed`.
 
-    `configurations` fit this machine, see `fitting`; `budget_s` is filled by sweeps that choose
-    ``within_budget``.
+    Every stretch holds the same share of every sweep and application. `configurations` fit this
+    machine, see `fitting`.
     """
-    groups: list[list[Cell]] = []
-    for sweep in sweeps:
-        chosen = [app for app in apps.values() if not sweep.apps or app.name in sweep.apps]
-        if sweep.choose == "within_budget":
-            groups.append(
-                cells_within(
-                    sweep, chosen, volumes, configurations,
-                    budget_s=budget_s or 0.0, seed=seed, host_class=host_class,
-                )
-            )  # fmt: skip
-            continue
-        groups += [
-            sweep_cells(sweep, app, volumes, configurations, seed=seed, host_class=host_class)
-            for app in chosen
-        ]
-    return interleaved(groups, seed)
-
-
-def interleaved(groups: Sequence[Sequence[Cell]], seed: int) -> dict[str, Cell]:
-    """Return all cells by key so that every stretch holds the same share of every group."""
-    seen: dict[str, Cell] = {}
-    keys_by_group: list[list[str]] = []
-    for group in groups:  # a cell of several sweeps belongs to the first
-        keyed = {cell.key: cell for cell in group}
-        keys_by_group.append([key for key in keyed if key not in seen])
-        seen |= {key: keyed[key] for key in keys_by_group[-1]}
-    placed = [
-        ((rank + 0.5) / len(keys), sha256_of([seed, key]), key)
-        for keys in keys_by_group
-        for rank, key in enumerate(keys)
-    ]
-    return {key: seen[key] for _, _, key in sorted(placed)}
+    placed: dict[str, tuple[float, str, Cell]] = {}
+    for sweep, app in itertools.product(sweeps, apps.values()):
+        cells = {c.key: c for c in sweep_cells(sweep, app, volumes, configurations, seed)}
+        new = [key for key in cells if key not in placed]  # others belong to an earlier sweep
+        for rank, key in enumerate(new):
+            placed[key] = (rank + 0.5) / len(new), sha256_of([seed, key]), cells[key]
+    return [cell for _, _, cell in sorted(placed.values(), key=lambda entry: entry[:2])]
 
 
 def local_run_cells(
     sweeps: Sequence[Sweep],
     apps: Mapping[str, App],
-    volumes: Volumes,
+    volumes: pd.DataFrame,
     configurations: Sequence[Configuration],
     count: int,
-    host_class: str,
 ) -> list[Cell]:
     """Return the first cells of every sitting, whose times show the drift of the machine.
 
@@ -383,176 +336,61 @@ def local_run_cells(
     fixed volumes from the smallest tenth upwards, or once without an image. The repeat is
     `ANCHOR_REPEAT`, to which a sitting adds its number.
     """
-    by_size = sorted(volumes.mvoxels, key=lambda v: (volumes.mvoxels[v], v))
-    small = by_size[len(by_size) // 10 :][:count]
+    by_size = volumes.sort_values(["mvoxels", "volume_id"])["subject"]
+    small = [*by_size.iloc[len(by_size) // 10 :][:count].items()]
     cells = []
     for app in apps.values():
         wanted = [c for c in configurations if any(sweep.wants(app, c) for sweep in sweeps)]
         fewest = {c.device: c for c in sorted(wanted, key=lambda c: -c.cpus)}
-        for configuration in fewest.values():
-            version = app_version(app, configuration)
-            parameters = scaled_parameters(app, "full_scale", {})
-            cells += [
-                _cell(app, version, parameters, volume, volumes, configuration, "full_scale",
-                      ANCHOR_REPEAT, host_class)
-                for volume in (small if app.input == "volume" else [""] * min(count, 1))
-            ]  # fmt: skip
+        parameters = scaled_parameters(app, "full_scale", {})
+        cells += [
+            Cell(app.name, "", parameters, str(volume), subject, configuration, "full_scale",
+                 ANCHOR_REPEAT, "")
+            for configuration in fewest.values()
+            for volume, subject in (small if app.input == "volume" else [("", "")][:count])
+        ]  # fmt: skip
     return cells
 
 
 def sweep_cells(
     sweep: Sweep,
     app: App,
-    volumes: Volumes,
+    volumes: pd.DataFrame,
     configurations: Sequence[Configuration],
-    *,
     seed: int,
-    host_class: str,
 ) -> list[Cell]:
     """Return the cells of ``app`` in ``sweep``, shuffled by volume and repeat."""
     wanted = [c for c in configurations if sweep.wants(app, c)]
     if not wanted:
         return []
-    tried = points(sweep, app, seed)
-    versions = {c: app_version(app, c) for c in wanted}
+    tried, chosen, most = points(sweep, app, seed), [""], sweep.repeat_volumes
+    if app.input == "volume":
+        order = shuffled(volumes.index, seed, "choose")
+        chosen = order[sweep.volumes_offset :][: sweep.volumes]
+    pairs = [(parameters, volume) for volume in chosen for parameters in tried]
+    if sweep.sample is not None:
+        pairs = list(zip(tried, itertools.cycle(chosen), strict=False))
+    again = set(range(len(pairs))[:most])
+    if app.input == "volume" and most is not None:
+        mvoxels = volumes["mvoxels"].loc[chosen]
+        small = mvoxels.index[mvoxels <= mvoxels.quantile(interpolation="lower")][:most]
+        again = {n for n, (_, volume) in enumerate(pairs) if volume in small}
     ordered: list[tuple[str, str, Cell]] = []
-    for parameters, volume, repeated in _items(sweep, app, volumes, tried, seed):
-        for repeat in range(sweep.repeats if repeated else 1):
+    for n, (parameters, volume) in enumerate(pairs):
+        for repeat in range(sweep.repeats if n in again else 1):
             turn = sha256_of([seed, volume or canonical_json(parameters), repeat])
-            for configuration in wanted:
-                cell = _cell(app, versions[configuration], parameters, volume, volumes,
-                             configuration, sweep.scale, repeat, host_class)  # fmt: skip
-                ordered.append((turn, sha256_of([seed, turn, configuration.label]), cell))
-    ordered.sort(key=lambda entry: entry[:2])
-    return [cell for _, _, cell in ordered]
-
-
-def cells_within(
-    sweep: Sweep,
-    apps: Sequence[App],
-    volumes: Volumes,
-    configurations: Sequence[Configuration],
-    *,
-    budget_s: float,
-    seed: int,
-    host_class: str,
-) -> list[Cell]:
-    """Draw the cells of a sweep whose expected times stay within a budget.
-
-    Each chosen volume is run once by every application in every configuration it can use; the
-    `repeat_volumes` cheapest are run `repeats` times in all. An application without an image runs
-    `repeats` times with its defaults, out of the same budget.
-
-    Returns
-    -------
-    list of Cell
-        Repeats last; volumes and, within a volume, applications and configurations shuffled, so
-        that a drift of the machine is not mistaken for an effect of the configuration. At least
-        the cheapest volume, if the budget is too small for any.
-    """
-    wanted = [(app, c) for app in apps for c in configurations if sweep.wants(app, c)]
-    pairs = [(app, c) for app, c in wanted if app.input == "volume"]
-    bare = [(app, c) for app, c in wanted if app.input == "none"]
-    sizes = volumes.mvoxels if pairs else {}
-    costs = {v: sum(expected_s(app, size) for app, _ in pairs) for v, size in sizes.items()}
-    most = MANY if sweep.volumes is None else sweep.volumes
-    many = MANY if sweep.repeat_volumes is None else sweep.repeat_volumes
-    left_s = budget_s - sweep.repeats * sum(expected_s(app, 0.0) for app, _ in bare)
-    chosen = _chosen(costs, most, many, sweep.repeats - 1, left_s, seed)
-    repeated = sorted(chosen, key=lambda v: (costs[v], v))[:many]
-    versions = {(app.name, c): app_version(app, c) for app, c in wanted}
-    parameters = {app.name: scaled_parameters(app, sweep.scale, {}) for app, _ in wanted}
-    cells: list[Cell] = []
-    for repeat in range(sweep.repeats):
-        names = shuffled(chosen if repeat == 0 else repeated, seed, repeat)
-        for volume, group in [*((v, pairs) for v in names), ("", bare)]:
-            runs = [
-                _cell(app, versions[app.name, configuration], parameters[app.name], volume,
-                      volumes, configuration, sweep.scale, repeat, host_class)
-                for app, configuration in group
+            subject = volumes["subject"].get(volume, "")
+            ordered += [
+                (turn, sha256_of([seed, turn, c.label]),
+                 Cell(app.name, "", parameters, volume, subject, c, sweep.scale, repeat, ""))
+                for c in wanted
             ]  # fmt: skip
-            cells += sorted(runs, key=lambda cell: sha256_of([seed, cell.key]))
-    return cells
-
-
-def _chosen(
-    costs: Mapping[str, float],
-    volumes: int,
-    repeat_volumes: int,
-    extra: int,
-    budget_s: float,
-    seed: int,
-) -> list[str]:
-    order = shuffled(costs, seed, "choose")
-    by_cost = sorted(order, key=lambda volume: -costs[volume])
-    large = by_cost[: math.ceil(LARGE_TENTH * len(order))]
-    chosen: dict[str, None] = {}  # a dict, for order and fast lookup
-    sums = 0.0
-    sorted_costs: list[float] = []
-    for limit_s, group in ((LARGE_SHARE * budget_s, large), (budget_s, order)):
-        for volume in group:
-            if volume in chosen or len(chosen) >= volumes:
-                continue
-            position = bisect.bisect(sorted_costs, costs[volume])
-            sorted_costs.insert(position, costs[volume])
-            repeated = itertools.islice(sorted_costs, repeat_volumes if extra else 0)
-            if sums + costs[volume] + extra * sum(repeated) <= limit_s:
-                chosen[volume] = None
-                sums += costs[volume]
-            else:
-                del sorted_costs[position]
-    return list(chosen) or by_cost[-1:][:volumes]
-
-
-def _cell(
-    app: App,
-    version: str,
-    parameters: dict[str, Any],
-    volume: str,
-    volumes: Volumes,
-    configuration: Configuration,
-    scale: Scale,
-    repeat: int,
-    host_class: str,
-) -> Cell:
-    subject = volumes.subjects.get(volume, "")
-    return Cell(
-        app.name, version, parameters, volume, subject, configuration, scale, repeat, host_class
-    )
+    return [cell for _, _, cell in sorted(ordered, key=lambda entry: entry[:2])]
 
 
 def shuffled(names: Iterable[str], seed: int, salt: object) -> list[str]:
     """Return ``names`` in the order of their hashes."""
     return sorted(names, key=lambda name: sha256_of([seed, salt, name]))
-
-
-def _items(
-    sweep: Sweep,
-    app: App,
-    volumes: Volumes,
-    tried: Sequence[dict[str, Any]],
-    seed: int,
-) -> list[tuple[dict[str, Any], str, bool]]:
-    """Return parameters, volume, and whether they are run more than once."""
-    if app.input == "none":
-        most = len(tried) if sweep.repeat_volumes is None else sweep.repeat_volumes
-        return [(parameters, "", n < most) for n, parameters in enumerate(tried)]
-    order = shuffled(volumes.mvoxels, seed, "choose")[sweep.volumes_offset :]
-    chosen = order[: sweep.volumes]
-    pairs = [(parameters, v) for v in chosen for parameters in tried]
-    if sweep.sample is not None:
-        pairs = list(zip(tried, itertools.cycle(chosen), strict=False))
-    repeated = chosen
-    if sweep.repeat_volumes is not None:
-        repeated = _smaller_half(volumes, chosen)[: sweep.repeat_volumes]
-    return [(parameters, v, v in repeated) for parameters, v in pairs]
-
-
-def _smaller_half(volumes: Volumes, chosen: Sequence[str]) -> list[str]:
-    """Return the smaller half of ``chosen``, in its order: repeats of large ones cost hours."""
-    sizes = sorted(volumes.mvoxels[volume] for volume in chosen)
-    median = sizes[(len(sizes) - 1) // 2] if sizes else 0.0
-    return [volume for volume in chosen if volumes.mvoxels[volume] <= median]
 
 
 def points(sweep: Sweep, app: App, seed: int) -> list[dict[str, Any]]:
@@ -649,16 +487,14 @@ def _value(name: str, choice: Any, share: float) -> Any:
 
 def _listed(name: str, choice: Any) -> bool:
     """Return whether it is a list and not a range; anything else is refused."""
-    if isinstance(choice, list | tuple):
-        if not choice:
-            raise ConfigError("has no values", name)
+    if isinstance(choice, list | tuple) and choice:
         return True
-    if not isinstance(choice, dict) or not {"low", "high"} <= set(choice) <= RANGE_KEYS:
-        raise ConfigError(f"needs a list or {{low, high, log}}, not {choice!r}", name)
-    low, high = choice["low"], choice["high"]
-    if not _numbers(low, high) or not low <= high or (choice.get("log", False) and low <= 0):
-        raise ConfigError(f"is not a range: {choice!r}", name, "low <= high, above 0 with log")
-    return False
+    if isinstance(choice, dict) and {"low", "high"} <= set(choice) <= RANGE_KEYS:
+        low, high = choice["low"], choice["high"]
+        if _numbers(low, high) and low <= high and (low > 0 or not choice.get("log", False)):
+            return False
+    then = "low <= high, above 0 with log"
+    raise ConfigError(f"needs values or a range {{low, high, log}}, not {choice!r}", name, then)
 
 
 def _numbers(*values: object) -> bool:

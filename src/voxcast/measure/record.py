@@ -14,7 +14,6 @@ import logging
 import math
 import os
 import shutil
-import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -40,6 +39,7 @@ from voxcast.measure.host import HostFacts, Probes, host_facts, take_probes
 from voxcast.measure.metronome import Metronome
 from voxcast.measure.runner import LOG_FILE, PhasePatterns, measure, memory_limit
 from voxcast.measure.trace import Conditions
+from voxcast.measure.tree import temporary_folder
 from voxcast.records import App, Cell, Configuration, Phase, Run, as_fields
 from voxcast.runs.series import RECORD_FILE, TRACES_FOLDER
 
@@ -48,6 +48,7 @@ KEPT_BYTES = FULL_BYTES = 1_000_000
 # An application that failed on so many images, and never completed, is assumed unable to run here.
 # Otherwise all of its cells would be recorded as failed within minutes.
 MAX_IMAGES = 5
+MAX_LINE = 160  # characters of a log's last line that are shown
 MAX_LOG_LINES = 200_000  # of a trial, searched for phases
 
 KNOWN_BEFORE = {  # fields of a run that it does not measure
@@ -320,12 +321,22 @@ def log_tail(folder: Path) -> str:
     return text_tail(folder / LOG_FILE)
 
 
+def last_line(folder: Path) -> str:
+    """Return the last line of a run's log, without control characters; empty if it has none."""
+    lines = log_tail(folder).strip().splitlines() if (folder / LOG_FILE).is_file() else []
+    return "".join(filter(str.isprintable, lines[-1]))[:MAX_LINE] if lines else ""
+
+
 def failure_line(cell: Cell, outcome: str, folder: Path) -> str:
     """Return one line on a run that did not complete."""
     subject = f" sub-{cell.subject}" if cell.subject else ""
-    last_line = log_tail(folder).strip().splitlines()[-1:]
-    reason = f"{outcome} ({last_line[0]})" if last_line else outcome
-    return f"{cell.app}{subject}, {cell.configuration.label}: {reason}"
+    return f"{cell.app}{subject}, {cell.configuration.label}: {cause(outcome, folder)}"
+
+
+def cause(outcome: str, folder: Path) -> str:
+    """Return how a run ended, with the last line of its log."""
+    line = last_line(folder)
+    return f"{outcome} ({line})" if line else outcome
 
 
 class Failures:
@@ -373,8 +384,8 @@ class AppTrial:
         Files that it wrote, relative to its folder of results.
     proposal : PhaseProposal
         Phases that its output shows, if the application names none itself.
-    mvoxels : float
-        Millions of voxels of the image.
+    expected_s : dict
+        A first guess of times by size: half of one run depends on the image, half does not.
     """
 
     run: Run
@@ -382,23 +393,14 @@ class AppTrial:
     log: str
     files: tuple[str, ...]
     proposal: PhaseProposal
-    mvoxels: float
-
-    @property
-    def expected_s(self) -> dict[str, float]:
-        """A first guess of times by size: half of one run depends on the image, half does not."""
-        runtime_s = max(self.run.runtime_s or 0.0, 0.02)
-        return {
-            "expected_startup_s": float(f"{runtime_s / 2:.2g}"),
-            "expected_s_per_mvoxel": float(f"{runtime_s / 2 / self.mvoxels:.2g}"),
-        }
+    expected_s: dict[str, float]
 
 
 def try_app(app: App, image: Path, configuration: Configuration, time_limit_s: float) -> AppTrial:
     """Run ``app`` on ``image`` under the profiler, in a folder that is removed afterwards."""
     mvoxels = math.prod(read_header(image).shape) / 1e6
-    folder = Path(tempfile.mkdtemp(prefix="voxcast-trial-"))
-    try:
+    with temporary_folder() as name:
+        folder = Path(name)
         (folder / "out").mkdir()
         cell = Cell(app.name, "", app.parameters, "", "", configuration, "full_scale", 0, "")
         proposals = []
@@ -411,16 +413,18 @@ def try_app(app: App, image: Path, configuration: Configuration, time_limit_s: f
             app, image.absolute(), folder, cell, Conditions(time_limit_s), propose_phases=proposed
         )
         written = sorted(path for path in (folder / "out").rglob("*") if path.is_file())
+        half_s = max(run.runtime_s or 0.0, 0.02) / 2
         return AppTrial(
             run=run,
             phases=phases,
             log=log_tail(folder),
             files=tuple(path.relative_to(folder / "out").as_posix() for path in written),
             proposal=proposals[0] if proposals else PhaseProposal(),
-            mvoxels=mvoxels,
+            expected_s={
+                "expected_startup_s": float(f"{half_s:.2g}"),
+                "expected_s_per_mvoxel": float(f"{half_s / mvoxels:.2g}"),
+            },
         )
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _drop_volumes(out: Path) -> None:

@@ -150,11 +150,11 @@ def measure(
     # Written first: if we are killed from here on, `sweep` finds the rest. Not synced: what
     # survives a process survives in memory, and nothing of a run survives the machine.
     planned = meters.planned_group(run_id) if groups else None
-    group_folders = [] if planned is None else list(map(str, planned.folders))
-    content = {"run_id": run_id, "groups": group_folders}
+    folders = [] if planned is None else list(map(str, planned.folders))
+    content = {"run_id": run_id, "groups": folders}
     (folder / DRIVER_FILE).write_text(json_text(content), encoding="utf-8")
     with contextlib.ExitStack() as stack:
-        meter = meters.open_meter(run_id, groups=groups)
+        meter = meters.open_meter(run_id, planned)
         stack.callback(meter.close)
         if limit_bytes is not None:
             meter.limit_memory(limit_bytes)
@@ -211,11 +211,7 @@ def measure(
         peak_threads=trace.peak_threads,
         peak_gpu_bytes=trace.peak_gpu_bytes,
         gpu_utilisation=trace.gpu_utilisation,
-        metronome_compute_s=reading.compute_s,
-        metronome_copy_s=reading.copy_s,
-        metronome_gather_s=reading.gather_s,
-        metronome_interpreter_s=reading.interpreter_s,
-        metronome_ticks=reading.ticks,
+        **reading.columns,
     )
     phases = _phases(clock, started, phase_patterns, runtime_s)
     return run, tuple(map(trace.with_peak, phases))

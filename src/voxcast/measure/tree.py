@@ -1,7 +1,7 @@
 """The processes of a run as ``/proc`` shows them: their marks, their end, and their meter.
 
-Files are read with plain system calls: at ten samples a second of a whole tree, Python's file
-objects would cost more than the kernel. Parsers take text, so that they can be tested anywhere.
+Files are read unbuffered, as a whole tree is read ten times a second. Parsers take text, so that
+they can be tested anywhere.
 
 The mark of a run names the process that measures it, so that anything left by a dead process can
 be recognised. Run ids, control groups and temporary folders begin with it.
@@ -110,15 +110,10 @@ def read(pid: int, name: str) -> bytes | None:
         If it belongs to another user, or is a setuid program.
     """
     try:
-        handle = os.open(f"/proc/{pid}/{name}", os.O_RDONLY)
+        with open(f"/proc/{pid}/{name}", "rb", buffering=0) as stream:  # noqa: PTH123, ten times a second
+            return stream.read(_READ_BYTES)
     except (FileNotFoundError, ProcessLookupError):
         return None
-    try:
-        return os.read(handle, _READ_BYTES)
-    except ProcessLookupError:
-        return None
-    finally:
-        os.close(handle)
 
 
 def read_stat(pid: int) -> Stat | None:
@@ -137,26 +132,19 @@ def alive(pids: set[int]) -> set[int]:
     return {pid for pid in pids if (stat := read_stat(pid)) and stat.state not in "ZX"}
 
 
-def is_marked(pid: int, run_id: str) -> bool:
-    """Return whether ``pid`` carries ``run_id`` in its environment."""
-    mark, text = f"{RUN_VARIABLE}={run_id}".encode(), b""
-    try:
-        handle = os.open(f"/proc/{pid}/environ", os.O_RDONLY)
-    except OSError:
-        return False
-    try:
-        while part := os.read(handle, _READ_BYTES):
-            text += part
-    except OSError:
-        return False
-    finally:
-        os.close(handle)
-    return mark in text and mark in text.split(b"\0")
+def mark_of(pid: int) -> str | None:
+    """Return the run id in the environment of ``pid``; None without one, or if unreadable."""
+    name = f"{RUN_VARIABLE}=".encode()
+    with contextlib.suppress(OSError):
+        for variable in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+            if variable.startswith(name):
+                return variable[len(name) :].decode(errors="replace")
+    return None
 
 
 def marked(run_id: str) -> set[int]:
     """Return the processes that carry ``run_id``, wherever they are."""
-    return {pid for pid in listed() if pid != os.getpid() and is_marked(pid, run_id)}
+    return {pid for pid in listed() if pid != os.getpid() and mark_of(pid) == run_id}
 
 
 def stop_all(pids: Callable[[], set[int]], grace_s: float, patience_s: float = 10.0) -> None:
@@ -272,14 +260,6 @@ class Throttle:
             self._next = start + max(self._pause_s, cost_s / self._share)
 
 
-class ProcessCounters(NamedTuple):
-    """One process at one sample; `started` distinguishes processes that reused a process id."""
-
-    started: int
-    ppid: int
-    values: tuple[float, ...]
-
-
 class TreeCounters:
     """Sums of ``width`` counters over a tree of processes that come and go, such as CPU time.
 
@@ -299,25 +279,25 @@ class TreeCounters:
     def __init__(self, width: int) -> None:
         self.sums: tuple[float, ...] = (0.0,) * width
         self.lost: tuple[float, ...] = (0.0,) * width
-        self._last: dict[int, ProcessCounters] = {}
+        self._last: dict[int, tuple[Stat, tuple[float, ...]]] = {}
 
-    def add_sample(self, processes: Mapping[int, ProcessCounters]) -> tuple[float, ...]:
+    def add_sample(
+        self, processes: Mapping[int, tuple[Stat, tuple[float, ...]]]
+    ) -> tuple[float, ...]:
         """Add a sample of all processes of the tree, zombies included; return the sums."""
-        for pid, last in self._last.items():
+        for pid, (last, values) in self._last.items():
             now = processes.get(pid)
-            gone = now is None or now.started != last.started
+            gone = now is None or now[0].started != last.started
             if gone and last.ppid not in self._last:  # else its parent has its counters
-                self.lost = _added(self.lost, last.values)
+                self.lost = _added(self.lost, values)
         self._last = dict(processes)
-        total = self.lost
-        for counted in processes.values():
-            total = _added(total, counted.values)
+        total = _added(self.lost, *(values for _, values in processes.values()))
         self.sums = tuple(map(max, self.sums, total))
         return self.sums
 
 
-def _added(left: tuple[float, ...], right: tuple[float, ...]) -> tuple[float, ...]:
-    return tuple(a + b for a, b in zip(left, right, strict=True))
+def _added(*counters: tuple[float, ...]) -> tuple[float, ...]:
+    return tuple(map(sum, zip(*counters, strict=True)))
 
 
 PSS_SHARE = 0.015  # of a core
@@ -353,7 +333,7 @@ class TreeMeter:
         self._run_id = run_id
         self._others = listed()  # processes older than the run
         self._members: dict[int, _Member] = {}
-        self._cpu, self._traffic = TreeCounters(1), TrafficMeter()
+        self._cpu, self._traffic = TreeCounters(1), TreeCounters(3)
         self._search_throttle, self._pss_throttle = Throttle(SEARCH_SHARE), Throttle(PSS_SHARE)
         self._departed = self._shared = self._total = 0
 
@@ -371,9 +351,7 @@ class TreeMeter:
             with self._search_throttle.reading():
                 self._find()
         stats = self._stats()
-        self._cpu.add_sample(
-            {pid: ProcessCounters(s.started, s.ppid, (s.cpu_s,)) for pid, s in stats.items()}
-        )
+        self._cpu.add_sample({pid: (stat, (stat.cpu_s,)) for pid, stat in stats.items()})
         living = {pid: stat for pid, stat in stats.items() if stat.state not in "ZX"}
         rss_bytes = self._resident(living)
         return MeterReading(rss_bytes, self._cpu.sums[0], sum(s.threads for s in living.values()))
@@ -386,7 +364,7 @@ class TreeMeter:
             except PermissionError:  # another user's, where /proc hides them
                 continue
             # The parent may be gone; the environment that its children inherited is not.
-            if stat and (stat.ppid in self._members or is_marked(pid, self._run_id)):
+            if stat and (stat.ppid in self._members or mark_of(pid) == self._run_id):
                 self._members[pid] = _Member(stat.started)
         self._others = now
 
@@ -448,7 +426,7 @@ class TreeMeter:
 
     def traffic(self) -> Traffic:
         """Return input and output so far."""
-        return self._traffic.read(self._members)
+        return read_traffic(self._traffic, self._members)
 
     def members(self) -> set[int]:
         """Return the processes at the last sample."""
@@ -474,25 +452,20 @@ class TreeMeter:
         """Do nothing."""
 
 
-class TrafficMeter:
-    """Input and output of processes by ``/proc/PID/io``, with and without a control group.
+def read_traffic(sums: TreeCounters, pids: Iterable[int]) -> Traffic:
+    """Add the counters of ``pids`` in ``/proc/PID/io`` to their sums, and return these.
 
-    A version 1 group counts no buffered writes, and a version 2 group counts them when they reach
-    the disk, often after the run; a process is charged when it makes a page dirty.
+    Used with a control group too: version 1 counts no buffered writes, and version 2 counts them
+    when they reach the disk, often after the run; a process is charged when it makes a page
+    dirty. Setuid programs are unreadable and left out.
     """
-
-    def __init__(self) -> None:
-        self._counters = TreeCounters(3)
-
-    def read(self, pids: Iterable[int]) -> Traffic:
-        """Read the counters of ``pids``; setuid programs are unreadable and left out."""
-        counters = {}
-        for pid in pids:
-            stat = read_stat(pid)
-            try:
-                text = read(pid, "io")
-            except PermissionError:
-                continue
-            if stat and text:
-                counters[pid] = ProcessCounters(stat.started, stat.ppid, parse_traffic(text))
-        return Traffic(*self._counters.add_sample(counters))
+    counters = {}
+    for pid in pids:
+        stat = read_stat(pid)
+        try:
+            text = read(pid, "io")
+        except PermissionError:
+            continue
+        if stat and text:
+            counters[pid] = stat, tuple(parse_traffic(text))
+    return Traffic(*sums.add_sample(counters))

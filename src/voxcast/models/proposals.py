@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from voxcast.features.rows import features
 from voxcast.images.characteristics import CHARACTERISTICS
 from voxcast.models.next_runs import propose
+from voxcast.runs.series import runs_in
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 def proposed_runs(campaign: Campaign, count: int) -> list[dict[str, Any]]:
     """Return the runs of a campaign that would reduce uncertainty most, best first."""
     plan = campaign.plan()
-    return proposals(plan, campaign.recorded_keys(plan), campaign.volume_rows(), count)
+    recorded = campaign.recorded(plan).keys() | runs_in(campaign.settings.runs).keys()
+    return proposals(plan, recorded, campaign.volume_rows(), count)
 
 
 def proposals(
@@ -56,7 +58,7 @@ def proposals(
     best = propose(
         [row for key, row in rows.items() if key in recorded],
         [rows[key] for key in candidates],
-        [plan.expected_s[key] for key in candidates],
+        [plan.expected_s[plan.cells[key].app, plan.cells[key].volume_id] for key in candidates],
         count,
     )
     return [

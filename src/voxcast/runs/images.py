@@ -98,22 +98,8 @@ class RunImages:
         return dict(without_image.most_common())
 
     def add_to(self, batch: Path) -> None:
-        """Write the images of the matched runs into ``batch``, beside the images in it.
-
-        Raises
-        ------
-        TableError
-            If the images of earlier imports cannot be read.
-        """
-        import pandas as pd
-
-        path = batch / RECORDED_IMAGES
-        tables = [_earlier_images(path)] if path.is_file() else []
-        tables.append(self._table())
-        images = pd.concat([table for table in tables if len(table)] or tables)
-        images = images.drop_duplicates("volume_id", keep="last")
-        with atomic_path(path) as partial:
-            images.sort_values(["subject", "volume_id"]).to_parquet(partial, index=False)
+        """Write the images of the matched runs into ``batch``; see `add_images`."""
+        add_images(batch, self._table())
 
     def _choose(self, row: dict[str, Any]) -> tuple[ImageEntry | None, str]:
         """Return the image of a run, or the reason why it has none."""
@@ -183,6 +169,25 @@ def _labels(name: str) -> tuple[str, str]:
 
 def _session(entry: ImageEntry) -> str:
     return entry.session or _labels(stem(entry.path))[1]
+
+
+def add_images(batch: Path, table: pd.DataFrame) -> None:
+    """Write images into ``batch``, beside the images in it; of the same voxels the last count.
+
+    Raises
+    ------
+    TableError
+        If the images of earlier runs cannot be read.
+    """
+    import pandas as pd
+
+    path = batch / RECORDED_IMAGES
+    tables = [_earlier_images(path)] if path.is_file() else []
+    tables.append(table)
+    images = pd.concat([table for table in tables if len(table)] or tables)
+    images = images.drop_duplicates("volume_id", keep="last")
+    with atomic_path(path) as partial:
+        images.sort_values(["subject", "volume_id"]).to_parquet(partial, index=False)
 
 
 def _earlier_images(path: Path) -> pd.DataFrame:

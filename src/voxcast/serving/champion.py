@@ -7,12 +7,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 from voxcast.files import canonical_json
+from voxcast.images import MAX_VOXELS
 from voxcast.images.headers import read_layout
 from voxcast.images.itk_refusals import log_itk_refusal
 from voxcast.images.network_volume import network_to_bytes
 from voxcast.images.volume_summary import Grids, volume_summary
 from voxcast.images.volumes import POINTS
-from voxcast.images.voxels import MAX_VOXELS
 from voxcast.records import Configuration
 from voxcast.serving.rows.image_row import header_row
 from voxcast.serving.signature import EXAMPLE, VOLUME

@@ -15,7 +15,7 @@ from voxcast.errors import ModelError, RowError, VoxcastError
 from voxcast.features.rows import features
 from voxcast.files import canonical_json
 from voxcast.images.network_volume import network_from_bytes, network_to_bytes, volume_dtype
-from voxcast.measure.host import this_host_id
+from voxcast.measure.host import host_facts
 from voxcast.models import explanation
 from voxcast.models.query import Query
 from voxcast.models.speed.updates import with_machines
@@ -108,7 +108,7 @@ class PredictionService:
         # JSON's null passes the signature.
         if not isinstance(quantile, int | float) or not 0.5 < quantile < 1:
             raise ModelError(f"must be above 0.5 and below 1, not {quantile}", "quantile")
-        queries, configurations, here = [], [], this_host_id()
+        queries, configurations, here = [], [], host_facts().host_id
         for number, request in enumerate(requests):
             try:
                 query, configuration = self._query(request, here)
@@ -142,7 +142,7 @@ class PredictionService:
             return
         characteristics = dict.fromkeys(served.characteristics, 1.0)
         volume = network_to_bytes(np.ones((), volume_dtype(served.network_points)))
-        query, _ = self._query(row | characteristics | {VOLUME: volume}, this_host_id())
+        query, _ = self._query(row | characteristics | {VOLUME: volume}, host_facts().host_id)
         # The example may be out of range, where the network is not asked.
         self.forecaster(app).without_extrapolators().predict([query])
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from voxcast.allocation.requests.cost import CostModel
 from voxcast.allocation.requests.replay import PlannedRequests, ReplayedRuns, replay
 from voxcast.allocation.site import stepped
 from voxcast.jobs.escalate import Limits
@@ -105,7 +106,7 @@ class BeyondBound:
         for row, ladder in zip(requests, ladders, strict=True):
             row[: len(ladder)] = ladder
         after = max(Limits().factor, growth) if isinstance(growth, float) else Limits().factor
-        return replay(PlannedRequests(requests, after), self.used_s, COST)
+        return replay(PlannedRequests(requests, after), self.used_s, CostModel(*COST))
 
 
 def study(predicted: Mapping[str, pd.DataFrame], confidence: float) -> dict[str, Any]:

@@ -45,9 +45,7 @@ def starts(size: int, tile: int, count: int) -> list[int]:
     min_count = -(-size // tile)
     if not min_count <= count <= MOST_TILES:
         raise ConfigError(f"needs {min_count} to {MOST_TILES}, not {count}", "tiles_per_axis")
-    if count == 1:
-        return [0]
-    return [round(n * (size - tile) / (count - 1)) for n in range(count)]
+    return [round(start) for start in np.linspace(0, size - tile, count)]
 
 
 def tiles(per_axis: int) -> list[Tile]:

@@ -17,7 +17,7 @@ from typing import Any
 
 import ants
 import numpy as np
-from scipy import fft, ndimage
+from scipy import ndimage, signal
 from scipy.optimize import minimize
 from scipy.spatial.transform import Rotation
 
@@ -91,10 +91,8 @@ def starting_transform(scan: Any) -> Any:
     ants.ANTsTransform
         From the template's millimetres to those of the scan: a rotation, one scale, a shift.
     """
-    coarse, low_mm = _coarse(scan)
-    pose = find_brain(coarse, low_mm)
     flip = np.diag([*TO_LPS.diagonal(), 1.0])
-    pose = flip @ pose @ flip
+    pose = flip @ find_brain(*_coarse(scan)) @ flip
     return ants.create_ants_transform(
         transform_type="AffineTransform",
         precision="double",
@@ -249,23 +247,13 @@ def _turned_template(turn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _fit_everywhere(scan: np.ndarray, template: np.ndarray, mask: np.ndarray) -> np.ndarray:
     """Return the correlation inside the mask, with the template centred on each voxel."""
-    size = [
-        fft.next_fast_len(a + b, real=True) for a, b in zip(scan.shape, mask.shape, strict=True)
-    ]
     count = mask.sum()
     centred = (template - (template * mask).sum() / count) * mask
-    kernels = [np.conj(fft.rfftn(kernel, size)) for kernel in (centred, mask)]
-    scan_spectrum, square_spectrum = fft.rfftn(scan, size), fft.rfftn(scan**2, size)
-    shift = [n // 2 for n in mask.shape]
 
-    def correlated(spectrum: np.ndarray) -> np.ndarray:
-        correlation = np.roll(fft.irfftn(spectrum, size), shift, axis=(0, 1, 2))
-        return correlation[tuple(slice(0, n) for n in scan.shape)]
+    def sums(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        return np.asarray(signal.correlate(values, weights, mode="same", method="fft"))
 
-    variance = (
-        correlated(square_spectrum * kernels[1]) / count
-        - (correlated(scan_spectrum * kernels[1]) / count) ** 2
-    )
+    variance = sums(scan**2, mask) / count - (sums(scan, mask) / count) ** 2
     spread = np.sqrt(np.clip(variance, (_LEAST_SPREAD * scan.std()) ** 2, None))
     norm = float(np.sqrt((centred**2).sum() / count))
-    return np.asarray(correlated(scan_spectrum * kernels[0]) / (count * spread * norm))
+    return np.asarray(sums(scan, centred) / (count * spread * norm))

@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from voxcast.apps.phase_log import phase, started
-from voxcast.errors import ConfigError
 from voxcast.files import write_json
-from voxcast_apps.arguments import Arguments, application
+from voxcast_apps.arguments import Arguments, application, check
 
 DEFAULTS: dict[str, Any] = {
     "spacing_mm": 0.0,  # finest spacing of an axis; 0 for the spacing of the scan
@@ -50,9 +49,7 @@ def segment(options: Arguments, weights_file: Path | None = None) -> None:
     from voxcast_apps.tiles import alignment, grid, network, pose
 
     parameters = options.parameters
-    for name, low, high in (("affine_iterations", 0, 100), ("n4_iterations", 1, 1000)):
-        if not low <= parameters[name] <= high:
-            raise ConfigError(f"needs {low} to {high}, not {parameters[name]}", name)
+    check(parameters, {"affine_iterations": (0, 100), "n4_iterations": (1, 1000)})
     started()
     places = grid.tiles(parameters["tiles_per_axis"])
     device = options.torch_device()
@@ -84,14 +81,14 @@ def _scan(image: Path, spacing_mm: float) -> Any:
     """Read the scan, resampled so that no axis is finer than ``spacing_mm``."""
     import numpy as np
 
-    from voxcast_apps.ants_volume import check_contrast, is_finer, read_volume, resampled
+    from voxcast_apps.ants_volume import check_contrast, coarsened, read_volume
 
     scan = read_volume(image)
     array = scan.numpy()
     if not np.isfinite(array).all():
         scan = scan.new_image_like(np.nan_to_num(array, nan=0.0, posinf=0.0, neginf=0.0))
     check_contrast(scan, image)
-    return resampled(scan, spacing_mm) if is_finer(scan, spacing_mm) else scan
+    return coarsened(scan, spacing_mm, logged=False)
 
 
 main = application("tile_segment", __doc__, DEFAULTS, segment)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import io
+import math
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -94,33 +94,29 @@ def evaluate(
     list of dict
         One row per scan: its name, and the Dice overlap of each tissue.
     """
+    import ants
+
     rows: list[dict[str, float | str]] = []
     for scan, labels in tqdm(scans, desc="evaluating", unit="scan", disable=None):
         with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
             out = Path(folder)
             options = Arguments(scan, out, 1, "cpu", tile_segment.DEFAULTS)
             tile_segment.segment(options, weights_file)
-            predicted = _labels(out / "labels.nii.gz")
-        overlaps = zip(TISSUES[1:], dice(predicted, _labels(labels)), strict=True)
+            files = (out / "labels.nii.gz", labels)
+            predicted, truth = (ants.image_read(str(file)).numpy() for file in files)
+        overlaps = zip(TISSUES[1:], dice(predicted, truth), strict=True)
         rows.append({"scan": scan.name, **{name: round(value, 4) for name, value in overlaps}})
     return rows
 
 
 def dice(predicted: np.ndarray, truth: np.ndarray) -> list[float]:
     """Return the Dice overlap of each label from 1 on; NaN where both lack it."""
-    overlaps = []
-    for label in range(1, CLASSES):
-        a, b = predicted == label, truth == label
-        total = int(a.sum()) + int(b.sum())
-        overlaps.append(2 * int((a & b).sum()) / total if total else float("nan"))
-    return overlaps
-
-
-def _labels(path: Path) -> np.ndarray:
-    import nibabel
-
-    volume: Any = nibabel.load(path)
-    return np.asarray(volume.dataobj)
+    pairs = [(predicted == label, truth == label) for label in range(1, CLASSES)]
+    totals = [int(a.sum()) + int(b.sum()) for a, b in pairs]
+    return [
+        2 * int((a & b).sum()) / total if total else math.nan
+        for (a, b), total in zip(pairs, totals, strict=True)
+    ]
 
 
 def _box(
@@ -145,11 +141,9 @@ def _box(
 
 def _loss(logits: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:
     """Cross-entropy for every voxel, and Dice for small classes."""
-    shares = logits.softmax(dim=1)
+    shares, axes = logits.softmax(dim=1), (0, 2, 3, 4)
     one_hot = nn.functional.one_hot(truth, CLASSES).movedim(-1, 1).to(shares.dtype)
-    axes = (0, 2, 3, 4)
-    overlap = (shares * one_hot).sum(axes)
-    total = shares.sum(axes) + one_hot.sum(axes)
+    overlap, total = (shares * one_hot).sum(axes), (shares + one_hot).sum(axes)
     soft_dice = ((2 * overlap + 1.0) / (total + 1.0))[1:].mean()
     loss: torch.Tensor = nn.functional.cross_entropy(logits, truth) + 1 - soft_dice
     return loss

@@ -7,18 +7,19 @@ import pytest
 from voxcast.errors import ConfigError, ImageError
 
 pytest.importorskip("ants")
-from voxcast_apps.ants_volume import is_finer, read_volume, resampled, volume_ml
+from voxcast_apps.ants_volume import coarsened, read_volume, volume_ml
 
 
-@pytest.mark.parametrize(("spacing_mm", "finer"), [(0.0, False), (2.0, False), (2.5, True)])
-def test_zero_and_coarser_spacings_are_unchanged(spacing_mm, finer):
-    assert is_finer(SimpleNamespace(spacing=(2.0, 2.0, 5.0)), spacing_mm) is finer
+@pytest.mark.parametrize("spacing_mm", [0.0, 2.0])
+def test_zero_and_coarser_spacings_are_unchanged(spacing_mm):
+    volume = SimpleNamespace(spacing=(2.0, 2.0, 5.0))
+    assert coarsened(volume, spacing_mm) is volume
 
 
 @pytest.mark.parametrize("spacing_mm", [-1.0, float("nan"), float("inf")])
 def test_an_invalid_spacing_is_refused(spacing_mm):
     with pytest.raises(ConfigError, match="spacing_mm: needs 0 or a spacing"):
-        is_finer(SimpleNamespace(spacing=(2.0, 2.0, 5.0)), spacing_mm)
+        coarsened(SimpleNamespace(spacing=(2.0, 2.0, 5.0)), spacing_mm)
 
 
 def test_only_the_fine_axes_are_resampled_and_the_volume_stays(tmp_path):
@@ -27,7 +28,7 @@ def test_only_the_fine_axes_are_resampled_and_the_volume_stays(tmp_path):
     path = tmp_path / "thick.nii.gz"
     nibabel.save(nibabel.Nifti1Image(voxels, np.diag([2.0, 2.0, 5.0, 1.0])), path)
     volume = read_volume(path)
-    coarse = resampled(volume, 4.0)
+    coarse = coarsened(volume, 4.0)
     assert coarse.shape == (20, 20, 16)
     assert coarse.spacing == pytest.approx((4.0, 4.0, 5.0))
     assert volume_ml(coarse) == pytest.approx(volume_ml(volume), rel=0.05)

@@ -150,7 +150,7 @@ def test_a_real_run_uses_its_cores_and_logs_its_phases(images, tmp_path):
         ({"features": "voxels"}, "choose from means"),
         ({"target": "height"}, "no column"),
         ({"target": "age"}, "not a number"),
-        ({"target": "same"}, "same for all"),
+        ({"target": "same"}, "the same for all"),
         ({"folds": 1}, "needs 2 to 12"),
         ({"candidates": 0}, "needs 1 to 12"),
         ({"fold_range": "2:9"}, "at most 0:3"),

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from voxcast.cli.clean import QUIET_S, project_leftovers
-from voxcast.measure.local import driver_lock
+from voxcast.files import process_lock
+from voxcast.measure.local import lock_file
 from voxcast.measure.runner import DRIVER_FILE
 from voxcast.measure.tree import new_run_id
 
@@ -94,7 +95,7 @@ def test_the_cached_fits_go_when_told(folder: Path) -> None:
 def test_the_folder_of_a_working_campaign_is_left_alone(folder: Path) -> None:
     later = time.time() + 2 * QUIET_S
     runs = folder / "data/runs"
-    with driver_lock(runs):
+    with process_lock(lock_file(runs), "another campaign", runs):
         names = {Path(found.name).name for found in project_leftovers(folder, later)}
         assert not any(name.startswith((".partial-old", ".partial-now")) for name in names)
     names = {Path(found.name).name for found in project_leftovers(folder, later)}

@@ -16,7 +16,7 @@ from commands import voxcast
 from small_head import write_head
 from voxcast.config.project_files import create_project
 from voxcast.errors import EXIT_BAD_INPUT
-from voxcast.measure.host import this_host_id
+from voxcast.measure.host import host_facts
 from voxcast.serving.machine_file import MACHINES
 
 # Half of the CPU time of the planted law, at any volume: this machine is twice as fast.
@@ -88,7 +88,7 @@ def test_a_machine_is_unknown_until_it_is_measured(project: Path) -> None:
     assert 1 <= made < 4
     content = json.loads(run(project, "host", "measure", "--json"))
     assert content["measured"] == 4 - made
-    assert content["host"] == this_host_id()
+    assert content["host"] == host_facts().host_id
     (after,) = content["apps"]
     assert after["runs"] == 4
     assert after["calibrated"]
@@ -101,7 +101,7 @@ def test_a_machine_is_unknown_until_it_is_measured(project: Path) -> None:
     assert answer["calibrated"]
     assert answer["host_runs"] == 4
     text = run(project, "predict", str(image), "--cpus", "1")
-    assert f"for machine {this_host_id()}: speed" in text
+    assert f"for machine {host_facts().host_id}: speed" in text
     # On another machine nothing of this is known.
     other = run(project, "predict", str(image), "--cpus", "1", "--machine", "elsewhere")
     assert "not calibrated: no run on record on elsewhere" in other

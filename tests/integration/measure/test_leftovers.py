@@ -94,14 +94,14 @@ def test_a_named_folder_of_a_killed_run_is_used_again(tmp_path: Path, temporary:
 
 def test_what_is_in_use_is_left_alone(temporary: Path) -> None:
     with tree.temporary_folder() as folder:
-        group = meters.make_group(tree.new_run_id())
+        run_id = tree.new_run_id()
+        group = meters.open_meter(run_id, meters.planned_group(run_id))
         try:
             mine = {leftover.name for leftover in leftovers.abandoned()}
             assert folder not in mine
-            assert group is None or not mine & set(map(str, group.folders))
+            assert not mine & set(map(str, group.folders))
         finally:
-            if group is not None:
-                group.close()
+            group.close()
     (temporary / "voxcast-of-something-else").mkdir()
     assert not list(leftovers._temporary_folders())
 

@@ -102,7 +102,7 @@ def test_a_run_that_ends_before_the_first_tick_has_no_kernel_times(
         with metronome.beside([min(os.sched_getaffinity(0))]) as ticking:
             reading = ticking.stop()
         assert reading is ticking.stop()
-        assert reading.ticks is None or reading.ticks == 1  # on an overloaded machine
+        assert reading.columns.get("metronome_ticks", 1) == 1  # none on an overloaded machine
     with Metronome() as slow:
         profile = run(tmp_path, "pass", slow, time_limit_s=0.3)
     assert {vars(profile)[name] for name in METRONOME} == {None}

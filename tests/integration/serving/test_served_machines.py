@@ -7,7 +7,7 @@ import pytest
 from champions import HEADER_ROW, machines_bundle
 from voxcast.allocation.recommendation import caveats, machine_line
 from voxcast.errors import ModelError
-from voxcast.measure.host import this_host_id
+from voxcast.measure.host import host_facts
 from voxcast.serving.prediction_service import PredictionService
 
 
@@ -32,14 +32,14 @@ def test_an_answer_is_for_the_machine_that_was_asked_about(tmp_path: Path) -> No
 
 def test_by_default_an_answer_is_for_this_machine(tmp_path: Path) -> None:
     (unknown,) = PredictionService(machines_bundle(tmp_path / "other")).predict([HEADER_ROW])
-    assert unknown["host"] == this_host_id()
+    assert unknown["host"] == host_facts().host_id
     assert not unknown["calibrated"]
-    bundle = machines_bundle(tmp_path / "here", this_host_id(), today=True)
+    bundle = machines_bundle(tmp_path / "here", host_facts().host_id, today=True)
     (here,) = PredictionService(bundle).predict([HEADER_ROW])
     assert here["calibrated"]
     assert here["host_runs"] == 12
     # The sitting goes on, so its speed is known better than that of a new one.
-    another_day = machines_bundle(tmp_path / "later", this_host_id())
+    another_day = machines_bundle(tmp_path / "later", host_facts().host_id)
     (later,) = PredictionService(another_day).predict([HEADER_ROW])
     assert here["speed_upper"] < later["speed_upper"]
 

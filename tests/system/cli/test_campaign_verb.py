@@ -40,7 +40,7 @@ PLAIN = {
 SWEEP = {
     "apps": ["waits"], "parameters": {}, "sample": None,
     "scale": "full_scale", "volumes": None, "volumes_offset": 0, "cpus": [1], "repeats": 2,
-    "repeat_volumes": None, "choose": "all",
+    "repeat_volumes": None,
 }  # fmt: skip
 CAMPAIGN = {
     "name": "two", "seed": 1, "budget_s": None, "time_limit_s": 60, "stall_s": None, "parallel": 1,

@@ -230,7 +230,7 @@ def test_a_second_learn_changes_nothing_and_names_the_first(project, capsys):
     arguments = ["learn", "../heads", "--app", "ants_segment", "--yes"]
     assert main(arguments) == 2
     error = capsys.readouterr().err
-    assert f"another `voxcast learn` (process {begun.pid}) works in this project" in error
+    assert f"another `voxcast learn` (process {begun.pid}) works here" in error
     assert configuration(project) == before
     begun.kill()
     begun.wait()
@@ -248,7 +248,7 @@ def test_learn_beside_dvc_changes_nothing_and_names_it(project, capsys):
         time.sleep(0.1)
     try:
         assert main(["learn", "../heads", "--app", "ants_segment", "--yes"]) == 2
-        assert f"DVC (process {begun.pid}) works in this project" in capsys.readouterr().err
+        assert f"DVC (process {begun.pid}) works here" in capsys.readouterr().err
         assert configuration(project) == before
     finally:
         os.killpg(begun.pid, signal.SIGKILL)

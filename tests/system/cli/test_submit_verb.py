@@ -184,8 +184,8 @@ def without_slurm(tmp_path: Path) -> str:
         ("submit --resume in --out out",
          "--resume: takes no images and no --out: the submission has them"),
         ("submit --requests empty.json --out out",
-         "empty.json: neither a plan nor a recommendation; write it with `voxcast submit "
-         "--dry-run --json` or `voxcast recommend --json`"),
+         "empty.json: neither a plan nor a recommendation (KeyError('images')); write it with "
+         "`voxcast submit --dry-run --json` or `voxcast recommend --json`"),
         ("submit --requests plan.json --out out --executor local --detach",
          "--detach: needs Slurm; leave it out with --executor local"),
         ("submit --requests plan.json --out out --stall soon",

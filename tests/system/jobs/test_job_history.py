@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import time
@@ -18,7 +17,7 @@ from private_slurm import PrivateSlurm
 from small_disk import fill, mounted
 from voxcast.errors import TableError
 from voxcast.features.training_runs import batches_to_learn_from
-from voxcast.jobs.collect import CollectedJobs, ProjectVolumes, collect_jobs
+from voxcast.jobs.collect import ProjectVolumes, collect_jobs, collected_text
 from voxcast.jobs.follow import Follower
 from voxcast.jobs.local import LocalExecutor
 from voxcast.jobs.submission import Plan, Submission
@@ -65,8 +64,8 @@ def test_a_disk_that_fills_while_jobs_are_collected_loses_none(tmp_path: Path) -
             assert not list(batch.glob("**/runs.parquet"))
             fill(disk)
         filler.unlink()
-        assert collect_jobs(submission, batch, VOLUMES).completed == 2
-        assert collect_jobs(submission, batch, VOLUMES).on_record == 2
+        assert collect_jobs(submission, batch, VOLUMES)["completed"] == 2
+        assert collect_jobs(submission, batch, VOLUMES)["on_record"] == 2
         assert len(load_history([batch])) == 2
 
 
@@ -77,10 +76,10 @@ def test_each_attempt_is_a_run_once(tmp_path: Path) -> None:
     batch = tmp_path / "history" / "jobs"
     # Any process may collect it, from the folder alone.
     collected = collect_jobs(Submission.open(submission.folder), batch, VOLUMES)
-    assert (collected.completed, collected.censored, collected.left_out) == (2, 1, 1)
-    assert not collected.without_image
+    assert (collected["completed"], collected["censored"], collected["left_out"]) == (2, 1, 1)
+    assert not collected["without_image"]
     again = collect_jobs(Submission.open(submission.folder), batch, VOLUMES)
-    assert (again.part, again.completed, again.on_record) == (None, 0, 3)
+    assert (again["part"], again["completed"], again["on_record"]) == (None, 0, 3)
     runs = load_history([batch])
     outcomes = runs.groupby("subject")["outcome"].apply(sorted).to_dict()
     assert outcomes == {"01": ["completed"], "02": ["completed", "timeout"]}
@@ -103,8 +102,8 @@ def test_an_image_that_was_changed_since_tells_nothing(tmp_path: Path) -> None:
     submission = submitted(plan_of(shell_app(COPY), images), tmp_path / "out")
     os.utime(images[0], (time.time() + 60,) * 2)
     collected = collect_jobs(submission, tmp_path / "jobs", VOLUMES)
-    assert collected.completed == 2
-    (reason,) = collected.without_image
+    assert collected["completed"] == 2
+    (reason,) = collected["without_image"]
     assert reason == f"{images[0]}: was changed after a run on it had started"
     runs = load_history([tmp_path / "jobs"]).set_index("subject")
     assert runs["volume_id"]["a"] == ""
@@ -119,11 +118,15 @@ def test_jobs_of_slurm_name_their_machine_and_their_memory_if_it_was_sampled(
     images = heads(tmp_path / "in", "long.nii", "short.nii")
     plan = plan_of(shell_app(f'case "$1" in *long*) {hold} ;; *) sleep 2 ;; esac; {COPY}'), images)
     follower = follower_of(plan)
-    assert follower.executor.memory_sampling_s() == 1.0  # as that Slurm is configured
-    follower.executor._sampling = [5.0]  # as others may be
+    assert follower.executor.memory_sampling_s == 1.0  # as that Slurm is configured
+    follower.executor.memory_sampling_s = 5.0  # as others may be
     submission = followed(follower).submission
     collected = collect_jobs(Submission.open(submission.folder), tmp_path / "jobs", VOLUMES)
-    assert (collected.completed, collected.censored, collected.without_memory) == (2, 1, 1)
+    assert (collected["completed"], collected["censored"], collected["without_memory"]) == (
+        2,
+        1,
+        1,
+    )
     every = load_history([tmp_path / "jobs"])
     killed = every[every["outcome"] == "out_of_memory"].iloc[0]  # its first request was 100 MB
     assert (killed["subject"], killed["mem_limit_bytes"]) == ("long", 100 * MB)
@@ -136,7 +139,7 @@ def test_jobs_of_slurm_name_their_machine_and_their_memory_if_it_was_sampled(
     assert runs["memory_method"].to_dict() == {"long": "slurm_maxrss", "short": ""}
     assert runs["peak_rss_bytes"]["long"] > 5e7
     assert runs["started_at"].str.endswith("+00:00").all()
-    assert collect_jobs(submission, tmp_path / "jobs", VOLUMES).on_record == 3
+    assert collect_jobs(submission, tmp_path / "jobs", VOLUMES)["on_record"] == 3
 
 
 def test_a_job_that_slurm_saw_for_no_second_is_not_called_failed(tmp_path: Path) -> None:
@@ -147,16 +150,16 @@ def test_a_job_that_slurm_saw_for_no_second_is_not_called_failed(tmp_path: Path)
     lines[-1]["attempt"]["runtime_s"] = 0.0  # as ElapsedRaw is
     events.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     collected = collect_jobs(submission, tmp_path / "jobs", VOLUMES)
-    assert (collected.part, collected.left_out, collected.too_short) == (None, 0, 1)
-    assert collected.text() == (
+    assert (collected["part"], collected["left_out"], collected["too_short"]) == (None, 0, 1)
+    assert collected_text(collected) == (
         "new in the history: no job; 1 completed within a second, too short for Slurm's clock"
     )
 
 
 def test_what_is_new_in_the_history_is_said_in_one_line() -> None:
-    counts = {"on_record": 6, "left_out": 0, "too_short": 0, "running": 0, "without_memory": 2}
-    jobs = CollectedJobs(None, 0, 0, **counts, without_image={})
+    counts = dict.fromkeys(("completed", "censored", "left_out", "too_short", "running"), 0)
+    jobs = counts | {"on_record": 6, "without_memory": 2, "without_image": {}}
     rest = "6 on record before; 2 without memory, too short for Slurm's sampling"
-    assert jobs.text() == f"new in the history: no job; {rest}"
-    grown = dataclasses.replace(jobs, completed=3, censored=1, on_record=0, without_memory=0)
-    assert grown.text() == "new in the history: 3 completed and 1 killed"
+    assert collected_text(jobs) == f"new in the history: no job; {rest}"
+    grown = jobs | {"completed": 3, "censored": 1, "on_record": 0, "without_memory": 0}
+    assert collected_text(grown) == "new in the history: 3 completed and 1 killed"

@@ -44,7 +44,7 @@ def test_requests_are_those_of_the_pilot_and_can_be_planned(tmp_path: Path) -> N
     chosen = cells(40)
     contents = {cpus: recommendation(tmp_path / "in", chosen, pilot(), cpus) for cpus in CPUS}
     for cpus, content in contents.items():
-        tasks = from_file(content, tmp_path)
+        _, tasks = from_file(content, tmp_path)
         assert len({task.name for task in tasks}) == 40
         assert {task.requests.first.cpus for task in tasks} == {cpus}
         assert {task.requests.first.walltime_s for task in tasks} == {60.0}

@@ -21,6 +21,7 @@ from voxcast.jobs.escalate import RequestSequence
 from voxcast.jobs.follow import Follower, follow
 from voxcast.jobs.passes import Passes
 from voxcast.jobs.slurm import SlurmExecutor, memory_counted
+from voxcast.jobs.slurm import settings as slurm_settings
 from voxcast.jobs.state import SubmittedArray
 from voxcast.jobs.submission import SlurmOptions
 from voxcast.jobs.task import Task
@@ -131,7 +132,7 @@ def test_files_that_a_run_maps_count_against_the_job_of_its_worker(
     slurm: PrivateSlurm, tmp_path: Path, mapped_bytes: int, recorded: int
 ) -> None:
     """The same run in a job with and without room for what Slurm adds up."""
-    assert memory_counted() == "rss"
+    assert memory_counted(slurm_settings()) == "rss"
     mapped = tmp_path / "library"
     mapped.write_bytes(bytes(500 * MB))
     code = (

@@ -67,13 +67,10 @@ def test_resident_pages_are_added_where_they_are_counted() -> None:
 def test_the_settings_of_a_site_tell_how_it_counts(
     gathered_by: str, parameters: str, counted: str
 ) -> None:
-    lines = [
-        "JobAcctGatherFrequency  = task=1",
-        f"JobAcctGatherType       = jobacct_gather/{gathered_by}",
-        f"JobAcctGatherParams     = {parameters}",
-        "JobCompHost             = localhost",
-    ]
-    assert slurm_commands.counted_by("\n".join(lines)) == counted
+    settings = {
+        "JobAcctGatherType": f"jobacct_gather/{gathered_by}", "JobAcctGatherParams": parameters
+    }  # fmt: skip
+    assert slurm_commands.memory_counted(settings) == counted
 
 
 def test_what_is_added_is_the_largest_measured_difference_in_whole_steps() -> None:
@@ -97,7 +94,7 @@ def test_the_usual_margin_suffices_where_slurm_adds_up_resident_pages(
     words = command(app, image, tmp_path / "out-measured", ONE_CPU, parameters)
     profile = measured_run(words, tmp_path / "measured", env=environment(ONE_CPU))
     assert profile.outcome == "completed"
-    counted = slurm_commands.memory_counted()
+    counted = slurm_commands.memory_counted(slurm_commands.settings())
     assert counted == "rss"
     memory = requested_bytes(profile.peak_rss_bytes, counted)
     plan = plan_of(app, [image], memories_bytes=(memory, 4 * memory))

@@ -38,7 +38,7 @@ def test_images_application_time_and_cpus_of_a_request_are_composed(project):
     assert composed.images.path == str(project.parent / "heads")
     assert list(composed.apps) == ["tool"]
     assert [c.label for c in composed.configurations()] == ["cpu, 1 CPU", "cpu, 4 CPUs"]
-    assert composed.campaign.stop_after_s == 1800
+    assert composed.campaign.budget_s == 1800
     assert composed.campaign.time_limit_s == 3600
 
 

@@ -106,4 +106,4 @@ def test_unreadable_lines_are_left_out() -> None:
 
 def test_cpu_time_is_that_of_all_steps_but_slurms() -> None:
     text = "7.extern|00:09:00|1\n7.batch|00:00:10|1\n7.0|00:00:02|4\n8.batch||\n"
-    assert cpu_seconds(text) == {"7": 18.0, "7.0": 8.0, "8": 0.0}
+    assert cpu_seconds(text) == {"7": 18.0, "8": 0.0}

@@ -1,5 +1,6 @@
 """Lines and scripts for Slurm: against recorded text, run by bash, and taken by sbatch."""
 
+import dataclasses
 import subprocess
 from pathlib import Path
 from shutil import which
@@ -7,7 +8,8 @@ from shutil import which
 import pytest
 
 from voxcast.errors import ConfigError
-from voxcast.jobs.script import MAX_TASKS, Job, memory_option
+from voxcast.jobs.script import MAX_TASKS, Job, command_script
+from voxcast.quantities import memory_option
 from voxcast.records import Request
 
 RECORDED = Path(__file__).parents[2] / "samples" / "slurm" / "array.sbatch"
@@ -15,11 +17,12 @@ REQUEST = Job(
     "recon all", Request(3600.2, 1_500_000_000, 4, partition="serial"),
     ("recon_all on two heads", "times of a machine"),
 )  # fmt: skip
+ARRAY = dataclasses.replace(REQUEST, tasks=2)
 STRANGE = ("/data/a head & more.nii.gz", "/data/it's $HOME `date`.nii.gz")
 
 
 def test_the_script_is_as_recorded() -> None:
-    assert REQUEST.array_script(STRANGE) == RECORDED.read_text()
+    assert command_script(ARRAY, STRANGE) == RECORDED.read_text()
 
 
 def test_time_and_memory_are_rounded_up_in_units_of_slurm() -> None:
@@ -37,14 +40,9 @@ def test_memory_of_each_cpu_covers_the_request() -> None:
 
 
 @pytest.mark.parametrize("task", [1, 2])
-@pytest.mark.parametrize("in_a_file", [False, True])
-def test_a_task_runs_the_command_on_its_image(tmp_path: Path, task: int, in_a_file: bool) -> None:
-    listed = tmp_path / "the list" / "images.txt" if in_a_file else None
-    if listed is not None:
-        listed.parent.mkdir()
-        listed.write_text("".join(f"{name}\n" for name in STRANGE))
+def test_a_task_runs_the_command_on_its_image(tmp_path: Path, task: int) -> None:
     script = tmp_path / "array.sbatch"
-    script.write_text(REQUEST.array_script(STRANGE, listed))
+    script.write_text(command_script(ARRAY, STRANGE))
     command = ["bash", script, "printf", "%s|", "--in={image}", "a b", "{image}{image}"]
     variables = {"SLURM_ARRAY_TASK_ID": str(task), "SLURM_CPUS_PER_TASK": "4", "PATH": "/bin"}
     ended = subprocess.run(command, env=variables, capture_output=True, text=True, check=True)
@@ -57,9 +55,9 @@ def test_a_task_runs_the_command_on_its_image(tmp_path: Path, task: int, in_a_fi
 
 def test_what_an_array_cannot_take_is_refused() -> None:
     with pytest.raises(ConfigError, match="more than the 1000 tasks of an array"):
-        REQUEST.array_script(["/a.nii"] * (MAX_TASKS + 1))
+        command_script(ARRAY, ["/a.nii"] * (MAX_TASKS + 1))
     with pytest.raises(ConfigError, match="line break in its name"):
-        REQUEST.array_script(["/a\nb.nii"])
+        command_script(ARRAY, ["/a\nb.nii"])
 
 
 @pytest.fixture
@@ -79,7 +77,7 @@ def test_sbatch_takes_the_lines_and_the_script(partition: str, tmp_path: Path) -
     request = Job("recon_all", Request(61.5, 10**8, partition=partition))
     for name, text in (
         ("lines", "\n".join(["#!/bin/bash", *request.lines(), "true"]) + "\n"),
-        ("array", request.array_script(STRANGE)),
+        ("array", command_script(dataclasses.replace(request, tasks=2), STRANGE)),
     ):
         script = tmp_path / f"{name}.sbatch"
         script.write_text(text)

@@ -12,14 +12,14 @@ from voxcast.runs.series import load_records, runs_in
 
 def test_time_left_follows_measured_runs_of_the_same_kind():
     cells = {str(n): cell(n, app="slow" if n % 2 else "quick") for n in range(6)}
-    times = TimeLeft(cells, dict.fromkeys(cells, 10.0))
+    times = TimeLeft(cells, {("slow", "v1"): 10.0, ("quick", "v1"): 10.0})
     assert times.total_s() == pytest.approx(60)
     times.finish("1", 30.0)  # of the other kind nothing better is known yet
     factor = (30 + PRIOR_S) / (10 + PRIOR_S)
     assert times.total_s() == pytest.approx(50 * factor)
     times.finish("0", 10.0)
     assert times.total_s() == pytest.approx(20 * factor + 20)
-    assert times.cell_s("3", cells["3"]) == pytest.approx(10 * factor)
+    assert times.cell_s(cells["3"]) == pytest.approx(10 * factor)
 
 
 def _keyed(*cells):
@@ -31,7 +31,7 @@ def test_overview_counts_cells_outcomes_and_the_noise_of_quiet_repeats(tmp_path)
     for n, runtime_s in enumerate((1.0, 1.1, 9.0)):
         write_run(tmp_path, cell(n), runtime_s=runtime_s, cpu_s=1.0, noisy=n == 2)
     write_run(tmp_path, cell(app="other"), outcome="timeout")
-    rows = overview(cells, dict.fromkeys(cells, 2.0), runs_in(tmp_path))
+    rows = overview(cells, {("app", "v1"): 2.0, ("other", "v1"): 2.0}, runs_in(tmp_path))
     app, other = rows
     assert (app["app"], app["done"], app["left"], app["noisy"]) == ("app", 3, 1, 1)
     assert (app["outcomes"], other["outcomes"]) == ({"completed": 3}, {"timeout": 1})

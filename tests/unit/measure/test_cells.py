@@ -6,9 +6,8 @@ import pytest
 from voxcast.measure.host import HostFacts
 from voxcast.measure.plan import (
     Sweep,
+    completed,
     draw_cells,
-    expected_s,
-    expected_times,
     fitting,
     good_volumes,
     local_run_cells,
@@ -57,29 +56,23 @@ def _catalogue(sizes):
     return pd.DataFrame(rows)
 
 
-FITTED = Sweep(
+EVERY = Sweep(
     name="all",
     apps=(),
     parameters={},
     sample=None,
     scale="full_scale",
-    volumes=100,
+    volumes=None,
     volumes_offset=0,
     cpus=(),
     repeats=1,
-    repeat_volumes=0,
-    choose="within_budget",
+    repeat_volumes=None,
 )
 
 
-def _draw(rows, configurations=CPU, *, apps=APPS, budget_s=1e9, seed=1, **changes):
-    sweep = dataclasses.replace(FITTED, **changes)
-    cells = draw_cells(
-        [sweep], apps, good_volumes(rows), configurations,
-        budget_s=budget_s, seed=seed, host_class="here",
-    )  # fmt: skip
-    assert list(cells) == [cell.key for cell in cells.values()]
-    return list(cells.values())
+def _draw(rows, configurations=CPU, *, apps=APPS, seed=1, **changes):
+    sweep = dataclasses.replace(EVERY, **changes)
+    return draw_cells([sweep], apps, good_volumes(rows), configurations, seed)
 
 
 def test_key_is_the_recorded_one():
@@ -126,33 +119,6 @@ def test_an_added_volume_keeps_the_order_of_the_others():
     assert [key for key in after if key in set(before)] == before
 
 
-def test_expected_times_stay_within_the_budget_and_nearly_fill_it():
-    rows = _catalogue([0.5, 1.0, 1.5] * 20)
-    options = {"budget_s": 100.0, "repeat_volumes": 3, "repeats": 3}
-    cells = _draw(rows, **options)
-    expected = expected_times(cells, APPS, good_volumes(rows))
-    assert len(expected) == len(cells)
-    assert 100 - 2 * 4.0 < sum(expected.values()) <= 100
-    assert sum(cell.repeat > 0 for cell in cells) == 3 * 2 * len(CPU)
-    assert [cell.repeat for cell in cells] == sorted(cell.repeat for cell in cells)
-
-
-def test_large_volumes_are_among_the_drawn_when_half_the_budget_allows():
-    rows = _catalogue([0.5] * 38 + [8.0] * 2)
-    large = {"v038", "v039"}
-    for seed in range(5):
-        drawn = {cell.volume_id for cell in _draw(rows, budget_s=160.0, seed=seed)}
-        assert large <= drawn
-        assert len(drawn - large) >= 20
-        drawn = {cell.volume_id for cell in _draw(rows, budget_s=80.0, seed=seed)}
-        assert len(drawn & large) == 1
-
-
-def test_a_budget_too_small_for_any_volume_measures_the_cheapest():
-    rows = _catalogue([3.0, 1.0, 2.0])
-    assert {cell.volume_id for cell in _draw(rows, budget_s=0.1)} == {"v001"}
-
-
 def test_invalid_and_duplicate_volumes_are_skipped():
     rows = _catalogue([1.0] * 4)
     rows.loc[1, "problem"] = "not a volume"
@@ -170,6 +136,15 @@ def test_configurations_are_interleaved():
     assert all(first.volume_id == second.volume_id for first, second in pairs)
 
 
+def test_cells_are_completed_by_the_version_and_the_hardware_of_this_machine():
+    facts = HostFacts("CPU", 2, 10**9, (), "6.1", "node1")
+    drawn = _draw(_catalogue([1.0] * 3))
+    cells = completed(drawn, APPS, facts)
+    assert [*cells] == [cell.key for cell in cells.values()]
+    assert {cell.host_class for cell in cells.values()} == {"CPU, 2 cores, no GPU"}
+    assert all(cell.app_version.startswith("1") for cell in cells.values())
+
+
 def test_configurations_the_machine_lacks_are_dropped_with_the_reason():
     facts = HostFacts("CPU", 2, 10**9, (), "6.1", "node1")
     configurations = [*CPU, Configuration("cpu", 64), Configuration("gpu", 2, gpus=1)]
@@ -182,44 +157,42 @@ def test_configurations_the_machine_lacks_are_dropped_with_the_reason():
     assert _draw(_catalogue([1.0]), [Configuration("gpu", 1)]) == []
 
 
-def test_an_application_without_an_image_runs_as_often_as_requested_within_the_budget():
+def test_an_application_without_an_image_runs_as_often_as_requested():
     apps = {**APPS, "train": App(name="train", version="1", module="m", input="none")}
-    cells = _draw(_catalogue([1.0] * 9), apps=apps, repeats=2, repeat_volumes=1, budget_s=40.0)
+    cells = _draw(_catalogue([1.0] * 9), apps=apps, repeats=2, repeat_volumes=1)
     bare = [cell for cell in cells if cell.app == "train"]
     assert {(cell.volume_id, cell.subject) for cell in bare} == {("", "")}
     assert sorted((c.configuration.cpus, c.repeat) for c in bare) == [
         (1, 0), (1, 1), (2, 0), (2, 1),
     ]  # fmt: skip
-    spent = sum(expected_s(apps[c.app], 1.0 if c.volume_id else 0.0) for c in cells)
-    assert 40 - 2 * 3.0 < spent <= 40
 
 
 def test_sweeps_are_interleaved_so_that_a_part_is_balanced():
     apps = {name: dataclasses.replace(APPS["segment"], name=name) for name in ("a", "b")}
-    every = dataclasses.replace(FITTED, choose="all", volumes=None, cpus=(1,))
+    every = dataclasses.replace(EVERY, cpus=(1,))
     some = dataclasses.replace(every, name="two", volumes=20, cpus=(2,))
     volumes = good_volumes(_catalogue([1.0] * 60))
-    cells = draw_cells([every, some], apps, volumes, CPU, budget_s=None, seed=3, host_class="here")
+    cells = draw_cells([every, some], apps, volumes, CPU, seed=3)
     assert len(cells) == 2 * (60 + 20)
-    order = [(cell.app, cell.configuration.cpus) for cell in cells.values()]
+    order = [(cell.app, cell.configuration.cpus) for cell in cells]
     for stop in (40, 80, 120):
         for group, share in ((("a", 1), 3), (("b", 1), 3), (("a", 2), 1), (("b", 2), 1)):
             assert abs(order[:stop].count(group) - stop * share / 8) <= 1
-    by_app = [[c.volume_id for c in cells.values() if c.app == a] for a in apps]
+    by_app = [[c.volume_id for c in cells if c.app == a] for a in apps]
     assert by_app[0] != sorted(by_app[0])
 
 
 def test_anchors_are_cheap_fixed_and_one_for_each_application():
     apps = {**APPS, "train": App(name="train", version="1", module="m", input="none")}
     rows = _catalogue([n / 10 for n in range(1, 41)])
-    anchors = local_run_cells([FITTED], apps, good_volumes(rows), CPU, 1, "here")
+    anchors = local_run_cells([EVERY], apps, good_volumes(rows), CPU, 1)
     assert [(c.app, c.volume_id, c.configuration.cpus, c.repeat) for c in anchors] == [
         ("segment", "v004", 1, 1000),
         ("train", "", 1, 1000),
     ]
-    assert local_run_cells([FITTED], apps, good_volumes(rows), CPU, 0, "here") == []
-    only = dataclasses.replace(FITTED, apps=("train",))
-    assert len(local_run_cells([only], apps, good_volumes(rows), CPU, 2, "here")) == 1
+    assert local_run_cells([EVERY], apps, good_volumes(rows), CPU, 0) == []
+    only = dataclasses.replace(EVERY, apps=("train",))
+    assert len(local_run_cells([only], apps, good_volumes(rows), CPU, 2)) == 1
 
 
 def test_an_application_without_its_programs_is_left_out(tmp_path, monkeypatch):

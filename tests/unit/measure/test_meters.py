@@ -58,8 +58,8 @@ def test_a_version_2_group_is_read_from_its_files(tmp_path):
 
 
 def test_a_created_group_can_be_removed():
-    group = meters.make_group("test")
-    if group is not None:
+    group = meters.open_meter("test", meters.planned_group("test"))
+    if group.folders:
         assert all(folder.is_dir() for folder in group.folders)
         meters.remove(group.folders)
         assert not any(folder.exists() for folder in group.folders)

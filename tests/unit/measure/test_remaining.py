@@ -8,17 +8,16 @@ import sys
 import pandas as pd
 import pytest
 
-from voxcast.files import read_json, write_json
 from voxcast.measure.campaign import measure_smallest, remaining
 from voxcast.measure.host import Probes
 from voxcast.measure.local import run_campaign
 from voxcast.measure.plan import CampaignSettings, Sweep, make_plan
 from voxcast.measure.trace import Conditions
 from voxcast.records import App, Configuration
-from voxcast.runs.series import RECORD_FILE, runs_in
+from voxcast.runs.series import runs_in
 
 SCRIPT = "import sys, time; time.sleep(0.05); sys.exit('b.nii' in sys.argv[1] and {code})"
-SWEEP = Sweep("images", (), {}, None, "full_scale", None, 0, (), 1, None, "all")
+SWEEP = Sweep("images", (), {}, None, "full_scale", None, 0, (), 1, None)
 
 
 @pytest.fixture
@@ -88,7 +87,6 @@ def test_nothing_is_left_after_the_campaign(tmp_path, catalogue):
     measure(settings, plan)
     ahead = remaining(settings, plan)
     assert (ahead.left, ahead.left_s, ahead.shortest_s) == (0, 0.0, 0.0)
-    assert (ahead.repeats, ahead.repeats_s) == (0, 0.0)
     assert measure_smallest(settings, plan).outcome == "completed"
 
 
@@ -115,32 +113,3 @@ def test_a_run_stopped_at_a_shorter_limit_is_measured_again(tmp_path, catalogue)
     assert remaining(settings, plan).left == 1
     measure(settings, plan)
     assert [row.outcome for row in runs_in(short.runs).values()] == ["completed"]
-
-
-def test_each_run_left_may_be_repeated_and_so_may_those_disturbed_before(tmp_path, catalogue):
-    settings = settings_of(tmp_path)
-    plan = make_plan(settings, catalogue)
-    ahead = remaining(settings, plan)
-    assert (ahead.repeats, ahead.repeats_s) == (3, pytest.approx(ahead.left_s))
-    measure_smallest(settings, plan)
-    (key,) = runs_in(settings.runs)
-    for noisy, repeats in ((True, 3), (False, 2)):
-        path = settings.runs / key / RECORD_FILE
-        record = read_json(path)
-        record["run"]["noisy"] = noisy
-        write_json(path, record)
-        assert remaining(settings, plan).repeats == repeats
-
-
-def test_times_of_another_version_are_not_trusted(tmp_path, catalogue):
-    before = settings_of(tmp_path, expected_startup_s=0.1)
-    plan = make_plan(before, catalogue)
-    assert not remaining(before, plan).other_version
-    measure(before, plan)
-    settings = settings_of(tmp_path, expected_startup_s=0.1, version="2")
-    plan = make_plan(settings, catalogue)
-    ahead = remaining(settings, plan)
-    assert (ahead.left, ahead.other_version, ahead.trusted) == (3, True, False)
-    measure_smallest(settings, plan)
-    after = remaining(settings, plan)
-    assert (after.left, after.other_version, after.trusted) == (2, False, True)

@@ -3,7 +3,7 @@ import os
 import pytest
 
 from voxcast.measure import tree
-from voxcast.measure.tree import ProcessCounters, Throttle, TreeCounters
+from voxcast.measure.tree import Stat, Throttle, TreeCounters
 
 STAT = b"42 (my (odd) app) S 7 42 42 0 -1 4194304 9 9 0 0 120 30 40 10 20 0 5 0 1234 99 8 7\n"
 STATUS = b"Name:\tapp\nVmRSS:\t 900 kB\nRssAnon:\t 500 kB\nRssFile:\t 300 kB\nRssShmem:\t 100 kB\n"
@@ -35,23 +35,21 @@ def test_an_ended_process_reads_as_none():
     assert tree.alive({pid, os.getpid()}) == {os.getpid()}
 
 
+def of(started, ppid):
+    return Stat("R", ppid, 0.0, 1, started)
+
+
 def test_counters_inherited_by_a_parent_count_once():
     counters = TreeCounters(1)
-    assert counters.add_sample(
-        {1: ProcessCounters(0, 99, (1.0,)), 2: ProcessCounters(5, 1, (2.0,))}
-    ) == (3.0,)
-    assert counters.add_sample({1: ProcessCounters(0, 99, (3.5,))}) == (3.5,)
+    assert counters.add_sample({1: (of(0, 99), (1.0,)), 2: (of(5, 1), (2.0,))}) == (3.0,)
+    assert counters.add_sample({1: (of(0, 99), (3.5,))}) == (3.5,)
     assert counters.lost == (0.0,)
 
 
 def test_counters_of_an_orphan_are_retained_and_sums_never_decrease():
     counters = TreeCounters(2)
-    counters.add_sample(
-        {1: ProcessCounters(0, 99, (1.0, 0.0)), 2: ProcessCounters(5, 1, (2.0, 8.0))}
-    )
-    counters.add_sample(
-        {2: ProcessCounters(5, 0, (3.0, 8.0))}
-    )  # its parent is gone, and has lost 1 s
+    counters.add_sample({1: (of(0, 99), (1.0, 0.0)), 2: (of(5, 1), (2.0, 8.0))})
+    counters.add_sample({2: (of(5, 0), (3.0, 8.0))})  # its parent is gone, and has lost 1 s
     assert counters.sums == (4.0, 8.0)
     assert counters.add_sample({}) == (4.0, 8.0)
     assert counters.lost == (4.0, 8.0)
@@ -59,8 +57,8 @@ def test_counters_of_an_orphan_are_retained_and_sums_never_decrease():
 
 def test_a_reused_pid_is_another_process():
     counters = TreeCounters(1)
-    counters.add_sample({2: ProcessCounters(5, 0, (3.0,))})
-    assert counters.add_sample({2: ProcessCounters(6, 0, (0.5,))}) == (3.5,)
+    counters.add_sample({2: (of(5, 0), (3.0,))})
+    assert counters.add_sample({2: (of(6, 0), (0.5,))}) == (3.5,)
 
 
 @pytest.mark.parametrize(("share", "due"), [(1e9, True), (1e-9, False)])

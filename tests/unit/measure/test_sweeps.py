@@ -1,7 +1,8 @@
+import pandas as pd
 import pytest
 
 from voxcast.errors import ConfigError
-from voxcast.measure.plan import Sweep, Volumes, points, sweep_cells
+from voxcast.measure.plan import Sweep, points, sweep_cells
 from voxcast.records import App, Configuration
 
 SEGMENT = App(
@@ -24,19 +25,19 @@ def _sweep(**changes):
     plain = {
         "name": "s", "apps": (), "parameters": {}, "sample": None,
         "scale": "full_scale", "volumes": None, "volumes_offset": 0, "cpus": (), "repeats": 1,
-        "repeat_volumes": None, "choose": "all",
+        "repeat_volumes": None,
     }  # fmt: skip
     return Sweep(**(plain | changes))
 
 
 def _volumes(count):
     names = [f"v{n:03d}" for n in range(count)]
-    sizes = {name: 1.0 + n for n, name in enumerate(names)}
-    return Volumes(sizes, {name: name[1:] for name in names})
+    table = {"subject": [name[1:] for name in names], "mvoxels": [1.0 + n for n in range(count)]}
+    return pd.DataFrame(table, index=pd.Index(names, name="volume_id"))
 
 
 def _cells(sweep, app, count=30, configurations=CPU, seed=1):
-    return sweep_cells(sweep, app, _volumes(count), configurations, seed=seed, host_class="here")
+    return sweep_cells(sweep, app, _volumes(count), configurations, seed)
 
 
 def _ids(cells):

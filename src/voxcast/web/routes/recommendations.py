@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 
 from voxcast.allocation.offers import HardLimits, seconds_until
 from voxcast.allocation.recommendation import ImagePredictions
-from voxcast.jobs.arrays import job_script
+from voxcast.jobs.arrays import slurm_text
 from voxcast.records import Configuration
 from voxcast.serving.site_candidates import SiteCandidates
 from voxcast.web.question_schema import QUESTION_PROBLEMS, body_of
@@ -201,5 +201,5 @@ def _content(recommendation: Recommendation) -> dict[str, Any]:
         **content,
         **image,
         "caveats": recommendation.caveats(0),
-        "script": job_script(recommendation),
+        "script": slurm_text(recommendation, as_script=True),
     }
