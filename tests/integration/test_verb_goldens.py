@@ -16,8 +16,8 @@ from voxcast.cli import main
 PROJECT = Path(__file__).parents[2]
 GOLDENS = PROJECT / "tests" / "goldens" / "verbs"
 OF_A_CHAMPION = ("recommend", "recommend_cautious", "recommend_cluster", "requests_image")
-# Fitted numbers differ by machine: a champion's in the fifth digit, regressions in the eighth.
-TOLERANCE = {True: 1e-4, False: 1e-6}
+# Fitted numbers differ by processor, most in a replay, which fits models in each fold: 4e-4 seen.
+TOLERANCE = dict.fromkeys(OF_A_CHAMPION, 1e-4) | {"replay": 1e-3}
 
 
 def leaves(value: object, path: str = "") -> Iterator[tuple[str, object]]:
@@ -44,7 +44,7 @@ def compare(name: str) -> None:
     today = dict(leaves(answered(recorded["arguments"])))
     for path, expected in leaves(recorded["answer"]):
         if isinstance(expected, float):
-            expected = pytest.approx(expected, rel=TOLERANCE[name in OF_A_CHAMPION], abs=1e-12)
+            expected = pytest.approx(expected, rel=TOLERANCE.get(name, 1e-8), abs=1e-12)
         assert today[path] == expected, path
 
 
