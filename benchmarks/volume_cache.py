@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING
 
 from voxcast.content_cache import ContentCache, entries_of
 from voxcast.files import sha256_file, write_json
-from voxcast.images import MAX_VOXELS
 from voxcast.images.cohort import write_cohort
 from voxcast.images.grids import Sizes
-from voxcast.images.headers import read_layout
+from voxcast.images.headers import MAX_VOXELS, read_layout
 from voxcast.images.network_volume import POINTS as NETWORK_POINTS
 from voxcast.images.volume_summary import Grids, volume_summary
 from voxcast.images.volumes import POINTS

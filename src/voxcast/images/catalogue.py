@@ -15,10 +15,9 @@ import numpy as np
 
 from voxcast.errors import ImageError, one_line
 from voxcast.files import canonical_json
-from voxcast.images import MAX_VOXELS
 from voxcast.images.characteristic_versions import VERSIONS, versions_of
 from voxcast.images.characteristics import characteristics
-from voxcast.images.headers import HEADER_COLUMNS, HEADER_TYPES, ImageHeader
+from voxcast.images.headers import HEADER_COLUMNS, HEADER_TYPES, MAX_VOXELS, ImageHeader
 from voxcast.images.itk_refusals import itk_refusal, log_itk_refusals
 from voxcast.images.lab_characteristics import lab_values
 from voxcast.images.network_volume import network_volume

@@ -20,6 +20,7 @@ from voxcast.errors import ImageError, one_line
 if TYPE_CHECKING:
     import os
 
+MAX_VOXELS = 10**9  # of a volume whose voxels are read, unless a user allows more
 COPY_AGAIN = "copy or convert the file again"
 MAX_OFFSET_BYTES = 64 * 2**20  # extensions of the header lie before the voxels
 # Millimetres of a unit by its code in NIfTI: metres and micrometres, which ITK converts too. All

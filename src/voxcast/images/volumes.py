@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from voxcast.errors import ImageError
-from voxcast.images import MAX_VOXELS
 from voxcast.images.foreground import Foreground, RowBits, foreground
-from voxcast.images.headers import Layout, read_layout
+from voxcast.images.headers import MAX_VOXELS, Layout, read_layout
 from voxcast.images.voxels import blocks
 
 if TYPE_CHECKING:

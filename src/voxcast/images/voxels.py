@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from voxcast.errors import ImageError, one_line
-from voxcast.images import MAX_VOXELS
-from voxcast.images.headers import COPY_AGAIN, Layout, read_layout
+from voxcast.images.headers import COPY_AGAIN, MAX_VOXELS, Layout, read_layout
 
 if TYPE_CHECKING:
     import os

@@ -364,9 +364,10 @@ class Submission:
                 raise ConfigError("belongs to another user", private, then)
             below = sorted(private.glob(f"*/{SUBMISSION_FILE}"))
             if len(below) != 1:
-                names = ", ".join(str(path.parent) for path in below) or "the folder of one"
-                problem = f"has {len(below)} submissions" if below else "no submission here"
-                raise ConfigError(problem, folder, f"name one: {names}")
+                if not below:
+                    raise ConfigError("no submission here", folder, "name the folder of one")
+                names = ", ".join(str(path.parent) for path in below)
+                raise ConfigError(f"has {len(below)} submissions", folder, f"name one: {names}")
             home = below[0].parent
         path = home / SUBMISSION_FILE
         content = read_json_object(path)

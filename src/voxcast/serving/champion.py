@@ -7,8 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 from voxcast.files import canonical_json
-from voxcast.images import MAX_VOXELS
-from voxcast.images.headers import read_layout
+from voxcast.images.headers import MAX_VOXELS, read_layout
 from voxcast.images.itk_refusals import log_itk_refusal
 from voxcast.images.network_volume import network_to_bytes
 from voxcast.images.volume_summary import Grids, volume_summary
