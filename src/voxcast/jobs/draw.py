@@ -42,7 +42,6 @@ from voxcast.measure.host import Probes, host_class
 from voxcast.measure.leftovers import sweep_abandoned
 from voxcast.measure.metronome import Metronome
 from voxcast.measure.record import Failures, Recorder, cause, log_tail, open_sitting
-from voxcast.measure.runner import KILLED
 from voxcast.measure.tree import new_run_id
 from voxcast.quantities import format_bytes, format_seconds, slurm_seconds
 from voxcast.records import Request, as_fields, of_fields
@@ -583,8 +582,6 @@ class _Worker:
 def _attempt(request: Request, run: Run, conditions: Conditions) -> Attempt:
     """Return the attempt of a run: with the limit that it reached, if it reached one."""
     outcome = cast("Outcome", run.outcome)
-    if outcome == "failed" and run.exit_status in KILLED:
-        outcome = "out_of_memory"
     if outcome == "timeout" and conditions.time_limit_s is not None:
         request = dataclasses.replace(request, walltime_s=conditions.time_limit_s)
     if outcome == "out_of_memory" and conditions.mem_limit_bytes is not None:

@@ -34,6 +34,7 @@ from voxcast.jobs.submission import private_text
 from voxcast.jobs.task import Task
 from voxcast.measure import tree
 from voxcast.measure.leftovers import sweep
+from voxcast.measure.runner import lacked_memory
 from voxcast.quantities import counted, format_bytes, format_seconds
 from voxcast.records import Request, as_fields
 from voxcast.runs.series import read_record
@@ -259,6 +260,9 @@ class Follower:
         if outcome != "completed":
             # A task that is stopped may look killed for memory (by root) or failed (by a shell).
             outcome = self.state.stopping.get((array.number, number), outcome)
+        if task is not None and outcome == "failed":
+            log = self.submission.log_tail(array.number, number)
+            outcome = "out_of_memory" if lacked_memory(log, None) else outcome
         machine = executor.machine(self.submission.files(array.number).attempt_folder(number))
         usd = 0.0 if task is None else task.usd_per_hour * ended.runtime_s / 3600
         attempt = Attempt(array.request, outcome, ended.runtime_s, usd)

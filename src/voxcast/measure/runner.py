@@ -40,19 +40,26 @@ GRACE_S = 2.0
 NEAR_LIMIT = 0.98  # share of the limit: the kernel kills before the peak reaches it
 SAMPLER_SHARE = 0.03  # of a core: a slow machine is sampled less often
 KILLED = (-9, 137)  # exit status after SIGKILL, the second seen through a shell
+LAST_LINES = 8  # of a log, in which the cause of a failure is sought
 # How programs report that an allocation failed, or a shell that the kernel killed one.
 _NO_MEMORY = re.compile(
-    r"MemoryError\b|std::bad_alloc|cannot allocate memory|\bout of memory\b|OutOfMemoryError"
-    r"|\boom-kill|(?m:^(?:.*\s)?\d+\s+killed\b|^killed$)",
-    re.IGNORECASE,
+    r"(?i:MemoryError\b|std::bad_alloc|(?:cannot|can't|unable to) allocate|\bout of memory\b"
+    r"|\boom-kill)|^(?:.*\s)?\d+\s+Killed\b|^Killed$"
 )
 _GPU_MEMORY = re.compile(r"\bCUDA\b|\bHIP out of memory\b|\bcuDNN\b|\bGPU\b")
+# An exception, unless it reports the end of another process, which had a cause of its own.
+_OTHER_ERROR = re.compile(
+    r"^(?!.*CalledProcessError|.*Process(?:Pool|Exited))[\w.]+(?:Error|Exception)\b"
+)
+# Frames of a stack, and what follows the message of an error.
+_AFTER_ERROR = re.compile(r"^\s|^Execution halted|^Aborted|^(?:slurmstepd|srun):(?!.*oom)")
 
 
 def lacked_memory(log: str, exit_status: int | None) -> bool:
     """Return whether a run that failed did so because it could not get memory.
 
-    Memory of a GPU does not count: more of the host's would not help.
+    Memory of a GPU does not count: more of the host's would not help. Nor does a failed allocation
+    that the program survived, before a failure of another kind.
 
     Parameters
     ----------
@@ -70,9 +77,12 @@ def lacked_memory(log: str, exit_status: int | None) -> bool:
     """
     if exit_status == 0:
         return False
-    lines = [line for line in log.splitlines() if _NO_MEMORY.search(line)]
-    if lines:
-        return not _GPU_MEMORY.search(lines[-1])
+    lines = [line for line in log.splitlines() if line.strip() and not _AFTER_ERROR.search(line)]
+    for line in reversed(lines[-LAST_LINES:]):
+        if _NO_MEMORY.search(line):
+            return not _GPU_MEMORY.search(line)
+        if _OTHER_ERROR.search(line):
+            break
     return exit_status in KILLED
 
 

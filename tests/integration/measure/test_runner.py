@@ -432,6 +432,15 @@ def test_measurements_read_the_calendar_only_for_the_date_of_a_run():
         ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB", 1, False),
         ("no such file\n", 1, False),
         ("Killed\nCannot allocate memory\n", 0, False),  # it got over it
+        ("Error: cannot allocate vector of size 9.0 Gb\nExecution halted\n", 1, True),
+        ("Unable to allocate 9.31 GiB for an array with shape (5, 5)\n", 1, True),
+        ("[enforce fail] . DefaultCPUAllocator: can't allocate memory: you tried", 1, True),
+        ("java.lang.OutOfMemoryError: heap\n" + "\tat org.x.Y(Y.java:1)\n" * 30, 1, True),
+        ("MemoryError\nsubprocess.CalledProcessError: Command 'a' died\n", 1, True),
+        ("retrying after MemoryError\n" + "volume\n" * 50 + "OSError: no file\n", 1, False),
+        ("fork: retry: Cannot allocate memory\nIndexError: list index\n", 1, False),
+        ("fork: retry: Cannot allocate memory\n" + "volume\n" * 30 + "exit 3\n", 3, False),
+        ("Child 12 killed by user\nerror: bad config\n", 2, False),
     ],
 )
 def test_a_failed_allocation_is_known_by_the_log_or_the_signal(log, status, lacked):

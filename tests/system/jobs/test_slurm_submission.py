@@ -90,6 +90,19 @@ def test_too_little_memory_is_followed_by_more_where_slurm_samples(
     assert second.attempt.request.walltime_s == first.attempt.request.walltime_s
 
 
+def test_an_allocation_that_fails_in_the_application_is_followed_by_more_memory(
+    slurm: PrivateSlurm, follower_of, tmp_path: Path
+) -> None:
+    images = write_images(tmp_path / "in", ["head.nii"])
+    too_large = f"ulimit -v 1000000; exec {sys.executable} -c 'bytes(10**10)'"
+    script = f'if [ ! -e "$1.tried" ]; then touch -- "$1.tried"; {too_large}; fi; {COPY}'
+    follower = followed(follower_of(plan_of(shell_app(script), images)))
+    assert outcomes(follower, "head") == ["out_of_memory", "completed"]
+    first, second = follower.state.attempts("head")
+    assert second.request.memory_bytes > first.request.memory_bytes
+    assert second.request.walltime_s == first.request.walltime_s
+
+
 def test_a_preempted_job_asks_for_the_same_again(
     slurm: PrivateSlurm, follower_of, tmp_path: Path
 ) -> None:
