@@ -1,7 +1,8 @@
 """Arrays of a submission on this machine, with time and memory enforced as by a scheduler.
 
 As many tasks run at a time as cores and memory allow. They die with this process; tasks that it
-had not recorded count as lost with their node, and run again when the submission is resumed.
+had not recorded count as lost with their node, and run again when the submission is resumed. A run
+that stalls is stopped by what measures it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import psutil
 from voxcast.apps.staging import staged
 from voxcast.errors import RunError, VoxcastError, is_disk_full, one_line
 from voxcast.jobs.script import configuration_of, machine_of, task_command, task_variables
-from voxcast.jobs.state import TaskState
+from voxcast.jobs.state import Executor, TaskState
 from voxcast.jobs.submission import OUT_NAME
 from voxcast.measure.host import host_facts
 from voxcast.measure.runner import LOG_FILE, measure
@@ -29,24 +30,24 @@ from voxcast.measure.trace import Conditions
 from voxcast.records import Outcome, Run
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
-    from voxcast.jobs.state import SubmittedArray, TaskId
+    from voxcast.jobs.state import TaskId
     from voxcast.jobs.submission import Submission
+    from voxcast.jobs.task import Array
 
 _LOST = TaskState("NODE_FAIL", "node_failure")
 
 
 @dataclass
-class LocalExecutor:
+class LocalExecutor(Executor):
     """Runs tasks in threads of this process, in their order; close it at the end.
 
     A task that does not fit lets no later one pass: it would wait for ever behind small ones.
     """
 
     submission: Submission
-    memory_sampling_s: float | None = 0.0  # of a short run too: what measures it adapts its pace
 
     def __post_init__(self) -> None:
         plan = self.submission.plan
@@ -65,12 +66,12 @@ class LocalExecutor:
         self._tasks = {task.name: task for task in plan.tasks}
         self._token = secrets.token_hex(4)
         self._lock, self._stop = Lock(), Event()
-        self._waiting: deque[tuple[TaskId, SubmittedArray]] = deque()
+        self._waiting: deque[tuple[TaskId, Array]] = deque()
         self._states: dict[TaskId, TaskState] = {}
         self._threads: dict[TaskId, Thread] = {}
         self._is_disk_full = False
 
-    def submit(self, array: SubmittedArray) -> str:
+    def submit(self, array: Array) -> str:
         """Queue the tasks of an array."""
         job = f"local-{self._token}-{array.number}"
         with self._lock:
@@ -80,12 +81,8 @@ class LocalExecutor:
             self._start_waiting()
         return job
 
-    def find(self, array: SubmittedArray) -> str:
-        """Return nothing: tasks die with the process that started them."""
-        return ""
-
     def states(
-        self, arrays: Sequence[SubmittedArray], *, with_steps: bool = True
+        self, arrays: Sequence[Array], *, with_steps: bool = True
     ) -> dict[TaskId, TaskState]:
         """Return the states; tasks of a process that has ended are lost.
 
@@ -99,13 +96,6 @@ class LocalExecutor:
                 raise RunError(os.strerror(errno.ENOSPC), self.submission.folder)
             keys = [(a.job, number) for a in arrays for number in range(1, len(a.names) + 1)]
             return {key: self._states.get(key, _LOST) for key in keys}
-
-    def stalled(self, running: Mapping[TaskId, TaskState]) -> list[TaskId]:
-        """Return nothing: a run that stalls is stopped by what measures it."""
-        return []
-
-    def cancel(self, tasks: Sequence[TaskId]) -> None:
-        """Do nothing, as none is ever said to have stalled."""
 
     def machine(self, folder: Path) -> dict[str, str]:
         """Return this machine."""
@@ -135,7 +125,7 @@ class LocalExecutor:
             self._threads[key] = Thread(target=self._work, args=(key, array, cores, memory))
             self._threads[key].start()
 
-    def _work(self, key: TaskId, array: SubmittedArray, cores: list[int], memory: int) -> None:
+    def _work(self, key: TaskId, array: Array, cores: list[int], memory: int) -> None:
         try:
             state = self._run(key, array, cores)
         except Exception as error:  # after any error the task must not run for ever
@@ -154,7 +144,7 @@ class LocalExecutor:
             del self._threads[key]
             self._start_waiting()
 
-    def _run(self, key: TaskId, array: SubmittedArray, cores: Sequence[int]) -> TaskState:
+    def _run(self, key: TaskId, array: Array, cores: Sequence[int]) -> TaskState:
         """Run a task as its job would."""
         plan, request, number = self.submission.plan, array.request, key[1]
         task = self._tasks[array.names[number - 1]]

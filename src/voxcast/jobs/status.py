@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from voxcast.jobs.arrays import arrays_of, core_h
-from voxcast.jobs.escalate import Stop
+from voxcast.jobs.script import arrays_of, core_h
 from voxcast.jobs.state import TaskState
+from voxcast.jobs.task import Stop
 from voxcast.quantities import counted, format_bytes, format_seconds
 from voxcast.records import as_fields
 from voxcast.text_table import text_table
@@ -19,10 +19,9 @@ from voxcast.text_table import text_table
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from voxcast.jobs.arrays import Array
-    from voxcast.jobs.follow import Executor
-    from voxcast.jobs.state import SubmissionState
+    from voxcast.jobs.state import Executor, SubmissionState
     from voxcast.jobs.submission import Plan, Submission
+    from voxcast.jobs.task import Array
 
 ORDER = ("completed", "ended", "running", "waiting", "refused", "given up")
 MOST_LISTED = 20
@@ -103,7 +102,7 @@ def current_states(
     """Return the states of the tasks with a live attempt, from one call; see `Executor`."""
     arrays = [state.arrays[n] for n in sorted({number for number, _ in state.live.values()})]
     submitted = [array for array in arrays if array.job]
-    states = executor.states(submitted, with_steps=with_steps)
+    states = executor.states(submitted, with_steps=with_steps) if submitted else {}
     keys = {name: (state.arrays[n].job, number) for name, (n, number) in state.live.items()}
     return {name: states[key] for name, key in keys.items() if key in states}
 
@@ -124,16 +123,44 @@ def states_here(submission: Submission, state: SubmissionState) -> dict[str, Tas
     }
 
 
+def statuses(
+    state: SubmissionState, current: Mapping[str, TaskState]
+) -> dict[str, tuple[str, str]]:
+    """Return where each task is, one of `ORDER`, and why; a part counts with its whole.
+
+    Parameters
+    ----------
+    current : mapping of str to TaskState
+        What runs or waits in a queue now.
+    """
+    names = [name for name, task in state.tasks.items() if not task.part_of]
+    return {name: _status(state, name, current.get(name)) for name in names}
+
+
+def counts(state: SubmissionState, current: Mapping[str, TaskState]) -> Counter[str]:
+    """Return the number of tasks by status, see `statuses`."""
+    return Counter(status for status, _ in statuses(state, current).values())
+
+
+def _status(state: SubmissionState, name: str, current: TaskState | None) -> tuple[str, str]:
+    if current is not None and current.outcome is not None:
+        return "ended", ""  # and not settled yet
+    if name in state.live or current is not None:
+        return ("running" if current is not None and current.is_running else "waiting"), ""
+    step, problem = state.next_step(name), state.problems.get(name, "")
+    if isinstance(step, Stop):
+        is_completed = step.completed and not problem
+        return ("completed" if is_completed else "given up"), problem or step.reason
+    return ("refused", problem) if problem else ("waiting", "")
+
+
 def task_rows(
     submission: Submission, state: SubmissionState, current: Mapping[str, TaskState]
 ) -> list[dict[str, Any]]:
     """Return one row for each task, in the order of the plan; a part counts with its whole."""
     rows = []
-    for name, task in state.tasks.items():
-        if task.part_of:
-            continue
-        attempts, live = state.ended.get(name, []), state.live.get(name)
-        status, reason = _status(submission, state, name, current.get(name))
+    for name, (status, reason) in statuses(state, current).items():
+        task, attempts, live = state.tasks[name], state.ended.get(name, []), state.live.get(name)
         predicted = submission.predicted(task)
         last = live or ((attempts[-1].array, attempts[-1].number) if attempts else None)
         output = submission.out / state.records.get(name, name)
@@ -152,31 +179,15 @@ def task_rows(
     return rows
 
 
-def _status(
-    submission: Submission, state: SubmissionState, name: str, current: TaskState | None
-) -> tuple[str, str]:
-    """Return one of `ORDER`, and the reason if it is not as it should be."""
-    if name in state.live or current is not None:
-        if current is None or (current.outcome is None and not current.is_running):
-            return "waiting", ""
-        return ("running" if current.is_running else "ended"), ""  # ended, and not settled yet
-    step, problem = state.next_step(name, submission.plan), state.problems.get(name, "")
-    if isinstance(step, Stop):
-        return (
-            "completed" if step.completed and not problem else "given up"
-        ), problem or step.reason
-    return ("refused", problem) if problem else ("waiting", "")
-
-
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the number of tasks by status, and all that attempts used and requested."""
-    counts = Counter(row["status"] for row in rows)
+    by_status = Counter(row["status"] for row in rows)
     attempts = [attempt for row in rows for attempt in row["attempts"]]
     outcomes = Counter(attempt["outcome"] for attempt in attempts)
     hours = [(a["request"]["cpus"], a["request"]["walltime_s"], a["runtime_s"]) for a in attempts]
     return {
         "tasks": len(rows),
-        "by_status": {status: counts[status] for status in ORDER if counts[status]},
+        "by_status": {status: by_status[status] for status in ORDER if by_status[status]},
         "attempts": len(attempts),
         "by_outcome": dict(sorted(outcomes.items())),
         "requested_core_h": sum(cpus * walltime_s for cpus, walltime_s, _ in hours) / 3600,

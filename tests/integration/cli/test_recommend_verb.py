@@ -241,7 +241,7 @@ def test_sbatch_lines_of_one_image(recommend) -> None:
     assert refused.err.splitlines()[-1].startswith("voxcast: local: is this machine")
 
 
-def test_scripts_of_arrays_cover_every_image(recommend, tmp_path: Path) -> None:
+def test_the_script_of_an_array_covers_every_image(recommend) -> None:
     images = ("small.nii.gz", "usual.nii.gz")
     script = recommend(*images, "--cluster", "osc", "--slurm").out
     assert script.startswith("#!/bin/bash\n")
@@ -251,13 +251,6 @@ def test_scripts_of_arrays_cover_every_image(recommend, tmp_path: Path) -> None:
     script = recommend(*images, "huge.nii.gz", "--cluster", "osc", "--slurm").out
     (remark,) = (line for line in script.splitlines() if "out of range" in line)
     assert remark.startswith("# task 3: out of range: this volume is ")
-    folder = tmp_path / "jobs"
-    printed = recommend(*images, "--cluster", "osc", "--slurm-into", str(folder)).out
-    written = sorted(path.name for path in folder.iterdir())
-    assert {Path(name).suffix for name in written} == {".sbatch"}
-    assert printed.splitlines()[0] == f"sbatch {folder / 'segment-1.sbatch'} COMMAND..."
-    text = "".join(path.read_text() for path in folder.iterdir())
-    assert all(text.count(f"\n{Path(name).absolute()}\n") == 1 for name in images)
 
 
 def test_a_table_for_workflow_engines(recommend, tmp_path: Path) -> None:
@@ -436,7 +429,6 @@ def test_waiting_can_be_fitted_to_accounting(recommend, tmp_path: Path) -> None:
             ("--slurm",),
             "no partitions of Slurm; choose --cluster from cloud, osc, private, or copy a file",
         ),
-        (("--slurm-into", "jobs"), "choose --cluster from cloud, osc"),
         (("--policy", "bold"), "bold: unknown policy; choose from"),
         (("--partition", "moon"), "moon: unknown partition; local has here"),
         (("--cpus", "64", *HERE), "no configuration fits; cpu, 64 CPUs on machine needs more"),

@@ -112,14 +112,14 @@ def test_what_a_site_sets_for_its_users_stays() -> None:
 def test_a_claim_is_not_taken_from_who_took_it_over_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / CLAIM_FILE).write_text(json.dumps({"host": "gone", "pid": 1, "token": "old"}))
+    (tmp_path / CLAIM_FILE).write_text("old process 1 on gone")
     os.utime(tmp_path / CLAIM_FILE, (0, 0))
     judge = claim.is_abandoned
     first = claimed(tmp_path)
 
-    def slowly(path: Path) -> bool:
+    def slowly(path: Path, holder: str) -> bool:
         monkeypatch.setattr(claim, "is_abandoned", judge)
-        abandoned = judge(path)
+        abandoned = judge(path, holder)
         first.__enter__()  # another process is faster between the look and the removal
         return abandoned
 
