@@ -55,6 +55,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("out", type=Path, help="folder that gets one folder per run")
     parser.add_argument("--stop-after", type=float, metavar="S", help="stop after S seconds")
     parser.add_argument("--time-limit", type=float, metavar="S", help="of one run, in seconds")
+    parser.add_argument(
+        "--parallel",
+        type=int,
+        default=1,
+        metavar="N",
+        help="concurrent runs, on separate cores; runs on a GPU need 1",
+    )
     args = parser.parse_args(argv)
     if importlib.util.find_spec("pynvml") is None:  # one file of plain Python, beside the list
         sys.path.append(str(args.cells.parent))
@@ -64,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         logger.info(note)
     settings = CampaignSettings(
         apps, args.out, conditions=Conditions(args.time_limit), stop_after_s=args.stop_after,
-        stop_running=True, repeat_noisy_s=0.0, host=facts,
+        stop_running=True, repeat_noisy_s=0.0, host=facts, parallel=args.parallel,
     )  # fmt: skip
     progress = run_campaign(settings, plan)
     print(f"{len(progress.runs)} runs measured, {progress.left} left of {len(plan.cells)}")
