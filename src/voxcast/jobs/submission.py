@@ -383,7 +383,7 @@ class Submission:
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         line = json.dumps({**event, "at": now}, allow_nan=False)
         with (self.folder / EVENTS_FILE).open("a", encoding="utf-8") as stream:
-            stream.write(f"\n{line}")
+            stream.write(f"\n{line}" if stream.tell() else line)
             stream.flush()
             os.fsync(stream.fileno())
 
