@@ -287,7 +287,7 @@ def _states(
 
 
 def cpu_seconds(text: str) -> dict[str, float]:
-    """Return the CPU time of each running job.
+    """Return the CPU time of each running job; NaN if it is not known.
 
     Parameters
     ----------
@@ -298,7 +298,10 @@ def cpu_seconds(text: str) -> dict[str, float]:
     for step, average, tasks in re.findall(r"^(\S+)\|(\S*)\|(\d*)$", text, re.MULTILINE):
         job, _, name = step.partition(".")
         if name != "extern":
-            seconds = slurm_seconds(average) * int(tasks or 1) if average else 0.0
+            try:
+                seconds = slurm_seconds(average) * int(tasks or 1) if average else 0.0
+            except ConfigError:  # Slurm writes a time below zero as 213503982334 days
+                seconds = math.nan
             totals[job] = totals.get(job, 0.0) + seconds
     return totals
 
@@ -376,11 +379,12 @@ class SlurmExecutor(Executor):
         totals = cpu_seconds(about(look, [state.job for state in running.values()]))
         stalled = []
         for task, state in running.items():
-            if state.job not in totals:  # it has just ended
-                continue
+            total_s = totals.get(state.job, math.nan)
             used_s, since = self._used.get(task, (-math.inf, now))
-            if totals[state.job] - used_s >= IDLE_CORES * stall_s:
-                self._used[task] = totals[state.job], now
+            if math.isnan(total_s):  # it has just ended
+                continue
+            if total_s - used_s >= IDLE_CORES * stall_s:
+                self._used[task] = total_s, now
             elif now - since >= stall_s:
                 stalled.append(task)
         return stalled

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from voxcast.jobs.slurm import cpu_seconds, from_sacct, from_scontrol
@@ -107,3 +109,5 @@ def test_unreadable_lines_are_left_out() -> None:
 def test_cpu_time_is_that_of_all_steps_but_slurms() -> None:
     text = "7.extern|00:09:00|1\n7.batch|00:00:10|1\n7.0|00:00:02|4\n8.batch||\n"
     assert cpu_seconds(text) == {"7": 18.0, "8": 0.0}
+    unknown = cpu_seconds(f"{text}9.batch|213503982334-14:25:51|1\n")["9"]  # from Slurm 22.05
+    assert math.isnan(unknown)
