@@ -19,11 +19,9 @@ from typing import TYPE_CHECKING, cast
 
 import psutil
 
-from voxcast.apps.staging import staged
 from voxcast.errors import RunError, VoxcastError, is_disk_full, one_line
-from voxcast.jobs.script import configuration_of, machine_of, task_command, task_variables
+from voxcast.jobs.script import machine_of
 from voxcast.jobs.state import Executor, TaskState
-from voxcast.jobs.submission import OUT_NAME
 from voxcast.measure.host import host_facts
 from voxcast.measure.runner import LOG_FILE, measure
 from voxcast.measure.trace import Conditions
@@ -63,7 +61,6 @@ class LocalExecutor(Executor):
             if requests.gpus:
                 self._at_a_time = 1
         self._machine = machine_of(host_facts())
-        self._tasks = {task.name: task for task in plan.tasks}
         self._token = secrets.token_hex(4)
         self._lock, self._stop = Lock(), Event()
         self._waiting: deque[tuple[TaskId, Array]] = deque()
@@ -145,18 +142,14 @@ class LocalExecutor(Executor):
             self._start_waiting()
 
     def _run(self, key: TaskId, array: Array, cores: Sequence[int]) -> TaskState:
-        """Run a task as its job would."""
+        """Run a task by the script of its array, as a node does."""
         plan, request, number = self.submission.plan, array.request, key[1]
-        task = self._tasks[array.names[number - 1]]
-        folder = self.submission.files(array.number).attempt_folder(number)
-        configuration, out = configuration_of(plan, request), folder / OUT_NAME
-        shutil.rmtree(folder, ignore_errors=True)
-        out.mkdir(parents=True)
-        image = None if not task.image else self.submission.folder / task.image
-        with staged(plan.app, image, out, configuration):
+        work = self.submission.files(array.number).attempt_folder(number)
+        folder = work.with_name(f"{work.name}-measured")
+        try:
             run, _ = measure(
-                task_command(plan, task, request, folder),
-                task_variables(configuration, request), folder,
+                ["bash", str(self.submission.script(array.number))],
+                {"SLURM_ARRAY_TASK_ID": str(number)}, folder,
                 base=Run(
                     "", plan.app.name, cpus=request.cpus, gpus=request.gpus,
                     mem_limit_bytes=request.memory_bytes,
@@ -164,8 +157,9 @@ class LocalExecutor(Executor):
                 conditions=Conditions(request.walltime_s, plan.stall_s), cpus=cores,
                 stopped=self._stop.is_set,
             )  # fmt: skip
-        if (folder / LOG_FILE).is_file():
             shutil.copyfile(folder / LOG_FILE, self.submission.log(array.number, number))
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
         return TaskState(
             run.outcome.upper(), cast("Outcome", run.outcome), run.runtime_s or 0.0, run.cpu_s,
             run.peak_rss_bytes, started_at=run.started_at,

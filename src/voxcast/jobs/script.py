@@ -169,7 +169,9 @@ def array_script(
     further = (*plan.slurm.options(), "--no-requeue")
     per_cpu = request.partition in plan.slurm.memory_per_cpu
     job = Job(job_name, request, (remark,), per_cpu, len(tasks), plan.slurm.throttle, further)
-    variables = task_variables(configuration_of(plan, request), request)
+    variables = environment(_configuration_of(plan, request)) | {
+        CPUS_VARIABLE: str(request.cpus), MEMORY_VARIABLE: str(request.memory_bytes)
+    }  # fmt: skip
     return job.script([
         "set -eu",
         f". {shlex.quote(str(files.task_list))}",
@@ -197,9 +199,11 @@ def task_list(plan: Plan, tasks: Sequence[Task], request: Request, files: ArrayF
     ConfigError
         If the command line of the application has an unknown placeholder.
     """
-    functions = []
+    functions, configuration = [], _configuration_of(plan, request)
     for number, task in enumerate(tasks, 1):
-        words = task_command(plan, task, request, files.attempt_folder(number))
+        image = Path(task.image) if task.image else None
+        out = files.attempt_folder(number) / OUT_NAME
+        words = command(plan.app, image, out, configuration, plan.parameters)
         functions.append(
             f"task_{number}() {{\n"
             f"image={shlex.quote(task.image)}\n"
@@ -209,28 +213,12 @@ def task_list(plan: Plan, tasks: Sequence[Task], request: Request, files: ArrayF
     return "".join(functions)
 
 
-def task_command(plan: Plan, task: Task, request: Request, folder: Path) -> list[str]:
-    """Return the command line of an attempt that works in ``folder``."""
-    image = Path(task.image) if task.image else None
-    configuration = configuration_of(plan, request)
-    return command(plan.app, image, folder / OUT_NAME, configuration, plan.parameters)
-
-
-def configuration_of(plan: Plan, request: Request) -> Configuration:
+def _configuration_of(plan: Plan, request: Request) -> Configuration:
     """Return the allocation of an attempt as the application sees it."""
     return Configuration(
         request.device, request.cpus, request.gpus, request.memory_bytes, request.partition,
         plan.container_engine if plan.app.container else "none",
     )  # fmt: skip
-
-
-def task_variables(configuration: Configuration, request: Request) -> dict[str, str]:
-    """Return the variables that describe its allocation to an application."""
-    return {
-        **environment(configuration),
-        CPUS_VARIABLE: str(request.cpus),
-        MEMORY_VARIABLE: str(request.memory_bytes),
-    }
 
 
 def follow_up_script(submission: Submission, partition: str, jobs: Sequence[str]) -> str:

@@ -363,6 +363,7 @@ class Submission:
                 tasks = (home / TASKS_FILE).read_text(encoding="utf-8") if with_tasks else ""
                 content["tasks"] = [json.loads(line) for line in tasks.splitlines()]
             plan = Plan.from_record(content, path)
+            home = Path(os.path.abspath(home))  # noqa: PTH100
             return cls(
                 home, plan, Path(content["out"]), content["executor"], content["label"],
                 dict(content.get("app_versions", {})),
