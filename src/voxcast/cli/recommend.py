@@ -39,7 +39,7 @@ def main(argv: list[str]) -> int:
     )  # fmt: skip
     output.add_argument(
         "--resources", type=Path, metavar="FILE",
-        help="write a table for workflow engines, .csv or .json: time and memory of each image "
+        help="write a table for workflow engines, as CSV: time and memory of each image "
         "at the first, second and third attempt",
     )  # fmt: skip
     add_signature_arguments(parser)
@@ -48,13 +48,11 @@ def main(argv: list[str]) -> int:
 
     from voxcast.allocation.recommendation_text import text_lines
     from voxcast.jobs.script import slurm_text
-    from voxcast.jobs.task import check_suffix, resources, write_resources
+    from voxcast.jobs.task import resources, write_resources
 
     if not args.images and not args.signature:
         parser.error("give images, or --signature NODE=FILE")
     limits = hard_limits(args)
-    if args.resources is not None:
-        check_suffix(args.resources)
     site = site_of(args)
     if args.slurm:
         refuse_local(site, args)

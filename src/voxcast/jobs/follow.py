@@ -112,9 +112,7 @@ class Follower:
             elif self.executor is not None and not self._is_drawn:
                 for array in arrays_of(self.waiting()):
                     self._submit(self.executor, array.names, array.request)
-            if self._away:
-                logger.info("Slurm answers again")
-                self._away = False
+            self._away = False
         except SlurmAwayError as error:
             if not self._away:
                 logger.warning("%s; trying again", one_line(error))

@@ -12,9 +12,9 @@ import errno
 import os
 import secrets
 import shutil
-from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from threading import Event, Lock, Thread
+from threading import Condition, Event, Lock
 from typing import TYPE_CHECKING, cast
 
 import psutil
@@ -51,7 +51,7 @@ class LocalExecutor(Executor):
         plan = self.submission.plan
         self._cores = sorted(os.sched_getaffinity(0))
         self._all_bytes = self._free_bytes = psutil.virtual_memory().total
-        self._at_a_time = plan.slurm.throttle or len(self._cores)
+        at_a_time = plan.slurm.throttle or len(self._cores)
         for requests in [task.requests for task in plan.tasks]:
             if requests.cpus > len(self._cores):
                 problem = f"needs {requests.cpus} CPUs, and {len(self._cores)} may be used here"
@@ -59,23 +59,20 @@ class LocalExecutor(Executor):
             if requests.memories_bytes[0] > self._all_bytes:
                 raise RunError("needs more memory than this machine has", "local")
             if requests.gpus:
-                self._at_a_time = 1
+                at_a_time = 1
         self._machine = machine_of(host_facts())
         self._token = secrets.token_hex(4)
-        self._lock, self._stop = Lock(), Event()
-        self._waiting: deque[tuple[TaskId, Array]] = deque()
+        self._pool = ThreadPoolExecutor(at_a_time)
+        self._turn, self._room, self._stop = Lock(), Condition(), Event()
         self._states: dict[TaskId, TaskState] = {}
-        self._threads: dict[TaskId, Thread] = {}
         self._is_disk_full = False
 
     def submit(self, array: Array) -> str:
         """Queue the tasks of an array."""
         job = f"local-{self._token}-{array.number}"
-        with self._lock:
-            for number in range(1, len(array.names) + 1):
-                self._states[job, number] = TaskState("PENDING", None)
-                self._waiting.append(((job, number), array))
-            self._start_waiting()
+        for number in range(1, len(array.names) + 1):
+            self._states[job, number] = TaskState("PENDING", None)
+            self._pool.submit(self._work, (job, number), array)
         return job
 
     def states(
@@ -88,11 +85,10 @@ class LocalExecutor(Executor):
         RunError
             If the disk is full, for which no task is to blame.
         """
-        with self._lock:
-            if self._is_disk_full:
-                raise RunError(os.strerror(errno.ENOSPC), self.submission.folder)
-            keys = [(a.job, number) for a in arrays for number in range(1, len(a.names) + 1)]
-            return {key: self._states.get(key, _LOST) for key in keys}
+        if self._is_disk_full:
+            raise RunError(os.strerror(errno.ENOSPC), self.submission.folder)
+        keys = [(a.job, number) for a in arrays for number in range(1, len(a.names) + 1)]
+        return {key: self._states.get(key, _LOST) for key in keys}
 
     def machine(self, folder: Path) -> dict[str, str]:
         """Return this machine."""
@@ -101,28 +97,25 @@ class LocalExecutor(Executor):
     def close(self) -> None:
         """Stop all runs, and start no other."""
         self._stop.set()
-        with self._lock:
-            threads = list(self._threads.values())
-        for thread in threads:
-            thread.join()
+        with self._room:
+            self._room.notify_all()
+        self._pool.shutdown(cancel_futures=True)
 
-    def _start_waiting(self) -> None:
-        """Start tasks while the next one fits; the caller holds the lock."""
-        while self._waiting and not self._stop.is_set():
-            key, array = self._waiting[0]
-            cpus = array.request.cpus
-            memory = min(array.request.memory_bytes, self._all_bytes)
+    def _work(self, key: TaskId, array: Array) -> None:
+        """Run a task once it has room; meanwhile no later one passes it."""
+        cpus, memory = array.request.cpus, min(array.request.memory_bytes, self._all_bytes)
+
+        def may_go_on() -> bool:
             has_room = cpus <= len(self._cores) and memory <= self._free_bytes
-            if not has_room or len(self._threads) >= self._at_a_time:
+            return has_room or self._stop.is_set()
+
+        with self._turn, self._room:
+            self._room.wait_for(may_go_on)
+            if self._stop.is_set():
                 return
-            self._waiting.popleft()
             cores, self._cores = self._cores[:cpus], self._cores[cpus:]
             self._free_bytes -= memory
-            self._states[key] = TaskState("RUNNING", None)
-            self._threads[key] = Thread(target=self._work, args=(key, array, cores, memory))
-            self._threads[key].start()
-
-    def _work(self, key: TaskId, array: Array, cores: list[int], memory: int) -> None:
+        self._states[key] = TaskState("RUNNING", None)
         try:
             state = self._run(key, array, cores)
         except Exception as error:  # after any error the task must not run for ever
@@ -133,13 +126,12 @@ class LocalExecutor(Executor):
                 self.submission.log(array.number, key[1]).open("a", encoding="utf-8") as log,
             ):
                 log.write(f"voxcast: {one_line(error) if has_message else repr(error)}\n")
-        with self._lock:
-            if not self._stop.is_set():  # else it was stopped, and runs again when resumed
-                self._states[key] = state
+        if not self._stop.is_set():  # else it was stopped, and runs again when resumed
+            self._states[key] = state
+        with self._room:
             self._cores = sorted([*self._cores, *cores])
             self._free_bytes += memory
-            del self._threads[key]
-            self._start_waiting()
+            self._room.notify_all()
 
     def _run(self, key: TaskId, array: Array, cores: Sequence[int]) -> TaskState:
         """Run a task by the script of its array, as a node does."""

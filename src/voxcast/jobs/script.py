@@ -295,20 +295,16 @@ def read_machine(folder: Path) -> dict[str, str]:
     """
     from voxcast.measure.host import HostFacts, cpu_model, host_id
 
-    try:
-        text = (folder / MACHINE_FILE).read_text(encoding="utf-8", errors="replace")
-    except OSError:
+    path = folder / MACHINE_FILE
+    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    lines = [line.strip().partition(" ")[::2] for line in text.splitlines()]
+    fields, gpus = dict(lines), tuple(value for name, value in lines if name == "gpu")
+    if not fields.get("name") or not fields.get("cores", "").isdecimal():
         return {}
-    fields: dict[str, list[str]] = {}
-    for line in text.splitlines():
-        name, _, value = line.partition(" ")
-        fields.setdefault(name, []).append(value.strip())
-    hostname, number, cores = (fields.get(n, [""])[0] for n in ("name", "machine_id", "cores"))
-    if not hostname or not cores.isdecimal():
-        return {}
-    model, gpus = cpu_model(text), tuple(fields.get("gpu", ()))
-    identity = host_id(hostname, number, model)
-    return machine_of(HostFacts(model, int(cores), 0, gpus, "", hostname, identity))
+    model = cpu_model(text)
+    identity = host_id(fields["name"], fields.get("machine_id", ""), model)
+    cores, hostname = int(fields["cores"]), fields["name"]
+    return machine_of(HostFacts(model, cores, 0, gpus, "", hostname, identity))
 
 
 def _printable(remark: str) -> str:

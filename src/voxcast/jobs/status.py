@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -35,29 +34,21 @@ def planned_arrays(plan: Plan) -> list[Array]:
 def expected(plan: Plan) -> dict[str, Any]:
     """Return the requests and the cost of the first attempts.
 
-    ``runtime_s`` is the predicted time of all tasks, one after the other; ``longest_s`` is the
-    time of the longest request. Waiting in the queue is not in it. ``expected_failures`` is the
-    sum of the risks where all are known.
+    ``runtime_s`` is the predicted time of all tasks, one after the other. ``expected_failures``
+    is the sum of the risks where all are known.
     """
     arrays, tasks = planned_arrays(plan), plan.tasks
-    first_s = [task.requests.first.walltime_s for task in tasks]
     usd_per_s = [task.usd_per_hour / 3600 for task in tasks]
-    known_s = [0.0 if math.isnan(t.runtime_s_median) else t.runtime_s_median for t in tasks]
+    known_s = np.nan_to_num([task.runtime_s_median for task in tasks])
     risks = [task.prediction.risk if task.prediction else None for task in tasks]
-    throttle, total_s = plan.slurm.throttle, sum(known_s)
-    at_a_time = min(len(tasks), throttle * len(arrays)) if throttle else len(tasks)
-    reserved = sum(len(array.names) * core_h(array.request) for array in arrays)
     return {
         "tasks": len(tasks),
         "arrays": len(arrays),
-        "requested_core_h": reserved,
-        "excess_core_h": reserved - sum(core_h(task.requests.first) for task in tasks),
-        "usd_bound": float(np.dot(usd_per_s, first_s)),
+        "requested_core_h": sum(len(array.names) * core_h(array.request) for array in arrays),
+        "usd_bound": float(np.dot(usd_per_s, [t.requests.first.walltime_s for t in tasks])),
         "usd_median": float(np.dot(usd_per_s, known_s)),
         "expected_failures": None if None in risks else sum(map(float, filter(None, risks))),
-        "runtime_s": total_s,
-        "longest_s": max(first_s, default=0.0),
-        "expected_end_s": max([*known_s, total_s / max(at_a_time, 1)]) if total_s else None,
+        "runtime_s": float(known_s.sum()),
     }
 
 
@@ -78,11 +69,7 @@ def plan_lines(plan: Plan) -> Iterator[str]:
     yield text_table(table, ">><>>>>")
     if len(arrays) > MOST_LISTED:
         yield f"  and {len(arrays) - MOST_LISTED} more arrays"
-    core_hours, excess = total["requested_core_h"], total["excess_core_h"]
-    yield (
-        f"  asks for {core_hours:.3g} core-hours, of which sharing arrays costs {excess:.2g}; "
-        "4 GB count as a core"
-    )
+    yield f"  requests {total['requested_core_h']:.3g} core-hours; 4 GB count as a core"
     if total["usd_bound"]:
         usd, bound = total["usd_median"], total["usd_bound"]
         yield f"  costs {usd:.2f} USD, at most {bound:.2f} if all run to their limits"
@@ -90,10 +77,6 @@ def plan_lines(plan: Plan) -> Iterator[str]:
         yield "  how many first requests are too small is not known: some are not calibrated"
     else:
         yield f"  of the first requests at most {failures:.2g} are expected to be too small"
-    if total["expected_end_s"] is not None:
-        end, throttle = format_seconds(total["expected_end_s"]), plan.slurm.throttle
-        throttled = f", {throttle} at a time in each array" if throttle else ""
-        yield f"  done {end} after the first starts{throttled}, if none waits in the queue"
 
 
 def current_states(

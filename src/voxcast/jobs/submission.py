@@ -280,9 +280,6 @@ class Submission:
         folder = Path(os.path.abspath(folder))  # noqa: PTH100
         if _CONTROL.search(f"{folder}{out}"):
             raise ConfigError("has a line break or control character in its name", repr(str(out)))
-        if executor == "slurm" and "\\" in str(folder):
-            problem = "has a backslash in its name, after which Slurm numbers no logs"
-            raise ConfigError(problem, folder, "name another with --folder")
         try:
             folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             folder.mkdir(mode=0o700, exist_ok=True)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from voxcast.errors import ConfigError
-from voxcast.files import json_text, write_text
+from voxcast.files import write_text
 from voxcast.quantities import format_bytes, format_seconds, slurm_clock
 from voxcast.records import Cell, Outcome, Prediction, Request
 
@@ -413,27 +413,12 @@ def resources(recommendation: Recommendation) -> list[dict[str, Any]]:
 
 
 def write_resources(rows: Sequence[dict[str, Any]], path: Path) -> None:
-    """Write the rows as CSV or JSON, by the suffix of the file; see `check_suffix`."""
-    if path.suffix == ".json":
-        write_text(path, json_text(list(rows)))
-        return
+    """Write the rows as CSV."""
     import pandas as pd
 
     table = pd.DataFrame(rows, columns=list(TABLE_COLUMNS))
     table["calibrated"] = table["calibrated"].astype(str).str.lower()
     write_text(path, table.to_csv(index=False))
-
-
-def check_suffix(path: Path) -> None:
-    """Check that a table can be written by this name.
-
-    Raises
-    ------
-    ConfigError
-        If it ends in neither .csv nor .json.
-    """
-    if path.suffix not in (".csv", ".json"):
-        raise ConfigError("must end in .csv or .json", path)
 
 
 def _attempts_of(task: Task) -> list[Request]:

@@ -118,7 +118,7 @@ def test_expectations_add_up(tmp_path: Path) -> None:
     assert numbers["requested_core_h"] == pytest.approx(2 * 120 / 3600)
     assert numbers["usd_bound"] == pytest.approx(2 * 120 / 3600)
     assert numbers["expected_failures"] == pytest.approx(0.2)
-    assert numbers["expected_end_s"] == 30.0
+    assert numbers["runtime_s"] == 60.0
     text = "\n".join(plan_lines(plan))
     assert "planted on lab: 2 tasks in 1 array" in text
     assert "of the first requests at most 0.2 are expected to be too small" in text
