@@ -134,14 +134,11 @@ def make_campaign_pool(
     draw = Draw(
         dict(settings.apps), paths, str(project), dict(plan.recipes), settings.conditions, mapped
     )
-    submission = Submission.of_workers(
-        folder,
-        Plan(
-            worker_app(f"work-{campaign.name}", work_command(folder)), cluster=cluster.name,
-            limits=limits, slurm=options, draw=draw,
-        ),
+    pool = Plan(
+        worker_app(f"work-{campaign.name}", work_command(folder)), cluster=cluster.name,
+        limits=limits, slurm=options, draw=draw,
     )  # fmt: skip
-    listed = {task.name for task in submission.plan.tasks}
+    listed = {task.name for task in Submission.of_workers(folder, pool).plan.tasks}
     new = {
         key: cell
         for key, cell in plan.cells.items()
@@ -160,10 +157,7 @@ def make_campaign_pool(
         logger.info("requests of %d of %d new cells are predicted", len(forecasts), len(new))
     recorded = len(plan.cells.keys() & rows.keys())
     logger.info("%d runs are on record, %d added to %s", recorded, len(tasks), folder)
-    with_new = replace(submission.plan, tasks=(*submission.plan.tasks, *tasks))
-    submission = replace(submission, plan=with_new)
-    submission.save()
-    return submission, plan
+    return Submission.of_workers(folder, replace(pool, tasks=tuple(tasks))), plan
 
 
 def collect_pool(campaign: Campaign, submission: Submission) -> list[Path]:

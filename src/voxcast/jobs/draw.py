@@ -447,10 +447,14 @@ class _Worker:
                 is_record = self._is_record(cell, measured, conditions)
                 final = self.submission.out / cell.key
                 recorder.write_record(cell, measured, phases, partial, final)
+                failure = {
+                    "cause": cause(measured.outcome, partial), "worker": self.name,
+                    "log_tail": log_tail(partial)[-TAIL_CHARACTERS:],
+                }  # fmt: skip
                 result = {
                     "record": cell.key if is_record else "",
                     "attempt": as_fields(_attempt(request, measured, conditions)),
-                    "facts": {} if is_record else self._facts(measured, partial),
+                    "facts": {} if is_record else failure,
                 }
                 (partial / RESULT_FILE).write_text(json.dumps(result), encoding="utf-8")
                 tickets.end(run)
@@ -468,11 +472,6 @@ class _Worker:
         self.summary.failed += not is_record
         if measured.outcome == "failed":
             self._check_able(cell)
-
-    def _facts(self, run: Run, folder: Path) -> dict[str, str]:
-        """Return how a run ended, with the last line of its log."""
-        log = log_tail(folder)[-TAIL_CHARACTERS:]
-        return {"cause": cause(run.outcome, folder), "worker": self.name, "log_tail": log}
 
     def _check_able(self, cell: Cell) -> None:
         """Check that the application can run here, once several of its runs have failed."""

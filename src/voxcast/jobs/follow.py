@@ -202,11 +202,8 @@ class Follower:
             outcome = "out_of_memory"
         usd = 0.0 if task is None else task.usd_per_hour * ended.runtime_s / 3600
         attempt = Attempt(self.state.arrays[array].request, outcome, ended.runtime_s, usd)
-        facts = {
-            "job": self.state.arrays[array].job, "state": ended.state, "cpu_s": ended.cpu_s,
-            "node": ended.node, "peak_bytes": ended.peak_bytes,
-            "submitted_at": ended.submitted_at, "started_at": ended.started_at,
-            "memory_method": ended.memory_method, "cpu_method": ended.cpu_method,
+        facts = ended.facts | {
+            "job": self.state.arrays[array].job, "state": ended.state,
             "machine": executor.machine(self.submission.files(array).attempt_folder(number)),
             "memory_sampling_s": executor.memory_sampling_s,
         }  # fmt: skip
@@ -227,11 +224,10 @@ class Follower:
 
     def _publish_recorded(self) -> None:
         """Move results of attempts whose process died between their record and this."""
-        for name in [name for name in self.state.ended if name in self.state.tasks]:
-            last = self.state.ended[name][-1]
+        tasks, problems = self.state.tasks, self.state.problems
+        for name, last in [(n, ends[-1]) for n, ends in self.state.ended.items() if n in tasks]:
             work = self.submission.files(last.array).attempt_folder(last.number)
-            is_done = last.attempt.outcome == "completed" and name not in self.state.problems
-            if is_done and work.is_dir():
+            if last.attempt.outcome == "completed" and name not in problems and work.is_dir():
                 self._publish(name, last.array, last.number)
 
     def _log_end(self, name: str) -> None:

@@ -152,8 +152,7 @@ class LocalExecutor(Executor):
             shutil.copyfile(folder / LOG_FILE, self.submission.log(array.number, number))
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-        return TaskState(
-            run.outcome.upper(), cast("Outcome", run.outcome), run.runtime_s or 0.0, run.cpu_s,
-            run.peak_rss_bytes, started_at=run.started_at,
-            memory_method=run.memory_method, cpu_method=run.cpu_method,
-        )  # fmt: skip
+        names = ("cpu_s", "started_at", "memory_method", "cpu_method")
+        facts = {"peak_bytes": run.peak_rss_bytes} | {name: getattr(run, name) for name in names}
+        outcome = cast("Outcome", run.outcome)
+        return TaskState(outcome.upper(), outcome, run.runtime_s or 0.0, facts=facts)

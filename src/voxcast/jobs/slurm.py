@@ -272,18 +272,16 @@ def _states(
     frame = reader.accounting("\n".join(["|".join(columns), *lines]), details=True).frame
     return {
         key: TaskState(
-            row.state,
-            row.outcome or None,
-            0.0 if math.isnan(row.runtime_s) else row.runtime_s,
-            None if math.isnan(row.cpu_s) else row.cpu_s,
-            int(row.peak_bytes) or None,
+            row.state, row.outcome or None, 0.0 if math.isnan(row.runtime_s) else row.runtime_s,
             row.job_number,
-            row.node,
-            row.submitted_at,
-            row.started_at,
+            {
+                "cpu_s": None if math.isnan(row.cpu_s) else row.cpu_s,
+                "peak_bytes": int(row.peak_bytes) or None, "node": row.node,
+                "submitted_at": row.submitted_at, "started_at": row.started_at,
+            },
         )
         for key, row in reader.attempts(frame, notes).items()
-    }
+    }  # fmt: skip
 
 
 def cpu_seconds(text: str) -> dict[str, float]:

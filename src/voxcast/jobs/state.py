@@ -28,25 +28,21 @@ class TaskState:
         The name of Slurm's state.
     outcome : str or None
         How it ended; None if it has not.
-    runtime_s, cpu_s, peak_bytes : float, float, int or None
-        None where unknown: ``scontrol`` has no CPU time and no memory.
-    memory_method, cpu_method : str
-        As in the history; empty for Slurm's own.
+    runtime_s : float
+        So far, or until it ended.
     job : str
         Number of the job that the task is; the first one of an array has the array's.
+    facts : dict
+        For the record, as far as they are known: CPU time and peak of memory with their methods,
+        if not Slurm's own, node, and times of submission and start. ``scontrol`` has no CPU time
+        and no memory.
     """
 
     state: str
     outcome: Outcome | None
     runtime_s: float = 0.0
-    cpu_s: float | None = None
-    peak_bytes: int | None = None
     job: str = ""
-    node: str = ""
-    submitted_at: str = ""
-    started_at: str = ""
-    memory_method: str = ""
-    cpu_method: str = ""
+    facts: dict[str, Any] = field(default_factory=dict)
 
     @property
     def is_running(self) -> bool:

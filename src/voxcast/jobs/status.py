@@ -12,7 +12,7 @@ from voxcast.jobs.script import arrays_of, core_h
 from voxcast.jobs.state import TaskState
 from voxcast.jobs.task import Stop
 from voxcast.quantities import counted, format_bytes, format_seconds
-from voxcast.records import as_fields
+from voxcast.records import Request, as_fields, of_fields
 from voxcast.text_table import text_table
 
 if TYPE_CHECKING:
@@ -216,8 +216,7 @@ def _row(row: Mapping[str, Any]) -> tuple[str, str, str, str]:
     if not row["attempts"]:
         return row["task"], row["status"], "", row["reason"]
     last = row["attempts"][-1]
-    request = last["request"]
-    requested = f"{format_seconds(request['walltime_s'])}, {format_bytes(request['memory_bytes'])}"
+    requested = of_fields(Request, last["request"]).label
     return row["task"], last["outcome"].replace("_", " "), requested, row["reason"]
 
 

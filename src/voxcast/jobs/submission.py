@@ -313,8 +313,10 @@ class Submission:
         if not (folder / SUBMISSION_FILE).is_file():
             return cls.create(plan, folder / "runs", "slurm", folder)
         submission = cls.open(folder)
-        tasks = {task.name: task for task in (*plan.tasks, *submission.plan.tasks)}
-        submission = replace(submission, plan=replace(plan, tasks=tuple(tasks.values())))
+        names = {task.name for task in submission.plan.tasks}
+        new = [task for task in plan.tasks if task.name not in names]
+        plan = replace(plan, tasks=(*submission.plan.tasks, *new))
+        submission = replace(submission, plan=plan)
         submission.save()
         return submission
 

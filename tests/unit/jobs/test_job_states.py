@@ -62,7 +62,7 @@ def test_the_state_tells_the_outcome(name: str) -> None:
     ((key, state),) = from_sacct(lines(*rows)).items()
     assert key == ("7", 1)
     assert state.outcome == outcome
-    assert (state.runtime_s, state.cpu_s, state.node) == (61.0, 1.5, "n1")
+    assert (state.runtime_s, state.facts["cpu_s"], state.facts["node"]) == (61.0, 1.5, "n1")
 
 
 def test_the_note_of_slurm_in_the_log_tells_that_memory_was_too_little() -> None:
@@ -90,7 +90,7 @@ def test_scontrol_says_the_same_without_times_of_the_processor() -> None:
     )
     states = from_scontrol(text)
     assert states["7", 2].outcome == "out_of_memory"
-    assert (states["7", 2].runtime_s, states["7", 2].cpu_s, states["7", 2].job) == (
+    assert (states["7", 2].runtime_s, states["7", 2].facts["cpu_s"], states["7", 2].job) == (
         61.0,
         None,
         "9",
