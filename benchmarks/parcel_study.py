@@ -103,11 +103,10 @@ def passes_part() -> dict[str, Any]:
     """Run a pool by small workers, and then what they left by a larger one."""
     from voxcast import config
     from voxcast.apps.app import app_version
-    from voxcast.jobs.escalate import RequestSequence
     from voxcast.jobs.follow import Follower
     from voxcast.jobs.status import task_rows
     from voxcast.jobs.submission import Draw, Plan, Submission
-    from voxcast.jobs.task import Task
+    from voxcast.jobs.task import RequestSequence, Task
     from voxcast.measure.trace import Conditions
     from voxcast.records import Cell, Configuration
     from voxcast.runs.series import runs_in

@@ -38,10 +38,9 @@ ROUNDS, CELLS_A_ROUND = 7, 30
 
 def pool_of(folder: Path, count: int) -> Any:
     """Return a pool of ``count`` cells that end at once."""
-    from voxcast.jobs.escalate import RequestSequence
     from voxcast.jobs.follow import Follower
     from voxcast.jobs.submission import Draw, Plan, Submission
-    from voxcast.jobs.task import Task
+    from voxcast.jobs.task import RequestSequence, Task
     from voxcast.measure.trace import Conditions
     from voxcast.records import App, Cell, Configuration
 
@@ -139,16 +138,16 @@ def start_of_a_worker(cells: int) -> dict[str, Any]:
 
 
 def _first_look(pool: Any) -> dict[str, float]:
-    from voxcast.jobs.draw import Ticket, Tickets
+    from voxcast.jobs.draw import Tickets
 
     folders, before = Tickets.of(pool), resident_bytes()
     start, used = time.perf_counter(), time.process_time()
-    tickets = [Ticket.from_name(name) for name in folders.names("todo")]
-    tickets.sort(key=lambda ticket: ticket.walltime_s)
+    tickets = folders.names("todo")
+    tickets.sort(key=lambda name: int(name.rpartition(".")[2]))
     look_s, look_cpu_s = time.perf_counter() - start, time.process_time() - used
     start, used = time.perf_counter(), time.process_time()
-    tickets = [Ticket.from_name(name) for name in folders.names("todo")]
-    tickets.sort(key=lambda ticket: ticket.walltime_s)
+    tickets = folders.names("todo")
+    tickets.sort(key=lambda name: int(name.rpartition(".")[2]))
     return {
         "look_s": look_s,
         "look_cpu_s": look_cpu_s,

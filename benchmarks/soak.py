@@ -33,9 +33,9 @@ PLACES = ("held", "ended", "partial")
 
 def soak_pool(folder: Path, cells: int) -> Any:
     """Return a pool of short cells."""
-    from voxcast.jobs.escalate import Limits
     from voxcast.jobs.passes import work_command, worker_app
     from voxcast.jobs.submission import Draw, Plan, Submission
+    from voxcast.jobs.task import Limits
     from voxcast.measure.trace import Conditions
     from voxcast.records import App
 
@@ -53,9 +53,8 @@ def soak_pool(folder: Path, cells: int) -> Any:
 def add_cells(pool: Any, first: int, count: int) -> None:
     """Add short cells to a pool."""
     from voxcast.jobs.claim import claimed
-    from voxcast.jobs.escalate import RequestSequence
     from voxcast.jobs.submission import Submission
-    from voxcast.jobs.task import Task
+    from voxcast.jobs.task import RequestSequence, Task
     from voxcast.records import Cell, Configuration
 
     configuration, requests = Configuration("cpu", 1), RequestSequence((60.0,), (10**7,), 1)
@@ -167,14 +166,22 @@ def follow_on_slurm(folder: Path) -> None:
     """Submit pass after pass of workers; restarted after each kill."""
     from voxcast.jobs.claim import claimed
     from voxcast.jobs.follow import Follower, follow
-    from voxcast.jobs.passes import Passes
+    from voxcast.jobs.passes import Passes, jobs_for
     from voxcast.jobs.slurm import SlurmExecutor
     from voxcast.jobs.submission import Submission
 
-    passes = Passes(lambda _: "debug", 10**6, SLURM_JOBS, 60.0)
     with claimed(folder) as claim:
         pool = Submission.open(folder)
-        follow(Follower(pool, SlurmExecutor(pool), claim, passes), 1.0)
+        follower = Follower(pool, SlurmExecutor(pool), claim)
+
+        def next_jobs(waiting: Any) -> Any:
+            tasks = follower.state.tasks
+            return jobs_for(
+                pool.plan, tasks, waiting, lambda _: "debug", max_jobs=SLURM_JOBS, least_s=60.0
+            )
+
+        follower.passes = Passes(next_jobs, 10**6)
+        follow(follower, 1.0)
 
 
 def workers_alive(pool: Any) -> list[int]:

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from voxcast.allocation.site import stepped
-from voxcast.jobs.escalate import Limits, RequestSequence
 from voxcast.jobs.submission import Plan
-from voxcast.jobs.task import Task, task_names, tasks_of
+from voxcast.jobs.task import Limits, RequestSequence, Task, task_names, tasks_of
 from voxcast.records import App
 
 ARMS = ("default", "rule", "voxcast")

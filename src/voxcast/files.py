@@ -176,9 +176,9 @@ def process_lock(path: Path, holder: str, where: Path, patience_s: float = 0.0) 
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write ``text`` atomically as UTF-8."""
+    """Write ``text`` atomically as UTF-8; bytes of file names that are not stay as they are."""
     with atomic_path(path) as partial:
-        partial.write_text(text, encoding="utf-8")
+        partial.write_text(text, encoding="utf-8", errors="surrogateescape")
 
 
 def write_json(path: str | os.PathLike[str], value: Any) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from voxcast.files import sha256_of
+from voxcast.quantities import counted, format_bytes, format_seconds
 
 Outcome = Literal[
     "completed", "timeout", "out_of_memory", "failed", "preempted", "stalled",
@@ -115,6 +116,12 @@ class Cell:
     host_class: str
 
     @property
+    def label(self) -> str:
+        """Its application, subject and configuration, for display."""
+        subject = f" sub-{self.subject}" if self.subject else ""
+        return f"{self.app}{subject}, {self.configuration.label}"
+
+    @property
     def key(self) -> str:
         """SHA-256 of what defines the run: application, volume, allocation, repeat, hardware."""
         content = as_fields(self)
@@ -205,6 +212,15 @@ class Request:
     gpus: int = 0
     partition: str = ""
     device: str = "cpu"
+
+    @property
+    def label(self) -> str:
+        """Its size, such as ``2 CPUs, 4.00 GB, 1 h 30 min``."""
+        gpus = f", {counted(self.gpus, 'GPU')}" if self.gpus else ""
+        memory, time = format_bytes(self.memory_bytes), format_seconds(self.walltime_s)
+        if self.walltime_s == math.inf:
+            time = "no time limit"
+        return f"{counted(self.cpus, 'CPU')}{gpus}, {memory}, {time}"
 
 
 @dataclass(frozen=True)

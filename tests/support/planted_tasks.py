@@ -6,9 +6,8 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from voxcast.jobs.escalate import Limits, RequestSequence
 from voxcast.jobs.submission import Plan, SlurmOptions
-from voxcast.jobs.task import Task, task_names
+from voxcast.jobs.task import Limits, RequestSequence, Task, task_names
 from voxcast.records import App, Prediction
 
 MB = 10**6

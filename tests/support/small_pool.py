@@ -27,13 +27,12 @@ from voxcast.jobs.draw import (
     running_cells,
     work,
 )
-from voxcast.jobs.escalate import Limits, RequestSequence
 from voxcast.jobs.follow import Follower
 from voxcast.jobs.passes import work_command, worker_app
 from voxcast.jobs.state import SubmissionState
 from voxcast.jobs.status import task_rows
 from voxcast.jobs.submission import Draw, Plan, SlurmOptions, Submission
-from voxcast.jobs.task import Task
+from voxcast.jobs.task import Limits, RequestSequence, Task
 from voxcast.measure.host import HostFacts, Probes, host_facts
 from voxcast.measure.trace import Conditions
 from voxcast.records import App, Cell, Configuration

@@ -263,6 +263,8 @@ class Cluster:
     memory_counted : {"cgroup", "rss"} or None
         How the memory of a job is counted that is held against its request: by the kernel, or by
         Slurm as the sum of resident pages. None: not known, and taken to be by the kernel.
+    memory_stated : {"cgroup", "rss"} or None
+        How accounting states it; None: as it is counted.
     mapped_files_bytes : int or None
         Pages that the sum counts in addition; None: of an application that was not measured.
     """
@@ -275,6 +277,7 @@ class Cluster:
     memory_step_bytes: int = 2**20
     memory_floor_bytes: int = MEMORY_FLOOR_BYTES
     memory_counted: MemoryCounted | None = None
+    memory_stated: MemoryCounted | None = None
     mapped_files_bytes: int | None = None
 
     @property
@@ -297,6 +300,11 @@ class Cluster:
             return 0
         stated = self.mapped_files_bytes
         return MEASURED_BYTES.get(app, OTHER_BYTES) if stated is None else stated
+
+    def stated_bytes_of(self, app: str) -> int:
+        """Return the memory that accounting states beside the memory of such a run."""
+        stated = self.memory_stated or self.memory_counted
+        return replace(self, memory_counted=stated).added_bytes_of(app)
 
     def for_app(self, app: str) -> Cluster:
         """Return the cluster as it counts the memory of an application."""

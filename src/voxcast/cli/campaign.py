@@ -116,12 +116,12 @@ def _show(campaign: Campaign, args: argparse.Namespace) -> None:
         start = f"`voxcast campaign run {args.name}` prepares its images and measures"
         print(f"{args.name}: nothing is measured yet; {start}")
         return
-    names = ("done", "left", "repeats", "anchors")
-    recorded, left, repeats, anchors = (sum(row[name] for row in rows) for name in names)
+    names = ("done", "left", "repeats", "local_runs")
+    recorded, left, repeats, local_runs = (sum(row[name] for row in rows) for name in names)
     left_s = sum(row["left_s"] for row in rows)
     print(f"{args.name}: {recorded} runs done, {left} left, about {format_seconds(left_s)}")
-    if repeats or anchors:
-        print(f"  on record too: repeats of noisy runs: {repeats}, anchors of sittings: {anchors}")
+    if repeats or local_runs:
+        print(f"  on record too: {repeats} repeats of noisy runs, {local_runs} local runs")
     print(_line("app", "scale", "CPUs", "done", "left", "time left", "noisy", "CV wall",
                 "CV CPU", "other outcomes"))  # fmt: skip
     for row in rows:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import os
 import time
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from voxcast.quantities import format_bytes
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Mapping
 
     from voxcast.allocation.site import Cluster
     from voxcast.jobs.follow import Follower
@@ -105,13 +106,11 @@ def run_on_cluster(campaign: Campaign, args: argparse.Namespace) -> int:
     )
     from voxcast.jobs.claim import claimed
     from voxcast.jobs.follow import Follower, follow
-    from voxcast.jobs.passes import MAX_PASSES, Passes, next_jobs, sbatch_line
+    from voxcast.jobs.passes import MAX_PASSES, Passes, WorkerJobs, jobs_for
+    from voxcast.jobs.script import array_line
     from voxcast.jobs.slurm import SlurmExecutor, check_installed
-    from voxcast.jobs.status import task_rows
+    from voxcast.jobs.status import counts
     from voxcast.jobs.submission import SlurmOptions, partitions_per_cpu
-
-    def partition_of(request: Request) -> str:
-        return args.partition or partition_for(cluster, request)
 
     cluster = within_partition(_cluster(args.cluster), args.partition)
     if args.submit:
@@ -121,18 +120,24 @@ def run_on_cluster(campaign: Campaign, args: argparse.Namespace) -> int:
     options = SlurmOptions(
         args.account, args.qos, args.constraint, args.throttle, memory_per_cpu=per_cpu
     )
-    passes, code = Passes(partition_of, args.max_passes or MAX_PASSES), 0
+    code = 0
     with claimed(campaign.folder / POOL) as claim:
         forecast = cell_forecasts(cluster, Path.cwd())
         submission, plan = make_campaign_pool(campaign, cluster, Path.cwd(), options, forecast)
         follower = Follower(submission, claim=claim)
+
+        def next_jobs(waiting: Mapping[str, Request]) -> WorkerJobs | None:
+            partition_of = functools.partial(partition_for, cluster)
+            return jobs_for(submission.plan, follower.state.tasks, waiting, partition_of)
+
         for note in plan.notes:
             logger.info(note)
         if again := follower.retry():
             logger.info("%d that were given up are tried again", again)
         follower.settle()
         if args.submit:
-            follower.executor, follower.passes = SlurmExecutor(submission), passes
+            follower.executor = SlurmExecutor(submission)
+            follower.passes = Passes(next_jobs, args.max_passes or MAX_PASSES)
             try:
                 follow(follower, args.poll, lambda: collect_pool(campaign, submission))
             except KeyboardInterrupt:
@@ -141,25 +146,25 @@ def run_on_cluster(campaign: Campaign, args: argparse.Namespace) -> int:
         elif cluster.name == LOCAL:
             _run_here(campaign, follower, args)
         parts = collect_pool(campaign, submission)
-    counts = Counter(
-        row["status"] for row in task_rows(submission, follower.state, follower.current)
-    )
-    given_up, left, line = counts["given up"], counts["running"] + counts["waiting"], None
-    waiting, under_way = follower.waiting(), bool(follower.state.live)
-    if waiting and cluster.name != LOCAL and not under_way:
-        jobs = next_jobs(submission.plan, follower.state.tasks, waiting, passes)
-        partition = partition_of(jobs.request)
-        line = sbatch_line(submission.folder, jobs, partition, per_cpu=partition in per_cpu)
+    by_status = counts(follower.state, follower.current)
+    given_up, left = by_status["given up"], by_status["running"] + by_status["waiting"]
+    jobs, line, under_way = None, None, bool(follower.state.live)
+    if cluster.name != LOCAL and not under_way:
+        jobs = next_jobs(follower.waiting())
+    if jobs is not None:
+        command = ["voxcast", "work", "--pool", str(submission.folder.resolve())]
+        is_per_cpu = jobs.request.partition in per_cpu
+        line = array_line(command, jobs.request, jobs.count, per_cpu=is_per_cpu)
     if args.submit and (left or given_up):
         code = code or CELLS_LEFT
     if args.json:
-        summary = {"cells": counts.total(), "recorded": counts["completed"], "left": left}
-        summary |= {name.replace(" ", "_"): counts[name] for name in STATES}
+        summary = {"cells": by_status.total(), "recorded": by_status["completed"], "left": left}
+        summary |= {name.replace(" ", "_"): by_status[name] for name in STATES}
         places = {"pool": str(submission.folder), "parts": list(map(str, parts))}
         print(json.dumps(summary | places | {"workers": line}))
         return code
-    states = ", ".join(f"{counts[name]} {name}" for name in STATES)
-    print(f"{args.name}: {counts['completed']} of {counts.total()} cells done, {states}")
+    states = ", ".join(f"{by_status[name]} {name}" for name in STATES)
+    print(f"{args.name}: {by_status['completed']} of {by_status.total()} cells done, {states}")
     if given_up:
         print("  the same command again lets them wait again")
     if under_way or given_up:

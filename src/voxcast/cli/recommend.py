@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import logging
-import shlex
 from pathlib import Path
 
 from voxcast.cli.recommend_signatures import (
@@ -39,12 +38,8 @@ def main(argv: list[str]) -> int:
         help="print #SBATCH lines, or the script of one array job for several images",
     )  # fmt: skip
     output.add_argument(
-        "--slurm-into", type=Path, metavar="DIR",
-        help="write a script for each array of similar requests",
-    )  # fmt: skip
-    output.add_argument(
         "--resources", type=Path, metavar="FILE",
-        help="write a table for workflow engines, .csv or .json: time and memory of each image "
+        help="write a table for workflow engines, as CSV: time and memory of each image "
         "at the first, second and third attempt",
     )  # fmt: skip
     add_signature_arguments(parser)
@@ -52,16 +47,14 @@ def main(argv: list[str]) -> int:
     args = parser.parse_intermixed_args(argv)
 
     from voxcast.allocation.recommendation_text import text_lines
-    from voxcast.jobs.arrays import slurm_text, write_array_jobs
-    from voxcast.jobs.task import check_suffix, resources, write_resources
+    from voxcast.jobs.script import slurm_text
+    from voxcast.jobs.task import resources, write_resources
 
     if not args.images and not args.signature:
         parser.error("give images, or --signature NODE=FILE")
     limits = hard_limits(args)
-    if args.resources is not None:
-        check_suffix(args.resources)
     site = site_of(args)
-    if args.slurm or args.slurm_into is not None:
+    if args.slurm:
         refuse_local(site, args)
     recommendation = (
         recommendation_by_signatures(args, site, limits)
@@ -80,9 +73,6 @@ def main(argv: list[str]) -> int:
         logger.info("%s: requests of %s", args.resources, counted(len(rows), "image"))
     elif args.slurm:
         print(slurm_text(recommendation), end="")
-    elif args.slurm_into is not None:
-        for script in write_array_jobs(recommendation, args.slurm_into):
-            print(f"sbatch {shlex.quote(str(script))} COMMAND...")
     else:
         for line in text_lines(recommendation):
             print(line)

@@ -55,7 +55,7 @@ def recommendation_by_signatures(
     """
     from voxcast.allocation.recommendation import ImagePredictions, Measured, Recommendation
 
-    if args.images or args.slurm or args.slurm_into is not None or args.resources is not None:
+    if args.images or args.slurm or args.resources is not None:
         raise ConfigError("takes no images and makes no script or table", "--signature")
     if args.memory is None:
         raise ConfigError(

@@ -41,15 +41,14 @@ def plan_of(args: argparse.Namespace) -> tuple[Plan, int]:
     VoxcastError
         If images, requests or the application cannot be used.
     """
-    from voxcast.jobs.escalate import Limits
     from voxcast.jobs.submission import (
+        VERSION_KEY,
         Plan,
         existing_outputs,
-        is_plan,
         read_json_object,
         sbatch_option,
     )
-    from voxcast.jobs.task import from_file
+    from voxcast.jobs.task import Limits, from_file
 
     code = 0
     if args.requests is not None:
@@ -58,7 +57,7 @@ def plan_of(args: argparse.Namespace) -> tuple[Plan, int]:
         if args.parameters:
             raise ConfigError("has its parameters", "--requests", "leave out --parameter")
         content = read_json_object(args.requests)
-        if is_plan(content):
+        if VERSION_KEY in content:
             without_cores(args)
             plan = Plan.from_record(content, args.requests)
         else:
@@ -158,7 +157,7 @@ def _predicted(args: argparse.Namespace) -> tuple[Plan, int]:
         tasks[n] = dataclasses.replace(task, volume=volume, prediction=prediction)
     parameters, cluster = recommendation.parameters, recommendation.cluster.name
     plan = _plan(app, list(tasks.values()), args, cluster, parameters)
-    added_bytes = recommendation.cluster.added_bytes_of(app.name)
+    added_bytes = recommendation.cluster.stated_bytes_of(app.name)
     slurm = SlurmOptions(memory_per_cpu=partitions_per_cpu(recommendation.cluster))
     return dataclasses.replace(plan, slurm=slurm, added_memory_bytes=added_bytes), code
 

@@ -33,7 +33,8 @@ from voxcast.errors import EXIT_BAD_INPUT, ConfigError, RunError, VoxcastError, 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from voxcast.jobs.follow import Executor, Follower
+    from voxcast.jobs.follow import Follower
+    from voxcast.jobs.state import Executor
     from voxcast.jobs.submission import Plan, Submission
 
 INTERRUPTED = 130

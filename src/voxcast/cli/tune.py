@@ -155,11 +155,10 @@ def _sbatch_line(args: argparse.Namespace) -> str:
 
     count = args.workers or WORKERS
     cluster = _cluster(args)
-    request = worker_request(args, cluster)
     partition = args.partition or cluster.partitions[0].name
     per_cpu = partition in partitions_per_cpu(cluster)
-    command = ["voxcast", *_command(args)]
-    return array_line(command, request, count, partition, per_cpu=per_cpu)
+    request = dataclasses.replace(worker_request(args, cluster), partition=partition)
+    return array_line(["voxcast", *_command(args)], request, count, per_cpu=per_cpu)
 
 
 def _cluster(args: argparse.Namespace) -> Cluster:

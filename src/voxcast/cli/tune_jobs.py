@@ -6,7 +6,6 @@ import dataclasses
 import logging
 from typing import TYPE_CHECKING
 
-from voxcast.errors import RunError
 from voxcast.quantities import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ def submit_workers(
     """
     from voxcast.jobs.claim import claimed
     from voxcast.jobs.follow import Follower, follow
-    from voxcast.jobs.passes import MAX_PASSES, worker_app
+    from voxcast.jobs.passes import MAX_PASSES, Passes, WorkerJobs, worker_app
     from voxcast.jobs.slurm import SlurmExecutor
     from voxcast.jobs.submission import Plan, SlurmOptions, Submission, partitions_per_cpu
 
@@ -65,28 +64,18 @@ def submit_workers(
         memory_per_cpu=partitions_per_cpu(cluster),
     )  # fmt: skip
     plan = Plan(worker_app("tune", command), cluster=cluster.name, slurm=options)
-    folder, request = args.folder / JOBS, _request(args, cluster)
+    folder, jobs = args.folder / JOBS, WorkerJobs(_request(args, cluster), count)
+    passes = Passes(
+        lambda _: jobs if trials_left() else None, args.max_passes or MAX_PASSES, trials_left
+    )
     with claimed(folder) as claim:
-        submission, submitted = Submission.of_workers(folder, plan), 0
-        follower = Follower(submission, SlurmExecutor(submission), claim)
-        while True:
-            left = trials_left()
-            if not follower.state.live:
-                if not left:
-                    return 0
-                if submitted == (args.max_passes or MAX_PASSES):
-                    logger.warning("%d passes were made, and trials are left", submitted)
-                    return 0
-                follower.start_workers(request, count)
-                submitted += 1
-            try:
-                follow(follower, args.poll)
-            except KeyboardInterrupt:
-                logger.warning("interrupted; jobs go on; the same command continues")
-                return INTERRUPTED
-            if left and trials_left() == left:
-                problem = "the workers of the last pass ended without having made any trial"
-                raise RunError(problem, folder / "logs", "see what they say there")
+        submission = Submission.of_workers(folder, plan)
+        try:
+            follow(Follower(submission, SlurmExecutor(submission), claim, passes), args.poll)
+        except KeyboardInterrupt:
+            logger.warning("interrupted; jobs go on; the same command continues")
+            return INTERRUPTED
+    return 0
 
 
 def _request(args: argparse.Namespace, cluster: Cluster) -> Request:

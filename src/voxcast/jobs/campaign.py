@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from voxcast.errors import ConfigError
 from voxcast.jobs.draw import MARGIN_S, WORKER_BYTES
-from voxcast.jobs.escalate import Limits, RequestSequence
 from voxcast.jobs.passes import work_command, worker_app
 from voxcast.jobs.submission import Draw, Plan, Submission
-from voxcast.jobs.task import Task
+from voxcast.jobs.task import Limits, RequestSequence, Task
 from voxcast.measure.host import HostFacts
-from voxcast.quantities import format_bytes, format_seconds
+from voxcast.quantities import format_bytes
+from voxcast.records import Configuration
 from voxcast.runs.store import collect
 
 if TYPE_CHECKING:
@@ -32,11 +32,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 POOL = "pool"
+ONE_CPU = Configuration("cpu", 1)
 # Requests of a cell where nothing like it is on record: multiples of the time that its
 # application states, and memories.
 TIME_FACTORS = (3.0, 10.0, 30.0)
 LEAST_S = 60.0
-MEMORIES = tuple(2**n * 10**9 for n in range(1, 8))  # 2 GB to 128 GB
+MEMORIES = [2.0**n * 10**9 for n in range(1, 8)]  # 2 GB to 128 GB
 # Where runs of the application in the same configuration are on record: multiples of the largest.
 RECORDED_FACTORS = (1.3, 2.0, 4.0)
 # Where a model predicts the cell: multiples of its upper bound.
@@ -79,21 +80,19 @@ def requests_of(
         if run.app == cell.app and run.cpus == configuration.cpus
         and run.device == configuration.device and run.outcome == "completed"
     ]  # fmt: skip
-    times_s = [max(LEAST_S, factor * expected_s) for factor in TIME_FACTORS]
-    memories: list[float] = list(MEMORIES)
+    factors, most_s, most_bytes = TIME_FACTORS, expected_s, 0.0
     if predicted is not None:
-        times_s = [max(LEAST_S, factor * predicted.upper_s) for factor in PREDICTED_FACTORS]
-        memories = [max(10**8, factor * predicted.upper_bytes) for factor in PREDICTED_FACTORS]
+        factors, most_s, most_bytes = PREDICTED_FACTORS, predicted.upper_s, predicted.upper_bytes
     elif alike:
-        longest_s = max(run.runtime_s or 0.0 for run in alike)
-        largest = max(run.peak_rss_bytes or 0 for run in alike)
-        times_s = [max(LEAST_S, factor * longest_s) for factor in RECORDED_FACTORS]
-        memories = [max(10**8, factor * largest) for factor in RECORDED_FACTORS]
+        factors, most_s = RECORDED_FACTORS, max(run.runtime_s or 0.0 for run in alike)
+        most_bytes = max(run.peak_rss_bytes or 0 for run in alike)
+    times_s = [max(LEAST_S, factor * most_s) for factor in factors]
+    memories = [max(10**8, factor * most_bytes) for factor in factors if most_bytes] or MEMORIES
     if configuration.mem_limit_bytes is not None:
         memories = [configuration.mem_limit_bytes]
-    most_s = min(time_limit_s or float("inf"), limits.max_walltime_s)
+    longest_s = min(time_limit_s or math.inf, limits.max_walltime_s)
     return RequestSequence(
-        walltimes_s=tuple(sorted({min(t, most_s) for t in times_s})),
+        walltimes_s=tuple(sorted({min(t, longest_s) for t in times_s})),
         memories_bytes=tuple(sorted({int(min(m, limits.max_memory_bytes)) for m in memories})),
         cpus=configuration.cpus,
         gpus=configuration.gpus,
@@ -125,8 +124,8 @@ def make_campaign_pool(
         If its folder holds something else, or was made by another release.
     """
     folder = campaign.folder / POOL
-    settings = dataclasses.replace(campaign.settings, host=largest_machine(cluster))
-    plan = dataclasses.replace(campaign, settings=settings).plan()
+    settings = replace(campaign.settings, host=largest_machine(cluster))
+    plan = replace(campaign, settings=settings).plan()
     mapped = {app: cluster.added_bytes_of(app) for app in settings.apps}
     limits = cluster_limits(cluster, max(mapped.values(), default=0))
     campaign.collect()
@@ -135,18 +134,15 @@ def make_campaign_pool(
     draw = Draw(
         dict(settings.apps), paths, str(project), dict(plan.recipes), settings.conditions, mapped
     )
-    submission = Submission.of_workers(
-        folder,
-        Plan(
-            worker_app(f"work-{campaign.name}", work_command(folder)), cluster=cluster.name,
-            limits=limits, slurm=options, draw=draw,
-        ),
+    pool = Plan(
+        worker_app(f"work-{campaign.name}", work_command(folder)), cluster=cluster.name,
+        limits=limits, slurm=options, draw=draw,
     )  # fmt: skip
-    listed = {task.name for task in submission.plan.tasks}
+    listed = {task.name for task in Submission.of_workers(folder, pool).plan.tasks}
     new = {
         key: cell
         for key, cell in plan.cells.items()
-        if key not in rows and dataclasses.replace(cell, host_class="").key not in listed
+        if key not in rows and replace(cell, host_class="").key not in listed
     }
     forecasts = {} if forecast is None or not new else forecast(new, plan.paths)
     limit_s = campaign.settings.conditions.time_limit_s
@@ -161,10 +157,7 @@ def make_campaign_pool(
         logger.info("requests of %d of %d new cells are predicted", len(forecasts), len(new))
     recorded = len(plan.cells.keys() & rows.keys())
     logger.info("%d runs are on record, %d added to %s", recorded, len(tasks), folder)
-    with_new = dataclasses.replace(submission.plan, tasks=(*submission.plan.tasks, *tasks))
-    submission = dataclasses.replace(submission, plan=with_new)
-    submission.save()
-    return submission, plan
+    return Submission.of_workers(folder, replace(pool, tasks=tuple(tasks))), plan
 
 
 def collect_pool(campaign: Campaign, submission: Submission) -> list[Path]:
@@ -200,33 +193,20 @@ def cluster_limits(cluster: Cluster, mapped_files_bytes: int = 0) -> Limits:
     ConfigError
         If these leave nothing of the largest job.
     """
-    limits_s = [partition.max_walltime_s for partition in cluster.partitions]
-    memories = {
-        partition.name: [
-            n.memory_bytes for n in cluster.node_types if n.partition == partition.name
-        ]
-        for partition in cluster.partitions
-    }
-    largest = [
-        min(max(memories[p.name]), p.max_memory_bytes or float("inf"))
-        for p in cluster.partitions
-        if memories[p.name]
-    ]
-    most = max(largest, default=float("inf"))
+    candidates = cluster.candidates([ONE_CPU])
+    most = max(candidate.max_memory_bytes for candidate in candidates)
     if most <= WORKER_BYTES + mapped_files_bytes:
         taken = f"a worker takes {format_bytes(WORKER_BYTES)}"
         taken += f", mapped files {format_bytes(mapped_files_bytes)}" if mapped_files_bytes else ""
         problem = f"no memory is left for a run in a job of {format_bytes(most)}: {taken}"
         raise ConfigError(problem, cluster.name, "allow larger jobs: max_memory, memory")
     return Limits(
-        max_walltime_s=max(map(_longest_run_s, limits_s), default=float("inf")),
+        max_walltime_s=max(
+            max(c.max_walltime_s - 2 * MARGIN_S, c.max_walltime_s / 2) for c in candidates
+        ),
         max_memory_bytes=most - WORKER_BYTES - mapped_files_bytes,
         max_failures=2,
     )
-
-
-def _longest_run_s(limit_s: float | None) -> float:
-    return float("inf") if limit_s is None else max(limit_s - 2 * MARGIN_S, limit_s / 2)
 
 
 def within_partition(cluster: Cluster, name: str | None) -> Cluster:
@@ -239,12 +219,9 @@ def within_partition(cluster: Cluster, name: str | None) -> Cluster:
     """
     if name is None:
         return cluster
-    partitions = tuple(p for p in cluster.partitions if p.name == name)
-    if not partitions:
-        names = ", ".join(partition.name for partition in cluster.partitions)
-        raise ConfigError("unknown partition", name, f"{cluster.name} has {names}")
-    nodes = tuple(node for node in cluster.node_types if node.partition == name)
-    return dataclasses.replace(cluster, partitions=partitions, node_types=nodes)
+    candidates = cluster.candidates([ONE_CPU], name)
+    nodes = tuple(candidate.node for candidate in candidates)
+    return replace(cluster, partitions=(candidates[0].partition,), node_types=nodes)
 
 
 def partition_for(cluster: Cluster, request: Request) -> str:
@@ -255,20 +232,14 @@ def partition_for(cluster: Cluster, request: Request) -> str:
     ConfigError
         If none does.
     """
+    fitting = {
+        candidate.partition.name
+        for candidate in cluster.candidates([Configuration("cpu", request.cpus, request.gpus)])
+        if request.walltime_s <= candidate.max_walltime_s
+        and request.memory_bytes <= candidate.max_memory_bytes
+    }
     for partition in cluster.partitions:
-        limit_s = partition.max_walltime_s or float("inf")
-        largest = partition.max_memory_bytes or float("inf")
-        cores = partition.max_cores or float("inf")
-        if request.walltime_s <= limit_s and request.cpus <= cores:
-            for node in cluster.node_types:
-                if (
-                    node.partition == partition.name
-                    and request.cpus <= node.cores
-                    and request.gpus <= node.gpus
-                    and request.memory_bytes <= min(largest, node.memory_bytes)
-                ):
-                    return partition.name
-    gpus = f", {request.gpus} GPUs" if request.gpus else ""
-    size = f"{request.cpus} CPUs{gpus}, {format_bytes(request.memory_bytes)}"
-    problem = f"no partition takes a job of {size}, {format_seconds(request.walltime_s)}"
+        if partition.name in fitting:
+            return partition.name
+    problem = f"no partition takes a job of {request.label}"
     raise ConfigError(problem, cluster.name, "check the limits in conf/cluster")

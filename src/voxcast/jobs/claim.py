@@ -1,19 +1,21 @@
-"""One process at a time follows a submission, whichever node of the cluster it is on.
+"""Signs of life of a process that other machines cannot see, and the right to follow a submission.
 
-The claim is a file made with O_EXCL, as locks of a shared file system may hold on one node only.
-Its holder touches it while it works; a claim that was not touched for long, by the clock of the
+One process at a time follows a submission, whichever node of the cluster it is on. Its claim is a
+file made with O_EXCL, as locks of a shared file system may hold on one node only. A process that
+holds a claim or a ticket touches its file; one that was not touched for long, by the clock of the
 file system, is of a dead process. On the machine of its holder that is known at once.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
+import math
 import os
 import socket
 import threading
 import time
-from typing import TYPE_CHECKING, Self
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from voxcast.errors import RunError
 from voxcast.measure import tree
@@ -22,32 +24,32 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-CLAIM_FILE, CLOCK_FILE = "follower.json", ".clock"
-EXPIRES_S = 300.0  # above every poll
+CLAIM_FILE, CLOCK_FILE = "follower", ".clock"
+EXPIRES_S = 300.0
+ALIVE_S = 20.0  # between two signs of life
 
 
 class ClaimLostError(RunError):
     """Another process follows the submission now."""
 
 
+@dataclass(frozen=True)
 class Claim:
     """The right to follow a submission."""
 
-    def __init__(self, path: Path, token: str) -> None:
-        self.path = path
-        self.token = token
+    path: Path
+    token: str
 
-    def touch(self) -> None:
-        """Show that this process lives.
+    def check(self) -> None:
+        """Check that the claim is still ours.
 
         Raises
         ------
         ClaimLostError
-            If another process took the claim for abandoned, as after a long suspension.
+            If another process took it for abandoned, as after a long suspension.
         """
-        if _holder(self.path).get("token") != self.token:
+        if _holder(self.path) != self.token:
             raise ClaimLostError("another process follows it now", self.path.parent)
-        os.utime(self.path)
 
 
 @contextlib.contextmanager
@@ -66,41 +68,46 @@ def claimed(folder: Path, patience_s: float = 0.0) -> Iterator[Claim]:
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     path, token = folder / CLAIM_FILE, tree.new_run_id()
-    content = json.dumps({"host": socket.gethostname(), "pid": os.getpid(), "token": token})
     deadline = time.monotonic() + patience_s
-    while not _created(path, content):
-        abandoned = _content(path)
-        if is_abandoned(path):
-            _remove(path, abandoned, path.with_name(f"{CLAIM_FILE}.{token}"))
-            continue
-        if time.monotonic() >= deadline:
-            holder = _holder(path)
-            who_follows = f"process {holder.get('pid', '?')} on {holder.get('host', '?')}"
+    while not _created(path, f"{token} process {os.getpid()} on {socket.gethostname()}"):
+        claim = _content(path)
+        if is_abandoned(path, _holder(path)):
+            _remove(path, claim, path.with_name(f"{CLAIM_FILE}.{token}"))
+        elif time.monotonic() >= deadline:
             then = "see `voxcast status`, or stop that process first"
-            raise RunError(f"{who_follows} follows it", folder, then)
-        time.sleep(min(1.0, patience_s))
+            process = claim.partition(" ")[2] or "another process"
+            raise RunError(f"{process} follows it", folder, then)
+        else:
+            time.sleep(min(1.0, patience_s))
     try:
-        yield Claim(path, token)
+        with kept_alive(path):
+            yield Claim(path, token)
     finally:
-        if _holder(path).get("token") == token:
+        if _holder(path) == token:
             path.unlink(missing_ok=True)
 
 
 def is_followed(folder: Path) -> bool:
     """Return whether a process that lives follows the submission of a folder."""
-    path = folder / CLAIM_FILE
-    return path.exists() and not is_abandoned(path)
+    return not is_abandoned(folder / CLAIM_FILE, _holder(folder / CLAIM_FILE))
 
 
-def is_abandoned(path: Path) -> bool:
-    """Return whether the process that holds a claim has died, as far as is known here."""
-    return is_silent(path) or tree.is_abandoned(str(_holder(path).get("token")))
+def is_abandoned(path: Path, holder: str) -> bool:
+    """Return whether the process that keeps a file alive has died, as far as is known here."""
+    return silent_s(path) > EXPIRES_S or tree.is_abandoned(holder)
 
 
-def is_silent(path: Path) -> bool:
-    """Return whether a file that a process keeps alive was not touched for long."""
-    last_s = modified_s(path)
-    return last_s is not None and file_system_time(path.parent) - last_s > EXPIRES_S
+def silent_s(path: Path) -> float:
+    """Return how long ago a file was touched, by the clock of its file system; infinity if gone.
+
+    It is opened first: an NFS client may answer for a minute from its memory otherwise.
+    """
+    try:
+        with path.open("rb") as stream:
+            touched_s = os.fstat(stream.fileno()).st_mtime
+    except FileNotFoundError:
+        return math.inf
+    return file_system_time(path.parent) - touched_s
 
 
 def file_system_time(folder: Path) -> float:
@@ -116,38 +123,23 @@ def file_system_time(folder: Path) -> float:
         os.close(handle)
 
 
-def modified_s(path: Path) -> float | None:
-    """Return when a file was last changed, by the clock of its file system; None if it is gone.
+@contextlib.contextmanager
+def kept_alive(path: Path, period_s: float = ALIVE_S) -> Iterator[None]:
+    """Touch a file at intervals during the block, from a thread."""
+    ended = threading.Event()
 
-    It is opened first: an NFS client may answer for a minute from its memory otherwise.
-    """
-    try:
-        with path.open("rb") as stream:
-            return os.fstat(stream.fileno()).st_mtime
-    except FileNotFoundError:
-        return None
-
-
-class KeptAlive:
-    """Touches a file at intervals during its block, from a thread."""
-
-    def __init__(self, path: Path, period_s: float) -> None:
-        self._path, self._period_s = path, period_s
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._touch, name="alive", daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def _touch(self) -> None:
-        while not self._ended.wait(self._period_s):
+    def touch() -> None:
+        while not ended.wait(period_s):
             with contextlib.suppress(OSError):  # a file server that is away comes back, mostly
-                os.utime(self._path)
+                os.utime(path)
+
+    thread = threading.Thread(target=touch, name="alive", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def _remove(path: Path, abandoned: str, aside: Path) -> None:
@@ -162,12 +154,10 @@ def _remove(path: Path, abandoned: str, aside: Path) -> None:
 
 def _created(path: Path, content: str) -> bool:
     try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with path.open("x") as stream:
+            stream.write(content)
     except FileExistsError:
         return False
-    try:
-        with os.fdopen(handle, "w") as stream:
-            stream.write(content)
     except OSError:  # of a full disk: an empty claim would have no holder
         path.unlink(missing_ok=True)
         raise
@@ -181,9 +171,5 @@ def _content(path: Path) -> str:
         return ""
 
 
-def _holder(path: Path) -> dict[str, object]:
-    try:
-        content = json.loads(_content(path))
-    except ValueError:
-        return {}
-    return content if isinstance(content, dict) else {}
+def _holder(path: Path) -> str:
+    return _content(path).partition(" ")[0]

@@ -34,16 +34,15 @@ from voxcast.apps.checks import check_startable
 from voxcast.errors import RunError, VoxcastError
 from voxcast.files import read_json, sync_folder, write_json
 from voxcast.jobs import slurm
-from voxcast.jobs.claim import KeptAlive, file_system_time
-from voxcast.jobs.escalate import Attempt
+from voxcast.jobs.claim import kept_alive, silent_s
 from voxcast.jobs.state import TaskState
-from voxcast.jobs.task import Task
+from voxcast.jobs.task import Attempt, Task
 from voxcast.measure.host import Probes, host_class
 from voxcast.measure.leftovers import sweep_abandoned
 from voxcast.measure.metronome import Metronome
 from voxcast.measure.record import Failures, Recorder, cause, log_tail, open_sitting
 from voxcast.measure.tree import new_run_id
-from voxcast.quantities import format_bytes, format_seconds, slurm_seconds
+from voxcast.quantities import slurm_seconds
 from voxcast.records import Request, as_fields, of_fields
 from voxcast.runs.series import runs_in
 
@@ -54,7 +53,7 @@ if TYPE_CHECKING:
     from voxcast.measure.host import HostFacts
     from voxcast.measure.record import Sitting
     from voxcast.measure.trace import Conditions
-    from voxcast.records import Cell, Configuration, Outcome, Run
+    from voxcast.records import Cell, Outcome, Run
 
 logger = logging.getLogger(__name__)
 
@@ -68,30 +67,14 @@ CANDIDATES = 64  # of the longest tickets that fit, among which a worker draws
 WORKER_BYTES = 320 * MIB
 MARGIN_S = 30.0  # from the end of a run that is stopped to the end of the allocation
 PROBES_AGE_S = 6 * 3600.0  # older probes are of another time of the machine
-ALIVE_S = 20.0  # between two signs that a worker lives
 TAIL_CHARACTERS = 4000
 TERMINATED = (-15, 143)  # by SIGTERM; the latter seen through a shell
 SAME_SIGNAL_S = 1.0  # in which a signal to all processes of a job reaches us too
 
 
-@dataclass(frozen=True)
-class Ticket:
-    """The name of a ticket; `attempt` counts the attempts that have ended before."""
-
-    key: str
-    attempt: int
-    walltime_s: int
-
-    @classmethod
-    def from_name(cls, name: str) -> Ticket:
-        """Return the ticket of a file or a run; ValueError for another file."""
-        key, attempt, walltime_s = name.partition("~")[0].split(".")
-        return cls(key, int(attempt), int(walltime_s))
-
-    @property
-    def name(self) -> str:
-        """Name of its file."""
-        return f"{self.key}.{self.attempt}.{self.walltime_s}"
+def key_of(name: str) -> str:
+    """Return the cell of a ticket, or of a run."""
+    return name.partition(".")[0]
 
 
 @dataclass(frozen=True)
@@ -102,8 +85,13 @@ class Tickets:
 
     @classmethod
     def of(cls, submission: Submission) -> Tickets:
-        """Return those of a submission; the follower makes the folders."""
+        """Return the tickets of a submission."""
         return cls(submission.folder / DRAW)
+
+    def make_folders(self) -> None:
+        """Make the folders; for the process that follows."""
+        for kind in (TODO, HELD, PARTIAL, ENDED):
+            (self.folder / kind).mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def place(self, kind: str, name: str) -> Path:
         """Return the path of a ticket or run in one of the folders."""
@@ -120,8 +108,8 @@ class Tickets:
         content = json.dumps({"task": as_fields(task), "request": as_fields(request)})
         partial = self.place(PARTIAL, f".{task.name}")
         partial.write_text(content, encoding="utf-8")
-        ticket = Ticket(task.name, attempt, math.ceil(request.walltime_s))
-        partial.rename(self.place(TODO, ticket.name))
+        ticket = f"{task.name}.{attempt}.{math.ceil(request.walltime_s)}"
+        partial.rename(self.place(TODO, ticket))
 
     def read(self, ticket: str) -> tuple[Task, Request] | None:
         """Return the cell and the request of a ticket that waits; None if it has gone.
@@ -155,24 +143,11 @@ class Tickets:
         self.place(PARTIAL, run).rename(self.place(ENDED, run))
         self.place(HELD, run).unlink(missing_ok=True)
 
-    def check_writable(self) -> None:
-        """Check that a worker may write here.
-
-        Raises
-        ------
-        RunError
-            If it may not.
-        """
-        for kind in (TODO, HELD, PARTIAL, ENDED):
-            path = self.folder / kind
-            if not os.access(path, os.W_OK | os.X_OK):
-                raise RunError("cannot be written to", path, "a worker needs to write there")
-
 
 def running_cells(submission: Submission) -> dict[str, TaskState]:
     """Return the states of the cells that workers hold, by name."""
     held = Tickets.of(submission).names(HELD)
-    return {Ticket.from_name(run).key: TaskState("RUNNING", None) for run in held}
+    return {key_of(run): TaskState("RUNNING", None) for run in held}
 
 
 def _moved(source: Path, target: Path) -> bool:
@@ -218,11 +193,8 @@ class WorkerAllocation:
         return "time" if request.walltime_s > self.left_s else ""
 
     def __str__(self) -> str:
-        gpus = f", {self.gpus} GPU{'s' if self.gpus > 1 else ''}" if self.gpus else ""
-        left_s = self.left_s
-        left = "no time limit" if left_s == math.inf else format_seconds(max(0.0, left_s))
-        cpus = f"{self.cpus} CPU{'s' if self.cpus != 1 else ''}"
-        return f"{cpus}{gpus}, {format_bytes(self.memory_bytes)}, {left}"
+        left_s = max(0.0, self.left_s)
+        return Request(left_s, self.memory_bytes, self.cpus, self.gpus).label
 
 
 def worker_allocation(
@@ -356,14 +328,15 @@ def work(
     Raises
     ------
     RunError
-        If it is no submission of workers, cannot be written to, or its disk is full; if volumes
+        If it is not a submission of workers, cannot be written to, or its disk is full; if volumes
         are missing, or an application fails on image after image. The cell at hand is returned.
     """
     if submission.plan.draw is None:
         then = "`voxcast campaign run NAME --cluster CLUSTER` makes one"
         raise RunError("has no cells that workers draw", submission.folder, then)
     tickets = Tickets.of(submission)
-    tickets.check_writable()
+    if not os.access(held := tickets.folder / HELD, os.W_OK | os.X_OK):
+        raise RunError("cannot be written to", held, "a worker needs to write there")
     sweep_abandoned()
     process = new_run_id()
     worker = _Worker(
@@ -378,9 +351,8 @@ def work(
 def _sitting(tickets: Tickets, worker: str, facts: HostFacts, probes: Probes | None) -> Sitting:
     """Return the sitting that the records name; probes are kept for the next workers."""
     path = tickets.folder / f".probes-{facts.host_id}.json"
-    with contextlib.suppress(OSError, ValueError, TypeError):
-        if file_system_time(tickets.folder) - path.stat().st_mtime < PROBES_AGE_S:
-            probes = probes or Probes(**read_json(path))
+    if probes is None and silent_s(path) < PROBES_AGE_S:
+        probes = Probes(**read_json(path))
     sitting = open_sitting(tickets.folder / PARTIAL, (), probes, facts)
     if probes is None:
         write_json(path, sitting.probes)
@@ -403,10 +375,9 @@ class _Worker:
     def __post_init__(self) -> None:
         self.summary = WorkSummary(self.sitting.name)
         self._random = random.Random()  # noqa: S311  # workers shall differ
-        self._waiting: list[Ticket] = []  # the longest last
+        self._waiting: list[str] = []  # the longest last
         self._lacking: dict[str, str] = {}  # by name of a ticket that will never fit
-        self._problems: dict[tuple[str, str, Configuration], VoxcastError | None] = {}
-        self._missing: dict[str, RunError] = {}
+        self._problems: dict[object, VoxcastError | None] = {}  # of applications and volumes
         self._failed: list[Cell] = []
         self._numbers = itertools.count(1)
         seed = int.from_bytes(os.urandom(4))
@@ -425,25 +396,21 @@ class _Worker:
         self.summary.stopped, self.summary.left = self.stopped(), len(waiting)
         lacks = (self._lacking.get(name, "") for name in waiting)
         self.summary.lacking = dict(Counter(lack for lack in lacks if lack))
-        problems = [*self._missing.values(), *filter(None, self._problems.values())]
+        problems = list(filter(None, self._problems.values()))
         if problems and not (self.summary.recorded or self.summary.stopped):
             raise problems[0]  # it kept the worker from all its work
 
     def _look(self) -> bool:
         """Look which tickets wait; return whether one of them may fit."""
-        self._waiting = []
-        for name in self.tickets.names(TODO):
-            if name not in self._lacking:
-                with contextlib.suppress(ValueError):
-                    self._waiting.append(Ticket.from_name(name))
-        self._waiting.sort(key=lambda ticket: ticket.walltime_s)
-        return bool(self._waiting)
+        new = [name for name in self.tickets.names(TODO) if name not in self._lacking]
+        self._waiting = sorted(new, key=lambda name: int(name.rpartition(".")[2]))
+        return bool(new)
 
     def _draw(self) -> tuple[str, Cell, Request] | None:
         """Take a ticket that fits, at random among the longest; None if none is left."""
         while self._waiting:
             place = self._random.randint(1, min(CANDIDATES, len(self._waiting)))
-            ticket = self._waiting.pop(-place).name
+            ticket = self._waiting.pop(-place)
             content = self.tickets.read(ticket)
             if content is None or content[0].cell is None:
                 continue
@@ -469,7 +436,7 @@ class _Worker:
         has_ended = False
         try:
             with (
-                KeptAlive(tickets.place(HELD, run), ALIVE_S),
+                kept_alive(tickets.place(HELD, run)),
                 recorder.run_folder(tickets.place(PARTIAL, run)) as partial,
             ):
                 measured, phases = recorder.measure(
@@ -480,10 +447,14 @@ class _Worker:
                 is_record = self._is_record(cell, measured, conditions)
                 final = self.submission.out / cell.key
                 recorder.write_record(cell, measured, phases, partial, final)
+                failure = {
+                    "cause": cause(measured.outcome, partial), "worker": self.name,
+                    "log_tail": log_tail(partial)[-TAIL_CHARACTERS:],
+                }  # fmt: skip
                 result = {
                     "record": cell.key if is_record else "",
                     "attempt": as_fields(_attempt(request, measured, conditions)),
-                    "facts": {} if is_record else self._facts(measured, partial),
+                    "facts": {} if is_record else failure,
                 }
                 (partial / RESULT_FILE).write_text(json.dumps(result), encoding="utf-8")
                 tickets.end(run)
@@ -501,11 +472,6 @@ class _Worker:
         self.summary.failed += not is_record
         if measured.outcome == "failed":
             self._check_able(cell)
-
-    def _facts(self, run: Run, folder: Path) -> dict[str, str]:
-        """Return how a run ended, with the last line of its log."""
-        log = log_tail(folder)[-TAIL_CHARACTERS:]
-        return {"cause": cause(run.outcome, folder), "worker": self.name, "log_tail": log}
 
     def _check_able(self, cell: Cell) -> None:
         """Check that the application can run here, once several of its runs have failed."""
@@ -550,33 +516,39 @@ class _Worker:
         mapped = self.settings.mapped_files_bytes.get(cell.app, 0)
         if lack := self.allocation.shortfall(request, mapped):
             return lack
-        name = (cell.app, cell.app_version, cell.configuration)
-        if name not in self._problems:
-            self._problems[name] = problem = self._problem(cell)
-            if problem is not None:
-                logger.warning("%s", problem)
-        if self._problems[name] is not None:
-            return "the application"
+        app = cell.app, cell.app_version, cell.configuration
         path = self.settings.paths[cell.volume_id] if cell.volume_id else ""
-        if not path or Path(path).is_file():
-            return ""
-        if path not in self._missing:
-            then = "is its folder mounted on this machine?"
-            self._missing[path] = RunError("no such volume", path, then)
-            logger.warning("%s", self._missing[path])
-        return "its volume"
+        for lack, needed, check in (
+            ("the application", app, lambda: self._check_app(cell)),
+            ("its volume", path, lambda: _check_volume(path)),
+        ):
+            if needed not in self._problems:
+                self._problems[needed] = problem = _problem_of(check)
+                if problem is not None:
+                    logger.warning("%s", problem)
+            if self._problems[needed] is not None:
+                return lack
+        return ""
 
-    def _problem(self, cell: Cell) -> VoxcastError | None:
-        try:
-            app = choose(self.settings.apps, cell.app)
-            check_startable(app, cell.configuration)
-            version = app_version(app, cell.configuration)
-        except VoxcastError as error:
-            return error
-        if version == cell.app_version:
-            return None
-        then = f"install {cell.app_version} here, or make the cells with the version of workers"
-        return RunError(f"is version {version} here", cell.app, then)
+    def _check_app(self, cell: Cell) -> None:
+        app = choose(self.settings.apps, cell.app)
+        check_startable(app, cell.configuration)
+        if (version := app_version(app, cell.configuration)) != cell.app_version:
+            then = f"install {cell.app_version} here, or make the cells with this version"
+            raise RunError(f"is version {version} here", cell.app, then)
+
+
+def _check_volume(path: str) -> None:
+    if path and not Path(path).is_file():
+        raise RunError("no such volume", path, "is its folder mounted on this machine?")
+
+
+def _problem_of(check: Callable[[], None]) -> VoxcastError | None:
+    try:
+        check()
+    except VoxcastError as error:
+        return error
+    return None
 
 
 def _attempt(request: Request, run: Run, conditions: Conditions) -> Attempt:

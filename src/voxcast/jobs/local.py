@@ -1,7 +1,8 @@
 """Arrays of a submission on this machine, with time and memory enforced as by a scheduler.
 
 As many tasks run at a time as cores and memory allow. They die with this process; tasks that it
-had not recorded count as lost with their node, and run again when the submission is resumed.
+had not recorded count as lost with their node, and run again when the submission is resumed. A run
+that stalls is stopped by what measures it.
 """
 
 from __future__ import annotations
@@ -11,48 +12,46 @@ import errno
 import os
 import secrets
 import shutil
-from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from threading import Event, Lock, Thread
+from threading import Condition, Event, Lock
 from typing import TYPE_CHECKING, cast
 
 import psutil
 
-from voxcast.apps.staging import staged
 from voxcast.errors import RunError, VoxcastError, is_disk_full, one_line
-from voxcast.jobs.script import configuration_of, machine_of, task_command, task_variables
-from voxcast.jobs.state import TaskState
-from voxcast.jobs.submission import OUT_NAME
+from voxcast.jobs.script import machine_of
+from voxcast.jobs.state import Executor, TaskState
 from voxcast.measure.host import host_facts
 from voxcast.measure.runner import LOG_FILE, measure
 from voxcast.measure.trace import Conditions
 from voxcast.records import Outcome, Run
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
-    from voxcast.jobs.state import SubmittedArray, TaskId
+    from voxcast.jobs.state import TaskId
     from voxcast.jobs.submission import Submission
+    from voxcast.jobs.task import Array
 
 _LOST = TaskState("NODE_FAIL", "node_failure")
 
 
 @dataclass
-class LocalExecutor:
+class LocalExecutor(Executor):
     """Runs tasks in threads of this process, in their order; close it at the end.
 
     A task that does not fit lets no later one pass: it would wait for ever behind small ones.
     """
 
     submission: Submission
-    memory_sampling_s: float | None = 0.0  # of a short run too: what measures it adapts its pace
 
     def __post_init__(self) -> None:
         plan = self.submission.plan
         self._cores = sorted(os.sched_getaffinity(0))
         self._all_bytes = self._free_bytes = psutil.virtual_memory().total
-        self._at_a_time = plan.slurm.throttle or len(self._cores)
+        at_a_time = plan.slurm.throttle or len(self._cores)
         for requests in [task.requests for task in plan.tasks]:
             if requests.cpus > len(self._cores):
                 problem = f"needs {requests.cpus} CPUs, and {len(self._cores)} may be used here"
@@ -60,32 +59,24 @@ class LocalExecutor:
             if requests.memories_bytes[0] > self._all_bytes:
                 raise RunError("needs more memory than this machine has", "local")
             if requests.gpus:
-                self._at_a_time = 1
+                at_a_time = 1
         self._machine = machine_of(host_facts())
-        self._tasks = {task.name: task for task in plan.tasks}
         self._token = secrets.token_hex(4)
-        self._lock, self._stop = Lock(), Event()
-        self._waiting: deque[tuple[TaskId, SubmittedArray]] = deque()
+        self._pool = ThreadPoolExecutor(at_a_time)
+        self._turn, self._room, self._stop = Lock(), Condition(), Event()
         self._states: dict[TaskId, TaskState] = {}
-        self._threads: dict[TaskId, Thread] = {}
         self._is_disk_full = False
 
-    def submit(self, array: SubmittedArray) -> str:
+    def submit(self, array: Array) -> str:
         """Queue the tasks of an array."""
         job = f"local-{self._token}-{array.number}"
-        with self._lock:
-            for number in range(1, len(array.names) + 1):
-                self._states[job, number] = TaskState("PENDING", None)
-                self._waiting.append(((job, number), array))
-            self._start_waiting()
+        for number in range(1, len(array.names) + 1):
+            self._states[job, number] = TaskState("PENDING", None)
+            self._pool.submit(self._work, (job, number), array)
         return job
 
-    def find(self, array: SubmittedArray) -> str:
-        """Return nothing: tasks die with the process that started them."""
-        return ""
-
     def states(
-        self, arrays: Sequence[SubmittedArray], *, with_steps: bool = True
+        self, arrays: Sequence[Array], *, with_steps: bool = True
     ) -> dict[TaskId, TaskState]:
         """Return the states; tasks of a process that has ended are lost.
 
@@ -94,18 +85,10 @@ class LocalExecutor:
         RunError
             If the disk is full, for which no task is to blame.
         """
-        with self._lock:
-            if self._is_disk_full:
-                raise RunError(os.strerror(errno.ENOSPC), self.submission.folder)
-            keys = [(a.job, number) for a in arrays for number in range(1, len(a.names) + 1)]
-            return {key: self._states.get(key, _LOST) for key in keys}
-
-    def stalled(self, running: Mapping[TaskId, TaskState]) -> list[TaskId]:
-        """Return nothing: a run that stalls is stopped by what measures it."""
-        return []
-
-    def cancel(self, tasks: Sequence[TaskId]) -> None:
-        """Do nothing, as none is ever said to have stalled."""
+        if self._is_disk_full:
+            raise RunError(os.strerror(errno.ENOSPC), self.submission.folder)
+        keys = [(a.job, number) for a in arrays for number in range(1, len(a.names) + 1)]
+        return {key: self._states.get(key, _LOST) for key in keys}
 
     def machine(self, folder: Path) -> dict[str, str]:
         """Return this machine."""
@@ -114,28 +97,25 @@ class LocalExecutor:
     def close(self) -> None:
         """Stop all runs, and start no other."""
         self._stop.set()
-        with self._lock:
-            threads = list(self._threads.values())
-        for thread in threads:
-            thread.join()
+        with self._room:
+            self._room.notify_all()
+        self._pool.shutdown(cancel_futures=True)
 
-    def _start_waiting(self) -> None:
-        """Start tasks while the next one fits; the caller holds the lock."""
-        while self._waiting and not self._stop.is_set():
-            key, array = self._waiting[0]
-            cpus = array.request.cpus
-            memory = min(array.request.memory_bytes, self._all_bytes)
+    def _work(self, key: TaskId, array: Array) -> None:
+        """Run a task once it has room; meanwhile no later one passes it."""
+        cpus, memory = array.request.cpus, min(array.request.memory_bytes, self._all_bytes)
+
+        def may_go_on() -> bool:
             has_room = cpus <= len(self._cores) and memory <= self._free_bytes
-            if not has_room or len(self._threads) >= self._at_a_time:
+            return has_room or self._stop.is_set()
+
+        with self._turn, self._room:
+            self._room.wait_for(may_go_on)
+            if self._stop.is_set():
                 return
-            self._waiting.popleft()
             cores, self._cores = self._cores[:cpus], self._cores[cpus:]
             self._free_bytes -= memory
-            self._states[key] = TaskState("RUNNING", None)
-            self._threads[key] = Thread(target=self._work, args=(key, array, cores, memory))
-            self._threads[key].start()
-
-    def _work(self, key: TaskId, array: SubmittedArray, cores: list[int], memory: int) -> None:
+        self._states[key] = TaskState("RUNNING", None)
         try:
             state = self._run(key, array, cores)
         except Exception as error:  # after any error the task must not run for ever
@@ -146,27 +126,22 @@ class LocalExecutor:
                 self.submission.log(array.number, key[1]).open("a", encoding="utf-8") as log,
             ):
                 log.write(f"voxcast: {one_line(error) if has_message else repr(error)}\n")
-        with self._lock:
-            if not self._stop.is_set():  # else it was stopped, and runs again when resumed
-                self._states[key] = state
+        if not self._stop.is_set():  # else it was stopped, and runs again when resumed
+            self._states[key] = state
+        with self._room:
             self._cores = sorted([*self._cores, *cores])
             self._free_bytes += memory
-            del self._threads[key]
-            self._start_waiting()
+            self._room.notify_all()
 
-    def _run(self, key: TaskId, array: SubmittedArray, cores: Sequence[int]) -> TaskState:
-        """Run a task as its job would."""
+    def _run(self, key: TaskId, array: Array, cores: Sequence[int]) -> TaskState:
+        """Run a task by the script of its array, as a node does."""
         plan, request, number = self.submission.plan, array.request, key[1]
-        task = self._tasks[array.names[number - 1]]
-        folder = self.submission.files(array.number).attempt_folder(number)
-        configuration, out = configuration_of(plan, request), folder / OUT_NAME
-        shutil.rmtree(folder, ignore_errors=True)
-        out.mkdir(parents=True)
-        image = None if not task.image else self.submission.folder / task.image
-        with staged(plan.app, image, out, configuration):
+        work = self.submission.files(array.number).attempt_folder(number)
+        folder = work.with_name(f"{work.name}-measured")
+        try:
             run, _ = measure(
-                task_command(plan, task, request, folder),
-                task_variables(configuration, request), folder,
+                ["bash", str(self.submission.script(array.number))],
+                {"SLURM_ARRAY_TASK_ID": str(number)}, folder,
                 base=Run(
                     "", plan.app.name, cpus=request.cpus, gpus=request.gpus,
                     mem_limit_bytes=request.memory_bytes,
@@ -174,10 +149,10 @@ class LocalExecutor:
                 conditions=Conditions(request.walltime_s, plan.stall_s), cpus=cores,
                 stopped=self._stop.is_set,
             )  # fmt: skip
-        if (folder / LOG_FILE).is_file():
             shutil.copyfile(folder / LOG_FILE, self.submission.log(array.number, number))
-        return TaskState(
-            run.outcome.upper(), cast("Outcome", run.outcome), run.runtime_s or 0.0, run.cpu_s,
-            run.peak_rss_bytes, started_at=run.started_at,
-            memory_method=run.memory_method, cpu_method=run.cpu_method,
-        )  # fmt: skip
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        names = ("cpu_s", "started_at", "memory_method", "cpu_method")
+        facts = {"peak_bytes": run.peak_rss_bytes} | {name: getattr(run, name) for name in names}
+        outcome = cast("Outcome", run.outcome)
+        return TaskState(outcome.upper(), outcome, run.runtime_s or 0.0, facts=facts)

@@ -2,28 +2,39 @@
 
 The tasks of an array are a file of shell functions, one a task, which its script reads. Every word
 that a user or a file name decides passes `shlex.quote`; nothing is expanded twice.
+
+Tasks of similar requests share an array. More arrays are more work for the scheduler and its
+users; fewer request more than tasks need. Consecutive tasks, in the order of their time, form the
+groups with the least excess of requests plus a fixed price for each array, by dynamic programming
+over distinct requests.
 """
 
 from __future__ import annotations
 
-import re
+import os
 import shlex
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from voxcast.apps.app import THREAD_VARIABLES, command, environment
 from voxcast.apps.containers import WRITES_THROUGH
 from voxcast.apps.staging import BIDS, DATASET_FILE, INPUTS, SCRATCH, bids_folder, reads_bids
 from voxcast.errors import ConfigError
 from voxcast.jobs.submission import OUT_NAME
+from voxcast.jobs.task import Array, safe_name
 from voxcast.quantities import format_bytes, format_seconds, memory_option, slurm_clock
 from voxcast.records import Configuration, Request
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from numpy.typing import NDArray
+
+    from voxcast.allocation.recommendation import Recommendation
     from voxcast.jobs.submission import ArrayFiles, Plan, Submission
     from voxcast.jobs.task import Task
     from voxcast.measure.host import HostFacts
@@ -34,8 +45,10 @@ MACHINE_FILE = "machine"  # in the folder of an attempt
 FOLLOW_UP = Request(600.0, 10**9)
 FOLLOW_UP_MODULE = "voxcast.cli.submit"
 MAX_TASKS = 1000  # of an array, unless a site raises MaxArraySize
+ARRAY_CORE_H = 1.0  # what one array more must save
+GB_PER_CORE = 4.0  # memory that counts as much as a core
+MAX_LISTED = 3  # tasks in a comment
 _DATASET = '{"Name": "one image", "BIDSVersion": "1.10.0"}'
-_NAME = re.compile(r"[^\w.-]+")
 _END = "END_OF_IMAGES"
 _OF_A_LINE = ("--array", "--cpus-per-task", "--mem", "--time", "--gres", "--partition")
 _THREADS = "export " + " ".join(f'{name}="$SLURM_CPUS_PER_TASK"' for name in THREAD_VARIABLES)
@@ -79,9 +92,9 @@ class Job:
     def options(self) -> list[str]:
         """Return the options of ``sbatch``."""
         request, at_a_time = self.request, f"%{self.throttle}" if self.throttle else ""
-        partition = _NAME.sub("_", request.partition)
+        partition = safe_name(request.partition)
         options = [
-            f"--job-name={_NAME.sub('_', self.name)}",
+            f"--job-name={safe_name(self.name)}",
             f"--partition={partition}" if partition else "",
             "--nodes=1",
             "--ntasks=1",
@@ -122,7 +135,7 @@ def command_script(job: Job, images: Sequence[str]) -> str:
     if len(images) > MAX_TASKS:
         raise ConfigError(
             f"{len(images)} images are more than the {MAX_TASKS} tasks of an array",
-            "--slurm", "write several with --slurm-into DIR",
+            "--slurm", "`voxcast submit` makes several",
         )  # fmt: skip
     for image in images if job.tasks else ():
         if "\n" in image or "\r" in image:
@@ -156,7 +169,9 @@ def array_script(
     further = (*plan.slurm.options(), "--no-requeue")
     per_cpu = request.partition in plan.slurm.memory_per_cpu
     job = Job(job_name, request, (remark,), per_cpu, len(tasks), plan.slurm.throttle, further)
-    variables = task_variables(configuration_of(plan, request), request)
+    variables = environment(_configuration_of(plan, request)) | {
+        CPUS_VARIABLE: str(request.cpus), MEMORY_VARIABLE: str(request.memory_bytes)
+    }  # fmt: skip
     return job.script([
         "set -eu",
         f". {shlex.quote(str(files.task_list))}",
@@ -184,9 +199,11 @@ def task_list(plan: Plan, tasks: Sequence[Task], request: Request, files: ArrayF
     ConfigError
         If the command line of the application has an unknown placeholder.
     """
-    functions = []
+    functions, configuration = [], _configuration_of(plan, request)
     for number, task in enumerate(tasks, 1):
-        words = task_command(plan, task, request, files.attempt_folder(number))
+        image = Path(task.image) if task.image else None
+        out = files.attempt_folder(number) / OUT_NAME
+        words = command(plan.app, image, out, configuration, plan.parameters)
         functions.append(
             f"task_{number}() {{\n"
             f"image={shlex.quote(task.image)}\n"
@@ -196,28 +213,12 @@ def task_list(plan: Plan, tasks: Sequence[Task], request: Request, files: ArrayF
     return "".join(functions)
 
 
-def task_command(plan: Plan, task: Task, request: Request, folder: Path) -> list[str]:
-    """Return the command line of an attempt that works in ``folder``."""
-    image = Path(task.image) if task.image else None
-    configuration = configuration_of(plan, request)
-    return command(plan.app, image, folder / OUT_NAME, configuration, plan.parameters)
-
-
-def configuration_of(plan: Plan, request: Request) -> Configuration:
+def _configuration_of(plan: Plan, request: Request) -> Configuration:
     """Return the allocation of an attempt as the application sees it."""
     return Configuration(
         request.device, request.cpus, request.gpus, request.memory_bytes, request.partition,
         plan.container_engine if plan.app.container else "none",
     )  # fmt: skip
-
-
-def task_variables(configuration: Configuration, request: Request) -> dict[str, str]:
-    """Return the variables that describe its allocation to an application."""
-    return {
-        **environment(configuration),
-        CPUS_VARIABLE: str(request.cpus),
-        MEMORY_VARIABLE: str(request.memory_bytes),
-    }
 
 
 def follow_up_script(submission: Submission, partition: str, jobs: Sequence[str]) -> str:
@@ -239,15 +240,10 @@ def follow_up_script(submission: Submission, partition: str, jobs: Sequence[str]
 
 
 def array_line(
-    command: Sequence[str],
-    request: Request,
-    count: int,
-    partition: str | None = None,
-    *,
-    per_cpu: bool = False,
+    command: Sequence[str], request: Request, count: int, *, per_cpu: bool = False
 ) -> str:
     """Return a line for a shell that starts ``count`` jobs of a command as an array of Slurm."""
-    job = Job("", replace(request, partition=partition or ""), (), per_cpu, count)
+    job = Job("", request, (), per_cpu, count)
     options = [o for name in _OF_A_LINE for o in job.options() if o.startswith(name)]
     return shlex.join(["sbatch", *options, f"--wrap=exec {shlex.join(command)}"])
 
@@ -299,23 +295,159 @@ def read_machine(folder: Path) -> dict[str, str]:
     """
     from voxcast.measure.host import HostFacts, cpu_model, host_id
 
-    try:
-        text = (folder / MACHINE_FILE).read_text(encoding="utf-8", errors="replace")
-    except OSError:
+    path = folder / MACHINE_FILE
+    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    lines = [line.strip().partition(" ")[::2] for line in text.splitlines()]
+    fields, gpus = dict(lines), tuple(value for name, value in lines if name == "gpu")
+    if not fields.get("name") or not fields.get("cores", "").isdecimal():
         return {}
-    fields: dict[str, list[str]] = {}
-    for line in text.splitlines():
-        name, _, value = line.partition(" ")
-        fields.setdefault(name, []).append(value.strip())
-    hostname, number, cores = (fields.get(n, [""])[0] for n in ("name", "machine_id", "cores"))
-    if not hostname or not cores.isdecimal():
-        return {}
-    model, gpus = cpu_model(text), tuple(fields.get("gpu", ()))
-    identity = host_id(hostname, number, model)
-    return machine_of(HostFacts(model, int(cores), 0, gpus, "", hostname, identity))
+    model = cpu_model(text)
+    identity = host_id(fields["name"], fields.get("machine_id", ""), model)
+    cores, hostname = int(fields["cores"]), fields["name"]
+    return machine_of(HostFacts(model, cores, 0, gpus, "", hostname, identity))
 
 
 def _printable(remark: str) -> str:
     """Return a remark on one line, without the characters that a terminal would obey."""
     line = " ".join(remark.split())
     return "".join(letter if letter.isprintable() else "?" for letter in line)
+
+
+def arrays_of(
+    requests: Mapping[str, Request],
+    *,
+    array_core_h: float = ARRAY_CORE_H,
+    max_tasks: int = MAX_TASKS,
+) -> list[Array]:
+    """Return the arrays of tasks of the same partition, device, CPUs and GPUs.
+
+    The longest come first, as then all end soonest.
+
+    Parameters
+    ----------
+    requests : mapping of str to Request
+        By name of the task.
+    array_core_h : float
+        Price of an array, in core-hours requested. With a price of 0 only equal requests share.
+    """
+    alike: dict[Request, list[str]] = {}
+    for name, request in requests.items():
+        alike.setdefault(replace(request, walltime_s=0.0, memory_bytes=0), []).append(name)
+    arrays = []
+    for kind, names in alike.items():
+        names.sort(key=lambda name: (requests[name].walltime_s, requests[name].memory_bytes))
+        sizes = np.array([(requests[n].walltime_s, requests[n].memory_bytes) for n in names])
+        for start, end in _groups(sizes, kind.cpus, array_core_h):
+            walltime_s, memory_bytes = sizes[start:end].max(axis=0).tolist()
+            largest = replace(kind, walltime_s=walltime_s, memory_bytes=int(memory_bytes))
+            for first in range(start, end, max_tasks):
+                listed = names[first : min(first + max_tasks, end)]
+                arrays.append(Array(largest, tuple(reversed(listed))))
+    return sorted(arrays, key=lambda array: -array.request.walltime_s)
+
+
+def core_h(request: Request) -> float:
+    """Return the core-hours that a request reserves; 4 GB count as a core where that is more."""
+    return float(_core_h(request.walltime_s, request.memory_bytes, request.cpus))
+
+
+def _core_h(walltime_s: float, memory_bytes: Any, cpus: int) -> Any:
+    return np.maximum(cpus, memory_bytes / 1e9 / GB_PER_CORE) * walltime_s / 3600
+
+
+def _groups(
+    sizes: NDArray[np.float64], cpus: int, array_core_h: float
+) -> Iterator[tuple[int, int]]:
+    """Yield first and last, exclusive, of each group of least cost, the longest tasks first.
+
+    Parameters
+    ----------
+    sizes : ndarray, shape (tasks, 2)
+        Time in seconds and memory in bytes, in increasing order.
+    """
+    levels, counts = np.unique(sizes, axis=0, return_counts=True)
+    ends = np.concatenate([[0], counts.cumsum()])  # tasks below each level
+    least, starts = np.zeros(len(ends)), np.zeros(len(ends), dtype=int)
+    for end in range(1, len(ends)):
+        # Groups of the levels start..end-1, for each start; of equally good ones the smallest.
+        largest = np.maximum.accumulate(levels[:end, 1][::-1])[::-1]
+        tasks = ends[end] - ends[:end]
+        cost = least[:end] + tasks * _core_h(levels[end - 1, 0], largest, cpus) + array_core_h
+        starts[end] = np.flatnonzero(cost <= cost.min())[-1]
+        least[end] = cost[starts[end]]
+    end = len(levels)
+    while end:
+        yield int(ends[starts[end]]), int(ends[end])
+        end = int(starts[end])
+
+
+def slurm_text(recommendation: Recommendation, *, as_script: bool = False) -> str:
+    """Return the ``#SBATCH`` lines of one image, or the script of one array job for several.
+
+    The text is empty without a request or a scheduler.
+
+    Parameters
+    ----------
+    as_script : bool, optional
+        Also for one image return a script.
+
+    Raises
+    ------
+    ConfigError
+        If there are too many images for one array.
+    """
+    images = [os.path.abspath(image.image) for image in recommendation.images]  # noqa: PTH100
+    offered = recommendation.per_image if len(images) == 1 else recommendation.shared
+    column = int(offered.choice.chosen[0])
+    if column < 0 or recommendation.cluster.is_this_machine:
+        return ""
+    candidate = offered.candidates[column]
+    request = Request(
+        float(offered.walltime_s[0, column]), int(offered.memory_bytes[0, column]),
+        candidate.cpus, candidate.gpus, candidate.partition.name, candidate.configuration.device,
+    )  # fmt: skip
+    job = Job(
+        str(recommendation.images[0].by_candidate[column]["app"]), request,
+        _remarks(recommendation, column), candidate.partition.memory_per_cpu,
+        len(images) if len(images) > 1 else 0,
+    )  # fmt: skip
+    if len(images) == 1 and not as_script:
+        return "\n".join([*job.lines(), ""])
+    return command_script(job, images)
+
+
+def _remarks(recommendation: Recommendation, column: int) -> tuple[str, ...]:
+    """Return the comments above a job: its images, and where its bounds are uncertain."""
+    from voxcast.allocation.recommendation import caveats, input_lines
+
+    images, policy = recommendation.images, recommendation.policy
+    predictions = [image.by_candidate[column] for image in images]
+    reasons = _by_task([caveats(p, policy.confidence) for p in predictions])
+    if recommendation.unmeasured(column):
+        reasons.append("an allocation that was never measured: time and risk are a guess")
+    risk = f"at most {100 * policy.risk:.3g} % of such requests are too small"
+    first = os.path.basename(images[0].image)  # noqa: PTH119
+    more = f" and {len(images) - 1} more" if len(images) > 1 else ""
+    candidate = recommendation.candidates[column]
+    nodes = f"nodes of type {candidate.node.name}, partition {candidate.partition.name}"
+    return (
+        f"{predictions[0]['app']} on {first}{more}: {candidate.configuration.label}; {nodes}",
+        *_by_task([input_lines(prediction) for prediction in predictions]),
+        *(reasons or [risk]),
+        recommendation.machine(),
+        "M of --mem is 2^20 bytes",
+    )
+
+
+def _by_task(lines_by_task: Sequence[Sequence[str]]) -> list[str]:
+    """Return each line once, with the tasks of an array that it concerns, unless all."""
+    tasks: dict[str, list[str]] = {}
+    for number, lines in enumerate(lines_by_task, 1):
+        for line in lines:
+            tasks.setdefault(line, []).append(str(number))
+    return [
+        line if len(concerned) == len(lines_by_task)
+        else f"task {', '.join(concerned[:MAX_LISTED])}"
+        f"{' and more' if len(concerned) > MAX_LISTED else ''}: {line}"
+        for line, concerned in tasks.items()
+    ]  # fmt: skip

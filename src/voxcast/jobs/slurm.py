@@ -16,9 +16,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from voxcast.errors import ConfigError, RunError, VoxcastError
+from voxcast.files import write_text
 from voxcast.jobs.script import follow_up_script, read_machine
-from voxcast.jobs.state import TaskState
-from voxcast.jobs.submission import private_text
+from voxcast.jobs.state import Executor, TaskState
 from voxcast.quantities import slurm_seconds
 
 if TYPE_CHECKING:
@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from voxcast.allocation.site import Cluster, MemoryCounted
-    from voxcast.jobs.state import SubmissionState, SubmittedArray, TaskId
+    from voxcast.jobs.state import SubmissionState, TaskId
     from voxcast.jobs.submission import Submission
+    from voxcast.jobs.task import Array
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +52,7 @@ ANSWER_S = 60.0  # patience with a command
 IDS_PER_CALL = 1000
 DEFAULT_SAMPLING_S = 30.0  # of memory, by Slurm's accounting
 _PREFIX = re.compile(r"^(\w+: )?((error|fatal): )?(Batch job submission failed: )?")
-# Parts of what commands say while a daemon does not answer.
+# Parts of the answers of commands while a daemon does not answer.
 _AWAY = (
     "unable to contact slurm", "connection refused", "slurm backup controller",
     "unable to connect", "communication connection failure", "zero bytes were transmitted",
@@ -152,8 +153,10 @@ def call(arguments: Sequence[str], patience_s: float = ANSWER_S) -> str:
     raise SlurmRefusedError(problem, program, advice)
 
 
-def submit(script: Path, options: Sequence[str]) -> str:
-    """Submit a script and return the number of its job; errors as `call`."""
+def submit(submission: Submission, script: Path, log: str) -> str:
+    """Submit a script of a submission and return the number of its job; errors as `call`."""
+    # The options are given again, above variables such as SBATCH_ACCOUNT.
+    options = [f"--output={log}", f"--chdir={submission.folder}", *submission.plan.slurm.options()]
     answer = call(["sbatch", "--parsable", *options, str(script)])
     return answer.strip().partition(";")[0]  # a cluster's name may follow
 
@@ -211,22 +214,26 @@ def with_memory_counted(cluster: Cluster) -> Cluster:
 
     It stays open where no Slurm answers.
     """
-    if cluster.memory_counted is None and shutil.which("scontrol") is not None:
-        with contextlib.suppress(VoxcastError):  # installed and not set up, or away
-            return dataclasses.replace(cluster, memory_counted=memory_counted(settings()))
+    if shutil.which("scontrol") is None:
+        return cluster
+    with contextlib.suppress(VoxcastError):  # installed and not set up, or away
+        counted, stated = memory_counted(settings())
+        counted = cluster.memory_counted or counted
+        return dataclasses.replace(cluster, memory_counted=counted, memory_stated=stated)
     return cluster
 
 
-def memory_counted(settings: Mapping[str, str]) -> MemoryCounted:
-    """Return how memory is counted that is held against the request of a job.
+def memory_counted(settings: Mapping[str, str]) -> tuple[MemoryCounted, MemoryCounted]:
+    """Return how memory is counted that is held against a request, and that is stated as MaxRSS.
 
-    With ``OverMemoryKill`` Slurm adds up the resident pages of a job's processes and kills it;
-    control groups alone count otherwise. ``NoShared`` leaves pages of files out of the sum.
+    The latter is the sum of the resident pages of a job's processes, with pages of files unless
+    ``NoShared`` leaves these out; with ``OverMemoryKill`` Slurm kills by it. Control groups alone
+    count otherwise.
     """
     parameters = settings.get("JobAcctGatherParams", "").lower().split(",")
     adds_up = settings.get("JobAcctGatherType", "").endswith("/linux")
-    kills = "overmemorykill" in parameters and "noshared" not in parameters
-    return "rss" if adds_up and kills else "cgroup"
+    stated: MemoryCounted = "rss" if adds_up and "noshared" not in parameters else "cgroup"
+    return stated if "overmemorykill" in parameters else "cgroup", stated
 
 
 def from_sacct(
@@ -265,22 +272,20 @@ def _states(
     frame = reader.accounting("\n".join(["|".join(columns), *lines]), details=True).frame
     return {
         key: TaskState(
-            row.state,
-            row.outcome or None,
-            0.0 if math.isnan(row.runtime_s) else row.runtime_s,
-            None if math.isnan(row.cpu_s) else row.cpu_s,
-            int(row.peak_bytes) or None,
+            row.state, row.outcome or None, 0.0 if math.isnan(row.runtime_s) else row.runtime_s,
             row.job_number,
-            row.node,
-            row.submitted_at,
-            row.started_at,
+            {
+                "cpu_s": None if math.isnan(row.cpu_s) else row.cpu_s,
+                "peak_bytes": int(row.peak_bytes) or None, "node": row.node,
+                "submitted_at": row.submitted_at, "started_at": row.started_at,
+            },
         )
         for key, row in reader.attempts(frame, notes).items()
-    }
+    }  # fmt: skip
 
 
 def cpu_seconds(text: str) -> dict[str, float]:
-    """Return the CPU time of each running job.
+    """Return the CPU time of each running job; NaN if it is not known.
 
     Parameters
     ----------
@@ -291,13 +296,16 @@ def cpu_seconds(text: str) -> dict[str, float]:
     for step, average, tasks in re.findall(r"^(\S+)\|(\S*)\|(\d*)$", text, re.MULTILINE):
         job, _, name = step.partition(".")
         if name != "extern":
-            seconds = slurm_seconds(average) * int(tasks or 1) if average else 0.0
+            try:
+                seconds = slurm_seconds(average) * int(tasks or 1) if average else 0.0
+            except ConfigError:  # Slurm writes a time below zero as 213503982334 days
+                seconds = math.nan
             totals[job] = totals.get(job, 0.0) + seconds
     return totals
 
 
 @dataclass
-class SlurmExecutor:
+class SlurmExecutor(Executor):
     """Submits the scripts of a submission, and queries all its jobs in one call."""
 
     submission: Submission
@@ -307,23 +315,18 @@ class SlurmExecutor:
     _used: dict[TaskId, tuple[float, float]] = field(default_factory=dict)
     _next_look: float = 0.0
 
-    def submit(self, array: SubmittedArray) -> str:
+    def submit(self, array: Array) -> str:
         """Submit the script of an array; errors as `call`."""
-        files = self.submission.files(array.number)
-        options = [
-            f"--output={files.log}",
-            f"--chdir={self.submission.folder}",
-            *self.submission.plan.slurm.options(),  # above variables such as SBATCH_ACCOUNT
-        ]
-        return submit(self.submission.script(array.number), options)
+        log = self.submission.files(array.number).log
+        return submit(self.submission, self.submission.script(array.number), log)
 
-    def find(self, array: SubmittedArray) -> str:
+    def find(self, array: Array) -> str:
         """Return the job of that name."""
         jobs = jobs_named(self.submission.job_name(array.number))
         return jobs[-1] if jobs else ""
 
     def states(
-        self, arrays: Sequence[SubmittedArray], *, with_steps: bool = True
+        self, arrays: Sequence[Array], *, with_steps: bool = True
     ) -> dict[TaskId, TaskState]:
         """Return the states by one call of ``sacct``; by ``scontrol`` while that is away."""
         by_job = {array.job: array for array in arrays}
@@ -345,7 +348,7 @@ class SlurmExecutor:
         return states | self._forgotten(unseen, by_job)
 
     def _forgotten(
-        self, unseen: Iterable[str], by_job: Mapping[str, SubmittedArray]
+        self, unseen: Iterable[str], by_job: Mapping[str, Array]
     ) -> dict[TaskId, TaskState]:
         """Return the tasks of jobs that the accounting has not known for long.
 
@@ -374,11 +377,12 @@ class SlurmExecutor:
         totals = cpu_seconds(about(look, [state.job for state in running.values()]))
         stalled = []
         for task, state in running.items():
-            if state.job not in totals:  # it has just ended
-                continue
+            total_s = totals.get(state.job, math.nan)
             used_s, since = self._used.get(task, (-math.inf, now))
-            if totals[state.job] - used_s >= IDLE_CORES * stall_s:
-                self._used[task] = totals[state.job], now
+            if math.isnan(total_s):  # it has just ended
+                continue
+            if total_s - used_s >= IDLE_CORES * stall_s:
+                self._used[task] = total_s, now
             elif now - since >= stall_s:
                 stalled.append(task)
         return stalled
@@ -387,7 +391,9 @@ class SlurmExecutor:
         """Cancel tasks."""
         call(["scancel", *(f"{job}_{number}" for job, number in tasks)])
 
-    machine = staticmethod(read_machine)
+    def machine(self, folder: Path) -> dict[str, str]:
+        """Return the machine as the script wrote it."""
+        return read_machine(folder)
 
     @cached_property
     def memory_sampling_s(self) -> float | None:
@@ -405,7 +411,6 @@ def submit_follow_up(submission: Submission, state: SubmissionState) -> str:
     arrays = [state.arrays[number] for number in sorted({n for n, _ in state.live.values()})]
     jobs = [array.job for array in arrays if array.job]
     path = submission.folder / "arrays" / "follow.sbatch"
-    private_text(path, follow_up_script(submission, arrays[0].request.partition, jobs))
+    write_text(path, follow_up_script(submission, arrays[0].request.partition, jobs))
     log = str(submission.folder / "logs").replace("%", "%%")
-    options = [f"--output={log}/follow-%j.log", f"--chdir={submission.folder}"]
-    return submit(path, [*options, *submission.plan.slurm.options()])
+    return submit(submission, path, f"{log}/follow-%j.log")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from voxcast.jobs.escalate import Attempt, Stop, next_request
-from voxcast.jobs.task import Task
+from voxcast.jobs.task import Array, Attempt, Limits, Stop, Task, next_request
 from voxcast.records import Outcome, Request, of_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
 
     from voxcast.jobs.submission import Plan
 
@@ -28,25 +28,21 @@ class TaskState:
         The name of Slurm's state.
     outcome : str or None
         How it ended; None if it has not.
-    runtime_s, cpu_s, peak_bytes : float, float, int or None
-        None where unknown: ``scontrol`` has no CPU time and no memory.
-    memory_method, cpu_method : str
-        As in the history; empty for Slurm's own.
+    runtime_s : float
+        So far, or until it ended.
     job : str
         Number of the job that the task is; the first one of an array has the array's.
+    facts : dict
+        For the record, as far as they are known: CPU time and peak of memory with their methods,
+        if not Slurm's own, node, and times of submission and start. ``scontrol`` has no CPU time
+        and no memory.
     """
 
     state: str
     outcome: Outcome | None
     runtime_s: float = 0.0
-    cpu_s: float | None = None
-    peak_bytes: int | None = None
     job: str = ""
-    node: str = ""
-    submitted_at: str = ""
-    started_at: str = ""
-    memory_method: str = ""
-    cpu_method: str = ""
+    facts: dict[str, Any] = field(default_factory=dict)
 
     @property
     def is_running(self) -> bool:
@@ -54,14 +50,42 @@ class TaskState:
         return self.state in RUNNING
 
 
-@dataclass
-class SubmittedArray:
-    """An array job; task N is ``names[N - 1]``. `job` is empty until it is submitted."""
+class Executor:
+    """Runs the arrays of a submission: Slurm, or this machine."""
 
-    number: int
-    request: Request
-    names: tuple[str, ...]
-    job: str = ""
+    def submit(self, array: Array) -> str:
+        """Start an array, whose script is written, and return the number of its job."""
+        raise NotImplementedError
+
+    def states(
+        self, arrays: Sequence[Array], *, with_steps: bool = True
+    ) -> dict[TaskId, TaskState]:
+        """Return the states of the tasks of arrays; unknown ones are left out.
+
+        The peak of memory, and whether it ended a task, are in the steps of its job. They may be
+        left out where it takes long to look them up.
+        """
+        raise NotImplementedError
+
+    def find(self, array: Array) -> str:
+        """Return the job of an array that is not on record; empty if not found."""
+        return ""
+
+    def stalled(self, running: Mapping[TaskId, TaskState]) -> list[TaskId]:
+        """Return the running tasks that have used no CPU for too long."""
+        return []
+
+    def cancel(self, tasks: Sequence[TaskId]) -> None:
+        """Stop tasks of arrays."""
+
+    def machine(self, folder: Path) -> dict[str, str]:
+        """Return `voxcast.jobs.script.machine_of` an attempt, given its folder."""
+        return {}
+
+    @property
+    def memory_sampling_s(self) -> float | None:
+        """The time between two samples of memory; None if it is only read at the end."""
+        return 0.0
 
 
 @dataclass
@@ -99,8 +123,9 @@ class SubmissionState:
         Parts by the task that was split.
     """
 
+    limits: Limits
     tasks: dict[str, Task]
-    arrays: dict[int, SubmittedArray] = field(default_factory=dict)
+    arrays: dict[int, Array] = field(default_factory=dict)
     ended: dict[str, list[EndedAttempt]] = field(default_factory=dict)
     live: dict[str, tuple[int, int]] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
@@ -113,7 +138,7 @@ class SubmissionState:
     @classmethod
     def of(cls, plan: Plan, events: Iterable[Mapping[str, Any]]) -> SubmissionState:
         """Return the state after ``events``."""
-        state = cls({task.name: task for task in plan.tasks})
+        state = cls(plan.limits, {task.name: task for task in plan.tasks})
         for event in events:
             state.apply(event)
         return state
@@ -121,30 +146,26 @@ class SubmissionState:
     def apply(self, event: Mapping[str, Any]) -> None:
         """Take in one event; events of a later release are left out."""
         kind, name = event.get("event"), str(event.get("task"))
+        place = int(event.get("array", 0)), int(event.get("number", 0))
         if kind == "prepared":
-            number, names = int(event["array"]), tuple(event["tasks"])
-            self.arrays[number] = SubmittedArray(
-                number, of_fields(Request, event["request"]), names
-            )
-            self.last_array = max(self.last_array, number)
-            for n, listed in enumerate(names, 1):
-                self.live[listed] = number, n
+            request, names = of_fields(Request, event["request"]), tuple(event["tasks"])
+            self.arrays[place[0]] = Array(request, names, place[0])
+            self.last_array = max(self.last_array, place[0])
+            self.live |= {listed: (place[0], n) for n, listed in enumerate(names, 1)}
+            for listed in names:
                 self.problems.pop(listed, None)
         elif kind == "submitted":
-            self.arrays[int(event["array"])].job = str(event["job"])
+            self.arrays[place[0]].job = str(event["job"])
         elif kind in ("withdrawn", "refused"):
-            array = self.arrays.pop(int(event["array"]))
-            for listed in array.names:
-                self.live.pop(listed, None)
+            for listed in self.arrays.pop(place[0]).names:
+                del self.live[listed]
                 if kind == "refused":
                     self.problems[listed] = str(event["reason"])
         elif kind == "stopping":
-            self.stopping[int(event["array"]), int(event["number"])] = event["outcome"]
+            self.stopping[place] = event["outcome"]
         elif kind == "ended":
-            attempt = of_fields(Attempt, event["attempt"])
-            place = int(event.get("array", 0)), int(event.get("number", 0))
             self.live.pop(name, None)
-            ended = EndedAttempt(*place, attempt, dict(event["facts"]))
+            ended = EndedAttempt(*place, of_fields(Attempt, event["attempt"]), event["facts"])
             self.ended.setdefault(name, []).append(ended)
             if run := event.get("run"):
                 self.runs[run] = event["record"]
@@ -172,17 +193,22 @@ class SubmissionState:
         """Return the workers whose jobs have not ended."""
         return [name for name in self.live if name not in self.tasks]
 
-    def next_step(self, name: str, plan: Plan) -> Request | Stop | None:
+    def waiting(self) -> dict[str, Request]:
+        """Return the requests of tasks without an attempt that is live, and not at their end."""
+        steps = {name: self.next_step(name) for name in self.tasks}
+        return {name: step for name, step in steps.items() if isinstance(step, Request)}
+
+    def next_step(self, name: str) -> Request | Stop | None:
         """Return the next request of a task, why it ends, or None while it is under way.
 
-        So is a task of which an attempt is live, or whose parts are.
+        So is a task with a live attempt, or with live parts.
         """
         if name in self.live:
             return None
         if name in self.records:
             return Stop(completed=True)
         if name in self.parts:
-            steps = (self.next_step(part, plan) for part in self.parts[name])
+            steps = map(self.next_step, self.parts[name])
             return next((s for s in steps if isinstance(s, Stop) and not s.completed), None)
         task = self.tasks[name]
-        return next_request(task.requests, self.attempts(name), task.limits(plan.limits))
+        return next_request(task.requests, self.attempts(name), task.limits(self.limits))

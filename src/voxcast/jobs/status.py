@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from voxcast.jobs.arrays import arrays_of, core_h
-from voxcast.jobs.escalate import Stop
+from voxcast.jobs.script import arrays_of, core_h
 from voxcast.jobs.state import TaskState
+from voxcast.jobs.task import Stop
 from voxcast.quantities import counted, format_bytes, format_seconds
-from voxcast.records import as_fields
+from voxcast.records import Request, as_fields, of_fields
 from voxcast.text_table import text_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from voxcast.jobs.arrays import Array
-    from voxcast.jobs.follow import Executor
-    from voxcast.jobs.state import SubmissionState
+    from voxcast.jobs.state import Executor, SubmissionState
     from voxcast.jobs.submission import Plan, Submission
+    from voxcast.jobs.task import Array
 
 ORDER = ("completed", "ended", "running", "waiting", "refused", "given up")
 MOST_LISTED = 20
@@ -36,29 +34,21 @@ def planned_arrays(plan: Plan) -> list[Array]:
 def expected(plan: Plan) -> dict[str, Any]:
     """Return the requests and the cost of the first attempts.
 
-    ``runtime_s`` is the predicted time of all tasks, one after the other; ``longest_s`` is the
-    time of the longest request. Waiting in the queue is not in it. ``expected_failures`` is the
-    sum of the risks where all are known.
+    ``runtime_s`` is the predicted time of all tasks, one after the other. ``expected_failures``
+    is the sum of the risks where all are known.
     """
     arrays, tasks = planned_arrays(plan), plan.tasks
-    first_s = [task.requests.first.walltime_s for task in tasks]
     usd_per_s = [task.usd_per_hour / 3600 for task in tasks]
-    known_s = [0.0 if math.isnan(t.runtime_s_median) else t.runtime_s_median for t in tasks]
+    known_s = np.nan_to_num([task.runtime_s_median for task in tasks])
     risks = [task.prediction.risk if task.prediction else None for task in tasks]
-    throttle, total_s = plan.slurm.throttle, sum(known_s)
-    at_a_time = min(len(tasks), throttle * len(arrays)) if throttle else len(tasks)
-    reserved = sum(len(array.names) * core_h(array.request) for array in arrays)
     return {
         "tasks": len(tasks),
         "arrays": len(arrays),
-        "requested_core_h": reserved,
-        "excess_core_h": reserved - sum(core_h(task.requests.first) for task in tasks),
-        "usd_bound": float(np.dot(usd_per_s, first_s)),
+        "requested_core_h": sum(len(array.names) * core_h(array.request) for array in arrays),
+        "usd_bound": float(np.dot(usd_per_s, [t.requests.first.walltime_s for t in tasks])),
         "usd_median": float(np.dot(usd_per_s, known_s)),
         "expected_failures": None if None in risks else sum(map(float, filter(None, risks))),
-        "runtime_s": total_s,
-        "longest_s": max(first_s, default=0.0),
-        "expected_end_s": max([*known_s, total_s / max(at_a_time, 1)]) if total_s else None,
+        "runtime_s": float(known_s.sum()),
     }
 
 
@@ -79,11 +69,7 @@ def plan_lines(plan: Plan) -> Iterator[str]:
     yield text_table(table, ">><>>>>")
     if len(arrays) > MOST_LISTED:
         yield f"  and {len(arrays) - MOST_LISTED} more arrays"
-    core_hours, excess = total["requested_core_h"], total["excess_core_h"]
-    yield (
-        f"  asks for {core_hours:.3g} core-hours, of which sharing arrays costs {excess:.2g}; "
-        "4 GB count as a core"
-    )
+    yield f"  requests {total['requested_core_h']:.3g} core-hours; 4 GB count as a core"
     if total["usd_bound"]:
         usd, bound = total["usd_median"], total["usd_bound"]
         yield f"  costs {usd:.2f} USD, at most {bound:.2f} if all run to their limits"
@@ -91,10 +77,6 @@ def plan_lines(plan: Plan) -> Iterator[str]:
         yield "  how many first requests are too small is not known: some are not calibrated"
     else:
         yield f"  of the first requests at most {failures:.2g} are expected to be too small"
-    if total["expected_end_s"] is not None:
-        end, throttle = format_seconds(total["expected_end_s"]), plan.slurm.throttle
-        throttled = f", {throttle} at a time in each array" if throttle else ""
-        yield f"  done {end} after the first starts{throttled}, if none waits in the queue"
 
 
 def current_states(
@@ -103,7 +85,7 @@ def current_states(
     """Return the states of the tasks with a live attempt, from one call; see `Executor`."""
     arrays = [state.arrays[n] for n in sorted({number for number, _ in state.live.values()})]
     submitted = [array for array in arrays if array.job]
-    states = executor.states(submitted, with_steps=with_steps)
+    states = executor.states(submitted, with_steps=with_steps) if submitted else {}
     keys = {name: (state.arrays[n].job, number) for name, (n, number) in state.live.items()}
     return {name: states[key] for name, key in keys.items() if key in states}
 
@@ -124,16 +106,44 @@ def states_here(submission: Submission, state: SubmissionState) -> dict[str, Tas
     }
 
 
+def statuses(
+    state: SubmissionState, current: Mapping[str, TaskState]
+) -> dict[str, tuple[str, str]]:
+    """Return where each task is, one of `ORDER`, and why; a part counts with its whole.
+
+    Parameters
+    ----------
+    current : mapping of str to TaskState
+        What runs or waits in a queue now.
+    """
+    names = [name for name, task in state.tasks.items() if not task.part_of]
+    return {name: _status(state, name, current.get(name)) for name in names}
+
+
+def counts(state: SubmissionState, current: Mapping[str, TaskState]) -> Counter[str]:
+    """Return the number of tasks by status, see `statuses`."""
+    return Counter(status for status, _ in statuses(state, current).values())
+
+
+def _status(state: SubmissionState, name: str, current: TaskState | None) -> tuple[str, str]:
+    if current is not None and current.outcome is not None:
+        return "ended", ""  # and not settled yet
+    if name in state.live or current is not None:
+        return ("running" if current is not None and current.is_running else "waiting"), ""
+    step, problem = state.next_step(name), state.problems.get(name, "")
+    if isinstance(step, Stop):
+        is_completed = step.completed and not problem
+        return ("completed" if is_completed else "given up"), problem or step.reason
+    return ("refused", problem) if problem else ("waiting", "")
+
+
 def task_rows(
     submission: Submission, state: SubmissionState, current: Mapping[str, TaskState]
 ) -> list[dict[str, Any]]:
     """Return one row for each task, in the order of the plan; a part counts with its whole."""
     rows = []
-    for name, task in state.tasks.items():
-        if task.part_of:
-            continue
-        attempts, live = state.ended.get(name, []), state.live.get(name)
-        status, reason = _status(submission, state, name, current.get(name))
+    for name, (status, reason) in statuses(state, current).items():
+        task, attempts, live = state.tasks[name], state.ended.get(name, []), state.live.get(name)
         predicted = submission.predicted(task)
         last = live or ((attempts[-1].array, attempts[-1].number) if attempts else None)
         output = submission.out / state.records.get(name, name)
@@ -152,31 +162,15 @@ def task_rows(
     return rows
 
 
-def _status(
-    submission: Submission, state: SubmissionState, name: str, current: TaskState | None
-) -> tuple[str, str]:
-    """Return one of `ORDER`, and the reason if it is not as it should be."""
-    if name in state.live or current is not None:
-        if current is None or (current.outcome is None and not current.is_running):
-            return "waiting", ""
-        return ("running" if current.is_running else "ended"), ""  # ended, and not settled yet
-    step, problem = state.next_step(name, submission.plan), state.problems.get(name, "")
-    if isinstance(step, Stop):
-        return (
-            "completed" if step.completed and not problem else "given up"
-        ), problem or step.reason
-    return ("refused", problem) if problem else ("waiting", "")
-
-
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the number of tasks by status, and all that attempts used and requested."""
-    counts = Counter(row["status"] for row in rows)
+    by_status = Counter(row["status"] for row in rows)
     attempts = [attempt for row in rows for attempt in row["attempts"]]
     outcomes = Counter(attempt["outcome"] for attempt in attempts)
     hours = [(a["request"]["cpus"], a["request"]["walltime_s"], a["runtime_s"]) for a in attempts]
     return {
         "tasks": len(rows),
-        "by_status": {status: counts[status] for status in ORDER if counts[status]},
+        "by_status": {status: by_status[status] for status in ORDER if by_status[status]},
         "attempts": len(attempts),
         "by_outcome": dict(sorted(outcomes.items())),
         "requested_core_h": sum(cpus * walltime_s for cpus, walltime_s, _ in hours) / 3600,
@@ -222,8 +216,7 @@ def _row(row: Mapping[str, Any]) -> tuple[str, str, str, str]:
     if not row["attempts"]:
         return row["task"], row["status"], "", row["reason"]
     last = row["attempts"][-1]
-    request = last["request"]
-    requested = f"{format_seconds(request['walltime_s'])}, {format_bytes(request['memory_bytes'])}"
+    requested = of_fields(Request, last["request"]).label
     return row["task"], last["outcome"].replace("_", " "), requested, row["reason"]
 
 

@@ -31,10 +31,9 @@ from typing import TYPE_CHECKING, Any
 import voxcast
 from voxcast.apps.app import app_version
 from voxcast.errors import ConfigError, VoxcastError
-from voxcast.files import atomic_path, json_text, sync, text_tail
+from voxcast.files import atomic_folder, json_text, sync, text_tail, write_text
 from voxcast.jobs.claim import CLAIM_FILE, CLOCK_FILE
-from voxcast.jobs.escalate import Limits
-from voxcast.jobs.task import Task
+from voxcast.jobs.task import Limits, Task
 from voxcast.measure.trace import Conditions
 from voxcast.records import App, Configuration, Prediction, as_fields, of_fields
 
@@ -200,11 +199,6 @@ def _readable(fields: Mapping[str, Any], where: Path) -> Iterator[None]:
         raise ConfigError(problem, where, then) from None
 
 
-def is_plan(content: Mapping[str, Any]) -> bool:
-    """Return whether an object is a plan, as ``voxcast submit --dry-run --json`` writes it."""
-    return VERSION_KEY in content
-
-
 def read_json_object(path: Path) -> dict[str, Any]:
     """Read a file that holds one JSON object.
 
@@ -215,8 +209,6 @@ def read_json_object(path: Path) -> dict[str, Any]:
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigError("no such file", path) from None
     except OSError as error:
         raise ConfigError((error.strerror or "cannot be read").lower(), path) from None
     except ValueError as error:
@@ -288,9 +280,6 @@ class Submission:
         folder = Path(os.path.abspath(folder))  # noqa: PTH100
         if _CONTROL.search(f"{folder}{out}"):
             raise ConfigError("has a line break or control character in its name", repr(str(out)))
-        if executor == "slurm" and "\\" in str(folder):
-            problem = "has a backslash in its name, after which Slurm numbers no logs"
-            raise ConfigError(problem, folder, "name another with --folder")
         try:
             folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             folder.mkdir(mode=0o700, exist_ok=True)
@@ -298,8 +287,6 @@ class Submission:
         except PermissionError:
             then = "give a folder of your own by --folder"
             raise ConfigError("belongs to another user", folder.parent, then) from None
-        except (FileExistsError, NotADirectoryError):
-            others = {folder.name}
         if others:
             raise ConfigError("is not an empty folder", folder, "move it away, or name another")
         out.mkdir(parents=True, exist_ok=True)  # last, as it may be in that folder
@@ -308,7 +295,6 @@ class Submission:
             folder.chmod(0o700)
             for name in ("arrays", "logs", "work"):
                 (folder / name).mkdir()
-            private_text(folder / EVENTS_FILE, "")
             submission.save()
         except OSError:  # as of a full disk: half a submission would be in the way of the next
             shutil.rmtree(folder, ignore_errors=True)
@@ -327,8 +313,10 @@ class Submission:
         if not (folder / SUBMISSION_FILE).is_file():
             return cls.create(plan, folder / "runs", "slurm", folder)
         submission = cls.open(folder)
-        tasks = {task.name: task for task in (*plan.tasks, *submission.plan.tasks)}
-        submission = replace(submission, plan=replace(plan, tasks=tuple(tasks.values())))
+        names = {task.name for task in submission.plan.tasks}
+        new = [task for task in plan.tasks if task.name not in names]
+        plan = replace(plan, tasks=(*submission.plan.tasks, *new))
+        submission = replace(submission, plan=plan)
         submission.save()
         return submission
 
@@ -339,8 +327,8 @@ class Submission:
             "app_versions": self.app_versions,
         }  # fmt: skip
         tasks = "".join(f"{json.dumps(task)}\n" for task in content.pop("tasks"))
-        private_text(self.folder / TASKS_FILE, tasks)
-        private_text(self.folder / SUBMISSION_FILE, json_text(content))
+        write_text(self.folder / TASKS_FILE, tasks)
+        write_text(self.folder / SUBMISSION_FILE, json_text(content))
 
     @classmethod
     def open(cls, folder: Path, *, with_tasks: bool = True) -> Submission:
@@ -356,19 +344,17 @@ class Submission:
         ConfigError
             If the folder has none, or several.
         """
-        home = folder
+        homes, private = [folder], folder / SUBMISSIONS
         if not (folder / SUBMISSION_FILE).is_file():
-            private = folder / SUBMISSIONS
             if private.is_dir() and not os.access(private, os.R_OK | os.X_OK):
                 then = "name the folder of your submission, as its --folder"
                 raise ConfigError("belongs to another user", private, then)
-            below = sorted(private.glob(f"*/{SUBMISSION_FILE}"))
-            if len(below) != 1:
-                if not below:
-                    raise ConfigError("no submission here", folder, "name the folder of one")
-                names = ", ".join(str(path.parent) for path in below)
-                raise ConfigError(f"has {len(below)} submissions", folder, f"name one: {names}")
-            home = below[0].parent
+            homes = sorted(path.parent for path in private.glob(f"*/{SUBMISSION_FILE}"))
+        if len(homes) != 1:
+            problem = f"has {len(homes)} submissions" if homes else "no submission here"
+            names = ", ".join(map(str, homes)) or "the folder of one"
+            raise ConfigError(problem, folder, f"name {names}")
+        home = homes[0]
         path = home / SUBMISSION_FILE
         content = read_json_object(path)
         with _readable(content, path):
@@ -390,16 +376,14 @@ class Submission:
                 yield json.loads(line)
 
     def record(self, event: dict[str, Any]) -> None:
-        """Append an event, on disk when this returns."""
+        """Append an event, on disk when this returns.
+
+        It begins a line, so that none is appended to one that was cut off.
+        """
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         line = json.dumps({**event, "at": now}, allow_nan=False)
-        with (self.folder / EVENTS_FILE).open("ab+") as stream:
-            end = stream.seek(0, os.SEEK_END)
-            if end:
-                stream.seek(end - 1)
-                if stream.read(1) != b"\n":
-                    line = f"\n{line}"
-            stream.write(f"{line}\n".encode())
+        with (self.folder / EVENTS_FILE).open("a", encoding="utf-8") as stream:
+            stream.write(f"\n{line}" if stream.tell() else line)
             stream.flush()
             os.fsync(stream.fileno())
 
@@ -441,10 +425,8 @@ class Submission:
 
     def log_tail(self, array: int, number: int) -> str:
         """Return the end of a log; empty without one."""
-        try:
-            return text_tail(self.log(array, number))
-        except OSError:
-            return ""
+        path = self.log(array, number)
+        return text_tail(path) if path.is_file() else ""
 
     def publish(self, name: str, array: int, number: int) -> str:
         """Move the results of a completed attempt to the outputs; return why that failed.
@@ -453,27 +435,21 @@ class Submission:
         """
         work = self.files(array).attempt_folder(number)
         results, target = work / OUT_NAME, self.out / name
-        if results.is_dir():
+        if not results.is_dir():
+            return "" if target.is_dir() else f"{results}: its results are gone"
+        try:
             if target.exists():
                 return f"{target} is there already; its results stay in {results}"
             try:
                 results.rename(target)
-            except OSError as error:
-                if target.exists():
-                    return f"{target} is there already; its results stay in {results}"
-                try:
-                    _copied(results, target)
-                except OSError:
-                    return f"{target}: {error.strerror}; its results stay in {results}"
+            except OSError:  # it is on another file system
+                with atomic_folder(target) as partial:
+                    shutil.copytree(results, partial, symlinks=True, dirs_exist_ok=True)
             sync(self.out)
-        elif not target.is_dir():
-            return f"{results}: its results are gone"
+        except OSError as error:
+            return f"{target}: {error.strerror}; its results stay in {results}"
         shutil.rmtree(work, ignore_errors=True)
         return ""
-
-    def discard(self, array: int, number: int) -> None:
-        """Remove the remains of an attempt that is made again."""
-        shutil.rmtree(self.files(array).attempt_folder(number), ignore_errors=True)
 
 
 def _app_versions(plan: Plan) -> dict[str, str]:
@@ -490,14 +466,6 @@ def _app_versions(plan: Plan) -> dict[str, str]:
             except VoxcastError:
                 versions[task.requests.device] = plan.app.version
     return versions
-
-
-def _copied(results: Path, target: Path) -> None:
-    """Copy results to another file system, complete or not at all."""
-    partial = target.with_name(f".partial-{target.name}")
-    shutil.rmtree(partial, ignore_errors=True)
-    shutil.copytree(results, partial, symlinks=True)
-    partial.rename(target)
 
 
 def check_outputs(plan: Plan, out: Path) -> None:
@@ -518,10 +486,3 @@ def check_outputs(plan: Plan, out: Path) -> None:
 def existing_outputs(plan: Plan, out: Path) -> list[str]:
     """Return the names of tasks whose outputs are there."""
     return [task.name for task in plan.tasks if os.path.lexists(out / task.name)]
-
-
-def private_text(path: Path, text: str) -> None:
-    """Write a file that only the user may read; names of files may be of any encoding."""
-    with atomic_path(path) as partial:
-        partial.write_text(text, encoding="utf-8", errors="surrogateescape")
-    path.chmod(0o600)

@@ -1,6 +1,11 @@
 """Tasks: one image each through an application, with the requests of its attempts.
 
-They come from a recommendation (`tasks_of`), in memory or as ``recommend --json`` wrote it
+`next_request` decides on the next attempt by the cause of the last one's end: a pure function of
+the attempts so far, so that any process that resumes a submission decides alike. Too little time
+takes the next time of the sequence and leaves the memory, and the reverse; a fault of the cluster
+does not change the request.
+
+Tasks come from a recommendation (`tasks_of`), in memory or as ``recommend --json`` wrote it
 (`from_file`). `resources` turns a recommendation into a table for workflow engines.
 """
 
@@ -18,16 +23,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from voxcast.errors import ConfigError
-from voxcast.files import atomic_path, json_text, write_text
-from voxcast.jobs.escalate import Attempt, Limits, RequestSequence, Stop, next_request
-from voxcast.quantities import slurm_clock
-from voxcast.records import Cell, Prediction
+from voxcast.files import write_text
+from voxcast.quantities import format_bytes, format_seconds, slurm_clock
+from voxcast.records import Cell, Outcome, Prediction, Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from voxcast.allocation.recommendation import Recommendation
-    from voxcast.records import Outcome, Request
 
 # Of five factors the one of the smallest loss, at worst over recorded runs and published laws;
 # see `voxcast.studies.ladder_growth` and results/ladders/growth.json.
@@ -48,6 +51,85 @@ _UNSAFE = re.compile(r"[^\w.-]+", re.ASCII)
 _LONGEST_NAME = 120
 _TIMES = ("walltime_s", "runtime_s_median", "runtime_s_upper")
 _NO_LIMITS = (math.inf, math.inf)
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One attempt of a task that has ended; `runtime_s` is 0 if it was never started."""
+
+    request: Request
+    outcome: Outcome
+    runtime_s: float = 0.0
+    usd: float = 0.0
+
+
+@dataclass(frozen=True)
+class RequestSequence:
+    """The times and memories that a task requests, both increasing; the rest never changes."""
+
+    walltimes_s: tuple[float, ...]
+    memories_bytes: tuple[int, ...]
+    cpus: int
+    gpus: int = 0
+    partition: str = ""
+    device: str = "cpu"
+
+    @property
+    def first(self) -> Request:
+        """The request of the first attempt."""
+        return Request(
+            self.walltimes_s[0], self.memories_bytes[0], self.cpus, self.gpus, self.partition,
+            self.device,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Where the attempts of a task end.
+
+    Attributes
+    ----------
+    max_walltime_s, max_memory_bytes : float
+        The largest request of the partition.
+    max_failures : int
+        Attempts that the application itself failed.
+    max_stalls : int
+        Attempts that were stopped because they did nothing.
+    max_usd, max_hours : float
+        Of all attempts of a task together.
+    factor : float
+        By which a request grows where the sequence has ended.
+    """
+
+    max_walltime_s: float = math.inf
+    max_memory_bytes: float = math.inf
+    max_attempts: int = 10
+    max_failures: int = 1
+    max_stalls: int = 2
+    max_usd: float = math.inf
+    max_hours: float = math.inf
+    factor: float = 1.5
+
+
+@dataclass
+class Array:
+    """Tasks of one array job, longest first; the request suffices for each.
+
+    Task N is ``names[N - 1]``. `job` is empty until it is submitted.
+    """
+
+    request: Request
+    names: tuple[str, ...]
+    number: int = 0
+    job: str = ""
+
+
+@dataclass(frozen=True)
+class Stop:
+    """No further attempt: the task has completed, or is given up for a reason."""
+
+    completed: bool
+    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -95,6 +177,11 @@ class Task:
         return cls(cell.key, "", requests, expected_s=expected_s, cell=cell)
 
     @property
+    def label(self) -> str:
+        """A short label for display."""
+        return self.name if self.cell is None else self.cell.label
+
+    @property
     def runtime_s_median(self) -> float:
         """Predicted runtime; NaN without a prediction."""
         return self.prediction.runtime_s if self.prediction else math.nan
@@ -108,6 +195,11 @@ class Task:
         )
 
 
+def safe_name(text: str) -> str:
+    """Return a name that any file system, shell and scheduler takes."""
+    return _UNSAFE.sub("_", text)
+
+
 def task_names(images: Sequence[str]) -> list[str]:
     """Return a name for each image, safe for any file system and shell, and all different.
 
@@ -118,7 +210,7 @@ def task_names(images: Sequence[str]) -> list[str]:
     """
     from voxcast.images.bids import stem
 
-    safe = (_UNSAFE.sub("_", stem(Path(image))).strip("_.-")[:_LONGEST_NAME] for image in images)
+    safe = (safe_name(stem(Path(image))).strip("_.-")[:_LONGEST_NAME] for image in images)
     names = [name or "image" for name in safe]
     counts = Counter(names)
     return [
@@ -321,29 +413,12 @@ def resources(recommendation: Recommendation) -> list[dict[str, Any]]:
 
 
 def write_resources(rows: Sequence[dict[str, Any]], path: Path) -> None:
-    """Write the rows as CSV or JSON, by the suffix of the file; errors as `check_suffix`."""
-    check_suffix(path)
-    if path.suffix == ".json":
-        write_text(path, json_text(list(rows)))
-        return
+    """Write the rows as CSV."""
     import pandas as pd
 
     table = pd.DataFrame(rows, columns=list(TABLE_COLUMNS))
     table["calibrated"] = table["calibrated"].astype(str).str.lower()
-    with atomic_path(path) as partial:  # the name of an image may hold bytes that are not text
-        table.to_csv(partial, index=False, errors="surrogateescape")
-
-
-def check_suffix(path: Path) -> None:
-    """Check that a table can be written by this name.
-
-    Raises
-    ------
-    ConfigError
-        If it ends in neither .csv nor .json.
-    """
-    if path.suffix not in (".csv", ".json"):
-        raise ConfigError("must end in .csv or .json", path)
+    write_text(path, table.to_csv(index=False))
 
 
 def _attempts_of(task: Task) -> list[Request]:
@@ -357,3 +432,56 @@ def _attempts_of(task: Task) -> list[Request]:
             request = request if isinstance(larger, Stop) else larger
         requests.append(request)
     return requests
+
+
+def next_request(
+    sequence: RequestSequence, attempts: Sequence[Attempt], limits: Limits
+) -> Request | Stop:
+    """Return the request of the next attempt, or the reason to stop; attempts are in order."""
+    if not attempts:
+        return sequence.first
+    last, request = attempts[-1], attempts[-1].request
+    if last.outcome == "completed":
+        return Stop(True)
+    if last.outcome == "cancelled":
+        return Stop(False, "it was cancelled by a user")
+    if reason := _reached(attempts, limits):
+        return Stop(False, reason)
+    if last.outcome == "timeout":
+        longer_s = _larger(request.walltime_s, sequence.walltimes_s, limits.factor)
+        walltime_s = min(longer_s, limits.max_walltime_s)
+        if walltime_s > request.walltime_s:
+            return replace(request, walltime_s=walltime_s)
+        return Stop(False, f"no request is longer than {format_seconds(request.walltime_s)}")
+    if last.outcome == "out_of_memory":
+        larger_bytes = _larger(request.memory_bytes, sequence.memories_bytes, limits.factor)
+        memory_bytes = int(min(larger_bytes, limits.max_memory_bytes))
+        if memory_bytes > request.memory_bytes:
+            return replace(request, memory_bytes=memory_bytes)
+        return Stop(False, f"no request is larger than {format_bytes(request.memory_bytes)}")
+    return request
+
+
+def _larger(amount: float, amounts: Sequence[float], factor: float) -> float:
+    """Return the next amount of an increasing sequence, or a multiple beyond its end."""
+    return next((other for other in amounts if other > amount), factor * amount)
+
+
+def _reached(attempts: Sequence[Attempt], limits: Limits) -> str:
+    """Return which limit the attempts have reached; empty if none."""
+    counts = Counter(attempt.outcome for attempt in attempts)
+    if counts["failed"] >= limits.max_failures:
+        return f"the application failed{_times(counts['failed'])}"
+    if counts["stalled"] >= limits.max_stalls:
+        return f"it did nothing and was stopped{_times(counts['stalled'])}"
+    if len(attempts) >= limits.max_attempts:
+        return f"{len(attempts)} attempts were made"
+    if (usd := sum(attempt.usd for attempt in attempts)) >= limits.max_usd:
+        return f"its attempts have cost {usd:.3g} USD"
+    if (hours := sum(attempt.runtime_s for attempt in attempts) / 3600) >= limits.max_hours:
+        return f"its attempts have taken {hours:.3g} h"
+    return ""
+
+
+def _times(count: int) -> str:
+    return f" {count} times" if count > 1 else ""

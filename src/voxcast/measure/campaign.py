@@ -389,7 +389,7 @@ def overview(
     -------
     list of dict
         ``app``, ``scale``, ``device``, ``cpus``; ``done`` and ``left``, planned runs and, in the
-        second, repeats of noisy ones; ``left_s``; ``repeats`` and ``anchors``, runs on record
+        second, repeats of noisy ones; ``left_s``; ``repeats`` and ``local_runs``, on record
         beside the planned ones; ``outcomes``, ``noisy``, and the median coefficients of variation
         of repeats, ``cv_runtime`` and ``cv_cpu`` with ``repeated``, the number of runs that were
         repeated.
@@ -410,7 +410,7 @@ def overview(
             "left": int(left.sum()),
             "left_s": float(table["expected_s"][left].sum()),
             "repeats": beside[kind, False],
-            "anchors": beside[kind, True],
+            "local_runs": beside[kind, True],
             "outcomes": table["outcome"].value_counts().to_dict(),
             "noisy": int((table["noisy"] & ~left).sum()),
             **noise.get(kind, NO_NOISE),

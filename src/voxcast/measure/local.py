@@ -202,9 +202,7 @@ class LocalRunner:
             self._said = time.monotonic()
             number, count = len(self.ended) + 1, len(self.ended) + len(self._times.left)
             left = format_seconds(self._times.total_s())
-            subject = f" sub-{cell.subject}" if cell.subject else ""
-            task = f"{cell.app}{subject}, {cell.configuration.label}"
-            logger.info("left %s, run %d of %d: %s", left, number, count, task)
+            logger.info("left %s, run %d of %d: %s", left, number, count, cell.label)
 
 
 @dataclass(frozen=True)

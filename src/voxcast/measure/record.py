@@ -329,8 +329,7 @@ def last_line(folder: Path) -> str:
 
 def failure_line(cell: Cell, outcome: str, folder: Path) -> str:
     """Return one line on a run that did not complete."""
-    subject = f" sub-{cell.subject}" if cell.subject else ""
-    return f"{cell.app}{subject}, {cell.configuration.label}: {cause(outcome, folder)}"
+    return f"{cell.label}: {cause(outcome, folder)}"
 
 
 def cause(outcome: str, folder: Path) -> str:

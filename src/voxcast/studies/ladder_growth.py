@@ -15,8 +15,7 @@ import numpy as np
 from voxcast.allocation.requests.cost import CostModel
 from voxcast.allocation.requests.replay import PlannedRequests, ReplayedRuns, replay
 from voxcast.allocation.site import stepped
-from voxcast.jobs.escalate import Limits
-from voxcast.jobs.task import COST, walltime_sequences
+from voxcast.jobs.task import COST, Limits, walltime_sequences
 from voxcast.laws.families import parse_law
 from voxcast.laws.intervals import clustered_mean, exponential
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from voxcast.files import sha256_of
-from voxcast.jobs.claim import KeptAlive, file_system_time, modified_s
+from voxcast.jobs.claim import file_system_time, kept_alive, silent_s
 from voxcast.models.families.family import family
 from voxcast.models.out_of_fold import error_metrics
 
@@ -145,7 +145,7 @@ class SharedSearch:
         life, count = self.folder / WORKERS / worker, 0
         life.touch()
         try:
-            with KeptAlive(life, min(BEAT_S, self.expires_s / 4)):
+            with kept_alive(life, min(BEAT_S, self.expires_s / 4)):
                 for name, trial in self._claims(searches, worker):
                     family_name, validation = searches[name]
                     value = self._make(trial, family_name, validation)
@@ -229,10 +229,10 @@ class SharedSearch:
         now_s = file_system_time(self.folder / WORKERS)
         for trial in study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)):
             name = trial.user_attrs.get(WORKER, "")
-            last_s = modified_s(self.folder / WORKERS / name) if name else None
+            age_s = silent_s(self.folder / WORKERS / name) if name else math.inf
             if not name and trial.datetime_start is not None:  # it died between two writes
-                last_s = trial.datetime_start.timestamp()
-            if last_s is None or now_s - last_s > self.expires_s:
+                age_s = now_s - trial.datetime_start.timestamp()
+            if age_s > self.expires_s:
                 try:
                     fail = optuna.trial.TrialState.FAIL
                     self._storage.set_trial_state_values(trial._trial_id, state=fail)

@@ -12,9 +12,8 @@ from voxcast import config
 from voxcast.apps.phase_log import read_phases
 from voxcast.content_cache import ContentCache
 from voxcast.errors import ConfigError, ImageError
-from voxcast.jobs.escalate import RequestSequence
-from voxcast.jobs.parts import parts_of
-from voxcast.jobs.task import Task
+from voxcast.jobs.passes import parts_of
+from voxcast.jobs.task import RequestSequence, Task
 from voxcast.records import Cell, Configuration
 from voxcast_apps import parcel_ensemble, parcel_study
 from voxcast_apps.arguments import NO_IMAGE, Arguments

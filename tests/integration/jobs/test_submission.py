@@ -30,7 +30,7 @@ def submission(tmp_path: Path) -> Submission:
 def test_a_line_that_was_cut_off_is_left_out_and_the_next_is_whole(submission: Submission) -> None:
     submission.record({"event": "first"})
     path = submission.folder / "events.jsonl"
-    path.write_text(path.read_text() + '{"event": "cut o')
+    path.write_text(path.read_text() + '\n{"event": "cut o')
     submission.record({"event": "second"})
     assert [event["event"] for event in submission.events()] == ["first", "second"]
 
@@ -54,7 +54,7 @@ def test_one_process_at_a_time_follows(submission: Submission) -> None:
         refused = pytest.raises(RunError, match=rf"process {os.getpid()} on .* follows it")
         with refused, claimed(submission.folder):
             pass
-        claim.touch()
+        claim.check()
     with claimed(submission.folder):  # it was handed back
         pass
 
@@ -72,7 +72,7 @@ def test_a_claim_of_a_dead_process_or_one_long_silent_is_taken_over(
         silent_since = (submission.folder / CLAIM_FILE).stat().st_mtime - EXPIRES_S - 1
         os.utime(submission.folder / CLAIM_FILE, (silent_since, silent_since))
         with claimed(submission.folder), pytest.raises(ClaimLostError):
-            first.touch()
+            first.check()
 
 
 def test_the_room_needs_no_library_of_models() -> None:

@@ -139,7 +139,7 @@ def test_a_campaign_is_run_killed_resumed_listed_and_collected(project):
     history = pd.concat([pd.read_parquet(part) for part in batch.glob("*/runs.parquet")])
     assert history["cell_key"].is_unique
     assert set(history["cell_key"]) == {path.name for path in runs.glob("[!.]*")}
-    assert {1001, 1002} <= set(history["repeat"])  # anchors of both sittings
+    assert {1001, 1002} <= set(history["repeat"])  # local runs of both sittings
     assert history["sitting"].nunique() == 2
     assert _campaign(project, "collect").stdout == "nothing new\n"
     assert (batch / "provenance.yaml").is_file()
@@ -269,7 +269,7 @@ def test_status_and_next_runs_without_the_folder_are_those_of_the_recorded_histo
     assert sum(row["left"] for row in status) >= 2
     assert [{**run, "image": None} for run in with_folder[1]] == proposed
     assert any(run["subject"] for run in proposed)
-    assert "on record too: repeats of noisy runs: " in text
+    assert "repeats of noisy runs, " in text
 
 
 @pytest.mark.parametrize(
@@ -283,7 +283,7 @@ def test_status_and_next_runs_without_the_folder_are_those_of_the_recorded_histo
          "for jobs of Slurm, whose size follows from the cells; leave them out with --submit"),
         ("--cluster osc --max-passes 2", "--max-passes: needs --submit"),
         ("--cluster osc --partition debug",
-         "debug: unknown partition; osc has serial, gpuserial"),
+         "debug: unknown partition; osc has gpuserial, serial"),
     ],
 )  # fmt: skip
 def test_options_of_a_cluster_that_do_not_go_together(project, options, line):

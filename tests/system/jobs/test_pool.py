@@ -26,7 +26,7 @@ from small_pool import (
     work_once,
 )  # fmt: skip
 from voxcast.errors import ConfigError, RunError
-from voxcast.jobs.draw import HELD, PARTIAL, TODO, Ticket
+from voxcast.jobs.draw import HELD, PARTIAL, TODO, key_of
 from voxcast.jobs.submission import Submission
 from voxcast.jobs.task import Task
 from voxcast.runs.series import load_records
@@ -39,7 +39,6 @@ def test_a_pool_is_opened_as_it_was_made(tmp_path):
     assert plan.tasks == (pool_cell(),)
     assert Submission.of_workers(pool.folder, dataclasses.replace(plan, tasks=())).plan == plan
     assert stat.S_IMODE(pool.folder.stat().st_mode) == 0o700
-    assert stat.S_IMODE((pool.folder / "submission.json").stat().st_mode) == 0o600
 
 
 @pytest.mark.parametrize(
@@ -115,7 +114,7 @@ def test_every_ticket_is_drawn_by_one_worker(tmp_path, cells, workers):
     drawn = [json.loads(report.read_text()) for report in reports]
     tickets = sorted(name for names in drawn for name in names)
     assert tickets == sorted(set(tickets))
-    assert sorted(Ticket.from_name(name).key for name in tickets) == sorted(pool.state.tasks)
+    assert sorted(map(key_of, tickets)) == sorted(pool.state.tasks)
     assert len(pool.names(HELD)) == cells
     assert all(drawn)
 
@@ -213,6 +212,6 @@ def test_a_worker_interrupted_returns_its_cell_at_once(tmp_path):
     wait_for(lambda: any(p.name() == "sleep" for p in psutil.Process(worker).children()))
     os.kill(worker, signal.SIGINT)
     assert ended(worker) == 0
-    assert [Ticket.from_name(name).attempt for name in pool.names(TODO)] == [0]
+    assert [name.split(".")[1] for name in pool.names(TODO)] == ["0"]
     assert pool.names(HELD) == []
     assert not pool.names(PARTIAL)

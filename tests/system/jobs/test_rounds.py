@@ -6,6 +6,7 @@ import dataclasses
 import os
 import signal
 import time
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,14 +18,13 @@ from small_pool import SCRIPT, SmallPool, forked, pool_cell, small_pool, wait_fo
 from voxcast.errors import RunError
 from voxcast.jobs.claim import claimed
 from voxcast.jobs.draw import HELD
-from voxcast.jobs.escalate import RequestSequence
 from voxcast.jobs.follow import Follower, follow
-from voxcast.jobs.passes import Passes
+from voxcast.jobs.passes import Passes, WorkerJobs, jobs_for
 from voxcast.jobs.slurm import SlurmExecutor, memory_counted
 from voxcast.jobs.slurm import settings as slurm_settings
-from voxcast.jobs.state import SubmittedArray
 from voxcast.jobs.submission import SlurmOptions
-from voxcast.jobs.task import Task
+from voxcast.jobs.task import Array, RequestSequence, Task
+from voxcast.records import Request
 from voxcast.runs.store import collect, load_history
 
 pytestmark = pytest.mark.slurm
@@ -38,9 +38,15 @@ def run_passes(pool: SmallPool, partition: str = "debug", **settings: Any) -> in
     """Follow a pool, and submit its workers; return how many arrays are new."""
     batch, before = pool.folder.parent / "history", pool.state.last_array
     with claimed(pool.folder) as claim:
-        passes = Passes(lambda _: partition, **{**QUICK, **settings})
-        submission = pool.submission
-        follower = Follower(submission, SlurmExecutor(submission), claim, passes)
+        submission, most = pool.submission, settings.pop("most", 10)
+        follower = Follower(submission, SlurmExecutor(submission), claim)
+
+        def next_jobs(waiting: Mapping[str, Request]) -> WorkerJobs | None:
+            sizes = {**QUICK, **settings}
+            plan, tasks = submission.plan, follower.state.tasks
+            return jobs_for(plan, tasks, waiting, lambda _: partition, **sizes)
+
+        follower.passes = Passes(next_jobs, most)
         follow(follower, 0.5, partial(collect, pool.runs, batch, campaign="small"))
     return follower.state.last_array - before
 
@@ -51,7 +57,7 @@ def naps(count: int, seconds: float) -> list[Task]:
     return [dataclasses.replace(cell(n), expected_s=60.0) for n in range(count)]
 
 
-def arrays(pool: SmallPool) -> list[SubmittedArray]:
+def arrays(pool: SmallPool) -> list[Array]:
     return list(pool.state.arrays.values())
 
 
@@ -132,7 +138,7 @@ def test_files_that_a_run_maps_count_against_the_job_of_its_worker(
     slurm: PrivateSlurm, tmp_path: Path, mapped_bytes: int, recorded: int
 ) -> None:
     """The same run in a job with and without room for what Slurm adds up."""
-    assert memory_counted(slurm_settings()) == "rss"
+    assert memory_counted(slurm_settings()) == ("rss", "rss")
     mapped = tmp_path / "library"
     mapped.write_bytes(bytes(500 * MB))
     code = (
@@ -203,7 +209,7 @@ def test_a_round_that_is_refused_or_changes_nothing_ends_the_command(
     assert cell.cell is not None
     other = Task.of_cell(dataclasses.replace(cell.cell, app_version="2"), cell.requests, 1.0)
     pool = small_pool(tmp_path / "other", other)
-    with pytest.raises(RunError, match="ended without having run any cell; see what they say"):
+    with pytest.raises(RunError, match="ended without having done anything; see what they say"):
         run_passes(pool)
     assert pool.statuses() == {"waiting": 1}
 

@@ -26,7 +26,7 @@ def test_a_lost_node_is_no_reason_to_ask_for_more(
 
     def kill(follower: Follower) -> None:
         if running(follower, "head") and not lost:
-            lost.append(follower.current["head"].node)
+            lost.append(follower.current["head"].facts["node"])
             slurm.kill_node(lost[0])
             # The controller notices by itself after SlurmdTimeout; here an operator tells it.
             slurm.command(

@@ -13,7 +13,7 @@ import pytest
 from planted_tasks import MB, plan_of
 from private_slurm import PrivateSlurm
 from submitted_project import APP, SubmittedProject, voxcast
-from voxcast.jobs.escalate import RequestSequence
+from voxcast.jobs.task import RequestSequence
 from voxcast.runs.store import load_history
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]

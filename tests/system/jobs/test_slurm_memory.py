@@ -57,15 +57,15 @@ def test_resident_pages_are_added_where_they_are_counted() -> None:
 @pytest.mark.parametrize(
     ("gathered_by", "parameters", "counted"),
     [
-        ("linux", "OverMemoryKill", "rss"),
-        ("linux", "UsePss,OverMemoryKill", "rss"),
-        ("linux", "OverMemoryKill,NoShared", "cgroup"),
-        ("linux", "(null)", "cgroup"),
-        ("cgroup", "OverMemoryKill", "cgroup"),
+        ("linux", "OverMemoryKill", ("rss", "rss")),
+        ("linux", "UsePss,OverMemoryKill", ("rss", "rss")),
+        ("linux", "OverMemoryKill,NoShared", ("cgroup", "cgroup")),
+        ("linux", "(null)", ("cgroup", "rss")),
+        ("cgroup", "OverMemoryKill", ("cgroup", "cgroup")),
     ],
 )
 def test_the_settings_of_a_site_tell_how_it_counts(
-    gathered_by: str, parameters: str, counted: str
+    gathered_by: str, parameters: str, counted: tuple[str, str]
 ) -> None:
     settings = {
         "JobAcctGatherType": f"jobacct_gather/{gathered_by}", "JobAcctGatherParams": parameters
@@ -94,7 +94,7 @@ def test_the_usual_margin_suffices_where_slurm_adds_up_resident_pages(
     words = command(app, image, tmp_path / "out-measured", ONE_CPU, parameters)
     profile = measured_run(words, tmp_path / "measured", env=environment(ONE_CPU))
     assert profile.outcome == "completed"
-    counted = slurm_commands.memory_counted(slurm_commands.settings())
+    counted, _ = slurm_commands.memory_counted(slurm_commands.settings())
     assert counted == "rss"
     memory = requested_bytes(profile.peak_rss_bytes, counted)
     plan = plan_of(app, [image], memories_bytes=(memory, 4 * memory))

@@ -14,10 +14,10 @@ from followed import followed, outcomes, running
 from planted_tasks import COPY, HOLD, MB, plan_of, shell_app, write_images
 from private_slurm import PrivateSlurm
 from voxcast.cli import status
-from voxcast.jobs.escalate import Stop
 from voxcast.jobs.follow import Follower
 from voxcast.jobs.slurm import SlurmExecutor
 from voxcast.jobs.submission import SlurmOptions, Submission
+from voxcast.jobs.task import Stop
 
 pytestmark = pytest.mark.slurm
 # The first attempt waits to be stopped; the next one copies.
@@ -153,7 +153,7 @@ def test_an_application_that_fails_is_reported_with_its_last_words(
     app = shell_app("echo no such atlas >&2; exit 3")
     follower = followed(follower_of(plan_of(app, images)))
     assert outcomes(follower, "head") == ["failed"]
-    step = follower.state.next_step("head", follower.submission.plan)
+    step = follower.state.next_step("head")
     assert step == Stop(completed=False, reason="the application failed")
     assert "(no such atlas); given up: the application failed" in caplog.text
 

@@ -31,9 +31,9 @@ from small_pool import (
 from voxcast.errors import RunError
 from voxcast.jobs.claim import CLAIM_FILE, claimed
 from voxcast.jobs.draw import ENDED, HELD, PARTIAL, TODO, WorkerAllocation
-from voxcast.jobs.escalate import Attempt, Limits, RequestSequence
 from voxcast.jobs.follow import Follower
 from voxcast.jobs.submission import Submission
+from voxcast.jobs.task import Attempt, Limits, RequestSequence
 from voxcast.measure.host import host_class, host_facts
 from voxcast.measure.trace import Conditions
 from voxcast.records import Request, as_fields
@@ -353,7 +353,7 @@ def test_a_second_follower_is_refused(tmp_path):
         follower = Follower(pool.submission, claim=claim)
         run_worker(pool)
         assert len(pool.names(ENDED)) == 1
-        (pool.folder / CLAIM_FILE).write_text("{}")
+        (pool.folder / CLAIM_FILE).write_text("other")
         with pytest.raises(RunError, match="another process follows it now"):
             follower.settle()
     assert pool.names(ENDED)

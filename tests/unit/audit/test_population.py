@@ -19,10 +19,10 @@ from voxcast.audit.report import audit, prepare
 from voxcast.audit.text import audit_text
 from voxcast.errors import TableError
 from voxcast.jobs.collect import ProjectVolumes, collect_jobs
-from voxcast.jobs.escalate import Attempt
 from voxcast.jobs.state import SubmissionState
 from voxcast.jobs.status import task_rows
 from voxcast.jobs.submission import Submission
+from voxcast.jobs.task import Attempt
 from voxcast.records import Request, as_fields
 from voxcast.runs.imported import name_pattern
 from voxcast.runs.store import load_history
@@ -143,14 +143,14 @@ def test_predictions_are_compared_with_what_was_used(few_jobs, tmp_path: Path) -
 @pytest.mark.parametrize("counted", ["cgroup", "rss"])
 def test_memory_is_shown_beside_use_as_the_site_counts_it(counted: str, tmp_path: Path) -> None:
     """In the status, in the history and in the audit: the model was exact, so nothing is off."""
-    site = Cluster("lab", (), (), memory_counted=counted)
+    site = Cluster("lab", (), (), memory_counted="cgroup", memory_stated=counted)
     resident, upper = 300 * 2**20, 400 * 2**20
-    maxrss = int(site.counted_bytes(resident, "planted"))
+    maxrss = resident + site.stated_bytes_of("planted")
     prediction = dataclasses.replace(
         PLANTED, runtime_s=100.0, peak_rss_bytes=resident, peak_rss_bytes_upper=upper
     )
     plan = plan_of(shell_app("true"), [Path("/in/a.nii")], prediction=prediction)
-    plan = dataclasses.replace(plan, added_memory_bytes=site.added_bytes_of("planted"))
+    plan = dataclasses.replace(plan, added_memory_bytes=site.stated_bytes_of("planted"))
     submission = Submission.create(plan, tmp_path / "out", "slurm")
     request = Request(120.0, 600 * 2**20, 1, 0, "debug")
     for event in (

@@ -1,7 +1,6 @@
 """What the cells of a campaign ask for, and the jobs in which workers are started."""
 
 import dataclasses
-import shlex
 
 import pytest
 
@@ -17,9 +16,9 @@ from voxcast.jobs.campaign import (
     within_partition,
 )
 from voxcast.jobs.draw import MARGIN_S, TODO, WORKER_BYTES
-from voxcast.jobs.escalate import Limits, RequestSequence
 from voxcast.jobs.follow import Follower
-from voxcast.jobs.passes import Passes, next_jobs, sbatch_line
+from voxcast.jobs.passes import jobs_for
+from voxcast.jobs.task import Limits, RequestSequence
 from voxcast.measure.record import base_of
 from voxcast.records import Request
 
@@ -32,9 +31,8 @@ def jobs_of(pool, **settings):
     follower = Follower(pool.submission)
     follower.settle()
     waiting = follower.waiting()
-    passes = Passes(lambda _: "debug", **settings)
-    plan = pool.submission.plan
-    return next_jobs(plan, follower.state.tasks, waiting, passes) if waiting else None
+    plan, tasks = pool.submission.plan, follower.state.tasks
+    return jobs_for(plan, tasks, waiting, lambda _: "short", **settings)
 
 
 def cluster():
@@ -58,7 +56,7 @@ def test_the_first_partition_is_taken_that_takes_a_job():
     assert partition_for(cluster(), long) == "long"
     assert partition_for(cluster(), Request(60.0, GB, 1, gpus=1)) == "long"
     assert partition_for(cluster(), Request(60.0, 65 * GB, 1)) == "long"
-    with pytest.raises(ConfigError, match="no partition takes a job of 1 CPUs, 401 GB, 1 min"):
+    with pytest.raises(ConfigError, match="no partition takes a job of 1 CPU, 401 GB, 1 min"):
         partition_for(cluster(), Request(60.0, 401 * GB, 1))
 
 
@@ -67,7 +65,7 @@ def test_a_partition_limits_what_cells_may_ask_for():
     assert cluster_limits(short).max_walltime_s == 3600.0 - 2 * MARGIN_S
     assert largest_machine(short).cores == 16
     assert within_partition(cluster(), None) == cluster()
-    with pytest.raises(ConfigError, match="unknown partition; ours has short, long"):
+    with pytest.raises(ConfigError, match="unknown partition; ours has long, short"):
         within_partition(cluster(), "debug")
 
 
@@ -105,11 +103,7 @@ def test_a_round_is_as_large_as_most_cells_need_and_the_next_as_the_rest(tmp_pat
     jobs = jobs_of(pool)
     assert 2 * GB < jobs.request.memory_bytes < 3 * GB
     assert jobs.request.walltime_s == 4800.0
-    line = sbatch_line(pool.folder, jobs, "short")
-    words = shlex.split(line)
-    assert words[0] == "sbatch"
-    assert {"--array=1-1", "--time=01:20:00", "--partition=short"} <= set(words)
-    assert shlex.split(words[-1].removeprefix("--wrap="))[-1] == str(pool.folder.resolve())
+    assert (jobs.count, jobs.request.partition) == (1, "short")
     for ticket in pool.names(TODO):
         if large.name not in ticket:
             assert pool.draw(ticket, "w~~1")
@@ -158,7 +152,8 @@ def test_jobs_have_room_for_mapped_files_where_these_count(tmp_path):
 
 def test_jobs_without_room_for_a_run_are_refused():
     def largest_job(size):
-        return dataclasses.replace(cluster(), partitions=(Partition("short", None, None, size),))
+        short = within_partition(cluster(), "short")
+        return dataclasses.replace(short, partitions=(Partition("short", None, None, size),))
 
     room = 224 * MIB
     assert cluster_limits(largest_job(560 * MIB), room).max_memory_bytes == 16 * MIB

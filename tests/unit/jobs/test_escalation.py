@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from voxcast.jobs.escalate import Attempt, Limits, RequestSequence, Stop, next_request
+from voxcast.jobs.task import Attempt, Limits, RequestSequence, Stop, next_request
 from voxcast.records import Request, as_fields, of_fields
 
 GB = 10**9

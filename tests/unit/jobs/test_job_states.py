@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from voxcast.jobs.slurm import cpu_seconds, from_sacct, from_scontrol
@@ -60,7 +62,7 @@ def test_the_state_tells_the_outcome(name: str) -> None:
     ((key, state),) = from_sacct(lines(*rows)).items()
     assert key == ("7", 1)
     assert state.outcome == outcome
-    assert (state.runtime_s, state.cpu_s, state.node) == (61.0, 1.5, "n1")
+    assert (state.runtime_s, state.facts["cpu_s"], state.facts["node"]) == (61.0, 1.5, "n1")
 
 
 def test_the_note_of_slurm_in_the_log_tells_that_memory_was_too_little() -> None:
@@ -88,7 +90,7 @@ def test_scontrol_says_the_same_without_times_of_the_processor() -> None:
     )
     states = from_scontrol(text)
     assert states["7", 2].outcome == "out_of_memory"
-    assert (states["7", 2].runtime_s, states["7", 2].cpu_s, states["7", 2].job) == (
+    assert (states["7", 2].runtime_s, states["7", 2].facts["cpu_s"], states["7", 2].job) == (
         61.0,
         None,
         "9",
@@ -107,3 +109,5 @@ def test_unreadable_lines_are_left_out() -> None:
 def test_cpu_time_is_that_of_all_steps_but_slurms() -> None:
     text = "7.extern|00:09:00|1\n7.batch|00:00:10|1\n7.0|00:00:02|4\n8.batch||\n"
     assert cpu_seconds(text) == {"7": 18.0, "8": 0.0}
+    unknown = cpu_seconds(f"{text}9.batch|213503982334-14:25:51|1\n")["9"]  # from Slurm 22.05
+    assert math.isnan(unknown)

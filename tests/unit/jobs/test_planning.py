@@ -11,11 +11,10 @@ import pytest
 
 from planted_tasks import MB, plan_of, shell_app, write_images
 from voxcast.errors import ConfigError
-from voxcast.jobs.arrays import arrays_of, core_h
-from voxcast.jobs.escalate import Limits
+from voxcast.jobs.script import arrays_of, core_h
 from voxcast.jobs.status import expected, plan_lines
 from voxcast.jobs.submission import Plan
-from voxcast.jobs.task import LEAST_GROWTH, from_file, walltime_sequences
+from voxcast.jobs.task import LEAST_GROWTH, Limits, from_file, walltime_sequences
 from voxcast.records import Request
 
 
@@ -119,7 +118,7 @@ def test_expectations_add_up(tmp_path: Path) -> None:
     assert numbers["requested_core_h"] == pytest.approx(2 * 120 / 3600)
     assert numbers["usd_bound"] == pytest.approx(2 * 120 / 3600)
     assert numbers["expected_failures"] == pytest.approx(0.2)
-    assert numbers["expected_end_s"] == 30.0
+    assert numbers["runtime_s"] == 60.0
     text = "\n".join(plan_lines(plan))
     assert "planted on lab: 2 tasks in 1 array" in text
     assert "of the first requests at most 0.2 are expected to be too small" in text

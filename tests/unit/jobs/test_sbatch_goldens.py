@@ -1,6 +1,7 @@
 """Texts for ``sbatch`` besides scripts of arrays, as they were recorded."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from planted_tasks import COPY, plan_of, shell_app, write_images
@@ -15,7 +16,8 @@ def test_the_line_that_starts_workers() -> None:
     request = Request(7322.5, 6 * 10**9, 4, 1)
     command = ["voxcast", "work", "--pool", "/data/a pool"]
     lines = (GOLDENS / "worker.txt").read_text().splitlines()
-    assert [array_line(command, request, 12, "long"), array_line(command, request, 12)] == lines
+    named = replace(request, partition="long")
+    assert [array_line(command, r, 12) for r in (named, request)] == lines
 
 
 def test_the_job_that_follows_a_submission(tmp_path: Path) -> None:

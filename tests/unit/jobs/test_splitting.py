@@ -1,8 +1,8 @@
 """Cells that are too long for every worker run in parts, which join into one run."""
 
 from small_pool import FOLDS, pool_cell
-from voxcast.jobs.escalate import RequestSequence
-from voxcast.jobs.parts import items, joined_run, parts_of
+from voxcast.jobs.passes import items, joined_run, parts_of
+from voxcast.jobs.task import RequestSequence
 from voxcast.records import Phase, Run
 
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 
 from voxcast.allocation.offers import HardLimits, seconds_until
 from voxcast.allocation.recommendation import ImagePredictions
-from voxcast.jobs.arrays import slurm_text
+from voxcast.jobs.script import slurm_text
 from voxcast.records import Configuration
 from voxcast.serving.site_candidates import SiteCandidates
 from voxcast.web.question_schema import QUESTION_PROBLEMS, body_of
