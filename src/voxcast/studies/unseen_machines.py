@@ -1,7 +1,7 @@
 """Study: errors and bounds on a machine, or in a sitting, that was not measured before.
 
 Each machine and each sitting on record is left out in turn; the machines of a reserved batch are
-always left out. Models learn from the rest, and are judged about runs there of subjects that they
+always left out. Models learn from the rest, and are judged on runs there of subjects that they
 have not seen: at first without any run there, so that its speed is the prior, then after a few
 local runs of other subjects, which only tell its speed.
 """
@@ -73,8 +73,8 @@ def study(
         everywhere = runs if elsewhere is None else pd.concat([runs, of_app(elsewhere, app, FULL)])
         results[app] = {}
         for kind, column in COLUMNS.items():
-            judged = everywhere if kind == "machine" else runs
-            places = sorted(judged[column].astype(str).unique())
+            all_runs = everywhere if kind == "machine" else runs
+            places = sorted(all_runs[column].astype(str).unique())
             if len(places) < 2:
                 results[app][kind] = {"not_measurable": f"measured {_only(kind)}"}
                 continue
@@ -82,7 +82,7 @@ def study(
             for place in places:
                 on_step(f"{app}: {kind} {place}")
                 results[app][kind][place] = _left_out(
-                    judged[judged[column].astype(str) == place].reset_index(drop=True),
+                    all_runs[all_runs[column].astype(str) == place].reset_index(drop=True),
                     runs[runs[column].astype(str) != place].reset_index(drop=True),
                     kind, folds, seed, trials, draws, families, cache or FoldCache(),
                 )  # fmt: skip
@@ -116,7 +116,7 @@ def _left_out(
         validation = Validation(train, None, contenders.INNER_FOLDS, seed, cache=cache)
         leaderboard = learn(validation, families, trials=trials)
         forecaster = fit_forecaster(validation, leaderboard, leaderboard.best, contenders.FACTOR)
-        # What is known of a machine was measured in other sittings than the one that is judged.
+        # What is known of a machine was measured in other sittings than the one judged.
         asked_in = test if kind == "sitting" else test.drop(columns="sitting")
         for count in LOCAL_RUNS:
             by_count[count].append(
@@ -159,7 +159,7 @@ def _coverage(by_draw: Sequence[pd.DataFrame], target: str) -> dict[str, Any]:
 def _drawn(
     local: pd.DataFrame, fold: Fold, count: int, draws: int, seed: int
 ) -> Iterator[pd.DataFrame]:
-    """Yield random local runs of subjects that are not judged about."""
+    """Yield random local runs of subjects that are not judged."""
     candidates = local.iloc[fold.train]
     if count == 0:
         yield candidates.head(0)
