@@ -27,7 +27,7 @@ PAGES = (
     "README.md", "docs/results.md", "docs/scale.md", "docs/tables.md", "docs/worth.md",
     "docs/parcel-study.md", "docs/cluster-pool.md", "docs/phases.md",
     "docs/phases-apps.md", "docs/phases-memory.md", "docs/phases-signature.md", "docs/uploads.md",
-    "docs/serving.md",
+    "docs/serving.md", "docs/devices.md",
 )  # fmt: skip
 IMAGE_APPS = ("ants_segment", "ants_register", "tile_segment")
 APPS = (*IMAGE_APPS, "dnn_train")
@@ -393,11 +393,52 @@ def curves() -> str:
     return markdown(["application", *(f"{n} subjects" for n in counts), "noise floor"], rows)
 
 
+def devices() -> str:
+    """Return CPU against GPU: whole runs, and phases of at least 0.5 s on the CPU."""
+    rows = []
+    for row in results("history/gpu.json")["cpu_against_gpu"]:
+        (cpu_s, gpu_s), speedup, usd = row["seconds"], row["speedup"], row["usd_per_1000_runs"]
+        if cpu_s < 0.5:
+            continue
+        part = f"phase {row['phase']}" if row["phase"] else "whole run"
+        rows.append([
+            f"`{row['app']}`: {part}", f"{cpu_s:.3g} s", f"{gpu_s:.3g} s",
+            f"{speedup['value']:.2f} ({speedup['low']:.2f} to {speedup['high']:.2f})",
+            str(row["pairs"]), f"{usd[0]:.2g} · {usd[1]:.2g}",
+        ])  # fmt: skip
+    head = ["application", "CPU", "GPU", "speed-up", "pairs", "USD per 1,000 runs: CPU · GPU"]
+    return markdown(head, rows)
+
+
+def second_machine() -> str:
+    """Return errors and coverage on the machine whose runs are never learned from."""
+    rows = []
+    for app, by_kind in results("studies/machines.json").items():
+        for points in by_kind["machine"].values():
+            if "not_measurable" in points:
+                continue
+            for point in points:
+                cells = []
+                for target in ("runtime_s", "cpu_s", "peak_rss_bytes"):
+                    covered = point["coverage"][target]
+                    cells += [
+                        with_interval(point["errors"][target]),
+                        f"{covered['covered']:.3g} of {covered['subjects']}",
+                    ]
+                wall = percent(point["errors"]["runtime_s"]["median_ape"])
+                rows.append([f"`{app}`", str(point["local_runs"]), wall, *cells])
+    within = "subjects within its bound"
+    head = ["application", "local runs", "wall time: median error", "mean error", within]
+    return markdown([*head, "CPU time", within, "memory", within], rows)
+
+
 def machines() -> str:
-    """Return errors and coverage on machines and sittings that were left out."""
+    """Return errors and coverage in sittings that were left out."""
     rows = []
     for app, by_kind in results("studies/machines.json").items():
         for kind, by_place in by_kind.items():
+            if kind == "machine":  # the table `second_machine`
+                continue
             if "not_measurable" in by_place:
                 rows.append([f"`{app}`: {kind}", by_place["not_measurable"], *[NONE] * 3])
                 continue
@@ -603,7 +644,7 @@ TABLES = {
     for make in (
         headline, reference, reference2, recorded, demo, methods, excess, questions, second, real,
         domain, ablation, scales, transfer, per_image, metronome, bench, family_pairs, curves,
-        machines, registered_model, public_tables,
+        devices, second_machine, machines, registered_model, public_tables,
         *scale_tables.TABLES, *worth_tables.TABLES, *parcel_tables.TABLES,
         *phases_tables.TABLES, *trace_phase_tables.TABLES, *signature_tables.TABLES,
         *upload_tables.TABLES, *service_tables.TABLES,

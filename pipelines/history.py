@@ -12,15 +12,15 @@ from typing import Any
 
 import pandas as pd
 
+from voxcast.allocation.site import Prices
 from voxcast.analysis.cpu_scaling import CpuComparison, compare_cpus
-from voxcast.analysis.devices import devices_without_runs
+from voxcast.analysis.devices import compare_devices
 from voxcast.analysis.drift import drift
 from voxcast.analysis.noise import RepeatNoise, repeat_noise
 from voxcast.errors import exits_cleanly
 from voxcast.files import write_json
 from voxcast.laws.intervals import Interval
 from voxcast.records import TARGETS
-from voxcast.report.sentences import missing_devices
 from voxcast.runs.speed import at_usual_speed, speed_deviations
 from voxcast.runs.store import load_history, load_phases
 
@@ -62,8 +62,7 @@ def main() -> int:
             },
             "cpus": [_cpus(comparison) for comparison in compare_cpus(completed)],
             "drift": _drift(completed),
-            "cpu_against_gpu": missing_devices(devices_without_runs(runs))
-            or "see `voxcast compare --by device`",
+            "cpu_against_gpu": _devices(completed, load_phases([batch])),
         }
         write_json(OUT / f"{batch.name}.json", statistics)
         print(f"{OUT / batch.name}.json: {len(runs)} runs")
@@ -117,6 +116,22 @@ def _drift(runs: pd.DataFrame) -> list[dict[str, Any]]:
         {"app": anchor.app, "cpus": anchor.configuration.cpus}
         | {"change": [round(value, 4) for value in anchor.change.values()]}
         for anchor in anchors
+    ]
+
+
+def _devices(runs: pd.DataFrame, phases: pd.DataFrame) -> list[dict[str, Any]]:
+    return [
+        {
+            "app": comparison.app,
+            "phase": comparison.phase,
+            "cpus": [comparison.cpus, comparison.gpu_cpus],
+            "pairs": len(comparison.pairs),
+            "seconds": [round(comparison.pairs[side].median(), 4) for side in ("cpu_s", "gpu_s")],
+            "speedup": _interval(comparison.speedup),
+            "memory_bytes": [n if math.isfinite(n) else None for n in comparison.memory_bytes],
+            "usd_per_1000_runs": [round(1000 * usd, 4) for usd in comparison.usd],
+        }
+        for comparison in compare_devices(runs, phases, Prices())
     ]
 
 

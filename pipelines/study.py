@@ -52,7 +52,9 @@ from voxcast.studies.recorded_table import (
 
 HISTORY = Path("data/history")
 # The batches that a study opens.
-TEST_BATCHES = {"second_batch": "second", "real": "real", "heads": "heads"}
+TEST_BATCHES = {
+    "second_batch": "second", "real": "real", "heads": "heads", "machines": "second_machine",
+}  # fmt: skip
 APPS = Path("conf/app")
 FOLDS = Path("build/folds")
 OUT = Path("results/studies")
@@ -162,7 +164,7 @@ def _results(name: str, runs: AppRuns) -> dict[str, Any]:
         "on_step": lambda step: print(f"{name}: {step}", file=sys.stderr, flush=True),
     }
     if name == "machines":
-        return unseen_machines.study(runs.table, **shared)
+        return unseen_machines.study(runs.table, runs.judging, **shared)
     if runs.judging is not None:
         return second_batch.study(runs.table, runs.judging, **shared)
     if name == "splits":

@@ -55,6 +55,7 @@ def write_run(
         "probes": PROBES,
         "recipe": recipe,
         "container": None,
+        "versions": {"voxcast": "1.2.3"},
     }
     (run / "run.json").write_text(json.dumps(record))
     if samples:

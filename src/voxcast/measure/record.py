@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import voxcast
 from voxcast.apps.app import choose, command, container_facts, environment
 from voxcast.apps.new import PhaseProposal, propose_phases
 from voxcast.apps.staging import staged
@@ -42,6 +41,7 @@ from voxcast.measure.trace import Conditions
 from voxcast.measure.tree import temporary_folder
 from voxcast.records import App, Cell, Configuration, Phase, Run, as_fields
 from voxcast.runs.series import RECORD_FILE, TRACES_FOLDER
+from voxcast.runs.store import software_versions
 
 KEPT_SUFFIXES = (".json", ".tsv", ".csv", ".txt")  # small results; volumes are not kept
 KEPT_BYTES = FULL_BYTES = 1_000_000
@@ -236,7 +236,7 @@ class Recorder:
             "recipe": self.recipes.get(cell.volume_id),
             "host": self.sitting.host,
             "probes": self.sitting.probes,
-            "voxcast_version": voxcast.__version__,
+            "versions": software_versions(),
         }
         (partial / RECORD_FILE).write_text(json_text(record), encoding="utf-8")
 

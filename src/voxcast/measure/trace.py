@@ -18,9 +18,13 @@ from voxcast.measure.tree import Throttle, Traffic
 from voxcast.records import Outcome, Phase
 from voxcast.runs.series import SAMPLES_FILE, phase_peak
 
-GPU_SHARE = 0.01  # of a core
+READING_SHARE = 0.01  # of a core
+# Reading a GPU takes under 1 ms, but up to a second while a driver is woken; the next one may not
+# wait until a short run is over.
+GPU_LONGEST_PAUSE_S = 0.5
 TRAFFIC_PAUSE_S = 1.0  # sums only grow: one reading a second is enough
 GPU_USED = 0.01  # utilisation that a run which used its GPU reached at least once
+GPU_CONTEXT_BYTES = 100e6  # less than CUDA takes of a GPU for each process that computes on it
 IDLE_CORES = 0.01  # CPU use below which a run is idle; a waiting interpreter takes 0.001
 
 
@@ -152,9 +156,9 @@ class Trace:
         self.idle_s = 0.0
         self._meter, self._gpu, self._started = meter, gpu, started
         self._idle = IdleTime(stall_s)
-        self._gpu_throttle = Throttle(GPU_SHARE)
+        self._gpu_throttle = Throttle(READING_SHARE, longest_pause_s=GPU_LONGEST_PAUSE_S)
         pause_s = TRAFFIC_PAUSE_S if stall_s is None else min(TRAFFIC_PAUSE_S, stall_s / 4)
-        self._slow_throttle = Throttle(GPU_SHARE, pause_s)
+        self._slow_throttle = Throttle(READING_SHARE, pause_s)
         self._utilisations: list[float] = []
         self._gpu_bytes: int | None = None
 
@@ -203,10 +207,13 @@ class Trace:
 
     @property
     def used_gpu(self) -> bool:
-        """Whether a GPU was used; by memory where utilisation is not reported (MIG)."""
-        if self._utilisations:
-            return max(self._utilisations) >= GPU_USED
-        return bool(self.peak_gpu_bytes)
+        """Whether a GPU was used.
+
+        Memory tells it too: utilisation is not reported by a part of a GPU (MIG), and a fast GPU
+        may be done between two of the driver's own samples.
+        """
+        busy = max(self._utilisations, default=0.0) >= GPU_USED
+        return busy or (self.peak_gpu_bytes or 0) >= GPU_CONTEXT_BYTES
 
     def with_peak(self, phase: Phase) -> Phase:
         """Return ``phase`` with its largest memory; see `voxcast.runs.series`."""

@@ -19,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import hashlib
+import math
 import os
 import re
 import signal
@@ -236,13 +237,16 @@ class Throttle:
     ----------
     share : float
         Mean share of one core that the readings may use.
-    pause_s : float
-        Minimum time from one reading to the next.
+    pause_s, longest_pause_s : float
+        Minimum and maximum time from the start of one reading to the next.
     """
 
-    def __init__(self, share: float, pause_s: float = 0.0) -> None:
+    def __init__(
+        self, share: float, pause_s: float = 0.0, longest_pause_s: float = math.inf
+    ) -> None:
         self._share = share
         self._pause_s = pause_s
+        self._longest_pause_s = longest_pause_s
         self._next = float("-inf")
 
     def due(self) -> bool:
@@ -257,7 +261,8 @@ class Throttle:
             yield
         finally:
             cost_s = time.thread_time() - spent_s
-            self._next = start + max(self._pause_s, cost_s / self._share)
+            pause_s = max(self._pause_s, cost_s / self._share)
+            self._next = start + min(pause_s, self._longest_pause_s)
 
 
 class TreeCounters:

@@ -374,12 +374,17 @@ def write_recorded(
     return runs
 
 
-def _provenance(records: Sequence[Record], campaign: str, campaign_sha256: str) -> dict[str, Any]:
-    runs = [record.run for record in records]
+def software_versions() -> dict[str, str]:
+    """Return the versions, here, of Python, voxcast and the packages that decide times."""
     versions = {"python": platform.python_version(), "voxcast": voxcast.__version__}
     for package in PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[package] = importlib.metadata.version(package)
+    return versions
+
+
+def _provenance(records: Sequence[Record], campaign: str, campaign_sha256: str) -> dict[str, Any]:
+    runs = [record.run for record in records]
     return {
         "runs": len(runs),
         "first_started_at": min(run.started_at for run in runs),
@@ -388,7 +393,7 @@ def _provenance(records: Sequence[Record], campaign: str, campaign_sha256: str) 
         "campaign": campaign,
         "campaign_sha256": campaign_sha256,
         "machine": {k: v for k, v in records[0].content["host"].items() if k != "hostname"},
-        "versions": versions,
+        "versions": records[0].content.get("versions", {}),
     }
 
 

@@ -1,8 +1,9 @@
 """Study: errors and bounds on a machine, or in a sitting, that was not measured before.
 
-Each machine and each sitting on record is left out in turn. Models learn from the others, and are
-asked about its runs of subjects that they have not seen: at first without any run of it, so that
-its speed is the prior, then after a few local runs of other subjects, which only tell its speed.
+Each machine and each sitting on record is left out in turn; the machines of a reserved batch are
+always left out. Models learn from the rest, and are judged on runs there of subjects that they
+have not seen: at first without any run there, so that its speed is the prior, then after a few
+local runs of other subjects, which only tell its speed.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ FAMILIES = ("ridge", "additive", "gaussian_process")  # fast; the speed is none 
 
 def study(
     table: pd.DataFrame,
+    elsewhere: pd.DataFrame | None = None,
     *,
     folds: int = 3,
     seed: int = 0,
@@ -55,6 +57,8 @@ def study(
     table : DataFrame
         Runs with ``host_id`` and ``sitting``; see
         `voxcast.studies.recorded_table.recorded_table`.
+    elsewhere : DataFrame, optional
+        Runs on other machines, of a batch that nothing learns from.
 
     Returns
     -------
@@ -66,19 +70,20 @@ def study(
     results: dict[str, Any] = {}
     for app in sorted(table["app"].unique()):
         runs = of_app(table, app, FULL)
+        everywhere = runs if elsewhere is None else pd.concat([runs, of_app(elsewhere, app, FULL)])
         results[app] = {}
         for kind, column in COLUMNS.items():
-            places = sorted(runs[column].astype(str).unique())
+            all_runs = everywhere if kind == "machine" else runs
+            places = sorted(all_runs[column].astype(str).unique())
             if len(places) < 2:
                 results[app][kind] = {"not_measurable": f"measured {_only(kind)}"}
                 continue
             results[app][kind] = {}
             for place in places:
                 on_step(f"{app}: {kind} {place}")
-                is_left_out = (runs[column].astype(str) == place).to_numpy()
                 results[app][kind][place] = _left_out(
-                    runs[is_left_out].reset_index(drop=True),
-                    runs[~is_left_out].reset_index(drop=True),
+                    all_runs[all_runs[column].astype(str) == place].reset_index(drop=True),
+                    runs[runs[column].astype(str) != place].reset_index(drop=True),
                     kind, folds, seed, trials, draws, families, cache or FoldCache(),
                 )  # fmt: skip
     return results
@@ -111,7 +116,7 @@ def _left_out(
         validation = Validation(train, None, contenders.INNER_FOLDS, seed, cache=cache)
         leaderboard = learn(validation, families, trials=trials)
         forecaster = fit_forecaster(validation, leaderboard, leaderboard.best, contenders.FACTOR)
-        # What is known of a machine was measured in other sittings than the one that is asked.
+        # What is known of a machine was measured in other sittings than the one judged.
         asked_in = test if kind == "sitting" else test.drop(columns="sitting")
         for count in LOCAL_RUNS:
             by_count[count].append(
@@ -154,7 +159,7 @@ def _coverage(by_draw: Sequence[pd.DataFrame], target: str) -> dict[str, Any]:
 def _drawn(
     local: pd.DataFrame, fold: Fold, count: int, draws: int, seed: int
 ) -> Iterator[pd.DataFrame]:
-    """Yield random local runs of subjects that are not asked about."""
+    """Yield random local runs of subjects that are not judged."""
     candidates = local.iloc[fold.train]
     if count == 0:
         yield candidates.head(0)

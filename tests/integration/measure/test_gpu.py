@@ -168,9 +168,12 @@ class Still:
 
 @pytest.mark.parametrize(
     ("busy", "used", "seen"),
-    [(None, 0, False), (None, GIB, True), ((0, 0), GIB, False), ((0, 50), 0, True)],
-)
-def test_memory_indicates_use_where_utilisation_is_missing(busy, used, seen):
+    [
+        (None, 0, False), (None, GIB, True), ((0, 0), GIB, True), ((0, 0), 2**16, False),
+        ((0, 50), 0, True),
+    ],
+)  # fmt: skip
+def test_utilisation_or_the_memory_of_a_context_indicates_use(busy, used, seen):
     nvml = Recorded(busy=busy)
     trace = Trace(Still(), open_gpu_meter(nvml), time.monotonic())
     nvml.used = (nvml.used[0] + used, *nvml.used[1:])

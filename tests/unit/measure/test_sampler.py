@@ -1,4 +1,5 @@
 import os
+import time
 
 import pytest
 
@@ -68,3 +69,11 @@ def test_an_expensive_sample_delays_the_next_one(share, due):
     with throttle.reading():
         sum(range(10_000))
     assert throttle.due() is due
+
+
+def test_one_very_expensive_sample_does_not_end_the_sampling():
+    throttle = Throttle(1e-9, longest_pause_s=0.01)
+    with throttle.reading():
+        sum(range(10_000))
+    time.sleep(0.02)
+    assert throttle.due()

@@ -56,7 +56,7 @@ def test_each_measured_run_is_collected_once(tmp_path):
     assert provenance[first.name]["campaign_sha256"] == "ab"
     assert provenance[first.name]["machine"]["cpu_model"] == "CPU"
     assert "hostname" not in provenance[first.name]["machine"]
-    assert "voxcast" in provenance[first.name]["versions"]
+    assert provenance[first.name]["versions"] == {"voxcast": "1.2.3"}  # of the run, not of here
 
 
 def test_each_host_has_separate_parts_and_a_key_counts_once(tmp_path):

@@ -44,6 +44,17 @@ def test_local_runs_tell_the_speed_of_a_machine_that_was_not_measured() -> None:
     assert memory[8] == pytest.approx(memory[0])  # memory has no speed
 
 
+def test_a_machine_of_a_reserved_batch_is_never_learned_from() -> None:
+    runs = table({"a": 1.0, "slow": 1.5})
+    first, other = runs[runs["host_id"] == "a"], runs[runs["host_id"] == "slow"]
+    results = unseen_machines.study(first, other, **FAST)["segment"]
+    assert results["machine"]["a"] == {"not_measurable": "0 subjects elsewhere, 8 are needed"}
+    points = {point["local_runs"]: point for point in results["machine"]["slow"]}
+    assert points[0]["errors"]["cpu_s"]["mape"] > 25
+    assert points[8]["errors"]["cpu_s"]["mape"] < 12
+    assert results["sitting"] == {"not_measurable": "measured in one sitting"}
+
+
 def test_what_cannot_be_left_out_is_said() -> None:
     runs = table({"here": 1.0}, subjects=12)
     results = unseen_machines.study(runs, **FAST)["segment"]
