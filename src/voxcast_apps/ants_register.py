@@ -14,14 +14,12 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy import ndimage
 
 from voxcast.apps.phase_log import phase, started
-from voxcast.errors import ImageError
 from voxcast.files import write_json
 from voxcast_apps.arguments import Arguments, application, check
 
@@ -56,48 +54,38 @@ def register(options: Arguments) -> None:
     from voxcast_apps import ants_volume
     from voxcast_apps.tiles.pose import starting_transform
 
-    image, parameters = options.image, options.parameters
+    image, out, parameters = options.image, options.out, options.parameters
     check(parameters, {"template_mm": (1, 4)})
-    ants_volume.fix_seed()
     started()
     with phase("load"):
         volume = ants_volume.read_volume(image)
-        ants_volume.check_contrast(volume, image)
         template, brain = load_template(parameters["template_mm"])
     volume = ants_volume.coarsened(volume, parameters["spacing_mm"])
-    options.out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=options.out) as scratch:
+    out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=out) as scratch:
         with phase("pose"):
-            start = f"{scratch}/start.mat"
-            ants.write_transform(starting_transform(volume), start)
+            start = starting_transform(volume, scratch)
         with phase("affine"):
             iterations = parameters["affine_iterations"]
             outside_mm = ndimage.distance_transform_edt(brain.numpy() == 0, brain.spacing)
-            affine = _registered(
-                image,
-                template,
-                volume,
-                "Affine",
+            affine = ants_volume.registered(
+                image, template, volume, "Affine", scratch,
                 initial_transform=[start],
-                outprefix=f"{scratch}/affine",
                 mask=brain.new_image_like((outside_mm <= RIM_MM).astype(np.float32)),
                 mask_all_stages=True,
                 aff_iterations=(iterations, iterations // 2),
                 # Coarser or smoother levels lose the initial pose and fit the brain to the head.
                 aff_shrink_factors=(4, 2),
                 aff_smoothing_sigmas=(1, 0),
-            )
+            )  # fmt: skip
         with phase("syn"):
             coarse, fine = parameters["syn_coarse_iterations"], parameters["syn_fine_iterations"]
-            warp = _registered(
-                image,
-                template,
-                volume * _to_volume(brain, volume, affine),
-                "SyNOnly",
+            stripped = volume * _to_volume(brain, volume, affine)
+            warp = ants_volume.registered(
+                image, template, stripped, "SyNOnly", scratch,
                 initial_transform=affine["fwdtransforms"],
-                outprefix=f"{scratch}/syn",
                 reg_iterations=(coarse, fine, 0),
-            )
+            )  # fmt: skip
         with phase("apply"):
             warped = ants.apply_transforms(template, volume, warp["fwdtransforms"])
             mask = _to_volume(brain, volume, warp)
@@ -109,9 +97,9 @@ def register(options: Arguments) -> None:
                 "brain_ml": ants_volume.volume_ml(mask),
                 **_deformation(template, brain, warp),
             }
-            ants_volume.write_volume(options.out / "warped.nii.gz", warped)
-            ants_volume.write_volume(options.out / "brain_mask.nii.gz", mask.astype("uint8"))
-            write_json(options.out / "result.json", result)
+            ants_volume.write_volume(out / "warped.nii.gz", warped)
+            ants_volume.write_volume(out / "brain_mask.nii.gz", mask.astype("uint8"))
+            write_json(out / "result.json", result)
 
 
 def load_template(spacing_mm: int) -> tuple[Any, Any]:
@@ -124,15 +112,6 @@ def load_template(spacing_mm: int) -> tuple[Any, Any]:
     template = ants.from_nibabel_nifti(loaded)
     inside = ndimage.binary_fill_holes(template.numpy() > _BRAIN_LEVEL)
     return template, template.new_image_like(inside.astype(np.float32))
-
-
-def _registered(image: Path, *images: Any, **settings: Any) -> dict[str, Any]:
-    import ants
-
-    try:
-        return dict(ants.registration(*images, **settings))
-    except RuntimeError as error:
-        raise ImageError(f"ANTs cannot register it ({error})", image) from None
 
 
 def _to_volume(brain: Any, volume: Any, transforms: dict[str, Any]) -> Any:

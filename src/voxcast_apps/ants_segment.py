@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from voxcast.apps.phase_log import phase
+from voxcast.apps.phase_log import phase, started
 from voxcast.files import write_json
 from voxcast_apps.arguments import Arguments, application
 
@@ -42,7 +42,13 @@ def segment(options: Arguments) -> None:
     from voxcast_apps import ants_volume
 
     parameters = options.parameters
-    volume, mask = ants_volume.masked_volume(options)
+    started()
+    with phase("load"):
+        volume = ants_volume.read_volume(options.image)
+    volume = ants_volume.coarsened(volume, parameters["spacing_mm"])
+    with phase("mask"):
+        mask = ants.get_mask(volume)
+        ants_volume.check_foreground(mask.sum() > 0, options.image)
     with phase("n4"):
         corrected = ants_volume.n4(
             volume,

@@ -1,4 +1,4 @@
-"""Volumes of the ANTs applications: reading, resampling, foreground, N4 and writing."""
+"""Volumes of the ANTs applications: reading, resampling, N4, registration and writing."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import ants
+import numpy as np
 
-from voxcast.apps.phase_log import phase, started
+from voxcast.apps.phase_log import phase
 from voxcast.errors import ConfigError, ImageError, one_line
 from voxcast.files import atomic_path
-from voxcast_apps.arguments import Arguments
 
 N4_LEVELS = 4
 SEED = 1
@@ -25,12 +25,13 @@ def read_volume(image: Path) -> Any:
     Returns
     -------
     ants.ANTsImage
-        With float32 voxels, as all algorithms of ANTs take them.
+        With float32 voxels, as all algorithms of ANTs take them; 0 where one is not finite.
 
     Raises
     ------
     ImageError
-        If the file is missing, ANTs cannot read it, or it is not one 3-D volume.
+        If the file is missing, ANTs cannot read it, or it is not one 3-D volume or holds one
+        value only.
     """
     if not image.is_file():
         raise ImageError("no such file", image)
@@ -43,7 +44,19 @@ def read_volume(image: Path) -> Any:
         raise ImageError(f"ANTs cannot read it ({one_line(error)})", image) from None
     if volume.dimension != 3 or volume.components != 1:
         raise ImageError("is not one 3-D volume", image)
+    voxels = volume.numpy()
+    if not np.isfinite(voxels).all():
+        voxels = np.nan_to_num(voxels, nan=0.0, posinf=0.0, neginf=0.0)
+        volume = volume.new_image_like(voxels)
+    # Of a constant volume ANTs takes everything as foreground, and later steps fail.
+    check_foreground(bool(np.ptp(voxels) > 0), image)
     return volume
+
+
+def check_foreground(exists: bool, image: Path) -> None:
+    """Raise an `ImageError` that names the image unless it has a foreground."""
+    if not exists:
+        raise ImageError("has no foreground", image, "look at it in a viewer")
 
 
 def coarsened(volume: Any, spacing_mm: float, *, logged: bool = True) -> Any:
@@ -72,41 +85,6 @@ def coarsened(volume: Any, spacing_mm: float, *, logged: bool = True) -> Any:
         return ants.resample_image(volume, spacing, use_voxels=False, interp_type=_LINEAR)
 
 
-def foreground(volume: Any, image: Path) -> Any:
-    """Return the foreground mask that ANTs finds: the head, or the brain if skull-stripped.
-
-    Raises
-    ------
-    ImageError
-        If there is none; `image` is named in the message.
-    """
-    # On a constant volume ANTs returns everything as foreground, and later steps fail.
-    check_contrast(volume, image)
-    mask = ants.get_mask(volume)
-    check_contrast(mask, image, least=0.0)
-    return mask
-
-
-def check_contrast(volume: Any, image: Path, least: float | None = None) -> None:
-    """Raise an `ImageError` that names `image` if no voxel is above the lowest value."""
-    if not volume.max() > (volume.min() if least is None else least):
-        raise ImageError("has no foreground", image, "look at it in a viewer")
-
-
-def masked_volume(options: Arguments) -> tuple[Any, Any]:
-    """Return the volume of an application, resampled to ``spacing_mm``, and its foreground mask.
-
-    Logs the start of the process, then each step as a phase; errors as of `read_volume` and
-    `foreground`.
-    """
-    started()
-    with phase("load"):
-        volume = read_volume(options.image)
-    volume = coarsened(volume, options.parameters["spacing_mm"])
-    with phase("mask"):
-        return volume, foreground(volume, options.image)
-
-
 def n4(
     volume: Any,
     mask: Any,
@@ -114,9 +92,8 @@ def n4(
     iterations: int,
     shrink_factor: int = 4,
     tolerance: float = 1e-7,
-    bias_field: bool = False,
 ) -> Any:
-    """Return ``volume`` with its bias corrected by N4 inside ``mask``, or the bias field.
+    """Return ``volume`` with its bias corrected by N4 inside ``mask``.
 
     Parameters
     ----------
@@ -128,13 +105,26 @@ def n4(
         mask=mask,
         shrink_factor=shrink_factor,
         convergence={"iters": [iterations] * N4_LEVELS, "tol": tolerance},
-        return_bias_field=bias_field,
     )
 
 
-def fix_seed() -> None:
-    """Fix the seed of registrations; ``ants.registration`` ignores its argument random_seed."""
+def registered(
+    image: Path, fixed: Any, moving: Any, kind: str, folder: str | Path, **settings: Any
+) -> dict[str, Any]:
+    """Register ``moving``, which was read from ``image``, to ``fixed``; files go to ``folder``.
+
+    Raises
+    ------
+    ImageError
+        If ANTs cannot register it.
+    """
+    # ants.registration ignores its argument random_seed.
     ants.config.set_ants_deterministic(on=False, seed_value=SEED)
+    prefix = f"{folder}/{kind}_"
+    try:
+        return dict(ants.registration(fixed, moving, kind, outprefix=prefix, **settings))
+    except RuntimeError as error:
+        raise ImageError(f"ANTs cannot register it ({one_line(error)})", image) from None
 
 
 def volume_ml(mask: Any) -> float:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,53 +62,35 @@ def application(
     *,
     image: bool = True,
 ) -> Callable[..., int]:
-    """Return the function ``main`` of an application, which parses its arguments and runs it."""
+    """Return the function ``main`` of an application: it parses the command line and runs it.
 
-    @exits_cleanly
-    def main(argv: Sequence[str] | None = None) -> int:
-        run(parse(argv, name, description, defaults, image=image))
-        return 0
-
-    return main
-
-
-def parse(
-    argv: Sequence[str] | None,
-    name: str,
-    description: str | None,
-    defaults: Mapping[str, Any],
-    *,
-    image: bool = True,
-) -> Arguments:
-    """Parse the command line of an application, and limit its libraries to ``--threads``.
-
-    An application imports ITK, OpenMP and torch afterwards: they read their number of threads from
-    the environment when they are loaded. Variables that are already set take precedence.
+    Libraries are limited to ``--threads``. An application imports ITK, OpenMP and torch in
+    ``run``: they read their number of threads from the environment when they are loaded. Variables
+    that are already set take precedence.
 
     Parameters
     ----------
-    argv : sequence of str or None
-        None for the arguments of this process.
     defaults : mapping
         All parameters with their defaults; numbers keep the type of their default.
-
-    Raises
-    ------
-    ConfigError
-        If ``--parameters`` is not JSON, or holds an unknown name or a value of another type.
+    image : bool
+        Whether it takes an image.
     """
     parser = argparse.ArgumentParser(prog=name, description=description)
-    if image:
-        parser.add_argument("--image", type=Path, required=True)
+    parser.add_argument("--image", type=Path, required=image, default=NO_IMAGE)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--threads", type=int, default=1, help="unless set in the environment")
     parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu")
     parser.add_argument("--parameters", default="{}", help="JSON: " + ", ".join(defaults))
-    args = parser.parse_args(argv)
-    for variable in THREAD_VARIABLES:
-        os.environ.setdefault(variable, str(args.threads))
-    path, parameters = args.image if image else NO_IMAGE, _merged(args.parameters, defaults)
-    return Arguments(path, args.out, args.threads, args.device, parameters)
+
+    @exits_cleanly
+    def main(argv: Sequence[str] | None = None) -> int:
+        args = parser.parse_args(argv)
+        for variable in THREAD_VARIABLES:
+            os.environ.setdefault(variable, str(args.threads))
+        run(Arguments(**{**vars(args), "parameters": _merged(args.parameters, defaults)}))
+        return 0
+
+    return main
 
 
 def _merged(text: str, defaults: Mapping[str, Any]) -> dict[str, Any]:
@@ -150,3 +133,11 @@ def check(
             raise ConfigError(f"{needed}, not {value}", name)
     if not parameters.get("learning_rate", 1.0) > 0:
         raise ConfigError("must be positive", "learning_rate")
+
+
+def timed(steps: Iterable[int], seconds: list[float]) -> Iterator[int]:
+    """Yield the steps of a loop, and add to ``seconds`` how long each took."""
+    for step in steps:
+        start = time.monotonic()
+        yield step
+        seconds.append(time.monotonic() - start)

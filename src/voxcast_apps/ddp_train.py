@@ -13,22 +13,16 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from voxcast.apps.phase_log import process_start
 from voxcast.errors import ConfigError
 from voxcast.files import write_json
 from voxcast_apps import ranks
-from voxcast_apps.arguments import Arguments, application, check
+from voxcast_apps.arguments import Arguments, application, check, timed
 
-if TYPE_CHECKING:
-    import torch
-
-    from voxcast_apps.training import Images
-
-MODULE = "voxcast_apps.ddp_train"
 DEFAULTS: dict[str, Any] = {
     "model": "small_cnn",
     "dataset": "digits",
@@ -39,12 +33,8 @@ DEFAULTS: dict[str, Any] = {
     "width": 8,
     "learning_rate": 1e-3,
     "seed": 1,
-    "checkpoint": False,  # whether the run ends with a checkpoint
-    "restart": "",  # a checkpoint to start from
     **ranks.DEFAULTS,
 }
-# Parameters that a run must share with the one whose checkpoint it continues.
-IDENTITY = ("model", "dataset", "samples", "image_size", "batch_size", "width", "seed")
 CHOICES = {"model": ("small_cnn", "resnet"), "dataset": ("digits", "synthetic")}
 LEAST = {"image_size": 8, "epochs": 1, "width": 4, "batch_size": 1, "seed": 0}
 TRACE_VARIABLE = "VOXCAST_TRACE_FOLDER"
@@ -52,17 +42,14 @@ _EPOCH_SEEDS = 100_003  # more epochs than this would draw an order twice
 
 
 def train(options: Arguments) -> None:
-    """Train the network with the other processes of this program.
-
-    The first process writes ``result.json``, and ``checkpoint.pt`` with `checkpoint`. With
-    `restart` the epochs continue the checkpoint's.
+    """Train the network with the other processes; the first one writes ``result.json``.
 
     Raises
     ------
     RunError
-        If the checkpoint cannot be used, or scikit-learn's digits are missing.
+        If scikit-learn's digits are missing.
     """
-    out, parameters = options.out, options.parameters
+    parameters = options.parameters
     phases = ranks.RankPhases()
     with phases.phase("import"):
         import torch
@@ -81,29 +68,33 @@ def train(options: Arguments) -> None:
         torch.manual_seed(parameters["seed"])
         network = training.ddp_network(parameters["model"], parameters["width"])
         optimiser = torch.optim.Adam(network.parameters(), lr=parameters["learning_rate"])
-        identity = {name: parameters[name] for name in IDENTITY}
-        before = training.restore_checkpoint(parameters["restart"], network, optimiser, identity)
         parallel = torch.nn.parallel.DistributedDataParallel(network)
     startup_s = time.monotonic() - process_start()
+    batch_size, seed = parameters["batch_size"], parameters["seed"]
     epoch_s: list[float] = []
     losses: list[float] = []
     with _traced(rank):
-        for epoch in ranks.timed(range(before, before + parameters["epochs"]), epoch_s):
+        for epoch in timed(range(parameters["epochs"]), epoch_s):
             with phases.phase("epoch"):
-                losses.append(_epoch(parallel, optimiser, images, parameters, epoch))
+                order = torch.Generator().manual_seed(seed * _EPOCH_SEEDS + epoch)
+                batches = torch.randperm(len(images.classes), generator=order).split(batch_size)
+                # Processes average their gradients as if all had as many images: a shorter batch
+                # is left out.
+                own_rows = [
+                    batch[rank::processes] for batch in batches if len(batch) == batch_size
+                ]
+                loss = training.train_epoch(parallel, optimiser, images, own_rows)
+                dist.all_reduce(loss)
+                losses.append(float(loss) / processes)
     with phases.phase("evaluate"):
         rows = torch.arange(len(held_out.classes))[rank::processes]
         correct = training.correct(network, held_out, rows.split(256))
         dist.all_reduce(correct)
     with phases.phase("write"):
         if rank == 0:
-            if parameters["checkpoint"]:
-                path, after = out / training.CHECKPOINT_FILE, before + parameters["epochs"]
-                training.save_checkpoint(path, network, optimiser, after, identity)
-            write_json(out / "result.json", {
+            write_json(options.out / "result.json", {
                 "startup_s": startup_s,
                 "epoch_s": epoch_s,
-                "epochs_before": before,
                 "losses": losses,
                 "accuracy": float(correct) / len(held_out.classes),
                 "weights": sum(weight.numel() for weight in network.parameters()),
@@ -115,31 +106,6 @@ def train(options: Arguments) -> None:
     if rank == 0:
         phases.log(cpu_s.tolist())
     dist.destroy_process_group()
-
-
-def _epoch(
-    network: torch.nn.Module,
-    optimiser: torch.optim.Optimizer,
-    images: Images,
-    parameters: Mapping[str, Any],
-    epoch: int,
-) -> float:
-    """Go once over the images in an order of the epoch; return the mean loss of all processes."""
-    import torch
-    import torch.distributed as dist
-
-    from voxcast_apps import training
-
-    order = torch.Generator().manual_seed(parameters["seed"] * _EPOCH_SEEDS + epoch)
-    rank, processes, batch_size = dist.get_rank(), dist.get_world_size(), parameters["batch_size"]
-    batches = torch.randperm(len(images.classes), generator=order).split(batch_size)
-    # Processes average their gradients as if all had as many images: a shorter batch is left out.
-    full = [batch[rank::processes] for batch in batches if len(batch) == batch_size]
-    total = torch.zeros(())
-    for rows in full:
-        total += training.train_batch(network, optimiser, images, rows)
-    dist.all_reduce(total)
-    return float(total) / (processes * len(full))
 
 
 @contextlib.contextmanager
@@ -178,7 +144,7 @@ def run(options: Arguments) -> None:
         raise ConfigError(problem, "batch_size", f"choose a multiple of {processes}")
     if rank is not None:
         train(options)
-    elif status := ranks.run_torch_program(MODULE, options):
+    elif status := ranks.run_torch_program("voxcast_apps.ddp_train", options):
         sys.exit(status)
 
 

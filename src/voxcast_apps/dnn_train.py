@@ -9,16 +9,11 @@ from __future__ import annotations
 import math
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from voxcast.apps.phase_log import phase, process_start, started
 from voxcast.files import write_json
-from voxcast_apps.arguments import Arguments, application, check
-
-if TYPE_CHECKING:
-    import torch
-
-    from voxcast_apps.training import Images
+from voxcast_apps.arguments import Arguments, application, check, timed
 
 DEFAULTS: dict[str, Any] = {
     "network": "fully_connected",
@@ -86,14 +81,18 @@ def train(options: Arguments) -> None:
         if parameters["optimiser"] == "sgd":
             optimiser = torch.optim.SGD(weights, lr=rate, momentum=MOMENTUM)
     startup_s = time.monotonic() - process_start()
-    epoch_s, losses = [], []
-    for _ in range(parameters["epochs"]):
-        epoch_start = time.monotonic()
+    batch_size = parameters["batch_size"]
+    epoch_s: list[float] = []
+    losses = []
+    for _ in timed(range(parameters["epochs"]), epoch_s):
         with phase("epoch"):
-            losses.append(_epoch(network, optimiser, images, parameters["batch_size"], device))
-        epoch_s.append(time.monotonic() - epoch_start)
+            batches = torch.randperm(len(images.classes)).split(batch_size)
+            # Batch normalisation needs at least two images.
+            batches = [rows for rows in batches if len(rows) > 1 or batch_size == 1]
+            loss = training.train_epoch(network.train(), optimiser, images, batches, device)
+            losses.append(float(loss))  # waits for the GPU, so that the epoch has ended
     with phase("evaluate"):
-        batches = torch.arange(len(held_out.classes)).split(parameters["batch_size"])
+        batches = torch.arange(len(held_out.classes)).split(batch_size)
         correct = training.correct(network.eval(), held_out, batches, device)
     with phase("write"):
         on_gpu = options.device == "gpu"
@@ -110,28 +109,6 @@ def train(options: Arguments) -> None:
             "peak_cuda_reserved_bytes": torch.cuda.max_memory_reserved() if on_gpu else None,
         }
         write_json(options.out / "result.json", result)
-
-
-def _epoch(
-    network: torch.nn.Module,
-    optimiser: torch.optim.Optimizer,
-    images: Images,
-    batch_size: int,
-    device: torch.device,
-) -> float:
-    """Go once over the images in a new order and return the mean loss."""
-    import torch
-
-    from voxcast_apps import training
-
-    network.train()
-    total, seen = torch.zeros((), device=device), 0
-    for rows in torch.randperm(len(images.classes)).split(batch_size):
-        if len(rows) == 1 and batch_size > 1:
-            continue  # batch normalisation needs at least two
-        total += training.train_batch(network, optimiser, images, rows, device) * len(rows)
-        seen += len(rows)
-    return float(total) / seen  # waits for the GPU, so that the epoch has ended
 
 
 main = application("dnn_train", __doc__, DEFAULTS, train, image=False)

@@ -19,12 +19,11 @@ from voxcast.apps.phase_log import process_start
 from voxcast.errors import ConfigError
 from voxcast.files import write_json
 from voxcast_apps import ranks
-from voxcast_apps.arguments import Arguments, application, check
+from voxcast_apps.arguments import Arguments, application, check, timed
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-MODULE = "voxcast_apps.kmeans_mpi"
 DEFAULTS: dict[str, Any] = {
     "points": 200_000,
     "clusters": 16,
@@ -63,7 +62,7 @@ def cluster(options: Arguments) -> None:
     inertia: list[float] = []
     sums = np.empty(clusters * (dimensions + 1) + 1)
     with phases.phase("iterate"):
-        for _ in ranks.timed(range(parameters["iterations"]), iteration_s):
+        for _ in timed(range(parameters["iterations"]), iteration_s):
             _assign(points, centres, sums)
             comm.Allreduce(MPI.IN_PLACE, sums)
             table = sums[:-1].reshape(clusters, dimensions + 1)
@@ -131,7 +130,7 @@ def run(options: Arguments) -> None:
     check(options.parameters, {**dict.fromkeys(names, 1), "seed": 0})
     if options.parameters["points"] < options.parameters["clusters"]:
         raise ConfigError("must not be more than points", "clusters")
-    ranks.run_mpi_program(MODULE, options, cluster)
+    ranks.run_mpi_program("voxcast_apps.kmeans_mpi", options, cluster)
 
 
 main = application("kmeans_mpi", __doc__, DEFAULTS, run, image=False)

@@ -9,7 +9,6 @@ exact solution is known: the error of the network is in ``result.json``.
 
 from __future__ import annotations
 
-import itertools
 import math
 import sys
 import time
@@ -18,14 +17,11 @@ from typing import TYPE_CHECKING, Any
 from voxcast.apps.phase_log import process_start
 from voxcast.files import write_json
 from voxcast_apps import ranks
-from voxcast_apps.arguments import Arguments, application, check
+from voxcast_apps.arguments import Arguments, application, check, timed
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
     import torch
 
-MODULE = "voxcast_apps.pinn_mpi"
 DEFAULTS: dict[str, Any] = {
     "points": 8192,
     "iterations": 100,
@@ -33,28 +29,15 @@ DEFAULTS: dict[str, Any] = {
     "neurons": 32,
     "learning_rate": 3e-3,
     "seed": 1,
-    "checkpoint": False,  # whether the run ends with a checkpoint
-    "restart": "",  # a checkpoint to start from
     **ranks.DEFAULTS,
 }
-# Parameters that a run must share with the one whose checkpoint it continues.
-IDENTITY = ("points", "layers", "neurons", "seed")
 DIFFUSIVITY = 0.3  # a, in the unit square of x and t
 _GRID_POINTS = 41  # of each axis, on which the error is computed
 
 
 def train(options: Arguments) -> None:
-    """Train the network with the other processes of this MPI program.
-
-    The first process writes ``result.json``, and ``checkpoint.pt`` with `checkpoint`. With
-    `restart` the iterations continue the checkpoint's.
-
-    Raises
-    ------
-    RunError
-        If the checkpoint cannot be used.
-    """
-    out, parameters = options.out, options.parameters
+    """Train the network with the other processes; the first one writes ``result.json``."""
+    parameters = options.parameters
     phases = ranks.RankPhases()
     with phases.phase("import"):
         import torch
@@ -66,56 +49,40 @@ def train(options: Arguments) -> None:
     with phases.phase("data"):
         count, seed = parameters["points"], parameters["seed"]
         first, end = ranks.share(count, comm.rank, comm.size)
-        points = torch.from_numpy(ranks.generated_rows(_collocation_points, seed, first, end))
+        rows = ranks.generated_rows(lambda rng, n: rng.uniform(0.0, 1.0, (n, 2)), seed, first, end)
+        points = torch.from_numpy(rows)
     with phases.phase("build"):
         torch.manual_seed(seed)
-        network = _network(parameters["layers"], parameters["neurons"])
+        neurons = parameters["neurons"]
+        hidden = training.dense([2, *[neurons] * parameters["layers"]], torch.nn.Tanh)
+        network = torch.nn.Sequential(*hidden, torch.nn.Linear(neurons, 1))
         optimiser = torch.optim.Adam(network.parameters(), lr=parameters["learning_rate"])
-        identity = {name: parameters[name] for name in IDENTITY}
-        steps = training.restore_checkpoint(parameters["restart"], network, optimiser, identity)
+        weights = list(network.parameters())
+        sizes = [weight.numel() for weight in weights]
     startup_s = time.monotonic() - process_start()
     iteration_s: list[float] = []
     losses: list[float] = []
     with phases.phase("iterate"):
-        for _ in ranks.timed(range(parameters["iterations"]), iteration_s):
+        for _ in timed(range(parameters["iterations"]), iteration_s):
             flat = _gradient(network, points, count)
             comm.Allreduce(MPI.IN_PLACE, flat.numpy())
             losses.append(float(flat[-1]))
-            _set_gradient(network, flat)
+            for weight, part in zip(weights, flat[:-1].split(sizes), strict=True):
+                weight.grad = part.view_as(weight)
             optimiser.step()
     with phases.phase("write"):
         if comm.rank == 0:
-            if parameters["checkpoint"]:
-                path, after = out / training.CHECKPOINT_FILE, steps + parameters["iterations"]
-                training.save_checkpoint(path, network, optimiser, after, identity)
-            write_json(out / "result.json", {
+            write_json(options.out / "result.json", {
                 "startup_s": startup_s,
                 "iteration_s": iteration_s,
-                "iterations_before": steps,
                 "loss_first": losses[0],
                 "loss_last": losses[-1],
                 "relative_error": _relative_error(network),
-                "weights": sum(weight.numel() for weight in network.parameters()),
+                "weights": sum(sizes),
                 "processes": comm.size,
                 "threads_per_process": torch.get_num_threads(),
             })  # fmt: skip
     phases.log_by_mpi(comm)
-
-
-def _collocation_points(rng: np.random.Generator, rows: int) -> npt.NDArray[np.float64]:
-    return rng.uniform(0.0, 1.0, (rows, 2))
-
-
-def _network(layers: int, neurons: int) -> torch.nn.Module:
-    from torch import nn
-
-    sizes = [2, *[neurons] * layers]
-    hidden = [
-        part
-        for before, after in itertools.pairwise(sizes)
-        for part in (nn.Linear(before, after), nn.Tanh())
-    ]
-    return nn.Sequential(*hidden, nn.Linear(neurons, 1))
 
 
 def solution(network: torch.nn.Module, points: torch.Tensor) -> torch.Tensor:
@@ -145,13 +112,6 @@ def _gradient(network: torch.nn.Module, points: torch.Tensor, count: int) -> tor
     return torch.cat([*(part.flatten() for part in gradients), loss.detach().reshape(1)])
 
 
-def _set_gradient(network: torch.nn.Module, flat: torch.Tensor) -> None:
-    start = 0
-    for weight in network.parameters():
-        weight.grad = flat[start : start + weight.numel()].reshape(weight.shape)
-        start += weight.numel()
-
-
 def _relative_error(network: torch.nn.Module) -> float:
     """Return the error of u on a grid, root mean square, relative to the size of u."""
     import torch
@@ -175,7 +135,7 @@ def run(options: Arguments) -> None:
     """
     names = ("points", "iterations", "layers", "neurons")
     check(options.parameters, {**dict.fromkeys(names, 1), "seed": 0})
-    ranks.run_mpi_program(MODULE, options, train)
+    ranks.run_mpi_program("voxcast_apps.pinn_mpi", options, train)
 
 
 main = application("pinn_mpi", __doc__, DEFAULTS, run, image=False)

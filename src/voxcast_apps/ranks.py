@@ -20,8 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,7 +39,7 @@ MPI_RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
 RENDEZVOUS_VARIABLE = "VOXCAST_RENDEZVOUS"  # a file by which our processes find each other
 # Of Open MPI, unless they are set: shared memory alone, and nothing to negotiate on a network.
 _MPI_VARIABLES = {"OMPI_MCA_btl": "self,vader", "OMPI_MCA_oob_tcp_if_include": "lo"}
-_GRACE_S, _POLL_S = 5.0, 0.02
+_POLL_S = 0.02
 BLOCK_ROWS = 4096
 
 
@@ -121,39 +120,19 @@ def run_torch_program(module: str, options: Arguments) -> int:
     program = [sys.executable, "-P", "-m", module, *options.argv()]
     # A launcher that is terminated ends its processes first.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    with tempfile.TemporaryDirectory() as folder:
-        rendezvous = str(Path(folder, "rendezvous"))
-        variables |= {RENDEZVOUS_VARIABLE: rendezvous, "WORLD_SIZE": str(processes)}
-        started: list[subprocess.Popen[bytes]] = []
-        try:
-            for rank in map(str, range(processes)):
-                ranked = {**variables, "RANK": rank, "LOCAL_RANK": rank}
-                started.append(subprocess.Popen(program, env=ranked))
-            statuses: list[int | None] = [None]
-            while None in statuses and not any(statuses):
-                time.sleep(_POLL_S)
-                statuses = [process.poll() for process in started]
-            return abs(next(filter(None, statuses), 0))
-        finally:
-            _stop(started)
-
-
-def _stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
-    for process in processes:
-        process.terminate()
-    for process in processes:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_GRACE_S)
-        process.kill()
-        process.wait()
-
-
-def timed(steps: Iterable[int], seconds: list[float]) -> Iterator[int]:
-    """Yield the steps of a loop, and add to ``seconds`` how long each took."""
-    for step in steps:
-        start = time.monotonic()
-        yield step
-        seconds.append(time.monotonic() - start)
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        variables |= {RENDEZVOUS_VARIABLE: f"{folder}/rendezvous", "WORLD_SIZE": str(processes)}
+        started = []
+        for rank in map(str, range(processes)):
+            ranked = {**variables, "RANK": rank, "LOCAL_RANK": rank}
+            started.append(stack.enter_context(subprocess.Popen(program, env=ranked)))
+            stack.callback(started[-1].kill)
+        statuses: list[int | None] = [None]
+        while None in statuses and not any(statuses):
+            time.sleep(_POLL_S)
+            statuses = [process.poll() for process in started]
+        return abs(next(filter(None, statuses), 0))
 
 
 class RankPhases:

@@ -1,4 +1,4 @@
-"""Parts of the trainings: images, networks, and checkpoints.
+"""Parts of the trainings: images, networks, and an epoch.
 
 Images are scikit-learn's digits or seeded synthetic ones. `dnn_train` trains a fully connected
 network, VGG16 (configuration D of Simonyan and Zisserman 2015, with batch normalisation) or
@@ -11,22 +11,19 @@ the number of processes.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import nn
 
 from voxcast.errors import RunError
-from voxcast.files import atomic_path
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-CHECKPOINT_FILE = "checkpoint.pt"
 CLASSES = 10
 HELD_OUT_SHARE = 0.2  # relative to the training images; of the digits at most this share
 GROUPS = 4  # of channels that `ddp_train` normalises; the width is a multiple of it
@@ -53,20 +50,24 @@ class Images:
         return pixels[rows].to(device), classes[rows].to(device)
 
 
-def train_batch(
+def train_epoch(
     network: nn.Module,
     optimiser: torch.optim.Optimizer,
     images: Images,
-    rows: torch.Tensor,
+    batches: Iterable[torch.Tensor],
     device: torch.device | None = None,
 ) -> torch.Tensor:
-    """Take one step with some rows of the images, and return their mean loss before it."""
-    pixels, classes = images.batch(rows, device)
-    loss = nn.functional.cross_entropy(network(pixels), classes)
-    optimiser.zero_grad(set_to_none=True)
-    loss.backward()
-    optimiser.step()
-    return loss.detach()
+    """Take a step with each batch of rows; return the mean loss of an image before its step."""
+    total, seen = torch.zeros((), device=device), 0
+    for rows in batches:
+        pixels, classes = images.batch(rows, device)
+        loss = nn.functional.cross_entropy(network(pixels), classes)
+        optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        optimiser.step()
+        total += loss.detach() * len(rows)
+        seen += len(rows)
+    return total / seen
 
 
 @torch.no_grad()
@@ -180,15 +181,16 @@ def dnn_network(
     """
     if network == "fully_connected":
         sizes = [channels * image_size**2, *[neurons] * layers]
-        return nn.Sequential(nn.Flatten(), *_dense(sizes), nn.Linear(sizes[-1], classes))
+        return nn.Sequential(nn.Flatten(), *dense(sizes), nn.Linear(sizes[-1], classes))
     if network == "vgg16":
         return _vgg16(image_size, neurons, width, classes, channels)
     return _resnet50(width, classes, channels)
 
 
-def _dense(sizes: list[int]) -> list[nn.Module]:
+def dense(sizes: list[int], activation: Callable[[], nn.Module] = nn.ReLU) -> list[nn.Module]:
+    """Return fully connected layers, each followed by its activation."""
     pairs = itertools.pairwise(sizes)
-    return [part for before, after in pairs for part in (nn.Linear(before, after), nn.ReLU())]
+    return [part for before, after in pairs for part in (nn.Linear(before, after), activation())]
 
 
 def _vgg16(image_size: int, neurons: int, width: int, classes: int, channels: int) -> nn.Module:
@@ -203,8 +205,8 @@ def _vgg16(image_size: int, neurons: int, width: int, classes: int, channels: in
         parts += [nn.Conv2d(before, after, 3, padding=1), nn.BatchNorm2d(after), nn.ReLU()]
         before = after
     flat_size = before * (image_size // 2 ** _VGG16.count(None)) ** 2
-    dense = _dense([flat_size, neurons, neurons])
-    return nn.Sequential(*parts, nn.Flatten(), *dense, nn.Linear(neurons, classes))
+    hidden = dense([flat_size, neurons, neurons])
+    return nn.Sequential(*parts, nn.Flatten(), *hidden, nn.Linear(neurons, classes))
 
 
 def _resnet50(width: int, classes: int, channels: int) -> nn.Module:
@@ -278,20 +280,17 @@ def ddp_network(model: str, width: int) -> nn.Module:
     width : int
         Channels of the first layer, a multiple of `GROUPS`; later stages double them.
     """
+    first = [*_convolution(1, width, _by_groups), nn.ReLU()]
     if model == "small_cnn":
         return nn.Sequential(
-            *_convolution(1, width, _by_groups), nn.ReLU(), nn.MaxPool2d(2),
+            *first, nn.MaxPool2d(2),
             *_convolution(width, 2 * width, _by_groups), nn.ReLU(), nn.AdaptiveAvgPool2d(4),
             nn.Flatten(), nn.Linear(32 * width, CLASSES),
         )  # fmt: skip
-    stages = [(width, width, 1), (width, 2 * width, 2), (2 * width, 4 * width, 2)]
-    blocks = [
-        block
-        for before, after, stride in stages
-        for block in (_grouped_block(before, after, stride), _grouped_block(after, after, 1))
-    ]
+    steps = [(1, 1, 1), (1, 1, 1), (1, 2, 2), (2, 2, 1), (2, 4, 2), (4, 4, 1)]
+    blocks = [_grouped_block(width * before, width * after, step) for before, after, step in steps]
     end = (nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4 * width, CLASSES))
-    return nn.Sequential(*_convolution(1, width, _by_groups), nn.ReLU(), *blocks, *end)
+    return nn.Sequential(*first, *blocks, *end)
 
 
 def _grouped_block(before: int, after: int, stride: int) -> _Residual:
@@ -300,57 +299,3 @@ def _grouped_block(before: int, after: int, stride: int) -> _Residual:
     if before == after and stride == 1:
         return _Residual(body, [])
     return _Residual(body, [nn.Conv2d(before, after, 1, stride=stride, bias=False)])
-
-
-def save_checkpoint(
-    path: Path,
-    network: nn.Module,
-    optimiser: torch.optim.Optimizer,
-    steps: int,
-    identity: Mapping[str, Any],
-) -> None:
-    """Write a checkpoint, atomically.
-
-    Parameters
-    ----------
-    steps : int
-        Epochs or iterations so far.
-    identity : mapping
-        Parameters that a run which continues must have too.
-    """
-    states = {"network": network.state_dict(), "optimiser": optimiser.state_dict()}
-    with atomic_path(path) as partial:
-        torch.save({**states, "steps": steps, "identity": dict(identity)}, partial)
-
-
-def restore_checkpoint(
-    path: str,
-    network: nn.Module,
-    optimiser: torch.optim.Optimizer,
-    identity: Mapping[str, Any],
-) -> int:
-    """Restore weights and optimiser, and return the steps so far; 0 for an empty path.
-
-    Raises
-    ------
-    RunError
-        If there is no checkpoint, or it is one of other parameters.
-    """
-    if not path:
-        return 0
-    if not Path(path).is_file():
-        then = "start a run with checkpoint=true first, or remove restart"
-        raise RunError("no such checkpoint", path, then)
-    try:
-        content = torch.load(path, weights_only=True)  # runs no code of the file
-        made_with = content["identity"]
-        for name, value in identity.items():
-            if made_with.get(name) != value:
-                raise RunError(f"was made with {name} {made_with.get(name)}, not {value}", path)
-        network.load_state_dict(content["network"])
-        optimiser.load_state_dict(content["optimiser"])
-        return int(content["steps"])
-    except RunError:
-        raise
-    except Exception:  # of torch, zipfile and pickle, depending on the damage
-        raise RunError("is not a checkpoint of this application", path) from None

@@ -33,11 +33,13 @@ def on_grid(array: np.ndarray) -> Any:
     )
 
 
-def register(scan: Any, iterations: float, folder: Path) -> tuple[Any, str]:
+def register(image: Path, scan: Any, iterations: float, folder: Path) -> tuple[Any, str]:
     """Register a scan to the template by an affine transform.
 
     Parameters
     ----------
+    image : Path
+        From which the scan was read.
     scan : ants.ANTsImage
         Three axes.
     iterations : float
@@ -49,21 +51,20 @@ def register(scan: Any, iterations: float, folder: Path) -> tuple[Any, str]:
     -------
     ants.ANTsImage, str
         The scan on the network's grid, and the transform's file.
+
+    Raises
+    ------
+    ImageError
+        If ANTs cannot register it.
     """
-    start = folder / "start.mat"
-    ants.write_transform(starting_transform(scan), str(start))
-    ants_volume.fix_seed()
-    registration = ants.registration(
-        fixed=on_grid(reference().intensity),
-        moving=scan,
-        type_of_transform="Affine",
-        initial_transform=[str(start)],
+    registration = ants_volume.registered(
+        image, on_grid(reference().intensity), scan, "Affine", folder,
+        initial_transform=[starting_transform(scan, folder)],
         mask=on_grid(reference().rim),
-        outprefix=str(folder / "affine_"),
         aff_iterations=tuple(round(n * iterations) for n in AFFINE_ITERATIONS),
         aff_shrink_factors=AFFINE_SHRINK,
         aff_smoothing_sigmas=AFFINE_SMOOTHING,
-    )
+    )  # fmt: skip
     return registration["warpedmovout"], registration["fwdtransforms"][0]
 
 

@@ -10,28 +10,26 @@ from __future__ import annotations
 
 import functools
 import itertools
-import operator
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import ants
 import numpy as np
+from nibabel.spaces import vox2out_vox
 from scipy import ndimage, signal
 from scipy.optimize import minimize
 from scipy.spatial.transform import Rotation
 
-from voxcast_apps.tiles.grid import LOW_MM, SHAPE, SPACING_MM, grid_affine
+from voxcast_apps.tiles.grid import SHAPE, SPACING_MM, grid_affine
 
 TO_LPS = np.diag([-1.0, -1.0, 1.0])  # the axes of ANTs point left, posterior and superior
 RIM_MM = 4.0  # fluid and bone around the brain, where a head is dark
-_PAD = 20  # voxels of 1 mm; the grid extends beyond the template's
 STEP_MM = 8.0
 SCALES = (0.85, 0.92, 0.99, 1.06)
 PITCHES_DEG = (-15.0, -7.5, 0.0, 7.5, 15.0)  # a head nods more than it turns or tilts
-# Evaluations of every start, and of the finalists.
-_EVALUATIONS = (100, 300)
-_FINALISTS = 3
+_ROUNDS = ((None, 100), (3, 300))  # of refining: how many of the best starts, evaluations of each
 _EVERY = 101  # one in this many voxels of the template is used
 _UNITS = np.array([5.0, 5.0, 5.0, 5.0, 5.0, 5.0, 0.05])  # degrees, millimetres, log of scale
 _HALF_MM = np.array(
@@ -69,17 +67,14 @@ def to_grid(fine: np.ndarray, affine: np.ndarray) -> np.ndarray:
     """Return a 1 mm map of the template, blurred to the network's grid and put on it, float32."""
     # A voxel of 2 mm blurs like a Gaussian of 2 / 2.355 mm; the map has 1 mm already.
     blurred = ndimage.gaussian_filter(fine.astype(np.float32), (SPACING_MM**2 - 1) ** 0.5 / 2.355)
-    padded = np.pad(blurred, _PAD)
-    first = np.rint(np.array(LOW_MM) - affine[:3, 3]).astype(int) + _PAD
-    step = int(SPACING_MM)
-    window = tuple(
-        slice(start, start + step * size, step) for start, size in zip(first, SHAPE, strict=True)
-    )
-    return np.ascontiguousarray(padded[window])
+    to_fine = np.linalg.inv(affine) @ grid_affine()  # whole voxels: nothing is interpolated
+    return np.asarray(ndimage.affine_transform(blurred, to_fine, output_shape=SHAPE, order=1))
 
 
-def starting_transform(scan: Any) -> Any:
-    """Return the transform that roughly aligns the template with the brain of the scan.
+def starting_transform(scan: Any, folder: str | Path) -> str:
+    """Write the transform that roughly aligns the template with the brain of the scan.
+
+    It is a rotation, one scale and a shift, from the template's millimetres to those of the scan.
 
     Parameters
     ----------
@@ -88,47 +83,29 @@ def starting_transform(scan: Any) -> Any:
 
     Returns
     -------
-    ants.ANTsTransform
-        From the template's millimetres to those of the scan: a rotation, one scale, a shift.
+    str
+        The file, in the folder.
     """
     flip = np.diag([*TO_LPS.diagonal(), 1.0])
-    pose = flip @ find_brain(*_coarse(scan)) @ flip
-    return ants.create_ants_transform(
+    affine = np.eye(4)
+    affine[:3, :3], affine[:3, 3] = scan.direction * np.array(scan.spacing), scan.origin
+    affine = flip @ affine
+    shape, grid = vox2out_vox((scan.shape, affine), [STEP_MM] * 3)
+    step = np.maximum(1, np.rint(STEP_MM / 2 / np.array(scan.spacing)).astype(int))
+    smooth = ndimage.uniform_filter(scan.numpy(), step)  # against noise
+    to_scan = np.linalg.inv(affine) @ grid
+    coarse = ndimage.affine_transform(smooth, to_scan, output_shape=shape, order=1)
+    pose = flip @ find_brain(coarse.astype(np.float64), grid[:3, 3]) @ flip
+    transform = ants.create_ants_transform(
         transform_type="AffineTransform",
         precision="double",
         dimension=3,
         matrix=pose[:3, :3],
         translation=pose[:3, 3],
     )
-
-
-def _coarse(scan: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Return the scan at `STEP_MM`, its axes right, anterior, superior, and its corner."""
-    array, spacing_mm = scan.numpy(), np.array(scan.spacing)
-    step = np.maximum(1, np.rint(STEP_MM / 2 / spacing_mm).astype(int))
-    for axis, n in enumerate(step):  # block means, against noise
-        multiple = array.shape[axis] // n * n
-        array = array.take(range(multiple), axis=axis)
-        shape = (*array.shape[:axis], multiple // n, n, *array.shape[axis + 1 :])
-        array = array.reshape(shape).mean(axis=axis + 1)
-    shift = scan.direction @ (spacing_mm * (step - 1) / 2)
-    small = ants.from_numpy(
-        np.ascontiguousarray(array),
-        origin=list(np.array(scan.origin) + shift),
-        spacing=list(spacing_mm * step),
-        direction=scan.direction,
-    )
-    corners = np.stack(np.meshgrid(*[(0, n - 1) for n in scan.shape], indexing="ij"), -1)
-    points = corners.reshape(-1, 3) * spacing_mm @ scan.direction.T + np.array(scan.origin)
-    low, high = points.min(axis=0), points.max(axis=0)
-    size = np.ceil((high - low) / STEP_MM).astype(int) + 1
-    # The grid's first two axes are flipped, so its corner has the highest left and posterior.
-    origin = np.array([high[0], high[1], low[2]])
-    target = ants.from_numpy(
-        np.zeros(size, np.float32), origin=list(origin), spacing=[STEP_MM] * 3, direction=TO_LPS
-    )
-    moved = ants.resample_image_to_target(small, target, interp_type="linear")
-    return moved.numpy().astype(np.float64), TO_LPS @ origin
+    path = str(Path(folder, "start.mat"))
+    ants.write_transform(transform, path)
+    return path
 
 
 def find_brain(scan: np.ndarray, low_mm: np.ndarray) -> np.ndarray:
@@ -155,10 +132,11 @@ def find_brain(scan: np.ndarray, low_mm: np.ndarray) -> np.ndarray:
         centre_mm = low_mm + STEP_MM * np.array(place)
         starts.append(np.array([pitch_deg, 0.0, 0.0, *centre_mm, np.log(scale)]))
     misfit = _misfit(scan, low_mm)
-    by_misfit = operator.itemgetter(0)
-    refined = sorted((_refine(misfit, start, _EVALUATIONS[0]) for start in starts), key=by_misfit)
-    finalists = (_refine(misfit, place, _EVALUATIONS[1]) for _, place in refined[:_FINALISTS])
-    return _matrix(min(finalists, key=by_misfit)[1])
+    for number, evaluations in _ROUNDS:
+        options = {"maxfev": evaluations, "direc": np.diag(_UNITS)}
+        refined = [minimize(misfit, s, method="Powell", options=options) for s in starts[:number]]
+        starts = [minimum.x for minimum in sorted(refined, key=lambda minimum: minimum.fun)]
+    return _matrix(starts[0])
 
 
 def _misfit(scan: np.ndarray, low_mm: np.ndarray) -> Callable[[np.ndarray], float]:
@@ -191,19 +169,6 @@ def _misfit(scan: np.ndarray, low_mm: np.ndarray) -> Callable[[np.ndarray], floa
         return float(-explained / total * min(max(correlation / _LEAST_CORRELATION, 0.0), 1.0))
 
     return misfit
-
-
-def _refine(
-    misfit: Callable[[np.ndarray], float], start: np.ndarray, evaluations: int
-) -> tuple[float, np.ndarray]:
-    """Return the smallest misfit near a start, and its parameters."""
-    minimum = minimize(
-        lambda step: misfit(start + step * _UNITS),
-        np.zeros(len(_UNITS)),
-        method="Powell",
-        options={"maxfev": evaluations},
-    )
-    return float(minimum.fun), start + minimum.x * _UNITS
 
 
 def _matrix(parameters: np.ndarray) -> np.ndarray:

@@ -45,7 +45,7 @@ def segment(options: Arguments, weights_file: Path | None = None) -> None:
     RunError
         If a GPU is requested and torch finds none.
     """
-    from voxcast_apps.ants_volume import write_volume
+    from voxcast_apps import ants_volume
     from voxcast_apps.tiles import alignment, grid, network, pose
 
     parameters = options.parameters
@@ -54,12 +54,13 @@ def segment(options: Arguments, weights_file: Path | None = None) -> None:
     places = grid.tiles(parameters["tiles_per_axis"])
     device = options.torch_device()
     with phase("load"):
-        scan = _scan(options.image, parameters["spacing_mm"])
+        scan = ants_volume.read_volume(options.image)
+        scan = ants_volume.coarsened(scan, parameters["spacing_mm"], logged=False)
         pose.reference()
     with tempfile.TemporaryDirectory(prefix="tile_segment-") as folder:
         with phase("affine"):
             iterations = parameters["affine_iterations"]
-            aligned, transform = alignment.register(scan, iterations, Path(folder))
+            aligned, transform = alignment.register(options.image, scan, iterations, Path(folder))
         with phase("n4"):
             corrected = alignment.correct_bias(aligned, parameters["n4_iterations"])
         with phase("normalise"):
@@ -73,22 +74,8 @@ def segment(options: Arguments, weights_file: Path | None = None) -> None:
             labels = alignment.to_native(fused, scan, transform)
     with phase("write"):
         volumes = grid.volumes_ml(labels.numpy(), math.prod(labels.spacing) / 1000.0)
-        write_volume(options.out / "labels.nii.gz", labels.astype("uint8"))
+        ants_volume.write_volume(options.out / "labels.nii.gz", labels.astype("uint8"))
         write_json(options.out / "volumes.json", volumes)
-
-
-def _scan(image: Path, spacing_mm: float) -> Any:
-    """Read the scan, resampled so that no axis is finer than ``spacing_mm``."""
-    import numpy as np
-
-    from voxcast_apps.ants_volume import check_contrast, coarsened, read_volume
-
-    scan = read_volume(image)
-    array = scan.numpy()
-    if not np.isfinite(array).all():
-        scan = scan.new_image_like(np.nan_to_num(array, nan=0.0, posinf=0.0, neginf=0.0))
-    check_contrast(scan, image)
-    return coarsened(scan, spacing_mm, logged=False)
 
 
 main = application("tile_segment", __doc__, DEFAULTS, segment)

@@ -76,7 +76,7 @@ def example(scan: Path, labels: Path) -> tuple[np.ndarray, np.ndarray]:
 
     volume, truth = ants.image_read(str(scan)), ants.image_read(str(labels))
     with tempfile.TemporaryDirectory() as folder:
-        aligned, transform = alignment.register(volume, 1.0, Path(folder))
+        aligned, transform = alignment.register(scan, volume, 1.0, Path(folder))
         moved = ants.apply_transforms(
             aligned, truth, [transform], interpolator="genericLabel"
         ).numpy()
