@@ -22,14 +22,13 @@ import pytest
 import yaml
 
 import accounting
-import synthetic_runs
 from champions import register_champion, register_machines_champion
 from commands import BIN, ROOT, run, voxcast
 from private_slurm import PrivateSlurm
 from submitted_project import APP, SubmittedProject
-from voxcast.records import Configuration
 
 REFERENCE = ROOT / "data/history/reference"
+GPU = ROOT / "data/history/gpu"
 SAMPLES = ROOT / "tests/samples"
 LAW = ("--law", "lognormal(3,0.5)")
 SLANT = os.environ.get("VOXCAST_SLANT_ARTIFACT")
@@ -282,19 +281,15 @@ def test_distributed_training(graph: Path, tmp_path: Path) -> None:
     assert "epoch" in phase_names(measured)
 
 
-def test_cpu_against_gpu(tmp_path: Path) -> None:
-    """CPU against GPU: speed-up and cost of runs with known times; here, of made ones."""
-    (tmp_path / "params.yaml").write_text("")
-    for device, gpus, seconds in (("cpu", 0, 20.0), ("gpu", 1, 4.0)):
-        for n in range(6):
-            cell = synthetic_runs.cell(
-                0, configuration=Configuration(device, 2, gpus), volume_id=f"v{n}", subject=f"s{n}"
-            )
-            folder = tmp_path / "data/runs" / device
-            synthetic_runs.write_run(folder, cell, runtime_s=seconds, peak_rss_bytes=10**9)
-    report = voxcast("compare", "--by", "device", "--json", project=tmp_path).json
-    assert report["runs"] == 12
-    assert report["comparisons"][0]["speedup"] == pytest.approx(5)
+def test_cpu_against_gpu() -> None:
+    """CPU against GPU: speed-up and cost of recorded runs; a tenth of the time for the network."""
+    report = voxcast("compare", "--by", "device", "--history", GPU, "--json").json
+    assert report["runs"] == 52
+    by_phase = {(row["app"], row["phase"]): row for row in report["comparisons"]}
+    assert by_phase["tile_segment", "network"]["speedup"] == pytest.approx(9.97, abs=0.01)
+    whole = by_phase["tile_segment", None]
+    assert whole["speedup"] == pytest.approx(1.34, abs=0.01)
+    assert whole["usd"][1] > 10 * whole["usd"][0]
 
 
 def test_memory_over_time() -> None:
