@@ -82,7 +82,7 @@ def train(options: Arguments) -> None:
         for epoch in timed(range(parameters["epochs"]), epoch_s):
             with phases.phase("epoch"):
                 order = torch.Generator().manual_seed(seed * _EPOCH_SEEDS + epoch)
-                batches = torch.randperm(len(images.classes), generator=order).split(batch_size)
+                batches = torch.randperm(len(images), generator=order).split(batch_size)
                 # Processes average their gradients as if all had as many images: a shorter batch
                 # is left out.
                 own_rows = [
@@ -92,7 +92,7 @@ def train(options: Arguments) -> None:
                 dist.all_reduce(loss)
                 losses.append(float(loss) / processes)
     with phases.phase("evaluate"):
-        rows = torch.arange(len(held_out.classes))[rank::processes]
+        rows = torch.arange(len(held_out))[rank::processes]
         correct = training.correct(network, held_out, rows.split(256))
         dist.all_reduce(correct)
     with phases.phase("write"):
@@ -101,7 +101,7 @@ def train(options: Arguments) -> None:
                 "startup_s": startup_s,
                 "epoch_s": epoch_s,
                 "losses": losses,
-                "accuracy": float(correct) / len(held_out.classes),
+                "accuracy": float(correct) / len(held_out),
                 "weights": sum(weight.numel() for weight in network.parameters()),
                 "processes": processes,
                 "threads_per_process": torch.get_num_threads(),
