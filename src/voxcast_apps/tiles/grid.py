@@ -1,7 +1,7 @@
 """The grid of the network, the tiles that cover it, the vote that joins them, and the tissues.
 
 Grid and tiles are SLANT's (172 x 220 x 156 voxels of 1 mm, 27 tiles of 96 x 128 x 88) at half its
-resolution, and 12 mm higher, because the brain of MNI152 fills 154 mm. Needs numpy only.
+resolution, and 12 mm higher, because the brain of MNI152 fills 154 mm.
 """
 
 from __future__ import annotations
@@ -9,21 +9,17 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
+from nibabel.affines import from_matvec
 
 SPACING_MM = 2.0
 SHAPE = (86, 110, 84)
 LOW_MM = (-85.0, -126.0, -78.0)  # centre of the first voxel: right, anterior, superior, MNI152
+# Voxels to millimetres in MNI152 space.
+AFFINE = from_matvec(np.diag([SPACING_MM] * 3), LOW_MM)
 TILE = (48, 64, 48)
 TISSUES = ("background", "csf", "gm", "wm")  # the label of a tissue is its index
 
 Tile = tuple[slice, slice, slice]
-
-
-def grid_affine() -> np.ndarray:
-    """Return the affine of the grid, voxels to millimetres in MNI152 space."""
-    affine = np.diag([SPACING_MM, SPACING_MM, SPACING_MM, 1.0])
-    affine[:3, 3] = LOW_MM
-    return affine
 
 
 def starts(size: int, tile: int, count: int) -> list[int]:
