@@ -69,8 +69,7 @@ def train(options: Arguments) -> None:
         from voxcast_apps import training
     device = options.torch_device()
     with phase("data"):
-        names = ("dataset", "samples", "image_size", "seed")
-        images, held_out = training.load_images(*(parameters[name] for name in names))
+        images, held_out = training.load_images(parameters)
     with phase("build"):
         torch.manual_seed(parameters["seed"])
         sizes = {name: parameters[name] for name in ("image_size", "layers", "neurons", "width")}

@@ -11,8 +11,8 @@ the number of processes.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -70,32 +70,26 @@ def correct(
     return total
 
 
-def load_images(
-    dataset: str, samples: int, image_size: int, seed: int
-) -> tuple[TensorDataset, TensorDataset]:
+def load_images(parameters: Mapping[str, Any]) -> tuple[TensorDataset, TensorDataset]:
     """Return training and held-out images, shape (n, 1, size, size), with their classes.
 
     Parameters
     ----------
-    dataset : str
-        ``digits``: the 1797 handwritten digits of scikit-learn, a fifth of them held out, the
-        others repeated if there are fewer than `samples`. ``synthetic``: one random
-        pattern for each class, under noise.
-    samples : int
-        Number of training images.
-    image_size : int
-        Pixels of an edge; 8 by 8 pixels are resized to it, linearly.
-    seed : int
-        Decides order, patterns and noise.
+    parameters : mapping
+        Of an application. `dataset` is ``digits``: the 1797 handwritten digits of scikit-learn, a
+        fifth of them held out, the others repeated if there are fewer than `samples`; or
+        ``synthetic``: one random pattern for each class, under noise. Images of 8 by 8 pixels are
+        resized to edges of `image_size`, linearly. `seed` decides order, patterns and noise.
 
     Raises
     ------
     RunError
         If the digits are requested and scikit-learn is not installed.
     """
-    rng = np.random.default_rng(seed)
+    samples, image_size = parameters["samples"], parameters["image_size"]
+    rng = np.random.default_rng(parameters["seed"])
     held_out = max(1, round(HELD_OUT_SHARE * samples))
-    if dataset == "digits":
+    if parameters["dataset"] == "digits":
         return _digits(samples, held_out, image_size, rng)
     patterns = _resized(rng.standard_normal((CLASSES, _PATTERN, _PATTERN)), image_size)
     return _synthetic(patterns, samples, rng), _synthetic(patterns, held_out, rng)

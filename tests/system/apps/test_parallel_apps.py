@@ -184,7 +184,12 @@ def session_members(session):
         ("kmeans_mpi", 1, {"clusters": 10_000}, "clusters: must not be more than points"),
         ("kmeans_mpi", 1, {"iterations": 0}, "iterations: must be at least 1, not 0"),
         ("pinn_mpi", 1, {"learning_rate": 0.0}, "learning_rate: must be positive"),
-        ("ddp_train", 1, {"model": "vgg"}, "model: unknown: 'vgg'; choose from small_cnn, resnet"),
+        (
+            "ddp_train",
+            1,
+            {"model": "vgg"},
+            "model: unknown value 'vgg'; choose from resnet, small_cnn",
+        ),
         ("ddp_train", 1, {"width": 6}, "width: must be a multiple of 4, not 6"),
         ("ddp_train", 3, {}, "batch_size: cannot be divided among 3 processes"),
         ("ddp_train", 1, {"samples": 8}, "samples: must be at least 32, not 8"),

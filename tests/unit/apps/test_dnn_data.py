@@ -6,7 +6,8 @@ from voxcast_apps.training import load_images
 
 def arrays(dataset, samples, image_size, seed):
     """Return pixels and classes of the training images, and of the held-out ones."""
-    both = load_images(dataset, samples, image_size, seed)
+    names = {"dataset": dataset, "samples": samples, "image_size": image_size, "seed": seed}
+    both = load_images(names)
     return [[part.numpy() for part in images.tensors] for images in both]
 
 
