@@ -62,7 +62,7 @@ def test_every_network_learns_the_same_from_the_same_seed(tmp_path, network):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"network": "alexnet"}, "choose from fully_connected, vgg16, resnet50"),
+        ({"network": "alexnet"}, "choose from fully_connected, resnet50, vgg16"),
         ({"dataset": "mnist"}, "choose from digits, synthetic"),
         ({"network": "vgg16", "image_size": 24}, "image_size: must be at least 32, not 24"),
         ({"network": "resnet50", "batch_size": 1}, "batch_size: must be at least 2"),

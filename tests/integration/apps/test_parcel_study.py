@@ -147,7 +147,7 @@ def test_a_real_run_uses_its_cores_and_logs_its_phases(images, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"pipeline": "forest"}, "choose from elastic_net"),
+        ({"pipeline": "forest"}, "choose from boosting"),
         ({"features": "voxels"}, "choose from means"),
         ({"target": "height"}, "no column"),
         ({"target": "age"}, "not a number"),
