@@ -1,10 +1,8 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-import yaml
 
 from voxcast.apps.app import THREAD_VARIABLES
 from voxcast.apps.phase_log import read_phases
@@ -98,12 +96,3 @@ def test_a_gpu_is_used_and_its_memory_reported(tmp_path, network):
     weights_bytes = 4 * result["weights"]
     assert weights_bytes < result["peak_cuda_allocated_bytes"]
     assert result["peak_cuda_allocated_bytes"] <= result["peak_cuda_reserved_bytes"]
-
-
-def test_the_configuration_has_the_defaults_and_ranges_that_can_be_run():
-    conf = Path(__file__).parents[3] / "conf/app/dnn_train.yaml"
-    app = yaml.safe_load(conf.read_text())["dnn_train"]
-    assert app["parameters"] == DEFAULTS
-    assert set(app["ranges"]) | set(app["scaled_down"]) <= set(DEFAULTS)
-    for name, values in app["ranges"].items():
-        assert {type(value) for value in values} == {type(DEFAULTS[name])}
