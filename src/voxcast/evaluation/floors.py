@@ -1,0 +1,60 @@
+"""Floors: the error that repeats of the same run leave to any model, by protocol.
+
+The logarithms of two runs of one cell differ by noise, and in two sittings also by the speed of
+the machine. Half the mean square of the differences is the variance of one run around what can be
+known; the mean error of the best model is about √(2/π) times its standard deviation, as logarithms
+are about normal.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from voxcast.analysis.noise import MEAN_ABSOLUTE
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from voxcast.evaluation.protocols import Protocol
+
+MINIMUM_PAIRS = 5
+
+
+def floor_percent(runs: pd.DataFrame, target: str, protocol: Protocol) -> float:
+    """Return the floor of the mean absolute percentage error; NaN if too little was repeated.
+
+    Parameters
+    ----------
+    runs : DataFrame
+        The runs that are judged, with ``cell`` (equal for repeats), ``sitting`` and the target.
+    protocol : Protocol
+        With local runs the speed is known as well as they can tell it, by the variances of noise
+        and of sittings.
+    """
+    within, between = _variance(runs, target, same=True), _variance(runs, target, same=False)
+    if protocol.knows_sitting:
+        return 100 * MEAN_ABSOLUTE * within**0.5
+    sitting = max(between - within, 0.0)
+    if protocol.local_runs and sitting > 0:
+        sitting = 1 / (1 / sitting + protocol.local_runs / within)
+    return 100 * MEAN_ABSOLUTE * float(np.sqrt(within + sitting))
+
+
+def _variance(runs: pd.DataFrame, target: str, *, same: bool) -> float:
+    """Return half the mean square of differences within cells, in the same sitting or not."""
+    by_cell = []
+    pairs = 0
+    for _, repeats in runs.groupby("cell", sort=True):
+        logs, sittings = np.log(repeats[target].to_numpy()), repeats["sitting"].tolist()
+        squares = [
+            (logs[a] - logs[b]) ** 2
+            for a, b in combinations(range(len(logs)), 2)
+            if (sittings[a] == sittings[b]) is same
+        ]
+        pairs += len(squares)
+        if squares:
+            by_cell.append(np.mean(squares))
+    return float(np.mean(by_cell)) / 2 if pairs >= MINIMUM_PAIRS else float("nan")
