@@ -55,7 +55,8 @@ def register(options: Arguments) -> None:
     from voxcast_apps.tiles.pose import starting_transform
 
     image, out, parameters = options.image, options.out, options.parameters
-    check(parameters, {"template_mm": (1, 4)})
+    iterations = ("affine_iterations", "syn_coarse_iterations", "syn_fine_iterations")
+    check(parameters, {"template_mm": (1, 4), **dict.fromkeys(iterations, 0)})
     started()
     with phase("load"):
         volume = ants_volume.read_volume(image)
@@ -66,14 +67,14 @@ def register(options: Arguments) -> None:
         with phase("pose"):
             start = starting_transform(volume, scratch)
         with phase("affine"):
-            iterations = parameters["affine_iterations"]
+            most = parameters["affine_iterations"]
             outside_mm = ndimage.distance_transform_edt(brain.numpy() == 0, brain.spacing)
             affine = ants_volume.registered(
                 image, template, volume, "Affine", scratch,
                 initial_transform=[start],
                 mask=brain.new_image_like((outside_mm <= RIM_MM).astype(np.float32)),
                 mask_all_stages=True,
-                aff_iterations=(iterations, iterations // 2),
+                aff_iterations=(most, most // 2),
                 # Coarser or smoother levels lose the initial pose and fit the brain to the head.
                 aff_shrink_factors=(4, 2),
                 aff_smoothing_sigmas=(1, 0),

@@ -15,7 +15,7 @@ from typing import Any
 
 from voxcast.apps.phase_log import phase, started
 from voxcast.files import write_json
-from voxcast_apps.arguments import Arguments, application
+from voxcast_apps.arguments import Arguments, application, check
 
 DEFAULTS: dict[str, Any] = {
     "n4_shrink_factor": 4,
@@ -42,6 +42,8 @@ def segment(options: Arguments) -> None:
     from voxcast_apps import ants_volume
 
     parameters = options.parameters
+    positive = ("n4_shrink_factor", "n4_iterations", "atropos_classes", "atropos_iterations")
+    check(parameters, dict.fromkeys(positive, 1))
     started()
     with phase("load"):
         volume = ants_volume.read_volume(options.image)

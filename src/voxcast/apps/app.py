@@ -87,7 +87,14 @@ def command(
     if app.input == "none":
         image = None
     if app.module is not None:
-        return _module_command(app.module, image, out, configuration, parameters)
+        return [
+            sys.executable, "-P", "-m", app.module,  # -P: not a module of the current folder
+            *([] if image is None else ["--image", str(image)]),
+            "--out", str(out),
+            "--threads", str(configuration.cpus),
+            "--device", configuration.device,
+            "--parameters", json.dumps(dict(parameters), sort_keys=True),
+        ]  # fmt: skip
     memory_bytes = memory_bytes or configuration.mem_limit_bytes or machine_memory_bytes()
     values = {name: _text(value) for name, value in parameters.items()} | {
         "threads": str(configuration.cpus),
@@ -112,11 +119,6 @@ def command(
         binds=run_binds(app, out),
         env=library_variables(configuration),
         gpus=configuration.gpus,
-        visible=os.environ.get("CUDA_VISIBLE_DEVICES"),
-        # No application here needs a network. Many clusters forbid the namespaces by which
-        # these two disable it (user.max_net_namespaces), and nothing would start there.
-        network=configuration.container_engine in ("apptainer", "singularity"),
-        user=(os.getuid(), os.getgid()),
     )
 
 
@@ -238,24 +240,6 @@ def package_path(name: str) -> Path:
     """
     packaged = PACKAGED.fullmatch(name)
     return Path(__file__).parents[2].joinpath(*packaged.groups()) if packaged else Path(name)
-
-
-def _module_command(
-    module: str,
-    image: Path | None,
-    out: Path,
-    configuration: Configuration,
-    parameters: Mapping[str, Any],
-) -> list[str]:
-    # -P: modules in the current folder cannot shadow a library.
-    return [
-        sys.executable, "-P", "-m", module,
-        *([] if image is None else ["--image", str(image)]),
-        "--out", str(out),
-        "--threads", str(configuration.cpus),
-        "--device", configuration.device,
-        "--parameters", json.dumps(dict(parameters), sort_keys=True),
-    ]  # fmt: skip
 
 
 def _text(value: Any) -> str:

@@ -137,10 +137,12 @@ def check_startable(app: App, configuration: Configuration) -> None:
     own_program = app.argv[:1] if not app.container else ()
     for program in (*own_program, *app.programs):
         check_program(program)
-    if app.container and configuration.container_engine == "none":
+    engine = configuration.container_engine
+    if app.container and engine == "none":
         then = f"set container_engine in conf/device/{configuration.device}.yaml, e.g. apptainer"
         raise ConfigError("needs a container engine, and none is chosen", app.name, then)
-    check_container(app, configuration)
+    if app.container:
+        check_image(engine, container_image(app, configuration), list(app.binds))
 
 
 def check_program(program: str) -> None:
@@ -158,13 +160,6 @@ def check_program(program: str) -> None:
     if Path(program).is_file():
         raise RunError("is not executable", program, f"run `chmod +x {program}`")
     raise RunError("no such program", program)
-
-
-def check_container(app: App, configuration: Configuration) -> None:
-    """Check that ``app`` can be run in its container; errors as `check_startable`."""
-    if app.container and configuration.container_engine != "none":
-        image = container_image(app, configuration)
-        check_image(configuration.container_engine, image, list(app.binds))
 
 
 # Gaps by urgency: nothing can be measured; measurements may be wrong; less is known than could be.

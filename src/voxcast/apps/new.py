@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from voxcast.apps.app import chosen
-from voxcast.apps.phase_patterns import LINE_CHARACTERS, stamp_form
+from voxcast.apps.phase_patterns import LINE_CHARACTERS
 from voxcast.errors import ConfigError, RunError, one_line
 from voxcast.files import write_text
 
@@ -32,13 +32,14 @@ VERSION_LIMIT_S = 120.0
 _VERSION_CHARACTERS = 60
 _ANOTHER = "give another --version-command"
 _VERSION = re.compile(r"\d+(?:\.\d+)+[\w.+-]*")
-START_END, STATED_SECONDS = "START/END lines", "stated seconds"
 MAX_PHASES = 20
 MIN_WORD = 3  # letters of the name of a phase
 
 _WORDS = r"[A-Za-z][\w.+-]*(?: [A-Za-z][\w.+-]*){0,5}"
-_START = re.compile(rf"\b(?:start|begin)(?:ed|ing|s)?:?\s+(?P<name>{_WORDS})", re.IGNORECASE)
-_END = re.compile(rf"\b(?:end|finish|done)(?:ed|ing|s)?:?\s+(?P<name>{_WORDS})", re.IGNORECASE)
+_LIMITS = (
+    r"(?:(?P<start>(?:start|begin)(?:ed|ing|s)?)|(?P<end>(?:end|finish|done)(?:ed|ing|s)?)):?"
+)
+_MARK = re.compile(rf"\b{_LIMITS}\s+(?P<name>{_WORDS})\s*$", re.IGNORECASE)
 _STATED = re.compile(
     rf"(?P<name>{_WORDS})(?P<between> ?(?:time|took|takes|in|finished in|done in)?[:=]? *)"
     r"(?P<seconds>\d+(?:\.\d+)?(?:[eE][-+]?\d+)?) ?(?P<unit>seconds|secs?|s)\b"
@@ -58,10 +59,8 @@ class AppTemplate:
         Addresses of the documentation or code that the values come from.
     notes : list of str
         Remarks for the user.
-    container, binds : dict
-        Image by device, and binds, for running it in a container; empty without a container.
-    container_program : str, optional
-        Path of the program in the container, where it differs.
+    contained : dict
+        The values that differ in its container; empty without one.
     version_command : str, optional
         Command that prints the version.
     """
@@ -71,9 +70,7 @@ class AppTemplate:
     app: dict[str, Any]
     sources: list[str]
     notes: list[str]
-    container: dict[str, str] = field(default_factory=dict)
-    binds: dict[str, str] = field(default_factory=dict)
-    container_program: str | None = None
+    contained: dict[str, Any] = field(default_factory=dict)
     version_command: str | None = None
 
     def values(self, *, in_container: bool) -> dict[str, Any]:
@@ -84,14 +81,10 @@ class AppTemplate:
         ConfigError
             If it is to run in a container and has none.
         """
-        if not in_container:
-            return dict(self.app)
-        if not self.container:
+        if in_container and not self.contained:
             then = "leave out --container, or write one into conf/app"
             raise ConfigError("names no container", self.name, then)
-        program, *arguments = self.app["argv"]
-        argv = [self.container_program or program, *arguments]
-        return {**self.app, "argv": argv, "container": self.container, "binds": self.binds}
+        return {**self.app, **(self.contained if in_container else {})}
 
 
 def template_names() -> list[str]:
@@ -199,30 +192,19 @@ def printed_version(argv: Sequence[str]) -> str:
     return number[0] if number else text.splitlines()[0].strip()[:_VERSION_CHARACTERS]
 
 
-@dataclass(frozen=True)
-class PhaseProposal:
-    """Patterns by phase, in the order of the log, and the kind of lines; empty if none is seen."""
-
-    kind: str = ""
-    patterns: dict[str, str] = field(default_factory=dict)
-
-
-def propose_phases(lines: Sequence[str]) -> PhaseProposal:
-    """Return the phases that a log shows by lines of a documented kind.
+def propose_phases(lines: Sequence[str]) -> dict[str, str]:
+    """Return patterns of the phases that a log shows by lines of a documented kind, in its order.
 
     Examples
     --------
-    >>> propose_phases(["START fit", "working", "END fit"]).patterns
-    {'fit': '\\\\b(?:(?P<start>START)|(?P<end>END)) fit\\\\s*$'}
-    >>> propose_phases(["warp took 2.5 s"]).patterns
-    {'warp': '\\\\bwarp took (?P<seconds>\\\\S+) s\\\\b'}
+    >>> from voxcast.apps.phase_patterns import phases_from_log
+    >>> log = ["12:00:00 START fit", "working", "12:00:09 END fit"]
+    >>> [(phase.name, phase.duration_s) for phase in phases_from_log(log, propose_phases(log))]
+    [('fit', 9.0)]
     """
     short = [line[:LINE_CHARACTERS] for line in lines]
-    for kind, propose in ((START_END, _start_and_end), (STATED_SECONDS, _stated)):
-        patterns = propose(short)
-        if 0 < len(patterns) <= MAX_PHASES:
-            return PhaseProposal(kind, patterns)
-    return PhaseProposal()
+    proposals = (propose(short) for propose in (_start_and_end, _stated))
+    return next((patterns for patterns in proposals if 0 < len(patterns) <= MAX_PHASES), {})
 
 
 def phase_name(text: str) -> str:
@@ -237,21 +219,13 @@ def phase_name(text: str) -> str:
 
 
 def _start_and_end(lines: Sequence[str]) -> dict[str, str]:
-    ends = {match["name"].lower(): match for match in map(_END.search, lines) if match}
-    patterns: dict[str, str] = {}
-    for match in filter(None, map(_START.search, lines)):
-        name = match["name"]
-        if ended := ends.get(name.lower()):
-            stamp = stamp_form(match.string[: match.start()])
-            time = "" if stamp is None else rf"(?P<time>{stamp}).*?"
-            limits = rf"(?:(?P<start>{_spelt(match)})|(?P<end>{_spelt(ended)}))"
-            patterns.setdefault(phase_name(name), rf"{time}\b{limits} {_escaped(name)}\s*$")
-    return patterns
-
-
-def _spelt(match: re.Match[str]) -> str:
-    """Return the word before a name as it is written in its line, with its ending and colon."""
-    return _escaped(match[0].removesuffix(match["name"]).strip())
+    marks = list(filter(None, map(_MARK.search, lines)))
+    ended = {match["name"].lower() for match in marks if match["end"]}
+    return {
+        phase_name(match["name"]): rf"(?i)\b{_LIMITS}\s+{_escaped(match['name'])}\s*$"
+        for match in marks
+        if match["start"] and match["name"].lower() in ended
+    }
 
 
 def _stated(lines: Sequence[str]) -> dict[str, str]:

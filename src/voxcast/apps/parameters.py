@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 from typing import TYPE_CHECKING, Any
@@ -29,7 +28,7 @@ def parameter_values(
         Values are numbers, ``true`` and ``false``, or texts.
     defaults : mapping, optional
         Parameters of the application. Where the default is a text, the value is one; where it is
-        a list or an object, the value is read as YAML.
+        a list or an object, the value is JSON.
 
     Raises
     ------
@@ -53,36 +52,14 @@ def parameter_values(
 
 
 def _value(text: str, default: Any) -> Any:
-    import yaml
-
     if isinstance(default, str):
         return text
     try:
-        value = yaml.safe_load(text)
-        json.dumps(value, allow_nan=False)
-    except (yaml.YAMLError, TypeError, ValueError):
-        return text  # what YAML reads as another type, such as a date, or as no number
-    if isinstance(value, str):  # YAML reads 1e-3 as text
-        with contextlib.suppress(ValueError):
-            number = float(value)
-            return number if math.isfinite(number) else text
+        value = json.loads(text, parse_constant=str)  # NaN is a text
+    except ValueError:
+        return text
     is_scalar = isinstance(value, bool | int | float)
     return value if is_scalar or isinstance(default, list | dict) else text
-
-
-def merged_parameters(
-    defaults: Mapping[str, Any], overrides: Mapping[str, Any], app: str
-) -> dict[str, Any]:
-    """Return the parameters of an application with ``overrides`` applied.
-
-    Raises
-    ------
-    ConfigError
-        If the application has no such parameter.
-    """
-    for name in overrides:
-        chosen(name, defaults, "parameter", f"{app}.{name}")
-    return {**defaults, **overrides}
 
 
 def scaled_parameters(app: App, scale: Scale, overrides: Mapping[str, Any]) -> dict[str, Any]:
@@ -97,12 +74,14 @@ def scaled_parameters(app: App, scale: Scale, overrides: Mapping[str, Any]) -> d
     if scale == "scaled_down" and not app.scaled_down:
         then = f"set scaled_down in conf/app/{app.name}.yaml, or run it at full scale"
         raise ConfigError("cannot be scaled down", app.name, then)
-    scaled = app.scaled_down if scale == "scaled_down" else {}
-    parameters = merged_parameters(app.parameters, {**scaled, **overrides}, app.name)
     for name, value in overrides.items():
-        check_type(value, app.parameters[name], f"{app.name}.{name}")
-        _check_value(app, name, value)
-    return parameters
+        where = f"{app.name}.{name}"
+        check_type(value, app.parameters[chosen(name, app.parameters, "parameter", where)], where)
+        choices = [choice for choice in app.ranges.get(name, ()) if isinstance(choice, str)]
+        if choices and value not in choices:
+            raise ConfigError(f"is not one of {', '.join(choices)}: {value!r}", where)
+    scaled = app.scaled_down if scale == "scaled_down" else {}
+    return {**app.parameters, **scaled, **overrides}
 
 
 def check_type(value: Any, default: Any, where: str) -> None:
@@ -122,16 +101,3 @@ def check_type(value: Any, default: Any, where: str) -> None:
         fits = fits and (float(value).is_integer() if kind is int else math.isfinite(value))
     if not fits:
         raise ConfigError(f"needs {_KINDS.get(kind, kind.__name__)}, not {value!r}", where)
-
-
-def _check_value(app: App, name: str, value: Any) -> None:
-    """Refuse a value on which the application would only fail or hang once it runs."""
-    default, where = app.parameters[name], f"{app.name}.{name}"
-    texts = [choice for choice in app.ranges.get(name, ()) if isinstance(choice, str)]
-    if texts and value not in texts:
-        raise ConfigError(f"is not one of {', '.join(texts)}: {value!r}", where)
-    if type(default) in (int, float) and default >= 0:
-        above_zero = isinstance(default, int) and default > 0
-        if value < 0 or (value == 0 and above_zero):
-            minimum = "above zero" if above_zero else "zero or more"
-            raise ConfigError(f"must be {minimum}, not {value!r}", where)

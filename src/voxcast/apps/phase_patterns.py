@@ -8,17 +8,18 @@ the line is read:
     Such phases are placed end to end.
 ``start``, ``end``
     The phase starts, or ends, at this line. Without an ``end`` it lasts until the next phase
-    starts. The time is read from the group ``time``, see `FORMS`; without such a
-    group it is the time at which the profiler saw the line.
+    starts. The time is read from the group ``time``, or without one from the text in front of the
+    match, see `FORMS`; without any it is the time at which the profiler saw the line.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from voxcast.records import Phase
 
@@ -26,30 +27,28 @@ LINE_CHARACTERS = 2000  # searched of each line: a log may contain a dumped arra
 _CLOCK = r"(?P<h>\d\d):(?P<min>\d\d):(?P<s>\d\d)(?:[.,](?P<f>\d{1,9}))?"
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 # Most specific first: a date with a clock contains a clock.
-FORMS = {
-    "2024-05-01 12:00:00,123": rf"(?P<y>\d{{4}})[-/](?P<m>\d\d)[-/](?P<d>\d\d)[T _-]{_CLOCK}",
-    "2024:05:01:12:00:00": rf"(?P<y>\d{{4}}):(?P<m>\d\d):(?P<d>\d\d):{_CLOCK}",
-    "240501-12:00:00,123": rf"(?P<y>\d\d)(?P<m>\d\d)(?P<d>\d\d)-{_CLOCK}",
-    "Wed May  1 12:00:00 UTC 2024": (
-        rf"(?:[A-Z][a-z]{{2}} )?(?P<m>{'|'.join(_MONTHS)}) +(?P<d>\d\d?) {_CLOCK}"
-        r"(?: [A-Z]{2,5})? (?P<y>\d{4})"
-    ),
-    "12:00:00.123": rf"(?<![\d:]){_CLOCK}(?![\d:])",
-}
-_GROUP = re.compile(r"\?P<\w+>")
-_UNITS = ("hours", "minutes", "seconds")
+FORMS = (
+    # 2024-05-01 12:00:00,123
+    rf"(?P<y>\d{{4}})[-/](?P<m>\d\d)[-/](?P<d>\d\d)[T _-]{_CLOCK}",
+    # 2024:05:01:12:00:00
+    rf"(?P<y>\d{{4}}):(?P<m>\d\d):(?P<d>\d\d):{_CLOCK}",
+    # 240501-12:00:00,123
+    rf"(?P<y>\d\d)(?P<m>\d\d)(?P<d>\d\d)-{_CLOCK}",
+    # Wed May  1 12:00:00 UTC 2024
+    rf"(?P<m>{'|'.join(_MONTHS)}) +(?P<d>\d\d?) {_CLOCK}(?: [A-Z]{{2,5}})? (?P<y>\d{{4}})",
+    rf"(?<![\d:]){_CLOCK}(?![\d:])",
+)
 DAY_S = 86400.0
 
 
-@dataclass(frozen=True)
-class _Mark:
-    """A line at which a phase starts or ends."""
+class _Mark(NamedTuple):
+    """A line at which a phase starts or ends; times are NaN where they are not known."""
 
     name: str
     starts: bool
     ends_itself: bool  # whether the pattern of the phase has an end
-    line: int
-    stamp_s: float | None
+    written_s: float
+    stamp_s: float
 
 
 def phases_from_log(
@@ -96,21 +95,22 @@ def phases_from_log(
     """
     lines = text.splitlines() if isinstance(text, str) else text
     compiled = {name: re.compile(pattern) for name, pattern in patterns.items()}
+    seen_s = dict(enumerate(written_s or ()))
     marks: list[_Mark] = []
     phases: list[Phase] = []
     start_s = 0.0
     for number, name, match in _matches(lines, compiled):
-        groups = match.re.groupindex
-        ends = "end" in groups and match["end"] is not None
+        groups = match.groupdict()
         if "seconds" in groups:
-            end_s = start_s + _duration_s(match)
+            end_s = start_s + _duration_s(groups)
             if start_s <= end_s < math.inf:
                 phases.append(Phase(name, start_s, end_s))
                 start_s = end_s
-        elif ends or match["start"] is not None:
-            stamp_s = stamp_seconds(match["time"] or "") if "time" in groups else None
-            marks.append(_Mark(name, not ends, "end" in groups, number, stamp_s))
-    phases += _between(marks, _times(marks, written_s), runtime_s)
+        elif groups["start"] is not None or groups.get("end") is not None:
+            stamp_s = stamp_seconds(groups.get("time", match.string[: match.start()]) or "")
+            starts, seen = groups.get("end") is None, seen_s.get(number, math.nan)
+            marks.append(_Mark(name, starts, "end" in groups, seen, stamp_s))
+    phases += _between(marks, runtime_s or 0.0)
     return tuple(sorted(phases, key=lambda phase: phase.start_s))
 
 
@@ -125,24 +125,20 @@ def _matches(
             yield number, name, match
 
 
-def _times(marks: Sequence[_Mark], written_s: Sequence[float] | None) -> list[float | None]:
-    """Return the seconds of each mark from the start of the run; None where they are not known."""
-    stamps = unwrapped([mark.stamp_s for mark in marks if mark.stamp_s is not None])
-    known_s = dict(enumerate(written_s or ()))
-    written = [known_s.get(mark.line) for mark in marks]
-    stamped = iter(stamps)
-    clock = [None if mark.stamp_s is None else next(stamped) for mark in marks]
-    both = list(zip(written, clock, strict=True))
-    delays = [w - c for w, c in both if w is not None and c is not None]
-    zero_s = min(delays, default=-stamps[0] if stamps else 0.0)
-    return [w if c is None else max(0.0, c + zero_s) for w, c in both]
-
-
-def _between(
-    marks: Sequence[_Mark], times: Sequence[float | None], runtime_s: float | None
-) -> Iterator[Phase]:
-    timed = [(mark, t_s) for mark, t_s in zip(marks, times, strict=True) if t_s is not None]
-    end_s = max((runtime_s or 0.0, *(t_s for _, t_s in timed)))
+def _between(marks: Sequence[_Mark], runtime_s: float) -> Iterator[Phase]:
+    """Yield the phases between marks."""
+    stamps_s = unwrapped([mark.stamp_s for mark in marks])
+    delays = [mark.written_s - stamp_s for mark, stamp_s in zip(marks, stamps_s, strict=True)]
+    # The least delay; without a known one the first time in front of a line is 0.
+    zeros = sorted(filter(_is_known, delays)) or [
+        -stamp_s for stamp_s in filter(_is_known, stamps_s)
+    ]
+    timed = [
+        (mark, max(0.0, stamp_s + zeros[0]) if _is_known(stamp_s) else mark.written_s)
+        for mark, stamp_s in zip(marks, stamps_s, strict=True)
+        if _is_known(stamp_s) or _is_known(mark.written_s)
+    ]
+    end_s = max((runtime_s, *(t_s for _, t_s in timed)))
     for position, (mark, start_s) in enumerate(timed):
         if mark.starts:
             ends = (
@@ -153,46 +149,45 @@ def _between(
             yield Phase(mark.name, start_s, max(start_s, next(ends, end_s)))
 
 
-def _duration_s(match: re.Match[str]) -> float:
+def _is_known(seconds: float) -> bool:
+    return not math.isnan(seconds)
+
+
+def _duration_s(groups: Mapping[str, str | None]) -> float:
     """Return the seconds that a line states; NaN if it states none."""
-    groups = {"hours": "0", "minutes": "0", **match.groupdict()}
+    hours, minutes, seconds = (groups.get(unit, "0") for unit in ("hours", "minutes", "seconds"))
     try:
-        hours, minutes, seconds = (float(groups[name] or "") for name in _UNITS)
+        return 3600 * float(hours or "") + 60 * float(minutes or "") + float(seconds or "")
     except ValueError:
         return math.nan
-    return 3600 * hours + 60 * minutes + seconds
 
 
-def stamp_seconds(text: str) -> float | None:
-    """Return the time that a text begins with, in seconds since an arbitrary day.
+def stamp_seconds(text: str) -> float:
+    """Return the first time in a text, in seconds since an arbitrary day; NaN without one.
 
-    A clock without a date counts from midnight.
+    A clock without a date counts from midnight. What is no date or time of day, such as a month
+    13, is skipped.
 
     Examples
     --------
-    >>> stamp_seconds("240501-00:00:01,500") - stamp_seconds("2024-04-30T23:59:59")
+    >>> stamp_seconds("240501-00:00:01,500") - stamp_seconds("[2024-04-30T23:59:59] fitting")
     2.5
-    >>> stamp_seconds("00:01:01") is not None, stamp_seconds("no time") is None
-    (True, True)
+    >>> stamp_seconds("no time")
+    nan
     """
-    matches = (re.match(form, text) for form in FORMS.values())
-    match = next((match for match in matches if match is not None), None)
-    return None if match is None else _stamp_seconds(match)
+    for match in filter(None, (re.search(form, text) for form in FORMS)):
+        fields = {"y": "1", "m": "1", "d": "1", **match.groupdict()}
+        year, month = int(fields["y"]), fields["m"]
+        year += 2000 if len(fields["y"]) == 2 else 0
+        number = _MONTHS.index(month) + 1 if month in _MONTHS else int(month)
+        day, hour, minute, second = (int(fields[name]) for name in ("d", "h", "min", "s"))
+        with contextlib.suppress(ValueError):
+            since = datetime(year, number, day, hour, minute, second) - datetime.min
+            return since.total_seconds() + float(f"0.{fields['f'] or 0}")
+    return math.nan
 
 
-def stamp_form(line: str) -> str | None:
-    """Return the form of the first time in a line, as a pattern without groups.
-
-    Invalid dates and times of day, such as a month 13, are skipped.
-    """
-    for form in FORMS.values():
-        match = re.search(form, line)
-        if match is not None and _stamp_seconds(match) is not None:
-            return _GROUP.sub("?:", form)
-    return None
-
-
-def unwrapped(seconds: list[float]) -> list[float]:
+def unwrapped(seconds: Sequence[float]) -> list[float]:
     """Return times in order of writing with a day added at each midnight of a bare clock.
 
     Examples
@@ -200,24 +195,10 @@ def unwrapped(seconds: list[float]) -> list[float]:
     >>> unwrapped([86390.0, 5.0, 6.0])
     [86390.0, 86405.0, 86406.0]
     """
-    days, previous, times = 0.0, float("-inf"), []
+    days, previous, times = 0.0, -math.inf, []
     for clock_s in seconds:
         if clock_s + days < previous - DAY_S / 2:
             days += DAY_S
         times.append(clock_s + days)
-        previous = times[-1]
+        previous = previous if math.isnan(clock_s) else times[-1]
     return times
-
-
-def _stamp_seconds(match: re.Match[str]) -> float | None:
-    fields = {"y": "1", "m": "1", "d": "1", **match.groupdict()}
-    year, month = int(fields["y"]), fields["m"]
-    if len(fields["y"]) == 2:
-        year += 2000
-    number = _MONTHS.index(month) + 1 if month in _MONTHS else int(month)
-    day, hour, minute, second = (int(fields[name]) for name in ("d", "h", "min", "s"))
-    try:
-        since = datetime(year, number, day, hour, minute, second) - datetime.min
-    except ValueError:
-        return None
-    return since.total_seconds() + float(f"0.{fields['f'] or 0}")

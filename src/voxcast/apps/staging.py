@@ -12,8 +12,8 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from voxcast.apps.containers import WRITES_THROUGH, Bind
-from voxcast.errors import ImageError, RunError
+from voxcast.apps.containers import WRITES_THROUGH
+from voxcast.errors import ImageError
 from voxcast.files import write_json
 
 if TYPE_CHECKING:
@@ -25,14 +25,14 @@ INPUTS, BIDS, OUT, SCRATCH = "{inputs}", "{bids}", "{out}", "{scratch}"  # valid
 DATASET_FILE = "dataset_description.json"
 
 
-def run_binds(app: App, out: Path) -> list[Bind]:
-    """Return the binds of a run that writes into ``out``; all but results and scratch read-only.
+def run_binds(app: App, out: Path) -> list[tuple[str, str, bool]]:
+    """Return the binds of a run that writes into ``out``: host, inside, whether it is read-only.
 
     Folders are not created here, see `staged`.
     """
     folders = _folders(out.absolute())  # an engine reads a relative path as the name of a volume
     return [
-        Bind(str(folders.get(host, host)), inside, read_only=host not in (OUT, SCRATCH))
+        (str(folders.get(host, host)), inside, host not in (OUT, SCRATCH))
         for inside, host in app.binds.items()
     ]
 
@@ -74,48 +74,30 @@ def staged(
     folders = {name: path for name, path in _folders(out).items() if name in needed}
     # Where a bind cannot be read-only, the program gets a copy of the user's file.
     link = configuration.container_engine not in WRITES_THROUGH
-    stage = {INPUTS: staged_inputs, BIDS: staged_dataset}
     try:
-        for name, folder in folders.items():
+        for folder in folders.values():
             folder.mkdir(parents=True)
-            if name in stage and image is not None:
-                stage[name](image, folder, link=link)
+        if image is not None and INPUTS in folders:
+            _put(image, folders[INPUTS] / image.name, link=link)
+        if image is not None and BIDS in folders:
+            suffix = ".nii.gz" if image.name.endswith(".nii.gz") else ".nii"
+            anat = folders[BIDS] / "sub-01" / "anat"
+            anat.mkdir(parents=True)
+            _put(image, anat / f"sub-01_T1w{suffix}", link=link)
+            description = {"Name": "one image", "BIDSVersion": "1.10.0"}
+            write_json(folders[BIDS] / DATASET_FILE, description)
         yield
     finally:
         for folder in folders.values():
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def staged_inputs(image: Path, folder: Path, *, link: bool = True) -> Path:
-    """Put ``image``, and nothing else, into ``folder`` under its own name.
-
-    It is a hard link if possible, else a copy: a symbolic link would not resolve in the container.
-
-    Raises
-    ------
-    ImageError
-        If the image is not a file.
-    RunError
-        If the folder is not empty.
-    """
+def _put(image: Path, target: Path, *, link: bool) -> None:
+    """Make a hard link if possible, else a copy: no symbolic link resolves in a container."""
     if not image.is_file():
         raise ImageError("no such file", image)
-    folder.mkdir(parents=True, exist_ok=True)
-    if any(folder.iterdir()):
-        raise RunError("is not empty, and the application would process its files", folder)
-    target = folder / image.name
     if link:
         with contextlib.suppress(OSError):  # another file system, or another owner
             os.link(image.resolve(), target)
-            return target
+            return
     shutil.copyfile(image, target)
-    return target
-
-
-def staged_dataset(image: Path, folder: Path, *, link: bool = True) -> Path:
-    """Lay out a BIDS dataset with ``image`` as the T1w of its one subject; errors as above."""
-    suffix = ".nii.gz" if image.name.endswith(".nii.gz") else ".nii"
-    write_json(folder / DATASET_FILE, {"Name": "one image", "BIDSVersion": "1.10.0"})
-    anat = folder / "sub-01" / "anat"
-    staged = staged_inputs(image, anat, link=link)
-    return staged.rename(anat / f"sub-01_T1w{suffix}")

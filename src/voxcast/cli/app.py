@@ -248,9 +248,8 @@ def _values_of_trial(app: App, trial: AppTrial) -> dict[str, Any]:
     values: dict[str, Any] = {}
     if trial.run.outcome == "completed":
         values |= trial.expected_s
-    if trial.proposal.patterns:
-        values["phases"] = list(trial.proposal.patterns)
-        values["phase_patterns"] = trial.proposal.patterns
+    if trial.proposal:
+        values |= {"phases": list(trial.proposal), "phase_patterns": trial.proposal}
     return values
 
 
@@ -260,8 +259,8 @@ def _comments(template: AppTemplate | None, trial: AppTrial | None) -> list[str]
         comments += [f"{template.description}.", "From public documentation, not run here:"]
         comments += [f"  {source}" for source in template.sources]
         comments += template.notes
-    if trial is not None and trial.proposal.patterns:
-        comments.append(f"Phases by {trial.proposal.kind} of a trial.")
+    if trial is not None and trial.proposal:
+        comments.append("The phases are proposed from the log of a trial.")
     if trial is not None and trial.run.outcome == "completed":
         comments.append("The expected times are those of a trial on one image.")
     return comments
@@ -275,5 +274,5 @@ def _print_trial(app: App, image: Path, configuration: Configuration, trial: App
     print(f"  wall {wall}, CPU {cpu}, peak memory {memory} ({run.memory_method})")
     for phase in trial.phases:
         print(f"  {phase.name:24} {format_seconds(phase.duration_s):>10}")
-    if trial.proposal.patterns:
-        print(f"{'phases':12} {len(trial.proposal.patterns)}, by {trial.proposal.kind}")
+    if trial.proposal:
+        print(f"{'phases':12} {len(trial.proposal)}, proposed from its log")

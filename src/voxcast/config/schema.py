@@ -59,7 +59,7 @@ class DeviceConfig:
     cpus: tuple[int, ...]
     gpus: int
     mem_limit_bytes: int | None
-    container_engine: Literal["none", "apptainer", "singularity", "podman", "charliecloud"]
+    container_engine: Literal["none", "apptainer", "singularity", "charliecloud"]
 
 
 @dataclass(frozen=True)

@@ -272,7 +272,7 @@ def staging_lines(app: App, container_engine: str) -> list[str]:
 
 
 def _stage(target: str, container_engine: str) -> list[str]:
-    """Return the lines that link or copy the image; see `voxcast.apps.staging.staged_inputs`."""
+    """Return the lines that link or copy the image; see `voxcast.apps.staging.staged`."""
     copied = f'cp -L -- "$image" {target}'
     if container_engine in WRITES_THROUGH:
         return [copied]

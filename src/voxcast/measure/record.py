@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from voxcast.apps.app import choose, command, container_facts, environment
-from voxcast.apps.new import PhaseProposal, propose_phases
+from voxcast.apps.new import propose_phases
 from voxcast.apps.staging import staged
 from voxcast.errors import RunError
 from voxcast.files import (
@@ -381,8 +381,8 @@ class AppTrial:
         End of its output.
     files : tuple of str
         Files that it wrote, relative to its folder of results.
-    proposal : PhaseProposal
-        Phases that its output shows, if the application names none itself.
+    proposal : dict
+        Patterns of phases that its output shows, if the application names none itself.
     expected_s : dict
         A first guess of times by size: half of one run depends on the image, half does not.
     """
@@ -391,7 +391,7 @@ class AppTrial:
     phases: tuple[Phase, ...]
     log: str
     files: tuple[str, ...]
-    proposal: PhaseProposal
+    proposal: dict[str, str]
     expected_s: dict[str, float]
 
 
@@ -402,11 +402,11 @@ def try_app(app: App, image: Path, configuration: Configuration, time_limit_s: f
         folder = Path(name)
         (folder / "out").mkdir()
         cell = Cell(app.name, "", app.parameters, "", "", configuration, "full_scale", 0, "")
-        proposals = []
+        proposal: dict[str, str] = {}
 
         def proposed(lines: Sequence[str]) -> dict[str, str]:
-            proposals.append(propose_phases(lines[:MAX_LOG_LINES]))
-            return proposals[0].patterns
+            proposal.update(propose_phases(lines[:MAX_LOG_LINES]))
+            return proposal
 
         run, phases = measure_app(
             app, image.absolute(), folder, cell, Conditions(time_limit_s), propose_phases=proposed
@@ -418,7 +418,7 @@ def try_app(app: App, image: Path, configuration: Configuration, time_limit_s: f
             phases=phases,
             log=log_tail(folder),
             files=tuple(path.relative_to(folder / "out").as_posix() for path in written),
-            proposal=proposals[0] if proposals else PhaseProposal(),
+            proposal=proposal,
             expected_s={
                 "expected_startup_s": float(f"{half_s:.2g}"),
                 "expected_s_per_mvoxel": float(f"{half_s / mvoxels:.2g}"),

@@ -11,14 +11,13 @@ import pytest
 from measured import measured_run
 from voxcast.apps import containers
 from voxcast.apps.app import app_version, command, container_facts, environment
-from voxcast.apps.checks import check_container
-from voxcast.apps.containers import ENGINES, RUN_VARIABLE, wrap
-from voxcast.apps.staging import staged, staged_inputs
+from voxcast.apps.checks import check_startable
+from voxcast.apps.containers import ENGINES, RUN_VARIABLE, check_engine, wrap
+from voxcast.apps.staging import staged
 from voxcast.errors import ConfigError, ImageError, RunError
 from voxcast.records import App, Configuration
 
 RECORDED = Path(__file__).with_name("containers.txt")
-IMAGES = {"podman": "registry.example/tool:1.0"}
 BINDS = [
     ("/data/it's $HOME; a set/inputs", "/INPUTS", True),
     ("/data/it's $HOME; a set/out", "/OUTPUTS", False),
@@ -29,12 +28,11 @@ PROGRAM = ["/opt/tool/run.sh", "--image=/INPUTS/sub-01 (1)_T1w.nii.gz", "--note"
 def rendered(engine: str) -> list[str]:
     return wrap(
         engine,
-        IMAGES.get(engine, "/images/tool 1.0.sif"),
+        "/images/tool 1.0.sif",
         PROGRAM,
         binds=BINDS,
         env={"OMP_NUM_THREADS": "2"},
         gpus=1,
-        user=(1000, 100),
     )
 
 
@@ -42,17 +40,7 @@ def test_every_engine_renders_as_recorded():
     recorded = dict(
         line.split(": ", 1) for line in RECORDED.read_text().splitlines() if line[:1] != "#"
     )
-    assert {engine: shlex.join(rendered(engine)) for engine in ("none", *ENGINES)} == recorded
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_the_program_comes_last_and_unchanged(engine):
-    argv = rendered(engine)
-    if engine == "podman":  # which would hand it to the image's entry point
-        assert f"--entrypoint={PROGRAM[0]}" in argv
-        assert argv[-len(PROGRAM) :] == [IMAGES[engine], *PROGRAM[1:]]
-    else:
-        assert argv[-len(PROGRAM) :] == PROGRAM
+    assert {engine: shlex.join(rendered(engine)) for engine in ENGINES} == recorded
 
 
 @pytest.mark.parametrize(
@@ -60,7 +48,6 @@ def test_the_program_comes_last_and_unchanged(engine):
     [
         ("apptainer", "/data/12:30"),
         ("singularity", "/data/a,b"),
-        ("podman", "/data/a,b"),
         ("charliecloud", "/data/12:30"),
     ],
 )
@@ -69,18 +56,9 @@ def test_a_path_that_an_engine_would_cut_is_refused(engine, path):
         wrap(engine, "image", ["tool"], binds=[(path, "/INPUTS", True)])
 
 
-def test_options_that_change_with_the_machine():
-    root = wrap("podman", "/images/tool", ["tool"], user=(0, 0))
-    assert root[-2:] == ["--rootfs", "/images/tool"]
-    assert not any(part.startswith("--user") for part in root)
-    assert "--network=none" in root
-    assert "--network=none" not in wrap("podman", "tool", ["tool"], network=True)
-    assert "--net" not in wrap("apptainer", "tool.sif", ["tool"], network=True)
-
-
 def test_an_unknown_engine_lists_the_valid_ones():
     with pytest.raises(ConfigError, match=r"docker.*choose from none, apptainer"):
-        wrap("docker", "image", ["tool"])
+        check_engine("docker")
 
 
 @pytest.fixture
@@ -112,30 +90,17 @@ def test_missing_programs_and_images_are_reported_with_a_remedy(tmp_path, engine
         containers.check_image("charliecloud", str(tmp_path), ["/INPUTS"])
     (tmp_path / "INPUTS").mkdir()
     containers.check_image("charliecloud", str(tmp_path), ["/INPUTS"])
-    engines("podman")
-    with pytest.raises(RunError, match="no such image; podman pull some/image:1"):
-        containers.digest("podman", "some/image:1")
 
 
-def test_an_unusable_container_is_refused_before_any_run(tmp_path):
+def test_an_unusable_container_is_refused_before_any_run():
     app = App(name="tool", version="1", argv=("tool", "{image}"), container={"cpu": "tool:1"})
     with pytest.raises(ConfigError, match="no image for this device"):
-        check_container(app, Configuration("gpu", 1, gpus=1, container_engine="charliecloud"))
-    app_with_image = App(
-        name="tool", version="1", argv=("tool",), container={"cpu": str(tmp_path)}
-    )
-    check_container(app_with_image, Configuration("cpu", 1))  # without an engine it is not opened
+        check_startable(app, Configuration("gpu", 1, gpus=1, container_engine="charliecloud"))
+    with pytest.raises(ConfigError, match="needs a container engine, and none is chosen"):
+        check_startable(app, Configuration("cpu", 1))
     if shutil.which("apptainer") is None:
         with pytest.raises(RunError, match="apptainer is not installed"):
-            check_container(app_with_image, Configuration("cpu", 1, container_engine="apptainer"))
-
-
-def test_the_digest_of_a_name_comes_from_the_engine(engines):
-    engines("podman", """echo '[{"Id": "ab12", "RepoDigests": []}]'""")
-    assert containers.digest("podman", "tool") == "sha256:ab12"
-    pulled = '[{"Id": "ab12", "RepoDigests": ["docker.io/some/tool@sha256:cd34"]}]'
-    engines("podman", f"echo '{pulled}'")
-    assert containers.digest("podman", "tool") == "sha256:cd34"
+            check_startable(app, Configuration("cpu", 1, container_engine="apptainer"))
 
 
 def test_the_digest_follows_the_content_of_a_file_and_the_listing_of_a_folder(tmp_path):
@@ -161,17 +126,25 @@ def test_exactly_one_image_is_staged(tmp_path):
     stored.write_bytes(b"voxels")
     image = tmp_path / "sub-01 T1w.nii.gz"
     image.symlink_to(stored)
-    linked = staged_inputs(image, tmp_path / "linked")
-    assert [path.name for path in (tmp_path / "linked").iterdir()] == [image.name]
-    assert linked.samefile(stored)
-    assert not linked.is_symlink()
-    copied = staged_inputs(image, tmp_path / "copied", link=False)
-    assert copied.read_bytes() == b"voxels"
-    assert not copied.samefile(stored)
-    with pytest.raises(RunError, match="is not empty"):
-        staged_inputs(image, tmp_path / "linked")
-    with pytest.raises(ImageError, match="no such file"):
-        staged_inputs(tmp_path / "none.nii.gz", tmp_path / "other")
+    app = App(
+        name="tool", version="1", argv=("tool",), container={"cpu": "image"},
+        binds={"/in": "{inputs}", "/data": "{bids}", "/out": "{out}"},
+    )  # fmt: skip
+    for engine, linked in (("apptainer", True), ("charliecloud", False)):
+        configuration = Configuration("cpu", 1, container_engine=engine)
+        with staged(app, image, tmp_path / "run" / "out", configuration):
+            (put,) = (tmp_path / "run" / "inputs").iterdir()
+            (scan,) = (tmp_path / "run" / "bids").rglob("*.nii.gz")
+            assert (put.name, scan.name) == (image.name, "sub-01_T1w.nii.gz")
+            for path in (put, scan):
+                assert path.read_bytes() == b"voxels"
+                assert path.samefile(stored) == linked
+                assert not path.is_symlink()
+        assert not (tmp_path / "run" / "inputs").exists()
+    missing = tmp_path / "none.nii.gz"
+    run = staged(app, missing, tmp_path / "run" / "out", configuration)
+    with pytest.raises(ImageError, match="no such file"), run:
+        pass
 
 
 @pytest.fixture(scope="session")
@@ -251,14 +224,3 @@ def test_a_containerised_application_is_run_and_measured(tmp_path, busybox_image
     facts = container_facts(app, configuration)
     assert facts["image"] == str(busybox_image)
     assert app_version(app, configuration) == f"1+image{facts['digest'][7:19]}"
-
-
-def test_podman_gets_the_visible_gpus():
-    def devices(gpus, visible):
-        argv = wrap("podman", "tool", ["tool"], gpus=gpus, visible=visible)
-        return [part.partition("gpu=")[2] for part in argv if part.startswith("--device")]
-
-    assert devices(2, None) == ["0", "1"]
-    assert devices(1, "2,3") == ["2"]
-    assert devices(1, "GPU-ab") == ["GPU-ab"]
-    assert devices(0, "2,3") == []

@@ -56,7 +56,7 @@ def test_an_application_is_written_from_its_command_line_after_a_trial(project, 
     assert new("--command", COMMAND, "--version-command", "smooth --version") == 0
     printed = capsys.readouterr().out
     assert "smooth on a head.nii.gz, cpu, 1 CPU: completed" in printed
-    assert "1, by START/END lines" in printed
+    assert "1, proposed from its log" in printed
     assert not any(urgency in printed for urgency in URGENCIES)
     assert "voxcast learn IMAGES --app smooth" in printed
 

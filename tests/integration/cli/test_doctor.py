@@ -97,9 +97,9 @@ def test_other_versions_than_the_tested_are_named(project: Path) -> None:
 
 def test_a_program_that_does_not_answer_is_not_said_to_work(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
-    for name in ("sbatch", "squeue", "sacct", "podman"):
+    for name in ("sbatch", "squeue", "sacct", "ch-run"):
         program = tmp_path / "bin" / name
         program.write_text("#!/bin/sh\nexit 1\n")
         program.chmod(0o755)
     checks = _doctor(cwd=tmp_path, PATH=f"{tmp_path / 'bin'}:{os.environ['PATH']}")
-    assert checks["Slurm"]["status"] == checks["podman"]["status"] == "limited"
+    assert checks["Slurm"]["status"] == checks["charliecloud"]["status"] == "limited"

@@ -17,7 +17,7 @@ from voxcast.apps.app import (
     environment,
 )
 from voxcast.apps.checks import check_app
-from voxcast.apps.parameters import merged_parameters, scaled_parameters
+from voxcast.apps.parameters import scaled_parameters
 from voxcast.errors import ConfigError, RunError
 from voxcast.records import App, Configuration
 
@@ -145,21 +145,19 @@ def test_unknown_names_list_the_valid_ones():
     assert choose({"segment": APP}, "segment") is APP
     with pytest.raises(ConfigError, match=r"sgment.*choose from segment"):
         choose({"segment": APP}, "sgment")
-    assert merged_parameters(APP.parameters, {"classes": 5}, "segment") == {"classes": 5}
     with pytest.raises(ConfigError, match=r"segment\.clases.*choose from classes"):
-        merged_parameters(APP.parameters, {"clases": 5}, "segment")
+        scaled_parameters(APP, "full_scale", {"clases": 5})
 
 
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
         ("steps", "five", "needs a whole number"), ("steps", 1.5, "needs a whole number"),
-        ("steps", -5, "above zero"), ("steps", 0, "above zero"), ("steps", True, "whole number"),
-        ("spacing", math.nan, "needs a number"), ("spacing", -1.0, "zero or more"),
+        ("steps", True, "whole number"), ("spacing", math.nan, "needs a number"),
         ("fast", 1, "needs bool"), ("mode", 3, "needs a text"), ("mode", "z", "one of x y, fine"),
     ],
 )  # fmt: skip
-def test_values_that_an_application_would_hang_or_fail_on_are_refused(name, value, message):
+def test_values_of_another_type_or_none_of_the_choices_are_refused(name, value, message):
     parameters = {**TOOL.parameters, "spacing": 0.0}
     app = dataclasses.replace(TOOL, parameters=parameters, ranges={"mode": ("x y", "fine")})
     with pytest.raises(ConfigError, match=message):

@@ -1,15 +1,22 @@
-import re
+import math
 
 import pytest
 
-from voxcast.apps.phase_patterns import FORMS, stamp_form, stamp_seconds, unwrapped
+from voxcast.apps.phase_patterns import FORMS, stamp_seconds, unwrapped
+
+EXAMPLES = (
+    "2024-05-01 12:00:00,123",
+    "2024:05:01:12:00:00",
+    "240501-12:00:00,123",
+    "Wed May  1 12:00:00 UTC 2024",
+    "12:00:00.123",
+)
 
 
-@pytest.mark.parametrize("example", FORMS)
-def test_every_form_is_read_by_its_own_pattern(example):
-    form = stamp_form(f"[{example}] message")
-    assert re.search(form, f"[{example}] message")[0] == example
-    assert stamp_seconds(example) % 86400 == pytest.approx(43200, abs=0.5)
+def test_every_form_is_read_anywhere_in_a_line():
+    assert len(EXAMPLES) == len(FORMS)
+    for example in EXAMPLES:
+        assert stamp_seconds(f"[{example}] message") % 86400 == pytest.approx(43200, abs=0.5)
 
 
 def test_dates_count():
@@ -19,8 +26,8 @@ def test_dates_count():
 
 
 @pytest.mark.parametrize("text", ["", "24:00:00", "12:61:00", "1:2:3"])
-def test_numbers_that_are_no_time_are_none(text):
-    assert stamp_form(text) is None
+def test_numbers_that_are_no_time_are_skipped(text):
+    assert math.isnan(stamp_seconds(text))
 
 
 def test_a_bare_clock_goes_on_after_midnight():

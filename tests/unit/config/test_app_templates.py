@@ -98,7 +98,7 @@ def test_a_template_is_a_valid_application_with_a_source(name):
     assert all(source.startswith("https://") for source in template.sources)
     values = {"version": "1", **template.values(in_container=False)}
     assert app_of(CONF_APP, "tool", values).argv
-    if template.container:
+    if template.contained:
         contained = app_of(CONF_APP, "tool", values | template.values(in_container=True))
         assert contained.container
         assert contained.binds
