@@ -15,15 +15,17 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import pandas as pd
-from study import CODE, FOLDS, table_to_learn_from
 
+from study import CODE, FOLDS, HISTORY, apps_of, table_to_learn_from
 from voxcast.commits import commit_of
 from voxcast.errors import exits_cleanly
 from voxcast.evaluation.headline import headline
 from voxcast.files import write_text
-from voxcast.models.openings import rows_sha256
+from voxcast.models.openings import BOOK, rows_sha256
 from voxcast.models.selection.fold_cache import FoldCache
+from voxcast.studies.recorded_table import opened_table
 
+ELSEWHERE = "second_machine"  # a batch that nothing learns from
 OUT = Path("results/headline/headline.csv")
 MINIMUM_SITTINGS = 3  # on record, for a new one to be judged
 
@@ -32,9 +34,13 @@ MINIMUM_SITTINGS = 3  # on record, for a new one to be judged
 def main() -> int:
     """Write ``results/headline/headline.csv``."""
     table = table_to_learn_from()
+    elsewhere = opened_table(
+        HISTORY / ELSEWHERE, BOOK, "stage headline", commit_of(Path(), CODE),
+        {app.name: app.characteristics for app in apps_of([HISTORY / ELSEWHERE])},
+    )  # fmt: skip
     by_app = [
-        runs.reset_index(drop=True)
-        for _, runs in table.groupby("app", sort=True)
+        (runs.reset_index(drop=True), elsewhere[elsewhere["app"] == app].reset_index(drop=True))
+        for app, runs in table.groupby("app", sort=True)
         if runs["sitting"].nunique() >= MINIMUM_SITTINGS
     ]
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # the processes share the cores
@@ -48,13 +54,14 @@ def main() -> int:
     return 0
 
 
-def _headline(runs: pd.DataFrame) -> pd.DataFrame:
+def _headline(tables: tuple[pd.DataFrame, pd.DataFrame]) -> pd.DataFrame:
+    runs, elsewhere = (table.dropna(axis="columns", how="all") for table in tables)
     app = runs["app"].iloc[0]
 
     def say(step: str) -> None:
         print(f"headline: {app}: {step}", file=sys.stderr, flush=True)
 
-    return headline(runs.dropna(axis="columns", how="all"), cache=FoldCache(FOLDS), on_step=say)
+    return headline(runs, elsewhere, cache=FoldCache(FOLDS), on_step=say)
 
 
 if __name__ == "__main__":

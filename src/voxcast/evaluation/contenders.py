@@ -1,7 +1,8 @@
 """Contenders: models that get the same runs, the same columns and the same treatment of speed.
 
 A contender learns the work of a run, that is its times on a machine of usual speed, from which the
-speed of the judged sitting is taken; only HARP as published learns times as they were measured. What is known of a speed is estimated as by voxcast, for all of them alike.
+speed of the judged place is taken. Only HARP as published learns times as they were measured. What
+is known of a speed is estimated as by voxcast, for all of them alike.
 """
 
 from __future__ import annotations
@@ -99,9 +100,7 @@ class VoxcastContender:
         return pd.DataFrame(medians, index=runs.index)
 
 
-def contenders(
-    train: pd.DataFrame, scaled_down: pd.DataFrame, seed: int
-) -> dict[str, Contender]:
+def contenders(train: pd.DataFrame, scaled_down: pd.DataFrame, seed: int) -> dict[str, Contender]:
     """Fit the contenders that are not tuned, by name.
 
     Parameters
@@ -120,7 +119,7 @@ def contenders(
         if name != "voxels" or SIZES[0] in train:
             model = point_model.fit(train, None, name, {}, "volume", seed, speeds=speeds)
             fitted[name] = Contender(_family_work(model), known, work)
-    if set(SIZES) <= set(train):
+    if SIZES[0] in train:
         fitted["law"] = Contender(_law(work), known, work)
     if at_usual_speed := _harp(work, work.head(0), logs=True):
         fitted["HARP + log + speed"] = Contender(at_usual_speed, known, work)
@@ -139,11 +138,16 @@ def _family_work(model: point_model.PointModel) -> Work:
 
 
 def _law(train: pd.DataFrame) -> Work:
-    """Fit 1 + voxels + voxels of the mask, none negative, times a power of the CPUs.
+    """Fit 1 + voxels (+ voxels of the mask), none negative, times a power of the CPUs.
 
     Errors count relatively. The power is fitted to what the sizes leave.
     """
-    sizes = _sizes(train)
+    names = [name for name in SIZES if name in train]
+
+    def sizes_of(runs: pd.DataFrame) -> np.ndarray:
+        return np.column_stack([np.ones(len(runs)), runs[names].to_numpy(dtype=float)])
+
+    sizes = sizes_of(train)
     by_target = {}
     for target in TARGETS:
         measured = train[target].to_numpy(dtype=float)
@@ -156,17 +160,13 @@ def _law(train: pd.DataFrame) -> Work:
     def work(runs: pd.DataFrame) -> pd.DataFrame:
         return pd.DataFrame(
             {
-                target: (_sizes(runs) @ coefficients) * np.exp(np.polyval(power, runs[CPUS]))
+                target: (sizes_of(runs) @ coefficients) * np.exp(np.polyval(power, runs[CPUS]))
                 for target, (coefficients, power) in by_target.items()
             },
             index=runs.index,
         )
 
     return work
-
-
-def _sizes(runs: pd.DataFrame) -> np.ndarray:
-    return np.column_stack([np.ones(len(runs)), runs[list(SIZES)].to_numpy(dtype=float)])
 
 
 def _harp(train: pd.DataFrame, scaled_down: pd.DataFrame, *, logs: bool) -> Work | None:
@@ -211,9 +211,7 @@ def _anywhere(runs: pd.DataFrame) -> pd.DataFrame:
     return runs.drop(columns=["host_id", "sitting"], errors="ignore")
 
 
-def _log_speeds(
-    speeds: Speeds, work: Work, runs: pd.DataFrame, local: pd.DataFrame
-) -> np.ndarray:
+def _log_speeds(speeds: Speeds, work: Work, runs: pd.DataFrame, local: pd.DataFrame) -> np.ndarray:
     told = _told(speeds, work, local) if len(local) else speeds
     places = zip(runs["host_id"].astype(str), runs["sitting"].astype(str), strict=True)
     return np.array([told.estimate(host, sitting).log_speed for host, sitting in places])

@@ -8,6 +8,7 @@ are about normal.
 
 from __future__ import annotations
 
+import math
 from itertools import combinations
 from typing import TYPE_CHECKING
 
@@ -32,15 +33,19 @@ def floor_percent(runs: pd.DataFrame, target: str, protocol: Protocol) -> float:
         The runs that are judged, with ``cell`` (equal for repeats), ``sitting`` and the target.
     protocol : Protocol
         With local runs the speed is known as well as they can tell it, by the variances of noise
-        and of sittings.
+        and of sittings. Runs on one new machine do not tell what machines differ by: there is no
+        floor without local runs, and with them it is the noise within a sitting and theirs.
     """
     within, between = _variance(runs, target, same=True), _variance(runs, target, same=False)
-    if protocol.knows_sitting:
-        return 100 * MEAN_ABSOLUTE * within**0.5
+    if protocol.place == "known sitting":
+        return 100 * MEAN_ABSOLUTE * math.sqrt(within)
+    if protocol.place == "new machine":
+        count = protocol.local_runs
+        return 100 * MEAN_ABSOLUTE * math.sqrt(within * (1 + 1 / count)) if count else float("nan")
     sitting = max(between - within, 0.0)
     if protocol.local_runs and sitting > 0:
         sitting = 1 / (1 / sitting + protocol.local_runs / within)
-    return 100 * MEAN_ABSOLUTE * float(np.sqrt(within + sitting))
+    return 100 * MEAN_ABSOLUTE * math.sqrt(within + sitting)
 
 
 def _variance(runs: pd.DataFrame, target: str, *, same: bool) -> float:

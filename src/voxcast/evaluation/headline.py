@@ -15,7 +15,7 @@ import pandas as pd
 
 from voxcast.evaluation.contenders import FULL, Contender, VoxcastContender, contenders
 from voxcast.evaluation.floors import floor_percent
-from voxcast.evaluation.protocols import PROTOCOLS, Fold, Protocol, draws, folds
+from voxcast.evaluation.protocols import PROTOCOLS, Fold, Place, Protocol, draws, folds
 from voxcast.models.selection.fold_cache import FoldCache
 from voxcast.records import TARGETS
 
@@ -30,6 +30,7 @@ CELL = ("volume_id", "parameters_json", "cpus", "device")
 
 def headline(
     table: pd.DataFrame,
+    elsewhere: pd.DataFrame | None = None,
     *,
     families: Sequence[str] = FAMILIES,
     n_folds: int = 3,
@@ -45,6 +46,8 @@ def headline(
     table : DataFrame
         Runs of one application at all scales; see `voxcast.studies.recorded_table`. Those at full
         scale are judged.
+    elsewhere : DataFrame, optional
+        Runs on another machine, from which nothing is learned.
 
     Returns
     -------
@@ -55,14 +58,17 @@ def headline(
         the bound, ``coverage``, the share of runs below it, ``subjects_covered``, the share of
         subjects with all their runs below it, and ``width``, the median ratio of bound to median.
     """
-    full = (table["scale"] == FULL).to_numpy()
-    runs = table[full].reset_index(drop=True)
+    reserved = table.head(0) if elsewhere is None else elsewhere
+    everywhere = pd.concat([table.assign(reserved=False), reserved.assign(reserved=True)])
+    full = (everywhere["scale"] == FULL).to_numpy()
+    runs = everywhere[full].reset_index(drop=True)
     runs["cell"] = runs[list(CELL)].astype(str).agg("|".join, axis=1)
+    scaled_down = everywhere[~full & ~everywhere["reserved"].to_numpy()]
     predictions = [
         part
-        for knows_sitting in (False, True)
+        for place in dict.fromkeys(protocol.place for protocol in PROTOCOLS)
         for part in _predictions(
-            runs, table[~full], knows_sitting, families, n_folds, n_draws, seed,
+            runs, scaled_down, place, families, n_folds, n_draws, seed,
             cache or FoldCache(), on_step,
         )
     ]  # fmt: skip
@@ -83,7 +89,7 @@ def headline(
 def _predictions(
     runs: pd.DataFrame,
     scaled_down: pd.DataFrame,
-    knows_sitting: bool,
+    place: Place,
     families: Sequence[str],
     n_folds: int,
     n_draws: int,
@@ -92,14 +98,14 @@ def _predictions(
     on_step: Callable[[str], None],
 ) -> list[pd.DataFrame]:
     parts = []
-    protocols = [protocol for protocol in PROTOCOLS if protocol.knows_sitting is knows_sitting]
-    for fold in folds(runs, knows_sitting=knows_sitting, n_folds=n_folds, seed=seed):
+    protocols = [protocol for protocol in PROTOCOLS if protocol.place == place]
+    for fold in folds(runs, place, n_folds=n_folds, seed=seed):
         train = runs.iloc[fold.train].reset_index(drop=True)
         judged = set(runs.iloc[fold.test]["subject"])
         smaller = scaled_down[~scaled_down["subject"].isin(judged)]
-        if not knows_sitting:
+        if place == "new sitting":
             smaller = smaller[~smaller["sitting"].isin(set(runs.iloc[fold.test]["sitting"]))]
-        on_step(f"{len(fold.test)} runs, {len(train)} to learn from")
+        on_step(f"{place}: {len(fold.test)} runs, {len(train)} to learn from")
         fitted: dict[str, Contender | VoxcastContender] = {
             **{
                 name: VoxcastContender(train, of, seed, cache)

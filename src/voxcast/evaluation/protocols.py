@@ -1,14 +1,14 @@
 """Protocols: what is known of a run that is predicted, of its subject and of its sitting.
 
 A new scan is of a subject that was not measured, and comes in a sitting that was not measured
-either: on another day, when the machine may be faster or slower. A few runs of other subjects in
-that sitting, the local runs, tell its speed.
+either: on another day, when the machine may be faster or slower, or on another machine. A few runs
+of other subjects there, the local runs, tell its speed.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from sklearn.model_selection import GroupKFold
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     Positions = np.ndarray
 
+Place = Literal["new sitting", "known sitting", "new machine"]
+
 
 @dataclass(frozen=True)
 class Protocol:
@@ -28,22 +30,21 @@ class Protocol:
     Attributes
     ----------
     name : str
+    place : {"new sitting", "known sitting", "new machine"}
+        Where they are; models also learn from runs of other subjects in a known sitting.
     local_runs : int
-        Runs of other subjects in the judged sitting, which tell its speed and nothing else.
-    knows_sitting : bool
-        Whether models also learn from runs of other subjects in the judged sitting.
+        Runs of other subjects in the same place, which tell its speed and nothing else.
     """
 
     name: str
+    place: Place
     local_runs: int = 0
-    knows_sitting: bool = False
 
 
 PROTOCOLS = (
-    Protocol("new0"),
-    Protocol("new2", local_runs=2),
-    Protocol("new8", local_runs=8),
-    Protocol("known", knows_sitting=True),
+    *(Protocol(f"new{count}", "new sitting", count) for count in (0, 2, 8)),
+    Protocol("known", "known sitting"),
+    *(Protocol(f"machine{count}", "new machine", count) for count in (0, 2, 8)),
 )
 
 
@@ -56,34 +57,38 @@ class Fold:
     local: Positions
 
 
-def folds(
-    runs: pd.DataFrame, *, knows_sitting: bool, n_folds: int = 5, seed: int = 0
-) -> Iterator[Fold]:
-    """Yield folds by subject, and by sitting unless it is known.
+def folds(runs: pd.DataFrame, place: Place, *, n_folds: int = 5, seed: int = 0) -> Iterator[Fold]:
+    """Yield folds by subject, and by place unless it is known.
 
-    Every run is judged once. No run of a judged subject is learned from, and none of the judged
-    sitting unless it is known.
+    Each run is judged once: in a sitting those that may be learned from, on a new machine those
+    that are reserved. No run of a judged subject is learned from, none of the judged sitting
+    unless it is known, and none that is reserved.
 
     Parameters
     ----------
     runs : DataFrame
-        With ``subject`` and ``sitting``.
+        With ``subject``, ``sitting`` and ``reserved``.
     """
-    sittings = runs["sitting"].astype(str).to_numpy()
-    subjects = runs["subject"].astype(str).to_numpy()
+    sittings, subjects = (runs[name].astype(str).to_numpy() for name in ("sitting", "subject"))
+    reserved = runs["reserved"].to_numpy(dtype=bool)
+    judged = np.flatnonzero(reserved if place == "new machine" else ~reserved)
+    if len(np.unique(subjects[judged])) < n_folds:
+        return
     splitter = GroupKFold(n_folds, shuffle=True, random_state=seed)
-    everywhere = np.arange(len(runs))
-    for others, held_out in splitter.split(everywhere, groups=subjects):
-        if knows_sitting:
-            yield Fold(others, held_out, others[:0])
+    for _, held_out in splitter.split(judged, groups=subjects[judged]):
+        is_other = ~np.isin(subjects, subjects[judged[held_out]])
+        is_learned = is_other & ~reserved
+        test = judged[held_out]
+        if place == "new machine":
+            yield Fold(np.flatnonzero(is_learned), test, np.flatnonzero(is_other & reserved))
             continue
-        for sitting in np.unique(sittings[held_out]):
-            in_sitting = sittings == sitting
-            yield Fold(
-                others[~in_sitting[others]],
-                held_out[in_sitting[held_out]],
-                others[in_sitting[others]],
-            )
+        if place == "known sitting":
+            yield Fold(np.flatnonzero(is_learned), test, test[:0])
+            continue
+        for sitting in np.unique(sittings[test]):
+            is_here = sittings == sitting
+            train = np.flatnonzero(is_learned & ~is_here)
+            yield Fold(train, test[is_here[test]], np.flatnonzero(is_learned & is_here))
 
 
 def draws(fold: Fold, count: int, n_draws: int, seed: int = 0) -> list[Positions]:
