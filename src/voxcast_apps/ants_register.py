@@ -21,7 +21,7 @@ from scipy import ndimage
 
 from voxcast.apps.phase_log import phase, started
 from voxcast.files import write_json
-from voxcast_apps.arguments import Arguments, application, check
+from voxcast_apps.arguments import Arguments, Limits, application
 
 DEFAULTS: dict[str, Any] = {
     "template_mm": 2,
@@ -30,6 +30,7 @@ DEFAULTS: dict[str, Any] = {
     "syn_fine_iterations": 20,  # at twice
     "spacing_mm": 0.0,
 }
+LIMITS: Limits = {**dict.fromkeys(DEFAULTS, 0), "template_mm": (1, 4)}
 RIM_MM = 4.0
 _BRAIN_LEVEL = 0.05  # of the template's maximum; resampling rings a little around zero
 
@@ -43,8 +44,6 @@ def register(options: Arguments) -> None:
 
     Raises
     ------
-    ConfigError
-        If the template's spacing is not 1 to 4 mm.
     ImageError
         If the volume cannot be read, is not 3-D, has no foreground or cannot be registered.
     """
@@ -55,8 +54,6 @@ def register(options: Arguments) -> None:
     from voxcast_apps.tiles.pose import starting_transform
 
     image, out, parameters = options.image, options.out, options.parameters
-    iterations = ("affine_iterations", "syn_coarse_iterations", "syn_fine_iterations")
-    check(parameters, {"template_mm": (1, 4), **dict.fromkeys(iterations, 0)})
     started()
     with phase("load"):
         volume = ants_volume.read_volume(image)
@@ -152,7 +149,7 @@ def _deformation(template: Any, brain: Any, warp: dict[str, Any]) -> dict[str, f
     }
 
 
-main = application("ants_register", __doc__, DEFAULTS, register)
+main = application("ants_register", __doc__, DEFAULTS, register, limits=LIMITS)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -15,7 +15,7 @@ from typing import Any
 
 from voxcast.apps.phase_log import phase, started
 from voxcast.files import write_json
-from voxcast_apps.arguments import Arguments, application, check
+from voxcast_apps.arguments import Arguments, application
 
 DEFAULTS: dict[str, Any] = {
     "n4_shrink_factor": 4,
@@ -25,6 +25,11 @@ DEFAULTS: dict[str, Any] = {
     "atropos_iterations": 30,
     "atropos_tolerance": 5e-4,
     "spacing_mm": 0.0,
+}
+LEAST = {
+    **dict.fromkeys(("n4_shrink_factor", "n4_iterations", "atropos_iterations"), 1),
+    "atropos_classes": 2,
+    "spacing_mm": 0,
 }
 
 
@@ -42,8 +47,6 @@ def segment(options: Arguments) -> None:
     from voxcast_apps import ants_volume
 
     parameters = options.parameters
-    positive = ("n4_shrink_factor", "n4_iterations", "atropos_classes", "atropos_iterations")
-    check(parameters, dict.fromkeys(positive, 1))
     started()
     with phase("load"):
         volume = ants_volume.read_volume(options.image)
@@ -79,7 +82,7 @@ def segment(options: Arguments) -> None:
         write_json(options.out / "volumes.json", volumes)
 
 
-main = application("ants_segment", __doc__, DEFAULTS, segment)
+main = application("ants_segment", __doc__, DEFAULTS, segment, limits=LEAST)
 
 if __name__ == "__main__":
     sys.exit(main())

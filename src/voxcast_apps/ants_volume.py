@@ -11,7 +11,7 @@ import ants
 import numpy as np
 
 from voxcast.apps.phase_log import phase
-from voxcast.errors import ConfigError, ImageError, one_line
+from voxcast.errors import ImageError, one_line
 from voxcast.files import atomic_path
 
 N4_LEVELS = 4
@@ -37,11 +37,9 @@ def read_volume(image: Path) -> Any:
         raise ImageError("no such file", image)
     try:
         volume = ants.image_read(str(image))
-    except KeyError as error:  # its name for a type of voxels
-        then = "save it as float32"
-        raise ImageError(f"ANTs cannot read voxels of type {error}", image, then) from None
-    except (RuntimeError, ValueError) as error:
-        raise ImageError(f"ANTs cannot read it ({one_line(error)})", image) from None
+    except (KeyError, RuntimeError, ValueError) as error:  # the first names a type of voxels
+        problem, then = f"ANTs cannot read it ({one_line(error)})", "save it as NIfTI, float32"
+        raise ImageError(problem, image, then) from None
     if volume.dimension != 3 or volume.components != 1:
         raise ImageError("is not one 3-D volume", image)
     voxels = volume.numpy()
@@ -70,14 +68,7 @@ def coarsened(volume: Any, spacing_mm: float, *, logged: bool = True) -> Any:
         0 for the volume as it is.
     logged : bool
         Whether resampling is a phase of its own.
-
-    Raises
-    ------
-    ConfigError
-        If the spacing is negative or not finite.
     """
-    if not (math.isfinite(spacing_mm) and spacing_mm >= 0):
-        raise ConfigError(f"needs 0 or a spacing in mm, not {spacing_mm}", "spacing_mm")
     if min(volume.spacing) >= spacing_mm:
         return volume
     spacing = [max(spacing_mm, axis_mm) for axis_mm in volume.spacing]

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import torch
 
 NO_IMAGE = Path()
+Limits = Mapping[str, float | tuple[float, float]]  # the least value, or least and largest
 
 
 @dataclass(frozen=True)
@@ -46,13 +47,6 @@ class Arguments:
             raise RunError(problem, "--device gpu", "run it with --device cpu")
         return torch.device("cuda" if self.device == "gpu" else "cpu")
 
-    def argv(self) -> list[str]:
-        """Return the arguments that start another process of the same program."""
-        parameters = json.dumps(dict(self.parameters))
-        image = [] if self.image == NO_IMAGE else ["--image", str(self.image)]
-        settings = ["--threads", str(self.threads), "--device", self.device]
-        return [*image, "--out", str(self.out), *settings, "--parameters", parameters]
-
 
 def application(
     name: str,
@@ -60,6 +54,8 @@ def application(
     defaults: Mapping[str, Any],
     run: Callable[[Arguments], object],
     *,
+    limits: Limits,
+    choices: Mapping[str, Sequence[str]] | None = None,
     image: bool = True,
 ) -> Callable[..., int]:
     """Return the function ``main`` of an application: it parses the command line and runs it.
@@ -72,6 +68,8 @@ def application(
     ----------
     defaults : mapping
         All parameters with their defaults; numbers keep the type of their default.
+    limits, choices : mapping
+        See `check`.
     image : bool
         Whether it takes an image.
     """
@@ -87,7 +85,9 @@ def application(
         args = parser.parse_args(argv)
         for variable in THREAD_VARIABLES:
             os.environ.setdefault(variable, str(args.threads))
-        run(Arguments(**{**vars(args), "parameters": _merged(args.parameters, defaults)}))
+        parameters = _merged(args.parameters, defaults)
+        check(parameters, limits, choices)
+        run(Arguments(**{**vars(args), "parameters": parameters}))
         return 0
 
     return main
@@ -105,7 +105,7 @@ def _merged(text: str, defaults: Mapping[str, Any]) -> dict[str, Any]:
 
 def check(
     parameters: Mapping[str, Any],
-    limits: Mapping[str, float | tuple[float, float]],
+    limits: Limits,
     choices: Mapping[str, Sequence[str]] | None = None,
 ) -> None:
     """Check parameters; a learning rate is positive.
@@ -113,7 +113,7 @@ def check(
     Parameters
     ----------
     limits : mapping
-        The least value of a parameter, or its least and its largest value.
+        Limits of parameters that are numbers.
     choices : mapping, optional
         The values of a parameter that is a text.
 

@@ -36,7 +36,12 @@ DEFAULTS: dict[str, Any] = {
     **ranks.DEFAULTS,
 }
 CHOICES = {"model": ("small_cnn", "resnet"), "dataset": ("digits", "synthetic")}
-LEAST = {"image_size": 8, "epochs": 1, "width": 4, "batch_size": 1, "seed": 0}
+LEAST = {
+    **dict.fromkeys((*ranks.DEFAULTS, "epochs", "batch_size"), 1),
+    "image_size": 8,
+    "width": 4,
+    "seed": 0,
+}
 TRACE_VARIABLE = "VOXCAST_TRACE_FOLDER"
 _EPOCH_SEEDS = 100_003  # more epochs than this would draw an order twice
 
@@ -132,7 +137,7 @@ def run(options: Arguments) -> None:
         If a parameter is invalid, or a batch cannot be divided among the processes.
     """
     parameters, rank = options.parameters, os.environ.get("RANK")
-    check(parameters, {**LEAST, "samples": max(1, parameters["batch_size"])}, CHOICES)
+    check(parameters, {"samples": parameters["batch_size"]})
     if parameters["width"] % 4:
         raise ConfigError(f"must be a multiple of 4, not {parameters['width']}", "width")
     if rank is None:
@@ -148,7 +153,7 @@ def run(options: Arguments) -> None:
         sys.exit(status)
 
 
-main = application("ddp_train", __doc__, DEFAULTS, run, image=False)
+main = application("ddp_train", __doc__, DEFAULTS, run, limits=LEAST, choices=CHOICES, image=False)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -61,7 +61,6 @@ def train(options: Arguments) -> None:
         If a GPU is requested and there is none, or scikit-learn's digits are missing.
     """
     parameters = options.parameters
-    check(parameters, LEAST, CHOICES)
     check(parameters, LEAST_OF_NETWORK.get(parameters["network"], {}))
     started()
     with phase("import"):
@@ -111,7 +110,9 @@ def train(options: Arguments) -> None:
         write_json(options.out / "result.json", result)
 
 
-main = application("dnn_train", __doc__, DEFAULTS, train, image=False)
+main = application(
+    "dnn_train", __doc__, DEFAULTS, train, limits=LEAST, choices=CHOICES, image=False
+)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -19,7 +19,7 @@ from voxcast.apps.phase_log import process_start
 from voxcast.errors import ConfigError
 from voxcast.files import write_json
 from voxcast_apps import ranks
-from voxcast_apps.arguments import Arguments, application, check, timed
+from voxcast_apps.arguments import Arguments, application, timed
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -32,6 +32,7 @@ DEFAULTS: dict[str, Any] = {
     "seed": 1,
     **ranks.DEFAULTS,
 }
+LEAST = {**dict.fromkeys(DEFAULTS, 1), "seed": 0}
 CHUNK_ROWS = 8192  # points whose distances to all centres are in memory at a time
 _SPREAD = 0.2  # standard deviation of a cluster; centres lie in a cube with an edge of 2
 
@@ -126,14 +127,12 @@ def run(options: Arguments) -> None:
     ConfigError
         If a parameter is invalid.
     """
-    names = ("points", "clusters", "dimensions", "iterations")
-    check(options.parameters, {**dict.fromkeys(names, 1), "seed": 0})
     if options.parameters["points"] < options.parameters["clusters"]:
         raise ConfigError("must not be more than points", "clusters")
     ranks.run_mpi_program("voxcast_apps.kmeans_mpi", options, cluster)
 
 
-main = application("kmeans_mpi", __doc__, DEFAULTS, run, image=False)
+main = application("kmeans_mpi", __doc__, DEFAULTS, run, limits=LEAST, image=False)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -15,21 +15,26 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from voxcast.apps.phase_log import phase, started
-from voxcast.content_cache import cache_of_environment
 from voxcast.errors import ConfigError
-from voxcast.files import write_json
-from voxcast_apps.arguments import Arguments, application, check
-from voxcast_apps.parcel_study import DEFAULTS as STUDY
-from voxcast_apps.parcel_study import fold_numbers
+from voxcast_apps import parcel_study
+from voxcast_apps.arguments import Arguments, Limits, application
 
 if TYPE_CHECKING:
     from voxcast_apps.parcellation import FoldPredictions
 
+_SHARED = (
+    "images", "participants", "features", "pipeline", "target", "candidates", "folds",
+    "fold_range",
+)  # fmt: skip
 DEFAULTS: dict[str, Any] = {
-    **{name: STUDY[name] for name in STUDY if name not in ("parcels", "seed", "reuse_folds")},
+    **{name: parcel_study.DEFAULTS[name] for name in _SHARED},
     "parcels": "50,100,200",  # each size with `seeds` random parcellations is a member
     "seeds": 2,
     "ensemble": "stacked",
+}
+LIMITS: Limits = {
+    "seeds": 1,
+    **{name: limit for name, limit in parcel_study.LIMITS.items() if name in _SHARED},
 }
 ENSEMBLES = ("voting", "grid", "stacked")
 MOST_MEMBERS = 10  # a grid has 2^members - 1 combinations
@@ -52,44 +57,25 @@ def ensemble(options: Arguments) -> None:
     started()
     with phase("import"):
         from voxcast_apps import parcellation
-    parameters = options.parameters
-    members = member_parcellations(parameters["parcels"], parameters["seeds"])
-    check(parameters, {}, {"ensemble": ENSEMBLES})
-    folds = fold_numbers(parameters["fold_range"], parameters["folds"])
-    cache = cache_of_environment()
-    with phase("regions"):
-        participants, targets = parcellation.fitted_data(parameters)
-        regions = [parcellation.region_means(participants, *member, cache) for member in members]
+    kind = options.parameters["ensemble"]
+    members = member_parcellations(options.parameters["parcels"], options.parameters["seeds"])
+    fits = parcellation.Study(options, members)
     scores: list[dict[str, Any]] = []
-    for fold in folds:
-        with phase("fold"):
-            predictions = [
-                parcellation.fold_predictions(
-                    member, targets, parameters, fold, options.threads, cache, reuse=True
-                )
-                for member in regions
-            ]
+    for fold, predictions in fits.fits(reuse=True):
         with phase("ensemble"):
-            train, test = targets[predictions[0].train], targets[predictions[0].test]
-            combined, chosen = combine(predictions, train, parameters["ensemble"])
-            score = [
+            train, test = fits.targets[predictions[0].train], fits.targets[predictions[0].test]
+            combined, chosen = combine(predictions, train, kind)
+            total, *alone = [
                 parcellation.r_squared(test, predicted, train)
                 for predicted in (combined, *(member.outer for member in predictions))
             ]
-        scores.append(
-            {"fold": fold, "r_squared": score[0], "members": score[1:], "chosen": chosen}
-        )
-    with phase("write"):
-        result = {
-            "ensemble": parameters["ensemble"],
-            "members": [{"parcels": parcels, "seed": seed} for parcels, seed in members],
-            "folds": scores,
-            "r_squared": float(np.mean([score["r_squared"] for score in scores])),
-            "r_squared_members": np.mean([score["members"] for score in scores], 0).tolist(),
-            "volumes_read": sum(member.loads for member in regions),
-            "cache": None if cache is None else cache.events(),
-        }
-        write_json(options.out / "result.json", result)
+        scores.append({"fold": fold, "r_squared": total, "members": alone, "chosen": chosen})
+    fits.write(
+        scores,
+        ensemble=kind,
+        members=[{"parcels": parcels, "seed": seed} for parcels, seed in members],
+        r_squared_members=np.mean([score["members"] for score in scores], 0).tolist(),
+    )
 
 
 def member_parcellations(parcels: str, seeds: int) -> list[tuple[int, int]]:
@@ -135,32 +121,32 @@ def combine(
     """
     inner = np.stack([member.inner for member in members])
     outer = np.stack([member.outer for member in members])
-    numbers = list(range(len(members)))
-    if kind == "voting":
-        return outer.mean(0), numbers
-    scale = train_targets.std(0)
-    if kind == "grid":
-        sizes = range(1, len(members) + 1)
-        combinations = [list(c) for size in sizes for c in itertools.combinations(numbers, size)]
+    numbers, scale = list(range(len(members))), train_targets.std(0)
+    if kind == "stacked":
+        from sklearn.linear_model import RidgeCV
 
-        def error(chosen: list[int]) -> float:
-            residuals = inner[chosen].mean(0) - train_targets
-            return float(((residuals / scale) ** 2).mean())
+        stacked = [
+            RidgeCV(RIDGE_ALPHAS)
+            .fit(inner[:, :, output].T / scale[output], train_targets[:, output])
+            .predict(outer[:, :, output].T / scale[output])
+            for output in range(train_targets.shape[1])
+        ]
+        return np.stack(stacked, 1), numbers
+    sizes = range(1 if kind == "grid" else len(members), len(members) + 1)
+    combinations = [list(c) for size in sizes for c in itertools.combinations(numbers, size)]
 
-        best = min(combinations, key=error)
-        return outer[best].mean(0), best
-    from sklearn.linear_model import RidgeCV
+    def error(chosen: list[int]) -> float:
+        residuals = inner[chosen].mean(0) - train_targets
+        return float(((residuals / scale) ** 2).mean())
 
-    stacked = [
-        RidgeCV(RIDGE_ALPHAS)
-        .fit(inner[:, :, output].T / scale[output], train_targets[:, output])
-        .predict(outer[:, :, output].T / scale[output])
-        for output in range(train_targets.shape[1])
-    ]
-    return np.stack(stacked, 1), numbers
+    best = min(combinations, key=error)
+    return outer[best].mean(0), best
 
 
-main = application("parcel_ensemble", __doc__, DEFAULTS, ensemble, image=False)
+main = application(
+    "parcel_ensemble", __doc__, DEFAULTS, ensemble, limits=LIMITS, image=False,
+    choices={**parcel_study.CHOICES, "ensemble": ENSEMBLES},
+)  # fmt: skip
 
 if __name__ == "__main__":
     sys.exit(main())

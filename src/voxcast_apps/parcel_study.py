@@ -13,10 +13,7 @@ import sys
 from typing import Any
 
 from voxcast.apps.phase_log import phase, started
-from voxcast.content_cache import cache_of_environment
-from voxcast.errors import ConfigError
-from voxcast.files import write_json
-from voxcast_apps.arguments import Arguments, application
+from voxcast_apps.arguments import Arguments, Limits, application
 
 DEFAULTS: dict[str, Any] = {
     "images": "data/campaigns/parcel_study/images",
@@ -30,6 +27,19 @@ DEFAULTS: dict[str, Any] = {
     "folds": 5,
     "fold_range": "",  # folds to fit, such as 0:2; empty for all
     "reuse_folds": False,  # without it the time is the time of all the work
+}
+
+
+LIMITS: Limits = {
+    "participants": 1,
+    "parcels": (2, 5000),
+    "seed": 0,
+    "candidates": (1, 12),
+    "folds": 2,
+}
+CHOICES = {
+    "pipeline": ("elastic_net", "support_vectors", "boosting"),
+    "features": ("means", "pairs"),
 }
 
 
@@ -48,65 +58,25 @@ def study(options: Arguments) -> None:
     """
     started()
     with phase("import"):
-        import numpy as np
-
         from voxcast_apps import parcellation
     parameters = options.parameters
-    folds = fold_numbers(parameters["fold_range"], parameters["folds"])
-    cache = cache_of_environment()
-    with phase("regions"):
-        participants, targets = parcellation.fitted_data(parameters)
-        parcels, seed = parameters["parcels"], parameters["seed"]
-        regions = parcellation.region_means(participants, parcels, seed, cache)
+    fits = parcellation.Study(options, [(parameters["parcels"], parameters["seed"])])
     scores: list[dict[str, Any]] = []
     predictions: dict[str, list[float]] = {}
-    for fold in folds:
-        with phase("fold"):
-            predicted = parcellation.fold_predictions(
-                regions, targets, parameters, fold, options.threads, cache,
-                reuse=parameters["reuse_folds"],
-            )  # fmt: skip
-        test, train = targets[predicted.test], targets[predicted.train]
+    for fold, (predicted,) in fits.fits(reuse=parameters["reuse_folds"]):
+        test, train = fits.targets[predicted.test], fits.targets[predicted.train]
         score = parcellation.r_squared(test, predicted.outer, train)
         scores.append({"fold": fold, "r_squared": score})
         for row, values in zip(predicted.test, predicted.outer, strict=True):
-            predictions[participants[row].label] = values.tolist()
-    with phase("write"):
-        result = {
-            "folds": scores,
-            "r_squared": float(np.mean([score["r_squared"] for score in scores])),
-            "outputs": targets.shape[1],
-            "out_of_fold": predictions,
-            "threads": options.threads,
-            "volumes_read": regions.loads,
-            "cache": None if cache is None else cache.events(),
-        }
-        write_json(options.out / "result.json", result)
+            predictions[fits.participants[row].label] = values.tolist()
+    fits.write(
+        scores, out_of_fold=predictions, outputs=fits.targets.shape[1], threads=options.threads
+    )
 
 
-def fold_numbers(fold_range: str, folds: int) -> range:
-    """Return the folds that ``fold_range`` chooses.
-
-    Raises
-    ------
-    ConfigError
-        If it is not ``FIRST:END`` within the folds.
-
-    Examples
-    --------
-    >>> fold_numbers("", 5), fold_numbers("3:5", 5)
-    (range(0, 5), range(3, 5))
-    """
-    if not fold_range:
-        return range(folds)
-    first, _, end = fold_range.partition(":")
-    if not (first.isdecimal() and end.isdecimal() and 0 <= int(first) < int(end) <= folds):
-        then = f"write it as 0:2, at most 0:{folds}; empty for all"
-        raise ConfigError(f"not a range of folds: {fold_range!r}", "fold_range", then)
-    return range(int(first), int(end))
-
-
-main = application("parcel_study", __doc__, DEFAULTS, study, image=False)
+main = application(
+    "parcel_study", __doc__, DEFAULTS, study, limits=LIMITS, choices=CHOICES, image=False
+)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -15,7 +15,7 @@ import importlib.metadata
 import itertools
 import json
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,16 +33,16 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVR
 from sklearn.utils.parallel import Parallel, delayed
 
-from voxcast.content_cache import Arrays, ContentCache
+from voxcast.apps.phase_log import phase
+from voxcast.content_cache import Arrays, ContentCache, cache_of_environment
 from voxcast.errors import ConfigError, ImageError
-from voxcast.files import sha256_file
-from voxcast_apps.arguments import check
+from voxcast.files import sha256_file, write_json
+from voxcast_apps.arguments import Arguments
 
 PARTICIPANTS = "participants.tsv"
 SPACING_MM = 3.0
 # About the brain of the MNI152 template.
 CENTRE_MM, SEMI_AXES_MM = (0.0, -18.0, 8.0), (68.0, 86.0, 64.0)
-MOST_PARCELS = 5000
 SAMPLED, MEANS, FOLD = "sampled_volume", "region_means", "parcel_fold"  # functions in the cache
 VERSION = "1"  # of all three; raised whenever one gives other numbers
 INNER_FOLDS = 3
@@ -62,7 +62,6 @@ SPACES: dict[str, dict[str, list[float]]] = {
 }
 # The parameters of a pipeline and its search, which decide its predictions.
 SETTING = ("pipeline", "features", "candidates", "folds")
-CHOICES = {"pipeline": tuple(SPACES), "features": ("means", "pairs")}
 
 
 @dataclass(frozen=True)
@@ -109,22 +108,108 @@ class FoldPredictions:
     outer: np.ndarray
 
 
-def fitted_data(parameters: Mapping[str, Any]) -> tuple[list[Participant], np.ndarray]:
-    """Return participants and targets as the parameters of an application name them.
+class Study:
+    """Fits of pipelines to parcellations of the same participants, in folds.
+
+    Attributes
+    ----------
+    participants : list of Participant
+    targets : ndarray
+        Participants x outputs.
+    regions : list of Regions
+        Of each parcellation.
+    """
+
+    def __init__(self, options: Arguments, parcellations: Sequence[tuple[int, int]]) -> None:
+        """Read the participants and their means in each parcellation: its regions and seed.
+
+        Raises
+        ------
+        ConfigError
+            If a parameter is invalid.
+        ImageError
+            If the image set lacks participants, or a volume cannot be used.
+        """
+        self.options, self.cache = options, cache_of_environment()
+        parameters = options.parameters
+        count, folds = parameters["participants"], parameters["folds"]
+        self.folds = fold_numbers(parameters["fold_range"], folds)
+        if folds > count // 2 or count - -(-count // folds) < 2 * INNER_FOLDS:
+            raise ConfigError(f"too few for {folds} folds", "participants")
+        with phase("regions"):
+            self.participants = participants_of(Path(parameters["images"]), count)
+            self.targets = targets_of(self.participants, parameters["target"])
+            self.regions = [
+                region_means(self.participants, parcels, seed, self.cache)
+                for parcels, seed in parcellations
+            ]
+
+    def fits(self, *, reuse: bool) -> Iterator[tuple[int, list[FoldPredictions]]]:
+        """Yield each outer fold with its predictions from each parcellation, and store them.
+
+        Parameters
+        ----------
+        reuse : bool
+            Whether predictions in the cache are used; a run that is timed fits all of them.
+        """
+        for fold in self.folds:
+            with phase("fold"):
+                predictions = [self._fit(regions, fold, reuse=reuse) for regions in self.regions]
+            yield fold, predictions
+
+    def _fit(self, regions: Regions, fold: int, *, reuse: bool) -> FoldPredictions:
+        parameters, targets = self.options.parameters, self.targets
+        key = {
+            "regions": regions.content,
+            "targets": targets.tolist(),
+            "setting": {name: parameters[name] for name in SETTING},
+            "fold": fold,
+            "scikit-learn": importlib.metadata.version("scikit-learn"),
+        }
+        train, test = _splits(len(targets), parameters["folds"], seed=0)[fold]
+        arrays = self.cache.get(FOLD, VERSION, key) if self.cache and reuse else None
+        if arrays is None:
+            features = features_of(regions.means, parameters["features"])
+            inner, outer = _fitted(
+                features, targets, parameters, train, test, self.options.threads
+            )
+            arrays = {"inner": inner, "outer": outer}
+            if self.cache:
+                self.cache.put(FOLD, VERSION, key, arrays)
+        return FoldPredictions(train, test, **arrays)
+
+    def write(self, scores: list[dict[str, Any]], **facts: Any) -> None:
+        """Write ``result.json``: scores of folds and their mean, the use of the cache, facts."""
+        with phase("write"):
+            result = {
+                "folds": scores,
+                "r_squared": float(np.mean([score["r_squared"] for score in scores])),
+                "volumes_read": sum(regions.loads for regions in self.regions),
+                "cache": None if self.cache is None else self.cache.events(),
+            }
+            write_json(self.options.out / "result.json", {**result, **facts})
+
+
+def fold_numbers(fold_range: str, folds: int) -> range:
+    """Return the folds that ``fold_range`` chooses.
 
     Raises
     ------
     ConfigError
-        If a parameter is invalid.
-    ImageError
-        If the image set lacks participants.
+        If it is not ``FIRST:END`` within the folds.
+
+    Examples
+    --------
+    >>> fold_numbers("", 5), fold_numbers("3:5", 5)
+    (range(0, 5), range(3, 5))
     """
-    count, folds = parameters["participants"], parameters["folds"]
-    check(parameters, {"candidates": (1, 12), "folds": (2, count // 2)}, CHOICES)
-    if count - -(-count // folds) < 2 * INNER_FOLDS:
-        raise ConfigError(f"too few for {folds} folds", "participants")
-    participants = participants_of(Path(parameters["images"]), count)
-    return participants, targets_of(participants, parameters["target"])
+    if not fold_range:
+        return range(folds)
+    first, _, end = fold_range.partition(":")
+    if not (first.isdecimal() and end.isdecimal() and 0 <= int(first) < int(end) <= folds):
+        then = f"write it as 0:2, at most 0:{folds}; empty for all"
+        raise ConfigError(f"not a range of folds: {fold_range!r}", "fold_range", then)
+    return range(int(first), int(end))
 
 
 def participants_of(folder: Path, count: int) -> list[Participant]:
@@ -224,19 +309,12 @@ def _cached(
 def parcellation(parcels: int, seed: int) -> np.ndarray:
     """Return the region of each point of the grid, the nearest of random points.
 
-    Raises
-    ------
-    ConfigError
-        If `parcels` is not 2 to 5000.
-
     Examples
     --------
     >>> labels = parcellation(20, seed=1)
     >>> sorted(set(labels.tolist())) == list(range(20))
     True
     """
-    if not 2 <= parcels <= MOST_PARCELS:
-        raise ConfigError(f"needs 2 to {MOST_PARCELS}, not {parcels}", "parcels")
     points = grid_points()
     rng = np.random.default_rng([seed, parcels])
     centres = points[rng.choice(len(points), parcels, replace=False)]
@@ -275,45 +353,6 @@ def sampled_volume(path: Path) -> np.ndarray:
     if not np.isfinite(values).all() or values.mean() <= 0:
         raise ImageError("has no brain where the template has it", path)
     return values
-
-
-def fold_predictions(
-    regions: Regions,
-    targets: np.ndarray,
-    parameters: Mapping[str, Any],
-    fold: int,
-    threads: int,
-    cache: ContentCache | None,
-    *,
-    reuse: bool,
-) -> FoldPredictions:
-    """Return the predictions of an outer fold, and store them.
-
-    Parameters
-    ----------
-    targets : ndarray
-        Participants x outputs.
-    parameters : mapping
-        Of the application; those of `SETTING` count.
-    reuse : bool
-        Whether predictions in the cache are used; a run that is timed fits all of them.
-    """
-    key = {
-        "regions": regions.content,
-        "targets": targets.tolist(),
-        "setting": {name: parameters[name] for name in SETTING},
-        "fold": fold,
-        "scikit-learn": importlib.metadata.version("scikit-learn"),
-    }
-    train, test = _splits(len(targets), parameters["folds"], seed=0)[fold]
-    arrays = cache.get(FOLD, VERSION, key) if cache and reuse else None
-    if arrays is None:
-        features = features_of(regions.means, parameters["features"])
-        inner, outer = _fitted(features, targets, parameters, train, test, threads)
-        arrays = {"inner": inner, "outer": outer}
-        if cache:
-            cache.put(FOLD, VERSION, key, arrays)
-    return FoldPredictions(train, test, **arrays)
 
 
 def features_of(means: np.ndarray, features: str) -> np.ndarray:

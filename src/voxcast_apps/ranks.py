@@ -28,7 +28,7 @@ import numpy as np
 from voxcast.apps.app import THREAD_VARIABLES
 from voxcast.apps.phase_log import process_cpu_s, process_start, write_phase
 from voxcast.errors import ConfigError, RunError
-from voxcast_apps.arguments import Arguments, check
+from voxcast_apps.arguments import Arguments
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -56,7 +56,6 @@ def process_count(cpus: int, parameters: Mapping[str, Any]) -> int:
     >>> process_count(2, {"threads_per_process": 1, "oversubscription": 4})
     8
     """
-    check(parameters, dict.fromkeys(DEFAULTS, 1))
     threads = int(parameters["threads_per_process"])
     processes, rest = divmod(cpus * int(parameters["oversubscription"]), threads)
     if rest or not processes:
@@ -99,7 +98,7 @@ def run_mpi_program(module: str, options: Arguments, work: Callable[[Arguments],
         work(options)
         return
     # By mpi4py, a process that fails ends all others; they would wait for it forever.
-    program = [sys.executable, "-P", "-m", "mpi4py", "-m", module, *options.argv()]
+    program = [sys.executable, "-P", "-m", "mpi4py", "-m", module, *sys.argv[1:]]
     command = mpirun(process_count(options.threads, options.parameters), program)
     variables = rank_variables(options.parameters["threads_per_process"])
     os.execve(command[0], command, variables)  # noqa: S606  # no shell is wanted
@@ -117,7 +116,7 @@ def run_torch_program(module: str, options: Arguments) -> int:
     """
     processes = process_count(options.threads, options.parameters)
     variables = rank_variables(options.parameters["threads_per_process"])
-    program = [sys.executable, "-P", "-m", module, *options.argv()]
+    program = [sys.executable, "-P", "-m", module, *sys.argv[1:]]
     # A launcher that is terminated ends its processes first.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with contextlib.ExitStack() as stack:

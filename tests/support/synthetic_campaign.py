@@ -115,11 +115,11 @@ class Campaign:
                 self._on_cpu_and_gpu("dnn_train", full_s / 2, phases, n, **columns)
 
     def network(self, volumes: list[dict[str, Any]]) -> None:
-        """Run the network of `tile_segment` alone, on a GPU and on that machine's CPU."""
+        """Run `tile_segment` on a GPU and on that machine's CPU."""
         for n, volume in enumerate(volumes[:20]):
             columns = {"volume_id": volume["volume_id"], "subject": volume["subject"]}
             phases = {"load": 0.05, "weights": 0.05, "network": 0.85, "fusion": 0.05}
-            self._on_cpu_and_gpu("tile_segment_network", 12.0 + n / 10, phases, n, **columns)
+            self._on_cpu_and_gpu("tile_segment", 12.0 + n / 10, phases, n, **columns)
 
     def _on_cpu_and_gpu(
         self, app: str, cpu_s: float, phases: dict[str, float], n: int, **columns: Any

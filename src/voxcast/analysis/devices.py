@@ -1,9 +1,7 @@
 """CPU against GPU: the same work on both devices, by application and by phase.
 
 A pair is one piece of work (application, version, parameters, volume) that was run on both sides;
-repeats count as their geometric mean. An application that was never run on a GPU as a whole, but
-one of whose phases was run there as a separate application, is *composed*; see
-`voxcast.analysis.composed_runs`.
+repeats count as their geometric mean.
 """
 
 from __future__ import annotations
@@ -14,18 +12,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from voxcast.allocation.site import Prices
-from voxcast.analysis.composed_runs import MACHINE, Composition, composed_sides
 from voxcast.analysis.noise import repeat_noise
 from voxcast.laws.intervals import clustered_mean, exponential
 from voxcast.runs.table import TASK, settled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     import pandas as pd
 
     from voxcast.laws.intervals import Interval
 
+MACHINE = ["host_class", "cpus", "gpus"]
 WHOLE_RUN = ""  # in place of the name of a phase
 _IMAGE = r"\+image[0-9a-f]{12}"  # see voxcast.apps.app.app_version
 
@@ -42,8 +40,6 @@ class DeviceComparison:
         Scale of both sides.
     cpus, gpu_cpus, gpus : int
         CPUs of the CPU side; CPUs and GPUs of the GPU side.
-    composed : bool
-        Whether the GPU side is a composition; see the module.
     hosts : tuple of str
         Host class of the CPU side, then of the GPU side; equal if both ran on one kind of machine.
     pairs : DataFrame
@@ -51,7 +47,7 @@ class DeviceComparison:
         seconds, sorted by increasing speed-up.
     speedup : Interval
         Geometric mean of CPU wall time over GPU wall time, with a 95 % interval over subjects
-        (Student's t of logarithms). In a composition the GPU's part counts as exact.
+        (Student's t of logarithms).
     cv_percent : tuple of float
         Coefficient of variation of repeats' wall time on CPU and on GPU; NaN without repeats.
     memory_bytes : tuple of float
@@ -66,7 +62,6 @@ class DeviceComparison:
     cpus: int
     gpu_cpus: int
     gpus: int
-    composed: bool
     hosts: tuple[str, str]
     pairs: pd.DataFrame
     speedup: Interval
@@ -76,11 +71,7 @@ class DeviceComparison:
 
 
 def compare_devices(
-    runs: pd.DataFrame,
-    phases: pd.DataFrame,
-    prices: Prices,
-    *,
-    compositions: Mapping[str, Composition] | None = None,
+    runs: pd.DataFrame, phases: pd.DataFrame, prices: Prices
 ) -> list[DeviceComparison]:
     """Compare CPU and GPU on all work that was run on both.
 
@@ -95,8 +86,6 @@ def compare_devices(
         Their phases, see `voxcast.runs.table.PHASE_DTYPES`.
     prices : Prices
         Prices of an hour.
-    compositions : mapping, optional
-        Compositions by application, see `voxcast.analysis.composed_runs`.
     """
     completed = settled(runs[runs["outcome"] == "completed"])
     completed = completed.assign(phase=WHOLE_RUN, start_s=0.0)
@@ -104,18 +93,11 @@ def compare_devices(
     completed["app_version"] = completed["app_version"].str.replace(_IMAGE, "", regex=True)
     by_phase = _by_phase(completed, phases)
     comparisons = []
-    for (app, scale), group in by_phase.groupby(["app", "scale"], sort=True):
+    for _, group in by_phase.groupby(["app", "scale"], sort=True):
         for phase in group.groupby("phase")["start_s"].median().sort_values().index:
             timed = group[group["phase"] == phase]
             for cpu, gpu in _sides(timed[timed["gpus"] == 0], timed[timed["gpus"] > 0]):
-                comparisons += _compared(cpu, gpu, prices, composed=False)
-        if app in (compositions or {}):
-            composition = (compositions or {})[str(app)]
-            on_cpu = group[(group["gpus"] == 0) & (group["phase"] == WHOLE_RUN)]
-            alone = completed[(completed["app"] == composition.app) & (completed["gpus"] > 0)]
-            alone = alone[alone["scale"] == scale]
-            for cpu, gpu in composed_sides(on_cpu, by_phase, alone, composition):
-                comparisons += _compared(cpu, gpu, prices, composed=True)
+                comparisons += _compared(cpu, gpu, prices)
     # The whole run first, then its phases in their order.
     return sorted(comparisons, key=lambda c: (c.app, c.scale, c.cpus, bool(c.phase)))
 
@@ -151,9 +133,7 @@ def _sides(cpu: pd.DataFrame, gpu: pd.DataFrame) -> Iterator[tuple[pd.DataFrame,
             yield cpu_side, gpu_side
 
 
-def _compared(
-    cpu: pd.DataFrame, gpu: pd.DataFrame, prices: Prices, *, composed: bool
-) -> list[DeviceComparison]:
+def _compared(cpu: pd.DataFrame, gpu: pd.DataFrame, prices: Prices) -> list[DeviceComparison]:
     """Compare two sides, each of one allocation on one kind of machine, if they share any work."""
     both = _log_times(cpu).merge(_log_times(gpu), on=TASK, suffixes=("_cpu", "_gpu"))
     if both.empty:
@@ -175,11 +155,10 @@ def _compared(
             cpus=cpus,
             gpu_cpus=allocation[0],
             gpus=allocation[1],
-            composed=composed,
             hosts=(str(cpu_run["host_class"]), str(gpu_run["host_class"])),
             pairs=pairs.sort_values("speedup", kind="stable", ignore_index=True),
             speedup=exponential(clustered_mean(gain, subjects.tolist())),
-            cv_percent=(_cv(cpu), float("nan") if composed else _cv(gpu)),
+            cv_percent=(_cv(cpu), _cv(gpu)),
             memory_bytes=(_median(cpu["peak_rss_bytes"]), _median(gpu["peak_gpu_bytes"])),
             usd=(
                 float(np.mean([prices.of(s, cpus, 0) for s in pairs["cpu_s"]])),

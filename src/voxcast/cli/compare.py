@@ -44,7 +44,6 @@ def main(argv: list[str]) -> int:
     if not (args.usd_per_core_hour >= 0 and args.usd_per_gpu_hour >= 0):
         parser.error("a price cannot be negative")
 
-    from voxcast.analysis.composed_runs import COMPOSITIONS
     from voxcast.analysis.devices import compare_devices, devices_without_runs
     from voxcast.analysis.runs_on_record import runs_on_record
     from voxcast.report.sentences import missing_devices
@@ -57,9 +56,7 @@ def main(argv: list[str]) -> int:
         runs, phases = runs_on_record(folders, named=False)
     prices = Prices(args.usd_per_core_hour, args.usd_per_gpu_hour)
     missing = missing_devices(devices_without_runs(runs))
-    comparisons = (
-        [] if missing else compare_devices(runs, phases, prices, compositions=COMPOSITIONS)
-    )
+    comparisons = [] if missing else compare_devices(runs, phases, prices)
     if args.json:
         rows = [_json(comparison) for comparison in comparisons]
         content = {"runs": len(runs), "missing": missing, "prices": vars(prices)}
@@ -98,8 +95,6 @@ def _text(comparison: DeviceComparison) -> str:
         f"  {1000 * usd[0]:.2g} USD per 1000 runs on the CPU, {1000 * usd[1]:.2g} USD on the GPU",
         f"  smallest speed-up: {'; '.join(smallest_gains(comparison, SMALLEST_GAINS))}",
     ]
-    if comparison.composed:
-        lines.insert(1, "  composed of CPU phases and a GPU phase; not run end to end")
     return "\n".join(lines)
 
 
@@ -114,7 +109,6 @@ def _json(comparison: DeviceComparison) -> dict[str, Any]:
         "cpus": comparison.cpus,
         "gpu_cpus": comparison.gpu_cpus,
         "gpus": comparison.gpus,
-        "composed": comparison.composed,
         "hosts": list(comparison.hosts),
         "pairs": len(comparison.pairs),
         "speedup": comparison.speedup.value,

@@ -68,8 +68,7 @@ def cpu_label(comparison: CpuComparison) -> str:
 def device_label(comparison: DeviceComparison) -> str:
     """Write application, allocations, and the phase or the whole run."""
     subject = f"phase {comparison.phase}" if comparison.phase else "whole run"
-    composed = ", composed" if comparison.composed else ""
-    return f"{comparison.app}, {device_allocations(comparison)}: {subject}{composed}"
+    return f"{comparison.app}, {device_allocations(comparison)}: {subject}"
 
 
 def device_allocations(comparison: DeviceComparison) -> str:

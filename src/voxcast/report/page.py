@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voxcast.allocation.site import Prices
-from voxcast.analysis.composed_runs import COMPOSITIONS
 from voxcast.analysis.devices import compare_devices, devices_without_runs
 from voxcast.analysis.drift import drift
 from voxcast.analysis.noise import RepeatNoise, repeat_noise
@@ -102,14 +101,9 @@ def _of_devices(narrative: Narrative, names: dict[str, str]) -> dict[str, Any]:
     """Compare CPU and GPU on all runs on record of the applications of this pass."""
     inputs, prices = narrative.inputs, Prices()
     apps = set(inputs.runs["app"])
-    apps |= {part.app for name, part in COMPOSITIONS.items() if name in apps}
     on_record = inputs.on_record[inputs.on_record["app"].isin(apps)]
     missing = missing_devices(devices_without_runs(on_record))
-    comparisons = (
-        []
-        if missing
-        else compare_devices(on_record, inputs.phases_on_record, prices, compositions=COMPOSITIONS)
-    )
+    comparisons = [] if missing else compare_devices(on_record, inputs.phases_on_record, prices)
     return {
         "devices_missing": missing,
         "device_panels": run_figures.device_panels(comparisons),
@@ -120,7 +114,6 @@ def _of_devices(narrative: Narrative, names: dict[str, str]) -> dict[str, Any]:
             for comparison in comparisons
             if not comparison.phase
         ],
-        "composed": any(comparison.composed for comparison in comparisons),
     }
 
 

@@ -176,8 +176,7 @@ def device_panels(comparisons: list[DeviceComparison]) -> list[Drawing]:
             for row, comparison in enumerate(app_comparisons):
                 gain = comparison.speedup
                 ends += [comparison.pairs["speedup"].min(), comparison.pairs["speedup"].max()]
-                colour = SERIES[1] if comparison.composed else SERIES[0]
-                colour = SERIES[2] if comparison.phase else colour
+                colour = SERIES[2] if comparison.phase else SERIES[0]
                 axes.barh(row, gain.value - 1, 0.62, left=1, color=colour, alpha=0.85)
                 axes.text(
                     1.03, row, f"{gain.value:.3g}×", va="center",
@@ -210,10 +209,7 @@ def _device_row_labels(comparisons: list[DeviceComparison]) -> list[str]:
         + (f", {device_machines(comparison)}" if several_machines else "")
         for comparison in comparisons
     ]
-    labels = [
-        comparison.phase or ("composed" if comparison.composed else "whole run")
-        for comparison in comparisons
-    ]
+    labels = [comparison.phase or "whole run" for comparison in comparisons]
     if len(set(sides)) == 1:
         return labels
     return [f"{label} ({side})" for label, side in zip(labels, sides, strict=True)]

@@ -18,13 +18,19 @@ from typing import Any
 
 from voxcast.apps.phase_log import phase, started
 from voxcast.files import write_json
-from voxcast_apps.arguments import Arguments, application, check
+from voxcast_apps.arguments import Arguments, Limits, application
 
 DEFAULTS: dict[str, Any] = {
     "spacing_mm": 0.0,  # finest spacing of an axis; 0 for the spacing of the scan
     "affine_iterations": 1.0,  # scale of the registration's iterations
     "n4_iterations": 30,  # of each of four levels
     "tiles_per_axis": 3,
+}
+LIMITS: Limits = {
+    "spacing_mm": 0,
+    "affine_iterations": (0, 100),
+    "n4_iterations": (1, 1000),
+    "tiles_per_axis": (2, 5),  # fewer do not cover the grid, more only add votes
 }
 
 
@@ -40,8 +46,6 @@ def segment(options: Arguments, weights_file: Path | None = None) -> None:
     ------
     ImageError
         If the volume cannot be read, is not 3-D, or holds one value only.
-    ConfigError
-        If a parameter is out of range.
     RunError
         If a GPU is requested and torch finds none.
     """
@@ -49,7 +53,6 @@ def segment(options: Arguments, weights_file: Path | None = None) -> None:
     from voxcast_apps.tiles import alignment, grid, network, pose
 
     parameters = options.parameters
-    check(parameters, {"affine_iterations": (0, 100), "n4_iterations": (1, 1000)})
     started()
     places = grid.tiles(parameters["tiles_per_axis"])
     device = options.torch_device()
@@ -78,7 +81,7 @@ def segment(options: Arguments, weights_file: Path | None = None) -> None:
         write_json(options.out / "volumes.json", volumes)
 
 
-main = application("tile_segment", __doc__, DEFAULTS, segment)
+main = application("tile_segment", __doc__, DEFAULTS, segment, limits=LIMITS)
 
 if __name__ == "__main__":
     sys.exit(main())

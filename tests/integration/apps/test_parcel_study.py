@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from voxcast import config
+from voxcast.apps.app import THREAD_VARIABLES
 from voxcast.apps.phase_log import read_phases
 from voxcast.content_cache import ContentCache
 from voxcast.errors import ConfigError, ImageError
@@ -16,11 +17,10 @@ from voxcast.jobs.passes import parts_of
 from voxcast.jobs.task import RequestSequence, Task
 from voxcast.records import Cell, Configuration
 from voxcast_apps import parcel_ensemble, parcel_study
-from voxcast_apps.arguments import NO_IMAGE, Arguments
-from voxcast_apps.parcel_ensemble import combine, ensemble, member_parcellations
-from voxcast_apps.parcel_study import fold_numbers, study
+from voxcast_apps.parcel_ensemble import combine, member_parcellations
 from voxcast_apps.parcellation import (
     FoldPredictions,
+    fold_numbers,
     grid_points,
     parcellation,
     participants_of,
@@ -63,13 +63,15 @@ def _parameters(images, **changes):
     return parcel_study.DEFAULTS | small | {"candidates": 2, "folds": 3} | changes
 
 
-def _result(run, out, parameters):
-    run(Arguments(NO_IMAGE, out, 1, "cpu", parameters))
+def _result(app, out, parameters):
+    assert app.main(["--out", str(out), "--parameters", json.dumps(parameters)]) == 0
     return json.loads((out / "result.json").read_text())
 
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
+    for name in THREAD_VARIABLES:  # the application sets what is not set, for its process
+        monkeypatch.setenv(name, "1")
     monkeypatch.setenv("VOXCAST_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
@@ -79,8 +81,6 @@ def test_regions_are_those_of_the_nearest_centre_and_depend_on_the_seed():
     assert np.bincount(labels, minlength=50).min() > 0
     assert (labels == parcellation(50, 1)).all()
     assert (labels != parcellation(50, 2)).any()
-    with pytest.raises(ConfigError, match="2 to 5000"):
-        parcellation(1, 1)
 
 
 def test_means_are_those_of_the_voxels_in_a_region(images):
@@ -113,18 +113,20 @@ def test_volumes_are_read_once_for_all_parcellations(images, cache):
 @pytest.mark.parametrize("features", ["means", "pairs"])
 def test_each_pipeline_learns_a_target_that_is_in_the_images(images, tmp_path, pipeline, features):
     parameters = _parameters(images, pipeline=pipeline, features=features)
-    result = _result(study, tmp_path / "out", parameters)
+    result = _result(parcel_study, tmp_path / "out", parameters)
     assert result["r_squared"] > 0.6
     assert len(result["out_of_fold"]) == COUNT
 
 
 def test_folds_in_parts_are_those_of_one_run_and_a_timed_run_fits_them_all(images, tmp_path):
-    whole = _result(study, tmp_path / "a", _parameters(images, target="both"))
-    part = _result(study, tmp_path / "b", _parameters(images, target="both", fold_range="1:3"))
+    def result(**changes):
+        return _result(parcel_study, tmp_path, _parameters(images, target="both", **changes))
+
+    whole, part = result(), result(fold_range="1:3")
     assert part["folds"] == whole["folds"][1:]
     assert part["outputs"] == 2
     assert "parcel_fold" not in part["cache"]  # not even looked up
-    again = _result(study, tmp_path / "c", _parameters(images, target="both", reuse_folds=True))
+    again = result(reuse_folds=True)
     assert again["cache"]["parcel_fold"] == {"hit": 3}
     assert again["folds"] == whole["folds"]
 
@@ -139,7 +141,7 @@ def test_a_real_run_uses_its_cores_and_logs_its_phases(images, tmp_path):
     assert phases == ["start", "import", "regions", "fold", "fold", "fold", "write"]
     parallel = json.loads((tmp_path / "result.json").read_text())
     assert parallel["threads"] == 2
-    assert parallel["folds"] == _result(study, tmp_path, parameters)["folds"]
+    assert parallel["folds"] == _result(parcel_study, tmp_path, parameters)["folds"]
 
 
 @pytest.mark.parametrize(
@@ -150,21 +152,25 @@ def test_a_real_run_uses_its_cores_and_logs_its_phases(images, tmp_path):
         ({"target": "height"}, "no column"),
         ({"target": "age"}, "not a number"),
         ({"target": "same"}, "the same for all"),
-        ({"folds": 1}, "needs 2 to 12"),
+        ({"folds": 1}, "must be at least 2"),
+        ({"parcels": 1}, "parcels: needs 2 to 5000"),
         ({"candidates": 0}, "needs 1 to 12"),
         ({"fold_range": "2:9"}, "at most 0:3"),
         ({"participants": COUNT + 1}, "24 participants, not 25"),
         ({"participants": 6}, "too few"),
     ],
 )
-def test_bad_parameters_are_one_line(images, tmp_path, changes, message):
-    with pytest.raises((ConfigError, ImageError), match=message):
-        _result(study, tmp_path, _parameters(images, **changes))
+def test_bad_parameters_are_one_line(images, tmp_path, changes, message, capsys):
+    parameters = json.dumps(_parameters(images, **changes))
+    assert parcel_study.main(["--out", str(tmp_path / "out"), "--parameters", parameters]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert len(error.splitlines()) == 1
 
 
 def test_a_missing_or_broken_volume_is_named(images, tmp_path):
     with pytest.raises(ImageError, match="set the parameter images"):
-        _result(study, tmp_path, _parameters(tmp_path / "nowhere"))
+        participants_of(tmp_path / "nowhere", 1)
     broken = tmp_path / "broken.nii.gz"
     broken.write_bytes(next(images.rglob("*.nii.gz")).read_bytes()[:5000])
     with pytest.raises(ImageError, match=r"broken\.nii\.gz"):
@@ -183,10 +189,10 @@ def test_ensembles_fit_nothing_that_is_in_the_cache(images, tmp_path, kind):
     shared = {"images": str(images), "participants": COUNT, "target": "slope"}
     shared |= {"candidates": 2, "folds": 3}
     parameters = parcel_ensemble.DEFAULTS | shared | {"ensemble": kind, "parcels": "20,40"}
-    _result(study, tmp_path, _parameters(images, seed=2, parcels=40))
-    first = _result(ensemble, tmp_path, parameters)
+    _result(parcel_study, tmp_path, _parameters(images, seed=2, parcels=40))
+    first = _result(parcel_ensemble, tmp_path, parameters)
     assert first["cache"]["parcel_fold"] == {"hit": 3, "miss": 9}
-    again = _result(ensemble, tmp_path, parameters)
+    again = _result(parcel_ensemble, tmp_path, parameters)
     assert again["cache"]["parcel_fold"] == {"hit": 12}
     assert again["volumes_read"] == 0
     assert again["r_squared"] == first["r_squared"] > 0.6

@@ -14,7 +14,7 @@ from voxcast.apps.app import THREAD_VARIABLES
 from voxcast.apps.phase_log import read_phases
 from voxcast.images.grids import Sizes
 from voxcast.images.tissues import write_labelled_heads
-from voxcast_apps.tiles import tile_segment, tile_segment_network
+from voxcast_apps.tiles import tile_segment
 from voxcast_apps.tiles.grid import TISSUES
 
 pytest.importorskip("ants")
@@ -33,14 +33,9 @@ def head(tmp_path_factory):
 @pytest.fixture(scope="module")
 def run(head, tmp_path_factory):
     out = tmp_path_factory.mktemp("run")
-    return out, _run("tile_segment", head[0], out)
-
-
-def _run(app, image, out, parameters=None):
-    module = f"voxcast_apps.tiles.{app}"
-    command = [sys.executable, "-P", "-m", module, "--image", str(image), "--out", str(out)]
-    command += ["--parameters", json.dumps(parameters or {})]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    module = "voxcast_apps.tiles.tile_segment"
+    command = [sys.executable, "-P", "-m", module, "--image", str(head[0]), "--out", str(out)]
+    return out, subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def _array(path):
@@ -74,51 +69,24 @@ def test_grey_and_white_matter_of_an_unseen_head_are_segmented(run, head):
     assert white > 0.8
 
 
-def test_the_network_alone_agrees_with_the_full_pipeline(head, tmp_path):
-    import torch
-
-    from voxcast_apps.tiles import grid, network, training
-
-    normalised, truth = training.example(*head)
-    volume = nibabel.Nifti1Image(normalised, grid.grid_affine())
-    volume.set_data_dtype("int16")
-    nibabel.save(volume, tmp_path / "normalised.nii.gz")
-    few = {"tiles_per_axis": 2}
-    completed = _run("tile_segment_network", tmp_path / "normalised.nii.gz", tmp_path / "out", few)
-    assert completed.returncode == 0, completed.stderr
-    conf = yaml.safe_load((CONF / "tile_segment_network.yaml").read_text())
-    names = [phase.name for phase in read_phases(completed.stdout, 0.0)]
-    assert names == conf["tile_segment_network"]["phases"]
-    predicted = _array(tmp_path / "out" / "labels.nii.gz")
-    places = grid.tiles(2)
-    labels = network.label_tiles(normalised, network.load_weights(), torch.device("cpu"), places)
-    inside = grid.fuse(labels, places, network.CLASSES)
-    assert (predicted != inside).mean() < 1e-3
-    assert training.dice(predicted, truth)[1] > 0.8
-
-
 def test_the_defaults_are_those_of_the_configuration():
-    for app in (tile_segment, tile_segment_network):
-        name = app.__name__.rpartition(".")[2]
-        conf = yaml.safe_load((CONF / f"{name}.yaml").read_text())[name]
-        assert conf["parameters"] == app.DEFAULTS
-        assert set(conf["ranges"]) | set(conf["scaled_down"]) <= set(app.DEFAULTS)
+    conf = yaml.safe_load((CONF / "tile_segment.yaml").read_text())["tile_segment"]
+    assert conf["parameters"] == tile_segment.DEFAULTS
+    assert set(conf["ranges"]) | set(conf["scaled_down"]) <= set(tile_segment.DEFAULTS)
 
 
 @pytest.mark.parametrize(
-    ("app", "voxels", "parameters", "message"),
+    ("voxels", "parameters", "message"),
     [
-        (tile_segment, np.zeros((20, 20, 20)), {}, "has no foreground"),
-        (tile_segment, np.zeros((20, 20, 20, 2)), {}, "is not one 3-D volume"),
-        (tile_segment, None, {}, "no such file"),
-        (tile_segment, np.zeros((4, 4, 4)), {"n4_iterations": 0}, "n4_iterations: needs 1 to"),
-        (tile_segment, np.zeros((4, 4, 4)), {"tiles_per_axis": 1}, "needs 2 to 5, not 1"),
-        (tile_segment_network, np.zeros((20, 20, 20)), {}, "is not a finite volume of shape"),
-        (tile_segment_network, None, {}, "no such file"),
+        (np.zeros((20, 20, 20)), {}, "has no foreground"),
+        (np.zeros((20, 20, 20, 2)), {}, "is not one 3-D volume"),
+        (None, {}, "no such file"),
+        (np.zeros((4, 4, 4)), {"n4_iterations": 0}, "n4_iterations: needs 1 to"),
+        (np.zeros((4, 4, 4)), {"tiles_per_axis": 1}, "needs 2 to 5, not 1"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(
-    app, voxels, parameters, message, tmp_path, monkeypatch, capsys
+    voxels, parameters, message, tmp_path, monkeypatch, capsys
 ):
     for name in THREAD_VARIABLES:  # which the application would otherwise set for all of us
         monkeypatch.setenv(name, "1")
@@ -126,7 +94,7 @@ def test_bad_input_is_one_line_and_exit_code_2(
     if voxels is not None:
         nibabel.save(nibabel.Nifti1Image(voxels.astype(np.float32), np.eye(4)), image)
     arguments = ["--image", str(image), "--out", str(tmp_path / "out")]
-    assert app.main([*arguments, "--parameters", json.dumps(parameters)]) == 2
+    assert tile_segment.main([*arguments, "--parameters", json.dumps(parameters)]) == 2
     errors = capsys.readouterr().err.strip()
     assert message in errors
     assert len(errors.splitlines()) == 1

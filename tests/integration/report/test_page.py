@@ -124,12 +124,10 @@ def test_four_applications_and_a_gpu_at_once(build: Build) -> None:
     assert "on 16 volumes of 16 subjects, with 1, 2 and 4 CPUs on cpu" in lines(text)["measured"]
     assert "cpu, 1 CPU, scaled down" in content.text
     # Planted: how fast the GPU is, its price, how the machine drifted, that networks differ.
-    row = r"tile_segment_network, 4 CPUs: whole run, Other CPU, 16 cores, Some GPU\s*16\s*"
-    speedup = re.search(row + r"([\d.]+)×", content.text)
+    speedup = re.search(r"tile_segment, 4 CPUs: whole run\s*16\s*([\d.]+)×", content.text)
     assert speedup
     assert float(speedup[1]) == pytest.approx(5.1, rel=0.05)
     assert "0.09 USD per GPU-hour" in content.text
-    assert "tile_segment, 1 CPU against 1 GPU with 4 CPUs: whole run, composed" in content.text
     assert re.search(
         r"changes in CPU time since the first sitting is (2|3)\.\d % \(\w+, down\)",
         content.text,

@@ -5,13 +5,11 @@ import pandas as pd
 import pytest
 
 from voxcast.allocation.site import Prices
-from voxcast.analysis.composed_runs import COMPOSITIONS, Composition
 from voxcast.analysis.devices import WHOLE_RUN, compare_devices, devices_without_runs
 from voxcast.laws.intervals import Interval
 from voxcast.runs.table import PHASE_DTYPES, checked_row, frame_of
 
 SPEEDUP = 5.0
-NETWORK = {"whole": Composition("network", "network", ("network",))}
 
 
 def run(app: str, n: int, gpus: int, repeat: int, seconds: float, host: str) -> dict[str, object]:
@@ -47,8 +45,6 @@ def history() -> tuple[pd.DataFrame, pd.DataFrame]:
                 phases.append(phase(runs[-1], "network", 0.5 * size))
             runs.append(run("network", n, 1, repeat, size / SPEEDUP, "a"))
             phases.append(phase(runs[-1], "network", 0.5 * size / 10))
-        runs.append(run("whole", n, 0, 0, size + 8.0, "a"))
-        phases.append(phase(runs[-1], "network", size))
     return frame_of(runs), frame_of(phases, PHASE_DTYPES)
 
 
@@ -72,16 +68,6 @@ def test_planted_speedup_is_recovered_on_the_same_machine(
     assert comparisons["network", "network"].speedup.value == pytest.approx(10)
 
 
-def test_a_composition_is_flagged_and_keeps_the_cpu_phases(
-    history: tuple[pd.DataFrame, pd.DataFrame],
-) -> None:
-    comparisons = compare_devices(*history, Prices(), compositions=NETWORK)
-    (composed,) = [c for c in comparisons if c.composed]
-    assert composed.app == "whole"
-    assert (composed.pairs["gpu_s"] > 8.0).all()
-    assert np.isnan(composed.cv_percent[1])
-
-
 def test_a_device_without_runs_is_reported(history: tuple[pd.DataFrame, pd.DataFrame]) -> None:
     runs, _ = history
     assert devices_without_runs(runs) == []
@@ -89,21 +75,6 @@ def test_a_device_without_runs_is_reported(history: tuple[pd.DataFrame, pd.DataF
     assert devices_without_runs(runs[runs["gpus"] > 0]) == ["cpu"]
     assert devices_without_runs(runs.iloc[:0]) == ["cpu", "gpu"]
     assert compare_devices(runs[runs["gpus"] == 0], history[1], Prices()) == []
-
-
-def test_a_composition_exchanges_the_phase_at_the_same_number_of_cpus() -> None:
-    rows = [run("whole", n, 0, 0, 10.0, "a") for n in range(4)]
-    rows += [run("whole", n, 0, 0, 6.0, "a") | {"cpus": 2} for n in range(4)]
-    rows += [run("network", n, 1, 0, 1.0, "b") for n in range(4)]
-    for number, row in enumerate(rows):
-        row["cell_key"] = str(number)
-    phases = [phase(r, "network", 1.0 if r["gpus"] else 4.0) for r in rows]
-    tables = frame_of(rows), frame_of(phases, PHASE_DTYPES)
-    at_one_cpu, two = compare_devices(*tables, Prices(), compositions=NETWORK)
-    assert (at_one_cpu.cpus, two.cpus) == (1, 2)
-    assert at_one_cpu.speedup.value == pytest.approx(10 / 7)
-    assert two.speedup.value == pytest.approx(6 / 3)
-    assert at_one_cpu.hosts == ("machine a", "machine b")  # not called one machine
 
 
 def test_scales_are_apart_recurring_phases_summed_and_containers_of_both_sides_agree() -> None:
@@ -156,21 +127,3 @@ def test_allocations_of_a_gpu_and_machines_are_not_pooled() -> None:
     expected = {((a, b), 1): 3, ((a, b), 8): 4, ((c, b), 1): 6, ((c, b), 8): 8, ((c, c), 1): 4}
     assert gains == {key: pytest.approx(value) for key, value in expected.items()}
     assert np.isnan([c.cv_percent for c in comparisons]).all()  # two allocations are no repeats
-
-
-def test_a_composition_includes_device_start_and_matches_shared_parameters() -> None:
-    rows, phases = [], []
-    for n in range(4):
-        for tiles, gpu_s in ((2, 0.5), (3, 1.0)):
-            whole_run = run("tile_segment", n, 0, 0, 20.0, "a")
-            alone = run("tile_segment_network", n, 1, 0, 9.0, "b")
-            for row in (whole_run, alone):
-                row["parameters_json"] = f'{{"tiles_per_axis":{tiles}}}'
-                row["cell_key"] += f"-{tiles}"
-            whole_run["parameters_json"] = f'{{"n4_iterations":30,"tiles_per_axis":{tiles}}}'
-            rows += [whole_run, alone]
-            phases += [phase(whole_run, "network", 8.0), phase(alone, "weights", 3.0)]
-            phases.append(phase(alone, "network", gpu_s))
-    tables = frame_of(rows), frame_of(phases, PHASE_DTYPES)
-    [comparison] = compare_devices(*tables, Prices(), compositions=COMPOSITIONS)
-    assert sorted(set(comparison.pairs["gpu_s"].round(6))) == [15.5, 16.0]

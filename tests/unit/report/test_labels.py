@@ -16,7 +16,7 @@ from voxcast.report.sentences import cpu_verdict, drift_sentence, missing_device
 def comparison(pairs: list[dict[str, object]], **changes: object) -> DeviceComparison:
     fields = {
         "app": "train", "phase": "", "scale": "full_scale", "cpus": 1, "gpu_cpus": 1, "gpus": 1,
-        "composed": False, "hosts": ("machine a", "machine a"), "pairs": pd.DataFrame(pairs),
+        "hosts": ("machine a", "machine a"), "pairs": pd.DataFrame(pairs),
         "speedup": Interval(2.0, 1.5, 2.5, 6), "cv_percent": (1.0, 1.0),
         "memory_bytes": (1e9, 2e9), "usd": (0.1, 0.2),
     } | changes  # fmt: skip
@@ -27,10 +27,8 @@ def test_a_comparison_of_devices_names_allocations_that_differ() -> None:
     equal = comparison([])
     assert device_label(equal) == "train, 1 CPU: whole run"
     assert device_machines(equal) == "machine a"
-    other = comparison(
-        [], gpu_cpus=8, phase="network", composed=True, hosts=("a", "b"), scale="scaled_down"
-    )
-    text = "train, scaled down, 1 CPU against 1 GPU with 8 CPUs: phase network, composed"
+    other = comparison([], gpu_cpus=8, phase="network", hosts=("a", "b"), scale="scaled_down")
+    text = "train, scaled down, 1 CPU against 1 GPU with 8 CPUs: phase network"
     assert device_label(other) == text
     assert device_machines(other) == "a against b"
 
