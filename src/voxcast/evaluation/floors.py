@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from voxcast.analysis.noise import MEAN_ABSOLUTE
-
 if TYPE_CHECKING:
     import pandas as pd
 
     from voxcast.evaluation.protocols import Protocol
 
 MINIMUM_PAIRS = 5
+MEAN_ABSOLUTE = math.sqrt(2 / math.pi)  # deviation of a normal quantity, of its standard deviation
 
 
 def floor_percent(runs: pd.DataFrame, target: str, protocol: Protocol) -> float:
