@@ -55,7 +55,7 @@ def headline() -> str:
         )
         others = [
             "; ".join(_cell(app, "runtime_s", p, name, interval=False) for p in NEW)
-            for name in (LEVELLED, "HARP, full scale", "voxels")
+            for name in (LEVELLED, "voxels")
         ]
         requests = costs[app]["reserved"]["ways"]
         rows.append([
@@ -70,7 +70,7 @@ def headline() -> str:
         ])  # fmt: skip
     head = [
         "application", "new sitting", "after two local runs", "HARP, on logarithms",
-        "HARP, full scale", "line in voxels", "repeats alone", "runs within the 95 % bound",
+        "line in voxels", "repeats alone", "runs within the 95 % bound",
         "cost of requests: by image, one for all",
     ]  # fmt: skip
     return markdown(head, rows)

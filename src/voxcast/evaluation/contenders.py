@@ -83,8 +83,8 @@ class VoxcastContender:
         app = str(runs["app"].iloc[0])
         forecaster, speeds = self.forecaster, self.forecaster.speeds_of(app)
         if speeds is not None and len(local):
-            told = _told(speeds, self._work, local)
-            forecaster = forecaster.with_speeds({app: told})
+            present = _updated_speeds(speeds, self._work, local)
+            forecaster = forecaster.with_speeds({app: present})
         answers = forecaster.predict(
             queries_of(runs), lower_quantile=1 - UPPER, upper_quantile=UPPER
         )
@@ -111,18 +111,18 @@ def contenders(train: pd.DataFrame, scaled_down: pd.DataFrame, seed: int) -> dic
         Scaled-down runs of the same subjects and sittings, for HARP.
     """
     speeds = speeds_by_app(train)
-    known = next(iter(speeds.values()), None)
+    app_speeds = next(iter(speeds.values()), None)
     deviations = log_speeds(train, speeds) if speeds else np.zeros(len(train))
     work = train.assign(**{time: train[time] * np.exp(deviations) for time in TIMES})
     fitted: dict[str, Contender] = {}
     for name in BASELINES:
         if name != "voxels" or SIZES[0] in train:
             model = point_model.fit(train, None, name, {}, "volume", seed, speeds=speeds)
-            fitted[name] = Contender(_family_work(model), known, work)
+            fitted[name] = Contender(_family_work(model), app_speeds, work)
     if SIZES[0] in train:
-        fitted["law"] = Contender(_law(work), known, work)
+        fitted["law"] = Contender(_law(work), app_speeds, work)
     if at_usual_speed := _harp(work, work.head(0), logs=True):
-        fitted["HARP + log + speed"] = Contender(at_usual_speed, known, work)
+        fitted["HARP + log + speed"] = Contender(at_usual_speed, app_speeds, work)
     for name, smaller in (("HARP", scaled_down), ("HARP, full scale", scaled_down.head(0))):
         if published := _harp(train, smaller, logs=False):
             fitted[name] = Contender(published, None, train)
@@ -212,12 +212,12 @@ def _anywhere(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _log_speeds(speeds: Speeds, work: Work, runs: pd.DataFrame, local: pd.DataFrame) -> np.ndarray:
-    told = _told(speeds, work, local) if len(local) else speeds
+    present = _updated_speeds(speeds, work, local) if len(local) else speeds
     places = zip(runs["host_id"].astype(str), runs["sitting"].astype(str), strict=True)
-    return np.array([told.estimate(host, sitting).log_speed for host, sitting in places])
+    return np.array([present.estimate(host, sitting).log_speed for host, sitting in places])
 
 
-def _told(speeds: Speeds, work: Work, local: pd.DataFrame) -> Speeds:
+def _updated_speeds(speeds: Speeds, work: Work, local: pd.DataFrame) -> Speeds:
     """Return the speeds after local runs."""
     ratios = np.log(local["cpu_s"] / work(local)["cpu_s"])
     for host, at in local.groupby("host_id", sort=True).groups.items():

@@ -72,13 +72,12 @@ def headline(
             cache or FoldCache(), on_step,
         )
     ]  # fmt: skip
-    judged = pd.concat(predictions, ignore_index=True)
+    answers = pd.concat(predictions, ignore_index=True)
     rows = []
     for protocol in PROTOCOLS:
-        for contender, answers in judged[judged["protocol"] == protocol.name].groupby(
-            "contender", sort=True
-        ):
-            scored = [_scores(runs, answers, target, protocol, seed) for target in TARGETS]
+        of_protocol = answers[answers["protocol"] == protocol.name]
+        for contender, part in of_protocol.groupby("contender", sort=True):
+            scored = [_scores(runs, part, target, protocol, seed) for target in TARGETS]
             name = {"contender": contender, "local_runs": protocol.local_runs}
             rows += [row | name for row in scored]
     columns = ["app", "target", "protocol", "local_runs", "contender"]
@@ -101,10 +100,10 @@ def _predictions(
     protocols = [protocol for protocol in PROTOCOLS if protocol.place == place]
     for fold in folds(runs, place, n_folds=n_folds, seed=seed):
         train = runs.iloc[fold.train].reset_index(drop=True)
-        judged = set(runs.iloc[fold.test]["subject"])
-        smaller = scaled_down[~scaled_down["subject"].isin(judged)]
+        test = runs.iloc[fold.test]
+        smaller = scaled_down[~scaled_down["subject"].isin(test["subject"])]
         if place == "new sitting":
-            smaller = smaller[~smaller["sitting"].isin(set(runs.iloc[fold.test]["sitting"]))]
+            smaller = smaller[~smaller["sitting"].isin(test["sitting"])]
         on_step(f"{place}: {len(fold.test)} runs, {len(train)} to learn from")
         fitted: dict[str, Contender | VoxcastContender] = {
             **{

@@ -71,14 +71,14 @@ def folds(runs: pd.DataFrame, place: Place, *, n_folds: int = 5, seed: int = 0) 
     """
     sittings, subjects = (runs[name].astype(str).to_numpy() for name in ("sitting", "subject"))
     reserved = runs["reserved"].to_numpy(dtype=bool)
-    judged = np.flatnonzero(reserved if place == "new machine" else ~reserved)
-    if len(np.unique(subjects[judged])) < n_folds:
+    candidates = np.flatnonzero(reserved if place == "new machine" else ~reserved)
+    if len(np.unique(subjects[candidates])) < n_folds:
         return
     splitter = GroupKFold(n_folds, shuffle=True, random_state=seed)
-    for _, held_out in splitter.split(judged, groups=subjects[judged]):
-        is_other = ~np.isin(subjects, subjects[judged[held_out]])
+    for _, held_out in splitter.split(candidates, groups=subjects[candidates]):
+        is_other = ~np.isin(subjects, subjects[candidates[held_out]])
         is_learned = is_other & ~reserved
-        test = judged[held_out]
+        test = candidates[held_out]
         if place == "new machine":
             yield Fold(np.flatnonzero(is_learned), test, np.flatnonzero(is_other & reserved))
             continue
