@@ -92,7 +92,7 @@ def register(options: Arguments) -> None:
             result = {
                 "correlation_affine": _correlation(template, after_affine, brain),
                 "correlation": _correlation(template, warped, brain),
-                "brain_ml": ants_volume.volume_ml(mask),
+                "brain_ml": ants_volume.volumes_ml(mask, 2)[1],
                 **_deformation(template, brain, warp),
             }
             ants_volume.write_volume(out / "warped.nii.gz", warped)

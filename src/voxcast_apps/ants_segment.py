@@ -42,7 +42,6 @@ def segment(options: Arguments) -> None:
         If the volume cannot be read, is not 3-D, or has no foreground.
     """
     import ants
-    import numpy as np
 
     from voxcast_apps import ants_volume
 
@@ -72,11 +71,10 @@ def segment(options: Arguments) -> None:
             c=f"[{parameters['atropos_iterations']},{parameters['atropos_tolerance']}]",
         )["segmentation"]
     with phase("write"):
-        voxel_ml = float(np.prod(labels.spacing)) / 1000.0
-        counts = np.bincount(labels.numpy().astype(np.int64).ravel(), minlength=classes + 1)
+        classes_ml = ants_volume.volumes_ml(labels, classes + 1)
         volumes = {
-            "mask_ml": ants_volume.volume_ml(mask),
-            "classes_ml": {str(n): float(counts[n]) * voxel_ml for n in range(1, classes + 1)},
+            "mask_ml": ants_volume.volumes_ml(mask, 2)[1],
+            "classes_ml": {str(n): classes_ml[n] for n in range(1, classes + 1)},
         }
         ants_volume.write_volume(options.out / "labels.nii.gz", labels.astype("uint8"))
         write_json(options.out / "volumes.json", volumes)

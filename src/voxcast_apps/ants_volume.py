@@ -118,9 +118,10 @@ def registered(
         raise ImageError(f"ANTs cannot register it ({one_line(error)})", image) from None
 
 
-def volume_ml(mask: Any) -> float:
-    """Return the volume of the voxels of ``mask`` in millilitres."""
-    return float(float(mask.sum()) * math.prod(mask.spacing) / 1000.0)
+def volumes_ml(labels: Any, count: int) -> list[float]:
+    """Return the volumes of labels 0 to ``count`` - 1 in millilitres."""
+    counts = np.bincount(labels.numpy().astype(np.int64).ravel(), minlength=count)
+    return [float(n) * math.prod(labels.spacing) / 1000.0 for n in counts]
 
 
 def write_volume(path: Path, volume: Any) -> None:

@@ -123,9 +123,7 @@ def check(
         For the first invalid parameter.
     """
     for name, names in (choices or {}).items():
-        if parameters[name] not in names:
-            then = "choose from " + ", ".join(names)
-            raise ConfigError(f"unknown: {parameters[name]!r}", name, then)
+        chosen(parameters[name], names, f"value {parameters[name]!r}", name)
     for name, limit in limits.items():
         value, (low, high) = parameters[name], limit if isinstance(limit, tuple) else (limit, None)
         if value < low or (high is not None and value > high):

@@ -13,7 +13,6 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -67,8 +66,7 @@ def train(options: Arguments) -> None:
         method = f"file://{file}" if file else "env://"
         dist.init_process_group("gloo", init_method=method, rank=rank, world_size=processes)
     with phases.phase("data"):
-        names = ("dataset", "samples", "image_size", "seed")
-        images, held_out = training.load_images(*(parameters[name] for name in names))
+        images, held_out = training.load_images(parameters)
     with phases.phase("build"):
         torch.manual_seed(parameters["seed"])
         network = training.ddp_network(parameters["model"], parameters["width"])
@@ -82,7 +80,7 @@ def train(options: Arguments) -> None:
         for epoch in timed(range(parameters["epochs"]), epoch_s):
             with phases.phase("epoch"):
                 order = torch.Generator().manual_seed(seed * _EPOCH_SEEDS + epoch)
-                batches = torch.randperm(len(images.classes), generator=order).split(batch_size)
+                batches = torch.randperm(len(images), generator=order).split(batch_size)
                 # Processes average their gradients as if all had as many images: a shorter batch
                 # is left out.
                 own_rows = [
@@ -92,7 +90,7 @@ def train(options: Arguments) -> None:
                 dist.all_reduce(loss)
                 losses.append(float(loss) / processes)
     with phases.phase("evaluate"):
-        rows = torch.arange(len(held_out.classes))[rank::processes]
+        rows = torch.arange(len(held_out))[rank::processes]
         correct = training.correct(network, held_out, rows.split(256))
         dist.all_reduce(correct)
     with phases.phase("write"):
@@ -101,7 +99,7 @@ def train(options: Arguments) -> None:
                 "startup_s": startup_s,
                 "epoch_s": epoch_s,
                 "losses": losses,
-                "accuracy": float(correct) / len(held_out.classes),
+                "accuracy": float(correct) / len(held_out),
                 "weights": sum(weight.numel() for weight in network.parameters()),
                 "processes": processes,
                 "threads_per_process": torch.get_num_threads(),
@@ -113,19 +111,19 @@ def train(options: Arguments) -> None:
     dist.destroy_process_group()
 
 
-@contextlib.contextmanager
-def _traced(rank: int) -> Iterator[None]:
-    """Record the block by PyTorch's profiler if a folder for traces is set."""
+def _traced(rank: int) -> contextlib.AbstractContextManager[Any]:
+    """Record a block by PyTorch's profiler if a folder for traces is set."""
     folder = os.environ.get(TRACE_VARIABLE)
     if not folder:
-        yield
-        return
+        return contextlib.nullcontext()
     from torch.profiler import ProfilerActivity, profile
 
-    with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiler:
-        yield
     Path(folder).mkdir(parents=True, exist_ok=True)
-    profiler.export_chrome_trace(str(Path(folder, f"rank{rank}.json")))
+    return profile(
+        activities=[ProfilerActivity.CPU],
+        record_shapes=True,
+        on_trace_ready=lambda traced: traced.export_chrome_trace(f"{folder}/rank{rank}.json"),
+    )
 
 
 def run(options: Arguments) -> None:

@@ -69,8 +69,7 @@ def train(options: Arguments) -> None:
         from voxcast_apps import training
     device = options.torch_device()
     with phase("data"):
-        names = ("dataset", "samples", "image_size", "seed")
-        images, held_out = training.load_images(*(parameters[name] for name in names))
+        images, held_out = training.load_images(parameters)
     with phase("build"):
         torch.manual_seed(parameters["seed"])
         sizes = {name: parameters[name] for name in ("image_size", "layers", "neurons", "width")}
@@ -85,13 +84,13 @@ def train(options: Arguments) -> None:
     losses = []
     for _ in timed(range(parameters["epochs"]), epoch_s):
         with phase("epoch"):
-            batches = torch.randperm(len(images.classes)).split(batch_size)
+            batches = torch.randperm(len(images)).split(batch_size)
             # Batch normalisation needs at least two images.
             batches = [rows for rows in batches if len(rows) > 1 or batch_size == 1]
             loss = training.train_epoch(network.train(), optimiser, images, batches, device)
             losses.append(float(loss))  # waits for the GPU, so that the epoch has ended
     with phase("evaluate"):
-        batches = torch.arange(len(held_out.classes)).split(batch_size)
+        batches = torch.arange(len(held_out)).split(batch_size)
         correct = training.correct(network.eval(), held_out, batches, device)
     with phase("write"):
         on_gpu = options.device == "gpu"
@@ -100,7 +99,7 @@ def train(options: Arguments) -> None:
             "epoch_s": epoch_s,
             "loss_first": losses[0] if math.isfinite(losses[0]) else None,
             "loss_last": losses[-1] if math.isfinite(losses[-1]) else None,
-            "accuracy": float(correct) / len(held_out.classes),
+            "accuracy": float(correct) / len(held_out),
             "weights": sum(weight.numel() for weight in weights),
             "threads": torch.get_num_threads(),
             "gpu_model": torch.cuda.get_device_name() if on_gpu else None,

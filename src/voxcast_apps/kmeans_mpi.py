@@ -92,7 +92,7 @@ def _points(parameters: Mapping[str, Any], rank: int, processes: int) -> npt.NDA
     def make(rng: np.random.Generator, rows: int) -> npt.NDArray[np.float64]:
         return means[rng.integers(0, len(means), rows)] + rng.normal(0.0, _SPREAD, (rows, size[1]))
 
-    return ranks.generated_rows(make, seed, *ranks.share(parameters["points"], rank, processes))
+    return ranks.generated_rows(make, seed, parameters["points"], rank, processes)
 
 
 def _assign(

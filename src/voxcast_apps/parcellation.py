@@ -203,9 +203,7 @@ def fold_numbers(fold_range: str, folds: int) -> range:
     >>> fold_numbers("", 5), fold_numbers("3:5", 5)
     (range(0, 5), range(3, 5))
     """
-    if not fold_range:
-        return range(folds)
-    first, _, end = fold_range.partition(":")
+    first, _, end = (fold_range or f"0:{folds}").partition(":")
     if not (first.isdecimal() and end.isdecimal() and 0 <= int(first) < int(end) <= folds):
         then = f"write it as 0:2, at most 0:{folds}; empty for all"
         raise ConfigError(f"not a range of folds: {fold_range!r}", "fold_range", then)

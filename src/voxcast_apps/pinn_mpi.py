@@ -47,9 +47,11 @@ def train(options: Arguments) -> None:
     torch.set_default_dtype(torch.float64)  # sums over processes then agree to many digits
     with phases.phase("data"):
         count, seed = parameters["points"], parameters["seed"]
-        first, end = ranks.share(count, comm.rank, comm.size)
-        rows = ranks.generated_rows(lambda rng, n: rng.uniform(0.0, 1.0, (n, 2)), seed, first, end)
-        points = torch.from_numpy(rows)
+        points = torch.from_numpy(
+            ranks.generated_rows(
+                lambda rng, n: rng.uniform(0.0, 1.0, (n, 2)), seed, count, comm.rank, comm.size
+            )
+        )
     with phases.phase("build"):
         torch.manual_seed(seed)
         neurons = parameters["neurons"]

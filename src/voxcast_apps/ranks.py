@@ -162,33 +162,26 @@ class RankPhases:
             self.log(total_s.tolist())
 
 
-def share(rows: int, rank: int, processes: int) -> tuple[int, int]:
-    """Return the first row of a process and the first one of the next.
-
-    Examples
-    --------
-    >>> [share(10, rank, 4) for rank in range(4)]
-    [(0, 2), (2, 5), (5, 7), (7, 10)]
-    """
-    return rows * rank // processes, rows * (rank + 1) // processes
-
-
 def generated_rows(
     make: Callable[[np.random.Generator, int], npt.NDArray[np.float64]],
     seed: int,
-    first: int,
-    end: int,
+    rows: int,
+    rank: int,
+    processes: int,
 ) -> npt.NDArray[np.float64]:
-    """Return the rows from ``first`` to before ``end``, shape (end - first, columns).
+    """Return the rows of one of several processes, rows x columns.
 
     Parameters
     ----------
     make : callable
         Returns a number of rows from a random stream.
+    rows : int
+        Of all processes.
     """
+    first, end = rows * rank // processes, rows * (rank + 1) // processes
     blocks = []
     for block in range(first // BLOCK_ROWS, -(-end // BLOCK_ROWS)):
-        rows = make(np.random.default_rng([seed, block]), BLOCK_ROWS)
+        generated = make(np.random.default_rng([seed, block]), BLOCK_ROWS)
         start = block * BLOCK_ROWS
-        blocks.append(rows[max(first - start, 0) : end - start])
+        blocks.append(generated[max(first - start, 0) : end - start])
     return np.concatenate(blocks)

@@ -10,14 +10,15 @@ the number of processes.
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import nn
+from torch.utils.data import TensorDataset
 
 from voxcast.errors import RunError
 
@@ -33,34 +34,20 @@ _NOISE = 1.5  # standard deviation; 1 for the patterns
 _VGG16 = (1, 1, None, 2, 2, None, 4, 4, 4, None, 8, 8, 8, None, 8, 8, 8, None)
 _RESNET50 = (3, 4, 6, 3)
 _EXPANSION = 4
-
-
-@dataclass(frozen=True)
-class Images:
-    """Images, float32 of shape (n, 1, size, size), and their classes, int64 of shape (n,)."""
-
-    pixels: npt.NDArray[np.float32]
-    classes: npt.NDArray[np.int64]
-
-    def batch(
-        self, rows: torch.Tensor, device: torch.device | None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return some rows on a device."""
-        pixels, classes = torch.from_numpy(self.pixels), torch.from_numpy(self.classes)
-        return pixels[rows].to(device), classes[rows].to(device)
+_by_groups = functools.partial(nn.GroupNorm, GROUPS)
 
 
 def train_epoch(
     network: nn.Module,
     optimiser: torch.optim.Optimizer,
-    images: Images,
+    images: TensorDataset,
     batches: Iterable[torch.Tensor],
     device: torch.device | None = None,
 ) -> torch.Tensor:
     """Take a step with each batch of rows; return the mean loss of an image before its step."""
     total, seen = torch.zeros((), device=device), 0
     for rows in batches:
-        pixels, classes = images.batch(rows, device)
+        pixels, classes = (part.to(device) for part in images[rows])
         loss = nn.functional.cross_entropy(network(pixels), classes)
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
@@ -73,42 +60,38 @@ def train_epoch(
 @torch.no_grad()
 def correct(
     network: nn.Module,
-    images: Images,
+    images: TensorDataset,
     batches: Iterable[torch.Tensor],
     device: torch.device | None = None,
 ) -> torch.Tensor:
     """Return the number of images in batches of rows whose class the network finds."""
     total = torch.zeros((), device=device)
     for rows in batches:
-        pixels, classes = images.batch(rows, device)
+        pixels, classes = (part.to(device) for part in images[rows])
         total += (network(pixels).argmax(1) == classes).sum()
     return total
 
 
-def load_images(dataset: str, samples: int, image_size: int, seed: int) -> tuple[Images, Images]:
-    """Return training and held-out images.
+def load_images(parameters: Mapping[str, Any]) -> tuple[TensorDataset, TensorDataset]:
+    """Return training and held-out images, shape (n, 1, size, size), with their classes.
 
     Parameters
     ----------
-    dataset : str
-        ``digits``: the 1797 handwritten digits of scikit-learn, a fifth of them held out, the
-        others repeated if there are fewer than `samples`. ``synthetic``: one random
-        pattern for each class, under noise.
-    samples : int
-        Number of training images.
-    image_size : int
-        Pixels of an edge; 8 by 8 pixels are resized to it, linearly.
-    seed : int
-        Decides order, patterns and noise.
+    parameters : mapping
+        Of an application. `dataset` is ``digits``: the 1797 handwritten digits of scikit-learn, a
+        fifth of them held out, the others repeated if there are fewer than `samples`; or
+        ``synthetic``: one random pattern for each class, under noise. Images of 8 by 8 pixels are
+        resized to edges of `image_size`, linearly. `seed` decides order, patterns and noise.
 
     Raises
     ------
     RunError
         If the digits are requested and scikit-learn is not installed.
     """
-    rng = np.random.default_rng(seed)
+    samples, image_size = parameters["samples"], parameters["image_size"]
+    rng = np.random.default_rng(parameters["seed"])
     held_out = max(1, round(HELD_OUT_SHARE * samples))
-    if dataset == "digits":
+    if parameters["dataset"] == "digits":
         return _digits(samples, held_out, image_size, rng)
     patterns = _resized(rng.standard_normal((CLASSES, _PATTERN, _PATTERN)), image_size)
     return _synthetic(patterns, samples, rng), _synthetic(patterns, held_out, rng)
@@ -116,7 +99,7 @@ def load_images(dataset: str, samples: int, image_size: int, seed: int) -> tuple
 
 def _digits(
     samples: int, held_out: int, image_size: int, rng: np.random.Generator
-) -> tuple[Images, Images]:
+) -> tuple[TensorDataset, TensorDataset]:
     try:
         from sklearn.datasets import load_digits
     except ImportError:
@@ -125,32 +108,24 @@ def _digits(
     digits = load_digits()
     order = rng.permutation(len(digits.target))
     last = round(HELD_OUT_SHARE * len(order))
-
-    def images(rows: npt.NDArray[np.int64]) -> Images:
-        pixels = _resized(digits.images[rows] / 8.0 - 1.0, image_size)
-        return Images(pixels[:, None], digits.target[rows].astype(np.int64))
-
+    pixels = _resized(digits.images / 8.0 - 1.0, image_size)
+    all_digits = TensorDataset(pixels, torch.from_numpy(digits.target))
     # Held out before anything is repeated: no image is in both sets.
-    return images(np.resize(order[last:], samples)), images(order[:last][:held_out])
+    rows = np.resize(order[last:], samples), order[:last][:held_out]
+    training, test = (TensorDataset(*all_digits[torch.from_numpy(part)]) for part in rows)
+    return training, test
 
 
-def _synthetic(
-    patterns: npt.NDArray[np.float32], samples: int, rng: np.random.Generator
-) -> Images:
-    classes = rng.integers(0, CLASSES, samples)
-    pixels = rng.standard_normal((samples, 1, *patterns.shape[1:]), dtype=np.float32)
-    pixels *= _NOISE
-    pixels += patterns[classes][:, None]
-    return Images(pixels, classes.astype(np.int64))
+def _synthetic(patterns: torch.Tensor, samples: int, rng: np.random.Generator) -> TensorDataset:
+    classes = torch.from_numpy(rng.integers(0, CLASSES, samples))
+    noise = rng.standard_normal((samples, *patterns.shape[1:]), dtype=np.float32)
+    return TensorDataset(_NOISE * torch.from_numpy(noise) + patterns[classes], classes)
 
 
-def _resized(images: npt.NDArray[np.floating], size: int) -> npt.NDArray[np.float32]:
-    """Return square images, shape (n, m, m), resized linearly to (n, size, size)."""
-    pixels = images.shape[-1]
-    centres = (np.arange(size) + 0.5) * pixels / size - 0.5
-    weights = np.stack([np.interp(centres, np.arange(pixels), row) for row in np.eye(pixels)], 1)
-    resized: npt.NDArray[np.float32] = (weights @ images @ weights.T).astype(np.float32)
-    return resized
+def _resized(images: npt.NDArray[np.float64], size: int) -> torch.Tensor:
+    """Return square images, shape (n, m, m), resized linearly to (n, 1, size, size), float32."""
+    pixels = torch.from_numpy(images)[:, None]
+    return nn.functional.interpolate(pixels, (size, size), mode="bilinear").float()
 
 
 def dnn_network(
@@ -263,10 +238,6 @@ def _convolution(
     # The normalisation has the bias already.
     convolution = nn.Conv2d(before, after, kernel, stride=stride, padding=kernel // 2, bias=False)
     return [convolution, normalisation(after)]
-
-
-def _by_groups(channels: int) -> nn.Module:
-    return nn.GroupNorm(GROUPS, channels)
 
 
 def ddp_network(model: str, width: int) -> nn.Module:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import importlib.util
 import re
 import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from voxcast.apps.app import PLACEHOLDERS, chosen, container_image, filled
 from voxcast.apps.containers import check_image
@@ -16,14 +15,8 @@ from voxcast.apps.staging import BIDS, INPUTS, OUT, SCRATCH, reads_bids
 from voxcast.errors import ConfigError, RunError
 from voxcast.records import App, Configuration
 
-
-class Rule(NamedTuple):
-    """A rule of ``conf/app/NAME.yaml``: whether it is broken, the key, the problem, the remedy."""
-
-    broken: bool
-    key: str
-    problem: str
-    then: str | None = None
+# A rule of ``conf/app/NAME.yaml``: whether it is broken, the key, the problem, the remedy.
+Rule = tuple[bool, str, str, str | None]
 
 
 def check_app(app: App) -> None:
@@ -37,9 +30,10 @@ def check_app(app: App) -> None:
     for group in ("ranges", "scaled_down"):
         for name in getattr(app, group):
             chosen(name, app.parameters, "parameter", f"app.{app.name}.{group}.{name}")
-    for rule in (*_start_rules(app), *_value_rules(app), *_container_rules(app)):
-        if rule.broken:
-            raise ConfigError(rule.problem, f"app.{app.name}{rule.key}", rule.then)
+    rules = (*_start_rules(app), *_value_rules(app), *_container_rules(app))
+    for is_broken, key, problem, then in rules:
+        if is_broken:
+            raise ConfigError(problem, f"app.{app.name}{key}", then)
 
 
 def _start_rules(app: App) -> list[Rule]:
@@ -49,17 +43,17 @@ def _start_rules(app: App) -> list[Rule]:
         any("\0" in part for part in arguments) or INPUTS in app.binds.values() or reads_bids(app)
     )
     return [
-        Rule((app.module is None) == (not app.argv), "", "needs a module or argv, and not both",
-             "use a module for Python, argv for any other program"),
-        Rule(not app.devices, ".devices", "needs at least one device"),
-        Rule(app.verify_gpu and "gpu" not in app.devices, ".verify_gpu",
-             "needs gpu among the devices"),
-        Rule(app.module is not None and not _exists(app.module), ".module",
-             f"no such module: {app.module}"),
-        Rule(bool(app.argv) and app.input == "volume" and not names_image, "",
-             "does not name the image: use {image} in argv, or {inputs} in binds"),
-        Rule(bool(app.argv) and app.input == "none" and names_image, "",
-             "has input: none but names an image"),
+        ((app.module is None) == (not app.argv), "", "needs a module or argv, and not both",
+         "use a module for Python, argv for any other program"),
+        (not app.devices, ".devices", "needs at least one device", None),
+        (app.verify_gpu and "gpu" not in app.devices, ".verify_gpu",
+         "needs gpu among the devices", None),
+        (app.module is not None and not _exists(app.module), ".module",
+         f"no such module: {app.module}", None),
+        (bool(app.argv) and app.input == "volume" and not names_image, "",
+         "does not name the image: use {image} in argv, or {inputs} in binds", None),
+        (bool(app.argv) and app.input == "none" and names_image, "",
+         "has input: none but names an image", None),
     ]  # fmt: skip
 
 
@@ -70,23 +64,24 @@ def _exists(module: str) -> bool:
         return False
 
 
-def _value_rules(app: App) -> Iterator[Rule]:
+def _value_rules(app: App) -> list[Rule]:
     names = f"names are letters, digits and _, and not {', '.join(PLACEHOLDERS)}"
-    for name in app.parameters:
-        broken = name in PLACEHOLDERS or not name.isidentifier()
-        yield Rule(broken, f".parameters.{name}", "cannot be a parameter", names)
-    for name, values in app.ranges.items():
-        problem = "needs a low and a higher number, or a list of values"
-        yield Rule(not _is_range(values), f".ranges.{name}", problem)
-    for name, pattern in app.phase_patterns.items():
-        problem, key = _pattern_problem(pattern), f".phase_patterns.{name}"
-        yield Rule(bool(problem), key, problem)
-        listed = name in app.phases
-        yield Rule(not listed, key, "is not among the phases", "add it to phases, in its order")
-    complete = not app.split or set(app.split) == {"count", "range"}
-    yield Rule(not complete, ".split", "needs count and range, names of two parameters")
-    for key, name in app.split.items():
-        yield Rule(name not in app.parameters, f".split.{key}", f"unknown parameter {name}")
+    problems = {name: _pattern_problem(pattern) for name, pattern in app.phase_patterns.items()}
+    return [
+        *((name in PLACEHOLDERS or not name.isidentifier(), f".parameters.{name}",
+           "cannot be a parameter", names) for name in app.parameters),
+        *((not _is_range(values), f".ranges.{name}",
+           "needs a low and a higher number, or a list of values", None)
+          for name, values in app.ranges.items()),
+        *((bool(problem), f".phase_patterns.{name}", problem, None)
+          for name, problem in problems.items()),
+        *((name not in app.phases, f".phase_patterns.{name}", "is not among the phases",
+           "add it to phases, in its order") for name in problems),
+        (bool(app.split) and set(app.split) != {"count", "range"}, ".split",
+         "needs count and range, names of two parameters", None),
+        *((name not in app.parameters, f".split.{key}", f"unknown parameter {name}", None)
+          for key, name in app.split.items()),
+    ]  # fmt: skip
 
 
 def _is_range(values: tuple[Any, ...]) -> bool:
@@ -105,22 +100,23 @@ def _pattern_problem(pattern: str) -> str:
 
 def _container_rules(app: App) -> list[Rule]:
     if not app.container:
-        return [Rule(bool(app.binds), ".binds", "need a container, and none is set")]
+        return [(bool(app.binds), ".binds", "need a container, and none is set", None)]
     hosts, named = list(app.binds.values()), (INPUTS, BIDS, OUT, SCRATCH)
     sources, images = ", ".join(named), BIDS if BIDS in hosts else INPUTS
     needed = (images, OUT) if app.input == "volume" else (OUT,)
     return [
-        Rule(app.module is not None, ".container", "a module cannot run in a container",
-             "use argv: voxcast is not installed in the image"),
-        Rule(set(app.container) != set(app.devices), ".container",
-             f"needs an image for each of {', '.join(app.devices)}"),
-        *(Rule(not inside.startswith("/") or ".." in inside.split("/"), f".binds.{inside}",
-               "needs an absolute path in the container") for inside in app.binds),
-        *(Rule(host not in named and not host.startswith("/"), f".binds.{inside}",
-               f"unknown {host}", f"choose from {sources}, or an absolute path (read-only)")
+        (app.module is not None, ".container", "a module cannot run in a container",
+         "use argv: voxcast is not installed in the image"),
+        (set(app.container) != set(app.devices), ".container",
+         f"needs an image for each of {', '.join(app.devices)}", None),
+        *((not inside.startswith("/") or ".." in inside.split("/"), f".binds.{inside}",
+           "needs an absolute path in the container", None) for inside in app.binds),
+        *((host not in named and not host.startswith("/"), f".binds.{inside}", f"unknown {host}",
+           f"choose from {sources}, or an absolute path (read-only)")
           for inside, host in app.binds.items()),
-        *(Rule(hosts.count(host) != 1, ".binds", f"needs one path for {host}") for host in needed),
-        Rule(hosts.count(SCRATCH) > 1, ".binds", f"needs at most one path for {SCRATCH}"),
+        *((hosts.count(host) != 1, ".binds", f"needs one path for {host}", None)
+          for host in needed),
+        (hosts.count(SCRATCH) > 1, ".binds", f"needs at most one path for {SCRATCH}", None),
     ]  # fmt: skip
 
 

@@ -127,13 +127,6 @@ def wrap(
     return [called.program, *called.start, *options, *program]
 
 
-def check_engine(engine: str) -> None:
-    """Raise a `ConfigError` unless ``engine`` is one of `ENGINES`, or ``none``."""
-    if engine not in ("none", *ENGINES):
-        names = ", ".join(("none", *ENGINES))
-        raise ConfigError("unknown container engine", engine, f"choose from {names}")
-
-
 def check_image(engine: str, image: str, targets: Sequence[str] = ()) -> None:
     """Check that ``image`` can be run, before a campaign starts.
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
-import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,8 +28,6 @@ _SHELL = ("|", "||", "&&", "&", ";", ">", ">>", "<", "2>&1")
 TEMPLATES = Path(__file__).with_name("templates")
 _CPUS = re.compile(r"(?<!\{)\{cpus\}(?!\})")
 VERSION_LIMIT_S = 120.0
-_VERSION_CHARACTERS = 60
-_ANOTHER = "give another --version-command"
 _VERSION = re.compile(r"\d+(?:\.\d+)+[\w.+-]*")
 MAX_PHASES = 20
 MIN_WORD = 3  # letters of the name of a phase
@@ -146,22 +143,11 @@ def argv_of(command: str) -> list[str]:
 
 def write_app(path: Path, name: str, values: dict[str, Any], comments: Iterable[str] = ()) -> None:
     """Write ``conf/app/NAME.yaml`` atomically, with the keys that differ from ``_base.yaml``."""
-    short = {key: value for key, value in values.items() if key != "phase_patterns"}
-    content = _yaml({name: short}, None)  # lists and mappings of plain values on one line
-    if patterns := values.get("phase_patterns"):
-        content += textwrap.indent(_yaml({"phase_patterns": patterns}, False), "  ")
-    head = "".join(f"# {comment}\n" for comment in comments)
-    write_text(path, f"{head}defaults:\n  - _base@{name}\n  - _self_\n{content}")
-
-
-def _yaml(content: dict[str, Any], flow: bool | None) -> str:
     import yaml
 
-    return str(
-        yaml.safe_dump(
-            content, sort_keys=False, allow_unicode=True, width=10_000, default_flow_style=flow
-        )
-    )
+    content = {"defaults": [f"_base@{name}", "_self_"], name: values}
+    text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=10_000)
+    write_text(path, "".join(f"# {comment}\n" for comment in comments) + text)
 
 
 def printed_version(argv: Sequence[str]) -> str:
@@ -184,12 +170,13 @@ def printed_version(argv: Sequence[str]) -> str:
             stdin=subprocess.DEVNULL, timeout=VERSION_LIMIT_S,
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError) as error:
-        raise RunError(f"prints no version ({one_line(error)})", argv[0], _ANOTHER) from None
+        problem, then = f"prints no version ({one_line(error)})", "give another --version-command"
+        raise RunError(problem, argv[0], then) from None
     text = f"{ended.stdout}\n{ended.stderr}".strip()
     if not text:
-        raise RunError("prints no version", " ".join(argv), _ANOTHER)
+        raise RunError("prints no version", " ".join(argv), "give another --version-command")
     number = _VERSION.search(text)
-    return number[0] if number else text.splitlines()[0].strip()[:_VERSION_CHARACTERS]
+    return number[0] if number else text.splitlines()[0].strip()[:60]
 
 
 def propose_phases(lines: Sequence[str]) -> dict[str, str]:

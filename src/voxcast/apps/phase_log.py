@@ -67,14 +67,13 @@ def _read_line(line: str, started_monotonic: float) -> Phase | None:
     try:
         content, _ = json.JSONDecoder().raw_decode(text)
         start_s, end_s = (float(content[n]) - started_monotonic for n in ("start", "end"))
-        cpu_s = float(content["cpu_s"])
-        name = str(content["name"])
+        cpu_s, name = float(content["cpu_s"]), str(content["name"])
     except (ValueError, KeyError, TypeError):
         return None
-    if not all(map(math.isfinite, (start_s, end_s, cpu_s))) or end_s < start_s or end_s < 0:
-        return None
     # The kernel rounds the start of a process to 10 ms: it may precede the start of the run.
-    return Phase(name, max(0.0, start_s), end_s, cpu_s)
+    phase = Phase(name, max(0.0, start_s), end_s, cpu_s)
+    is_finite = all(map(math.isfinite, (start_s, end_s, cpu_s)))
+    return phase if is_finite and end_s >= phase.start_s else None
 
 
 def write_phase(name: str, start: float, end: float, cpu_s: float) -> None:

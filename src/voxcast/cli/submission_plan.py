@@ -227,11 +227,12 @@ def _container_engine(args: argparse.Namespace, app: App, tasks: list[Task]) -> 
 
 def _check(plan: Plan) -> None:
     """Check the application, its container and the images before anything is submitted."""
-    from voxcast.apps.containers import check_engine
+    from voxcast.apps.app import chosen
+    from voxcast.apps.containers import ENGINES
 
     engine = plan.container_engine
     if plan.app.container:
-        check_engine(engine)
+        chosen(engine, ("none", *ENGINES), "container engine")
         if engine == "none":
             then = "give --container-engine, e.g. apptainer"
             raise ConfigError("needs a container engine, and none is chosen", plan.app.name, then)

@@ -17,12 +17,13 @@ from typing import Any
 
 import ants
 import numpy as np
+from nibabel.affines import apply_affine, from_matvec
 from nibabel.spaces import vox2out_vox
 from scipy import ndimage, signal
 from scipy.optimize import minimize
 from scipy.spatial.transform import Rotation
 
-from voxcast_apps.tiles.grid import SHAPE, SPACING_MM, grid_affine
+from voxcast_apps.tiles.grid import AFFINE, SHAPE, SPACING_MM
 
 TO_LPS = np.diag([-1.0, -1.0, 1.0])  # the axes of ANTs point left, posterior and superior
 RIM_MM = 4.0  # fluid and bone around the brain, where a head is dark
@@ -41,11 +42,16 @@ _LEAST_SPREAD = 0.05  # of the scan's; a place with less counts as empty
 
 @dataclass(frozen=True)
 class Reference:
-    """Intensity (white matter near 1), brain, and brain with a rim; all of `grid.SHAPE`."""
+    """Intensity (white matter near 1), brain, and brain with a rim; all of `grid.SHAPE`.
+
+    `blurred` is the intensity at the resolution of a scan with voxels of `STEP_MM`.
+    """
 
     intensity: np.ndarray
     brain: np.ndarray
     rim: np.ndarray
+    blurred: np.ndarray
+    centre_mm: np.ndarray
 
 
 @functools.cache
@@ -60,14 +66,17 @@ def reference() -> Reference:
     fine = np.clip((fine / np.percentile(fine[fine > 0], 95) - 0.2) / 0.8, 0.0, None)
     inside = to_grid(brain, image.affine) > 0.5
     rim = ndimage.distance_transform_edt(~inside) * SPACING_MM <= RIM_MM
-    return Reference(to_grid(fine, image.affine), inside, rim)
+    intensity = to_grid(fine, image.affine)
+    blurred = ndimage.gaussian_filter(intensity, STEP_MM / 2.355 / 2.0)
+    centre_mm = apply_affine(AFFINE, ndimage.center_of_mass(inside))
+    return Reference(intensity, inside, rim, blurred, centre_mm)
 
 
 def to_grid(fine: np.ndarray, affine: np.ndarray) -> np.ndarray:
     """Return a 1 mm map of the template, blurred to the network's grid and put on it, float32."""
     # A voxel of 2 mm blurs like a Gaussian of 2 / 2.355 mm; the map has 1 mm already.
     blurred = ndimage.gaussian_filter(fine.astype(np.float32), (SPACING_MM**2 - 1) ** 0.5 / 2.355)
-    to_fine = np.linalg.inv(affine) @ grid_affine()  # whole voxels: nothing is interpolated
+    to_fine = np.linalg.inv(affine) @ AFFINE  # whole voxels: nothing is interpolated
     return np.asarray(ndimage.affine_transform(blurred, to_fine, output_shape=SHAPE, order=1))
 
 
@@ -87,9 +96,7 @@ def starting_transform(scan: Any, folder: str | Path) -> str:
         The file, in the folder.
     """
     flip = np.diag([*TO_LPS.diagonal(), 1.0])
-    affine = np.eye(4)
-    affine[:3, :3], affine[:3, 3] = scan.direction * np.array(scan.spacing), scan.origin
-    affine = flip @ affine
+    affine = flip @ from_matvec(scan.direction * np.array(scan.spacing), scan.origin)
     shape, grid = vox2out_vox((scan.shape, affine), [STEP_MM] * 3)
     step = np.maximum(1, np.rint(STEP_MM / 2 / np.array(scan.spacing)).astype(int))
     smooth = ndimage.uniform_filter(scan.numpy(), step)  # against noise
@@ -127,10 +134,10 @@ def find_brain(scan: np.ndarray, low_mm: np.ndarray) -> np.ndarray:
     scan = np.minimum((scan - lowest) / (np.percentile(scan, 99) - lowest + 1e-9), 1.5)
     starts = []
     for scale, pitch_deg in itertools.product(SCALES, PITCHES_DEG):
-        fit = _fit_everywhere(scan, *_turned_template(scale * _rotation([pitch_deg, 0.0, 0.0])))
-        place = np.unravel_index(fit.argmax(), fit.shape)
-        centre_mm = low_mm + STEP_MM * np.array(place)
-        starts.append(np.array([pitch_deg, 0.0, 0.0, *centre_mm, np.log(scale)]))
+        pose = np.array([pitch_deg, 0.0, 0.0, 0.0, 0.0, 0.0, np.log(scale)])
+        fit = _fit_everywhere(scan, *_turned_template(pose))
+        pose[3:6] = low_mm + STEP_MM * np.array(np.unravel_index(fit.argmax(), fit.shape))
+        starts.append(pose)
     misfit = _misfit(scan, low_mm)
     for number, evaluations in _ROUNDS:
         options = {"maxfev": evaluations, "direc": np.diag(_UNITS)}
@@ -146,10 +153,9 @@ def _misfit(scan: np.ndarray, low_mm: np.ndarray) -> Callable[[np.ndarray], floa
     gradients to allow for a bias field. That would also accept a negative of the template, so the
     share counts less where the correlation is low.
     """
-    affine = grid_affine()
     index = np.argwhere(reference().rim)[::_EVERY]
-    points_mm = index @ affine[:3, :3].T + affine[:3, 3]
-    template = _blurred()[tuple(index.T)]
+    points_mm = apply_affine(AFFINE, index)
+    template = reference().blurred[tuple(index.T)]
     slopes = (points_mm - points_mm.mean(axis=0)) / points_mm.std(axis=0)
     regressors = [template, *(template * slopes.T), np.ones_like(template)]
     basis = np.linalg.qr(np.stack(regressors, axis=1))[0]
@@ -157,8 +163,7 @@ def _misfit(scan: np.ndarray, low_mm: np.ndarray) -> Callable[[np.ndarray], floa
     min_total = len(index) * (_LEAST_SPREAD * float(scan.std())) ** 2
 
     def misfit(parameters: np.ndarray) -> float:
-        matrix = _matrix(parameters)
-        places = (points_mm @ matrix[:3, :3].T + matrix[:3, 3] - low_mm) / STEP_MM
+        places = (apply_affine(_matrix(parameters), points_mm) - low_mm) / STEP_MM
         intensities = ndimage.map_coordinates(scan, places.T, order=1)
         total = max(float(((intensities - intensities.mean()) ** 2).sum()), min_total)
         explained = (
@@ -171,41 +176,24 @@ def _misfit(scan: np.ndarray, low_mm: np.ndarray) -> Callable[[np.ndarray], floa
     return misfit
 
 
-def _matrix(parameters: np.ndarray) -> np.ndarray:
-    """Return the transform that turns and scales the template's brain about its centre."""
-    matrix = np.eye(4)
-    matrix[:3, :3] = np.exp(parameters[6]) * _rotation(parameters[:3])
-    matrix[:3, 3] = parameters[3:6] - matrix[:3, :3] @ _centre_mm()
-    return matrix
+def _matrix(pose: np.ndarray) -> np.ndarray:
+    """Return the transform that turns and scales the template's brain about its centre.
+
+    A pose is three angles in degrees, the millimetres to which the centre moves, and the logarithm
+    of the scale.
+    """
+    turn = np.exp(pose[6]) * Rotation.from_euler("xyz", pose[:3], degrees=True).as_matrix()
+    return np.asarray(from_matvec(turn, pose[3:6] - turn @ reference().centre_mm))
 
 
-def _rotation(degrees: np.ndarray | list[float]) -> np.ndarray:
-    return np.asarray(Rotation.from_euler("xyz", degrees, degrees=True).as_matrix())
-
-
-@functools.cache
-def _centre_mm() -> np.ndarray:
-    affine = grid_affine()
-    middle = np.array(ndimage.center_of_mass(reference().brain))
-    return np.asarray(affine[:3, :3] @ middle + affine[:3, 3])
-
-
-@functools.cache
-def _blurred() -> np.ndarray:
-    """Return the template at the resolution of a scan with voxels of `STEP_MM`."""
-    return np.asarray(ndimage.gaussian_filter(reference().intensity, STEP_MM / 2.355 / 2.0))
-
-
-def _turned_template(turn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return intensity and rim, turned and scaled, the brain's centre in the middle of the box."""
-    affine = grid_affine()
+def _turned_template(pose: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return intensity and rim of a template whose centre is in the middle of a box."""
     half = np.ceil(_HALF_MM / STEP_MM).astype(int)
-    # From voxels of the box to millimetres of the template to voxels of the network's grid.
-    matrix = np.linalg.inv(affine[:3, :3]) @ np.linalg.inv(turn) * STEP_MM
-    offset = np.linalg.inv(affine[:3, :3]) @ (_centre_mm() - affine[:3, 3]) - matrix @ half
+    box = from_matvec(np.diag([STEP_MM] * 3), -STEP_MM * half)
+    to_grid = np.linalg.inv(AFFINE) @ np.linalg.inv(_matrix(pose)) @ box
     intensity, rim = (
-        ndimage.affine_transform(m, matrix, offset, output_shape=tuple(2 * half + 1), order=1)
-        for m in (_blurred(), reference().rim.astype(np.float32))
+        ndimage.affine_transform(m, to_grid, output_shape=tuple(2 * half + 1), order=1)
+        for m in (reference().blurred, reference().rim.astype(np.float32))
     )
     return intensity, (rim > 0.5).astype(np.float64)
 

@@ -10,7 +10,6 @@ Run as ``python -m voxcast_apps.tiles.tile_segment --image T1w.nii.gz --out FOLD
 
 from __future__ import annotations
 
-import math
 import sys
 import tempfile
 from pathlib import Path
@@ -76,7 +75,8 @@ def segment(options: Arguments, weights_file: Path | None = None) -> None:
         with phase("inverse"):
             labels = alignment.to_native(fused, scan, transform)
     with phase("write"):
-        volumes = grid.volumes_ml(labels.numpy(), math.prod(labels.spacing) / 1000.0)
+        volumes_ml = ants_volume.volumes_ml(labels, len(grid.TISSUES))
+        volumes = {f"{n}_ml": ml for n, ml in zip(grid.TISSUES, volumes_ml, strict=True)}
         ants_volume.write_volume(options.out / "labels.nii.gz", labels.astype("uint8"))
         write_json(options.out / "volumes.json", volumes)
 

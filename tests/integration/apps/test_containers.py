@@ -12,7 +12,7 @@ from measured import measured_run
 from voxcast.apps import containers
 from voxcast.apps.app import app_version, command, container_facts, environment
 from voxcast.apps.checks import check_startable
-from voxcast.apps.containers import ENGINES, RUN_VARIABLE, check_engine, wrap
+from voxcast.apps.containers import ENGINES, RUN_VARIABLE, wrap
 from voxcast.apps.staging import staged
 from voxcast.errors import ConfigError, ImageError, RunError
 from voxcast.records import App, Configuration
@@ -54,11 +54,6 @@ def test_every_engine_renders_as_recorded():
 def test_a_path_that_an_engine_would_cut_is_refused(engine, path):
     with pytest.raises(ConfigError, match=f"{engine} cannot bind a path with .*; move"):
         wrap(engine, "image", ["tool"], binds=[(path, "/INPUTS", True)])
-
-
-def test_an_unknown_engine_lists_the_valid_ones():
-    with pytest.raises(ConfigError, match=r"docker.*choose from none, apptainer"):
-        check_engine("docker")
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from voxcast.apps.phase_log import read_phases
 from voxcast.errors import ConfigError, RunError
 from voxcast_apps import ddp_train, kmeans_mpi, pinn_mpi, ranks
 from voxcast_apps.arguments import NO_IMAGE, Arguments
-from voxcast_apps.ranks import BLOCK_ROWS, generated_rows, share
+from voxcast_apps.ranks import BLOCK_ROWS, generated_rows
 
 needs_mpi = [
     pytest.mark.mpi,
@@ -184,7 +184,12 @@ def session_members(session):
         ("kmeans_mpi", 1, {"clusters": 10_000}, "clusters: must not be more than points"),
         ("kmeans_mpi", 1, {"iterations": 0}, "iterations: must be at least 1, not 0"),
         ("pinn_mpi", 1, {"learning_rate": 0.0}, "learning_rate: must be positive"),
-        ("ddp_train", 1, {"model": "vgg"}, "model: unknown: 'vgg'; choose from small_cnn, resnet"),
+        (
+            "ddp_train",
+            1,
+            {"model": "vgg"},
+            "model: unknown value 'vgg'; choose from resnet, small_cnn",
+        ),
         ("ddp_train", 1, {"width": 6}, "width: must be a multiple of 4, not 6"),
         ("ddp_train", 3, {}, "batch_size: cannot be divided among 3 processes"),
         ("ddp_train", 1, {"samples": 8}, "samples: must be at least 32, not 8"),
@@ -230,9 +235,8 @@ def test_rows_do_not_depend_on_the_number_of_processes(processes):
         return rng.normal(size=(rows, 2))
 
     count = 2 * BLOCK_ROWS + 100
-    parts = [generated_rows(make, 7, *share(count, rank, processes)) for rank in range(processes)]
-    assert np.array_equal(np.concatenate(parts), generated_rows(make, 7, 0, count))
-    assert len(generated_rows(make, 7, 5, 5)) == 0
+    parts = [generated_rows(make, 7, count, rank, processes) for rank in range(processes)]
+    assert np.array_equal(np.concatenate(parts), generated_rows(make, 7, count, 0, 1))
 
 
 def test_centres_move_to_the_means_of_their_points():
