@@ -67,6 +67,10 @@ network-trunk: setup ## Pretrain the network again, into data/network_trunk (20 
 history: setup ## Statistics of the recorded histories (noise floor, drift); results/history
 	@dvc repro pipelines/dvc.yaml:history
 
+.PHONY: headline
+headline: setup ## Errors and bounds for a new subject in a new sitting, of every contender (10 min); results/headline
+	@dvc repro pipelines/dvc.yaml:headline
+
 .PHONY: studies
 studies: setup ## Accuracy of models on the recorded histories (an hour); results/studies and a page
 	@dvc repro pipelines/dvc.yaml:studies_page

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import headline_tables
 import parcel_tables
 import phases_tables
 import scale_tables
@@ -41,47 +42,6 @@ HARP_FULL_SCALE = "harp_full_scale"
 def noise_by_app(batch: str = "reference") -> dict[str, dict[str, Any]]:
     """Return what repeats of a recorded campaign say, by application."""
     return {row["app"]: row for row in results(f"history/{batch}.json")["noise"]}
-
-
-def headline() -> str:
-    """Return the table of the README: one row an application, and where each column is from."""
-    noise, splits = noise_by_app(), results("studies/splits.json")
-    second, costs = results("studies/second_batch.json"), results("studies/per_image.json")
-    rows, full_scale = [], False
-    for app in APPS:
-        methods = splits[app]["subject"]
-        full_scale |= HARP_FULL_SCALE in methods
-        harp = [
-            percent(methods[name]["errors"]["runtime_s"]["mape"])
-            for name in ("harp_MAE", HARP_FULL_SCALE)
-            if name in methods
-        ]
-        requests = costs[app]["reserved"]["ways"]
-        batch = second.get(app, {}).get("coverage", {}).get("runtime_s")
-        rows.append([
-            f"`{app}`",
-            percent(noise[app]["error_percent"]["runtime_s"]),
-            f"**{with_interval(methods['voxcast']['errors']['runtime_s'])}**",
-            percent(methods["voxels"]["errors"]["runtime_s"]["mape"])
-            if "voxels" in methods else "no image",
-            "; ".join(harp),
-            f"{batch['covered']} of {batch['subjects']}" if batch else "not in it",
-            f"{requests['per_image']['normalised_cost']:.2f} against "
-            f"{requests['population']['normalised_cost']:.2f}",
-        ])  # fmt: skip
-    rows.append([
-        "*from `published`*",
-        "`history/reference.json`",
-        *["`studies/splits.json`"] * 3,
-        "`studies/second_batch.json`",
-        "`studies/per_image.json`",
-    ])  # fmt: skip
-    head = [
-        "application", "repeats alone", "voxcast", "line in voxels",
-        "HARP, corrected" + ("; on full scale alone" if full_scale else ""),
-        "subjects below the 95 % bound", "cost of requests: by image, one for all",
-    ]  # fmt: skip
-    return markdown(head, rows)
 
 
 def reference() -> str:
@@ -410,54 +370,6 @@ def devices() -> str:
     return markdown(head, rows)
 
 
-def second_machine() -> str:
-    """Return errors and coverage on the machine whose runs are never learned from."""
-    rows = []
-    for app, by_kind in results("studies/machines.json").items():
-        for points in by_kind["machine"].values():
-            if "not_measurable" in points:
-                continue
-            for point in points:
-                cells = []
-                for target in ("runtime_s", "cpu_s", "peak_rss_bytes"):
-                    covered = point["coverage"][target]
-                    cells += [
-                        with_interval(point["errors"][target]),
-                        f"{covered['covered']:.3g} of {covered['subjects']}",
-                    ]
-                wall = percent(point["errors"]["runtime_s"]["median_ape"])
-                rows.append([f"`{app}`", str(point["local_runs"]), wall, *cells])
-    within = "subjects within its bound"
-    head = ["application", "local runs", "wall time: median error", "mean error", within]
-    return markdown([*head, "CPU time", within, "memory", within], rows)
-
-
-def machines() -> str:
-    """Return errors and coverage in sittings that were left out."""
-    rows = []
-    for app, by_kind in results("studies/machines.json").items():
-        for kind, by_place in by_kind.items():
-            if kind == "machine":  # the table `second_machine`
-                continue
-            if "not_measurable" in by_place:
-                rows.append([f"`{app}`: {kind}", by_place["not_measurable"], *[NONE] * 3])
-                continue
-            for place, points in by_place.items():
-                if "not_measurable" in points:
-                    rows.append([f"`{app}`: {place}", points["not_measurable"], *[NONE] * 3])
-                    continue
-                for point in points:
-                    cpu, covered = point["errors"]["cpu_s"], point["coverage"]["cpu_s"]
-                    low, high = (100 * end for end in covered["interval"])
-                    rows.append([
-                        f"`{app}`: {place}", str(point["local_runs"]), with_interval(cpu),
-                        percent(cpu["normalised_mape"]),
-                        f"{percent(100 * covered['rate'])} ({low:.0f} to {high:.0f})",
-                    ])  # fmt: skip
-    head = ["left out", "local runs", "CPU time", "speed-normalised", "subjects below the bound"]
-    return markdown(head, rows)
-
-
 def registered_model() -> str:
     """Return the registered model judged on reserved batches."""
     rows = []
@@ -642,9 +554,9 @@ def public_tables() -> str:
 TABLES = {
     make.__name__: make
     for make in (
-        headline, reference, reference2, recorded, demo, methods, excess, questions, second, real,
+        reference, reference2, recorded, demo, methods, excess, questions, second, real,
         domain, ablation, scales, transfer, per_image, metronome, bench, family_pairs, curves,
-        devices, second_machine, machines, registered_model, public_tables,
+        devices, registered_model, public_tables, *headline_tables.TABLES,
         *scale_tables.TABLES, *worth_tables.TABLES, *parcel_tables.TABLES,
         *phases_tables.TABLES, *trace_phase_tables.TABLES, *signature_tables.TABLES,
         *upload_tables.TABLES, *service_tables.TABLES,

@@ -41,7 +41,6 @@ from voxcast.studies import (
     second_batch,
     splits,
     transfer,
-    unseen_machines,
 )
 from voxcast.studies.recorded_table import (
     network_volumes,
@@ -52,9 +51,7 @@ from voxcast.studies.recorded_table import (
 
 HISTORY = Path("data/history")
 # The batches that a study opens.
-TEST_BATCHES = {
-    "second_batch": "second", "real": "real", "heads": "heads", "machines": "second_machine",
-}  # fmt: skip
+TEST_BATCHES = {"second_batch": "second", "real": "real", "heads": "heads"}
 APPS = Path("conf/app")
 FOLDS = Path("build/folds")
 OUT = Path("results/studies")
@@ -65,7 +62,7 @@ FAMILIES = (
     "extra_trees", "boosting", "mlp",
 )  # fmt: skip
 STUDIES = (
-    "splits", "families", "curves", "machines", "scales", "transfer", "second_batch", "real",
+    "splits", "families", "curves", "scales", "transfer", "second_batch", "real",
     "heads", "ablation", "per_image",
 )  # fmt: skip
 
@@ -115,7 +112,7 @@ def table_to_learn_from() -> pd.DataFrame:
         return side(subject, evaluation.split_seed, evaluation.test_fraction) == "test"
 
     batches = _batches_to_learn_from()
-    apps = _apps_of(batches)
+    apps = apps_of(batches)
     return recorded_table(
         batches,
         is_sealed,
@@ -130,7 +127,7 @@ def _batches_to_learn_from() -> list[Path]:
     return [batch for batch in batches if (batch / RECORDED_IMAGES).is_file()]
 
 
-def _apps_of(batches: Sequence[Path]) -> list[App]:
+def apps_of(batches: Sequence[Path]) -> list[App]:
     """Return the applications of some batches, as they are described in ``conf/app``."""
     names = sorted(load_history(batches)["app"].unique()) if batches else []
     return [config.load_app(APPS, name) for name in names]
@@ -141,7 +138,7 @@ def _opened(name: str) -> pd.DataFrame | None:
     if name not in TEST_BATCHES:
         return None
     batch = HISTORY / TEST_BATCHES[name]
-    declared = {app.name: app.characteristics for app in _apps_of([batch])}
+    declared = {app.name: app.characteristics for app in apps_of([batch])}
     return opened_table(batch, BOOK, f"study {name}", commit_of(Path(), CODE), declared)
 
 
@@ -163,8 +160,6 @@ def _results(name: str, runs: AppRuns) -> dict[str, Any]:
         "cache": FoldCache(FOLDS),
         "on_step": lambda step: print(f"{name}: {step}", file=sys.stderr, flush=True),
     }
-    if name == "machines":
-        return unseen_machines.study(runs.table, runs.judging, **shared)
     if runs.judging is not None:
         return second_batch.study(runs.table, runs.judging, **shared)
     if name == "splits":

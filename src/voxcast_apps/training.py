@@ -10,6 +10,7 @@ the number of processes.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,7 @@ _NOISE = 1.5  # standard deviation; 1 for the patterns
 _VGG16 = (1, 1, None, 2, 2, None, 4, 4, 4, None, 8, 8, 8, None, 8, 8, 8, None)
 _RESNET50 = (3, 4, 6, 3)
 _EXPANSION = 4
+_by_groups = functools.partial(nn.GroupNorm, GROUPS)
 
 
 def train_epoch(
@@ -236,10 +238,6 @@ def _convolution(
     # The normalisation has the bias already.
     convolution = nn.Conv2d(before, after, kernel, stride=stride, padding=kernel // 2, bias=False)
     return [convolution, normalisation(after)]
-
-
-def _by_groups(channels: int) -> nn.Module:
-    return nn.GroupNorm(GROUPS, channels)
 
 
 def ddp_network(model: str, width: int) -> nn.Module:

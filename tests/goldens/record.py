@@ -29,9 +29,6 @@ VERBS = {
         "requests", "--law", "exponential(1)", "--alpha", "0.95", "--beta", "1", "--gamma", "1.05",
         "--checkpoint-s", "0.1", "--restart-s", "0.2", "--points", "200",
     ],
-    "requests_truncated": [
-        "requests", "--law", "gamma(2,3)", "--between", "0.5,20", "--beta", "0.5",
-    ],
     "requests_history": [
         "requests", "--history", "data/history/reference", "--app", "ants_segment",
         "--where", "scale=full_scale", "--where", "cpus=1",

@@ -52,9 +52,6 @@ def main(argv: list[str]) -> int:
         help="fit this family, or `best`, to --history (default: the empirical distribution)",
     )
     parser.add_argument(
-        "--between", metavar="LOW,HIGH", help="truncate the distribution; HIGH may be inf"
-    )
-    parser.add_argument(
         "--alpha", type=float, default=1.0, help="price of requested time (default 1)"
     )
     parser.add_argument("--beta", type=float, default=0.0, help="price of used time (default 0)")
@@ -144,21 +141,7 @@ def _law(args: argparse.Namespace) -> tuple[Law, bool, list[str]]:
         in_seconds = args.column.endswith("_s")
     else:
         (law, warnings), in_seconds = _predicted_law(args), True
-    if args.between is not None:
-        law = _truncated(law, args.between)
     return law, in_seconds, warnings
-
-
-def _truncated(law: Law, between: str) -> Law:
-    from voxcast.laws.families import TruncatedLaw
-
-    try:
-        low, high = (float(part) for part in between.split(","))
-    except ValueError:
-        raise ConfigError(f"must be two numbers, not {between!r}", "--between") from None
-    if not law.continuous:
-        raise ConfigError("needs a distribution with a density", "--between", "give --family")
-    return TruncatedLaw(law, low, high)
 
 
 def _predicted_law(args: argparse.Namespace) -> tuple[Law, list[str]]:

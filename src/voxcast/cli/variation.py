@@ -141,7 +141,7 @@ def _print(
     if varied.fits:
         tied = ", ".join(varied.tied[1:])
         print(
-            f"  best by KS: {varied.best_by_ks}; by AIC: {varied.best_by_aic}"
+            f"  best by KS: {varied.best_by_ks}; by AIC: {varied.tied[0]}"
             + (f", tied with {tied}" if tied else "")
         )
     print(f"  modes: {_modes(varied.modality, unit, factor)}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import stats
 
-from voxcast.laws.families import checked_sample
+from voxcast.laws.families import Law, checked_sample
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 CONSTANT_RANGE = 0.02
 
 
-class EmpiricalLaw:
+class EmpiricalLaw(Law):
     """The law that gives every run of a sample the same weight; see `voxcast.laws.families.Law`.
 
     Its standard deviation is divided by n.
@@ -27,25 +27,30 @@ class EmpiricalLaw:
 
     def __init__(self, values: ArrayLike) -> None:
         self.values = checked_sample(values)
-        self.support = float(self.values[0]), float(self.values[-1])
-        self.mean, self.sd = float(self.values.mean()), float(self.values.std())
+
+    @property
+    def support(self) -> tuple[float, float]:
+        return float(self.values[0]), float(self.values[-1])
+
+    @property
+    def mean(self) -> float:
+        return float(self.values.mean())
+
+    @property
+    def sd(self) -> float:
+        return float(self.values.std())
 
     def pdf(self, x: ArrayLike) -> NDArray[np.float64]:
         return np.where(np.isin(x, self.values), np.inf, 0.0)
 
-    def cdf(self, x: ArrayLike) -> NDArray[np.float64]:
-        return np.asarray(np.searchsorted(self.values, x, side="right") / len(self.values))
-
     def sf(self, x: ArrayLike) -> NDArray[np.float64]:
-        return np.asarray(1 - self.cdf(x))
-
-    def quantile(self, p: ArrayLike) -> NDArray[np.float64]:
-        # Rounding first: 0.1 * 30 is a little more than 3.
-        rank = np.ceil(np.round(np.asarray(p, dtype=np.float64) * len(self.values), 9))
-        return np.asarray(self.values[np.clip(rank.astype(int) - 1, 0, len(self.values) - 1)])
+        return np.asarray(1 - np.searchsorted(self.values, x, side="right") / len(self.values))
 
     def isf(self, q: ArrayLike) -> NDArray[np.float64]:
-        return self.quantile(1 - np.asarray(q, dtype=np.float64))
+        # Rounding first: 0.1 * 30 is a little more than 3.
+        longer = np.floor(np.round(np.asarray(q, dtype=np.float64) * len(self.values), 9))
+        last = len(self.values) - 1
+        return np.asarray(self.values[np.clip(last - longer.astype(int), 0, last)])
 
     def mean_above(self, t: float) -> float:
         longer = self.values[np.searchsorted(self.values, t, side="right") :]
@@ -126,9 +131,3 @@ def constancy(values: ArrayLike) -> Constancy:
     median, sd = float(np.median(x)), float(x.std(ddof=1)) if len(x) > 1 else 0.0
     low, high = float(x[0]), float(x[-1])
     return Constancy(len(x), low, median, high, sd / float(x.mean()), (high - low) / median)
-
-
-def ecdf(values: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return sorted values and the cumulative share of runs, for a step plot."""
-    x = checked_sample(values, 1)
-    return x, np.arange(1, len(x) + 1) / len(x)

@@ -1,4 +1,4 @@
-"""Distributions of a positive amount: families and their fits, truncation, and laws from text.
+"""Distributions of a positive amount: families and their fits, and laws from text.
 
 The location is fixed at 0 in all families but the normal. A free location makes the likelihood of
 lognormal, gamma and Weibull unbounded as it approaches the shortest run, and fits of ten runs must
@@ -15,10 +15,10 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-from scipy import integrate, optimize, special, stats
+from scipy import optimize, special, stats
 
 from voxcast.errors import ConfigError, TableError
 
@@ -34,18 +34,18 @@ _UNTRUNCATED_SDS = 8.0
 _LEAST_MEAN_SDS = -30.0
 # Below it log(k) - digamma(k) equals 1 / (2 k) + 1 / (12 k^2) to double precision.
 _STIRLING_GAP = 1e-5
-# The mean of a slice this thin is its middle: the difference of two tails would be noise.
-_SLIVER = 1e-5
-# This far in the upper tail the CDF rounds to 1, while survival probabilities keep their digits.
-_FAR_OUT = 1e-6
 
 
 class Law(Protocol):
-    """A distribution of a positive amount; arguments and results are in the unit of the sample."""
+    """A distribution of a positive amount; arguments and results are in the unit of the sample.
 
-    @property
-    def continuous(self) -> bool:
-        """Whether the law has a density, rather than probabilities of single amounts."""
+    Attributes
+    ----------
+    continuous : bool
+        Whether the law has a density, rather than probabilities of single amounts.
+    """
+
+    continuous: bool = True
 
     @property
     def support(self) -> tuple[float, float]:
@@ -64,12 +64,14 @@ class Law(Protocol):
 
     def cdf(self, x: ArrayLike) -> Floats:
         """Probability of at most ``x``."""
+        return np.asarray(1 - self.sf(x))
 
     def sf(self, x: ArrayLike) -> Floats:
         """Probability of more than ``x``: that a request of ``x`` is too small."""
 
     def quantile(self, p: ArrayLike) -> Floats:
         """Smallest amount that is enough with probability ``p``."""
+        return self.isf(1 - np.asarray(p, dtype=np.float64))
 
     def isf(self, q: ArrayLike) -> Floats:
         """Amount that is exceeded with probability ``q``; precise where 1 - q rounds to 1."""
@@ -95,7 +97,7 @@ def checked_sample(values: ArrayLike, least: int = 1) -> Floats:
 
 
 @dataclass(frozen=True)
-class FamilyLaw:
+class FamilyLaw(Law):
     """A law of a family, computed by SciPy; see `Law`.
 
     Attributes
@@ -113,7 +115,6 @@ class FamilyLaw:
     distribution: stats.rv_continuous = field(repr=False, compare=False)
     arguments: tuple[float, ...] = field(repr=False)
     above: Callable[[float], float] = field(repr=False, compare=False)
-    continuous: ClassVar[bool] = True
 
     @property
     def support(self) -> tuple[float, float]:
@@ -131,14 +132,8 @@ class FamilyLaw:
     def pdf(self, x: ArrayLike) -> Floats:
         return np.asarray(self.distribution.pdf(x, *self.arguments))
 
-    def cdf(self, x: ArrayLike) -> Floats:
-        return np.asarray(self.distribution.cdf(x, *self.arguments))
-
     def sf(self, x: ArrayLike) -> Floats:
         return np.asarray(self.distribution.sf(x, *self.arguments))
-
-    def quantile(self, p: ArrayLike) -> Floats:
-        return np.asarray(self.distribution.ppf(p, *self.arguments))
 
     def isf(self, q: ArrayLike) -> Floats:
         return np.asarray(self.distribution.isf(q, *self.arguments))
@@ -343,96 +338,25 @@ FAMILIES: dict[str, Callable[[ArrayLike], FamilyLaw]] = {
 }
 
 
-class TruncatedLaw:
-    """A continuous law conditional on a known range, such as the limits of a queue; see `Law`.
+_CALL = re.compile(r"\s*([a-z]+)\s*\(([^()]*)\)\s*", re.IGNORECASE)
 
-    Raises
-    ------
-    ConfigError
-        If the limits are negative or not increasing, or the law has no mass between them.
-    """
-
-    def __init__(self, law: Law, low: float, high: float = math.inf) -> None:
-        if not 0 <= low < high:
-            raise ConfigError(f"need 0 <= low < high, not {low:g} and {high:g}", "limits")
-        self.law, self.continuous = law, law.continuous
-        self.low, self.high = max(low, law.support[0]), min(high, law.support[1])
-        self.support = self.low, self.high
-        with np.errstate(over="ignore"):  # inside SciPy, where the result is 0
-            self._above_low, self._above_high = (float(law.sf(x)) for x in self.support)
-        self._mass = self._above_low - self._above_high
-        if not self._mass > 0:
-            raise ConfigError("the law has no mass between them", f"limits {low:g} and {high:g}")
-
-    @property
-    def mean(self) -> float:
-        return self.mean_above(self.low)
-
-    @property
-    def sd(self) -> float:
-        if math.isinf(self.high) and math.isinf(self.law.sd):
-            return math.inf
-        # E (X - mean)^2 by parts, on both sides of the mean; full_output suppresses warnings.
-        mean = self.mean
-        below, *_ = integrate.quad(
-            lambda x: 2 * (mean - x) * float(self.cdf(x)), self.low, mean, full_output=1
-        )
-        above, *_ = integrate.quad(
-            lambda x: 2 * (x - mean) * float(self.sf(x)), mean, self.high, full_output=1
-        )
-        return math.sqrt(max(below + above, 0.0))
-
-    def pdf(self, x: ArrayLike) -> Floats:
-        inside = (np.asarray(x) >= self.low) & (np.asarray(x) <= self.high)
-        return np.where(inside, self.law.pdf(x) / self._mass, 0.0)
-
-    def cdf(self, x: ArrayLike) -> Floats:
-        return 1 - self.sf(x)
-
-    def sf(self, x: ArrayLike) -> Floats:
-        return np.clip((self.law.sf(x) - self._above_high) / self._mass, 0.0, 1.0)
-
-    def quantile(self, p: ArrayLike) -> Floats:
-        share = np.asarray(p, dtype=np.float64)
-        if self._above_low < _FAR_OUT:
-            return self.isf(1 - share)
-        probability = 1 - self._above_low + share * self._mass
-        return np.clip(self.law.quantile(np.minimum(probability, 1.0)), self.low, self.high)
-
-    def isf(self, q: ArrayLike) -> Floats:
-        probability = self._above_high + np.asarray(q, dtype=np.float64) * self._mass
-        return np.clip(self.law.isf(np.clip(probability, 0.0, 1.0)), self.low, self.high)
-
-    def mean_above(self, t: float) -> float:
-        t = max(t, self.low)
-        above = float(self.law.sf(t))
-        mass = above - self._above_high
-        if not mass > 0:
-            return self.high
-        if mass < _SLIVER * above:
-            return (t + self.high) / 2
-        excluded = self._above_high * self.law.mean_above(self.high) if self._above_high else 0.0
-        return min(max((above * self.law.mean_above(t) - excluded) / mass, t), self.high)
-
-
-_CALL = re.compile(r"\s*([A-Za-z_]+)\s*\(([^()]*)\)\s*")
-# Laws for the command line: the arguments, which of them must be above 0, and the law. The
-# arguments follow the papers on stochastic jobs (Aupy et al., IPDPS 2019, table 1; Gainaru et al.,
-# IPDPS 2020) in order and meaning, not SciPy.
-NAMED: dict[str, tuple[str, str, Callable[..., FamilyLaw]]] = {
-    "exponential": ("rate", "rate", lambda rate: weibull(1.0, 1 / rate)),
-    "weibull": ("scale,shape", "scale,shape", lambda scale, shape: weibull(shape, scale)),
-    "gamma": ("shape,rate", "shape,rate", lambda shape, rate: gamma(shape, 1 / rate)),
-    "lognormal": ("mu,sigma", "sigma", lambda mu, sigma: lognormal(sigma, math.exp(mu))),
+# Laws for the command line: the names of the arguments, and the law. The arguments follow the
+# papers on stochastic jobs (Aupy et al., IPDPS 2019, table 1; Gainaru et al., IPDPS 2020) in order
+# and meaning, not SciPy.
+NAMED: dict[str, tuple[str, Callable[..., FamilyLaw]]] = {
+    "exponential": ("rate", lambda rate: weibull(1.0, 1 / rate)),
+    "weibull": ("scale,shape", lambda scale, shape: weibull(shape, scale)),
+    "gamma": ("shape,rate", lambda shape, rate: gamma(shape, 1 / rate)),
+    "lognormal": ("mu,sigma", lambda mu, sigma: lognormal(sigma, math.exp(mu))),
     "truncnormal": (
-        "mean,variance,low,high", "variance",
+        "mean,variance,low,high",
         lambda mean, variance, *limits: truncated_normal(mean, math.sqrt(variance), *limits),
     ),
-    "pareto": ("scale,shape", "scale,shape", pareto),
-    "uniform": ("low,high", "", uniform),
-    "beta": ("a,b", "a,b", beta),
-    "boundedpareto": ("low,high,shape", "low,shape", bounded_pareto),
-}  # fmt: skip
+    "pareto": ("scale,shape", pareto),
+    "uniform": ("low,high", uniform),
+    "beta": ("a,b", beta),
+    "boundedpareto": ("low,high,shape", bounded_pareto),
+}
 
 
 def parse_law(text: str) -> FamilyLaw:
@@ -441,7 +365,7 @@ def parse_law(text: str) -> FamilyLaw:
     Raises
     ------
     ConfigError
-        If the law is unknown, its arguments are invalid, or its mean is not finite.
+        If the law is unknown, or its arguments do not give positive amounts with a finite mean.
 
     Examples
     --------
@@ -451,41 +375,24 @@ def parse_law(text: str) -> FamilyLaw:
     (0.0, inf)
     """
     call = _CALL.fullmatch(text)
-    if call is None:
-        problem = "cannot be parsed as a law"
-        raise ConfigError(problem, repr(text), "write it as lognormal(3,0.5)")
-    name, texts = call[1].lower(), call[2].split(",")
-    if name not in NAMED:
-        raise ConfigError("unknown law", name, f"choose from {', '.join(NAMED)}")
-    arguments, positive, make = NAMED[name]
-    signature, names = f"{name}({arguments})", arguments.split(",")
-    if len(texts) != len(names):
-        number = len(texts) if call[2].strip() else 0
-        raise ConfigError(f"takes {len(names)} arguments, not {number}", signature)
-    values: dict[str, float] = {}
-    for argument, written in zip(names, texts, strict=True):
-        where = f"{argument} of {signature}"
-        try:
-            value = values[argument] = float(written)
-        except ValueError:
-            raise ConfigError(f"must be a number, not {written.strip()!r}", where) from None
-        may_be_infinite = (name, argument) == ("truncnormal", "high")
-        if math.isnan(value) or (math.isinf(value) and not may_be_infinite):
-            raise ConfigError(f"must be finite, not {value}", where)
-        if argument in positive.split(",") and not value > 0:
-            raise ConfigError(f"must be above 0, not {value:g}", where)
-    if "high" in values and not 0 <= values["low"] < values["high"]:
-        limits = f"{values['low']:g} and {values['high']:g}"
-        raise ConfigError(f"needs 0 <= low < high, not {limits}", signature)
+    if call is None or call[1].lower() not in NAMED:
+        signatures = ", ".join(f"{name}({arguments})" for name, (arguments, _) in NAMED.items())
+        raise ConfigError("is not a known law", repr(text), f"choose from {signatures}")
+    name = call[1].lower()
+    arguments, make = NAMED[name]
     try:
-        # Out of the range of a double SciPy warns and returns inf or nan, both handled below.
+        values = [float(written) for written in call[2].split(",")]
+        # Out of the range of a double SciPy warns and returns inf or nan.
         with np.errstate(all="ignore"):
-            law = make(*values.values())
+            law = make(*values)
             mean = law.mean
+    except (TypeError, ValueError):
+        raise ConfigError("needs numbers", text.strip(), f"write {name}({arguments})") from None
     except (OverflowError, ZeroDivisionError):
         mean = math.inf
     if mean == math.inf:
         raise ConfigError("has an infinite mean", text.strip(), "no request has a finite cost")
-    if not mean > 0:
-        raise ConfigError("has a mean out of the range of a double", text.strip())
+    if not (mean > 0 and law.support[0] >= 0):
+        then = "parameters of scale and shape are above 0, and 0 <= low < high"
+        raise ConfigError("is not a law of positive amounts", text.strip(), then)
     return law

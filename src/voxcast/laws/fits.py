@@ -108,14 +108,9 @@ def rank_fits(
     return sorted(fits, key=lambda fit: round(fit.ks, 10))
 
 
-def by_aic(fits: Sequence[Fit]) -> list[Fit]:
-    """Order fits by Akaike's criterion, best first."""
-    return sorted(fits, key=lambda fit: round(fit.aic, 8))
-
-
 def tied_by_aic(fits: Sequence[Fit]) -> list[str]:
     """Return the families within `TIE_AIC` of the smallest AIC, the best first."""
-    ordered = by_aic(fits)
+    ordered = sorted(fits, key=lambda fit: round(fit.aic, 8))
     return [fit.family for fit in ordered if fit.aic - ordered[0].aic < TIE_AIC]
 
 
@@ -172,11 +167,6 @@ class Modality:
     separation: float
     groups: tuple[LognormalComponent, ...]
 
-    @property
-    def bimodal(self) -> bool:
-        """Whether two modes were detected, not only suspected."""
-        return self.verdict == "two"
-
 
 def modality(values: ArrayLike) -> Modality:
     """Test whether positive ``values`` have two modes.
@@ -232,8 +222,7 @@ def _two_lognormals(
         weights = np.array([cut / n, 1 - cut / n])
         previous = -np.inf
         for _ in range(200):
-            z = (logs[:, None] - means) / sigmas
-            parts = np.log(weights) - np.log(sigmas) - z**2 / 2 - np.log(2 * np.pi) / 2
+            parts = np.log(weights) + stats.norm.logpdf(logs[:, None], means, sigmas)
             total = special.logsumexp(parts, axis=1)
             likelihood = float(total.sum())
             if likelihood - previous < 1e-8 * n:
@@ -247,8 +236,8 @@ def _two_lognormals(
             sigmas = np.maximum(np.sqrt(spread), floor)
         if likelihood > best:
             best, best_fit = likelihood, np.array([weights, means, sigmas])
-    single_likelihood = -n * (np.log(sigma) + np.log(2 * np.pi) / 2 + 0.5)
-    gain = 2 * (best - single_likelihood) - 3 * np.log(n)  # five parameters against two
+    single = stats.norm.logpdf(logs, logs.mean(), sigma).sum()
+    gain = 2 * (best - single) - 3 * np.log(n)  # five parameters against two
     shorter, longer = sorted(
         (LognormalComponent(float(w), float(np.exp(m)), float(s)) for w, m, s in best_fit.T),
         key=lambda group: group.median,
@@ -286,12 +275,7 @@ class Variation:
     @property
     def tied(self) -> list[str]:
         """Families whose AIC is close to the smallest, the best first."""
-        return tied_by_aic(self.fits) if self.fits else []
-
-    @property
-    def best_by_aic(self) -> str | None:
-        """The family with the smallest AIC; `tied` lists all that are close to it."""
-        return self.tied[0] if self.fits else None
+        return tied_by_aic(self.fits)
 
     def as_json(self) -> dict[str, Any]:
         """Return everything as plain values; NaN and infinity become None."""
@@ -300,8 +284,9 @@ class Variation:
             {name: value for name, value in vars(fit).items() if name != "law"}
             for fit in self.fits
         ]
-        content |= {"best_by_ks": self.best_by_ks, "best_by_aic": self.best_by_aic}
-        content |= {"tied_by_aic": self.tied, "bimodal": self.modality.bimodal}
+        content |= {"best_by_ks": self.best_by_ks, "tied_by_aic": self.tied}
+        content |= {"best_by_aic": next(iter(self.tied), None)}
+        content |= {"bimodal": self.modality.verdict == "two"}
         return {name: _finite(entry) for name, entry in content.items()}
 
 

@@ -9,12 +9,13 @@ law through these two.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from scipy import special
 
 from voxcast.errors import TableError
+from voxcast.laws.families import Law
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -27,7 +28,7 @@ _PROBABILITIES = np.array([0.005, 0.01, *np.arange(1, 50) / 50, 0.99, 0.995])
 
 
 @dataclass(frozen=True, eq=False)
-class PredictedLaw:
+class PredictedLaw(Law):
     """A law from knots; see `voxcast.laws.families.Law`.
 
     Attributes
@@ -41,7 +42,6 @@ class PredictedLaw:
 
     scores: NDArray[np.float64]
     logs: NDArray[np.float64]
-    continuous: ClassVar[bool] = True
 
     @classmethod
     def of(cls, levels: ArrayLike, values: ArrayLike) -> Self:
@@ -58,19 +58,16 @@ class PredictedLaw:
         >>> law.quantile([0.05, 0.5, 0.95]).round(6).tolist()
         [50.0, 60.0, 90.0]
         """
-        probabilities, x = (
-            np.asarray(levels, dtype=np.float64),
-            np.asarray(values, dtype=np.float64),
-        )
-        if probabilities.ndim != 1 or probabilities.shape != x.shape or len(probabilities) < 2:
-            raise TableError("needs as many values as levels, at least two", "predicted quantiles")
-        if not (
-            probabilities[0] > 0 and probabilities[-1] < 1 and (np.diff(probabilities) > 0).all()
-        ):
-            raise TableError("levels must increase within 0 and 1", "predicted quantiles")
-        if not (x[0] > 0 and np.isfinite(x).all() and (np.diff(x) >= 0).all()):
-            raise TableError("must be positive, finite and not decreasing", "predicted quantiles")
-        return cls(special.ndtri(probabilities), np.log(x))._strictly_increasing()
+        p, x = (np.asarray(a, dtype=np.float64) for a in (levels, values))
+        if (
+            p.ndim != 1 or p.shape != x.shape or len(p) < 2
+            or not (p[0] > 0 and p[-1] < 1 and (np.diff(p) > 0).all())
+            or not (x[0] > 0 and np.isfinite(x).all() and (np.diff(x) >= 0).all())
+        ):  # fmt: skip
+            problem = "need two levels or more that increase within 0 and 1"
+            then = "with a positive and finite amount each, none below the one before it"
+            raise TableError(problem, "predicted quantiles", then)
+        return cls(special.ndtri(p), np.log(x))._strictly_increasing()
 
     @classmethod
     def of_residuals(cls, residuals: ArrayLike) -> Self:
@@ -125,14 +122,8 @@ class PredictedLaw:
             density = np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi) / slope / amounts
         return np.where(np.isfinite(z), density, 0.0)
 
-    def cdf(self, x: ArrayLike) -> NDArray[np.float64]:
-        return np.asarray(special.ndtr(self.score(x)))
-
     def sf(self, x: ArrayLike) -> NDArray[np.float64]:
         return np.asarray(special.ndtr(-self.score(x)))
-
-    def quantile(self, p: ArrayLike) -> NDArray[np.float64]:
-        return self.at_score(special.ndtri(np.asarray(p, dtype=np.float64)))
 
     def isf(self, q: ArrayLike) -> NDArray[np.float64]:
         return self.at_score(-special.ndtri(np.asarray(q, dtype=np.float64)))

@@ -55,8 +55,34 @@ class SlowdownLaw:
         )
 
     def ratio(self, app: str, cpus: int, host_class: str | None = None) -> float:
-        """Return runtime over CPU time; an unknown host or CPU count uses the coarser group."""
-        return next(self.ratios[key] for key in _keys(app, cpus, host_class) if key in self.ratios)
+        """Return runtime over CPU time.
+
+        An unknown host uses the coarser group, and a number of CPUs that was not measured a power
+        of it through those that were.
+        """
+        *exact, of_app, of_all = _keys(app, cpus, host_class)
+        for key in exact:
+            if key in self.ratios:
+                return self.ratios[key]
+        return self._by_power(app, cpus) or self.ratios.get(of_app, self.ratios[of_all])
+
+    def _by_power(self, app: str, cpus: int) -> float | None:
+        """Return the ratio by a power of the CPUs; None if only one number was measured."""
+        measured = {
+            int(count): ratio
+            for key, ratio in self.ratios.items()
+            for name, _, count in [key.rpartition("|")]
+            if name == app and count.isdecimal()
+        }
+        if len(measured) < 2:
+            return None
+        counts = np.array(sorted(measured))
+        logs = np.log([measured[count] for count in counts])
+        slope = np.polyfit(np.log(counts), logs, 1)[0]
+        nearest = int(np.abs(np.log(counts / cpus)).argmin())
+        # More CPUs never take longer, and never less CPU time.
+        power = np.clip(slope, -1.0, 0.0)
+        return float(np.exp(logs[nearest]) * (cpus / counts[nearest]) ** power)
 
 
 def _keys(app: str, cpus: int, host_class: str | None) -> tuple[str, ...]:

@@ -1,10 +1,10 @@
-"""Tables of the studies that judge: learning curves, families in pairs, places left out."""
+"""Tables of the studies that judge: learning curves, and families in pairs."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from voxcast.report.formatting import TITLES, percent
+from voxcast.report.formatting import percent
 from voxcast.report.tables import Table
 
 if TYPE_CHECKING:
@@ -68,45 +68,6 @@ def families(result: Result) -> Table:
     )
     head = ["Application and family", "Error", "Speed-normalised", "Difference from the best"]
     return Table(caption, head, rows, (note, NORMALISED_NOTE))
-
-
-def places(result: Result) -> Table:
-    """Return errors and coverage on machines and sittings that were left out."""
-    rows, unmeasured = [], []
-    for app, by_kind in result.items():
-        for kind, by_place in by_kind.items():
-            if "not_measurable" in by_place:
-                unmeasured.append(f"{app}, unseen {kind}: {by_place['not_measurable']}")
-                continue
-            for place, points in by_place.items():
-                if "not_measurable" in points:
-                    unmeasured.append(f"{app}, {kind} {place}: {points['not_measurable']}")
-                    continue
-                rows += [[f"{app}: {kind} {place}", *_place_cells(point)] for point in points]
-    caption = (
-        "A machine or a sitting that was left out: error of CPU time on unseen subjects, and how "
-        "often bounds of 95 % held, after a number of local runs that tell its speed"
-    )
-    head = ["Left out", "Local runs", "Error", "Speed-normalised",
-            *(f"Below the bound: {title}" for title in TITLES.values()), "Calibrated"]  # fmt: skip
-    notes = (NORMALISED_NOTE, *([f"Not measurable: {'; '.join(unmeasured)}."] * bool(unmeasured)))
-    return Table(caption, head, rows, notes)
-
-
-def _place_cells(point: Result) -> list[str]:
-    cpu, answers = point["errors"]["cpu_s"], point["answers"]
-    return [
-        str(point["local_runs"]),
-        interval_of(cpu, "mape"),
-        interval_of(cpu, "normalised_mape"),
-        *(_coverage(point["coverage"][target]) for target in TITLES),
-        percent(100 * answers["calibrated"] / answers["runs"]),
-    ]
-
-
-def _coverage(coverage: Result) -> str:
-    low, high = (100 * end for end in coverage["interval"])
-    return f"{percent(100 * coverage['rate'])} ({low:.0f} to {high:.0f})"
 
 
 def interval_of(scores: Result | None, key: str) -> str:

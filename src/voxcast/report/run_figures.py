@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from voxcast.analysis.run_groups import by_configuration
-from voxcast.laws.empirical import ecdf
 from voxcast.quantities import counted
 from voxcast.report.canvas import (
     FAINT,
@@ -222,12 +221,9 @@ def variation_panels(groups: list[WallTimes]) -> list[Drawing]:
         for number, shown_groups in enumerate(_chunks(list(app_groups), MAX_DISTRIBUTIONS)):
             with panel(4.2, 3.6) as (figure, axes):
                 for n, group in enumerate(shown_groups):
-                    x, share = ecdf(group.values_s)
+                    x = np.sort(group.values_s)
                     label = wall_times_allocation(group).removeprefix(f"{device}, ")
-                    axes.step(
-                        [x[0], *x], [0, *share], where="post", color=SERIES[n], linewidth=1.4,
-                        label=label,
-                    )  # fmt: skip
+                    axes.ecdf(x, color=SERIES[n], linewidth=1.4, label=label)
                     if group.varied.fits:
                         # Evenly spaced on the logarithmic axis.
                         grid = np.geomspace(x[0] / 1.3, x[-1] * 1.3, 160)

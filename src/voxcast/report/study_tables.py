@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from voxcast.report.domain_table import domain_table
 from voxcast.report.formatting import TITLES, heading, percent
-from voxcast.report.judging_tables import families, interval_of, learning_curve, places, points_of
+from voxcast.report.judging_tables import families, interval_of, learning_curve, points_of
 from voxcast.report.tables import UPP_NOTE, Table
 
 if TYPE_CHECKING:
@@ -252,7 +252,6 @@ MAKERS: dict[str, tuple[Callable[[Result], Table], ...]] = {
     "splits": (_errors, _requests),
     "families": (families,),
     "curves": (learning_curve,),
-    "machines": (places,),
     "ablation": (_ablation, _ablation_differences),
     "second_batch": (_second_batch,),
     "real": (_real,),

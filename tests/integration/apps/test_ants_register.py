@@ -9,7 +9,7 @@ import yaml
 from small_head import write_head
 from voxcast.apps.app import THREAD_VARIABLES
 from voxcast.apps.phase_log import read_phases
-from voxcast_apps.ants_register import DEFAULTS, main
+from voxcast_apps.ants_register import main
 
 CONF = Path(__file__).parents[3] / "conf/app/ants_register.yaml"
 SCALE = 0.93
@@ -89,9 +89,3 @@ def test_bad_input_is_refused_in_one_line(tmp_path, capsys):
         error = capsys.readouterr().err
         assert message in error
         assert len(error.splitlines()) == 1
-
-
-def test_the_defaults_are_those_of_the_configuration() -> None:
-    described = _described()
-    assert described["parameters"] == DEFAULTS
-    assert {*described["ranges"], *described["scaled_down"]} <= set(DEFAULTS)

@@ -1,17 +1,15 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import nibabel
 import numpy as np
 import pytest
-import yaml
 
 from small_head import write_head
 from voxcast.apps.app import THREAD_VARIABLES
 from voxcast.apps.phase_log import read_phases
-from voxcast_apps.ants_segment import DEFAULTS, main
+from voxcast_apps.ants_segment import main
 
 
 def _run(image, out):
@@ -64,8 +62,3 @@ def test_a_scaled_down_run_uses_and_reports_a_coarser_grid(tmp_path, capsys, mon
     labels = nibabel.load(tmp_path / "out" / "labels.nii.gz")
     assert labels.shape == (20, 20, 20)
     assert labels.header.get_zooms() == pytest.approx((6.4, 6.4, 6.4))
-
-
-def test_the_defaults_are_those_of_the_configuration() -> None:
-    conf = Path(__file__).parents[3] / "conf/app/ants_segment.yaml"
-    assert yaml.safe_load(conf.read_text())["ants_segment"]["parameters"] == DEFAULTS

@@ -1,10 +1,8 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-import yaml
 
 from voxcast.apps.app import THREAD_VARIABLES
 from voxcast.apps.phase_log import read_phases
@@ -66,7 +64,7 @@ def test_every_network_learns_the_same_from_the_same_seed(tmp_path, network):
         ({"dataset": "mnist"}, "choose from digits, synthetic"),
         ({"network": "vgg16", "image_size": 24}, "image_size: must be at least 32, not 24"),
         ({"network": "resnet50", "batch_size": 1}, "batch_size: must be at least 2"),
-        ({"learning_rate": 0.0}, "learning_rate: must be positive"),
+        ({"learning_rate": 0.0}, "learning_rate: must be at least 1e-09"),
         ({"epochs": 0}, "epochs: must be at least 1"),
     ],
 )
@@ -98,12 +96,3 @@ def test_a_gpu_is_used_and_its_memory_reported(tmp_path, network):
     weights_bytes = 4 * result["weights"]
     assert weights_bytes < result["peak_cuda_allocated_bytes"]
     assert result["peak_cuda_allocated_bytes"] <= result["peak_cuda_reserved_bytes"]
-
-
-def test_the_configuration_has_the_defaults_and_ranges_that_can_be_run():
-    conf = Path(__file__).parents[3] / "conf/app/dnn_train.yaml"
-    app = yaml.safe_load(conf.read_text())["dnn_train"]
-    assert app["parameters"] == DEFAULTS
-    assert set(app["ranges"]) | set(app["scaled_down"]) <= set(DEFAULTS)
-    for name, values in app["ranges"].items():
-        assert {type(value) for value in values} == {type(DEFAULTS[name])}

@@ -69,12 +69,6 @@ def test_grey_and_white_matter_of_an_unseen_head_are_segmented(run, head):
     assert white > 0.8
 
 
-def test_the_defaults_are_those_of_the_configuration():
-    conf = yaml.safe_load((CONF / "tile_segment.yaml").read_text())["tile_segment"]
-    assert conf["parameters"] == tile_segment.DEFAULTS
-    assert set(conf["ranges"]) | set(conf["scaled_down"]) <= set(tile_segment.DEFAULTS)
-
-
 @pytest.mark.parametrize(
     ("voxels", "parameters", "message"),
     [

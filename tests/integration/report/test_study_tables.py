@@ -56,8 +56,6 @@ def test_every_study_has_its_table() -> None:
                 "ratio": 1.3}}  # fmt: skip
     both = {**ERROR, "normalised_mape": 3.2, "normalised_mape_interval": [2.0, 4.0]}
     of_family = {"errors": both, "difference": compared["difference"]}
-    point = {"errors": {"cpu_s": both}, "coverage": dict.fromkeys(TARGETS, COVERAGE),
-             "answers": {"runs": 60, "out_of_range": 0, "calibrated": 45}}  # fmt: skip
     batch = {
         "a": {
             "errors": dict.fromkeys(TARGETS, ERROR), "coverage": dict.fromkeys(TARGETS, COVERAGE),
@@ -77,9 +75,6 @@ def test_every_study_has_its_table() -> None:
         "curves": {"a": {"floors": {"raw": {"cpu_s": 4.0}, "normalised": {"cpu_s": 2.0}},
                          "points": [{"subjects": n, "runs": n, "errors": {"cpu_s": both}}
                                     for n in (8.0, 83.6)]}},
-        "machines": {"a": {"machine": {"not_measurable": "measured on one machine"},
-                           "sitting": {"s1": [point | {"local_runs": n} for n in (0, 8)],
-                                       "s2": {"not_measurable": "3 subjects elsewhere"}}}},
         "second_batch": batch,
         "real": batch,
         "heads": batch,
@@ -104,7 +99,7 @@ def test_every_study_has_its_table() -> None:
     }  # fmt: skip
     assert set(results) == set(MAKERS)
     tables = study_tables(results)
-    assert len(tables) == 14
+    assert len(tables) == 13
     assert all(len(row) == len(table.head) for table in tables for row in table.rows)
     domain = tables[-1].rows
     assert domain[0] == ["noise_ratio", "0.5 to 3", "0.01 to 2; 1 outside"]
@@ -122,11 +117,6 @@ def test_every_study_has_its_table() -> None:
     curve = by_caption["Error of CPU time on unseen subjects"]
     assert curve.head == ["Application", "8 subjects", "84 subjects", "Floor"]
     assert [row[-1] for row in curve.rows] == ["4.0 %", "2.0 %"]
-    left_out = by_caption["A machine or a sitting that was left out"]
-    assert left_out.rows[1][:2] == ["a: sitting s1", "8"]
-    assert left_out.rows[1][-1] == "75 %"
-    assert "a, unseen machine: measured on one machine" in left_out.notes[-1]
-    assert "a, sitting s2: 3 subjects elsewhere" in left_out.notes[-1]
 
 
 def test_the_page_shows_available_results_and_lists_missing_ones(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ def test_a_planted_law_is_recovered_and_repeats_count_once() -> None:
     [group] = wall_times(campaign(values, repeats=3).tables()[0])
     assert group.varied.n == 100
     assert group.unit == "volume"
-    assert group.varied.best_by_aic == "lognormal"
+    assert group.varied.tied[0] == "lognormal"
     assert group.bootstrap_p is not None
     assert group.bootstrap_p > 0.05
     assert group.varied.mean == pytest.approx(values.mean(), rel=0.01)
@@ -57,7 +57,7 @@ def test_scales_allocations_and_machines_are_separate_and_two_groups_are_two_mod
         "dnn_train: gpu, 4 CPUs",
     ]
     assert groups[0].unit == "setting"
-    assert groups[0].varied.modality.bimodal
+    assert groups[0].varied.modality.verdict == "two"
     assert [row[0] for row in variations(groups).rows] == labels
     few = laws(groups).rows[2]
     assert few[1:] == ["too few runs", "", "", "", "too few runs", "too few runs"]

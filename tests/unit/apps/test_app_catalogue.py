@@ -1,4 +1,5 @@
 import dataclasses
+import importlib
 import importlib.metadata
 import json
 import math
@@ -218,6 +219,19 @@ def test_a_valid_application_passes(app):
 def test_invalid_applications_are_reported(app, change, message):
     with pytest.raises(ConfigError, match=message):
         check_app(dataclasses.replace(app, **change))
+
+
+BUILT_IN = [path.stem for path in CONF.glob("[a-z]*.yaml") if "module:" in path.read_text()]
+
+
+@pytest.mark.parametrize("name", sorted(BUILT_IN))
+def test_a_file_holds_the_defaults_of_its_module_and_ranges_that_it_accepts(name):
+    app = config.load_app(CONF, name)
+    defaults = importlib.import_module(app.module).DEFAULTS
+    assert app.parameters == defaults
+    assert {*app.ranges, *app.scaled_down} <= set(defaults)
+    for parameter, values in app.ranges.items():
+        assert {type(value) for value in values} == {type(defaults[parameter])}
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,13 @@ from scipy.optimize import linprog
 from voxcast.errors import TableError
 from voxcast.laws import empirical
 from voxcast.laws.families import lognormal
-from voxcast.laws.fits import by_aic, modality, rank_fits, tied_by_aic, variation
+from voxcast.laws.fits import modality, rank_fits, tied_by_aic, variation
 
 
 def test_the_true_family_comes_first() -> None:
     x = lognormal(0.8, 60.0).sample(300, seed=0)
     fits = rank_fits(x)
-    assert fits[0].family == by_aic(fits)[0].family == "lognormal"
+    assert fits[0].family == tied_by_aic(fits)[0] == "lognormal"
     assert [fit.ks for fit in fits] == sorted(fit.ks for fit in fits)
     theirs = stats.kstest(x, fits[0].law.cdf)
     assert (fits[0].ks, fits[0].ks_p) == pytest.approx((theirs.statistic, theirs.pvalue))
@@ -79,7 +79,6 @@ def test_the_sample_as_a_law() -> None:
     np.testing.assert_array_equal(law.cdf([5, 10, 20, 30]), [0, 0.25, 0.75, 1])
     np.testing.assert_array_equal(law.quantile([0.0, 0.25, 0.26, 0.75, 1]), [10, 10, 20, 20, 30])
     assert (law.mean, law.sd) == (20, pytest.approx(math.sqrt(50)))
-    assert empirical.ecdf(law.values)[1].tolist() == [0.25, 0.5, 0.75, 1]
 
 
 def test_constancy() -> None:
@@ -159,7 +158,7 @@ def test_the_dip_of_a_sample_does_not_change(seed: int, one_mode: float, two_mod
 def test_two_groups_are_found_and_located() -> None:
     x = np.r_[lognormal(0.05, 65).sample(30, 0), lognormal(0.12, 125).sample(90, 1)]
     result = modality(x)
-    assert result.bimodal
+    assert result.verdict == "two"
     assert [g.median for g in result.groups] == pytest.approx([65, 125], rel=0.03)
     assert result.groups[0].weight == pytest.approx(0.25, abs=0.03)
     assert result == modality(x)
@@ -172,7 +171,7 @@ def test_a_skewed_sample_is_not_two_groups() -> None:
 
 @pytest.mark.parametrize("values", [[7.0], [7.0] * 30, [60.0] * 10 + [61.0] * 12 + [62.0] * 9])
 def test_few_equal_or_rounded_runs_are_not_two_groups(values: list[float]) -> None:
-    assert not modality(values).bimodal
+    assert modality(values).verdict != "two"
 
 
 def test_variation_of_any_group_is_json() -> None:

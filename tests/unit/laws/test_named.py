@@ -8,7 +8,7 @@ from scipy import integrate
 
 from voxcast.errors import ConfigError
 from voxcast.laws.empirical import EmpiricalLaw
-from voxcast.laws.families import NAMED, Law, TruncatedLaw, parse_law
+from voxcast.laws.families import NAMED, Law, parse_law
 from voxcast.laws.predicted import PredictedLaw
 
 TEXTS = [
@@ -18,12 +18,9 @@ TEXTS = [
 ]  # fmt: skip
 LAWS: list[Law] = [
     *map(parse_law, TEXTS),
-    TruncatedLaw(parse_law("lognormal(3,0.5)"), 5, 40),
-    TruncatedLaw(parse_law("lognormal(3,0.5)"), 30),
-    TruncatedLaw(parse_law("beta(2,3)"), 0.1, 5),
     PredictedLaw.of([0.05, 0.25, 0.5, 0.9], [10, 20, 21, 50]),
 ]
-LAW_IDS = [*TEXTS, "lognormal cut at 5 and 40", "lognormal cut at 30", "beta cut", "predicted"]
+LAW_IDS = [*TEXTS, "predicted"]
 
 
 def mean_above(law: Law, t: float) -> float:
@@ -74,23 +71,21 @@ def test_parameters_follow_the_order_of_the_papers() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("normal(1,2)", "unknown law; choose from exponential, weibull"),
-        ("lognormal", "cannot be parsed as a law; write it as"),
-        ("lognormal(3,0.5) or so", "cannot be parsed as a law"),
-        ("__import__('os')", "unknown law"),
-        ("open('x').read()", "cannot be parsed as a law"),
-        ("gamma(2)", r"gamma\(shape,rate\): takes 2 arguments, not 1"),
-        ("gamma()", "not 0"),
-        ("gamma(2,two)", "rate .*: must be a number, not 'two'"),
-        ("gamma(2,nan)", "must be finite"),
-        ("uniform(0,inf)", "high .*: must be finite"),
-        ("exponential(0)", "rate .*: must be above 0"),
-        ("lognormal(3,-1)", "sigma .*: must be above 0"),
-        ("uniform(20,10)", "needs 0 <= low < high, not 20 and 10"),
-        ("uniform(-1,10)", "needs 0 <= low < high"),
-        ("truncnormal(8,2,3,3)", "needs 0 <= low < high"),
+        ("normal(1,2)", "is not a known law; choose from exponential.rate., weibull"),
+        ("lognormal(3,0.5) or so", "is not a known law"),
+        ("open('x').read()", "is not a known law"),
+        ("gamma(2)", r"gamma\(2\): needs numbers; write gamma\(shape,rate\)"),
+        ("gamma()", "needs numbers"),
+        ("gamma(2,two)", "needs numbers"),
+        ("gamma(2,nan)", "is not a law of positive amounts"),
+        ("uniform(0,inf)", "infinite mean"),
+        ("exponential(0)", "infinite mean"),
+        ("lognormal(3,-1)", "is not a law of positive amounts; parameters of scale"),
+        ("uniform(20,10)", "is not a law of positive amounts"),
+        ("uniform(-1,10)", "is not a law of positive amounts"),
+        ("truncnormal(8,2,3,3)", "is not a law of positive amounts"),
         ("pareto(1,1)", "infinite mean"),
-        ("weibull(1,0.001)", "infinite mean|out of the range"),
+        ("weibull(1,0.001)", "infinite mean"),
         ("lognormal(800,1)", "infinite mean"),
         ("exponential(1e-320)", "infinite mean"),
     ],
@@ -110,35 +105,11 @@ def test_any_numbers_give_a_law_or_an_error(name: str, numbers: list[float]) -> 
     assert 0 < law.mean < np.inf
 
 
-def test_far_tail_quantiles_follow_the_exponential() -> None:
-    p = np.array([0.0, 0.01, 0.5, 0.99, 1.0])
-    exact = 40 - np.log1p(p * np.expm1(-10))
-    far = TruncatedLaw(parse_law("exponential(1)"), 40, 50)
-    np.testing.assert_allclose(far.quantile(p), exact, rtol=1e-9)
-    np.testing.assert_allclose(far.isf(1 - p), exact, rtol=1e-9)
-    assert far.quantile(0.5) == pytest.approx(40.69, abs=0.01)
-    endless = TruncatedLaw(parse_law("exponential(1)"), 40)
-    assert endless.isf(1e-200) == pytest.approx(40 + 200 * np.log(10))
-
-
 @pytest.mark.parametrize("law", LAWS, ids=LAW_IDS)
 def test_inverse_survival_function(law: Law) -> None:
     q = np.array([1e-12, 1e-6, 0.1, 0.5, 0.9])
     np.testing.assert_allclose(law.sf(law.isf(q)), q, rtol=1e-3)
     np.testing.assert_allclose(law.isf(q[2:]), law.quantile(1 - q[2:]), rtol=1e-9)
-
-
-def test_a_far_tail_of_predicted_quantiles_keeps_its_median() -> None:
-    law = PredictedLaw.of([0.1, 0.5, 0.9], [8, 10, 13])
-    low = float(law.isf(1e-20))
-    far = TruncatedLaw(law, low)
-    assert law.sf(far.quantile(0.5)) == pytest.approx(0.5e-20)
-
-
-@pytest.mark.parametrize("limits", [(-1, 3), (3, 3), (4, 2), (0, 0.5), (float("nan"), 3)])
-def test_invalid_truncation_limits_are_refused(limits: tuple[float, float]) -> None:
-    with pytest.raises(ConfigError, match="limits"):
-        TruncatedLaw(parse_law("uniform(1,2)"), *limits)
 
 
 def test_the_sample_as_a_law() -> None:

@@ -1,0 +1,131 @@
+"""Tables of errors and bounds by protocol, from ``published/headline/headline.csv``."""
+
+from __future__ import annotations
+
+import csv
+from functools import cache
+
+from table_text import NONE, PROJECT, markdown, percent, results
+
+FILE = PROJECT / "published/headline/headline.csv"
+IMAGE_APPS = ("ants_segment", "ants_register", "tile_segment")
+APPS = (*IMAGE_APPS, "dnn_train")
+TITLES = {"runtime_s": "wall time", "cpu_s": "CPU time", "peak_rss_bytes": "memory"}
+VOXCAST, LEVELLED = "voxcast", "HARP + log + speed"
+NEW = ("new0", "new2")
+CONTENDERS = (
+    VOXCAST, "law", "ridge", "GP", LEVELLED, "HARP, full scale", "HARP", "voxels", "median",
+)  # fmt: skip
+MEANINGS = {
+    "law": "a law in voxels, of the mask too", "GP": "Gaussian process alone",
+    "ridge": "ridge alone", LEVELLED: "HARP on logarithms, at equal speed",
+    "HARP, full scale": "HARP, full scale alone", "HARP": "HARP as published",
+    "voxels": "line in voxels", "median": "constant",
+}  # fmt: skip
+
+
+@cache
+def _rows() -> dict[tuple[str, ...], dict[str, str]]:
+    with FILE.open(encoding="utf-8", newline="") as file:
+        keys = ("app", "target", "protocol", "contender")
+        return {tuple(row[key] for key in keys): row for row in csv.DictReader(file)}
+
+
+def _number(app: str, target: str, protocol: str, name: str, contender: str = VOXCAST) -> float:
+    return float(_rows()[app, target, protocol, contender][name] or "nan")
+
+
+def _cell(app: str, target: str, protocol: str, contender: str, *, interval: bool = True) -> str:
+    row = _rows().get((app, target, protocol, contender))
+    if row is None:
+        return NONE
+    error = percent(float(row["mape"]))
+    low, high = (float(row[end]) for end in ("low", "high"))
+    return f"{error} ({low:.1f} to {high:.1f})" if interval else error
+
+
+def headline() -> str:
+    """Return the table of the README: wall time of a new subject in a new sitting."""
+    rows = []
+    costs = results("studies/per_image.json")
+    for app in APPS:
+        floors, held = (
+            [_number(app, "runtime_s", protocol, column) for protocol in NEW]
+            for column in ("floor", "coverage")
+        )
+        others = [
+            "; ".join(_cell(app, "runtime_s", p, name, interval=False) for p in NEW)
+            for name in (LEVELLED, "voxels")
+        ]
+        requests = costs[app]["reserved"]["ways"]
+        rows.append([
+            f"`{app}`",
+            f"**{_cell(app, 'runtime_s', 'new0', VOXCAST)}**",
+            f"**{_cell(app, 'runtime_s', 'new2', VOXCAST)}**",
+            *(text if NONE not in text else "no image" for text in others),
+            "; ".join(map(percent, floors)),
+            "; ".join(percent(100 * share) for share in held),
+            f"{requests['per_image']['normalised_cost']:.2f} against "
+            f"{requests['population']['normalised_cost']:.2f}",
+        ])  # fmt: skip
+    head = [
+        "application", "new sitting", "after two local runs", "HARP, on logarithms",
+        "line in voxels", "repeats alone", "runs within the 95 % bound",
+        "cost of requests: by image, one for all",
+    ]  # fmt: skip
+    return markdown(head, rows)
+
+
+def contenders() -> str:
+    """Return errors of wall time of all contenders by protocol, and the floors."""
+    protocols = {"new0": "new sitting", "new2": "2 local runs", "new8": "8 local runs",
+                 "known": "sitting known"}  # fmt: skip
+    rows = []
+    for app in APPS:
+        for name in CONTENDERS:
+            cells = [_cell(app, "runtime_s", protocol, name) for protocol in protocols]
+            if set(cells) != {NONE}:
+                rows.append([f"`{app}`: {MEANINGS.get(name, name)}", *cells])
+        floors = [_number(app, "runtime_s", protocol, "floor") for protocol in protocols]
+        rows.append([f"`{app}`: *repeats alone*", *map(percent, floors)])
+    return markdown(["application and model", *protocols.values()], rows)
+
+
+def bounds() -> str:
+    """Return how often the bounds of voxcast held, and how wide they are."""
+    rows = []
+    for app in APPS:
+        for target, title in TITLES.items():
+            cells = []
+            for protocol in ("new0", "new2", "new8", "known"):
+                runs, subjects, width = (
+                    _number(app, target, protocol, name)
+                    for name in ("coverage", "subjects_covered", "width")
+                )
+                cells.append(f"{percent(100 * runs)}; {percent(100 * subjects)}; {width:.2f}")
+            rows.append([f"`{app}`: {title}", *cells])
+    head = ["application", "new sitting", "2 local runs", "8 local runs", "sitting known"]
+    return markdown(head, rows)
+
+
+def second_machine() -> str:
+    """Return errors and bounds on the machine whose runs are never learned from."""
+    rows = []
+    for app in APPS:
+        for protocol in ("machine0", "machine2", "machine8"):
+            cells = []
+            for target in TITLES:
+                runs, above = (
+                    _number(app, target, protocol, name) for name in ("runs", "above_bound")
+                )
+                cells += [
+                    _cell(app, target, protocol, VOXCAST),
+                    f"{runs - above:.3g} of {runs:.0f}",
+                ]
+            law = _cell(app, "runtime_s", protocol, "law", interval=False)
+            rows.append([f"`{app}`", protocol.removeprefix("machine"), *cells, law])
+    titles = [text for title in TITLES.values() for text in (title, "runs within its bound")]
+    return markdown(["application", "local runs", *titles, "wall time by the law"], rows)
+
+
+TABLES = (headline, contenders, bounds, second_machine)

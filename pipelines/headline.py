@@ -1,0 +1,68 @@
+"""Stage headline: errors and bounds of every contender, for the question that a user has.
+
+Applications are judged side by side, one process for each core, on the runs that models may learn
+from. Predictions of inner folds are cached in ``build/folds``: a stage that was stopped goes on
+there.
+"""
+
+import voxcast.interruptions  # noqa: F401, before imports that take time
+
+# isort: split
+import os
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+import pandas as pd
+
+from study import CODE, FOLDS, HISTORY, apps_of, table_to_learn_from
+from voxcast.commits import commit_of
+from voxcast.errors import exits_cleanly
+from voxcast.evaluation.headline import headline
+from voxcast.files import write_text
+from voxcast.models.openings import BOOK, rows_sha256
+from voxcast.models.selection.fold_cache import FoldCache
+from voxcast.studies.recorded_table import opened_table
+
+ELSEWHERE = "second_machine"  # a batch that nothing learns from
+OUT = Path("results/headline/headline.csv")
+MINIMUM_SITTINGS = 3  # on record, for a new one to be judged
+
+
+@exits_cleanly
+def main() -> int:
+    """Write ``results/headline/headline.csv``."""
+    table = table_to_learn_from()
+    elsewhere = opened_table(
+        HISTORY / ELSEWHERE, BOOK, "stage headline", commit_of(Path(), CODE),
+        {app.name: app.characteristics for app in apps_of([HISTORY / ELSEWHERE])},
+    )  # fmt: skip
+    by_app = [
+        (runs.reset_index(drop=True), elsewhere[elsewhere["app"] == app].reset_index(drop=True))
+        for app, runs in table.groupby("app", sort=True)
+        if runs["sitting"].nunique() >= MINIMUM_SITTINGS
+    ]
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # the processes share the cores
+    workers = min(len(by_app), len(os.sched_getaffinity(0)))
+    # Processes that are forked from one with threads of numerical libraries may hang.
+    with ProcessPoolExecutor(workers, get_context("spawn")) as executor:
+        rows = pd.concat(executor.map(_headline, by_app), ignore_index=True)
+    rows = rows.assign(commit=commit_of(Path(), CODE), table_sha256=rows_sha256(table))
+    OUT.parent.mkdir(parents=True, exist_ok=True)
+    write_text(OUT, rows.to_csv(index=False, float_format="%.6g"))
+    return 0
+
+
+def _headline(tables: tuple[pd.DataFrame, pd.DataFrame]) -> pd.DataFrame:
+    runs, elsewhere = (table.dropna(axis="columns", how="all") for table in tables)
+    app = runs["app"].iloc[0]
+
+    def say(step: str) -> None:
+        print(f"headline: {app}: {step}", file=sys.stderr, flush=True)
+
+    return headline(runs, elsewhere, cache=FoldCache(FOLDS), on_step=say)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,229 @@
+"""Contenders: models that get the same runs, the same columns and the same treatment of speed.
+
+A contender learns the work of a run, that is its times on a machine of usual speed, from which the
+speed of the judged place is taken. Only HARP as published learns times as they were measured. What
+is known of a speed is estimated as by voxcast, for all of them alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+from scipy.optimize import nnls
+
+from voxcast.errors import TableError
+from voxcast.features.table import feature_names
+from voxcast.models import point_model
+from voxcast.models.harp import harp
+from voxcast.models.query import queries_of
+from voxcast.models.selection.cross_validation import Validation
+from voxcast.models.selection.learning import learn
+from voxcast.models.selection.refitting import fit_forecaster
+from voxcast.models.speed.estimation import log_speeds, speeds_by_app
+from voxcast.models.speed.updates import RunResidual, updated
+from voxcast.records import TARGETS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from voxcast.models.forecaster import Forecaster
+    from voxcast.models.selection.fold_cache import FoldCache
+    from voxcast.models.speed.speeds import Speeds
+
+    # From runs to their work: a column for each target.
+    Work = Callable[[pd.DataFrame], pd.DataFrame]
+
+FULL = "full_scale"
+SIZES = ("header.megavoxels", "content.foreground_megavoxels")
+CPUS = "allocation.log2_cpus"
+TIMES = ("cpu_s", "runtime_s")
+BASELINES = ("median", "voxels")
+UPPER = 0.95
+INNER_FOLDS, TRIALS, UNCALIBRATED_FACTOR = 4, 6, 1.5
+
+
+class Contender:
+    """What was learned from the training runs of one fold, and the speeds that they tell."""
+
+    def __init__(self, work: Work, speeds: Speeds | None, trained_on: pd.DataFrame) -> None:
+        self.work = work
+        self.speeds = speeds
+        if speeds is not None:
+            # Local runs tell a speed less well, the more a contender is off by the image alone.
+            ratios = np.log(trained_on["cpu_s"] / work(trained_on)["cpu_s"])
+            self.speeds = replace(speeds, subject_sd=max(speeds.subject_sd, float(ratios.std())))
+
+    def predict(self, runs: pd.DataFrame, local: pd.DataFrame) -> pd.DataFrame:
+        """Return ``TARGET_median`` of runs, after local runs have told the speed there."""
+        work = self.work(runs)
+        if self.speeds is not None:
+            deviations = _log_speeds(self.speeds, self.work, runs, local)
+            for time in TIMES:
+                work[time] *= np.exp(-deviations)
+        return work.add_suffix("_median")
+
+
+class VoxcastContender:
+    """voxcast with some families: tuned and chosen within the training runs, with bounds."""
+
+    def __init__(
+        self, train: pd.DataFrame, families: Sequence[str], seed: int, cache: FoldCache
+    ) -> None:
+        validation = Validation(train, None, INNER_FOLDS, seed, cache=cache)
+        leaderboard = learn(validation, families, trials=TRIALS)
+        self.forecaster: Forecaster = fit_forecaster(
+            validation, leaderboard, leaderboard.best, UNCALIBRATED_FACTOR
+        )
+
+    def predict(self, runs: pd.DataFrame, local: pd.DataFrame) -> pd.DataFrame:
+        """Return ``TARGET_median`` and ``TARGET_upper``, after local runs told the speed there."""
+        app = str(runs["app"].iloc[0])
+        forecaster, speeds = self.forecaster, self.forecaster.speeds_of(app)
+        if speeds is not None and len(local):
+            present = _updated_speeds(speeds, self._work, local)
+            forecaster = forecaster.with_speeds({app: present})
+        answers = forecaster.predict(
+            queries_of(runs), lower_quantile=1 - UPPER, upper_quantile=UPPER
+        )
+        columns = {}
+        for target in TARGETS:
+            columns[f"{target}_median"] = [answer.quantiles[target][1] for answer in answers]
+            columns[f"{target}_upper"] = [answer.quantiles[target][2] for answer in answers]
+        return pd.DataFrame(columns, index=runs.index)
+
+    def _work(self, runs: pd.DataFrame) -> pd.DataFrame:
+        answers = self.forecaster.predict(queries_of(_anywhere(runs)))
+        medians = {t: [answer.quantiles[t][1] for answer in answers] for t in TARGETS}
+        return pd.DataFrame(medians, index=runs.index)
+
+
+def contenders(train: pd.DataFrame, scaled_down: pd.DataFrame, seed: int) -> dict[str, Contender]:
+    """Fit the contenders that are not tuned, by name.
+
+    Parameters
+    ----------
+    train : DataFrame
+        Full-scale runs of one application.
+    scaled_down : DataFrame
+        Scaled-down runs of the same subjects and sittings, for HARP.
+    """
+    speeds = speeds_by_app(train)
+    app_speeds = next(iter(speeds.values()), None)
+    deviations = log_speeds(train, speeds) if speeds else np.zeros(len(train))
+    work = train.assign(**{time: train[time] * np.exp(deviations) for time in TIMES})
+    fitted: dict[str, Contender] = {}
+    for name in BASELINES:
+        if name != "voxels" or SIZES[0] in train:
+            model = point_model.fit(train, None, name, {}, "volume", seed, speeds=speeds)
+            fitted[name] = Contender(_family_work(model), app_speeds, work)
+    if SIZES[0] in train:
+        fitted["law"] = Contender(_law(work), app_speeds, work)
+    if at_usual_speed := _harp(work, work.head(0), logs=True):
+        fitted["HARP + log + speed"] = Contender(at_usual_speed, app_speeds, work)
+    for name, smaller in (("HARP", scaled_down), ("HARP, full scale", scaled_down.head(0))):
+        if published := _harp(train, smaller, logs=False):
+            fitted[name] = Contender(published, None, train)
+    return fitted
+
+
+def _family_work(model: point_model.PointModel) -> Work:
+    def work(runs: pd.DataFrame) -> pd.DataFrame:
+        logs = point_model.predict_table(model, _anywhere(runs), None)
+        return pd.DataFrame(np.exp(logs), index=runs.index, columns=list(TARGETS))
+
+    return work
+
+
+def _law(train: pd.DataFrame) -> Work:
+    """Fit 1 + voxels (+ voxels of the mask), none negative, times a power of the CPUs.
+
+    Errors count relatively. The power is fitted to what the sizes leave.
+    """
+    names = [name for name in SIZES if name in train]
+
+    def sizes_of(runs: pd.DataFrame) -> np.ndarray:
+        return np.column_stack([np.ones(len(runs)), runs[names].to_numpy(dtype=float)])
+
+    sizes = sizes_of(train)
+    by_target = {}
+    for target in TARGETS:
+        measured = train[target].to_numpy(dtype=float)
+        coefficients, _ = nnls(sizes / measured[:, None], np.ones(len(train)))
+        cpus = train[CPUS].to_numpy(dtype=float)
+        ratios = np.log(measured / (sizes @ coefficients))
+        power = np.polyfit(cpus, ratios, 1) if np.ptp(cpus) else np.array([0.0, ratios.mean()])
+        by_target[target] = (coefficients, power)
+
+    def work(runs: pd.DataFrame) -> pd.DataFrame:
+        return pd.DataFrame(
+            {
+                target: (sizes_of(runs) @ coefficients) * np.exp(np.polyval(power, runs[CPUS]))
+                for target, (coefficients, power) in by_target.items()
+            },
+            index=runs.index,
+        )
+
+    return work
+
+
+def _harp(train: pd.DataFrame, scaled_down: pd.DataFrame, *, logs: bool) -> Work | None:
+    """Fit HARP to each target; None where it cannot be fitted.
+
+    Parameters
+    ----------
+    logs : bool
+        Whether it learns logarithms, which are moved to be at least 1.
+    """
+    both = pd.concat([train, scaled_down])
+    columns = [name for name in feature_names(train) if both[name].nunique() > 1]
+    fits = {}
+    for target in TARGETS:
+        values = both[target].to_numpy(dtype=float)
+        shift = 1.0 - np.log(values).min() if logs else 0.0
+        try:
+            fitted = harp.fit(
+                both[columns],
+                np.log(values) + shift if logs else values,
+                (both["scale"] == FULL).to_numpy(),
+                groups=both["subject"].tolist(),
+                scaled_down=len(scaled_down) > 0,
+            )
+        except TableError:
+            return None
+        fits[target] = (fitted, fitted.chosen("WTM" if len(scaled_down) else "MAE"), shift)
+
+    def work(runs: pd.DataFrame) -> pd.DataFrame:
+        features = runs.reindex(columns=columns)
+        medians = {}
+        for target, (fitted, candidate, shift) in fits.items():
+            values = fitted.predict(features, candidate)
+            medians[target] = np.exp(values - shift) if logs else values
+        return pd.DataFrame(medians, index=runs.index)
+
+    return work
+
+
+def _anywhere(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return runs without their place, for which work is predicted."""
+    return runs.drop(columns=["host_id", "sitting"], errors="ignore")
+
+
+def _log_speeds(speeds: Speeds, work: Work, runs: pd.DataFrame, local: pd.DataFrame) -> np.ndarray:
+    present = _updated_speeds(speeds, work, local) if len(local) else speeds
+    places = zip(runs["host_id"].astype(str), runs["sitting"].astype(str), strict=True)
+    return np.array([present.estimate(host, sitting).log_speed for host, sitting in places])
+
+
+def _updated_speeds(speeds: Speeds, work: Work, local: pd.DataFrame) -> Speeds:
+    """Return the speeds after local runs."""
+    ratios = np.log(local["cpu_s"] / work(local)["cpu_s"])
+    for host, at in local.groupby("host_id", sort=True).groups.items():
+        residuals = [
+            RunResidual(str(run.sitting), str(run.subject), str(run.started_at), ratios[n])
+            for n, run in zip(at, local.loc[at].itertuples(), strict=True)
+        ]
+        speeds = updated(speeds, str(host), residuals)
+    return speeds

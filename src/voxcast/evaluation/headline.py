@@ -1,0 +1,201 @@
+"""The headline: errors and bounds of every contender, by application, target and protocol.
+
+Intervals are those of a two-way bootstrap: subjects and sittings are drawn with replacement,
+independently, and a run counts as often as its subject and its sitting were drawn together
+(Owen, Ann. Appl. Stat. 1:386, 2007). With the few sittings on record they are wide, as they
+should be: another sitting is what a user's next scan comes in.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from voxcast.evaluation.contenders import FULL, Contender, VoxcastContender, contenders
+from voxcast.evaluation.floors import floor_percent
+from voxcast.evaluation.protocols import PROTOCOLS, Fold, Place, Protocol, draws, folds
+from voxcast.models.selection.fold_cache import FoldCache
+from voxcast.records import TARGETS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+FAMILIES = ("ridge", "additive", "gaussian_process", "phases")  # that voxcast tunes and blends
+TUNED = {"ridge": ("ridge",), "GP": ("gaussian_process",)}  # each alone
+DRAWS, RESAMPLES, LEVEL = 20, 2000, 0.95
+CELL = ("volume_id", "parameters_json", "cpus", "device")
+
+
+def headline(
+    table: pd.DataFrame,
+    elsewhere: pd.DataFrame | None = None,
+    *,
+    families: Sequence[str] = FAMILIES,
+    n_folds: int = 3,
+    n_draws: int = DRAWS,
+    seed: int = 0,
+    cache: FoldCache | None = None,
+    on_step: Callable[[str], None] = lambda step: None,
+) -> pd.DataFrame:
+    """Return a row for each target, protocol and contender.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Runs of one application at all scales; see `voxcast.studies.recorded_table`. Those at full
+        scale are judged.
+    elsewhere : DataFrame, optional
+        Runs on another machine, from which nothing is learned.
+
+    Returns
+    -------
+    DataFrame
+        ``app target protocol local_runs contender``; ``mape low high``, the mean absolute error
+        in percent with its interval; ``runs subjects sittings``, that were judged; ``floor``, the
+        error that repeats leave; and where a contender has bounds, ``above_bound``, the runs above
+        the bound, ``coverage``, the share of runs below it, ``subjects_covered``, the share of
+        subjects with all their runs below it, and ``width``, the median ratio of bound to median.
+    """
+    reserved = table.head(0) if elsewhere is None else elsewhere
+    everywhere = pd.concat([table.assign(reserved=False), reserved.assign(reserved=True)])
+    full = (everywhere["scale"] == FULL).to_numpy()
+    runs = everywhere[full].reset_index(drop=True)
+    runs["cell"] = runs[list(CELL)].astype(str).agg("|".join, axis=1)
+    scaled_down = everywhere[~full & ~everywhere["reserved"].to_numpy()]
+    predictions = [
+        part
+        for place in dict.fromkeys(protocol.place for protocol in PROTOCOLS)
+        for part in _predictions(
+            runs, scaled_down, place, families, n_folds, n_draws, seed,
+            cache or FoldCache(), on_step,
+        )
+    ]  # fmt: skip
+    answers = pd.concat(predictions, ignore_index=True)
+    rows = []
+    for protocol in PROTOCOLS:
+        of_protocol = answers[answers["protocol"] == protocol.name]
+        for contender, part in of_protocol.groupby("contender", sort=True):
+            scored = [_scores(runs, part, target, protocol, seed) for target in TARGETS]
+            name = {"contender": contender, "local_runs": protocol.local_runs}
+            rows += [row | name for row in scored]
+    columns = ["app", "target", "protocol", "local_runs", "contender"]
+    result = pd.DataFrame(rows).assign(app=str(runs["app"].iloc[0]))
+    return result[[*columns, *(name for name in result if name not in columns)]]
+
+
+def _predictions(
+    runs: pd.DataFrame,
+    scaled_down: pd.DataFrame,
+    place: Place,
+    families: Sequence[str],
+    n_folds: int,
+    n_draws: int,
+    seed: int,
+    cache: FoldCache,
+    on_step: Callable[[str], None],
+) -> list[pd.DataFrame]:
+    parts = []
+    protocols = [protocol for protocol in PROTOCOLS if protocol.place == place]
+    for fold in folds(runs, place, n_folds=n_folds, seed=seed):
+        train = runs.iloc[fold.train].reset_index(drop=True)
+        test = runs.iloc[fold.test]
+        smaller = scaled_down[~scaled_down["subject"].isin(test["subject"])]
+        if place == "new sitting":
+            smaller = smaller[~smaller["sitting"].isin(test["sitting"])]
+        on_step(f"{place}: {len(fold.test)} runs, {len(train)} to learn from")
+        fitted: dict[str, Contender | VoxcastContender] = {
+            **{
+                name: VoxcastContender(train, of, seed, cache)
+                for name, of in {"voxcast": families, **TUNED}.items()
+            },
+            **contenders(train, smaller, seed),
+        }
+        for protocol in protocols:
+            for name, contender in fitted.items():
+                parts += _answers(runs, fold, protocol, name, contender, n_draws, seed)
+    return parts
+
+
+def _answers(
+    runs: pd.DataFrame,
+    fold: Fold,
+    protocol: Protocol,
+    name: str,
+    contender: Contender | VoxcastContender,
+    n_draws: int,
+    seed: int,
+) -> list[pd.DataFrame]:
+    test = runs.iloc[fold.test]
+    return [
+        contender.predict(test, runs.iloc[local]).assign(
+            run=fold.test, protocol=protocol.name, contender=name
+        )
+        for local in draws(fold, protocol.local_runs, n_draws, seed)
+    ]
+
+
+def _scores(
+    runs: pd.DataFrame, answers: pd.DataFrame, target: str, protocol: Protocol, seed: int
+) -> dict[str, Any]:
+    """Return the scores of one contender; disturbed runs do not count for wall time."""
+    measured = runs[target].to_numpy(dtype=float)[answers["run"]]
+    median, upper = (
+        answers[f"{target}_{name}"].to_numpy(dtype=float)
+        if f"{target}_{name}" in answers
+        else np.full(len(answers), np.nan)
+        for name in ("median", "upper")
+    )
+    by_run = (
+        pd.DataFrame(
+            {
+                "run": answers["run"],
+                "error": 100 * np.abs(median / measured - 1),
+                "above": np.where(np.isnan(upper), np.nan, measured > upper),
+                "width": upper / median,
+            }
+        )
+        .groupby("run")
+        .mean()  # over the draws
+    )
+    scored = runs.loc[by_run.index]
+    if target == "runtime_s":
+        scored = scored[~scored["noisy"].astype(bool)]
+        by_run = by_run.loc[scored.index]
+    low, high = two_way_interval(by_run["error"], scored["subject"], scored["sitting"], seed)
+    above = by_run["above"]
+    by_subject = above.groupby(scored["subject"]).max()
+    return {
+        "target": target,
+        "protocol": protocol.name,
+        "mape": by_run["error"].mean(),
+        "low": low,
+        "high": high,
+        "runs": len(by_run),
+        "subjects": scored["subject"].nunique(),
+        "sittings": scored["sitting"].nunique(),
+        "above_bound": above.sum(min_count=1),
+        "coverage": 1 - above.mean(),
+        "subjects_covered": 1 - by_subject.mean(),
+        "width": by_run["width"].median(),
+        "floor": floor_percent(scored, target, protocol),
+    }
+
+
+def two_way_interval(
+    values: pd.Series, subjects: pd.Series, sittings: pd.Series, seed: int = 0
+) -> tuple[float, float]:
+    """Return the 95 % interval of a mean, by a bootstrap of subjects and of sittings."""
+    rng = np.random.default_rng(seed)
+    weights = np.ones((RESAMPLES, len(values)))
+    for groups in (subjects, sittings):
+        codes, names = pd.factorize(groups.astype(str))
+        counts = rng.multinomial(len(names), np.full(len(names), 1 / len(names)), RESAMPLES)
+        weights *= counts[:, codes]
+    totals = weights.sum(axis=1)
+    drawn = totals > 0  # few sittings may leave nothing of the drawn subjects
+    means = (weights @ values.to_numpy())[drawn] / totals[drawn]
+    tail = (1 - LEVEL) / 2
+    low, high = np.quantile(means, [tail, 1 - tail])
+    return float(low), float(high)

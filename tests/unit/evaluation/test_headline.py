@@ -1,0 +1,118 @@
+"""The headline: nothing leaks, a planted speed is found, and intervals and floors by hand."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import planted
+from voxcast.evaluation.contenders import contenders
+from voxcast.evaluation.floors import floor_percent
+from voxcast.evaluation.headline import headline, two_way_interval
+from voxcast.evaluation.protocols import PROTOCOLS, draws, folds
+
+BY_NAME = {protocol.name: protocol for protocol in PROTOCOLS}
+
+
+def table(speeds: dict[str, float], subjects: int = 48, host: str = "here") -> pd.DataFrame:
+    """Return planted runs in sittings, in which all times are multiplied by a factor."""
+    runs = planted.table(subjects, noise=0.02)
+    names = np.array(list(speeds))[runs["subject"].astype(int) % len(speeds)]
+    runs = runs.assign(
+        noisy=False, parameters_json="{}", batch="first", host_id=host, sitting=names,
+        started_at=[f"2026-01-0{1 + list(speeds).index(name)}T00:00:00+00:00" for name in names],
+    )  # fmt: skip
+    for target in ("cpu_s", "runtime_s"):
+        runs[target] *= [speeds[name] for name in names]
+    return runs
+
+
+@pytest.mark.parametrize("place", ["new sitting", "known sitting", "new machine"])
+def test_no_fold_learns_from_what_it_judges(place) -> None:
+    here, there = table({"a": 1, "b": 1, "c": 1}), table({"d": 1}, 12, "there")
+    runs = pd.concat([here.assign(reserved=False), there.assign(reserved=True)], ignore_index=True)
+    seen = []
+    for fold in folds(runs, place, n_folds=3):
+        train, test, local = (runs.iloc[p] for p in (fold.train, fold.test, fold.local))
+        assert not set(train["subject"]) & set(test["subject"])
+        assert not set(local["subject"]) & set(test["subject"])
+        assert not train["reserved"].any()
+        if place == "known sitting":
+            assert set(test["sitting"]) <= set(train["sitting"])
+            assert local.empty
+        else:
+            assert not set(test["sitting"]) & set(train["sitting"])
+            assert set(local["sitting"]) <= set(test["sitting"])
+        seen += fold.test.tolist()
+        chosen = draws(fold, 2, n_draws=4)
+        assert len(chosen) == (0 if place == "known sitting" else 4)
+        assert all(len(set(rows)) == 2 and set(rows) <= set(fold.local) for rows in chosen)
+    assert sorted(seen) == np.flatnonzero(runs["reserved"] == (place == "new machine")).tolist()
+
+
+def test_local_runs_tell_the_speed_of_a_new_sitting_and_of_a_new_machine() -> None:
+    here = table({"a": 1.0, "b": 1.05, "c": 0.95, "slow": 1.3})
+    there = table({"d": 1.5}, 16, "there")
+    rows = headline(here, there, families=("ridge",), n_folds=2, n_draws=2)
+    errors = rows.set_index(["target", "protocol", "contender"])["mape"]
+    assert errors["cpu_s", "new0", "voxcast"] > 2 * errors["cpu_s", "new8", "voxcast"]
+    assert errors["cpu_s", "machine0", "voxcast"] > 25
+    assert errors["cpu_s", "machine8", "voxcast"] < 10
+    assert errors["cpu_s", "known", "voxcast"] < 6
+    # The law that was planted is found, by all that get the speed; HARP as published does not.
+    assert errors["cpu_s", "new8", "law"] < errors["cpu_s", "new0", "law"]
+    assert errors["cpu_s", "new8", "HARP"] == pytest.approx(
+        errors["cpu_s", "new0", "HARP"], rel=0.2
+    )
+    # Memory has no speed.
+    assert errors["peak_rss_bytes", "new8", "law"] == pytest.approx(
+        errors["peak_rss_bytes", "new0", "law"]
+    )
+    voxcast = rows[rows["contender"] == "voxcast"]
+    told = voxcast[voxcast["protocol"].isin(["known", "new8", "machine8"])]
+    assert (told["coverage"] > 0.85).all()  # the slow sitting was beyond all that was known
+    assert (voxcast["low"] <= voxcast["mape"]).all()
+    assert (voxcast["mape"] <= voxcast["high"]).all()
+    assert rows.loc[rows["contender"] == "law", "width"].isna().all()
+
+
+def test_a_law_of_voxels_is_that_which_was_planted() -> None:
+    runs = table({"a": 1.0})
+    law = contenders(runs, runs.head(0), seed=0)["law"]
+    answers = law.predict(runs, runs.head(0))
+    assert np.abs(answers["cpu_s_median"] / runs["cpu_s"] - 1).mean() < 0.03
+
+
+def test_a_two_way_interval_widens_with_what_sittings_differ_by() -> None:
+    rng = np.random.default_rng(0)
+    subjects, sittings = pd.Series(np.arange(60) % 20), pd.Series(np.arange(60) // 20)
+    noise = pd.Series(rng.normal(10, 1, 60))
+    low, high = two_way_interval(noise, subjects, sittings)
+    assert low < noise.mean() < high
+    apart = noise + 5.0 * sittings
+    wide = two_way_interval(apart, subjects, sittings)
+    assert wide[1] - wide[0] > 4 * (high - low)
+
+
+def test_floors_by_hand() -> None:
+    # Two sittings that differ by d, two runs of each cell in each, that differ by e.
+    d, e = 0.2, 0.05
+    logs = [s * d + r * e for _ in range(6) for s in (0, 1) for r in (0, 1)]
+    runs = pd.DataFrame(
+        {
+            "cell": np.repeat(np.arange(6), 4),
+            "sitting": ["x", "x", "y", "y"] * 6,
+            "cpu_s": np.exp(logs),
+        }
+    )
+    share = 100 * np.sqrt(2 / np.pi)
+    within = e**2 / 2
+    between = np.mean([d**2, d**2, (d + e) ** 2, (d - e) ** 2]) / 2
+    floors = {name: floor_percent(runs, "cpu_s", BY_NAME[name]) for name in BY_NAME}
+    assert floors["known"] == pytest.approx(share * np.sqrt(within))
+    assert floors["new0"] == pytest.approx(share * np.sqrt(between))
+    told = 1 / (1 / (between - within) + 2 / within)
+    assert floors["new2"] == pytest.approx(share * np.sqrt(within + told))
+    assert floors["known"] < floors["new8"] < floors["new2"] < floors["new0"]
+    assert floors["machine8"] == pytest.approx(share * np.sqrt(within * 9 / 8))
+    assert np.isnan(floors["machine0"])
+    assert np.isnan(floor_percent(runs.head(4), "cpu_s", BY_NAME["known"]))  # too few pairs
