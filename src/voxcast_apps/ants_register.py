@@ -21,7 +21,7 @@ from scipy import ndimage
 
 from voxcast.apps.phase_log import phase, started
 from voxcast.files import write_json
-from voxcast_apps.arguments import Arguments, Limits, application
+from voxcast_apps.arguments import Accepted, Arguments, application
 
 DEFAULTS: dict[str, Any] = {
     "template_mm": 2,
@@ -30,7 +30,7 @@ DEFAULTS: dict[str, Any] = {
     "syn_fine_iterations": 20,  # at twice
     "spacing_mm": 0.0,
 }
-LIMITS: Limits = {**dict.fromkeys(DEFAULTS, 0), "template_mm": (1, 4)}
+ACCEPTED: Accepted = {**dict.fromkeys(DEFAULTS, 0), "template_mm": (1, 4)}
 RIM_MM = 4.0
 _BRAIN_LEVEL = 0.05  # of the template's maximum; resampling rings a little around zero
 
@@ -149,7 +149,7 @@ def _deformation(template: Any, brain: Any, warp: dict[str, Any]) -> dict[str, f
     }
 
 
-main = application("ants_register", __doc__, DEFAULTS, register, limits=LIMITS)
+main = application("ants_register", __doc__, DEFAULTS, register, accepted=ACCEPTED)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -15,7 +15,7 @@ from typing import Any
 
 from voxcast.apps.phase_log import phase, started
 from voxcast.files import write_json
-from voxcast_apps.arguments import Arguments, application
+from voxcast_apps.arguments import Accepted, Arguments, application
 
 DEFAULTS: dict[str, Any] = {
     "n4_shrink_factor": 4,
@@ -26,7 +26,7 @@ DEFAULTS: dict[str, Any] = {
     "atropos_tolerance": 5e-4,
     "spacing_mm": 0.0,
 }
-LEAST = {
+ACCEPTED: Accepted = {
     **dict.fromkeys(("n4_shrink_factor", "n4_iterations", "atropos_iterations"), 1),
     "atropos_classes": 2,
     "spacing_mm": 0,
@@ -80,7 +80,7 @@ def segment(options: Arguments) -> None:
         write_json(options.out / "volumes.json", volumes)
 
 
-main = application("ants_segment", __doc__, DEFAULTS, segment, limits=LEAST)
+main = application("ants_segment", __doc__, DEFAULTS, segment, accepted=ACCEPTED)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
     import torch
 
 NO_IMAGE = Path()
-Limits = Mapping[str, float | tuple[float, float]]  # the least value, or least and largest
+SMALLEST_RATE = 1e-9  # of learning
+# What is accepted of a parameter: the least number, the least and the largest, or a list of texts.
+Accepted = Mapping[str, float | tuple[float, float] | list[str]]
 
 
 @dataclass(frozen=True)
@@ -54,8 +57,7 @@ def application(
     defaults: Mapping[str, Any],
     run: Callable[[Arguments], object],
     *,
-    limits: Limits,
-    choices: Mapping[str, Sequence[str]] | None = None,
+    accepted: Accepted,
     image: bool = True,
 ) -> Callable[..., int]:
     """Return the function ``main`` of an application: it parses the command line and runs it.
@@ -68,7 +70,7 @@ def application(
     ----------
     defaults : mapping
         All parameters with their defaults; numbers keep the type of their default.
-    limits, choices : mapping
+    accepted : mapping
         See `check`.
     image : bool
         Whether it takes an image.
@@ -86,7 +88,7 @@ def application(
         for variable in THREAD_VARIABLES:
             os.environ.setdefault(variable, str(args.threads))
         parameters = _merged(args.parameters, defaults)
-        check(parameters, limits, choices)
+        check(parameters, accepted)
         run(Arguments(**{**vars(args), "parameters": parameters}))
         return 0
 
@@ -103,34 +105,23 @@ def _merged(text: str, defaults: Mapping[str, Any]) -> dict[str, Any]:
     return {name: type(value)(settings.get(name, value)) for name, value in defaults.items()}
 
 
-def check(
-    parameters: Mapping[str, Any],
-    limits: Limits,
-    choices: Mapping[str, Sequence[str]] | None = None,
-) -> None:
-    """Check parameters; a learning rate is positive.
-
-    Parameters
-    ----------
-    limits : mapping
-        Limits of parameters that are numbers.
-    choices : mapping, optional
-        The values of a parameter that is a text.
+def check(parameters: Mapping[str, Any], accepted: Accepted) -> None:
+    """Check parameters.
 
     Raises
     ------
     ConfigError
-        For the first invalid parameter.
+        For the first one that is not accepted.
     """
-    for name, names in (choices or {}).items():
-        chosen(parameters[name], names, f"value {parameters[name]!r}", name)
-    for name, limit in limits.items():
-        value, (low, high) = parameters[name], limit if isinstance(limit, tuple) else (limit, None)
-        if value < low or (high is not None and value > high):
-            needed = f"must be at least {low}" if high is None else f"needs {low} to {high}"
+    for name, limit in accepted.items():
+        value = parameters[name]
+        if isinstance(limit, list):
+            chosen(value, limit, f"value {value!r}", name)
+            continue
+        low, high = limit if isinstance(limit, tuple) else (limit, math.inf)
+        if not low <= value <= high:
+            needed = f"needs {low} to {high}" if high < math.inf else f"must be at least {low}"
             raise ConfigError(f"{needed}, not {value}", name)
-    if not parameters.get("learning_rate", 1.0) > 0:
-        raise ConfigError("must be positive", "learning_rate")
 
 
 def timed(steps: Iterable[int], seconds: list[float]) -> Iterator[int]:

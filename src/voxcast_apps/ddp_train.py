@@ -20,7 +20,7 @@ from voxcast.apps.phase_log import process_start
 from voxcast.errors import ConfigError
 from voxcast.files import write_json
 from voxcast_apps import ranks
-from voxcast_apps.arguments import Arguments, application, check, timed
+from voxcast_apps.arguments import SMALLEST_RATE, Accepted, Arguments, application, check, timed
 
 DEFAULTS: dict[str, Any] = {
     "model": "small_cnn",
@@ -34,11 +34,13 @@ DEFAULTS: dict[str, Any] = {
     "seed": 1,
     **ranks.DEFAULTS,
 }
-CHOICES = {"model": ("small_cnn", "resnet"), "dataset": ("digits", "synthetic")}
-LEAST = {
+ACCEPTED: Accepted = {
+    "model": ["small_cnn", "resnet"],
+    "dataset": ["digits", "synthetic"],
     **dict.fromkeys((*ranks.DEFAULTS, "epochs", "batch_size"), 1),
     "image_size": 8,
     "width": 4,
+    "learning_rate": SMALLEST_RATE,
     "seed": 0,
 }
 TRACE_VARIABLE = "VOXCAST_TRACE_FOLDER"
@@ -151,7 +153,7 @@ def run(options: Arguments) -> None:
         sys.exit(status)
 
 
-main = application("ddp_train", __doc__, DEFAULTS, run, limits=LEAST, choices=CHOICES, image=False)
+main = application("ddp_train", __doc__, DEFAULTS, run, accepted=ACCEPTED, image=False)
 
 if __name__ == "__main__":
     sys.exit(main())

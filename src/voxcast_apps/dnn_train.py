@@ -13,7 +13,7 @@ from typing import Any
 
 from voxcast.apps.phase_log import phase, process_start, started
 from voxcast.files import write_json
-from voxcast_apps.arguments import Arguments, application, check, timed
+from voxcast_apps.arguments import SMALLEST_RATE, Accepted, Arguments, application, check, timed
 
 DEFAULTS: dict[str, Any] = {
     "network": "fully_connected",
@@ -29,15 +29,14 @@ DEFAULTS: dict[str, Any] = {
     "learning_rate": 1e-3,
     "seed": 1,
 }
-CHOICES = {
-    "network": ("fully_connected", "vgg16", "resnet50"),
-    "dataset": ("digits", "synthetic"),
-    "optimiser": ("sgd", "adam"),
-}
-LEAST = {
+ACCEPTED: Accepted = {
+    "network": ["fully_connected", "vgg16", "resnet50"],
+    "dataset": ["digits", "synthetic"],
+    "optimiser": ["sgd", "adam"],
     **dict.fromkeys(("epochs", "layers", "neurons", "width", "batch_size"), 1),
     "samples": 2,
     "image_size": 8,
+    "learning_rate": SMALLEST_RATE,
     "seed": 0,
 }
 LEAST_OF_NETWORK = {  # a batch normalisation needs two images; VGG16 halves them five times
@@ -109,9 +108,7 @@ def train(options: Arguments) -> None:
         write_json(options.out / "result.json", result)
 
 
-main = application(
-    "dnn_train", __doc__, DEFAULTS, train, limits=LEAST, choices=CHOICES, image=False
-)
+main = application("dnn_train", __doc__, DEFAULTS, train, accepted=ACCEPTED, image=False)
 
 if __name__ == "__main__":
     sys.exit(main())

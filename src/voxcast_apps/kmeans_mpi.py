@@ -19,7 +19,7 @@ from voxcast.apps.phase_log import process_start
 from voxcast.errors import ConfigError
 from voxcast.files import write_json
 from voxcast_apps import ranks
-from voxcast_apps.arguments import Arguments, application, timed
+from voxcast_apps.arguments import Accepted, Arguments, application, timed
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -32,7 +32,7 @@ DEFAULTS: dict[str, Any] = {
     "seed": 1,
     **ranks.DEFAULTS,
 }
-LEAST = {**dict.fromkeys(DEFAULTS, 1), "seed": 0}
+ACCEPTED: Accepted = {**dict.fromkeys(DEFAULTS, 1), "seed": 0}
 CHUNK_ROWS = 8192  # points whose distances to all centres are in memory at a time
 _SPREAD = 0.2  # standard deviation of a cluster; centres lie in a cube with an edge of 2
 
@@ -132,7 +132,7 @@ def run(options: Arguments) -> None:
     ranks.run_mpi_program("voxcast_apps.kmeans_mpi", options, cluster)
 
 
-main = application("kmeans_mpi", __doc__, DEFAULTS, run, limits=LEAST, image=False)
+main = application("kmeans_mpi", __doc__, DEFAULTS, run, accepted=ACCEPTED, image=False)
 
 if __name__ == "__main__":
     sys.exit(main())

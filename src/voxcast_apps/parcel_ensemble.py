@@ -17,7 +17,7 @@ import numpy as np
 from voxcast.apps.phase_log import phase, started
 from voxcast.errors import ConfigError
 from voxcast_apps import parcel_study
-from voxcast_apps.arguments import Arguments, Limits, application
+from voxcast_apps.arguments import Accepted, Arguments, application
 
 if TYPE_CHECKING:
     from voxcast_apps.parcellation import FoldPredictions
@@ -32,11 +32,12 @@ DEFAULTS: dict[str, Any] = {
     "seeds": 2,
     "ensemble": "stacked",
 }
-LIMITS: Limits = {
+ENSEMBLES = ["voting", "grid", "stacked"]
+ACCEPTED: Accepted = {
     "seeds": 1,
-    **{name: limit for name, limit in parcel_study.LIMITS.items() if name in _SHARED},
+    "ensemble": ENSEMBLES,
+    **{name: limit for name, limit in parcel_study.ACCEPTED.items() if name in _SHARED},
 }
-ENSEMBLES = ("voting", "grid", "stacked")
 MOST_MEMBERS = 10  # a grid has 2^members - 1 combinations
 RIDGE_ALPHAS = (0.01, 0.1, 1.0, 10.0, 100.0)
 
@@ -144,8 +145,7 @@ def combine(
 
 
 main = application(
-    "parcel_ensemble", __doc__, DEFAULTS, ensemble, limits=LIMITS, image=False,
-    choices={**parcel_study.CHOICES, "ensemble": ENSEMBLES},
+    "parcel_ensemble", __doc__, DEFAULTS, ensemble, accepted=ACCEPTED, image=False,
 )  # fmt: skip
 
 if __name__ == "__main__":

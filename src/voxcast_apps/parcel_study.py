@@ -13,7 +13,7 @@ import sys
 from typing import Any
 
 from voxcast.apps.phase_log import phase, started
-from voxcast_apps.arguments import Arguments, Limits, application
+from voxcast_apps.arguments import Accepted, Arguments, application
 
 DEFAULTS: dict[str, Any] = {
     "images": "data/campaigns/parcel_study/images",
@@ -30,16 +30,14 @@ DEFAULTS: dict[str, Any] = {
 }
 
 
-LIMITS: Limits = {
+ACCEPTED: Accepted = {
+    "pipeline": ["elastic_net", "support_vectors", "boosting"],
+    "features": ["means", "pairs"],
     "participants": 1,
     "parcels": (2, 5000),
     "seed": 0,
     "candidates": (1, 12),
     "folds": 2,
-}
-CHOICES = {
-    "pipeline": ("elastic_net", "support_vectors", "boosting"),
-    "features": ("means", "pairs"),
 }
 
 
@@ -74,9 +72,7 @@ def study(options: Arguments) -> None:
     )
 
 
-main = application(
-    "parcel_study", __doc__, DEFAULTS, study, limits=LIMITS, choices=CHOICES, image=False
-)
+main = application("parcel_study", __doc__, DEFAULTS, study, accepted=ACCEPTED, image=False)
 
 if __name__ == "__main__":
     sys.exit(main())

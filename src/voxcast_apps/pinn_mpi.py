@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from voxcast.apps.phase_log import process_start
 from voxcast.files import write_json
 from voxcast_apps import ranks
-from voxcast_apps.arguments import Arguments, application, timed
+from voxcast_apps.arguments import SMALLEST_RATE, Accepted, Arguments, application, timed
 
 if TYPE_CHECKING:
     import torch
@@ -30,7 +30,7 @@ DEFAULTS: dict[str, Any] = {
     "seed": 1,
     **ranks.DEFAULTS,
 }
-LEAST = {**dict.fromkeys(DEFAULTS, 1), "learning_rate": 0, "seed": 0}
+ACCEPTED: Accepted = {**dict.fromkeys(DEFAULTS, 1), "learning_rate": SMALLEST_RATE, "seed": 0}
 DIFFUSIVITY = 0.3  # a, in the unit square of x and t
 
 
@@ -117,7 +117,7 @@ def run(options: Arguments) -> None:
     ranks.run_mpi_program("voxcast_apps.pinn_mpi", options, train)
 
 
-main = application("pinn_mpi", __doc__, DEFAULTS, run, limits=LEAST, image=False)
+main = application("pinn_mpi", __doc__, DEFAULTS, run, accepted=ACCEPTED, image=False)
 
 if __name__ == "__main__":
     sys.exit(main())

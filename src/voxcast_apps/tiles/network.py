@@ -106,15 +106,13 @@ def load_weights(path: str | Path = WEIGHTS) -> TileNet:
     ModelError
         If the file is missing, is not a state dict, or belongs to another network.
     """
-    then = "train it again with `dvc repro tile_weights`"
     try:
         # weights_only: tensors and plain containers, no code.
         state = torch.load(path, map_location="cpu", weights_only=True)
         network = TileNet()
         network.load_state_dict(state)
-    except FileNotFoundError:
-        raise ModelError("no such file", path, then) from None
     except Exception as error:  # torch raises many types
         problem = f"is not this network's weights ({one_line(error)[:120]})"
+        then = "train it again with `dvc repro tile_weights`"
         raise ModelError(problem, path, then) from None
     return network.eval()

@@ -17,7 +17,7 @@ from typing import Any
 
 from voxcast.apps.phase_log import phase, started
 from voxcast.files import write_json
-from voxcast_apps.arguments import Arguments, Limits, application
+from voxcast_apps.arguments import Accepted, Arguments, application
 
 DEFAULTS: dict[str, Any] = {
     "spacing_mm": 0.0,  # finest spacing of an axis; 0 for the spacing of the scan
@@ -25,7 +25,7 @@ DEFAULTS: dict[str, Any] = {
     "n4_iterations": 30,  # of each of four levels
     "tiles_per_axis": 3,
 }
-LIMITS: Limits = {
+ACCEPTED: Accepted = {
     "spacing_mm": 0,
     "affine_iterations": (0, 100),
     "n4_iterations": (1, 1000),
@@ -81,7 +81,7 @@ def segment(options: Arguments, weights_file: Path | None = None) -> None:
         write_json(options.out / "volumes.json", volumes)
 
 
-main = application("tile_segment", __doc__, DEFAULTS, segment, limits=LIMITS)
+main = application("tile_segment", __doc__, DEFAULTS, segment, accepted=ACCEPTED)
 
 if __name__ == "__main__":
     sys.exit(main())

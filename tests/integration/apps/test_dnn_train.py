@@ -64,7 +64,7 @@ def test_every_network_learns_the_same_from_the_same_seed(tmp_path, network):
         ({"dataset": "mnist"}, "choose from digits, synthetic"),
         ({"network": "vgg16", "image_size": 24}, "image_size: must be at least 32, not 24"),
         ({"network": "resnet50", "batch_size": 1}, "batch_size: must be at least 2"),
-        ({"learning_rate": 0.0}, "learning_rate: must be positive"),
+        ({"learning_rate": 0.0}, "learning_rate: must be at least 1e-09"),
         ({"epochs": 0}, "epochs: must be at least 1"),
     ],
 )

@@ -107,7 +107,7 @@ def test_the_physics_is_learned():
     assert (after[-1] - before[-1]) / step == pytest.approx(float(before[3]), rel=1e-3, abs=1e-6)
 
 
-@pytest.mark.parametrize("model", ddp_train.CHOICES["model"])
+@pytest.mark.parametrize("model", ddp_train.ACCEPTED["model"])
 def test_a_network_of_ddp_takes_images_of_any_size(model):
     torch = pytest.importorskip("torch")
     from voxcast_apps.training import ddp_network
@@ -183,7 +183,7 @@ def session_members(session):
     [
         ("kmeans_mpi", 1, {"clusters": 10_000}, "clusters: must not be more than points"),
         ("kmeans_mpi", 1, {"iterations": 0}, "iterations: must be at least 1, not 0"),
-        ("pinn_mpi", 1, {"learning_rate": 0.0}, "learning_rate: must be positive"),
+        ("pinn_mpi", 1, {"learning_rate": 0.0}, "learning_rate: must be at least 1e-09"),
         (
             "ddp_train",
             1,
