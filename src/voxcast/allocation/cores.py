@@ -162,28 +162,23 @@ def makespan_s(runtime_s: Floats, cpus: Ints, nodes: int, cores_per_node: int) -
     queues: dict[int, deque[tuple[int, int]]] = {}
     for rank, task in enumerate(np.argsort(-runtime_s, kind="stable").tolist()):
         queues.setdefault(widths[task], deque()).append((rank, task))
-    # Nodes by their number of free cores; a task goes where it leaves the fewest.
-    free: list[set[int]] = [set() for _ in range(cores_per_node)] + [set(range(nodes))]
-    free_of_node = [cores_per_node] * nodes
+    free = np.full(nodes, cores_per_node)
     running: list[tuple[float, int, int]] = []
     now = 0.0
     while queues:
-        most = max((count for count, idle in enumerate(free) if idle), default=0)
+        most = free.max()
         if fitting := [width for width in queues if width <= most]:
             width = min(fitting, key=lambda w: queues[w][0])
             _, task = queues[width].popleft()
             if not queues[width]:
                 del queues[width]
-            count = next(n for n in range(width, cores_per_node + 1) if free[n])
-            node = free[count].pop()
-            free[count - width].add(node)
-            free_of_node[node] = count - width
+            # A task goes where it leaves the fewest cores.
+            node = int(np.where(free >= width, free, np.inf).argmin())
+            free[node] -= width
             heapq.heappush(running, (now + seconds[task], node, width))
             continue
         now = running[0][0]
         while running and running[0][0] <= now:
             _, node, width = heapq.heappop(running)
-            free[free_of_node[node]].discard(node)
-            free_of_node[node] += width
-            free[free_of_node[node]].add(node)
+            free[node] += width
     return max((end_s for end_s, _, _ in running), default=0.0)

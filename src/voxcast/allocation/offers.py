@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from voxcast.allocation.site import BYTES_PER_GB, SECONDS_PER_HOUR, Prices, stepped
+from voxcast.allocation.site import SECONDS_PER_HOUR, Prices, stepped
 from voxcast.errors import ConfigError, TableError
 from voxcast.quantities import counted, format_seconds, parse_seconds, slurm_memory
 
@@ -143,7 +143,7 @@ class Predictions:
             If the shapes do not agree or a number is not positive and finite.
         """
         for name, values in vars(self).items():
-            if values.ndim != 2 or values.shape != (len(self.runtime_median_s), candidates):
+            if values.shape != (len(self.runtime_median_s), candidates):
                 raise TableError(f"has the shape {values.shape}", name)
             if not (np.isfinite(values).all() and (values > 0).all()):
                 raise TableError("must be positive and finite", name)
@@ -153,6 +153,19 @@ class Predictions:
             memory_upper_bytes=np.maximum(self.memory_upper_bytes, self.memory_median_bytes),
         )
 
+    def together(self) -> Predictions:
+        """Return the predictions as of one image, whose request is enough for each of them.
+
+        The tasks of an array job share a request, so that the largest bounds count. Costs and
+        times are linear in the median, so that its mean gives their means.
+        """
+        return Predictions(
+            self.runtime_median_s.mean(axis=0, keepdims=True),
+            self.runtime_upper_s.max(axis=0, keepdims=True),
+            self.memory_median_bytes.mean(axis=0, keepdims=True),
+            self.memory_upper_bytes.max(axis=0, keepdims=True),
+        )
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -160,7 +173,7 @@ class Choice:
 
     Attributes
     ----------
-    chosen : ndarray of int, shape (images,), or (1,) for one request for all images
+    chosen : ndarray of int, shape (images,)
         Indices of candidates; `NONE` where none qualifies.
     nearest : ndarray of int
         Where none qualifies, the candidate that exceeds the limits least; `NONE` if none fits.
@@ -179,8 +192,6 @@ class Offers:
 
     Attributes
     ----------
-    shared : bool
-        Whether all images share a request, as the tasks of an array job do.
     walltime_s, memory_bytes : ndarray
         The request, rounded up to the steps of the cluster, with its least memory.
     wait_s : ndarray
@@ -202,7 +213,6 @@ class Offers:
     cluster: Cluster
     policy: Policy
     limits: HardLimits
-    shared: bool
     walltime_s: Floats
     memory_bytes: Floats
     wait_s: Floats
@@ -252,13 +262,9 @@ class Offers:
 
     @cached_property
     def choice(self) -> Choice:
-        """The candidate for each image, or for all images together if they share a request."""
+        """The candidate for each image."""
         cost, time_s, excess = self.cost_expected, self.turnaround_expected_s, self.excess
         fits, qualifies = self.fits, self.fits & (excess <= 1)
-        if self.shared:
-            cost, time_s = (a.sum(axis=0, keepdims=True) for a in (cost, time_s))
-            fits, qualifies = (np.asarray(a.all(axis=0))[None] for a in (fits, qualifies))
-            excess = excess.max(axis=0, keepdims=True)
         deadline, budget = self.limits.deadline_s is not None, self.limits.budget_usd is not None
         first, second = cost, time_s
         if budget and not deadline:
@@ -270,41 +276,17 @@ class Offers:
         nearest = np.where(chosen >= 0, NONE, _best(excess, first, fits))
         return Choice(chosen, nearest, qualifies.sum(axis=1))
 
-    def totals(self, chosen: NDArray[np.intp]) -> dict[str, float]:
-        """Return cost and waste of the chosen candidates; images without one are left out.
-
-        Waste is requested but unused if runs take their medians, and memory counts as used at its
-        peak for the whole run.
-        """
-        rows = np.flatnonzero(chosen >= 0)
-        at = rows, chosen[rows]
-        cpus = np.array([candidate.cpus for candidate in self.candidates], dtype=float)[at[1]]
-        time_s, used_s = self.walltime_s[at], self.predictions.runtime_median_s[at]
-        used_bytes = self.cluster.counted_bytes(self.predictions.memory_median_bytes[at])
-        waste_byte_s = (self.memory_bytes[at] * time_s - used_bytes * used_s).sum()
-        free = self.cluster.free
-        return {
-            "usd": 0.0 if free else float(self.cost[at].sum()),
-            "usd_bound": 0.0 if free else float(self.cost_bound[at].sum()),
-            "core_h": float((cpus * used_s).sum() / SECONDS_PER_HOUR),
-            "waste_core_h": float((cpus * (time_s - used_s)).sum() / SECONDS_PER_HOUR),
-            "waste_gb_h": float(waste_byte_s / BYTES_PER_GB / SECONDS_PER_HOUR),
-        }
-
     def excluded(self, image: int, column: int) -> str | None:
         """Return why a candidate cannot be requested, or None if it can."""
-        candidate, reasons = self.candidates[column], []
-        if self.too_large[image, column]:
-            needed = slurm_memory(self.memory_bytes[image, column])
-            limit = f"{int(candidate.max_memory_bytes // 2**20)}M"
-            reasons.append(f"needs --mem={needed} where {limit} is allowed")
-        if self.too_long[image, column]:
-            needed = format_seconds(self.walltime_s[image, column])
-            limit = format_seconds(candidate.max_walltime_s)
-            reasons.append(f"needs {needed} where {limit} is allowed")
-        if self.wastes_gpus[image, column]:
-            reasons.append("a node without GPUs is enough")
-        return ", ".join(reasons) or None
+        candidate, at = self.candidates[column], (image, column)
+        memory, most = slurm_memory(self.memory_bytes[at]), candidate.max_memory_bytes
+        time, longest = format_seconds(self.walltime_s[at]), candidate.max_walltime_s
+        reasons = {
+            f"needs --mem={memory} where {int(most // 2**20)}M is allowed": self.too_large,
+            f"needs {time} where {format_seconds(longest)} is allowed": self.too_long,
+            "a node without GPUs is enough": self.wastes_gpus,
+        }
+        return ", ".join(reason for reason, holds in reasons.items() if holds[at]) or None
 
     def why(self, image: int = 0) -> str:
         """Return why a candidate was chosen for an image, or why not, and which is nearest."""
@@ -319,33 +301,23 @@ class Offers:
                 for n, candidate in enumerate(self.candidates)
             ]
             return f"no configuration fits: {'; '.join(reasons)}"
-        texts = []
-        if (deadline_s := self.limits.deadline_s) is not None:
-            bound_s = float(self.turnaround_bound_s[image, column])
-            over = f", {format_seconds(bound_s - deadline_s)} too long"
-            texts.append(format_seconds(bound_s) + over * (bound_s > deadline_s))
-        if (budget_usd := self.limits.budget_usd) is not None:
-            usd = float(self.usd_bound[image, column])
-            over = f", {usd - budget_usd:.3g} USD too much"
-            texts.append(f"{usd:.3g} USD" + over * (usd > budget_usd))
+        bound = format_seconds(float(self.turnaround_bound_s[image, column]))
+        cost = "" if self.cluster.free else f", {self.usd_bound[image, column]:.3g} USD"
         return (
             f"no configuration is {self._limits()}; nearest is {self.candidates[column].label}: "
-            f"{'; '.join(texts)}"
+            f"{bound}{cost}"
         )
 
     def _aim(self) -> str:
         deadline, budget = self.limits.deadline_s is not None, self.limits.budget_usd is not None
-        cheapest = "the fewest core-hours" if self.cluster.free else "the cheapest"
-        if deadline and not budget:
-            return f"{cheapest} that is {self._limits()}"
+        worth, free = self.policy.hour_in_core_hours, self.cluster.free
+        aim = "the fewest core-hours" if free else "the cheapest"
         if budget and not deadline:
-            return f"the fastest that is {self._limits()}"
-        aim, worth = cheapest, self.policy.hour_in_core_hours
-        if worth:
-            usd = f" ({worth * self.cluster.usd_per_core_hour:.2g} USD)"
-            hour = f"{worth:g} core-hours{'' if self.cluster.free else usd}"
-            aim = f"the lowest cost with an hour of turnaround valued at {hour}"
-        return f"{aim}, {self._limits()}" if deadline else aim
+            aim = "the fastest"
+        elif deadline == budget and worth:
+            usd = "" if free else f" ({worth * self.cluster.usd_per_core_hour:.2g} USD)"
+            aim = f"the lowest cost with an hour of turnaround valued at {worth:g} core-hours{usd}"
+        return f"{aim} that is {self._limits()}" if deadline or budget else aim
 
     def _limits(self) -> str:
         """Return the limits in words; waiting is an expectation, not a bound."""
@@ -363,20 +335,10 @@ def offers(
     cluster: Cluster,
     policy: Policy,
     limits: HardLimits | None = None,
-    *,
-    shared: bool = False,
 ) -> Offers:
-    """Return the requests for the predictions, with their cost, time and limits.
-
-    Parameters
-    ----------
-    shared : bool
-        One request for all images, as for an array job: the largest for each candidate.
-    """
+    """Return the requests for the predictions, with their cost, time and limits."""
     checked = predictions.checked(len(candidates))
     runtime, memory = checked.runtime_upper_s, checked.memory_upper_bytes
-    if shared:
-        runtime, memory = (np.broadcast_to(a.max(axis=0), a.shape) for a in (runtime, memory))
     walltime = stepped(runtime, cluster.walltime_step_s)
     needed = cluster.counted_bytes(memory * (1 + policy.memory_margin))
     memory_bytes = stepped(
@@ -397,7 +359,7 @@ def offers(
     too_long = walltime > np.array([candidate.max_walltime_s for candidate in candidates])
     too_large = memory_bytes > np.array([c.max_memory_bytes for c in candidates])
     return Offers(
-        checked, candidates, cluster, policy, limits or HardLimits(), shared,
+        checked, candidates, cluster, policy, limits or HardLimits(),
         walltime, memory_bytes, wait, cost, bound,
         wait + checked.runtime_median_s, wait + runtime,
         too_long, too_large, _wastes_gpus(candidates, ~(too_long | too_large)),

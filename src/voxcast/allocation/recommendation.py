@@ -55,7 +55,7 @@ class ImagePredictions:
 
 @dataclass(frozen=True)
 class Recommendation:
-    """The offers per image, and with one request shared by all images."""
+    """The offers per image, and of the request that all images share as tasks of an array job."""
 
     cluster: Cluster
     policy: Policy
@@ -91,10 +91,10 @@ class Recommendation:
                 np.array([[row[name] for row in image.by_candidate] for image in images], float)
                 for name in PREDICTED_COLUMNS
             )
-        )
+        ).checked(len(candidates))
         per_image, shared = (
-            offers(predictions, candidates, cluster, policy, limits, shared=shared)
-            for shared in (False, True)
+            offers(predicted, candidates, cluster, policy, limits)
+            for predicted in (predictions, predictions.together())
         )
         return cls(
             cluster, policy, candidates, images, per_image, shared, measured, parameters or {}
@@ -131,17 +131,6 @@ class Recommendation:
             lines.append(f"{label}: never measured, so that its time and risk are a guess")
         return lines
 
-    def totals_per_image(self) -> dict[str, float]:
-        """Return cost and waste of the requests per image, see `Offers.totals`."""
-        return self.per_image.totals(self.per_image.choice.chosen)
-
-    def totals_shared(self) -> dict[str, float] | None:
-        """Return cost and waste of one request for all, or None if no candidate qualifies."""
-        chosen = self.shared.choice.chosen
-        if chosen[0] < 0:
-            return None
-        return self.shared.totals(np.repeat(chosen, len(self.images)))
-
     def as_json(self) -> dict[str, Any]:
         """Return the recommendation as an object that `json` can write."""
         content: dict[str, Any] = {
@@ -154,16 +143,10 @@ class Recommendation:
             "images": [self._image_json(n) for n in range(len(self.images))],
         }
         if len(self.images) > 1:
-            choice = self.shared.choice
-            chosen, nearest = int(choice.chosen[0]), int(choice.nearest[0])
+            chosen = int(self.shared.choice.chosen[0])
             content["array"] = {
-                "per_image": self.totals_per_image(),
-                "shared": self.totals_shared(),
-                "chosen": _request_json(self.shared, 0, chosen),
-                "nearest": _request_json(self.shared, 0, nearest),
+                "chosen": _request_json(self.shared, 0, chosen) if chosen >= 0 else None,
                 "why": self.shared.why(),
-                "calibrated": chosen >= 0
-                and all(bool(image.by_candidate[chosen]["calibrated"]) for image in self.images),
             }
         return content
 
@@ -186,20 +169,21 @@ class Recommendation:
     def _row_json(self, image: int, column: int) -> dict[str, Any]:
         offered, at = self.per_image, (image, column)
         prediction, candidate = self.images[image].by_candidate[column], self.candidates[column]
-        amounts = {name: float(prediction[name]) for name in PREDICTED_COLUMNS}
-        for name in ("peak_rss_bytes_median", "peak_rss_bytes_upper"):
-            amounts[name] = float(self.cluster.counted_bytes(amounts[name]))
+        predicted, counted = offered.predictions, self.cluster.counted_bytes
         free = self.cluster.free
         return {
-            **(_request_json(offered, image, column) or {}),
-            **amounts,
+            **_request_json(offered, image, column),
+            "runtime_s_median": float(predicted.runtime_median_s[at]),
+            "runtime_s_upper": float(predicted.runtime_upper_s[at]),
+            "peak_rss_bytes_median": float(counted(predicted.memory_median_bytes[at])),
+            "peak_rss_bytes_upper": float(counted(predicted.memory_upper_bytes[at])),
             "turnaround_s": float(offered.turnaround_s[at]),
             "turnaround_bound_s": float(offered.turnaround_bound_s[at]),
             "turnaround_expected_s": float(offered.turnaround_expected_s[at]),
             "usd": 0.0 if free else float(offered.cost[at]),
             "usd_bound": 0.0 if free else float(offered.cost_bound[at]),
             "usd_expected": 0.0 if free else float(offered.cost_expected[at]),
-            "core_h": candidate.cpus * float(prediction["runtime_s_median"]) / 3600,
+            "core_h": candidate.cpus * float(predicted.runtime_median_s[at]) / 3600,
             # Without calibration the risk is unknown.
             "risk": self.policy.risk if prediction["calibrated"] else None,
             "calibrated": bool(prediction["calibrated"]),
@@ -211,9 +195,7 @@ class Recommendation:
         }
 
 
-def _request_json(offered: Offers, image: int, column: int) -> dict[str, Any] | None:
-    if column < 0:
-        return None
+def _request_json(offered: Offers, image: int, column: int) -> dict[str, Any]:
     candidate = offered.candidates[column]
     return {
         "node_type": candidate.node.name,
@@ -241,7 +223,7 @@ def input_lines(prediction: Mapping[str, Any]) -> list[str]:
     return []
 
 
-def caveats(prediction: dict[str, Any], quantile: float) -> list[str]:
+def caveats(prediction: Mapping[str, Any], quantile: float) -> list[str]:
     """Return why the upper bound at ``quantile`` does not hold as stated; empty where it does.
 
     Each is a line of its own, so that a line that several configurations share is listed once.
@@ -253,27 +235,20 @@ def caveats(prediction: dict[str, Any], quantile: float) -> list[str]:
         return [*phrases, "extrapolated, so the risk is unknown"]
     if prediction["calibrated"]:
         return []
-    machine = machine_caveats(prediction)
+    lines = machine_caveats(prediction)
     bound, missing = f"{100 * quantile:g} % bound", int(prediction.get("missing_subjects", 0))
-    if not missing and machine:
-        return machine
-    if not missing:  # the bound was cut off
-        return [f"not calibrated: what was measured does not support a {bound}"]
-    first = (
-        f"not calibrated: too few subjects were measured for a {bound}; it needs {missing} more"
-    )
-    if prediction.get("measured_subjects") == 1:
-        return [
-            *machine,
-            first,
-            "one subject tells nothing about others: the bound is twice the prediction, or more "
-            "where errors between its own runs were large",
-        ]
-    return [
-        *machine,
-        first,
-        "until then the bound is the largest error that was seen, with a margin, at least 10 %",
-    ]
+    if missing:
+        needed = f"too few subjects were measured for a {bound}; it needs {missing} more"
+        until = (
+            "until then the bound is the largest error that was seen, with a margin, at least 10 %"
+        )
+        if prediction.get("measured_subjects") == 1:
+            until = (
+                "one subject tells nothing about others: the bound is twice the prediction, or "
+                "more where errors between its own runs were large"
+            )
+        lines += [f"not calibrated: {needed}", until]
+    return lines or [f"not calibrated: what was measured does not support a {bound}"]
 
 
 def machine_line(prediction: Mapping[str, Any]) -> str:

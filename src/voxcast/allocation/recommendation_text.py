@@ -23,24 +23,19 @@ def text_lines(recommendation: Recommendation) -> Iterator[str]:
     many = len(recommendation.images) > 1
     offered = recommendation.per_image
     for n, image in enumerate(recommendation.images):
-        column = int(offered.choice.chosen[n])
         name = os.path.basename(image.image)  # noqa: PTH119
-        request = (
-            "no request" if column < 0
-            else f"request {_request(offered, n, column)}"
-        )  # fmt: skip
-        app = image.by_candidate[0]["app"]
-        yield from _wrapped(f"{name}: {app} on {recommendation.cluster.name}: {request}", "")
-        if column < 0:
-            yield from _wrapped(offered.why(n))
-        elif not many:
-            yield from _wrapped(f"reason: {offered.why(n)}")
+        app, site = image.by_candidate[0]["app"], recommendation.cluster.name
+        yield from _wrapped(f"{name}: {app} on {site}: {_request(offered, n)}", "")
+        chosen = offered.choice.chosen[n] >= 0
+        if not (chosen and many):
+            yield from _wrapped("reason: " * bool(chosen) + offered.why(n))
         if not many:
             yield from _configurations(recommendation, n)
         for line in recommendation.caveats(n):
             yield from _wrapped(line)
     if many:
-        yield from _array_job(recommendation)
+        shared = recommendation.shared
+        yield from _wrapped(f"one array job: {_request(shared, 0)}; {shared.why()}", "")
     yield from _wrapped("--mem is in Slurm's M, of 2^20 bytes")
     yield from _wrapped(recommendation.machine())
 
@@ -92,33 +87,13 @@ def _configurations(recommendation: Recommendation, image: int) -> Iterator[str]
         yield "  waiting times of this cluster are unknown and counted as 0; see --waiting"
 
 
-def _array_job(recommendation: Recommendation) -> Iterator[str]:
-    offered, free = recommendation.shared, recommendation.cluster.free
-    yield from _wrapped(
-        f"separate jobs: {_totals(recommendation.totals_per_image(), free=free)}", ""
-    )
-    totals = recommendation.totals_shared()
-    if totals is None:
-        yield from _wrapped(f"one array job: no request; {offered.why()}", "")
-        return
-    request = _request(offered, 0, int(offered.choice.chosen[0]))
-    yield from _wrapped(f"one array job: request {request} for each task", "")
-    yield from _wrapped(_totals(totals, free=free))
-    yield from _wrapped(f"reason: {offered.why()}")
-
-
-def _totals(totals: dict[str, float], *, free: bool) -> str:
-    cost = f"{totals['usd']:.2g} USD, at most {totals['usd_bound']:.2g}, "
-    return (
-        f"{'' if free else cost}{totals['core_h']:.2g} core-hours; requested but unused "
-        f"{totals['waste_core_h']:.2g} core-hours, {totals['waste_gb_h']:.2g} GB-hours"
-    )
-
-
-def _request(offered: Offers, image: int, column: int) -> str:
+def _request(offered: Offers, image: int) -> str:
+    column = int(offered.choice.chosen[image])
+    if column < 0:
+        return "no request"
     candidate, memory_bytes = offered.candidates[column], offered.memory_bytes[image, column]
     per_cpu = candidate.partition.memory_per_cpu
     return (
-        f"{candidate.label}, --time={slurm_clock(offered.walltime_s[image, column])} "
+        f"request {candidate.label}, --time={slurm_clock(offered.walltime_s[image, column])} "
         f"{memory_option(memory_bytes, candidate.cpus, per_cpu=per_cpu)}"
     )

@@ -7,12 +7,14 @@ latter.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
 from voxcast.errors import ConfigError, TableError
+from voxcast.quantities import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -363,31 +365,20 @@ class Cluster:
             names = ", ".join(sorted(partitions))
             raise ConfigError("unknown partition", partition, f"{self.name} has {names}")
         fitting, refused = [], []
-        for node in self.node_types:
-            if partition in (None, node.partition):
-                for configuration in configurations:
-                    candidate = Candidate(configuration, node, partitions[node.partition])
-                    shortfall = _shortfall(candidate)
-                    if shortfall is None:
-                        fitting.append(candidate)
-                    else:
-                        refused.append(f"{candidate.label} {shortfall}")
+        nodes = [node for node in self.node_types if partition in (None, node.partition)]
+        for node, configuration in itertools.product(nodes, configurations):
+            candidate = Candidate(configuration, node, partitions[node.partition])
+            cores = min(node.cores, candidate.partition.max_cores or node.cores)
+            if candidate.cpus <= cores and candidate.gpus <= node.gpus:
+                fitting.append(candidate)
+            else:
+                allowed = f"{counted(cores, 'core')} and {counted(node.gpus, 'GPU')}"
+                refused.append(f"{candidate.label} needs more than {allowed}")
         if not fitting:
             where = self.name if partition is None else f"{self.name}, partition {partition}"
             reasons = "; ".join(dict.fromkeys(refused)) or "it has no node types"
             raise ConfigError("no configuration fits", where, reasons[:400])
         return fitting
-
-
-def _shortfall(candidate: Candidate) -> str | None:
-    node, limit = candidate.node, candidate.partition.max_cores
-    if candidate.cpus > node.cores:
-        return f"needs more than the node's {node.cores} cores"
-    if candidate.gpus > node.gpus:
-        return f"needs more than the node's {node.gpus} GPUs"
-    if limit is not None and candidate.cpus > limit:
-        return f"needs more than the partition's {limit} cores"
-    return None
 
 
 def fit_waiting(requested_s: ArrayLike, waited_s: ArrayLike) -> tuple[Waiting, int]:

@@ -194,7 +194,7 @@ def test_text_output(recommend) -> None:
     assert "--mem is in Slurm's M, of 2^20 bytes" in text
     none = recommend("usual.nii.gz", "--budget", "0", "--cluster", "osc", code=2)
     assert "no request" in none.out
-    assert "USD too much" in none.out
+    assert "nearest is" in none.out
     assert none.err == ""
     assert max(map(len, (text + none.out).splitlines())) <= 100
 
@@ -220,10 +220,10 @@ def test_the_machine_that_was_measured_is_named(recommend) -> None:
 def test_an_impossible_deadline_says_by_how_much(recommend) -> None:
     limits = ("--deadline", "1s", "--cluster", "osc")
     result = recommend("usual.nii.gz", "--json", *limits, code=2)
-    assert "s too long" in json.loads(result.out)["images"][0]["why"]
-    assert "s too long" in result.err.splitlines()[-1]
+    assert "nearest is" in json.loads(result.out)["images"][0]["why"]
+    assert "nearest is" in result.err.splitlines()[-1]
     assert recommend("usual.nii.gz", "--slurm", *limits, code=2).out == ""
-    assert "s too long" in recommend("usual.nii.gz", *limits, code=2).out
+    assert "nearest is" in recommend("usual.nii.gz", *limits, code=2).out
 
 
 def test_sbatch_lines_of_one_image(recommend) -> None:
@@ -304,19 +304,12 @@ def test_several_images_share_one_array_job(recommend) -> None:
     arguments = ("small.nii.gz", "usual.nii.gz")
     content = json.loads(recommend(*arguments, "--json", *HERE).out)
     array = content["array"]
-    assert set(array) == {"per_image", "shared", "chosen", "nearest", "why", "calibrated"}
-    assert array["calibrated"]
-    assert set(array["per_image"]) == set(array["shared"]) == {
-        "usd", "usd_bound", "core_h", "waste_core_h", "waste_gb_h"
-    }  # fmt: skip
     chosen = [image["chosen"] for image in content["images"]]
     assert array["chosen"]["walltime_s"] == max(row["walltime_s"] for row in chosen)
     assert array["chosen"]["memory_bytes"] == max(row["memory_bytes"] for row in chosen)
-    assert array["shared"]["waste_core_h"] > array["per_image"]["waste_core_h"] > 0
     text = recommend(*arguments, *HERE).out
     assert "small.nii.gz: segment on local: request" in text
     assert "one array job: request" in text
-    assert "requested but unused" in text
 
 
 def test_an_extrapolation_is_flagged(recommend) -> None:

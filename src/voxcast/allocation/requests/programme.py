@@ -95,20 +95,6 @@ DISCRETISATIONS: dict[str, Callable[..., RequestGrid]] = {
 }
 
 
-def points_for(law: Law, cost: CostModel, accuracy: float = 0.1) -> float:
-    """Return the number of equal steps that guarantees a cost within ``accuracy`` of the optimum.
-
-    With checkpoints (Gainaru et al., IPDPS 2020, theorem on Dyn-Prog-Count). It is infinite where
-    neither checkpoints nor requests have a price.
-    """
-    low = law.support[0]
-    finest = min(max(low, accuracy * law.mean / 3), cost.checkpoint, cost.restart)
-    by_length = 1 / finest if finest else math.inf
-    by_price = (cost.alpha + cost.beta) / cost.gamma if cost.gamma else math.inf
-    points = 3 * (end_of(law) - low) * min(by_length, by_price) / accuracy
-    return float(math.ceil(points)) if math.isfinite(points) else points
-
-
 @dataclass(frozen=True)
 class Optimum:
     """An optimal sequence of points.

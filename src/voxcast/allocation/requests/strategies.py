@@ -38,7 +38,6 @@ ALL = "all"  # strategies
 MAX_REQUESTS = 10_000  # of a rule; beyond it requests double
 _HALVINGS = 53  # 1 - 2 ** -53 is the largest double below 1
 CANDIDATES, MAX_CANDIDATE_REQUESTS = 5000, 1000  # of brute force
-ACCURACY = 0.1
 # More points take seconds without a gain; with mixed checkpoints also much memory.
 MOST_POINTS, MOST_MIXED_POINTS = 10_000, 2000
 MOST_PERIODS, _MOST_GIVEN_PERIODS = 1000, 100_000
@@ -237,10 +236,6 @@ def _programme(
         if math.isinf(law.support[1]):
             end = settings.format_length(float(grid.points[-1]))
             notes.append(f"doubled after {end}, which {_FEW_JOBS} exceeds")
-        needed = programme.points_for(law, cost, ACCURACY) if checkpoints else 0
-        if needed > points:
-            number = f"{needed:.0f} would" if math.isfinite(needed) else "no number could"
-            notes.append(f"{number} guarantee at most {100 * ACCURACY:g} % above the optimum")
         flags = optimal.checkpoints if checkpoints else None
         return Draft(optimal.milestones, flags, tuple(notes))
 
