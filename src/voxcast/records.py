@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import signal
 import types
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,6 +22,10 @@ Outcome = Literal[
     "cancelled", "node_failure",
 ]  # fmt: skip
 Scale = Literal["scaled_down", "full_scale"]
+# Exit status of a run that was killed, as a parent and as a shell reports it. Without another sign
+# its memory ran out, unless its peak is known to be far below the limit.
+KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
+NEAR_LIMIT = 0.9  # of the memory limit: samples miss the last increase
 
 # What is predicted. Wall time is what a scheduler limits; CPU time is what the image decides.
 TARGETS = ("cpu_s", "runtime_s", "peak_rss_bytes")

@@ -64,5 +64,5 @@ def apps_of(names: pd.Series, pattern: NamePattern | None = None) -> pd.Series:
     if pattern is None:
         apps = {name: app_of(name) for name in distinct}
     else:
-        apps = {name: pattern.value_in(name) or OTHER_NAME for name in distinct}
+        apps = {name: app or OTHER_NAME for name, app in pattern.values_in(distinct).items()}
     return names.map(apps).astype("category")

@@ -29,7 +29,7 @@ from voxcast.measure.host import Activity
 from voxcast.measure.metronome import Metronome
 from voxcast.measure.trace import Conditions, LogClock, Trace
 from voxcast.measure.tree import end_with, new_run_id, stop_all
-from voxcast.records import Outcome, Phase, Run
+from voxcast.records import KILLED, Outcome, Phase, Run
 
 PhasePatterns = Mapping[str, str] | Callable[[Sequence[str]], Mapping[str, str]]
 
@@ -39,7 +39,6 @@ PREFIXES = ("APPTAINER", "SINGULARITY")
 GRACE_S = 2.0
 NEAR_LIMIT = 0.98  # share of the limit: the kernel kills before the peak reaches it
 SAMPLER_SHARE = 0.03  # of a core: a slow machine is sampled less often
-KILLED = (-9, 137)  # exit status after SIGKILL, the second seen through a shell
 LAST_LINES = 8  # of a log, in which the cause of a failure is sought
 # How programs report that an allocation failed, or a shell that the kernel killed one.
 _NO_MEMORY = re.compile(

@@ -10,6 +10,7 @@ import csv
 import gzip
 import io
 import math
+import os
 import zlib
 from collections import Counter
 from contextlib import contextmanager
@@ -26,6 +27,24 @@ Value = TypeVar("Value")
 
 _GZIP = b"\x1f\x8b"
 _START_CHARACTERS = 1 << 16
+LONGEST_LINE = 1 << 20  # characters, none of which is a record
+# A file of gzip that unpacks to more than both was made to fill a machine. Accounting packs to
+# between a tenth and a fiftieth; gzip itself ends at a thousandth.
+UNPACKED_BYTES, UNPACKED_TIMES = 1 << 28, 200
+
+
+class _Unpacked(gzip.GzipFile):
+    """The content of a file of gzip, up to a bound."""
+
+    def __init__(self, file: BinaryIO, most_bytes: int) -> None:
+        super().__init__(fileobj=file)
+        self.most_bytes = most_bytes
+
+    def read1(self, size: int = -1) -> bytes:
+        content = super().read1(size)
+        if self.tell() > self.most_bytes:
+            raise OSError(None, f"unpacks to more than {self.most_bytes} bytes")
+        return content
 
 
 class Remarks:
@@ -164,7 +183,7 @@ def _records(
     position = 0
     with text_of(source) as (stream, file):
         reader = csv.reader(
-            stream,
+            lines_of(stream),
             delimiter=delimiter,
             quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE,
             strict=True,
@@ -195,6 +214,14 @@ def _complete(
             refused.add(f"{len(cells)} columns where the header has {len(titles)}", [line])
         elif cells != titles:
             yield line, cells
+
+
+def lines_of(stream: io.TextIOWrapper) -> Iterator[str]:
+    """Return the lines of a text; of a line that is longer than `LONGEST_LINE` the beginning."""
+    while line := stream.readline(LONGEST_LINE):
+        yield line
+        while len(line) == LONGEST_LINE and line[-1] != "\n":
+            line = stream.readline(LONGEST_LINE)
 
 
 def beginning(source: Path | str) -> str:
@@ -231,7 +258,9 @@ def text_of(source: Path | str) -> Iterator[tuple[io.TextIOWrapper, BinaryIO]]:
         ) as file:
             is_packed = file.read(len(_GZIP)) == _GZIP
             file.seek(0)
-            content = cast("BinaryIO", gzip.GzipFile(fileobj=file)) if is_packed else file
+            if is_packed:
+                most_bytes = max(UNPACKED_BYTES, UNPACKED_TIMES * os.fstat(file.fileno()).st_size)
+            content = cast("BinaryIO", _Unpacked(file, most_bytes)) if is_packed else file
             yield io.TextIOWrapper(content, "utf-8-sig", "replace"), file
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         problem = f"damaged or truncated gzip ({one_line(error)})"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import multiprocessing
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -14,10 +15,12 @@ from voxcast.runs.slurm import implausible
 from voxcast.runs.table import DTYPES, checked_row
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     import pandas as pd
+
+LONGEST_SEARCH_S = 10.0  # for the names of a file, which take milliseconds
 
 
 class NotARunError(Exception):
@@ -106,17 +109,14 @@ class Records:
         does not match the pattern of the subject keeps the subject of its source.
         """
         records = list(zip(self.rows, self.lines, self.names, strict=True))
+        patterns = {"app": app, "subject": subject}
+        by_name = {c: p.values_in(self.names) for c, p in patterns.items() if p is not None}
         self.rows, self.lines, self.names = [], [], []
         for row, line, name in records:
-            values = {}
-            for column, pattern in (("app", app), ("subject", subject)):
-                if pattern is not None:
-                    values[column] = pattern.value_in(name)
-                    if not values[column]:
-                        remarks = self.skipped if pattern is app else self.unread
-                        remarks.add(
-                            f"{column}: {name[:80]!r} does not match {pattern.option}", [line]
-                        )
+            values = {column: matches[name] for column, matches in by_name.items()}
+            for column in (column for column, value in values.items() if not value):
+                remarks = self.skipped if column == "app" else self.unread
+                remarks.add(f"{column}: {name[:80]!r} does not match --{column}-pattern", [line])
             if values.get("app") != "":
                 self.rows.append(row | {n: value for n, value in values.items() if value})
                 self.lines.append(line)
@@ -131,10 +131,31 @@ class NamePattern:
     group: str | int
     option: str
 
-    def value_in(self, name: str) -> str:
-        """Return the group where the pattern first matches; empty if it does not match."""
-        match = self.regex.search(name)
-        return match[self.group] or "" if match else ""
+    def values_in(self, names: Iterable[str]) -> dict[str, str]:
+        """Return by name the group where the pattern first matches; empty if it does not match.
+
+        Some patterns take longer than anyone can wait for a name made for them, so the names are
+        searched by a process that can be ended.
+
+        Raises
+        ------
+        ConfigError
+            If it takes longer than `LONGEST_SEARCH_S`.
+        """
+        distinct = sorted(set(names))
+        with multiprocessing.get_context("fork").Pool(1) as pool:
+            try:
+                values = pool.apply_async(_values_in, (self, distinct)).get(LONGEST_SEARCH_S)
+            except multiprocessing.TimeoutError:
+                problem = f"needs more than {LONGEST_SEARCH_S:g} s for {len(distinct)} names"
+                then = "repeat no group that has a repetition, such as (a+)+"
+                raise ConfigError(problem, self.option, then) from None
+        return dict(zip(distinct, values, strict=True))
+
+
+def _values_in(pattern: NamePattern, names: list[str]) -> list[str]:
+    matches = map(pattern.regex.search, names)
+    return [match[pattern.group] or "" if match else "" for match in matches]
 
 
 def name_pattern(text: str, group: str, option: str) -> NamePattern:
@@ -147,8 +168,8 @@ def name_pattern(text: str, group: str, option: str) -> NamePattern:
 
     Examples
     --------
-    >>> name_pattern("([a-z]+)_(?P<app>.*)", "app", "--app-pattern").value_in("lab_recon")
-    'recon'
+    >>> name_pattern("([a-z]+)_(?P<app>.*)", "app", "--app-pattern").values_in(["lab_recon"])
+    {'lab_recon': 'recon'}
     """
     try:
         regex = re.compile(text)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+import signal
 from dataclasses import dataclass, field
 from itertools import compress, islice
 from operator import not_
@@ -19,6 +20,7 @@ import pandas as pd
 
 from voxcast.errors import TableError
 from voxcast.quantities import slurm_seconds
+from voxcast.records import KILLED, NEAR_LIMIT
 from voxcast.runs.delimited import Remarks, finite, integer, require, table
 from voxcast.runs.slurm_cells import SlurmCells, exit_code, moment, requested_memory
 
@@ -61,14 +63,12 @@ UNFINISHED = (
 )  # fmt: skip
 MAYBE_NEVER_RUN = ("preempted", "cancelled", "node_failure", "timeout")  # also before the start
 MEMORY_NOTE = re.compile(r"memory limit|out.of.memory|oom[- ]?kill", re.IGNORECASE)
-NEAR_LIMIT = 0.9  # of the memory limit: Slurm samples every 30 s and misses the last increase
 INSTANT = "run time is 0 s"
 MAX_BYTES, MAX_SECONDS = 2**50, 10 * 365.25 * 86400  # more is a wrong unit
 _MAX_CPUS = 10**9  # more than any machine has
 MAX_AMOUNT = 2**63 - 1  # that a table of runs can hold
 MAX_CPU_SECONDS = 1e15  # 30 million CPU-years
 _SUMMER_TIME_S = 3600  # by local time a job may end before it starts
-_SIGKILL, _KILLED_STATUS = 9, 128 + 9
 
 # Columns of a frame: texts are categories, amounts are NaN where the source does not state them.
 TEXTS = ("name", "user", "account", "partition", "cluster", "state", "outcome")
@@ -264,8 +264,8 @@ def outcomes(frame: pd.DataFrame) -> NDArray[np.object_]:
     limited = (peak > 0) & (limit > 0)
     near, far_below = limited & (peak >= NEAR_LIMIT * limit), limited & (peak < NEAR_LIMIT * limit)
     # A SIGKILL for another reason differs only in the memory used.
-    killed = failed & (frame["signal"].to_numpy() == _SIGKILL) & ~far_below
-    killed |= failed & (frame["exit_status"].to_numpy() == _KILLED_STATUS) & near
+    killed = failed & (frame["signal"].to_numpy() == signal.SIGKILL) & ~far_below
+    killed |= failed & np.isin(frame["exit_status"].to_numpy(), KILLED) & near
     noted = frame["memory_note"].to_numpy() & (failed | cancelled)
     # Slurm kills by its own samples, so a peak is on record then.
     by_root = (frame["user"] == "root").to_numpy() & (far_below | ~(peak > 0))

@@ -15,16 +15,23 @@ from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import TableError
 from voxcast.quantities import slurm_seconds
+from voxcast.records import KILLED, NEAR_LIMIT
 from voxcast.runs.csv_table import Column, Line
-from voxcast.runs.delimited import Remarks, beginning, finite, require, table, text_of
+from voxcast.runs.delimited import (
+    Remarks,
+    beginning,
+    finite,
+    lines_of,
+    require,
+    table,
+    text_of,
+)
 from voxcast.runs.imported import ImportedRun, NotARunError, Records, positive
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-_KILLED = 128 + 9
-_NEAR_LIMIT = 0.9
 _NEXTFLOW = {
     "app_version": Column("container"),
     "node_type": Column("queue"),
@@ -129,9 +136,8 @@ def _outcome(status: str, values: dict[str, Any], peak: float | None) -> str:
     )
     if limit_s and runtime and runtime >= limit_s:
         return "timeout"
-    # SIGKILL means that memory ran out only if the peak is near the limit.
-    below = peak is not None and limit_bytes is not None and peak < _NEAR_LIMIT * limit_bytes
-    return "out_of_memory" if values["exit_status"] == _KILLED and not below else "failed"
+    below = peak is not None and limit_bytes is not None and peak < NEAR_LIMIT * limit_bytes
+    return "out_of_memory" if values["exit_status"] in KILLED and not below else "failed"
 
 
 def snakemake(path: Path, app: str | None = None) -> Records:
@@ -165,7 +171,7 @@ def snakemake(path: Path, app: str | None = None) -> Records:
 
 def _json_lines(path: Path, refused: Remarks) -> Iterator[tuple[int, dict[str, str]]]:
     with text_of(path) as (stream, _):
-        for number, text in enumerate(stream, 1):
+        for number, text in enumerate(lines_of(stream), 1):
             try:
                 values: dict[str, Any] = dict(json.loads(text).items())
                 _ = values["s"], values["h:m:s"]

@@ -3,6 +3,7 @@
 import pytest
 
 from voxcast.errors import ConfigError
+from voxcast.runs import imported
 from voxcast.runs.imported import name_pattern
 
 
@@ -18,7 +19,7 @@ from voxcast.runs.imported import name_pattern
 def test_the_named_group_or_else_the_first_is_the_value(
     text: str, group: str, name: str, value: str
 ) -> None:
-    assert name_pattern(text, group, f"--{group}-pattern").value_in(name) == value
+    assert name_pattern(text, group, f"--{group}-pattern").values_in([name]) == {name: value}
 
 
 @pytest.mark.parametrize(
@@ -33,3 +34,9 @@ def test_other_patterns_are_refused(text: str, message: str) -> None:
     with pytest.raises(ConfigError, match="--app-pattern") as error:
         name_pattern(text, "app", "--app-pattern")
     assert message in str(error.value)
+
+
+def test_a_pattern_that_takes_for_ever_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(imported, "LONGEST_SEARCH_S", 0.3)
+    with pytest.raises(ConfigError, match=r"^--app-pattern: needs more than 0.3 s for 1 names; "):
+        name_pattern("(a+)+b", "app", "--app-pattern").values_in(["a" * 60])
