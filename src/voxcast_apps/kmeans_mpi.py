@@ -129,7 +129,7 @@ def run(options: Arguments) -> None:
     """
     if options.parameters["points"] < options.parameters["clusters"]:
         raise ConfigError("must not be more than points", "clusters")
-    ranks.run_mpi_program("voxcast_apps.kmeans_mpi", options, cluster)
+    ranks.run_mpi_program("voxcast_apps.kmeans_mpi", cluster, options)
 
 
 main = application("kmeans_mpi", __doc__, DEFAULTS, run, accepted=ACCEPTED, image=False)

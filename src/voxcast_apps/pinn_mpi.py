@@ -8,6 +8,7 @@ gradients are added up. Start and boundary hold by construction (Lagaris et al. 
 
 from __future__ import annotations
 
+import functools
 import math
 import sys
 import time
@@ -112,11 +113,7 @@ def _gradient(network: torch.nn.Module, points: torch.Tensor, count: int) -> tor
     return torch.cat([*(part.flatten() for part in gradients), loss.detach().reshape(1)])
 
 
-def run(options: Arguments) -> None:
-    """Do the work of one process, or start all of them."""
-    ranks.run_mpi_program("voxcast_apps.pinn_mpi", options, train)
-
-
+run = functools.partial(ranks.run_mpi_program, "voxcast_apps.pinn_mpi", train)
 main = application("pinn_mpi", __doc__, DEFAULTS, run, accepted=ACCEPTED, image=False)
 
 if __name__ == "__main__":

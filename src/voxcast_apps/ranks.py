@@ -86,7 +86,7 @@ def rank_variables(threads_per_process: int) -> dict[str, str]:
     return {**_MPI_VARIABLES, "GLOO_SOCKET_IFNAME": "lo", **os.environ, **threads}
 
 
-def run_mpi_program(module: str, options: Arguments, work: Callable[[Arguments], None]) -> None:
+def run_mpi_program(module: str, work: Callable[[Arguments], None], options: Arguments) -> None:
     """Do the work of one MPI process, or become ``mpirun`` with as many of them as fit the CPUs.
 
     Raises

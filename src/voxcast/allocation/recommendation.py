@@ -7,13 +7,14 @@ the reference machine, on which most runs were made, see `voxcast.models.speed`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from voxcast.allocation.offers import HardLimits, Offers, Policy, Predictions, offers
+from voxcast.quantities import counted
 
 if TYPE_CHECKING:
     from voxcast.allocation.site import Candidate, Cluster
@@ -22,27 +23,6 @@ PREDICTED_COLUMNS = (
     "runtime_s_median", "runtime_s_upper", "peak_rss_bytes_median", "peak_rss_bytes_upper",
 )  # fmt: skip
 MEASURE = "measure it with `voxcast host measure` there"
-
-
-@dataclass(frozen=True)
-class Measured:
-    """The training runs of the model.
-
-    Attributes
-    ----------
-    host_classes : tuple of str
-        Machines on which runs were measured, see `voxcast.measure.host.host_class`.
-    allocations : frozenset of (device, CPUs, GPUs)
-        Allocations that were measured.
-    """
-
-    host_classes: tuple[str, ...]
-    allocations: frozenset[tuple[str, int, int]]
-
-    def includes(self, candidate: Candidate) -> bool:
-        """Whether the allocation of a candidate was measured, on any machine."""
-        configuration = candidate.configuration
-        return (configuration.device, configuration.cpus, configuration.gpus) in self.allocations
 
 
 @dataclass(frozen=True)
@@ -55,7 +35,18 @@ class ImagePredictions:
 
 @dataclass(frozen=True)
 class Recommendation:
-    """The offers per image, and of the request that all images share as tasks of an array job."""
+    """The offers per image, and of the request that all images share as tasks of an array job.
+
+    Attributes
+    ----------
+    host_classes : sequence of str
+        Machines on which the training runs of the model were measured, see
+        `voxcast.measure.host.host_class`.
+    measured : collection of (device, CPUs, GPUs), optional
+        Allocations that were measured, on any machine; None where they are not known.
+    parameters : mapping
+        Parameters of the application that differ from its defaults.
+    """
 
     cluster: Cluster
     policy: Policy
@@ -63,7 +54,8 @@ class Recommendation:
     images: list[ImagePredictions]
     per_image: Offers
     shared: Offers
-    measured: Measured | None = None
+    host_classes: Sequence[str] = ()
+    measured: Collection[tuple[str, int, int]] | None = None
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -74,18 +66,11 @@ class Recommendation:
         limits: HardLimits,
         candidates: list[Candidate],
         images: list[ImagePredictions],
-        measured: Measured | None = None,
+        host_classes: Sequence[str] = (),
+        measured: Collection[tuple[str, int, int]] | None = None,
         parameters: Mapping[str, Any] | None = None,
     ) -> Recommendation:
-        """Choose for each image and for all together.
-
-        Parameters
-        ----------
-        measured : Measured, optional
-            Training runs of the model; None where they are not known.
-        parameters : mapping, optional
-            Parameters of the application that differ from its defaults.
-        """
+        """Choose for each image and for all together; see the class for the parameters."""
         predictions = Predictions(
             *(
                 np.array([[row[name] for row in image.by_candidate] for image in images], float)
@@ -97,8 +82,9 @@ class Recommendation:
             for predicted in (predictions, predictions.together())
         )
         return cls(
-            cluster, policy, candidates, images, per_image, shared, measured, parameters or {}
-        )
+            cluster, policy, candidates, images, per_image, shared, host_classes, measured,
+            parameters or {},
+        )  # fmt: skip
 
     def without_request(self) -> Iterator[tuple[str, str]]:
         """Yield the images that no candidate fits within the limits, with the reason."""
@@ -108,14 +94,22 @@ class Recommendation:
 
     def unmeasured(self, column: int) -> bool:
         """Whether the allocation of a candidate is known never to have been measured."""
-        return self.measured is not None and not self.measured.includes(self.candidates[column])
+        configuration = self.candidates[column].configuration
+        allocation = (configuration.device, configuration.cpus, configuration.gpus)
+        return self.measured is not None and allocation not in self.measured
 
     def machine(self) -> str:
         """Return the speed of each node type, or the machines whose times these are."""
-        names = self.measured.host_classes if self.measured is not None else ()
-        machines = " and of ".join(names) or "the machine that was measured"
-        if speeds := node_speeds(self.candidates, self.images[0].by_candidate):
-            return f"speeds relative to most runs on record: {speeds}"
+        machines = " and of ".join(self.host_classes) or "the machine that was measured"
+        speeds = {
+            f"{candidate.node.name} {_speed(prediction)}"
+            for candidate, prediction in zip(
+                self.candidates, self.images[0].by_candidate, strict=True
+            )
+            if prediction.get("host")
+        }
+        if speeds:
+            return f"speeds relative to most runs on record: {'; '.join(sorted(speeds))}"
         unknown = sorted({c.node.name for c in self.candidates if c.node.host_class is None})
         elsewhere = "this machine" if self.cluster.is_this_machine else ", ".join(unknown)
         differ = f"; {elsewhere} may be faster or slower" if unknown else ""
@@ -137,7 +131,7 @@ class Recommendation:
             "cluster": self.cluster.name,
             "policy": asdict(self.policy) | {"risk": self.policy.risk},
             "limits": asdict(self.per_image.limits),
-            "host_classes": None if self.measured is None else list(self.measured.host_classes),
+            "host_classes": None if self.measured is None else list(self.host_classes),
             "machine": self.machine(),
             "parameters": dict(self.parameters),
             "images": [self._image_json(n) for n in range(len(self.images))],
@@ -169,14 +163,14 @@ class Recommendation:
     def _row_json(self, image: int, column: int) -> dict[str, Any]:
         offered, at = self.per_image, (image, column)
         prediction, candidate = self.images[image].by_candidate[column], self.candidates[column]
-        predicted, counted = offered.predictions, self.cluster.counted_bytes
+        predicted, held = offered.predictions, self.cluster.counted_bytes
         free = self.cluster.free
         return {
             **_request_json(offered, image, column),
             "runtime_s_median": float(predicted.runtime_median_s[at]),
             "runtime_s_upper": float(predicted.runtime_upper_s[at]),
-            "peak_rss_bytes_median": float(counted(predicted.memory_median_bytes[at])),
-            "peak_rss_bytes_upper": float(counted(predicted.memory_upper_bytes[at])),
+            "peak_rss_bytes_median": float(held(predicted.memory_median_bytes[at])),
+            "peak_rss_bytes_upper": float(held(predicted.memory_upper_bytes[at])),
             "turnaround_s": float(offered.turnaround_s[at]),
             "turnaround_bound_s": float(offered.turnaround_bound_s[at]),
             "turnaround_expected_s": float(offered.turnaround_expected_s[at]),
@@ -189,7 +183,7 @@ class Recommendation:
             "calibrated": bool(prediction["calibrated"]),
             "out_of_range": str(prediction["out_of_range"]).split(),
             "out_of_range_reason": str(prediction.get("out_of_range_reason", "")),
-            "measured": None if self.measured is None else self.measured.includes(candidate),
+            "measured": None if self.measured is None else not self.unmeasured(column),
             "pareto": bool(offered.pareto[at]),
             "excluded": offered.excluded(image, column),
         }
@@ -260,12 +254,8 @@ def machine_line(prediction: Mapping[str, Any]) -> str:
     ...               "speed_median": 0.94, "speed_upper": 0.97})
     'for machine 3f2a: speed 0.94 of the reference (0.91 to 0.97, 9 runs)'
     """
-    if not prediction.get("host"):
-        return ""
-    return (
-        f"for machine {prediction['host']}: speed {prediction['speed_median']:.2f} of the "
-        f"reference ({_interval(prediction)}, {_runs(prediction)})"
-    )
+    host = prediction.get("host")
+    return f"for machine {host}: speed {_speed(prediction)} of the reference" if host else ""
 
 
 def machine_caveats(prediction: Mapping[str, Any]) -> list[str]:
@@ -273,33 +263,11 @@ def machine_caveats(prediction: Mapping[str, Any]) -> list[str]:
     if prediction.get("host_known", True):
         return []
     then = MEASURE if int(prediction["host_runs"]) else f"check the name, or {MEASURE}"
-    return [
-        f"not calibrated: {_runs(prediction)} on record on {prediction['host']}, whose speed may "
-        f"be {_interval(prediction)} of the reference, so the bounds are wider; {then}"
-    ]
+    speed = f"the speed of {prediction['host']} is {_speed(prediction)} of the reference"
+    return [f"not calibrated: {speed}, so the bounds are wider; {then}"]
 
 
-def node_speeds(candidates: Sequence[Candidate], predictions: Sequence[Mapping[str, Any]]) -> str:
-    """Return the speed of each node type, with the runs that it is known from; empty if unknown.
-
-    Parameters
-    ----------
-    predictions : sequence of mapping
-        Of one image, by candidate.
-    """
-    by_node = {
-        candidate.node.name: f"{candidate.node.name} {prediction['speed_median']:.2f} "
-        f"({_interval(prediction)}, {_runs(prediction)})"
-        for candidate, prediction in zip(candidates, predictions, strict=True)
-        if prediction.get("host")
-    }
-    return "; ".join(by_node[name] for name in sorted(by_node))
-
-
-def _interval(prediction: Mapping[str, Any]) -> str:
-    return f"{prediction['speed_lower']:.2f} to {prediction['speed_upper']:.2f}"
-
-
-def _runs(prediction: Mapping[str, Any]) -> str:
-    count = int(prediction["host_runs"])
-    return "no run" if not count else "1 run" if count == 1 else f"{count} runs"
+def _speed(prediction: Mapping[str, Any]) -> str:
+    low, median, high = (prediction[f"speed_{end}"] for end in ("lower", "median", "upper"))
+    runs = counted(int(prediction["host_runs"]), "run")
+    return f"{median:.2f} ({low:.2f} to {high:.2f}, {runs})"

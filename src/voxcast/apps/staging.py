@@ -38,8 +38,12 @@ def run_binds(app: App, out: Path) -> list[tuple[str, str, bool]]:
 
 
 def _folders(out: Path) -> dict[str, Path]:
-    inputs, scratch = out.parent / "inputs", out.parent / "scratch"
-    return {INPUTS: inputs, BIDS: bids_folder(out), OUT: out, SCRATCH: scratch}
+    return {
+        INPUTS: out.parent / "inputs",
+        BIDS: bids_folder(out),
+        OUT: out,
+        SCRATCH: out.parent / "scratch",
+    }
 
 
 def bids_folder(out: Path) -> Path:

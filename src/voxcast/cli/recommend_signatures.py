@@ -53,7 +53,7 @@ def recommendation_by_signatures(
     ConfigError, RunError
         If the cluster has no such node, or a file is no prediction that the policy can use.
     """
-    from voxcast.allocation.recommendation import ImagePredictions, Measured, Recommendation
+    from voxcast.allocation.recommendation import ImagePredictions, Recommendation
 
     if args.images or args.slurm or args.resources is not None:
         raise ConfigError("takes no images and makes no script or table", "--signature")
@@ -85,8 +85,9 @@ def recommendation_by_signatures(
         (c.configuration.device, c.configuration.cpus, c.configuration.gpus) for c in candidates
     )
     run = ImagePredictions(Path(args.signature[0].partition("=")[2]).stem, rows)
-    measured = Measured(tuple(files), allocations)
-    return Recommendation.of(site.cluster, site.policy, limits, candidates, [run], measured)
+    return Recommendation.of(
+        site.cluster, site.policy, limits, candidates, [run], tuple(files), allocations
+    )
 
 
 def _node_and_file(text: str) -> tuple[str, Path]:

@@ -81,7 +81,12 @@ def main(argv: list[str]) -> int:
 
     from voxcast.allocation.requests.cost import CostModel
     from voxcast.allocation.requests.programme import POINTS
-    from voxcast.allocation.requests.strategies import Settings, alternatives
+    from voxcast.allocation.requests.strategies import (
+        ALL,
+        CHECKPOINTING,
+        Settings,
+        alternatives,
+    )
 
     cost = CostModel(
         args.alpha, args.beta, args.gamma, args.checkpoint_s or 0.0, args.restart_s or 0.0
@@ -91,19 +96,21 @@ def main(argv: list[str]) -> int:
     points = POINTS if args.points is None else args.points
     settings = Settings(points, args.periods, format_length)
     can_checkpoint = args.checkpoint_s is not None
-    computed = alternatives(args.strategy, law, cost, settings, can_checkpoint=can_checkpoint)
-    for reason in computed.refused:
+    sequences, refused = alternatives(
+        args.strategy, law, cost, settings, can_checkpoint=can_checkpoint
+    )
+    for reason in refused:
         logger.warning("skipped: %s", reason)
-    if computed.without_checkpoints:
+    if args.strategy == ALL and not can_checkpoint:
         logger.info(
             "skipped, for jobs that can write a checkpoint; they need --checkpoint-s and "
-            "--restart-s: %s", ", ".join(computed.without_checkpoints),
+            "--restart-s: %s", ", ".join(CHECKPOINTING),
         )  # fmt: skip
     if args.json:
-        content = [sequence.as_json(warnings) for sequence in computed.sequences]
+        content = [sequence.as_json(warnings) for sequence in sequences]
         print(json.dumps(content, indent=2, allow_nan=False))
     else:
-        _show(computed.sequences, format_length)
+        _show(sequences, format_length)
         for warning in warnings:
             print(f"  {warning}")
     return 0

@@ -101,7 +101,7 @@ def enter_opening(book: Path, table: str, runs: pd.DataFrame, by: str, commit: s
         by=by,
         version=voxcast.__version__,
         commit=commit,
-        opened_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        opened_at=datetime.now(UTC).isoformat(timespec="microseconds"),
     )
     line = json.dumps(asdict(opening)) + "\n"
     try:

@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from voxcast.allocation.recommendation import Measured, Recommendation
+from voxcast.allocation.recommendation import Recommendation
 from voxcast.quantities import format_bytes
 
 if TYPE_CHECKING:
@@ -124,10 +124,16 @@ class SiteCandidates:
         parameters : mapping, optional
             Parameters of the application that were asked for.
         """
-        facts = Measured(tuple(host_classes), frozenset(measured)) if measured else None
         cluster = _with_mapped_files(self.cluster, str(images[0].by_candidate[0]["app"]))
         return Recommendation.of(
-            cluster, policy, limits, self.candidates, images, facts, parameters
+            cluster,
+            policy,
+            limits,
+            self.candidates,
+            images,
+            host_classes,
+            measured or None,
+            parameters,
         )
 
 

@@ -91,7 +91,7 @@ def test_a_job_that_is_ended_as_a_whole_counts_no_failure(tmp_path):
     ("arguments", "message"),
     [
         ((), "work: the following arguments are required: --pool"),
-        (("--pool", "gone"), "gone: no submission here; name one"),
+        (("--pool", "gone"), "gone: no submission here; name the folder of one"),
         (("--pool", ".", "--only", "app"), "--only: needs KEY=VALUE, not 'app'; choose from app"),
         (("--pool", ".", "--only", "size=1"), "--only: needs KEY=VALUE, not 'size=1'"),
         (("--pool", ".", "--time-budget", "0s"), "--time-budget: must be above zero"),

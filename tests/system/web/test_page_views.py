@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("playwright")
 pytest.importorskip("axe_playwright_python")
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, expect
 
 from page_visits import (
     IMAGE,
@@ -87,7 +87,7 @@ def test_the_history_compares_what_was_requested_used_and_predicted(
         page.select_option("#history-quantity", "memory")
         page.get_by_text("Memory of the newest runs").wait_for()
         page.select_option("#history-app", "segment")
-        assert page.locator(".scatter circle.run").count() == 144
+        expect(page.locator(".scatter circle.run")).to_have_count(144)
         page.go_back()
         page.locator("#scan-title").wait_for()
         assert page.get_attribute("#to-scan", "aria-current") == "page"

@@ -16,7 +16,6 @@ Aupy et al., IPDPS 2019, theorem 5; Gainaru et al., IPDPS 2020 (Dyn-Prog-Count),
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -87,12 +86,6 @@ def grid_of(law: Law, amounts: Floats) -> RequestGrid:
     survival = (law.sf(amounts) - truncated) / (1 - truncated)
     survival[-1] = 0.0  # exactly, regardless of rounding
     return RequestGrid(amounts, survival)
-
-
-DISCRETISATIONS: dict[str, Callable[..., RequestGrid]] = {
-    "equal_time": equal_time,
-    "equal_probability": equal_probability,
-}
 
 
 @dataclass(frozen=True)

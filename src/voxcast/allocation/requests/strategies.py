@@ -20,9 +20,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from voxcast.allocation.requests import programme
 from voxcast.allocation.requests.cost import NEGLIGIBLE, CostModel
-from voxcast.allocation.requests.programme import DISCRETISATIONS, EPSILON, POINTS, end_of
+from voxcast.allocation.requests.programme import (
+    EPSILON,
+    POINTS,
+    Optimum,
+    RequestGrid,
+    all_checkpoints,
+    end_of,
+    equal_probability,
+    equal_time,
+    mixed_checkpoints,
+    without_checkpoints,
+)
 from voxcast.errors import ConfigError, one_line
 from voxcast.quantities import counted
 
@@ -184,52 +194,52 @@ def brute_force(law: Law, cost: CostModel) -> Floats:
         then = "fit a family, or use equal_probability"
         raise ConfigError("needs a law with a density", "brute_force", then)
     low, high = law.support
-    steps = [low + (largest_first(law, cost) - low) * np.arange(1, CANDIDATES + 1) / CANDIDATES]
-    paid = cost.alpha * steps[0] + cost.gamma
-    alive = np.arange(CANDIDATES)
-    previous_sf, requests, sf = np.ones(CANDIDATES), steps[0], law.sf(steps[0])
-    best, best_index, length = math.inf, -1, 0
+    first = low + (largest_first(law, cost) - low) * np.arange(1, CANDIDATES + 1) / CANDIDATES
+    sequences, paid, previous_sf = first[:, None], cost.alpha * first + cost.gamma, first**0
+    cheapest, best = math.inf, first[:0]
     for _ in range(MAX_CANDIDATE_REQUESTS):
+        sf = law.sf(sequences[:, -1])
         complete = sf <= EPSILON
-        if complete.any():
-            cheapest = int(alive[complete][np.argmin(paid[alive[complete]])])
-            if paid[cheapest] < best:
-                best, best_index, length = float(paid[cheapest]), cheapest, len(steps)
+        total = np.where(complete, paid, math.inf)
+        if total.min() < cheapest:
+            cheapest, best = total.min(), sequences[total.argmin()]
         # A sequence that costs more than the best one so far cannot become the best.
-        active = ~complete & (paid[alive] < best)
-        alive, previous_sf, requests, sf = (a[active] for a in (alive, previous_sf, requests, sf))
-        if not len(alive):
+        active = ~complete & (paid < cheapest)
+        sequences, paid, previous_sf, sf = (a[active] for a in (sequences, paid, previous_sf, sf))
+        if not len(sequences):
             break
         with np.errstate(all="ignore"):
+            requests = sequences[:, -1]
             density = law.pdf(requests)
-            next_requests = (
+            following = (
                 previous_sf / density
                 + cost.beta / cost.alpha * (sf / density - requests)
                 - cost.gamma / cost.alpha
             )
-            next_requests = np.where(np.isnan(next_requests), high, next_requests)
-            next_requests = np.minimum(next_requests, high)
-            increasing = (next_requests > requests) & np.isfinite(next_requests)
-            paid[alive] += (cost.alpha * next_requests + cost.beta * requests + cost.gamma) * sf
-        alive, previous_sf, requests = alive[increasing], sf[increasing], next_requests[increasing]
-        sf = law.sf(requests)
-        steps.append(np.full(CANDIDATES, np.nan))
-        steps[-1][alive] = requests
-    if best_index < 0:
+            following = np.minimum(np.where(np.isnan(following), high, following), high)
+            increasing = (following > requests) & np.isfinite(following)
+            paid += (cost.alpha * following + cost.beta * requests + cost.gamma) * sf
+        sequences = np.column_stack([sequences, following])[increasing]
+        paid, previous_sf = paid[increasing], sf[increasing]
+        if not len(sequences):
+            break
+    if not len(best):
         problem = f"no sequence of {CANDIDATES} first requests keeps increasing"
         raise ConfigError(problem, "brute_force")
-    return np.array([step[best_index] for step in steps[:length]])
+    return best
 
 
 def _programme(
-    name: str, meaning: str, discretisation: str = "equal_time", checkpoints: bool = False
+    optimum: Callable[[RequestGrid, CostModel], Optimum],
+    meaning: str,
+    discretised: Callable[[Law, int], RequestGrid] = equal_time,
+    checkpoints: bool = False,
 ) -> Strategy:
-    optimum = getattr(programme, name)
-    max_points = MOST_MIXED_POINTS if name == "mixed_checkpoints" else MOST_POINTS
+    max_points = MOST_MIXED_POINTS if optimum is mixed_checkpoints else MOST_POINTS
 
     def draft(law: Law, cost: CostModel, settings: Settings) -> Draft:
         points = min(settings.points, max_points)
-        grid = DISCRETISATIONS[discretisation](law, points)
+        grid = discretised(law, points)
         optimal = optimum(grid, cost)
         capped = f" of {settings.points} requested" if points < settings.points else ""
         notes = [f"{counted(len(grid.points), 'point')}{capped}"]
@@ -276,22 +286,24 @@ STRATEGIES: dict[str, Strategy] = {
     "median_by_median": _rule(
         median_by_median, "the median, then the median of the jobs that take longer"
     ),
-    "equal_time": _programme("without_checkpoints", "optimal among equally spaced times"),
+    "equal_time": _programme(without_checkpoints, "optimal among equally spaced times"),
     "equal_probability": _programme(
-        "without_checkpoints", "optimal among equally probable times", "equal_probability"
+        without_checkpoints, "optimal among equally probable times", equal_probability
     ),
     "no_ckpt": _programme(
-        "without_checkpoints", "optimal without a checkpoint: equal_time beside all_ckpt"
+        without_checkpoints, "optimal without a checkpoint: equal_time beside all_ckpt"
     ),
     "all_ckpt": _programme(
-        "all_checkpoints", "optimal with a checkpoint after each request", checkpoints=True
+        all_checkpoints, "optimal with a checkpoint after each request", checkpoints=True
     ),
     "mixed_ckpt": _programme(
-        "mixed_checkpoints", "optimal, and where to write a checkpoint", checkpoints=True
+        mixed_checkpoints, "optimal, and where to write a checkpoint", checkpoints=True
     ),
     "all_periodic": _periodic("equal steps with a checkpoint after each, a baseline", True),
     "no_periodic": _periodic("equal steps without a checkpoint, a baseline", False),
 }
+# Strategies that jobs which cannot write a checkpoint cannot use.
+CHECKPOINTING = [name for name, strategy in STRATEGIES.items() if strategy.checkpoints]
 
 
 @dataclass(frozen=True)
@@ -386,28 +398,9 @@ def request_sequence(
     )
 
 
-@dataclass(frozen=True)
-class Alternatives:
-    """Sequences for one law.
-
-    Attributes
-    ----------
-    sequences : tuple of RequestSequence
-        In the order of `STRATEGIES`.
-    refused : tuple of str
-        Why strategies cannot work with this law.
-    without_checkpoints : tuple of str
-        Strategies that were left out, as jobs that cannot write a checkpoint cannot use them.
-    """
-
-    sequences: tuple[RequestSequence, ...]
-    refused: tuple[str, ...] = ()
-    without_checkpoints: tuple[str, ...] = ()
-
-
 def alternatives(
     strategy: str, law: Law, cost: CostModel, settings: Settings, *, can_checkpoint: bool
-) -> Alternatives:
+) -> tuple[list[RequestSequence], list[str]]:
     """Return the sequence of a strategy, or of each that can work with the law.
 
     Parameters
@@ -417,16 +410,22 @@ def alternatives(
     can_checkpoint : bool
         Whether the lengths of a checkpoint and of a restart are known.
 
+    Returns
+    -------
+    list of RequestSequence
+        In the order of `STRATEGIES`.
+    list of str
+        Why strategies cannot work with this law.
+
     Raises
     ------
     ConfigError
         If the strategy is unknown or cannot work, or none can.
     """
-    if strategy != ALL:
-        if strategy in STRATEGIES and STRATEGIES[strategy].checkpoints and not can_checkpoint:
-            raise ConfigError("needs --checkpoint-s and --restart-s", strategy)
-        return Alternatives((request_sequence(strategy, law, cost, settings),))
-    names = [n for n, s in STRATEGIES.items() if can_checkpoint or not s.checkpoints]
+    if strategy in CHECKPOINTING and not can_checkpoint:
+        raise ConfigError("needs --checkpoint-s and --restart-s", strategy)
+    every = [name for name in STRATEGIES if can_checkpoint or name not in CHECKPOINTING]
+    names = every if strategy == ALL else [strategy]
     sequences: list[RequestSequence] = []
     refused: list[str] = []
     for name in names:
@@ -436,5 +435,4 @@ def alternatives(
             if not sequences and name == names[-1]:
                 raise
             refused.append(one_line(error))
-    left_out = tuple(name for name in STRATEGIES if name not in names)
-    return Alternatives(tuple(sequences), tuple(refused), left_out)
+    return sequences, refused

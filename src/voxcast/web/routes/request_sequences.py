@@ -139,21 +139,23 @@ async def _runtime(request: Request, query: SequenceQuestion) -> PredictedRuntim
 
 def _content(predicted: PredictedRuntime, query: SequenceQuestion) -> dict[str, Any]:
     from voxcast.allocation.requests.strategies import (
+        ALL,
+        CHECKPOINTING,
         STRATEGIES,
         Settings,
         alternatives,
     )
     from voxcast.quantities import format_seconds
 
-    computed = alternatives(
+    sequences, refused = alternatives(
         query.strategy,
         predicted.law,
         query.cost,
         Settings(format_length=format_seconds),
         can_checkpoint=query.can_checkpoint,
     )
-    notes = [*predicted.notes, *(f"skipped: {reason}" for reason in computed.refused)]
-    cheapest_first = sorted(computed.sequences, key=lambda sequence: sequence.expected_cost)
+    notes = [*predicted.notes, *(f"skipped: {reason}" for reason in refused)]
+    cheapest_first = sorted(sequences, key=lambda sequence: sequence.expected_cost)
     return {
         "app": str(predicted.prediction["app"]),
         "host": str(predicted.prediction.get("host") or ""),
@@ -162,5 +164,5 @@ def _content(predicted: PredictedRuntime, query: SequenceQuestion) -> dict[str, 
         ],
         "knots": predicted.knots,
         "notes": notes,
-        "need_checkpoints": list(computed.without_checkpoints),
+        "need_checkpoints": [] if query.can_checkpoint or query.strategy != ALL else CHECKPOINTING,
     }
