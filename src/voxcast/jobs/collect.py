@@ -240,10 +240,8 @@ def _write(
     images: Sequence[Mapping[str, Any]],
 ) -> str:
     """Write images, which the runs need, and then the runs."""
-    import pandas as pd
-
     if images:
-        add_images(batch, pd.DataFrame(images))
+        add_images(batch, images)
     rows = sorted(rows, key=lambda row: (row["started_at"], row["cell_key"]))
     provenance = {
         "runs": len(rows),

@@ -45,7 +45,7 @@ from voxcast.runs.imported import ImportedRun, Records
 from voxcast.runs.table import DTYPES, KINDS, METRONOME
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from pydantic import ConfigDict
@@ -184,6 +184,26 @@ class Line:
             return None
 
 
+def lines(
+    records: Records,
+    delimiter: str,
+    needed: Iterable[tuple[str, ...]],
+    advice: str,
+    *,
+    quoted: bool = False,
+) -> Iterator[tuple[int, Line]]:
+    """Return the lines of the file of ``records`` with their numbers; see `table` and `require`.
+
+    Raises
+    ------
+    TableError
+        If the file cannot be read, or lacks a column.
+    """
+    names, rows = table(records.path, delimiter, records.refused, quoted=quoted)
+    require(names, needed, records.path, advice)
+    return ((number, Line(dict(zip(names, cells, strict=True)))) for number, cells in rows)
+
+
 def load_map(path: Path) -> ColumnMap:
     """Read a column map.
 
@@ -245,14 +265,14 @@ def read(path: Path, app: str | None, columns: ColumnMap) -> Records:
         If the table lacks a column of the map, or names one twice.
     """
     records = Records("csv", path)
-    header, rows = table(path, columns.delimiter, records.refused, quoted=True)
     needed = {source.column for source in columns.columns.values()}
     needed |= {*columns.labels.values(), *columns.identity}
-    require(header, [(name,) for name in sorted(needed)], path, "change its column map")
-    names = columns.identity or tuple(sorted(header))
+    groups = [(name,) for name in sorted(needed)]
     seen: dict[tuple[str, ...], int] = {}
-    for number, cells in rows:
-        line = Line(dict(zip(header, cells, strict=True)))
+    for number, line in lines(
+        records, columns.delimiter, groups, "change its column map", quoted=True
+    ):
+        names = columns.identity or tuple(sorted(line.texts))
         key = tuple(line.texts[name] for name in names)
         # Runs with an identity are duplicates if exported twice; without one, lines may be equal.
         seen[key] = 1 if columns.identity else seen.get(key, 0) + 1

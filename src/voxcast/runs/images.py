@@ -21,10 +21,8 @@ from voxcast.images.recorded import RECORDED_IMAGES
 from voxcast.log import progress
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
-
-    import pandas as pd
 
     from voxcast.images.bids import ImageEntry
     from voxcast.images.catalogue import Look
@@ -64,7 +62,7 @@ class RunImages:
         self._entries: dict[str, list[ImageEntry]] = {}
         for entry in find_images(folder):
             self._entries.setdefault(_labels(entry.subject)[0], []).append(entry)
-        self._looks: dict[Path, Look] = {}
+        self._matched: dict[str, dict[str, Any]] = {}
 
     def match(self, rows: Sequence[dict[str, Any]]) -> dict[str, int]:
         """Set ``volume_id`` and ``subject`` of the runs that have one image.
@@ -79,80 +77,63 @@ class RunImages:
         dict of str to int
             Number of runs without an image, by reason.
         """
-        chosen: dict[int, ImageEntry] = {}
-        without_image: Counter[str] = Counter()
-        for number, row in enumerate(rows):
-            entry, reason = self._choose(row)
-            if entry is None:
-                without_image[reason] += 1
-            else:
-                chosen[number] = entry
-        self._read({entry.path for entry in chosen.values()})
-        for number, entry in chosen.items():
-            look = self._looks[entry.path]
-            if look.voxel_sha256 is None:
-                without_image[str(look.problem)] += 1
-            else:
-                rows[number]["subject"] = _labels(entry.subject)[0]
-                rows[number]["volume_id"] = look.voxel_sha256[:16]
-        return dict(without_image.most_common())
-
-    def add_to(self, batch: Path) -> None:
-        """Write the images of the matched runs into ``batch``; see `add_images`."""
-        add_images(batch, self._table())
-
-    def _choose(self, row: dict[str, Any]) -> tuple[ImageEntry | None, str]:
-        """Return the image of a run, or the reason why it has none."""
-        if not row["subject"]:
-            return None, "the run states no subject"
-        subject, session = _labels(row["subject"])
-        stated = json.loads(row["labels_json"] or "{}").get("session")
-        session = str(stated).removeprefix("ses-") if stated else session
-        entries = self._entries.get(subject, [])
-        name = f"subject {subject}"
-        if session:
-            entries = [entry for entry in entries if session == _session(entry)]
-            name += f", session {session}"
-        if len(entries) == 1:
-            problem = entries[0].problem
-            return (None, f"{name}: {problem}") if problem else (entries[0], "")
-        if not entries:
-            return None, f"no image of {name}"
-        files = [entry.path.name for entry in entries]
-        more = ", …" if len(files) > _LISTED_FILES else ""
-        listed = ", ".join(files[:_LISTED_FILES]) + more
-        return None, f"{len(files)} images of {name}: {listed}; give a folder with one of them"
-
-    def _read(self, paths: set[Path]) -> None:
-        new_paths = sorted(paths - set(self._looks))
+        choices = [self._choose(row) for row in rows]
+        paths = sorted({entry.path for entry in choices if not isinstance(entry, str)})
 
         def look(path: Path) -> Look:
             return look_at(path, None, self.coarse_points, None, lab=self._lab)
 
         with ThreadPoolExecutor(max_workers=2) as pool:
             looks = progress(
-                pool.map(look, new_paths), total=len(new_paths), desc="reading volumes",
-                unit="volume",
-            )  # fmt: skip
-            self._looks |= dict(zip(new_paths, looks, strict=True))
+                pool.map(look, paths), total=len(paths), desc="reading volumes", unit="volume"
+            )
+            look_of = dict(zip(paths, looks, strict=True))
+        without_image: Counter[str] = Counter()
+        for row, entry in zip(rows, choices, strict=True):
+            reason = entry if isinstance(entry, str) else look_of[entry.path].problem
+            if isinstance(entry, str) or reason:
+                without_image[str(reason)] += 1
+            else:
+                image = self._image(_labels(entry.subject)[0], look_of[entry.path])
+                row |= {name: image[name] for name in ("subject", "volume_id")}
+                self._matched[image["volume_id"]] = image
+        return dict(without_image.most_common())
 
-    def _table(self) -> pd.DataFrame:
-        import pandas as pd
+    def add_to(self, batch: Path) -> None:
+        """Write the images of the matched runs into ``batch``; see `add_images`."""
+        add_images(batch, self._matched.values())
 
-        rows = []
-        for entry in (entry for entries in self._entries.values() for entry in entries):
-            look = self._looks.get(entry.path)
-            if look is None or look.header is None or look.voxel_sha256 is None:
-                continue
-            identity = {
-                "volume_id": look.voxel_sha256[:16],
-                "subject": _labels(entry.subject)[0],
-                "coarse_points": self.coarse_points,
-                VERSIONS: canonical_json(versions_of(self._lab)),
-            }
-            storage = {**look.header.columns(), "voxel_sha256": look.voxel_sha256}
-            rows.append({**identity, **storage, **(look.characteristics or {})})
-        return pd.DataFrame(rows)
+    def _choose(self, row: dict[str, Any]) -> ImageEntry | str:
+        """Return the image of a run, or the reason why it has none."""
+        if not row["subject"]:
+            return "the run states no subject"
+        subject, session = _labels(row["subject"])
+        session = json.loads(row["labels_json"] or "{}").get("session") or session
+        session = str(session).removeprefix("ses-")
+        entries = self._entries.get(subject, [])
+        name = f"subject {subject}"
+        if session:
+            entries = [e for e in entries if session == (e.session or _labels(stem(e.path))[1])]
+            name += f", session {session}"
+        if len(entries) == 1:
+            return f"{name}: {entries[0].problem}" if entries[0].problem else entries[0]
+        if not entries:
+            return f"no image of {name}"
+        files = [entry.path.name for entry in entries]
+        listed = ", ".join(files[:_LISTED_FILES]) + ", …" * (len(files) > _LISTED_FILES)
+        return f"{len(files)} images of {name}: {listed}; give a folder with one of them"
+
+    def _image(self, subject: str, look: Look) -> dict[str, Any]:
+        """Return the row of an image in the table of a batch."""
+        return {
+            "volume_id": str(look.voxel_sha256)[:16],
+            "subject": subject,
+            "coarse_points": self.coarse_points,
+            VERSIONS: canonical_json(versions_of(self._lab)),
+            **(look.header.columns() if look.header else {}),
+            "voxel_sha256": look.voxel_sha256,
+            **(look.characteristics or {}),
+        }
 
 
 def _labels(name: str) -> tuple[str, str]:
@@ -167,11 +148,7 @@ def _labels(name: str) -> tuple[str, str]:
     return subject[1] if subject else name, session[1] if subject and session else ""
 
 
-def _session(entry: ImageEntry) -> str:
-    return entry.session or _labels(stem(entry.path))[1]
-
-
-def add_images(batch: Path, table: pd.DataFrame) -> None:
+def add_images(batch: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     """Write images into ``batch``, beside the images in it; of the same voxels the last count.
 
     Raises
@@ -181,23 +158,13 @@ def add_images(batch: Path, table: pd.DataFrame) -> None:
     """
     import pandas as pd
 
-    path = batch / RECORDED_IMAGES
-    tables = [_earlier_images(path)] if path.is_file() else []
-    tables.append(table)
-    images = pd.concat([table for table in tables if len(table)] or tables)
+    path, images = batch / RECORDED_IMAGES, pd.DataFrame(list(rows))
+    if path.is_file():
+        try:
+            images = pd.concat([pd.read_parquet(path), images])
+        except (OSError, ValueError) as error:
+            then = "move it out of the history, and import again into a new folder"
+            raise TableError(f"cannot be read ({one_line(error)[:120]})", path, then) from None
     images = images.drop_duplicates("volume_id", keep="last")
     with atomic_path(path) as partial:
         images.sort_values(["subject", "volume_id"]).to_parquet(partial, index=False)
-
-
-def _earlier_images(path: Path) -> pd.DataFrame:
-    import pandas as pd
-
-    try:
-        images = pd.read_parquet(path)
-    except (OSError, ValueError) as error:
-        then = "move it out of the history, and import again into a new folder"
-        raise TableError(f"cannot be read ({one_line(error)[:120]})", path, then) from None
-    if "volume_id" not in images or "subject" not in images:
-        raise TableError("is no table of images", path, "move it out of the history")
-    return images

@@ -14,8 +14,9 @@ from pathlib import Path
 import pandas as pd
 
 from voxcast.errors import TableError, one_line
+from voxcast.runs import csv_table
 from voxcast.runs.csv_table import Column, Line
-from voxcast.runs.delimited import finite, require, table
+from voxcast.runs.delimited import finite
 from voxcast.runs.imported import ImportedRun, Records
 from voxcast.runs.series import thinned
 from voxcast.runs.table import PHASE_DTYPES, TRACE_DTYPES, frame_of
@@ -57,10 +58,8 @@ def read(path: Path, app: str | None = None) -> Records:
     if not (folder / RUNS).is_file():
         raise TableError(f"has no {RUNS}", folder, f"set {VARIABLE} to the artifact's tables")
     artifact = Records("slant", folder / RUNS)
-    names, rows = table(artifact.path, ",", artifact.refused)
-    require(names, (("run",), ("input_file",), ("makespan_s",)), artifact.path, "restore it")
-    for number, cells in rows:
-        line = Line(dict(zip(names, cells, strict=True)))
+    needed = (("run",), ("input_file",), ("makespan_s",))
+    for number, line in csv_table.lines(artifact, ",", needed, "restore it"):
         artifact.record(number, partial(_run, line, app))
     artifact.companions = [p for p in (folder / PHASES, folder / TRACES) if p.is_file()]
     runs = frame_of(artifact.rows).assign(run=artifact.names)

@@ -10,20 +10,17 @@ are reported beside the raw ones.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from voxcast.runs.table import METRONOME, REPEATED, plain_repeats
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     import pandas as pd
     from numpy.typing import NDArray
 
     Values = NDArray[np.float64]
-    Cell = tuple[str, int]  # application and number
 
 KERNELS = [name for name in METRONOME if name.endswith("_s")]
 TICKS = "metronome_ticks"
@@ -41,26 +38,6 @@ NEARBY_S = 120.0  # between the starts of one run and the next; the speed is ano
 SHARED_SPREAD, APP_SPREAD = 1.0, 0.3
 UNREPEATED = -1  # stands for the number of all cells without repeats
 TINY = 1e-12  # of squared logarithms; runs without any noise can be solved for, too
-
-
-class _Moments(NamedTuple):
-    """Sums over repeats, each less the mean of its cell: of gauges, and of the log CPU time."""
-
-    squares: Values
-    products: Values
-    total: float
-    free: float  # runs less cells
-
-    @classmethod
-    def of(cls, gauges: Values, logs: Values) -> _Moments:
-        """Return the sums of one cell."""
-        x, y = gauges - gauges.mean(axis=0), logs - logs.mean()
-        return cls(x.T @ x, x.T @ y, float(y @ y), len(y) - 1)
-
-    def residual(self, coefficients: Values) -> float:
-        """Return the sum of squares that ``coefficients`` leave."""
-        explained = 2 * self.products - self.squares @ coefficients
-        return max(self.total - float(coefficients @ explained), 0.0)
 
 
 def speed_deviations(runs: pd.DataFrame, phases: pd.DataFrame) -> pd.DataFrame:
@@ -154,51 +131,52 @@ def _explained(runs: pd.DataFrame, deviations: pd.DataFrame) -> Values | None:
 
     The coefficients of a run are learned without the runs of its own cell.
     """
+    cells = runs.groupby(REPEATED, dropna=False, sort=False).ngroup()
     # A disturbed repeat counts for no coefficient, and is still a run of its cell.
-    counts = runs.index.isin(plain_repeats(runs).index) & (runs["cpu_s"] > 0).to_numpy()
-    numbers = runs.groupby(REPEATED, dropna=False, sort=False).ngroup().to_numpy()
-    cells: list[Cell] = list(zip(runs["app"].astype(str), map(int, numbers), strict=True))
-    x = deviations.to_numpy(float)
-    logs = np.log(runs["cpu_s"].to_numpy(float), where=counts, out=np.zeros(len(runs)))
-    moments = {}
-    for number in np.unique(numbers):
-        (rows,) = np.nonzero((numbers == number) & counts)
-        if len(rows) > 1:
-            moments[cells[rows[0]]] = _Moments.of(x[rows], logs[rows])
-    if not moments:
+    counts = (runs["cpu_s"] > 0) & runs.index.isin(plain_repeats(runs).index)
+    counts &= counts.groupby(cells).transform("sum") > 1
+    if not counts.any():
         return None
-    coefficients: dict[Cell, Values] = {}
+    repeats = deviations[counts].assign(log_cpu=np.log(runs["cpu_s"][counts].astype(float)))
+    # The work of a cell is the same in all of its runs.
+    repeats -= repeats.groupby(cells[counts]).transform("mean")
+    gauges, logs = repeats[deviations.columns].to_numpy(float), repeats["log_cpu"].to_numpy()
+    apps, repeated = runs["app"][counts].to_numpy(), cells[counts].to_numpy()
+    # Runs that have no repeats share their coefficients.
+    own_cells = cells.where(cells.isin(repeated), UNREPEATED)
     shares = np.zeros(len(runs))
-    for n, (app, number) in enumerate(cells):
-        # Runs that have no repeats share their coefficients.
-        cell = (app, number if (app, number) in moments else UNREPEATED)
-        if cell not in coefficients:
-            others = {key: value for key, value in moments.items() if key != cell}
-            coefficients[cell] = _coefficients(others, app, x.shape[1])
-        shares[n] = x[n] @ coefficients[cell]
+    for key, rows in runs.groupby([runs["app"].astype(str), own_cells]).indices.items():
+        app, cell = cast("tuple[str, int]", key)
+        other = repeated != cell
+        free = int(other.sum()) - len(np.unique(repeated[other]))
+        coefficients = _coefficients(gauges[other], logs[other], free, apps[other] == app)
+        shares[rows] = deviations.to_numpy(float)[rows] @ coefficients
     return shares
 
 
-def _coefficients(moments: Mapping[Cell, _Moments], app: str, n_gauges: int) -> Values:
-    """Return the coefficients of ``app``, shrunk towards those that all applications share."""
-    none = np.zeros(n_gauges)
-    if not moments:
+def _coefficients(gauges: Values, logs: Values, free: int, of_app: NDArray[np.bool_]) -> Values:
+    """Return the coefficients of an application, shrunk towards those that all share.
+
+    Parameters
+    ----------
+    gauges, logs : ndarray, shape (repeats, gauges) and (repeats,)
+        Of repeats, each less the mean of its cell.
+    free : int
+        Repeats less cells.
+    of_app : ndarray of bool, shape (repeats,)
+        Repeats of the application.
+    """
+    shared = none = np.zeros(gauges.shape[1])
+    if not free:
         return none
-    pooled = _pooled(list(moments.values()))
-    variance = pooled.total / pooled.free
+    variance = float(logs @ logs) / free
     for _ in range(3):  # the residual variance and the coefficients depend on each other
-        shared = _ridge(pooled, none, variance / SHARED_SPREAD**2)
-        variance = pooled.residual(shared) / pooled.free
-    of_app = [value for (name, _), value in moments.items() if name == app]
-    return _ridge(_pooled(of_app), shared, variance / APP_SPREAD**2) if of_app else shared
+        shared = _ridge(gauges, logs, none, variance / SHARED_SPREAD**2)
+        variance = float(np.square(logs - gauges @ shared).sum()) / free
+    return _ridge(gauges[of_app], logs[of_app], shared, variance / APP_SPREAD**2)
 
 
-def _pooled(moments: Sequence[_Moments]) -> _Moments:
-    squares, products, total, free = zip(*moments, strict=True)
-    return _Moments(np.sum(squares, axis=0), np.sum(products, axis=0), sum(total), sum(free))
-
-
-def _ridge(moments: _Moments, centre: Values, penalty: float) -> Values:
+def _ridge(gauges: Values, logs: Values, centre: Values, penalty: float) -> Values:
     weight = penalty + TINY
-    squares = moments.squares + weight * np.eye(len(centre))
-    return np.asarray(np.linalg.solve(squares, moments.products + weight * centre))
+    squares = gauges.T @ gauges + weight * np.eye(len(centre))
+    return np.asarray(np.linalg.solve(squares, gauges.T @ logs + weight * centre))

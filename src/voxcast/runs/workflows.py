@@ -7,7 +7,6 @@ documentation and in MiB according to its code.
 
 from __future__ import annotations
 
-import json
 import re
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -16,20 +15,12 @@ from typing import TYPE_CHECKING, Any
 from voxcast.errors import TableError
 from voxcast.quantities import slurm_seconds
 from voxcast.records import KILLED, NEAR_LIMIT
+from voxcast.runs import csv_table
 from voxcast.runs.csv_table import Column, Line
-from voxcast.runs.delimited import (
-    Remarks,
-    beginning,
-    finite,
-    lines_of,
-    require,
-    table,
-    text_of,
-)
+from voxcast.runs.delimited import finite
 from voxcast.runs.imported import ImportedRun, NotARunError, Records, positive
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 _NEXTFLOW = {
@@ -53,7 +44,7 @@ _SNAKEMAKE = {
     "io_write_bytes": Column("io_out", "MiB"),
 }
 _NEXTFLOW_ADVICE = "write it with `nextflow run -with-trace`; separated by tabs, header included"
-_SNAKEMAKE_ADVICE = "give the file named by a rule's `benchmark:`, header included"
+_SNAKEMAKE_ADVICE = "give the file named by a rule's `benchmark:`, with tabs and its header"
 
 
 def nextflow(path: Path, app: str | None = None) -> Records:
@@ -65,10 +56,8 @@ def nextflow(path: Path, app: str | None = None) -> Records:
         If the file is not a trace.
     """
     trace = Records("nextflow", path)
-    names, rows = table(path, "\t", trace.refused)
-    require(names, (("process", "name"), ("realtime",)), path, _NEXTFLOW_ADVICE)
-    for number, cells in rows:
-        line = Line(dict(zip(names, cells, strict=True)))
+    needed = (("process", "name"), ("realtime",))
+    for number, line in csv_table.lines(trace, "\t", needed, _NEXTFLOW_ADVICE):
         trace.record(number, partial(_task, line, app))
     return trace
 
@@ -143,8 +132,6 @@ def _outcome(status: str, values: dict[str, Any], peak: float | None) -> str:
 def snakemake(path: Path, app: str | None = None) -> Records:
     """Read a benchmark file; the application is its rule, or the file name without one.
 
-    Snakemake writes tabs, or, into a file whose name ends in ``.jsonl``, an object on each line.
-
     Raises
     ------
     TableError
@@ -152,34 +139,15 @@ def snakemake(path: Path, app: str | None = None) -> Records:
     """
     benchmark = Records("snakemake", path)
     unpacked = path.with_name(path.name.removesuffix(".gz"))  # the same runs, packed or not
-    if beginning(path).lstrip().startswith("{"):
-        lines = _json_lines(path, benchmark.refused)
-    else:
-        names, rows = table(path, "\t", benchmark.refused)
-        require(names, (("s",), ("h:m:s",)), path, _SNAKEMAKE_ADVICE)
-        lines = ((number, dict(zip(names, cells, strict=True))) for number, cells in rows)
     seen: dict[tuple[tuple[str, str], ...], int] = {}
-    for number, texts in lines:
-        line = Line(texts)
+    needed = (("s",), ("h:m:s",))
+    for number, line in csv_table.lines(benchmark, "\t", needed, _SNAKEMAKE_ADVICE):
         key = tuple(line.cells())
         seen[key] = seen.get(key, 0) + 1
         # Lines have no identity, so equal lines of one file are numbered.
         identity = [unpacked.name, [list(pair) for pair in key], seen[key]]
         benchmark.record(number, partial(_repeat, unpacked, line, identity, app))
     return benchmark
-
-
-def _json_lines(path: Path, refused: Remarks) -> Iterator[tuple[int, dict[str, str]]]:
-    with text_of(path) as (stream, _):
-        for number, text in enumerate(lines_of(stream), 1):
-            try:
-                values: dict[str, Any] = dict(json.loads(text).items())
-                _ = values["s"], values["h:m:s"]
-            except (ValueError, RecursionError, AttributeError, KeyError):
-                if text.strip():
-                    refused.add("not an object of JSON with s and h:m:s", [number])
-                continue
-            yield number, {n: "" if value is None else str(value) for n, value in values.items()}
 
 
 def _repeat(path: Path, line: Line, identity: list[object], app: str | None) -> ImportedRun:
@@ -192,7 +160,7 @@ def _repeat(path: Path, line: Line, identity: list[object], app: str | None) -> 
         identity=identity,
         values=values
         | {
-            "app": app or rule or re.sub(r"\.(bench\w*|tsv|txt|jsonl)", "", path.name),
+            "app": app or rule or re.sub(r"\.(bench\w*|tsv|txt)", "", path.name),
             "device": "cpu",
             "outcome": "completed",
             "cpu_s": cpu,

@@ -100,27 +100,6 @@ def test_a_task_with_a_cell_that_cannot_be_read_is_kept(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_benchmarks_in_lines_of_json(tmp_path: Path) -> None:
-    (tmp_path / "sub-02.seg.benchmark.jsonl").write_text(
-        '{"cpu_time": 63.9, "h:m:s": "0:01:05", "io_in": 12.0, "io_out": null, "jobid": 3, '
-        '"max_rss": 1024.5, "mean_load": 0.98, "rule_name": "segment", "s": 65.2031, '
-        '"threads": 2, "wildcards": {"sub": "02"}}\n'
-        '{"cpu_time": "NA", "h:m:s": "0:00:10", "max_rss": "NA", "s": 10.5}\n'
-        "{not json\n[1]\n"
-    )
-    reading = snakemake(tmp_path / "sub-02.seg.benchmark.jsonl")
-    extended, short = reading.rows
-    assert (extended["app"], extended["cpus"], extended["cpu_s"]) == ("segment", 2, 63.9)
-    assert extended["peak_rss_bytes"] == round(1024.5 * 2**20)
-    assert json.loads(extended["labels_json"])["wildcards"] == "{'sub': '02'}"
-    assert (short["app"], short["runtime_s"], short["peak_rss_bytes"]) == (
-        "sub-02.seg",
-        10.5,
-        None,
-    )
-    assert reading.refused.counts() == {"not an object of JSON with s and h:m:s": 2}
-
-
 def test_names_of_tasks_and_benchmarks_hold_the_subject() -> None:
     assert nextflow(SAMPLES / "trace.txt").names[0] == "BET (sub-01)"
     reading = snakemake(SAMPLES / "sub-01.align.benchmark.tsv")
