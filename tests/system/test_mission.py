@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import sys
+import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -23,13 +24,16 @@ import yaml
 
 import accounting
 from champions import register_champion, register_machines_champion
-from commands import BIN, ROOT, run, voxcast
+from commands import BIN, ROOT, environment, run, voxcast
+from model_server import free_port, running_server
 from private_slurm import PrivateSlurm
 from submitted_project import APP, SubmittedProject
+from voxcast.models.openings import BOOK, read_openings
 
 REFERENCE = ROOT / "data/history/reference"
 GPU = ROOT / "data/history/gpu"
 SAMPLES = ROOT / "tests/samples"
+APP_NAME = "ants_segment"
 LAW = ("--law", "lognormal(3,0.5)")
 SLANT = os.environ.get("VOXCAST_SLANT_ARTIFACT")
 needs_mpirun = pytest.mark.skipif(shutil.which("mpirun") is None, reason="needs mpirun")
@@ -45,8 +49,6 @@ end = (1 + 4e-6 * np.count_nonzero(voxels > voxels.mean())) / 2
 while time.process_time() < end:
     pass
 """
-
-pytestmark = pytest.mark.slow
 
 
 def read_json(path: Path) -> Any:
@@ -85,9 +87,58 @@ def upload(url: str, image: Path) -> Any:
 
 def test_dvc_repro(graph: Path) -> None:
     """dvc repro: the graph ends with a registered model, and has nothing more to do."""
-    assert read_json(graph / "results/register/receipt.json")["version"] == "1"
-    assert (graph / "results/report/index.html").stat().st_size > 10_000
+    receipt = read_json(graph / "results/register/receipt.json")
+    of_app = receipt["apps"]["ants_segment"]
+    assert (receipt["version"], of_app["registered"], of_app["reason"]) == ("1", True, "first")
+    assert of_app["champion"] in (graph / "results/report/index.html").read_text()
+    profiles = pd.read_parquet(graph / "data/runs/cpu/runs.parquet")
+    assert (profiles["outcome"] == "completed").all()
+    assert (profiles[["runtime_s", "cpu_s", "peak_rss_bytes"]] > 0).all(axis=None)
+    phases = pd.read_parquet(graph / "data/profiles/phases.parquet")
+    assert set(profiles["cell_key"]) <= set(phases["cell_key"])
+    assert {"load", "mask", "n4", "atropos", "write"} <= set(phases["phase"])
+    (listed,) = voxcast("models", "--json", project=graph).json
+    assert (listed["version"], listed["champion"], listed["promoted"]) == ("1", True, APP_NAME)
+    metrics = run(graph, BIN / "dvc", "metrics", "show", "--json").stdout
+    assert of_app["champion"] in metrics
+    plotted = run(graph, BIN / "dvc", "plots", "show", "-o", "build/plots")
+    assert "Could not" not in plotted.stderr + plotted.stdout
     assert "up to date" in run(graph, BIN / "dvc", "repro").stdout
+
+
+def test_dvc_runs_only_what_depends_on_a_change(graph: Path) -> None:
+    """dvc repro: another rule of promotion makes only the model be registered again."""
+    params = graph / "params.yaml"
+    before = params.read_text()
+    params.write_text(before.replace("max_under_request: 0.1", "max_under_request: 0.2"))
+    try:
+        dry = run(graph, BIN / "dvc", "repro", "--dry").stdout
+    finally:
+        params.write_text(before)
+    stages = {line.split("'")[1] for line in dry.splitlines() if line.startswith("Running")}
+    assert stages == {"register"}
+
+
+def test_the_test_side_is_opened_once(graph: Path, tmp_path: Path) -> None:
+    """dvc repro: only `evaluate` sees the test table; tables made again are the same."""
+    opened = [opening.by for opening in read_openings(graph / BOOK)]
+    assert opened == ["stage evaluate"]
+    blind = tmp_path / "blind"
+    shutil.copytree(graph, blind, ignore=shutil.ignore_patterns("cache", "plots", "tmp"))
+    params = yaml.safe_load((blind / "params.yaml").read_text())
+    params["tune"] |= {"families": ["median", "ridge"]}
+    (blind / "params.yaml").write_text(yaml.safe_dump(params))
+    for folder in ("images", "catalogue", "features"):
+        shutil.rmtree(blind / "data" / folder)
+    for stage in ("images", "catalogue", "featurize"):
+        run(blind, sys.executable, f"pipelines/{stage}.py")
+    for name in ("catalogue/catalogue", "catalogue/characteristics", "features/train"):
+        first, second = (pd.read_parquet(p / f"data/{name}.parquet") for p in (graph, blind))
+        pd.testing.assert_frame_equal(first, second)
+    (blind / "data/features/test.parquet").unlink()
+    for stage in ("tune", "train", "register", "report"):
+        run(blind, sys.executable, f"pipelines/{stage}.py")
+    run(blind, sys.executable, "pipelines/evaluate.py", codes=(1, 2))
 
 
 def test_everyday_tests_after_dvc_repro(graph: Path) -> None:
@@ -152,6 +203,24 @@ def test_registry_champion_over_http(graph: Path, image: Path, server: str) -> N
     answer = model.predict(image, app="ants_segment")
     row = answer[answer["cpus"] == 1].iloc[0]
     assert row["runtime_s_median"] == pytest.approx(local["runtime_s_median"])
+
+
+def test_mlflow_serves_the_champion(graph: Path, image: Path) -> None:
+    """registry champion over HTTP: MLflow's own server answers as the command line does."""
+    port = free_port()
+    command = [str(BIN / "mlflow"), "models", "serve", "-m", "models:/voxcast@champion",
+               "--env-manager", "local", "--port", str(port)]  # fmt: skip
+    with running_server(command, port, graph, environment()) as url:
+        for options in ((), ("--header-only",)):
+            words = ("predict", image, "--json", "--app", APP_NAME, "--cpus", 1, *options)
+            (local,) = voxcast(*words, project=graph).json[0]["predictions"]
+            (served,) = voxcast(*words, "--url", url, project=graph).json[0]["predictions"]
+            assert served["input_level"] == ("header" if options else "volume")
+            assert served == pytest.approx(local)
+        for body in (b"{", b'{"dataframe_records": [{"shape_i": 3}]}'):
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                post(f"{url}/invocations", body)
+            assert refused.value.code == 400
 
 
 def test_mlproject(graph: Path, image: Path) -> None:
@@ -495,6 +564,7 @@ def test_harp_generate(shell_project: Path) -> None:
     assert "on record" in again.err + again.out
 
 
+@pytest.mark.slow  # a study of hundreds of fits
 def test_harp_predicts(study: Callable[[str], dict[str, Any]]) -> None:
     """HARP build (MLR, DTR, NNR x SD, SD+n % FS), predict (MAE, WTM), and its custom estimators.
 
@@ -510,6 +580,7 @@ def test_harp_predicts(study: Callable[[str], dict[str, Any]]) -> None:
     assert "harp_full_scale" in held_out
 
 
+@pytest.mark.slow  # a study of hundreds of fits
 def test_transfer_between_applications(study: Callable[[str], dict[str, Any]]) -> None:
     """transfer between applications: from one network's runs to another's."""
     transfers = study("transfer")
