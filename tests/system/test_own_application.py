@@ -197,7 +197,7 @@ def test_too_little_time_for_one_run_is_said_before_anything_is_measured(user: U
     conf = user.project / "conf/app/slow.yaml"
     conf.write_text(
         "defaults: [_base@slow, _self_]\nslow:\n  version: '1'\n  argv: [smooth, '{image}']\n"
-        "  expected_startup_s: 36000.0\n"
+        "  expected_startup_s: 36000.0\n  expected_s_per_mvoxel: 0.0\n"
     )
     refused = user.run("learn", "../heads", "--app", "slow", code=2).stderr
     assert "give at least --time-budget 10h" in refused

@@ -138,12 +138,9 @@ def makespan_bound_s(runtime_s: Floats, cpus: Ints, cores: int) -> float:
         option = allotment(runtime_s, limit_s)
         return float((np.take_along_axis(runtime_s * cpus, option[:, None], 1)).sum())
 
+    # The core-hours of the canonical allotment do not increase with the makespan.
     low = float(runtime_s.min(axis=1).max())
-    if core_s(low) <= low * cores:
-        return low
-    high = low + core_s(np.inf) / cores + low
-    while core_s(high) > high * cores:
-        high *= 2
+    high = max(low, core_s(low) / cores)
     for _ in range(HALVINGS):
         middle = (low + high) / 2
         low, high = (low, middle) if core_s(middle) <= middle * cores else (middle, high)

@@ -12,6 +12,7 @@ limit, or with both, cost and time are weighed by the policy's value of an hour 
 
 from __future__ import annotations
 
+import contextlib
 import math
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -105,18 +106,14 @@ def seconds_until(deadline: str, where: str = "deadline") -> float:
     >>> seconds_until("2h")
     7200.0
     """
+    with contextlib.suppress(ConfigError):
+        return parse_seconds(deadline)
     try:
-        time = datetime.fromisoformat(deadline)
-    except ValueError:
-        try:
-            return parse_seconds(deadline)
-        except ConfigError as error:
-            then = "write a duration, 2h, or a time, 2026-12-24T18:00"
-            raise ConfigError(error.problem, where, then) from None
-    try:
-        left_s = (time.astimezone() - datetime.now().astimezone()).total_seconds()
+        time = datetime.fromisoformat(deadline).astimezone()
+        left_s = (time - datetime.now().astimezone()).total_seconds()
     except (ValueError, OverflowError, OSError):  # years 1 and 9999, depending on the time zone
-        raise ConfigError(f"not a valid time: {deadline}", where) from None
+        then = "write a duration, 2h, or a time, 2026-12-24T18:00"
+        raise ConfigError(f"not a duration or a time: {deadline!r}", where, then) from None
     if left_s <= 0:
         raise ConfigError(f"is in the past: {deadline}", where)
     return left_s

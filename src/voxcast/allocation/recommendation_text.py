@@ -52,16 +52,14 @@ def _configurations(recommendation: Recommendation, image: int) -> Iterator[str]
     predictions = recommendation.images[image].by_candidate
     bound = f"{100 * policy.confidence:g} %"
     unit = "core-h" if recommendation.cluster.free else "USD"
-    labels = [
-        f"{candidate.label}{' ?' if recommendation.unmeasured(n) else ''}"
-        for n, candidate in enumerate(recommendation.candidates)
-    ]
     rows = [("", "runtime 50 %", bound, "--mem", "turnaround", unit, "at most")]
-    for n, label in enumerate(labels):
-        index, prediction = (image, n), predictions[n]
+    for n, (candidate, prediction) in enumerate(
+        zip(recommendation.candidates, predictions, strict=True)
+    ):
+        index = (image, n)
         rows.append(
             (
-                label,
+                candidate.label + " ?" * recommendation.unmeasured(n),
                 format_seconds(prediction["runtime_s_median"]),
                 format_seconds(prediction["runtime_s_upper"]),
                 slurm_memory(offered.memory_bytes[index]),
@@ -79,7 +77,7 @@ def _configurations(recommendation: Recommendation, image: int) -> Iterator[str]
         if reason := offered.excluded(image, n):
             yield from _wrapped(f"excluded: {reason}", "    ")
     yield "  * recommended, + no other is both cheaper and faster"
-    if any(recommendation.unmeasured(n) for n in range(len(labels))):
+    if any(recommendation.unmeasured(n) for n in range(len(predictions))):
         yield "  ? never measured: time and risk of this row are a guess"
     if all(prediction["calibrated"] for prediction in predictions):
         yield f"  at most {100 * policy.risk:.3g} % of such requests are too small"

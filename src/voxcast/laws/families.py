@@ -89,10 +89,9 @@ def checked_sample(values: ArrayLike, least: int = 1) -> Floats:
         If there are fewer than ``least``, or one is not a positive finite number.
     """
     x = np.sort(np.asarray(values, dtype=np.float64).ravel())
-    if len(x) < least:
-        raise TableError(f"{len(x)} runs are too few", "law", f"at least {least} are needed")
-    if len(x) and not (np.isfinite(x).all() and x[0] > 0):
-        raise TableError("every amount must be a positive finite number", "law")
+    if len(x) < least or not (np.isfinite(x).all() and (x > 0).all()):
+        problem = f"needs {least} or more amounts, each a positive finite number"
+        raise TableError(problem, f"law of {len(x)} runs")
     return x
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from voxcast.errors import RunError
-from voxcast.phases.events import MAX_NS, MAX_PROCESSES, EventTable, Kind, joined_columns
+from voxcast.phases.events import MAX_NS, MAX_PROCESSES, EventTable, Kind, columns_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,9 +29,9 @@ ITEM_BYTES = {
 }  # fmt: skip
 METADATA = ("distributedInfo", "baseTimeNanoseconds", "schemaVersion", "unrecorded")
 # Numbers that `voxcast trace` records of an event, and their bounds.
-RECORDED = ("kind", "peer", "tag", "size_bytes", "computation_ns")
-LEAST = (Kind.SEND, -1, -1, 0, 0)
-MOST = (Kind.LOCAL, MAX_PROCESSES, 2**31 - 1, MAX_NS, MAX_NS)
+RECORDED = ("computation_ns", "kind", "peer", "tag", "size_bytes")
+LEAST = (0, Kind.SEND, -1, -1, 0)
+MOST = (MAX_NS, Kind.LOCAL, MAX_PROCESSES, 2**31 - 1, MAX_NS)
 NO_GROUP = "-1"
 NOT_SPACE = re.compile(r"\S")
 CHUNK_CHARACTERS = 1 << 16
@@ -45,15 +45,14 @@ EVENT_ERRORS = (KeyError, TypeError, AttributeError, ValueError, OverflowError)
 class _Rank:
     """Content of a file.
 
-    A row has `RECORDED`, start, end and number of the operation. `groups` has a key that is the
-    same on all ranks, and the members, of each group by its name in this file.
+    A row has start, end, number of the operation, `RECORDED` and name of the group. `groups` has a
+    key that is the same on all ranks, and the members, of each group by its name in this file.
     """
 
     path: Path
     metadata: dict[str, Any] = field(default_factory=dict)
     groups: dict[str, tuple[Any, tuple[int, ...]]] = field(default_factory=dict)
-    rows: list[tuple[int, ...]] = field(default_factory=list)
-    row_groups: list[str] = field(default_factory=list)
+    rows: list[tuple[Any, ...]] = field(default_factory=list)
     messages_without_peer: int = 0
     is_mpi: bool = False
     first_ns: int = MAX_NS
@@ -181,15 +180,15 @@ def _add(content: _Rank, event: Any, operations: dict[str, int]) -> None:
         kind = Kind.LOCAL if is_message else Kind.COLLECTIVE
         group = NO_GROUP if is_message else str(arguments.get("Process Group Name", ""))
         size_bytes = _size(arguments.get("Input Dims", []), arguments.get("Input type", []))
-        values = [int(kind), -1, -1, size_bytes, 0]
+        values = [0, int(kind), -1, -1, size_bytes]
         content.messages_without_peer += is_message
     else:
         return
     for value, least, most in zip(values, LEAST, MOST, strict=True):
         if type(value) is not int or not least <= value <= most:
             raise ValueError("a number out of range")
-    content.rows.append((*values, start_ns, end_ns, operations.setdefault(name, len(operations))))
-    content.row_groups.append(group)
+    number = operations.setdefault(name, len(operations))
+    content.rows.append((start_ns, end_ns, number, *values, group))
 
 
 def _size(dims: Any, types: Any) -> int:
@@ -213,7 +212,7 @@ def _table(source: Path, operations: dict[str, int], ranks: dict[int, _Rank]) ->
     everyone = tuple(range(size))
     groups: dict[Any, tuple[int, ...]] = {} if is_mpi else {"": everyone}
     missing = [f"rank {rank}: no file" for rank in everyone if rank not in ranks]
-    parts: list[dict[str, np.ndarray]] = []
+    rows: list[tuple[int, ...]] = []
     start_ns, end_ns = np.zeros((2, size), np.int64)
     for rank, content in sorted(ranks.items()):
         missing += [f"rank {rank}: {problem}" for problem in content.problems]
@@ -227,22 +226,16 @@ def _table(source: Path, operations: dict[str, int], ranks: dict[int, _Rank]) ->
         if content.first_ns <= content.last_ns:
             start_ns[rank], end_ns[rank] = content.first_ns + base_ns, content.last_ns + base_ns
         local = {name: numbers[key] for name, (key, _) in content.groups.items()} | {NO_GROUP: -1}
-        rows = np.array(content.rows, np.int64).reshape(-1, len(RECORDED) + 3)
-        order = np.argsort(rows[:, -3], kind="stable")
-        columns = dict(
-            zip((*RECORDED, "start_ns", "end_ns", "operation"), rows[order].T, strict=True)
-        )
-        columns["group"] = np.array([local.get(name, 0) for name in content.row_groups])[order]
-        columns["process"] = np.full(len(rows), rank)
-        columns["computation"] = columns["computation_ns"]
-        if not content.is_mpi:
-            ends_ns = np.maximum.accumulate([content.first_ns, *columns["end_ns"][:-1]])
-            columns["computation"] = np.maximum(columns["start_ns"] - ends_ns[: len(rows)], 0)
-        columns["start_ns"] = columns["start_ns"] + base_ns
-        columns["end_ns"] = columns["end_ns"] + base_ns
-        parts.append(columns)
+        busy_until_ns = content.first_ns
+        for start, end, operation, computation_ns, *values, size_bytes, group in sorted(
+            content.rows, key=lambda row: row[0]
+        ):
+            work_ns = computation_ns if content.is_mpi else max(start - busy_until_ns, 0)
+            busy_until_ns = max(busy_until_ns, end)
+            place = (rank, start + base_ns, end + base_ns, operation, work_ns)
+            rows.append((*place, *values, local.get(group, 0), size_bytes))
     return EventTable(
-        columns=joined_columns(parts),
+        columns=columns_of(rows),
         processes=tuple(f"rank {rank}" for rank in everyone),
         operations=tuple(operations),
         groups=tuple(groups.values()),

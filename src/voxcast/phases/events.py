@@ -36,13 +36,13 @@ EVENT_DTYPES: Mapping[str, type] = {
     "process": np.int32,
     "start_ns": np.int64,
     "end_ns": np.int64,
-    "kind": np.int8,
     "operation": np.int16,
+    "computation": np.float64,
+    "kind": np.int8,
     "peer": np.int32,
     "tag": np.int32,
     "group": np.int32,
     "size_bytes": np.int64,
-    "computation": np.float64,
 }
 
 
@@ -93,11 +93,12 @@ class EventTable:
         return self.columns[name]
 
 
-def joined_columns(parts: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """Return the columns of at least one part, one part after the other, typed."""
+def columns_of(rows: Sequence[tuple[int, ...]]) -> dict[str, np.ndarray]:
+    """Return the columns of events given as whole numbers in the order of `EVENT_DTYPES`."""
+    columns = np.array(rows, np.int64).reshape(-1, len(EVENT_DTYPES)).T
     return {
-        name: np.concatenate([part[name] for part in parts]).astype(dtype)
-        for name, dtype in EVENT_DTYPES.items()
+        name: column.astype(dtype)
+        for (name, dtype), column in zip(EVENT_DTYPES.items(), columns, strict=True)
     }
 
 

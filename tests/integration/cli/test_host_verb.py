@@ -131,7 +131,7 @@ def test_node_types_of_a_cluster_have_speeds_of_their_own(project: Path) -> None
     rows = content["images"][0]["configurations"]
     assert not any(row["calibrated"] for row in rows)
     assert "pitzer 1.2" in content["machine"]  # nothing is on record: the average
-    assert "no run)" in content["machine"]
+    assert "0 runs)" in content["machine"]
     measured = run(project, *asked, "-S", "cluster.node_types.pitzer.host_class=fast")
     content = json.loads(measured)
     assert "12 runs)" in content["machine"]

@@ -137,7 +137,7 @@ def test_the_script_is_taken_by_a_shell(
         ({"cluster": "osc", "partition": "p\n#SBATCH -w x"}, 400, "unknown partition"),
         ({"deadline": "soon"}, 400, "soon"),
         ({"deadline": "2001-01-01"}, 400, "deadline: is in the past"),
-        ({"deadline": "1e999h"}, 400, "a duration cannot be negative or infinite"),
+        ({"deadline": "1e999h"}, 400, "deadline: not a duration or a time"),
         ({"budget_usd": -1}, 422, "budget_usd"),
         ({"overrides": ["cluster.billing.whole_node=true"]}, 422, "overrides"),
         ({"configurations": [{"device": "cpu", "cpus": 0}]}, 422, "configurations.0.cpus"),

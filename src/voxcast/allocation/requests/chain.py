@@ -57,11 +57,10 @@ class PhasedRuns:
         if len(self.duration_s) < LEAST_RUNS:
             problem = f"has {len(self.duration_s)} runs with phases"
             raise TableError(problem, "the history", f"{LEAST_RUNS} are needed")
-        for name, values in (("durations", self.duration_s), ("peaks", self.peak_bytes)):
-            if not (np.isfinite(values) & (values >= 0)).all():
-                raise TableError(
-                    f"{name} of phases must be at least 0 and not missing", "the history"
-                )
+        amounts = np.stack([self.duration_s, self.peak_bytes])
+        if not (np.isfinite(amounts) & (amounts >= 0)).all():
+            problem = "durations and peaks of phases must be at least 0 and not missing"
+            raise TableError(problem, "the history")
 
 
 @dataclass(frozen=True)

@@ -51,14 +51,11 @@ class RequestsPerImage:
     expected_cost, normalised_cost : ndarray, shape (n,)
         Exact means under the law of each image; after the last request, requests are about
         doubled.
-    solved : int
-        Number of cells that were solved.
     """
 
     requests: NDArray[np.float64]
     expected_cost: NDArray[np.float64]
     normalised_cost: NDArray[np.float64]
-    solved: int
 
 
 def requests_per_image(
@@ -111,7 +108,7 @@ def requests_per_image(
     for images, t in solved:
         requests[images, : t.shape[1]] = t
     omniscient = (cost.alpha + cost.beta) * mean + cost.gamma
-    return RequestsPerImage(requests, expected, expected / omniscient, len(cells))
+    return RequestsPerImage(requests, expected, expected / omniscient)
 
 
 def _solve_cell(

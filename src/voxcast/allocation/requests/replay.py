@@ -184,8 +184,6 @@ def planned_requests(
         optimal sequence for the law of the training runs on as many CPUs), ``per_image`` (the
         optimal sequence for the law of each image) and ``clairvoyant`` (the wall time itself).
     """
-    if not site_default_s > 0:
-        raise ConfigError("must be above 0", "the site's default")
     train, medians = np.asarray(train_s, dtype=np.float64), np.asarray(median_s, dtype=np.float64)
     n = len(medians)
     by_image = requests_per_image(residuals, cost, medians, down, up)
