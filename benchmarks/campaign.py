@@ -59,16 +59,15 @@ def plan_of(count: int) -> Any:
 
 def make_runs(folder: Path, count: int) -> None:
     """Write a run folder for each cell but the last."""
-    from voxcast.measure.host import Probes, host_facts
+    from voxcast.measure.host import host_facts
     from voxcast.measure.record import base_of, open_sitting
     from voxcast.records import Phase, as_fields
 
     phases = [Phase(f"phase_{n}", float(n), n + 1.0, 0.9, 10**8) for n in range(6)]
-    sitting = open_sitting(folder, (), Probes(1.0, 1.0, 1.0), host_facts())
+    sitting = open_sitting(facts=host_facts())
     common = {
         "phases": [as_fields(phase) for phase in phases],
         "host": sitting.host,
-        "probes": sitting.probes,
         "recipe": RECIPE,
         "container": None,
         "command": ["python", "-P", "-m", "m"],
@@ -98,12 +97,11 @@ def step_list(folder: Path, count: int) -> int:
 
 def step_resume(folder: Path, count: int) -> int:
     """Resume the campaign up to the first run that would be started."""
-    from voxcast.measure.host import Probes
     from voxcast.measure.local import run_campaign
 
     plan = plan_of(count)
     plan = dataclasses.replace(plan, paths={name: Path(__file__) for name in plan.paths})
-    return run_campaign(settings_of(folder), plan, probes=Probes(1, 1, 1)).left
+    return run_campaign(settings_of(folder), plan).left
 
 
 def step_summarise(folder: Path, count: int) -> int:

@@ -189,13 +189,13 @@ def _worked(count: int) -> dict[str, float]:
     """Have one worker run a pool of ``count`` cells; return its seconds beside the runs."""
     from voxcast.jobs.draw import WorkerAllocation, work
     from voxcast.jobs.follow import Follower
-    from voxcast.measure.host import Probes, host_facts
+    from voxcast.measure.host import host_facts
     from voxcast.runs.series import runs_in
 
     with tempfile.TemporaryDirectory() as name:
         pool, facts = pool_of(Path(name), count), host_facts()
         start, used = time.perf_counter(), time.process_time()
-        summary = work(pool, WorkerAllocation(1, 0, 10**9), facts, probes=Probes(1.0, 1.0, 1.0))
+        summary = work(pool, WorkerAllocation(1, 0, 10**9), facts)
         Follower(pool).settle()
         elapsed_s, cpu_s = time.perf_counter() - start, time.process_time() - used
         run_s = sum(run.runtime_s or 0.0 for run in runs_in(pool.out).values())
@@ -206,14 +206,14 @@ def _worked(count: int) -> dict[str, float]:
 
 def _measured(count: int, *, metronome: bool) -> float:
     """Return the seconds that measuring a cell takes beside its run, without a pool."""
-    from voxcast.measure.host import Probes, host_facts
+    from voxcast.measure.host import host_facts
     from voxcast.measure.metronome import Metronome
     from voxcast.measure.record import Recorder, open_sitting
 
     with tempfile.TemporaryDirectory() as name, Metronome(enabled=metronome) as ticks:
         pool = pool_of(Path(name), 1)
         settings, cell = pool.plan.draw, pool.plan.tasks[0].cell
-        sitting = open_sitting(Path(name), (), Probes(1.0, 1.0, 1.0), host_facts())
+        sitting = open_sitting(facts=host_facts())
         recorder = Recorder(Path(name), settings.apps, {}, {}, settings.conditions, sitting)
         beside_s = []
         for n in range(1 + count):  # the first starts the metronome

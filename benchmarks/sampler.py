@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from voxcast.measure import host as probes
 from voxcast.measure import meters
 from voxcast.measure.runner import measure
 from voxcast.measure.trace import Conditions
@@ -140,30 +139,10 @@ def bench_sampler() -> dict[str, Any]:
     return figures
 
 
-def bench_probes() -> dict[str, Any]:
-    """Median and coefficient of variation of each probe's blocks, and their duration."""
-    with tempfile.TemporaryDirectory() as folder:
-        start = time.monotonic()
-        rates = {
-            "probe_cpu": probes.cpu_rates(),
-            "probe_membw": probes.copy_rates(),
-            "probe_disk": probes.disk_rates(Path(folder)),
-        }
-        elapsed_s = time.monotonic() - start
-    rows: dict[str, Any] = {
-        name: {
-            "median": statistics.median(values),
-            "cv": statistics.stdev(values) / statistics.mean(values) if len(values) > 1 else None,
-        }
-        for name, values in rates.items()
-    }
-    return rows | {"seconds": elapsed_s}
-
-
 def main() -> int:
     """Print the figures; the exit status is 1 if a bound is missed."""
     argparse.ArgumentParser(description=__doc__).parse_args()
-    figures = {"sampler": bench_sampler(), "probes": bench_probes()}
+    figures = {"sampler": bench_sampler()}
     print(json.dumps(figures, indent=2))
     rows = [row for row in figures["sampler"].values() if isinstance(row, dict)]
     return 0 if all(row["within_bounds"] for row in rows) else 1

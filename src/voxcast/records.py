@@ -169,7 +169,7 @@ class Run:
     host_class: str = ""  # CPU model, cores, GPU models: runs on one class are comparable
     node_type: str = ""
     cpu_model: str = ""
-    probe_cpu: float | None = None  # the probes of the machine at the start of the sitting
+    probe_cpu: float | None = None  # probes of the machine, of recorded runs only
     probe_membw: float | None = None
     probe_disk: float | None = None
     device: str = "cpu"
@@ -178,7 +178,7 @@ class Run:
     mem_limit_bytes: int | None = None
     scale: str = "full_scale"
     repeat: int = 0
-    sitting: str = ""  # stretch of measuring on one machine, with probes at its start
+    sitting: str = ""  # stretch of measuring on one machine
     outcome: str = "completed"
     exit_status: int | None = None
     limit_s: float | None = None  # time limit of the run

@@ -33,12 +33,11 @@ from voxcast.jobs.state import SubmissionState
 from voxcast.jobs.status import task_rows
 from voxcast.jobs.submission import Draw, Plan, SlurmOptions, Submission
 from voxcast.jobs.task import Limits, RequestSequence, Task
-from voxcast.measure.host import HostFacts, Probes, host_facts
+from voxcast.measure.host import HostFacts, host_facts
 from voxcast.measure.trace import Conditions
 from voxcast.records import App, Cell, Configuration
 from voxcast.runs.series import load_records
 
-PROBES = Probes(1.0, 2.0, 3.0)  # measured once and not for every worker
 NAPS = App("naps", "1", argv=("sleep", "{seconds}"), input="none", parameters={"seconds": 0.05})
 SCRIPT = App(
     "script", "1", argv=(sys.executable, "-c", "{code}"), input="none", parameters={"code": ""}
@@ -146,7 +145,7 @@ def settle(pool: SmallPool) -> bool:
 
 def work_once(pool: SmallPool, allocation: WorkerAllocation = ALLOCATION) -> WorkSummary:
     submission = Submission.open(pool.folder, with_tasks=False)
-    return work(submission, allocation, FACTS, probes=PROBES)
+    return work(submission, allocation, FACTS)
 
 
 def run_worker(pool: SmallPool, allocation: WorkerAllocation = ALLOCATION) -> WorkSummary:

@@ -17,7 +17,6 @@ HOST = {
     "cpu_model": "CPU", "cores": 2, "memory_bytes": 8 * 10**9, "gpu_models": [], "kernel": "6.1",
     "hostname": "node1", "host_id": "00aa11bb",
 }  # fmt: skip
-PROBES = {"probe_cpu": 1.5, "probe_membw": 10.0, "probe_disk": 0.4}
 
 
 def cell(repeat: int = 0, **changes: Any) -> Cell:
@@ -38,7 +37,7 @@ def write_run(
 ) -> Path:
     """Write the folder of one run of a cell, with ``changes`` to its measured fields."""
     host, recipe = {**HOST, "host_id": host_id}, {"seed": 1, "spacing_mm": [1.0, 1.0, 2.0]}
-    sitting = Sitting(f"2026-01-01-{host_id}-1", 1, host, PROBES)
+    sitting = Sitting(f"2026-01-01-{host_id}-1", 1, host)
     measured = {
         "outcome": "completed", "exit_status": 0, "runtime_s": 2.0, "cpu_s": 1.5,
         "peak_rss_bytes": 2**53 + 1, "memory_method": "pss", "cpu_method": "rusage",
@@ -52,7 +51,6 @@ def write_run(
         "cell": as_fields(measured_cell),
         "phases": [as_fields(phase) for phase in phases],
         "host": host,
-        "probes": PROBES,
         "recipe": recipe,
         "container": None,
         "versions": {"voxcast": "1.2.3"},

@@ -122,22 +122,17 @@ def _show(campaign: Campaign, args: argparse.Namespace) -> None:
     print(f"{args.name}: {recorded} runs done, {left} left, about {format_seconds(left_s)}")
     if repeats or local_runs:
         print(f"  on record too: {repeats} repeats of noisy runs, {local_runs} local runs")
-    print(_line("app", "scale", "CPUs", "done", "left", "time left", "noisy", "CV wall",
-                "CV CPU", "other outcomes"))  # fmt: skip
+    print(_line("app", "scale", "CPUs", "done", "left", "time left", "noisy",
+                "other outcomes"))  # fmt: skip
     for row in rows:
         counts = {k: v for k, v in row["outcomes"].items() if k != "completed"}
         outcomes = ", ".join(f"{n} {outcome}" for outcome, n in sorted(counts.items()))
         time_left = format_seconds(row["left_s"])
-        noise = (_percent(row[name]) for name in ("cv_runtime", "cv_cpu"))
         print(_line(row["app"], row["scale"], row["cpus"], row["done"], row["left"], time_left,
-                    row["noisy"], *noise, outcomes))  # fmt: skip
+                    row["noisy"], outcomes))  # fmt: skip
 
 
 def _line(app: object, scale: object, *others: object) -> str:
-    widths = (5, 6, 6, 14, 7, 9, 8)
+    widths = (5, 6, 6, 14, 7)
     numbers = "".join(f"{value!s:>{width}}" for value, width in zip(others, widths, strict=False))
     return f"  {app!s:15}{scale!s:12}{numbers}  {others[-1]}".rstrip()
-
-
-def _percent(share: float | None) -> str:
-    return "" if share is None else f"{100 * share:.1f} %"

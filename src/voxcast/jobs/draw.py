@@ -32,12 +32,12 @@ from typing import TYPE_CHECKING, cast
 from voxcast.apps.app import app_version, choose
 from voxcast.apps.checks import check_startable
 from voxcast.errors import RunError, VoxcastError
-from voxcast.files import read_json, sync_folder, write_json
+from voxcast.files import read_json, sync_folder
 from voxcast.jobs import slurm
-from voxcast.jobs.claim import kept_alive, silent_s
+from voxcast.jobs.claim import kept_alive
 from voxcast.jobs.state import TaskState
 from voxcast.jobs.task import Attempt, Task
-from voxcast.measure.host import Probes, host_class
+from voxcast.measure.host import host_class
 from voxcast.measure.leftovers import sweep_abandoned
 from voxcast.measure.metronome import Metronome
 from voxcast.measure.record import Failures, Recorder, cause, log_tail, open_sitting
@@ -62,11 +62,9 @@ TODO, HELD, PARTIAL, ENDED = "todo", "held", "partial", "ended"
 RESULT_FILE = "attempt.json"
 MIB = 2**20
 CANDIDATES = 64  # of the longest tickets that fit, among which a worker draws
-# The worker and its metronome beside a run: 204 MB; before the first run on a node, while its
-# speed is probed: 299 MB.
+# The worker and its metronome take 204 MB beside a run; the rest is a margin.
 WORKER_BYTES = 320 * MIB
 MARGIN_S = 30.0  # from the end of a run that is stopped to the end of the allocation
-PROBES_AGE_S = 6 * 3600.0  # older probes are of another time of the machine
 TAIL_CHARACTERS = 4000
 TERMINATED = (-15, 143)  # by SIGTERM; the latter seen through a shell
 SAME_SIGNAL_S = 1.0  # in which a signal to all processes of a job reaches us too
@@ -309,7 +307,6 @@ def work(
     facts: HostFacts,
     *,
     wanted: Callable[[Cell], bool] = lambda _: True,
-    probes: Probes | None = None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> WorkSummary:
     """Run cells that workers draw until none that waits fits, or the time is up.
@@ -320,8 +317,6 @@ def work(
         Facts of this machine.
     wanted : callable
         Which cells this worker may take.
-    probes : Probes, optional
-        Speeds of the machine, if known.
     stopped : callable
         Called several times a second: once it is true the cell at hand is returned.
 
@@ -341,21 +336,16 @@ def work(
     process = new_run_id()
     worker = _Worker(
         submission, submission.plan.draw, tickets, allocation,
-        _sitting(tickets, process, facts, probes), f"{process}~{job_number(os.environ)}",
+        _sitting(process, facts), f"{process}~{job_number(os.environ)}",
         host_class(facts), wanted, stopped,
     )  # fmt: skip
     worker.run()
     return worker.summary
 
 
-def _sitting(tickets: Tickets, worker: str, facts: HostFacts, probes: Probes | None) -> Sitting:
-    """Return the sitting that the records name; probes are kept for the next workers."""
-    path = tickets.folder / f".probes-{facts.host_id}.json"
-    if probes is None and silent_s(path) < PROBES_AGE_S:
-        probes = Probes(**read_json(path))
-    sitting = open_sitting(tickets.folder / PARTIAL, (), probes, facts)
-    if probes is None:
-        write_json(path, sitting.probes)
+def _sitting(worker: str, facts: HostFacts) -> Sitting:
+    """Return the sitting that the records name."""
+    sitting = open_sitting(facts=facts)
     day_and_host, digits = sitting.name.rpartition("-")[0], worker.rpartition("-")[2]
     return dataclasses.replace(sitting, name=f"{day_and_host}-{digits}")
 

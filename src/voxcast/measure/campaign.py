@@ -13,7 +13,7 @@ import itertools
 import logging
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,6 @@ from voxcast.images.recorded import RECORDED_IMAGES, check_recorded, recorded_im
 from voxcast.images.small_volumes import copy_small_volumes
 from voxcast.measure.host import HostFacts, host_facts
 from voxcast.measure.local import (
-    Kind,
     Progress,
     TimeLeft,
     kind_of,
@@ -52,7 +51,7 @@ from voxcast.quantities import format_seconds
 from voxcast.records import ANCHOR_REPEAT, NOISY_REPEAT, App, Cell, Configuration, Run
 from voxcast.runs.series import runs_in, write_tables_of
 from voxcast.runs.store import collect, load_history, recorded_cell_keys
-from voxcast.runs.table import ALLOCATION, REPEATED, TASK, frame_of, plain_repeats
+from voxcast.runs.table import ALLOCATION, TASK
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,7 +61,6 @@ if TYPE_CHECKING:
 COLLECT_EVERY_S = 1200.0
 MAX_SMALLEST = 3
 KIND = ["app", "scale", "device", "cpus"]  # see `kind_of`
-NO_NOISE = {"repeated": 0, "cv_runtime": None, "cv_cpu": None}
 
 logger = logging.getLogger(__name__)
 
@@ -390,11 +388,8 @@ def overview(
     list of dict
         ``app``, ``scale``, ``device``, ``cpus``; ``done`` and ``left``, planned runs and, in the
         second, repeats of noisy ones; ``left_s``; ``repeats`` and ``local_runs``, on record
-        beside the planned ones; ``outcomes``, ``noisy``, and the median coefficients of variation
-        of repeats, ``cv_runtime`` and ``cv_cpu`` with ``repeated``, the number of runs that were
-        repeated.
+        beside the planned ones; ``outcomes``, ``noisy``.
     """
-    noise = _repeat_noise(runs.values())
     beside = Counter(
         ((run.app, run.scale, run.device, run.cpus), run.repeat >= ANCHOR_REPEAT)
         for key, run in runs.items()
@@ -413,20 +408,8 @@ def overview(
             "local_runs": beside[kind, True],
             "outcomes": table["outcome"].value_counts().to_dict(),
             "noisy": int((table["noisy"] & ~left).sum()),
-            **noise.get(kind, NO_NOISE),
         })  # fmt: skip
     return rows
-
-
-def _repeat_noise(runs: Iterable[Run]) -> dict[Kind, dict[str, Any]]:
-    """Return the median coefficients of variation of quiet repeats, by `KIND`."""
-    table = plain_repeats(frame_of(map(vars, runs)))
-    same = table[table["outcome"] == "completed"].groupby(REPEATED, dropna=False)
-    times = same[["runtime_s", "cpu_s"]]
-    variation = (times.std() / times.mean()).fillna(0.0)[same.size() > 1].groupby(KIND)
-    medians = variation.median().set_axis(["cv_runtime", "cv_cpu"], axis=1)
-    noise: Any = medians.assign(repeated=variation.size()).to_dict("index")
-    return dict(noise)
 
 
 @dataclass(frozen=True)

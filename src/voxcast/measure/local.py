@@ -23,7 +23,6 @@ from voxcast.apps.app import choose
 from voxcast.apps.checks import check_startable
 from voxcast.errors import RunError
 from voxcast.files import PARTIAL, process_lock
-from voxcast.measure.host import Probes
 from voxcast.measure.leftovers import sweep, sweep_abandoned
 from voxcast.measure.metronome import Metronome
 from voxcast.measure.plan import CampaignPlan, CampaignSettings
@@ -219,7 +218,6 @@ def run_campaign(
     plan: CampaignPlan,
     *,
     recorded: Mapping[str, Run] | None = None,
-    probes: Probes | None = None,
     on_record: Callable[[Path], None] | None = None,
 ) -> Progress:
     """Measure the cells of ``plan`` that have no record yet, and repeat noisy runs.
@@ -232,8 +230,6 @@ def run_campaign(
     ----------
     recorded : mapping, optional
         Runs by key that count as recorded, though they are not in the run folder.
-    probes : Probes, optional
-        Speeds of the machine, if known; measured otherwise.
     on_record : callable, optional
         Called with the folder of each run after it was recorded, one at a time.
 
@@ -271,7 +267,7 @@ def run_campaign(
         if not missing:
             return Progress([], 0, 0.0)
         earlier = {run.sitting for run in runs.values()}
-        sitting = open_sitting(folder, earlier, probes, settings.host)
+        sitting = open_sitting(earlier, settings.host)
         local_runs = [
             dataclasses.replace(cell, repeat=cell.repeat + sitting.number)
             for cell in plan.local_runs

@@ -34,7 +34,7 @@ from voxcast.files import (
     text_tail,
 )
 from voxcast.images.headers import read_header
-from voxcast.measure.host import HostFacts, Probes, host_facts, take_probes
+from voxcast.measure.host import HostFacts, host_facts
 from voxcast.measure.metronome import Metronome
 from voxcast.measure.runner import LOG_FILE, PhasePatterns, measure, memory_limit
 from voxcast.measure.trace import Conditions
@@ -63,42 +63,28 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Sitting:
-    """One stretch of measuring on one machine, whose speed is probed at its start.
-
-    `host` and `probes` are as they are written into the records.
-    """
+    """One stretch of measuring on one machine; `host` is as written into the records."""
 
     name: str
     number: int
     host: dict[str, Any]
-    probes: dict[str, float]
 
 
-def open_sitting(
-    folder: Path,
-    earlier: Iterable[str],
-    probes: Probes | None = None,
-    facts: HostFacts | None = None,
-) -> Sitting:
+def open_sitting(earlier: Iterable[str] = (), facts: HostFacts | None = None) -> Sitting:
     """Start a sitting.
 
     Parameters
     ----------
-    folder : Path
-        Where runs will write: the disk that is probed.
     earlier : iterable of str
         Names of the sittings on record; the new one gets the number after their highest.
-    probes, facts : Probes, HostFacts, optional
-        Speeds and hardware of the machine, if known; otherwise measured, in some seconds.
+    facts : HostFacts, optional
+        Hardware of the machine; detected by default.
     """
     numbers = [int(n) for name in earlier if (n := name.rpartition("-")[2]).isdigit()]
     number = 1 + max(numbers, default=0)
     host = dataclasses.asdict(facts or host_facts())
-    if probes is None:
-        logger.info("measuring the speed of this machine, a few seconds")
-        probes = take_probes(folder)
     name = f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}-{host['host_id']}-{number}"
-    return Sitting(name, number, host, dataclasses.asdict(probes))
+    return Sitting(name, number, host)
 
 
 def base_of(
@@ -108,8 +94,8 @@ def base_of(
     configuration = cell.configuration
     facts: dict[str, Any] = {}
     if sitting is not None:
-        facts = {"sitting": sitting.name, **sitting.probes}
-        facts |= {name: sitting.host[name] for name in ("host_id", "cpu_model")}
+        facts = {name: sitting.host[name] for name in ("host_id", "cpu_model")}
+        facts["sitting"] = sitting.name
     return Run(
         cell_key=cell.key,
         app=cell.app,
@@ -235,7 +221,6 @@ class Recorder:
             "container": container_facts(app, configuration),
             "recipe": self.recipes.get(cell.volume_id),
             "host": self.sitting.host,
-            "probes": self.sitting.probes,
             "versions": software_versions(),
         }
         (partial / RECORD_FILE).write_text(json_text(record), encoding="utf-8")

@@ -146,9 +146,8 @@ def table(
     Raises
     ------
     TableError
-        If the file cannot be read, or its header names a column twice.
+        If the file is missing, empty, or not a text file, or its header names a column twice.
     """
-    beginning(source)
     records = _records(source, delimiter, refused, on_read, quoted=quoted)
     _, titles = next(records, (0, []))
     if duplicates := sorted(name for name, n in Counter(titles).items() if n > 1 and name):
@@ -182,6 +181,13 @@ def _records(
 ) -> Iterator[tuple[int, list[str]]]:
     position = 0
     with text_of(source) as (stream, file):
+        start = stream.read(_START_CHARACTERS)
+        if not start.strip():
+            raise TableError("is empty", source)
+        if "\0" in start:
+            then = "save it as UTF-8, unpacked or as gzip"
+            raise TableError("is not a text file", source, then)
+        stream.seek(0)
         reader = csv.reader(
             lines_of(stream),
             delimiter=delimiter,
@@ -222,23 +228,6 @@ def lines_of(stream: io.TextIOWrapper) -> Iterator[str]:
         yield line
         while len(line) == LONGEST_LINE and line[-1] != "\n":
             line = stream.readline(LONGEST_LINE)
-
-
-def beginning(source: Path | str) -> str:
-    """Return the first characters of a text.
-
-    Raises
-    ------
-    TableError
-        If the file is missing, empty, or not a text file.
-    """
-    with text_of(source) as (stream, _):
-        start = stream.read(_START_CHARACTERS)
-    if not start.strip():
-        raise TableError("is empty", source)
-    if "\0" in start:
-        raise TableError("is not a text file", source, "save it as UTF-8, unpacked or as gzip")
-    return start
 
 
 @contextmanager

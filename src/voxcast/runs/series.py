@@ -325,21 +325,17 @@ def with_peaks(phases: pd.DataFrame, traces: pd.DataFrame) -> pd.DataFrame:
     """
     import pandas as pd
 
-    samples_by_key: dict[object, tuple[NDArray[Any], NDArray[Any]]] = {
-        key: (samples["t_s"].to_numpy(), samples["rss_bytes"].to_numpy())
-        for key, samples in traces.sort_values("t_s").groupby("cell_key")
-    }
+    by_key = traces.sort_values("t_s").groupby("cell_key")
+    samples_by_key = {str(key): samples for key, samples in by_key}
     ends = phases[["start_s", "end_s"]].to_numpy(dtype=float)
     is_without = np.zeros(len(phases), dtype=bool)
-    for key, rows in phases.groupby("cell_key").indices.items():
-        if key in samples_by_key:
-            is_without[rows] = without_sample(samples_by_key[key][0], *ends[rows].T)
-    unknown = phases["peak_rss_bytes"].isna()
-    columns = (phases.loc[unknown, name] for name in ("cell_key", "start_s", "end_s"))
-    readings = []
-    for key, start_s, end_s in zip(*columns, strict=True):
-        t_s, rss_bytes = samples_by_key.get(key, ((), ()))
-        readings.append(phase_peak(t_s, rss_bytes, start_s, end_s))
+    unknown = phases["peak_rss_bytes"].isna().to_numpy()
     peaks = phases["peak_rss_bytes"].astype("Int64").array.copy()
-    peaks[unknown.to_numpy()] = pd.array(readings, dtype="Int64")
+    for key, rows in phases.groupby("cell_key").indices.items():
+        if (samples := samples_by_key.get(str(key))) is not None:
+            t_s, rss_bytes = samples[["t_s", "rss_bytes"]].to_numpy(dtype=float).T
+            is_without[rows] = without_sample(t_s, *ends[rows].T)
+            for row in (row for row in rows if unknown[row]):
+                peak = phase_peak(t_s, rss_bytes, *ends[row])
+                peaks[row] = pd.NA if peak is None else peak
     return phases.assign(peak_rss_bytes=peaks, without_sample=is_without)

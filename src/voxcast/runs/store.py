@@ -14,7 +14,7 @@ import logging
 import platform
 import shutil
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +54,12 @@ _TABLES = {
     RUNS: (DTYPES, ["cell_key"], ["started_at", "cell_key"]),
     PHASES: (PHASE_DTYPES, ["cell_key", "phase", "start_s"], ["cell_key", "start_s"]),
     TRACES: (TRACE_DTYPES, ["cell_key", "t_s"], ["cell_key", "t_s"]),
+}
+# The same of a folder of runs.
+_OF_RUNS: dict[str, Callable[[Path], pd.DataFrame]] = {
+    RUNS: load_records,
+    PHASES: lambda folder: phases_of(record_folders(folder)),
+    TRACES: lambda folder: traces_of(record_folders(folder)),
 }
 
 logger = logging.getLogger(__name__)
@@ -125,13 +131,11 @@ def load_traces(batches: Sequence[Path | str]) -> pd.DataFrame:
 
 
 def _load(batches: Sequence[Path | str], name: str) -> pd.DataFrame:
-    frames = []
-    for batch in map(Path, batches):
-        parts = recorded_parts(batch)
-        if not parts:
-            raise TableError("has no recorded runs", batch, "see voxcast campaign run")
-        frames += [read_table(part / name, _TABLES[name][0]) for part in parts]
-    return _united(frames, name)
+    parts = {Path(batch): recorded_parts(Path(batch)) for batch in batches}
+    if empty := [batch for batch, recorded in parts.items() if not recorded]:
+        raise TableError("has no recorded runs", empty[0], "see voxcast campaign run")
+    paths = [part / name for recorded in parts.values() for part in recorded]
+    return _united([read_table(path, _TABLES[name][0]) for path in paths], name)
 
 
 def _united(frames: Iterable[pd.DataFrame], name: str) -> pd.DataFrame:
@@ -173,7 +177,7 @@ class StoredHistory:
         TableError
             If nothing can be read.
         """
-        frames = self._frames(RUNS, load_records)
+        frames = self._frames(RUNS)
         if not frames:
             raise TableError("has no part that can be read", self.folders[0])
         return _united(frames, RUNS)
@@ -181,26 +185,26 @@ class StoredHistory:
     @cached_property
     def phases(self) -> pd.DataFrame:
         """The phases of the runs, by key and start."""
-        return _united(self._frames(PHASES, lambda f: phases_of(record_folders(f))), PHASES)
+        return _united(self._frames(PHASES), PHASES)
 
     @cached_property
     def traces(self) -> pd.DataFrame:
         """The thinned traces of the runs, by key and time."""
-        traces = _united(self._frames(TRACES, lambda f: traces_of(record_folders(f))), TRACES)
+        traces = _united(self._frames(TRACES), TRACES)
         return readable(traces, self.folders[0]).reset_index(drop=True)
 
-    def _frames(self, name: str, read: Callable[[Path], pd.DataFrame]) -> list[pd.DataFrame]:
+    def _frames(self, name: str) -> list[pd.DataFrame]:
         frames = []
-        for part in self.parts:
+        places: list[tuple[Path, Callable[[Path], pd.DataFrame]]] = [
+            *((part / name, partial(read_table, dtypes=_TABLES[name][0])) for part in self.parts),
+            *((folder, _OF_RUNS[name]) for folder in self.run_folders),
+        ]
+        for path, read in places:
             try:
-                frames.append(read_table(part / name, _TABLES[name][0]))
-            except TableError as error:
-                logger.warning("%s; left out", one_line(error))
-        for folder in self.run_folders:
-            try:
-                frames.append(read(folder))
-            except (OSError, ValueError, KeyError) as error:
-                logger.warning("%s: cannot be read (%s); left out", folder, one_line(error)[:120])
+                frames.append(read(path))
+            except (TableError, OSError, ValueError, KeyError) as error:
+                where = "" if isinstance(error, TableError) else f"{path}: "
+                logger.warning("%s%s; left out", where, one_line(error)[:400])
         return frames
 
 

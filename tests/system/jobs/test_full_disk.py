@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import subprocess
@@ -15,8 +14,7 @@ import pytest
 from planted_tasks import plan_of, shell_app, write_images
 from private_slurm import PrivateSlurm
 from small_disk import fill, mounted, remount
-from small_pool import FACTS, PROBES, SCRIPT, pool_cell, small_pool
-from voxcast.files import write_json
+from small_pool import SCRIPT, pool_cell, small_pool
 from voxcast.jobs.draw import TODO
 from voxcast.jobs.submission import Plan
 
@@ -127,9 +125,6 @@ def test_jobs_go_on_while_the_disk_of_their_records_is_full(
 def test_a_worker_on_a_full_disk_ends_in_one_line(disk: Path) -> None:
     code = f"open({str(disk / 'large')!r}, 'wb').write(bytes(9_000_000))"
     pool = small_pool(disk / "pool", pool_cell(app=SCRIPT, code=code))
-    # The probes of a machine write more than there is room for.
-    probes = pool.tickets.folder / f".probes-{FACTS.host_id}.json"
-    write_json(probes, dataclasses.asdict(PROBES))
     ended = voxcast("work", "--pool", pool.folder, "--cpus", "1", cwd=disk)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert "no space left on the device" in ended.stderr.splitlines()[-1]

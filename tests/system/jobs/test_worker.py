@@ -14,7 +14,6 @@ import pytest
 from small_pool import (
     ALLOCATION,
     FOLDS,
-    PROBES,
     REQUESTS,
     SCRIPT,
     add,
@@ -53,7 +52,6 @@ def test_a_worker_records_runs_as_a_campaign_does(tmp_path):
     record = read_record(next(pool.runs.glob("[!.]*")))
     assert record.cell.host_class == host_class(host_facts())
     assert record.run.outcome == "completed"
-    assert record.content["probes"] == dataclasses.asdict(PROBES)
     assert record.run.sitting == summary.sitting
     assert len(collect(pool.runs, tmp_path / "batch")) == 1
     assert load_history([tmp_path / "batch"])["cell_key"].nunique() == 3

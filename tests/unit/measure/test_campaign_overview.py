@@ -26,7 +26,7 @@ def _keyed(*cells):
     return {cell.key: cell for cell in cells}
 
 
-def test_overview_counts_cells_outcomes_and_the_noise_of_quiet_repeats(tmp_path):
+def test_overview_counts_cells_and_outcomes(tmp_path):
     cells = _keyed(*(cell(n) for n in range(3)), cell(app="other"), cell(5, app="other"))
     for n, runtime_s in enumerate((1.0, 1.1, 9.0)):
         write_run(tmp_path, cell(n), runtime_s=runtime_s, cpu_s=1.0, noisy=n == 2)
@@ -36,10 +36,6 @@ def test_overview_counts_cells_outcomes_and_the_noise_of_quiet_repeats(tmp_path)
     assert (app["app"], app["done"], app["left"], app["noisy"]) == ("app", 3, 1, 1)
     assert (app["outcomes"], other["outcomes"]) == ({"completed": 3}, {"timeout": 1})
     assert (other["done"], other["left"]) == (1, 1)
-    assert app["repeated"] == 1
-    assert app["cv_runtime"] == pytest.approx(0.0673, abs=1e-4)
-    assert app["cv_cpu"] == 0.0
-    assert other["cv_cpu"] is None
     assert other["left_s"] == pytest.approx(2.0 * (2.0 + PRIOR_S) / (2.0 + PRIOR_S))
     again = overview(cells, {}, runs_in(tmp_path), [cell(app="other").key])[1]
     assert (again["done"], again["left"], again["outcomes"]) == (0, 2, {"timeout": 1})

@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 
 from voxcast.measure.campaign import measure_smallest, remaining
-from voxcast.measure.host import Probes
 from voxcast.measure.local import run_campaign
 from voxcast.measure.plan import CampaignSettings, Sweep, make_plan
 from voxcast.measure.trace import Conditions
@@ -48,7 +47,7 @@ def settings_of(tmp_path, code=0, **values):
 
 
 def measure(settings, plan):
-    return run_campaign(settings, plan, probes=Probes(1.0, 1.0, 1.0))
+    return run_campaign(settings, plan)
 
 
 def test_times_of_an_application_that_states_none_are_not_trusted_before_a_run(

@@ -27,7 +27,6 @@ def test_records_become_rows_in_the_order_they_were_started(tmp_path):
     assert read["peak_rss_bytes"].tolist() == [2**53 + 1] * 3  # no float has been in between
     assert read["parameters_json"].tolist() == ['{"a":1.5}'] * 3
     assert read["recipe_json"].tolist() == ['{"seed":1,"spacing_mm":[1.0,1.0,2.0]}'] * 3
-    assert read["probe_membw"].tolist() == [10.0] * 3
     assert read["host_id"].tolist() == ["00aa11bb"] * 3
     assert read["peak_cgroup_bytes"].isna().all()
 
