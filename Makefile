@@ -122,6 +122,10 @@ publish: setup ## Copy results/ of this machine to published/, which is in git (
 	python docs/result_tables.py
 	python docs/figure.py
 
+.PHONY: results-check
+results-check: setup ## Which published results are older than the code and data that they come from
+	@python docs/results_check.py
+
 .PHONY: docs
 docs: setup ## Refresh the tables and the figures from published/, build the pages into build/site
 	python docs/result_tables.py
