@@ -25,22 +25,19 @@ def stages(project: Path) -> dict[str, list[str]]:
     for graph in GRAPHS:
         content = yaml.safe_load((project / graph).read_text(encoding="utf-8"))
         for stage in content["stages"].values():
-            for item in _items(stage):
-                wanted = [_filled(dep, item) for dep in _paths(item.get("deps", []))]
+            for cell in _cells(stage):
+                wanted = [_filled(dep, cell) for dep in _paths(stage.get("deps", []))]
                 tracked = [dep for dep in wanted if not dep.startswith(("results", "build"))]
-                for output in (_filled(out, item) for out in _paths(_outputs(item))):
+                for output in (_filled(out, cell) for out in _paths(_outputs(stage))):
                     if output.startswith("results/"):
                         by_output[output.removeprefix("results/")] = tracked
     return by_output
 
 
-def _items(stage: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the stage for each item of its matrix."""
+def _cells(stage: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the cells of a stage's matrix; one empty cell without."""
     matrix = stage.get("matrix", {})
-    names, values = list(matrix), list(matrix.values())
-    return [
-        {**stage, "item": dict(zip(names, row, strict=True))} for row in itertools.product(*values)
-    ]
+    return [dict(zip(matrix, row, strict=True)) for row in itertools.product(*matrix.values())]
 
 
 def _outputs(stage: dict[str, Any]) -> list[Any]:
@@ -51,8 +48,8 @@ def _paths(entries: list[Any]) -> list[str]:
     return [entry if isinstance(entry, str) else next(iter(entry)) for entry in entries]
 
 
-def _filled(path: str, stage: dict[str, Any]) -> str:
-    for name, value in stage["item"].items():
+def _filled(path: str, cell: dict[str, Any]) -> str:
+    for name, value in cell.items():
         path = path.replace(f"${{item.{name}}}", str(value))
     return path
 

@@ -255,7 +255,7 @@ def machine_line(prediction: Mapping[str, Any]) -> str:
     'for machine 3f2a: speed 0.94 of the reference (0.91 to 0.97, 9 runs)'
     """
     host = prediction.get("host")
-    return f"for machine {host}: speed {_speed(prediction)} of the reference" if host else ""
+    return f"for machine {host}: speed {_speed(prediction)}" if host else ""
 
 
 def machine_caveats(prediction: Mapping[str, Any]) -> list[str]:
@@ -263,11 +263,11 @@ def machine_caveats(prediction: Mapping[str, Any]) -> list[str]:
     if prediction.get("host_known", True):
         return []
     then = MEASURE if int(prediction["host_runs"]) else f"check the name, or {MEASURE}"
-    speed = f"the speed of {prediction['host']} is {_speed(prediction)} of the reference"
+    speed = f"the speed of {prediction['host']} is {_speed(prediction)}"
     return [f"not calibrated: {speed}, so the bounds are wider; {then}"]
 
 
 def _speed(prediction: Mapping[str, Any]) -> str:
     low, median, high = (prediction[f"speed_{end}"] for end in ("lower", "median", "upper"))
     runs = counted(int(prediction["host_runs"]), "run")
-    return f"{median:.2f} ({low:.2f} to {high:.2f}, {runs})"
+    return f"{median:.2f} of the reference ({low:.2f} to {high:.2f}, {runs})"
