@@ -56,9 +56,9 @@ def _filled(path: str, cell: dict[str, Any]) -> str:
 
 def commits_since(project: Path, published: str, paths: list[str]) -> list[str]:
     """Return the commits, one line each, that changed paths after a published file was changed."""
-    made = _git(project, "log", "-1", "--format=%H", "--", published)
+    commit = _git(project, "log", "-1", "--format=%H", "--", published)
     return _git(
-        project, "log", "--oneline", "--no-merges", f"{made}..HEAD", "--", *paths
+        project, "log", "--oneline", "--no-merges", f"{commit}..HEAD", "--", *paths
     ).splitlines()
 
 

@@ -61,17 +61,18 @@ def scale_machine() -> str:
 def soak() -> str:
     """Return what was killed in pools of work, and what became of their cells."""
     rows = []
-    for name in ("soak", "kills_1000"):
+    for name, place in (
+        ("soak", "this machine"), ("kills_1000", "this machine"), ("slurm_kills_1000", "Slurm"),
+    ):  # fmt: skip
         of = results(f"soak/{name}.json")
-        kills = of["kills"]
+        kills = {what: count for what, count in of["kills"].items() if what != "processes"}
+        by_kind = ", ".join(f"{count:,} {what}" for what, count in kills.items())
         rows.append([
-            f"{of['cells']:,}", str(of["workers"]),
-            f"{kills['processes']:,} ({kills['workers']} workers, {kills['nodes']} nodes)",
-            str(of["taken_back_from_dead_workers"]), f"{of['in_the_history']:,}",
-            str(of["lost_or_twice"]), str(of["claims_left"] + of["partial_runs_left"]),
-            f"{of['elapsed_s'] / 60:.0f} min",
+            place, f"{of['cells']:,}", by_kind, str(of["taken_back_from_dead_workers"]),
+            f"{of['in_the_history']:,}", str(of["lost_or_twice"]),
+            str(of["claims_left"] + of["partial_runs_left"]), f"{of['elapsed_s'] / 60:.0f} min",
         ])  # fmt: skip
-    head = ["cells", "workers", "processes killed", "cells taken back", "in the history",
+    head = ["on", "cells", "killed", "cells taken back", "in the history",
             "lost, or there twice", "claims or partial runs left", "took"]  # fmt: skip
     return markdown(head, rows)
 
