@@ -61,12 +61,12 @@ def scale_machine() -> str:
 def soak() -> str:
     """Return what was killed in pools of work, and what became of their cells."""
     rows = []
-    for name, place in (
+    for file, place in (
         ("soak", "this machine"), ("kills_1000", "this machine"), ("slurm_kills_1000", "Slurm"),
     ):  # fmt: skip
-        of = results(f"soak/{name}.json")
-        kills = {what: count for what, count in of["kills"].items() if what != "processes"}
-        by_kind = ", ".join(f"{count:,} {what}" for what, count in kills.items())
+        of = results(f"soak/{file}.json")
+        kills = {name: count for name, count in of["kills"].items() if name != "processes"}
+        by_kind = ", ".join(f"{count:,} {name}" for name, count in kills.items())
         rows.append([
             place, f"{of['cells']:,}", by_kind, str(of["taken_back_from_dead_workers"]),
             f"{of['in_the_history']:,}", str(of["lost_or_twice"]),
