@@ -1,8 +1,8 @@
 """Contenders: models that get the same runs, the same columns and the same treatment of speed.
 
-A contender learns the work of a run, that is its times on a machine of usual speed, from which the
-speed of the judged place is taken. Only HARP as published learns times as they were measured. What
-is known of a speed is estimated as by voxcast, for all of them alike.
+A contender learns the work of a run: its times on a machine of usual speed. The speed of the
+judged place is then subtracted from the logarithm of its prediction. Only HARP as published learns
+times as they were measured. Speeds are estimated by the method of voxcast for all contenders.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ INNER_FOLDS, TRIALS, UNCALIBRATED_FACTOR = 4, 6, 1.5
 
 
 class Contender:
-    """What was learned from the training runs of one fold, and the speeds that they tell."""
+    """A model and the speeds of machines, both learned from the training runs of one fold."""
 
     def __init__(self, work: Work, speeds: Speeds | None, trained_on: pd.DataFrame) -> None:
         self.work = work
         self.speeds = speeds
         if speeds is not None:
-            # Local runs tell a speed less well, the more a contender is off by the image alone.
+            # The more a contender errs by the image alone, the less a local run says of the speed.
             ratios = np.log(trained_on["cpu_s"] / work(trained_on)["cpu_s"])
             self.speeds = replace(speeds, subject_sd=max(speeds.subject_sd, float(ratios.std())))
 
     def predict(self, runs: pd.DataFrame, local: pd.DataFrame) -> pd.DataFrame:
-        """Return ``TARGET_median`` of runs, after local runs have told the speed there."""
+        """Return ``TARGET_median`` of runs, at the speed that local runs show."""
         work = self.work(runs)
         if self.speeds is not None:
             deviations = _log_speeds(self.speeds, self.work, runs, local)
@@ -79,7 +79,7 @@ class VoxcastContender:
         )
 
     def predict(self, runs: pd.DataFrame, local: pd.DataFrame) -> pd.DataFrame:
-        """Return ``TARGET_median`` and ``TARGET_upper``, after local runs told the speed there."""
+        """Return ``TARGET_median`` and ``TARGET_upper``, at the speed that local runs show."""
         app = str(runs["app"].iloc[0])
         forecaster, speeds = self.forecaster, self.forecaster.speeds_of(app)
         if speeds is not None and len(local):
@@ -140,7 +140,7 @@ def _family_work(model: point_model.PointModel) -> Work:
 def _law(train: pd.DataFrame) -> Work:
     """Fit 1 + voxels (+ voxels of the mask), none negative, times a power of the CPUs.
 
-    Errors count relatively. The power is fitted to what the sizes leave.
+    Errors count relatively. The power is fitted to the ratios that the sizes leave.
     """
     names = [name for name in SIZES if name in train]
 

@@ -1,9 +1,9 @@
 """Floors: the error that repeats of the same run leave to any model, by protocol.
 
 The logarithms of two runs of one cell differ by noise, and in two sittings also by the speed of
-the machine. Half the mean square of the differences is the variance of one run around what can be
-known; the mean error of the best model is about √(2/π) times its standard deviation, as logarithms
-are about normal.
+the machine. Half the mean square of the differences is the variance of one run that no model can
+predict; the mean error of the best model is about √(2/π) times its standard deviation, as
+logarithms are about normal.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def floor_percent(runs: pd.DataFrame, target: str, protocol: Protocol) -> float:
         The runs that are judged, with ``cell`` (equal for repeats), ``sitting`` and the target.
     protocol : Protocol
         With local runs the speed is known as well as they can tell it, by the variances of noise
-        and of sittings. Runs on one new machine do not tell what machines differ by: there is no
-        floor without local runs, and with them it is the noise within a sitting and theirs.
+        and of sittings. One new machine does not show how much machines differ: there is no
+        floor without local runs, and with them it is the noise of the run and of these.
     """
     within, between = _variance(runs, target, same=True), _variance(runs, target, same=False)
     if protocol.place == "known sitting":

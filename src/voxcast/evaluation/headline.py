@@ -1,9 +1,9 @@
 """The headline: errors and bounds of every contender, by application, target and protocol.
 
-Intervals are those of a two-way bootstrap: subjects and sittings are drawn with replacement,
+Intervals come from a two-way bootstrap: subjects and sittings are drawn with replacement,
 independently, and a run counts as often as its subject and its sitting were drawn together
 (Owen, Ann. Appl. Stat. 1:386, 2007). With the few sittings on record they are wide, as they
-should be: another sitting is what a user's next scan comes in.
+should be: the next scan of a user comes in another sitting.
 """
 
 from __future__ import annotations

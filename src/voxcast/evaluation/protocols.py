@@ -1,8 +1,8 @@
-"""Protocols: what is known of a run that is predicted, of its subject and of its sitting.
+"""Protocols: how much a model knows of the place in which a run is predicted.
 
 A new scan is of a subject that was not measured, and comes in a sitting that was not measured
 either: on another day, when the machine may be faster or slower, or on another machine. A few runs
-of other subjects there, the local runs, tell its speed.
+of other subjects there, the local runs, give its speed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Place = Literal["new sitting", "known sitting", "new machine"]
 
 @dataclass(frozen=True)
 class Protocol:
-    """What is known of the judged runs.
+    """Where judged runs are, and how much is known of that place.
 
     Attributes
     ----------
@@ -33,7 +33,7 @@ class Protocol:
     place : {"new sitting", "known sitting", "new machine"}
         Where they are; models also learn from runs of other subjects in a known sitting.
     local_runs : int
-        Runs of other subjects in the same place, which tell its speed and nothing else.
+        Runs of other subjects in the same place, which give its speed and nothing else.
     """
 
     name: str
@@ -50,7 +50,7 @@ PROTOCOLS = (
 
 @dataclass(frozen=True, eq=False)
 class Fold:
-    """Positions of the runs that are learned from, that are judged, and that tell the speed."""
+    """Positions of the runs to learn from, to judge, and to estimate the speed by."""
 
     train: Positions
     test: Positions
@@ -60,9 +60,9 @@ class Fold:
 def folds(runs: pd.DataFrame, place: Place, *, n_folds: int = 5, seed: int = 0) -> Iterator[Fold]:
     """Yield folds by subject, and by place unless it is known.
 
-    Each run is judged once: in a sitting those that may be learned from, on a new machine those
-    that are reserved. No run of a judged subject is learned from, none of the judged sitting
-    unless it is known, and none that is reserved.
+    Each run is judged once: on a new machine only reserved runs, otherwise only the rest. No run
+    of a judged subject is learned from, none of the judged sitting unless it is known, and none
+    that is reserved.
 
     Parameters
     ----------
