@@ -103,17 +103,19 @@ class Saving:
 
 @dataclass(frozen=True)
 class Advice:
-    """Requests for the next jobs with one number of CPUs, learned from all their jobs so far.
+    """Requests for the next jobs on one node with one number of CPUs, learned from all so far.
 
     Attributes
     ----------
     jobs : int
-        Jobs with this number of CPUs, which the advice is learned from and holds for.
+        Jobs with this number of CPUs, on one node, for which the advice holds.
     walltimes_s, memories_bytes : tuple of float
         First request and those after a kill; empty if unknown.
     judged_time, killed_time : int
-        Later jobs that were judged, and how many the first request at that time would have killed;
-        `judged_memory`, `killed_memory` likewise.
+        Later jobs that were judged, and how many a first request that was learned in the same way
+        from earlier jobs would have killed; `judged_memory`, `killed_memory` likewise.
+    stopped_time, stopped_memory : int
+        Jobs that were killed at their limit: they needed more, how much is unknown.
     """
 
     cpus: int
@@ -124,6 +126,8 @@ class Advice:
     killed_time: int
     judged_memory: int
     killed_memory: int
+    stopped_time: int = 0
+    stopped_memory: int = 0
 
 
 @dataclass(frozen=True)
@@ -135,7 +139,7 @@ class AppSavings:
     advice : tuple of Advice
         For each number of CPUs with enough jobs.
     not_covered : int
-        Jobs with another number of CPUs, without advice.
+        Jobs with another number of CPUs, or on several nodes, without advice.
     avoidable_jobs : int
         Later jobs that were killed at their time limit or for memory, and had requested less than
         the computed first request.
@@ -177,6 +181,7 @@ class _Replayed:
     """Outcome of the computed requests; arrays of shape (n,), NaN before the first moment."""
 
     evaluated: Mask
+    alike: Mask  # judged by a request that was learned from jobs with as many CPUs
     first: Floats
     granted: Floats  # the request that suffices
     kills: Floats
@@ -189,6 +194,7 @@ class AppJobs:
 
     def __init__(self, jobs: pd.DataFrame, objective: Objective) -> None:
         self.runtime_s, self.cpus = jobs["runtime_s"].to_numpy(), jobs["cpus"].to_numpy()
+        self.on_one_node = ~(jobs["nodes"].to_numpy() > 1)
         self.limit_s, self.requested_bytes = jobs["limit_s"].to_numpy(), requested_memory(jobs)
         self.end_s, start = jobs["end_s"].to_numpy(), jobs["start_s"].to_numpy()
         submit = jobs["submit_s"].to_numpy()
@@ -238,8 +244,8 @@ class AppJobs:
     def replayed(self, resource: _Resource) -> _Replayed | None:
         """Make the computed requests for later jobs; None if no job can be judged."""
         n = len(self.cpus)
-        evaluated = np.zeros(n, dtype=bool)
-        result = _Replayed(evaluated, *(np.full(n, np.nan) for _ in range(5)))
+        evaluated, alike = np.zeros((2, n), dtype=bool)
+        result = _Replayed(evaluated, alike, *(np.full(n, np.nan) for _ in range(5)))
         for begin, end in pairwise([*self.moments, np.inf]):
             training = resource.learnable & (self.end_s <= begin)
             later = (self.submit_s >= begin) & (self.submit_s < end) & (self.cpus > 0)
@@ -256,6 +262,8 @@ class AppJobs:
             result.attempted[later] = outcome.cost
             result.wasted[later] = outcome.busy_s - used
             evaluated |= later & resource.judgeable
+            counts, numbers = np.unique(self.cpus[training], return_counts=True)
+            alike |= later & np.isin(self.cpus, counts[numbers >= POPULATION_RUNS])
         return result if evaluated.any() else None
 
 
@@ -340,30 +348,33 @@ def _saving(
 
 
 def _advice(jobs: AppJobs, time: _Replayed | None, memory: _Replayed | None) -> tuple[Advice, ...]:
-    counts, numbers = np.unique(jobs.cpus[jobs.learnable], return_counts=True)
+    counts, numbers = np.unique(jobs.cpus[jobs.learnable & jobs.on_one_node], return_counts=True)
     advice = []
     for cpus in counts[numbers >= POPULATION_RUNS]:
-        same = jobs.cpus == cpus
+        same = (jobs.cpus == cpus) & jobs.on_one_node
         sequences: list[tuple[float, ...]] = []
         counts_of: list[int] = []
+        stopped: list[int] = []
         for resource, replayed in ((jobs.time, time), (jobs.memory, memory)):
             training = resource.learnable & same
+            stopped.append(int((training & resource.killed).sum()))
             if replayed is None or training.sum() < POPULATION_RUNS:
                 sequences.append(())
                 counts_of += [0, 0]
                 continue
             now = jobs.planned(resource, training, np.array([cpus])).requests_s[0]
             sequences.append(tuple(now[np.isfinite(now)].tolist()))
-            mask = same & replayed.evaluated
+            mask = same & replayed.evaluated & replayed.alike
             counts_of += [int(mask.sum()), int((replayed.kills[mask] > 0).sum())]
-        advice.append(Advice(int(cpus), int(same.sum()), sequences[0], sequences[1], *counts_of))
+        times, memories = sequences
+        advice.append(Advice(int(cpus), int(same.sum()), times, memories, *counts_of, *stopped))
     return tuple(sorted(advice, key=lambda entry: -entry.jobs))
 
 
 def _usd(
     jobs: AppJobs, time: _Replayed | None, memory: _Replayed | None, prices: JobPrices | None
 ) -> tuple[float, float] | tuple[None, None]:
-    """Return the cost of the judged jobs as requested and as proposed, if both are known."""
+    """Return the cost of the counts_of jobs as requested and as proposed, if both are known."""
     if prices is None or time is None or memory is None:
         return None, None
     requested = prices.usd(jobs.requested_bytes, jobs.runtime_s, jobs.limit_s)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 WIDTH = 110
 UNKNOWN = "-"
 TITLES = {"user": "user", "account": "account", "partition": "partition", "app": "application"}
+MANY_STOPPED = 0.1  # of the jobs: advice that was learned from them is too little
 SHOWN_REQUESTS = 3
 LONGEST_KEY = 28
 _HEAD = (
@@ -131,7 +132,9 @@ def _savings(audit: Audit) -> Iterator[str]:
                 name = ""
     yield text_table(rows, "<><>>>>>")
     yield ""
-    yield "requests for the next jobs; killed: later jobs the first request would have killed"
+    yield (
+        "requests for the next jobs; killed: later jobs, by requests learned in this way before"
+    )
     for saving in audit.savings:
         yield from map(_wrapped, _app_advice(saving))
     if audit.not_judged:
@@ -149,7 +152,8 @@ def _app_advice(saving: AppSavings) -> Iterator[str]:
     for advice in saving.advice:
         yield f"{name}, {advice_text(advice)}"
     if saving.advice and saving.not_covered:
-        yield f"{name}: {saving.not_covered:,} jobs with other numbers of CPUs are not covered"
+        others = f"{saving.not_covered:,} jobs with other numbers of CPUs, or on several nodes,"
+        yield f"{name}: {others} are not covered"
     if killed := saving.avoidable_jobs:
         hours = _hours(saving.avoidable_core_hours)
         yield f"{name}: {killed:,} killed jobs had requested less than this ({hours} core h)"
@@ -167,23 +171,28 @@ def advice_text(advice: Advice) -> str:
     >>> advice_text(Advice(1, 387, (14220.0,), (28.7e9,), 190, 4, 0, 0))
     '1 CPU (387 jobs): --time=03:57:00 --mem=27371M; killed: 4 of 190 by time'
     """
-    first, then, killed = [], [], []
-    for option, requests, text_of, judged_jobs, kills, cause in (
+    first, then, killed, notes = [], [], [], []
+    for option, requests, text_of, judged_jobs, kills, stopped, cause in (
         ("--time", advice.walltimes_s, slurm_clock, advice.judged_time, advice.killed_time,
-         "time"),
+         advice.stopped_time, "time"),
         ("--mem", advice.memories_bytes, slurm_memory, advice.judged_memory,
-         advice.killed_memory, "memory"),
+         advice.killed_memory, advice.stopped_memory, "memory"),
     ):  # fmt: skip
         texts = [f"{option}={text_of(value)}" for value in requests[:SHOWN_REQUESTS]]
         first += texts[:1]
-        then += texts[1:]
+        if texts[1:]:
+            then.append(f", if killed by {cause} {', then '.join(texts[1:])}")
         if judged_jobs:
             killed.append(f"{kills:,} of {judged_jobs:,} by {cause}")
+        if stopped > MANY_STOPPED * advice.jobs:
+            notes.append(
+                f"; {stopped:,} of the jobs were killed at their limit of {cause} and needed more "
+                "than is known: request more"
+            )
     cpus = f"{advice.cpus:,} CPU" + "s" * (advice.cpus != 1)
-    after = f", after a kill {' '.join(then)}" if then else ""
     return (
-        f"{cpus} ({advice.jobs:,} jobs): {' '.join(first) or UNKNOWN}{after}; "
-        f"killed: {', '.join(killed) or 'not judged'}"
+        f"{cpus} ({advice.jobs:,} jobs): {' '.join(first) or UNKNOWN}{''.join(then)}; "
+        f"killed: {', '.join(killed) or 'not judged'}{''.join(notes)}"
     )
 
 

@@ -53,9 +53,9 @@ def headline(
     -------
     DataFrame
         ``app target protocol local_runs contender``; ``mape low high``, the mean absolute error
-        in percent with its interval; ``runs subjects sittings``, that were judged; ``floor``, the
-        error that repeats leave; and where a contender has bounds, ``above_bound``, the runs above
-        the bound, ``coverage``, the share of runs below it, ``subjects_covered``, the share of
+        in percent with its interval; ``runs subjects sittings days``, that were judged; ``floor``,
+        the error that repeats leave; and where a contender has bounds, ``above_bound``, the runs
+        above the bound, ``coverage``, the share of runs below it, ``subjects_covered``, the share of
         subjects with all their runs below it, and ``width``, the median ratio of bound to median.
     """
     reserved = table.head(0) if elsewhere is None else elsewhere
@@ -103,7 +103,8 @@ def _predictions(
         test = runs.iloc[fold.test]
         smaller = scaled_down[~scaled_down["subject"].isin(test["subject"])]
         if place == "new sitting":
-            smaller = smaller[~smaller["sitting"].isin(test["sitting"])]
+            days = smaller["started_at"].astype(str).str[:10]
+            smaller = smaller[~days.isin(test["started_at"].astype(str).str[:10])]
         on_step(f"{place}: {len(fold.test)} runs, {len(train)} to learn from")
         fitted: dict[str, Contender | VoxcastContender] = {
             **{
@@ -175,6 +176,7 @@ def _scores(
         "runs": len(by_run),
         "subjects": scored["subject"].nunique(),
         "sittings": scored["sitting"].nunique(),
+        "days": scored["started_at"].astype(str).str[:10].nunique(),
         "above_bound": above.sum(min_count=1),
         "coverage": 1 - above.mean(),
         "subjects_covered": 1 - by_subject.mean(),

@@ -1,7 +1,7 @@
 """Protocols: how much a model knows of the place in which a run is predicted.
 
-A new scan is of a subject that was not measured, and comes in a sitting that was not measured
-either: on another day, when the machine may be faster or slower, or on another machine. A few runs
+A new scan is of a subject that was not measured, and comes on a day that was not measured either,
+when the machine may be faster or slower, or on another machine. A few runs
 of other subjects there, the local runs, give its speed.
 """
 
@@ -61,15 +61,16 @@ def folds(runs: pd.DataFrame, place: Place, *, n_folds: int = 5, seed: int = 0) 
     """Yield folds by subject, and by place unless it is known.
 
     Each run is judged once: on a new machine only reserved runs, otherwise only the rest. No run
-    of a judged subject is learned from, none of the judged sitting unless it is known, and none
-    that is reserved.
+    of a judged subject is learned from, none of the day of the judged sitting unless that is
+    known, and none that is reserved.
 
     Parameters
     ----------
     runs : DataFrame
-        With ``subject``, ``sitting`` and ``reserved``.
+        With ``subject``, ``sitting``, ``started_at`` and ``reserved``.
     """
     sittings, subjects = (runs[name].astype(str).to_numpy() for name in ("sitting", "subject"))
+    days = runs["started_at"].astype(str).str[:10].to_numpy()
     reserved = runs["reserved"].to_numpy(dtype=bool)
     candidates = np.flatnonzero(reserved if place == "new machine" else ~reserved)
     if len(np.unique(subjects[candidates])) < n_folds:
@@ -87,7 +88,8 @@ def folds(runs: pd.DataFrame, place: Place, *, n_folds: int = 5, seed: int = 0) 
             continue
         for sitting in np.unique(sittings[test]):
             is_here = sittings == sitting
-            train = np.flatnonzero(is_learned & ~is_here)
+            # Sittings of one day are much alike.
+            train = np.flatnonzero(is_learned & ~np.isin(days, days[is_here]))
             yield Fold(train, test[is_here[test]], np.flatnonzero(is_learned & is_here))
 
 

@@ -6,6 +6,8 @@ machine. The ratio is therefore estimated separately, as a median over runs.
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -57,32 +59,36 @@ class SlowdownLaw:
     def ratio(self, app: str, cpus: int, host_class: str | None = None) -> float:
         """Return runtime over CPU time.
 
-        An unknown host uses the coarser group, and a number of CPUs that was not measured a power
-        of it through those that were.
+        An unknown host uses the coarser group. A number of CPUs that was not measured lies on the
+        line through its neighbours, both in logarithms, of this host if two numbers were measured
+        on it; beyond the largest, the line through the last two goes on, but more CPUs never take
+        longer, and never less CPU time.
         """
         *exact, of_app, of_all = _keys(app, cpus, host_class)
         for key in exact:
             if key in self.ratios:
                 return self.ratios[key]
-        return self._by_power(app, cpus) or self.ratios.get(of_app, self.ratios[of_all])
+        for host in (f"|{host_class}", ""):
+            measured = self._by_cpus(app, host)
+            if len(measured) > 1:
+                return _between(measured, cpus)
+        return self.ratios.get(of_app, self.ratios[of_all])
 
-    def _by_power(self, app: str, cpus: int) -> float | None:
-        """Return the ratio by a power of the CPUs; None if only one number was measured."""
-        measured = {
-            int(count): ratio
-            for key, ratio in self.ratios.items()
-            for name, _, count in [key.rpartition("|")]
-            if name == app and count.isdecimal()
-        }
-        if len(measured) < 2:
-            return None
-        counts = np.array(sorted(measured))
-        logs = np.log([measured[count] for count in counts])
-        slope = np.polyfit(np.log(counts), logs, 1)[0]
-        nearest = int(np.abs(np.log(counts / cpus)).argmin())
-        # More CPUs never take longer, and never less CPU time.
-        power = np.clip(slope, -1.0, 0.0)
-        return float(np.exp(logs[nearest]) * (cpus / counts[nearest]) ** power)
+    def _by_cpus(self, app: str, host: str) -> list[tuple[int, float]]:
+        """Return the measured ratios by number of CPUs, ascending."""
+        pattern = re.compile(rf"{re.escape(app)}\|(\d+){re.escape(host)}")
+        matches = ((pattern.fullmatch(key), ratio) for key, ratio in self.ratios.items())
+        return sorted((int(match[1]), ratio) for match, ratio in matches if match)
+
+
+def _between(measured: list[tuple[int, float]], cpus: int) -> float:
+    logs = np.log(np.array(measured, dtype=float))
+    at = math.log(cpus)
+    if logs[0, 0] <= at <= logs[-1, 0]:
+        return math.exp(np.interp(at, logs[:, 0], logs[:, 1]))
+    edge, inner = (0, 1) if at < logs[0, 0] else (-1, -2)
+    power = (logs[edge, 1] - logs[inner, 1]) / (logs[edge, 0] - logs[inner, 0])
+    return math.exp(logs[edge, 1] + min(max(power, -1.0), 0.0) * (at - logs[edge, 0]))
 
 
 def _keys(app: str, cpus: int, host_class: str | None) -> tuple[str, ...]:

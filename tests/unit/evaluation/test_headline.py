@@ -40,6 +40,9 @@ def test_no_fold_learns_from_what_it_judges(place) -> None:
             assert set(test["sitting"]) <= set(train["sitting"])
             assert local.empty
         else:
+            days = {name: set(part["started_at"].str[:10]) for name, part in
+                    (("test", test), ("train", train))}  # fmt: skip
+            assert place == "new machine" or not days["test"] & days["train"]
             assert not set(test["sitting"]) & set(train["sitting"])
             assert set(local["sitting"]) <= set(test["sitting"])
         seen += fold.test.tolist()
