@@ -55,13 +55,15 @@ def headline(
         ``app target protocol local_runs contender``; ``mape low high``, the mean absolute error
         in percent with its interval; ``runs subjects sittings days``, that were judged; ``floor``,
         the error that repeats leave; and where a contender has bounds, ``above_bound``, the runs
-        above the bound, ``coverage``, the share of runs below it, ``subjects_covered``, the share of
-        subjects with all their runs below it, and ``width``, the median ratio of bound to median.
+        above the bound, ``coverage``, the share of runs below it, ``subjects_covered``, the share
+        of subjects with all their runs below it, and ``width``, the median ratio of bound to
+        median.
     """
     reserved = table.head(0) if elsewhere is None else elsewhere
     everywhere = pd.concat([table.assign(reserved=False), reserved.assign(reserved=True)])
     full = (everywhere["scale"] == FULL).to_numpy()
     runs = everywhere[full].reset_index(drop=True)
+    runs["day"] = runs["started_at"].astype(str).str[:10]
     runs["cell"] = runs[list(CELL)].astype(str).agg("|".join, axis=1)
     scaled_down = everywhere[~full & ~everywhere["reserved"].to_numpy()]
     predictions = [
@@ -104,7 +106,7 @@ def _predictions(
         smaller = scaled_down[~scaled_down["subject"].isin(test["subject"])]
         if place == "new sitting":
             days = smaller["started_at"].astype(str).str[:10]
-            smaller = smaller[~days.isin(test["started_at"].astype(str).str[:10])]
+            smaller = smaller[~days.isin(test["day"])]
         on_step(f"{place}: {len(fold.test)} runs, {len(train)} to learn from")
         fitted: dict[str, Contender | VoxcastContender] = {
             **{
@@ -176,7 +178,7 @@ def _scores(
         "runs": len(by_run),
         "subjects": scored["subject"].nunique(),
         "sittings": scored["sitting"].nunique(),
-        "days": scored["started_at"].astype(str).str[:10].nunique(),
+        "days": scored["day"].nunique(),
         "above_bound": above.sum(min_count=1),
         "coverage": 1 - above.mean(),
         "subjects_covered": 1 - by_subject.mean(),

@@ -67,10 +67,11 @@ def folds(runs: pd.DataFrame, place: Place, *, n_folds: int = 5, seed: int = 0) 
     Parameters
     ----------
     runs : DataFrame
-        With ``subject``, ``sitting``, ``started_at`` and ``reserved``.
+        With ``subject``, ``sitting``, ``day`` and ``reserved``.
     """
-    sittings, subjects = (runs[name].astype(str).to_numpy() for name in ("sitting", "subject"))
-    days = runs["started_at"].astype(str).str[:10].to_numpy()
+    sittings, days, subjects = (
+        runs[name].astype(str).to_numpy() for name in ("sitting", "day", "subject")
+    )
     reserved = runs["reserved"].to_numpy(dtype=bool)
     candidates = np.flatnonzero(reserved if place == "new machine" else ~reserved)
     if len(np.unique(subjects[candidates])) < n_folds:

@@ -16,7 +16,7 @@ HEAD = (
 
 
 def advice_on(tmp_path: Path, rows: list[dict[str, object]]):
-    """Return the advice of the only application; a row is of a job, an hour after the one before."""
+    """Return the advice of the only application; a row is of a job, one an hour."""
     lines = [HEAD]
     for n, row in enumerate(rows):
         start = pd.Timestamp("2026-01-01") + pd.Timedelta(hours=n)

@@ -30,6 +30,7 @@ def table(speeds: dict[str, float], subjects: int = 48, host: str = "here") -> p
 def test_no_fold_learns_from_what_it_judges(place) -> None:
     here, there = table({"a": 1, "b": 1, "c": 1}), table({"d": 1}, 12, "there")
     runs = pd.concat([here.assign(reserved=False), there.assign(reserved=True)], ignore_index=True)
+    runs["day"] = runs["started_at"].str[:10]
     seen = []
     for fold in folds(runs, place, n_folds=3):
         train, test, local = (runs.iloc[p] for p in (fold.train, fold.test, fold.local))
@@ -104,6 +105,7 @@ def test_floors_by_hand() -> None:
         {
             "cell": np.repeat(np.arange(6), 4),
             "sitting": ["x", "x", "y", "y"] * 6,
+            "day": ["1", "1", "2", "2"] * 6,
             "cpu_s": np.exp(logs),
         }
     )
