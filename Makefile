@@ -68,8 +68,9 @@ history: setup ## Statistics of the recorded histories (noise floor, drift); res
 	@dvc repro pipelines/dvc.yaml:history
 
 .PHONY: headline
-headline: setup ## Errors and bounds for a new subject in a new sitting, of every contender (10 min); results/headline
+headline: setup ## Errors and bounds for a new subject on a new day, of every contender (10 min); results/headline
 	@dvc repro pipelines/dvc.yaml:headline
+	@python docs/headline_tables.py
 
 .PHONY: studies
 studies: setup ## Accuracy of models on the recorded histories (an hour); results/studies and a page
@@ -143,7 +144,7 @@ lint: setup ## Style: ruff check and format; which room imports which
 types: setup ## Types: mypy
 	mypy
 
-# A file of tests is run by one process, as its fixtures are dear.
+# A file of tests is run by one process, as its fixtures take long to make.
 JOBS ?= $(shell n=$$(nproc); echo $$((n < 4 ? n : 4)))
 PYTEST := python -m pytest -n $(JOBS) --dist loadfile
 

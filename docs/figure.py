@@ -1,65 +1,53 @@
-"""Draw ``docs/images/error_by_model.svg``: the report's figure of errors on the recorded runs.
+"""Draw ``docs/images/error_by_model.svg``: errors of wall time on a day that no model has seen.
 
-``python docs/figure.py`` (``make docs`` does it). The same code draws the report of every project.
+``python docs/figure.py`` (``make docs`` does it) reads ``published/headline/headline.csv``.
 """
 
 from __future__ import annotations
 
-import csv
-import json
 import sys
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
 
-from voxcast.laws.intervals import Interval
-from voxcast.records import TARGETS
-from voxcast.report.canvas import standalone
-from voxcast.report.figures import error_panels
+from headline_tables import CONTENDERS, MEANINGS, NEW, VOXCAST, row_of
+from table_text import PROJECT, percent
+from voxcast.report.canvas import INK, SERIES, inline_svg, interval, panel, standalone
 
-PROJECT = Path(__file__).resolve().parents[1]
 FIGURE = PROJECT / "docs" / "images" / "error_by_model.svg"
 APP = "ants_segment"
 
 
-def drawn() -> str:
-    """Return the figure: errors of CPU time by model, cross-validated and on unseen subjects."""
-    results = PROJECT / "published"
-    by_app = json.loads((results / "recorded" / "families.json").read_text(encoding="utf-8"))
-    tested = by_app[APP]
-    history = json.loads((results / "history" / "reference.json").read_text(encoding="utf-8"))
-    receipt = json.loads((results / "recorded" / "receipt.json").read_text(encoding="utf-8"))
-    with (results / "recorded" / "leaderboard.csv").open(encoding="utf-8", newline="") as lines:
-        rows = [
-            row
-            for row in csv.DictReader(lines)
-            if row["app"] == APP and row["family"] in tested and row["family"] != "grid"
-        ]
-    nowhere = float("nan")
-    verdict = SimpleNamespace(
-        winner=receipt["apps"][APP]["champion"],
-        cross_validated={
-            row["family"]: {target: float(row[f"cv_{target}_mape"]) for target in TARGETS}
-            for row in rows
-        },
-        tested={
-            row["family"]: {
-                target: Interval(
-                    tested[row["family"]][target]["mape"], nowhere, nowhere, tested["subjects"]
-                )
-                for target in TARGETS
-            }
-            for row in rows
-        },
-    )
-    noise = next(row for row in history["noise"] if row["app"] == APP)
-    panels = error_panels(cast("Any", verdict), noise["error_percent"])
-    return standalone(panels[TARGETS.index("cpu_s")].svg)
+def figure() -> str:
+    """Return the figure: errors without a run of the day, and after two local runs."""
+    rows = {
+        name: [row_of(APP, "runtime_s", protocol, name) for protocol in NEW] for name in CONTENDERS
+    }
+    errors = {name: [float(row["mape"]) for row in pair] for name, pair in rows.items()}
+    limits = 0.0, 1.05 * max(float(row["high"]) for pair in rows.values() for row in pair)
+    with panel(4.8, 1.2 + 0.34 * len(rows)) as (drawing, axes):
+        for y, (name, pair) in enumerate(rows.items()):
+            for row, shift, mark, color in zip(pair, (-0.17, 0.17), "oD", SERIES, strict=False):
+                ends = float(row["low"]), float(row["high"])
+                interval(axes, y + shift, ends, limits, color)
+                axes.plot(float(row["mape"]), y + shift, mark, color=color, markersize=5)
+            text = ", ".join(map(percent, errors[name]))
+            axes.text(1.03, y, text, va="center", transform=axes.get_yaxis_transform())
+        floor = float(row_of(APP, "runtime_s", "known", VOXCAST)["floor"])
+        axes.axvline(floor, color=INK, linewidth=1, linestyle=(0, (2, 2)))
+        axes.set_xlim(*limits)
+        axes.set_ylim(len(rows) - 0.4, -0.6)
+        axes.grid(axis="y", visible=False)
+        axes.set_yticks(range(len(rows)), [MEANINGS.get(name, name) for name in rows])
+        axes.get_yticklabels()[0].set_fontweight("bold")
+        axes.set(xlabel="mean absolute error (%)", title=f"Wall time of {APP}")
+        alt = "Error of wall time by model, on a new day and after two local runs: " + ", ".join(
+            f"{MEANINGS.get(name, name)} {' and '.join(map(percent, pair))}"
+            for name, pair in errors.items()
+        )
+        return standalone(inline_svg(drawing, "error by model", alt))
 
 
 def main() -> int:
     """Write the figure."""
-    FIGURE.write_text(drawn(), encoding="utf-8")
+    FIGURE.write_text(figure(), encoding="utf-8")
     return 0
 
 

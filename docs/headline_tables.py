@@ -1,12 +1,16 @@
-"""Tables of errors and bounds by protocol, from ``published/headline/headline.csv``."""
+"""Tables of errors and bounds by protocol, from ``published/headline/headline.csv``.
+
+``python docs/headline_tables.py`` (``make headline`` does it) prints them from ``results/``.
+"""
 
 from __future__ import annotations
 
 import csv
 import math
+import sys
 from functools import cache
 
-from table_text import NONE, PROJECT, markdown, percent, results
+from table_text import NONE, PROJECT, markdown, percent
 
 FILE = PROJECT / "published/headline/headline.csv"
 IMAGE_APPS = ("ants_segment", "ants_register", "tile_segment")
@@ -18,9 +22,9 @@ CONTENDERS = (
     VOXCAST, "law", "ridge", "GP", LEVELLED, "HARP, full scale", "HARP", "voxels", "median",
 )  # fmt: skip
 MEANINGS = {
-    "law": "a law in voxels, of the mask too", "GP": "Gaussian process alone",
-    "ridge": "ridge alone", LEVELLED: "HARP on logarithms, at equal speed",
-    "HARP, full scale": "HARP, full scale alone", "HARP": "HARP as published",
+    "law": "law in voxels and mask", "GP": "Gaussian process",
+    "ridge": "ridge", LEVELLED: "HARP on logarithms, same speed",
+    "HARP, full scale": "HARP, full scale only", "HARP": "HARP as published",
     "voxels": "line in voxels", "median": "constant",
 }  # fmt: skip
 
@@ -32,8 +36,13 @@ def _rows() -> dict[tuple[str, ...], dict[str, str]]:
         return {tuple(row[key] for key in keys): row for row in csv.DictReader(file)}
 
 
+def row_of(app: str, target: str, protocol: str, contender: str) -> dict[str, str]:
+    """Return the line of the result file with these keys."""
+    return _rows()[app, target, protocol, contender]
+
+
 def _number(app: str, target: str, protocol: str, name: str, contender: str = VOXCAST) -> float:
-    return float(_rows()[app, target, protocol, contender][name] or "nan")
+    return float(row_of(app, target, protocol, contender)[name] or "nan")
 
 
 def _cell(app: str, target: str, protocol: str, contender: str, *, interval: bool = True) -> str:
@@ -48,14 +57,12 @@ def _cell(app: str, target: str, protocol: str, contender: str, *, interval: boo
 def headline() -> str:
     """Return the table of the README: wall time of a new subject on a new day."""
     rows = []
-    costs = results("studies/per_image.json")
     for app in APPS:
         held = [_number(app, "runtime_s", protocol, "coverage") for protocol in NEW]
         others = [
             "; ".join(_cell(app, "runtime_s", p, name, interval=False) for p in NEW)
             for name in ("law", LEVELLED)
         ]
-        requests = costs[app]["reserved"]["ways"]
         rows.append([
             f"`{app}`",
             f"**{_cell(app, 'runtime_s', 'new0', VOXCAST)}**",
@@ -63,13 +70,10 @@ def headline() -> str:
             *(text if NONE not in text else "no image" for text in others),
             percent(_number(app, "runtime_s", "known", "floor")),
             "; ".join(percent(100 * share) for share in held),
-            f"{requests['per_image']['normalised_cost']:.2f} against "
-            f"{requests['population']['normalised_cost']:.2f}",
         ])  # fmt: skip
     head = [
         "application", "new day", "after two local runs", "law in voxels", "HARP, on logarithms",
         "repeats alone, speed known", "runs within the 95 % bound",
-        "cost of requests, sitting known: by image, one for all",
     ]  # fmt: skip
     return markdown(head, rows)
 
@@ -128,3 +132,21 @@ def second_machine() -> str:
 
 
 TABLES = (headline, contenders, bounds, second_machine)
+
+
+def main() -> int:
+    """Print the tables of the results of this machine, with the names in their file."""
+    global FILE
+    FILE = PROJECT / "results/headline/headline.csv"
+    print(headline())
+    print(contenders())
+    names = ", ".join(f"{MEANINGS.get(name, name)}: {name}" for name in CONTENDERS)
+    print(
+        f"in {FILE.relative_to(PROJECT)}: new0 is a new day, new2 and new8 are "
+        f"after local runs; {names}"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -314,7 +314,7 @@ class Offers:
         elif deadline == budget and worth:
             usd = "" if free else f" ({worth * self.cluster.usd_per_core_hour:.2g} USD)"
             aim = f"the lowest cost with an hour of turnaround valued at {worth:g} core-hours{usd}"
-        return f"{aim} that is {self._limits()}" if deadline or budget else aim
+        return f"{aim}, {self._limits()}" if deadline or budget else aim
 
     def _limits(self) -> str:
         """Return the limits in words; waiting is an expectation, not a bound."""

@@ -37,7 +37,8 @@ def _summary(name: str) -> str:
         app = config.load_app(CONF_APP, name)
     except ConfigError as error:
         if error.problem == "needs a value":  # the file is to be filled in for each call
-            return f"incomplete, {str(error.where).rpartition(': ')[2]} has no value"
+            needed = str(error.where).rpartition(": ")[2]
+            return f"for any program: needs {needed}, see `voxcast profile --help`"
         return str(error)
     return f"{app.version}: {app.module or shlex.join(app.argv)}"
 

@@ -98,8 +98,8 @@ def _learn(session: LearningSession, args: argparse.Namespace) -> int:
 
     if count := session.generated_to_replace():  # before it is done
         volumes = "volume" if count == 1 else f"{count} volumes"
-        _say("images", f"the {volumes} generated in {IMAGES} will be removed, a list of yours "
-             "takes their place")  # fmt: skip
+        _say("images", f"the {volumes} generated in {IMAGES} will be removed and replaced by "
+             "the list of your images")  # fmt: skip
         _say("", "runs on them are kept; copy those that you still want to ask about")
     configured, catalogue = session.look() if args.dry_run else session.prepare()
     devices = device_outlooks(configured, catalogue, MEASURED)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from voxcast import project
 from voxcast.cli.run_options import add_parameter_argument
-from voxcast.cli.shared_options import add_project_argument
+from voxcast.cli.shared_options import add_project_argument, cpu_counts
 from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import ConfigError
 from voxcast.images.headers import file_size_bytes
@@ -51,7 +51,9 @@ def main(argv: list[str]) -> int:
         help="--next: change the configuration, as with voxcast campaign",
     )  # fmt: skip
     parser.add_argument("--device", default="cpu", help="a device of conf/device (default: cpu)")
-    parser.add_argument("--cpus", type=int, default=1, metavar="N")
+    parser.add_argument(
+        "--cpus", type=cpu_counts, default=(1,), metavar="N,N", help="numbers of CPUs (default 1)"
+    )
     add_parameter_argument(parser)
     parser.add_argument("--scale", choices=("full_scale", "scaled_down"), default="full_scale")
     parser.add_argument("--argv", help="command line of an application that defines none, "
@@ -82,18 +84,21 @@ def main(argv: list[str]) -> int:
     if args.time_limit is not None and not args.time_limit > 0:
         raise ConfigError(f"must be above zero, not {args.time_limit:g}", "--time-limit")
     cores = len(os.sched_getaffinity(0))
-    if not 1 <= args.cpus <= cores:
-        raise ConfigError(f"must be 1 to {cores} here, not {args.cpus}", "--cpus")
+    if not 1 <= min(args.cpus) <= max(args.cpus) <= cores:
+        raise ConfigError(f"must be 1 to {cores} here, not {max(args.cpus)}", "--cpus")
     for image in images:
         if image is not None:
             file_size_bytes(image)
     check_startable(app, configuration)
     sweep_abandoned()
     runs = []
-    for number, image in enumerate(images, 1):
-        runs.append(_measure(app, image, number, configuration, parameters, args))
+    tasks = [
+        (image, dataclasses.replace(configuration, cpus=n)) for image in images for n in args.cpus
+    ]
+    for number, (image, allocated) in enumerate(tasks, 1):
+        runs.append(_measure(app, image, number, allocated, parameters, args))
         if not args.json:
-            _show(image, app, configuration, args.scale, runs[-1])
+            _show(image, app, allocated, args.scale, runs[-1])
     if args.json:
         print(json.dumps(runs, indent=2))
     return 0 if all(run["outcome"] == "completed" for run in runs) else FAILED
@@ -149,7 +154,7 @@ def _app_and_configuration(args: argparse.Namespace) -> tuple[App, Configuration
     device = config.load_device(folder / config.CONF_DIR / "device", args.device)
     return app, Configuration(
         device=args.device,
-        cpus=args.cpus,
+        cpus=args.cpus[0],
         gpus=device.gpus,
         mem_limit_bytes=device.mem_limit_bytes,
         node_type=device.node_type,

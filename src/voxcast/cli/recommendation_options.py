@@ -91,7 +91,7 @@ def refuse_local(site: Site, args: argparse.Namespace) -> None:
         clusters = config.options(project.require(args.project) / config.CONF_DIR / "cluster")
         names = ", ".join(name for name in clusters if name != THIS_MACHINE)
         raise ConfigError(
-            "is this machine and has no partitions of Slurm", THIS_MACHINE,
+            "has no partitions of Slurm, as it is this machine", THIS_MACHINE,
             f"choose --cluster from {names or 'none'}, or copy a file of conf/cluster for yours",
         )  # fmt: skip
 

@@ -46,7 +46,8 @@ def meaning(app: str, result: Mapping[str, Any], *, has_images: bool) -> Iterato
         if name != first and accounts[name]["normalised_cost_interval"][0] <= high
     ]  # fmt: skip
     if close:
-        yield f"its interval overlaps with that of: {'; '.join(close)}; so this may be chance"
+        rivals = "; ".join(close)
+        yield f"the difference may be chance: its interval overlaps with that of {rivals}"
     unit = "image" if has_images else "run"
     saved = 100 * (1 - costs["per_image"] / costs["population"])
     yield (

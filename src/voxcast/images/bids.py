@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 BIDS_VERSION = "1.10.0"
 # Control characters, line separators, and bytes that are not UTF-8.
 _UNLISTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_SUBJECT = re.compile(r"(?:^|_)sub-([a-zA-Z0-9]+)")
 _ENTITY = re.compile(r"([a-zA-Z]+)-([a-zA-Z0-9]+)")
 
 
@@ -61,12 +62,25 @@ def stem(path: Path) -> str:
     return path.name.removesuffix(".gz").removesuffix(".nii")
 
 
+def subject_of(path: Path) -> str:
+    """Return the BIDS label of the subject in a file's name, or the name.
+
+    Examples
+    --------
+    >>> subject_of(Path("sub-01_ses-2_T1w.nii.gz")), subject_of(Path("head 7.nii"))
+    ('01', 'head 7')
+    """
+    match = _SUBJECT.search(stem(path))
+    return match[1] if match else stem(path)
+
+
 def find_images(folder: str | Path) -> list[ImageEntry]:
     """List the volumes of a BIDS dataset, or of any folder of NIfTI files, sorted by path.
 
     In a BIDS dataset these are ``sub-*/[ses-*/]anat/*.nii[.gz]``. In another folder every NIfTI
-    file counts, at any depth, and its name is its subject. Links are followed. A folder that may
-    not be read and a file with a name that no table can hold are listed with a problem.
+    file counts, at any depth; its subject is the label after ``sub-`` in its name, or else
+    its name. Links are followed. A folder that may not be read and a file with a name that
+    no table can hold are listed with a problem.
 
     Raises
     ------
@@ -99,9 +113,8 @@ def find_images(folder: str | Path) -> list[ImageEntry]:
     bad = [_locked_entry(path, problem, folder) for path, problem in locked.items()]
     if is_bids:
         return sorted([_bids_entry(path, folder) for path in paths] + bad, key=_path)
-    entries = [ImageEntry(stem(path), "", "", path, _problem(path)) for path in paths]
-    subjects = {entry.subject for entry in entries}
-    if len(subjects) < len(entries):  # the same name in two folders is two subjects
+    entries = [_plain_entry(path) for path in paths]
+    if len({stem(path) for path in paths}) < len(paths):  # a name in two folders is two subjects
         entries = [ImageEntry(_long_name(p, folder), "", "", p, _problem(p)) for p in paths]
     return sorted(entries + bad, key=_path)
 
@@ -178,9 +191,22 @@ def _bids_entry(path: Path, folder: Path) -> ImageEntry:
     relative = path.relative_to(folder)
     session = relative.parts[1].removeprefix("ses-") if len(relative.parts) == 4 else ""
     # Labels come from the folders, which decide what belongs together, not from the file name.
+    subject = subject_label(relative.parts[0])
+    return ImageEntry(subject, session, _suffix(path), path, _problem(path))
+
+
+def _plain_entry(path: Path) -> ImageEntry:
+    """Return the entry of a file in no dataset; several may be of one subject."""
+    subject = subject_of(path)
+    if subject == stem(path):
+        return ImageEntry(subject, "", "", path, _problem(path))
+    session = dict(_ENTITY.findall(stem(path))).get("ses", "")
+    return ImageEntry(subject, session, _suffix(path), path, _problem(path))
+
+
+def _suffix(path: Path) -> str:
     last = stem(path).rsplit("_", 1)[-1]
-    suffix = "" if _ENTITY.fullmatch(last) else last
-    return ImageEntry(subject_label(relative.parts[0]), session, suffix, path, _problem(path))
+    return "" if _ENTITY.fullmatch(last) else last
 
 
 def _long_name(path: Path, folder: Path) -> str:

@@ -5,14 +5,13 @@ A row of ``images.parquet`` of a recorded batch, as a plain object that a plan c
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import ImageError
 from voxcast.files import canonical_json
-from voxcast.images.bids import stem
+from voxcast.images.bids import subject_of
 from voxcast.images.catalogue import look_at
 from voxcast.images.characteristic_versions import VERSIONS, versions_of
 
@@ -23,19 +22,6 @@ if TYPE_CHECKING:
     from voxcast.images.headers import ImageHeader
 
 ID_DIGITS = 16
-_SUBJECT = re.compile(r"(?:^|_)sub-([a-zA-Z0-9]+)")
-
-
-def subject_of(path: Path) -> str:
-    """Return the BIDS label of the subject in a file's name, or the name.
-
-    Examples
-    --------
-    >>> subject_of(Path("sub-01_ses-2_T1w.nii.gz")), subject_of(Path("head 7.nii"))
-    ('01', 'head 7')
-    """
-    match = _SUBJECT.search(stem(path))
-    return match[1] if match else stem(path)
 
 
 def volume_facts(

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any
 import voxcast
 from voxcast.errors import ImageError, TableError, is_disk_full, one_line
 from voxcast.files import canonical_json, locked
-from voxcast.images.volume_facts import read_volume_facts, subject_of
+from voxcast.images.bids import subject_of
+from voxcast.images.volume_facts import read_volume_facts
 from voxcast.jobs.slurm import DEFAULT_SAMPLING_S
 from voxcast.jobs.state import SubmissionState
 from voxcast.records import as_fields

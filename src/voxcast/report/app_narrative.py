@@ -158,7 +158,7 @@ class AppNarrative:
         if not alone:
             return ""
         percent_off = 100 * abs(alone["ratio"] - 1)
-        longer = "longer" if alone["ratio"] > 1 else "less long"
+        longer = "longer" if alone["ratio"] > 1 else "less time"
         text = (
             f"{counted(alone['runs'], 'run')} measured here lay {percent(alone['error_percent'])} "
             f"from what {counted(alone['recorded_subjects'], 'recorded subject')} predict; "

@@ -27,7 +27,7 @@ def summary(narrative: Narrative, report: str) -> str:
     """
     lines = [
         ("measured", narrative.measured()),
-        ("noise floor", narrative.floor()),
+        ("repeats", narrative.floor()),
         ("CPUs", narrative.cpu_scaling()),
         ("champion", narrative.champion()),
         ("error by CV", narrative.cross_validated()),

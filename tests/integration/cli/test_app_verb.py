@@ -168,7 +168,7 @@ def test_a_file_that_is_half_written_is_listed_with_the_file_and_the_field(proje
         "defaults: [_base@half, _self_]\nhalf:\n  argv: [tool, '{image}']\n  version: ???\n"
     )
     assert main(["app", "list"]) == 0
-    assert "incomplete, half.version has no value" in capsys.readouterr().out
+    assert "needs half.version" in capsys.readouterr().out
 
 
 def test_a_failed_trial_shows_the_log_and_writes_nothing(project, capsys):

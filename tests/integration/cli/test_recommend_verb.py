@@ -187,7 +187,7 @@ def test_text_output(recommend) -> None:
     assert first.startswith(
         "usual.nii.gz: segment on osc: request cpu, 1 CPU on pitzer, --time=00:0"
     )
-    assert reason.startswith("  reason: the cheapest that is done in 2 h 0 min, waiting")
+    assert reason.startswith("  reason: the cheapest, done in 2 h 0 min, waiting")
     assert "* cpu, 1 CPU on pitzer" in text
     assert "at most 10 % of such requests are too small" in text
     assert "waiting times of this cluster are unknown" in text
@@ -238,7 +238,7 @@ def test_sbatch_lines_of_one_image(recommend) -> None:
     assert all(line.startswith("#") for line in lines)
     assert "# at most 10 % of such requests are too small" in lines
     refused = recommend("usual.nii.gz", "--slurm", *HERE, code=2)
-    assert refused.err.splitlines()[-1].startswith("voxcast: local: is this machine")
+    assert refused.err.splitlines()[-1].startswith("voxcast: local: has no partitions of Slurm")
 
 
 def test_the_script_of_an_array_covers_every_image(recommend) -> None:

@@ -202,11 +202,11 @@ def test_the_summary_says_that_the_machine_was_busy_and_that_the_time_ended(
     text = summary(Narrative.of(ReportInputs.read(project)), "index.html")
     assert lines(text)["measured"].endswith("; the time ended with 7 runs left")
     busy = "2 of 29 runs shared the machine with other work"  # the third did not complete
-    assert lines(text)["noise floor"].endswith(f"{busy} and do not count here")
+    assert lines(text)["repeats"].endswith(f"{busy} and do not count here")
     _write_runs(path, runs.assign(noisy=True))
     text = summary(Narrative.of(ReportInputs.read(project)), "index.html")
-    assert "all 29 runs shared the machine" in lines(text)["noise floor"]
-    assert "no undisturbed run was repeated" in lines(text)["noise floor"]
+    assert "all 29 runs shared the machine" in lines(text)["repeats"]
+    assert "no undisturbed run was repeated" in lines(text)["repeats"]
 
 
 def test_the_noise_floor_is_also_that_at_the_usual_speed_of_the_machine(build: Build) -> None:
@@ -262,7 +262,7 @@ def test_an_empty_test_side_is_stated(build: Build) -> None:
 def test_one_configuration_without_repeats(build: Build) -> None:
     content, _, text = rendered(build(cpus=(1,), repeated=0, test_subjects=2))
     assert "Only one configuration was measured" in content.text
-    assert "no run was repeated" in lines(text)["noise floor"]
+    assert "no run was repeated" in lines(text)["repeats"]
     assert "Only 1 unseen subject:" in content.text
     assert "An error over the runs of one subject has no interval." in content.text
     assert "too few for an interval" in lines(text)["on unseen"]

@@ -49,5 +49,5 @@ def test_runs_without_images_are_not_sent_to_an_image(cheapest: str) -> None:
 def test_intervals_that_overlap_are_said() -> None:
     texts = list(meaning("recon", result(**COSTS), has_images=True))
     assert texts[1] == (
-        "its interval overlaps with that of: optimal for as many CPUs; so this may be chance"
+        "the difference may be chance: its interval overlaps with that of optimal for as many CPUs"
     )

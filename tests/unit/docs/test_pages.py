@@ -68,7 +68,7 @@ def test_a_changed_number_is_detected() -> None:
 
 def test_the_figure_is_that_of_the_results() -> None:
     assert figure.FIGURE.stat().st_size < FIGURE_BYTES
-    assert figure.drawn() == figure.FIGURE.read_text(encoding="utf-8")
+    assert figure.figure() == figure.FIGURE.read_text(encoding="utf-8")
 
 
 def test_every_verb_is_documented() -> None:

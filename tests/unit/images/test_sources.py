@@ -48,6 +48,13 @@ def test_same_name_in_two_folders_is_two_subjects(tmp_path: Path) -> None:
     assert [e.subject for e in find_images(tmp_path)] == ["x_t1", "y_t1"]
 
 
+def test_names_in_a_plain_folder_tell_the_subject(tmp_path):
+    for name in ("sub-01_ses-1_T1w.nii", "sub-01_ses-2_T1w.nii.gz", "study_sub-02.nii", "c.nii"):
+        (tmp_path / name).write_bytes(b"x")
+    entries = [(e.subject, e.session, e.suffix) for e in find_images(tmp_path)]
+    assert entries == [("c", "", ""), ("02", "", ""), ("01", "1", "T1w"), ("01", "2", "T1w")]
+
+
 def test_empty_missing_and_file_instead_of_folder(tmp_path: Path) -> None:
     with pytest.raises(ImageError, match="empty"):
         scan(tmp_path)

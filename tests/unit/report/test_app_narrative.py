@@ -26,7 +26,7 @@ def test_an_error_near_zero_is_no_divisor(error: float, rival: float, ending: st
     ("ratio", "corrected", "ending"),
     [
         (1.12, 4.6, "runs take 12 % longer here, and knowing that leaves 4.6 %"),
-        (0.8, 4.6, "runs take 20 % less long here, and knowing that leaves 4.6 %"),
+        (0.8, 4.6, "runs take 20 % less time here, and knowing that leaves 4.6 %"),
         (1.12, None, "runs take 12 % longer here"),
     ],
 )

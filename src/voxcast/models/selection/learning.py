@@ -197,7 +197,7 @@ def _chosen(
             (f" from the {input_level}", "subjects") if _is_of_app(validation) else ("", "groups")
         )
         logger.warning(
-            "%s: %s is chosen%s: the smaller error of %s may be chance on %d %s",
+            "%s: %s is chosen%s; the smaller error of %s on %d %s may be chance",
             _title(validation), choice.name, source, choice.smallest, len(set(subjects)), unit,
         )  # fmt: skip
     return choice.name
