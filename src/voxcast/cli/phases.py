@@ -53,10 +53,6 @@ def main(argv: list[str]) -> int:
     add_history_argument(parser)
     parser.add_argument("--app", help="application (needed if there are several)")
     add_where_argument(parser)
-    parser.add_argument(
-        "--segment", action="store_true",
-        help="read phases of runs that logged none from their traces",
-    )  # fmt: skip
     parser.add_argument("--alpha", type=float, default=1.0, help="price of a requested second (1)")
     parser.add_argument("--beta", type=float, default=0.0, help="price of a used second (0)")
     parser.add_argument("--gamma", type=float, default=0.0, help="price of each request (0)")
@@ -84,14 +80,12 @@ def main(argv: list[str]) -> int:
         raise TableError("is a trace, not a history of runs", args.history[0], then)
     history = open_history(args.history)
     runs = runs_where(history.runs, args.where)
-    with_phases = set(history.phases["cell_key"]) & set(runs["cell_key"])
-    if args.segment:
-        with_phases |= set(history.traces["cell_key"]) & set(runs["cell_key"])
+    with_phases = {*history.phases["cell_key"], *history.traces["cell_key"]} & set(
+        runs["cell_key"]
+    )
     if not with_phases:
-        then = "measure an application that logs its phases, or import runs with phases"
-        if args.segment:
-            then = "nor has it traces to read them from; measure runs of the application"
-        raise TableError("has no phases", args.history[0], then)
+        then = "measure runs of the application, or import runs with phases"
+        raise TableError("has no phases, nor traces to read them from", args.history[0], then)
     apps = runs.loc[runs["cell_key"].isin(with_phases), "app"]
     app = only_app(set(apps), args.app, args.history[0])
     of_app = runs[runs["app"] == app]
@@ -99,8 +93,8 @@ def main(argv: list[str]) -> int:
     phases, traces = (
         table[table["cell_key"].isin(keys)] for table in (history.phases, history.traces)
     )
-    if args.segment:
-        phases = _with_segmented(of_app, phases, traces)
+    if not len(phases):
+        phases = _read_from(of_app, traces)
     matrix = phase_matrix(of_app, phases, traces)
     used = used_byte_s(of_app, traces, matrix)
     kept_s = of_app.loc[of_app["cell_key"].isin(set(matrix.cell_keys)), "runtime_s"].median()
@@ -122,29 +116,18 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _with_segmented(
-    runs: pd.DataFrame, phases: pd.DataFrame, traces: pd.DataFrame
-) -> pd.DataFrame:
-    """Return the phases with those read from traces; stderr tells from which and how well."""
-    import pandas as pd
-
+def _read_from(runs: pd.DataFrame, traces: pd.DataFrame) -> pd.DataFrame:
+    """Return phases read from the traces of runs that logged none; stderr says of how many."""
     from voxcast.phases.segments import segmented_runs
 
-    segmented = segmented_runs(runs, phases, traces)
-    n_runs = segmented.phases["cell_key"].nunique()
-    basis = "change points, as no run logged phases"
-    if segmented.logged_runs:
-        basis = f"{segmented.logged_runs} logged runs"
-    text = f"phases of {counted(n_runs, 'run')} read from their traces by {basis}"
-    if not n_runs and not segmented.left_out:
-        text = f"all {segmented.logged_runs} runs logged their phases: none is read from its trace"
-    if segmented.share_right is not None:
-        text += (f"; checked on logged runs of other subjects, {segmented.share_right:.1%} of the "
-                 "time is in the right phase")  # fmt: skip
+    segmented = segmented_runs(runs, traces)
+    read = counted(segmented.phases["cell_key"].nunique(), "run")
     causes = "".join(f"; {count} {cause}" for cause, count in segmented.left_out.items())
-    print(f"voxcast: {text}{causes}", file=sys.stderr)
-    filled = [table for table in (phases, segmented.phases) if len(table)]
-    return pd.concat(filled, ignore_index=True) if filled else phases
+    print(
+        f"voxcast: no run logged phases: change points in the traces of {read}{causes}",
+        file=sys.stderr,
+    )
+    return segmented.phases
 
 
 def _as_json(

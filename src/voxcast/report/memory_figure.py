@@ -58,7 +58,7 @@ def run_memory(folder: Path) -> RunMemory | None:
         return None
     is_logged = len(phases) > 0
     if not is_logged and runs["outcome"].iloc[0] == "completed":
-        phases = segmented_runs(runs, phases, traces).phases
+        phases = segmented_runs(runs, traces).phases
     run = runs.iloc[0]
     title = f"{run['app']}, {counted(int(run['cpus']), 'CPU')}"
     return RunMemory(title, traces, phases, is_logged)

@@ -411,7 +411,7 @@ def test_waiting_can_be_fitted_to_accounting(recommend, tmp_path: Path) -> None:
         (("--cluster", "moon"), "moon: unknown cluster; choose from"),
         (
             ("--slurm",),
-            "no partitions of Slurm; choose --cluster from cloud, osc, private, or copy a file",
+            "as it is this machine; choose --cluster from cloud, osc, private, or copy a file",
         ),
         (("--policy", "bold"), "bold: unknown policy; choose from"),
         (("--partition", "moon"), "moon: unknown partition; local has here"),
@@ -487,4 +487,4 @@ def test_submit_plans_what_recommend_chooses(recommend, project: Path) -> None:
 def test_submit_refuses_the_cluster_that_is_this_machine(recommend, project: Path, capsys) -> None:
     command = ["submit", "usual.nii.gz", "--header-only", "--dry-run", "--cluster", "local"]
     assert main(command) == 2
-    assert "is this machine and has no partitions of Slurm" in capsys.readouterr().err
+    assert "has no partitions of Slurm, as it is this machine" in capsys.readouterr().err
