@@ -297,6 +297,7 @@ def savings_of(
     gb_hours = app_jobs.runtime_s / SECONDS_PER_HOUR / BYTES_PER_GB
     cpu_hours = app_jobs.cpus / SECONDS_PER_HOUR
     advice = _advice(app_jobs, time, memory)
+    is_covered = app_jobs.on_one_node & np.isin(app_jobs.cpus, [entry.cpus for entry in advice])
     return AppSavings(
         app,
         float(app_jobs.core_hours.sum()),
@@ -305,7 +306,7 @@ def savings_of(
         None if memory is None else _saving(app_jobs, memory, app_jobs.requested_bytes, gb_hours,
                                             memory.kills * app_jobs.core_hours),
         advice,
-        len(jobs) - sum(entry.jobs for entry in advice),
+        int((~is_covered).sum()),
         int(avoidable.sum()),
         float(app_jobs.core_hours[avoidable].sum()),
         *_usd(app_jobs, time, memory, prices),
@@ -367,7 +368,16 @@ def _advice(jobs: AppJobs, time: _Replayed | None, memory: _Replayed | None) -> 
             mask = same & replayed.evaluated & replayed.alike
             counts_of += [int(mask.sum()), int((replayed.kills[mask] > 0).sum())]
         times, memories = sequences
-        advice.append(Advice(int(cpus), int(same.sum()), times, memories, *counts_of, *stopped))
+        advice.append(
+            Advice(
+                int(cpus),
+                int((same & jobs.learnable).sum()),
+                times,
+                memories,
+                *counts_of,
+                *stopped,
+            )
+        )
     return tuple(sorted(advice, key=lambda entry: -entry.jobs))
 
 

@@ -96,7 +96,8 @@ def _groups(title: str, table: pd.DataFrame, top: int) -> str:
         cells = [
             _short(group["key"]), f"{group['jobs']:,}", _share(group["completed"] / group["jobs"]),
             f"{group['timeout']:,}", f"{group['out_of_memory']:,}", f"{failed:,}",
-            _hours(group["core_hours"]), _share(lost), _share(group["cpu_efficiency"]),
+            _hours(group["core_hours"]) if group["core_hours"] else UNKNOWN, _share(lost),
+            _share(group["cpu_efficiency"]),
             _share(group["time_used"]), _share(group["memory_used"]),
             _hours(group["gpu_hours"]) if group["gpu_hours"] else UNKNOWN,
         ]  # fmt: skip
@@ -157,7 +158,7 @@ def _app_advice(saving: AppSavings) -> Iterator[str]:
     if killed := saving.avoidable_jobs:
         hours = _hours(saving.avoidable_core_hours)
         yield f"{name}: {killed:,} killed jobs had requested less than this ({hours} core h)"
-    if saving.usd_requested is not None and saving.usd_proposed is not None:
+    if saving.usd_requested and saving.usd_proposed is not None:
         saved = saving.usd_requested - saving.usd_proposed
         yield f"{name}: {saved:,.2f} USD saved of {saving.usd_requested:,.2f}"
 
@@ -169,7 +170,7 @@ def advice_text(advice: Advice) -> str:
     --------
     >>> from voxcast.audit.savings import Advice
     >>> advice_text(Advice(1, 387, (14220.0,), (28.7e9,), 190, 4, 0, 0))
-    '1 CPU (387 jobs): --time=03:57:00 --mem=27371M; killed: 4 of 190 by time'
+    '1 CPU (learned from 387 jobs): --time=03:57:00 --mem=27371M; killed: 4 of 190 by time'
     """
     first, then, killed, notes = [], [], [], []
     for option, requests, text_of, judged_jobs, kills, stopped, cause in (
@@ -191,7 +192,7 @@ def advice_text(advice: Advice) -> str:
             )
     cpus = f"{advice.cpus:,} CPU" + "s" * (advice.cpus != 1)
     return (
-        f"{cpus} ({advice.jobs:,} jobs): {' '.join(first) or UNKNOWN}{''.join(then)}; "
+        f"{cpus} (learned from {advice.jobs:,} jobs): {' '.join(first) or UNKNOWN}{''.join(then)}; "
         f"killed: {', '.join(killed) or 'not judged'}{''.join(notes)}"
     )
 

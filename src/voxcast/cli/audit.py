@@ -197,10 +197,12 @@ def _audited(
     from voxcast.audit.report import audit
     from voxcast.log import progress
 
-    with progress(total=n_apps, desc="judge requests") as bar:
+    with progress(total=n_apps, desc="judge requests", unit=" applications") as bar:
 
         def step(app: str) -> None:
             bar.set_postfix_str(app[:30])
             bar.update()
 
-        return audit(jobs, keys, cluster, objective, n_apps, step, predicted)
+        result = audit(jobs, keys, cluster, objective, n_apps, step, predicted)
+        bar.total = bar.n  # there may be fewer applications
+        return result

@@ -130,7 +130,9 @@ def main(argv: list[str]) -> int:
         print(f"  speeds are multiples of {usual}, where most runs were made")
         if any(speed.in_sitting for speed in after):
             hours = SITTING_LASTS.total_seconds() / 3600
-            print(f"  they are of the runs of the last {hours:g} hours; later they may differ")
+            print(
+                f"  they hold for the last {hours:g} hours; the number of runs is of all on record"
+            )
         for speed in after:
             if speed.since:
                 print(f"  {speed.app}: changed for good on {speed.since}; only runs since count")

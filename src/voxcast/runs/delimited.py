@@ -185,8 +185,9 @@ def _records(
         if not start.strip():
             raise TableError("is empty", source)
         if "\0" in start:
+            place = f"{source}, line {start[: start.index(chr(0))].count(chr(10)) + 1}"
             then = "save it as UTF-8, unpacked or as gzip"
-            raise TableError("is not a text file", source, then)
+            raise TableError("holds a NUL and is not a text file", place, then)
         stream.seek(0)
         reader = csv.reader(
             lines_of(stream),

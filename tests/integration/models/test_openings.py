@@ -93,3 +93,11 @@ def test_the_book_of_the_repository_names_what_earlier_studies_opened() -> None:
     assert {"second", "real", "reference, test side"} <= set(by_table)
     assert len(by_table["reference, test side"]) == 23
     assert len(by_table["real"]) >= 3
+
+
+def test_two_openings_in_one_second_are_two(tmp_path: Path) -> None:
+    book = tmp_path / "openings.jsonl"
+    for _ in range(2):
+        enter_opening(book, "second", runs("01"), "judge", "")
+    first, second = read_openings(book)
+    assert first != second

@@ -77,7 +77,8 @@ def test_what_is_packed_in_another_way_is_not_read(tmp_path: Path, capsys) -> No
     source.write_bytes(lzma.compress(SLURM.read_bytes()))
     assert main(["audit", str(source)]) == 2
     assert capsys.readouterr().err == (
-        f"voxcast: {source}: is not a text file; save it as UTF-8, unpacked or as gzip\n"
+        f"voxcast: {source}, line 1: holds a NUL and is not a text file; "
+        "save it as UTF-8, unpacked or as gzip\n"
     )
 
 
