@@ -246,5 +246,7 @@ def test_advice_says_how_many_later_jobs_it_would_have_killed(result: Audit) -> 
             )
         )
     text = audit_text(result, 3)
-    assert re.search(r"recon_all, \d+ CPUs? \([\d,]+ jobs\): --time=\S+ --mem=\d+M", text)
+    assert re.search(
+        r"recon_all, \d+ CPUs? \(learned from [\d,]+ jobs\): --time=\S+ --mem=\d+M", text
+    )
     assert re.search(r"killed: [\d,]+ of [\d,]+ by time, [\d,]+ of [\d,]+ by memory", text)
