@@ -193,7 +193,8 @@ def advice_text(advice: Advice) -> str:
     cpus = f"{advice.cpus:,} CPU" + "s" * (advice.cpus != 1)
     return (
         f"{cpus} (learned from {advice.jobs:,} jobs): "
-        f"{' '.join(first) or UNKNOWN}{''.join(then)}; killed: {', '.join(killed) or 'not judged'}{''.join(notes)}"
+        f"{' '.join(first) or UNKNOWN}{''.join(then)}; "
+        f"killed: {', '.join(killed) or 'not judged'}{''.join(notes)}"
     )
 
 

@@ -245,7 +245,7 @@ def test_advice_says_how_many_later_jobs_it_would_have_killed(result: Audit) -> 
                 ]
             )
         )
-    text = audit_text(result, 3)
+    text = " ".join(audit_text(result, 3).split())  # lines are wrapped
     assert re.search(
         r"recon_all, \d+ CPUs? \(learned from [\d,]+ jobs\): --time=\S+ --mem=\d+M", text
     )
