@@ -356,7 +356,7 @@ def test_profile_runs_any_command_line_and_reports_failures(project):
         (("--app", "bare", "--argv", "ls"), "app.bare: needs a module or argv, and not both"),
         (("--app", "command", "x.nii"), "command: needs a command line"),
         (("--app", "bare", "--cpus", "9999"), "--cpus: must be 1 to"),
-        (("--app", "bare", "--cpus", "0"), "here, not 0"),
+        (("--app", "bare", "--cpus", "0"), "at least 1, not '0'"),
         (("--app", "bare", "--time-limit", "-1"), "--time-limit: must be above zero"),
         (("--app", "bare", "--device", "moon"), "moon: unknown device; choose from"),
         (("--app", "command", "x.nii", "--argv", " "), "--argv: is empty"),

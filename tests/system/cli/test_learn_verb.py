@@ -119,7 +119,7 @@ def test_generated_volumes_that_will_be_removed_are_announced(project, capsys):
     assert main(["learn", "../heads", *arguments]) == 0
     announced = capsys.readouterr().err
     assert announced.startswith(
-        "images       the 2 volumes generated in data/images will be removed, a list of yours"
+        "images       the 2 volumes generated in data/images will be removed and replaced by"
     )
     assert all(volume.is_file() for volume in volumes)  # it only says so
 
