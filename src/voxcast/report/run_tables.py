@@ -111,7 +111,8 @@ def noise_floor(noise: list[RepeatNoise], normalised: list[RepeatNoise]) -> Tabl
         head.append("CPU time at usual speed")
         caption += (
             ". The last column is what is left once the momentary speed of the machine is taken "
-            "out, which a metronome beside each run tells, or the constant work at its start"
+            "out, which a metronome beside each run tells, or the constant work at the start of "
+            "the runs before and after it"
         )
     return Table(caption, head, rows)
 

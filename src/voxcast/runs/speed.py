@@ -2,10 +2,11 @@
 
 A neighbour on the machine slows a run for seconds to minutes. It shows in constant work that
 was timed at the same time: the kernels of the metronome beside the run where they are on record,
-else the `start` phase of the run itself (imports of libraries) and of the runs next to it. How
-strongly a run's CPU time follows them is learned from repeats, by application, and shrunk towards
-what all applications share. Labels stay as measured: this is for noise floors and for errors that
-are reported beside the raw ones.
+else the `start` phase (imports of libraries) of the runs just before and after. A run's own start
+is part of the time to be explained, and unknown when a run is predicted. How strongly CPU time
+follows the gauge is learned from repeats, by application, and shrunk towards what all applications
+share. Labels stay as measured: this is for noise floors and for errors that are reported beside
+the raw ones.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 KERNELS = [name for name in METRONOME if name.endswith("_s")]
 TICKS = "metronome_ticks"
-MINIMUM_TICKS = 3  # below, the kernels say less of the run than its own start does
+MINIMUM_TICKS = 3  # below, the kernels say less of the run than the starts beside it do
 START = "start"
 CONSTANT = (START, "import")  # phases with the same work in each run: the imports of libraries
 # The usual time of constant work is the median over runs that agree in these.
@@ -102,7 +103,7 @@ def _metronome(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _starts(runs: pd.DataFrame, phases: pd.DataFrame) -> pd.DataFrame:
-    """Return the same of the run's start, and of the starts of the runs before and after it."""
+    """Return the same of the starts of the runs before and after, on average; NaN without any."""
     import pandas as pd
 
     constant = phases[phases["phase"].isin(CONSTANT)]
@@ -117,8 +118,7 @@ def _starts(runs: pd.DataFrame, phases: pd.DataFrame) -> pd.DataFrame:
         other = by_time.groupby("host", sort=False).shift(step)
         near = (by_time["at"] - other["at"]).abs().dt.total_seconds() <= NEARBY_S
         nearby.append(other[START].where(near))
-    mean = pd.concat(nearby, axis=1).mean(axis=1).fillna(0.0)  # the usual speed if there are none
-    return deviations.assign(nearby=mean.reindex(runs.index))
+    return pd.concat(nearby, axis=1).mean(axis=1).reindex(runs.index).to_frame(START)
 
 
 def _from_usual(logs: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:

@@ -17,17 +17,20 @@ Tables = tuple[pd.DataFrame, pd.DataFrame, "pd.Series[float]"]
 def planted_tables(*, ticks: int | None, cells: int = 12, repeats: int = 3) -> Tables:
     """Return runs and phases of a machine that is disturbed, and its log speed in each run.
 
-    Each neighbour slows the four kernels by different amounts, and a run by a weighted sum of
-    them; the start of a run is slowed by their mean.
+    Each neighbour stays for twelve runs. It slows the four kernels by different amounts, and a run
+    by a weighted sum of them; the start of a run is slowed by their mean.
     """
     rng = np.random.default_rng(5)
+    order = iter(rng.permutation(len(WEIGHTS) * cells * repeats).tolist())
+    neighbours = np.abs(rng.normal(0.0, 0.2, len(WEIGHTS) * cells * repeats))
     rows, phases, speeds = [], [], {}
     for app, weights in WEIGHTS.items():
         for cell in range(cells):
             work = rng.normal(2.0, 0.6)
             for repeat in range(repeats if cell % 4 else 1):
                 key = f"{app}-{cell}-{repeat}"
-                slowed = abs(rng.normal(0.0, 0.12)) + rng.normal(0.0, 0.03, 4)
+                minute = next(order)
+                slowed = neighbours[minute // 12] + rng.normal(0.0, 0.03, 4)
                 speeds[key] = -float(slowed @ weights)
                 cpu_s = float(np.exp(work - speeds[key] + rng.normal(0.0, NOISE)))
                 start_s = float(np.exp(0.5 + slowed.mean() + rng.normal(0.0, NOISE)))
@@ -37,7 +40,7 @@ def planted_tables(*, ticks: int | None, cells: int = 12, repeats: int = 3) -> T
                     | {"cell_key": key, "app": app, "volume_id": f"v{cell}", "repeat": repeat}
                     | {"cpus": 1, "device": "cpu", "host_id": "00aa11bb", "scale": "full_scale"}
                     | {"cpu_s": cpu_s, "runtime_s": cpu_s, "metronome_ticks": ticks}
-                    | {"started_at": f"2026-01-01T{len(rows) // 60:02d}:{len(rows) % 60:02d}:00Z"}
+                    | {"started_at": f"2026-01-01T{minute // 60:02d}:{minute % 60:02d}:00Z"}
                     | dict(zip(KERNELS, kernels, strict=True))
                 )
                 values = {"cell_key": key, "app": app, "volume_id": f"v{cell}", "cpus": 1}
@@ -55,14 +58,17 @@ def scatter(runs: pd.DataFrame) -> float:
 
 
 @pytest.mark.parametrize(
-    ("ticks", "gauge", "left"), [(20, "metronome", 2.0), (None, "start", 5.0)]
+    ("ticks", "gauge", "correlation", "left"),
+    [(20, "metronome", 0.95, 2.0), (None, "start", 0.85, 5.0)],
 )
-def test_a_planted_speed_is_recovered(ticks: int | None, gauge: str, left: float) -> None:
+def test_a_planted_speed_is_recovered(
+    ticks: int | None, gauge: str, correlation: float, left: float
+) -> None:
     runs, phases, speeds = planted_tables(ticks=ticks)
     deviations = speed_deviations(runs, phases)
     assert list(deviations.index) == list(runs["cell_key"])
     assert set(deviations["gauge"]) == {gauge}
-    assert np.corrcoef(deviations["log_speed"], speeds[deviations.index])[0, 1] > 0.9
+    assert np.corrcoef(deviations["log_speed"], speeds[deviations.index])[0, 1] > correlation
     assert scatter(runs) > 6 * NOISE
     assert scatter(at_usual_speed(runs, deviations)) < left * NOISE
 
@@ -94,13 +100,19 @@ def test_nothing_is_concluded_without_repeats_or_gauges() -> None:
         assert list(at_usual_speed(table, deviations)["cpu_s"]) == list(table["cpu_s"])
 
 
-def test_a_start_that_was_other_work_says_nothing_of_the_speed() -> None:
+def test_neither_its_own_start_nor_one_that_was_other_work_tells_the_speed_of_a_run() -> None:
     runs, phases, _ = planted_tables(ticks=None)
-    cold = runs.loc[runs["repeat"] == 1, "cell_key"].iloc[0]
-    slow = phases.assign(cpu_s=phases["cpu_s"].where(phases["cell_key"] != cold, 9.0))
-    deviations = speed_deviations(runs, slow)
-    assert (deviations.loc[cold, "gauge"], deviations.loc[cold, "log_speed"]) == ("", 0.0)
-    assert scatter(at_usual_speed(runs, deviations)) < 0.7 * scatter(runs)
+    in_order = runs.sort_values("started_at")["cell_key"].tolist()
+    run = in_order[20]
+
+    def deviation(changed: list[str], start_s: float) -> float:
+        is_changed = phases["cell_key"].isin(changed)
+        tables = runs, phases.assign(cpu_s=phases["cpu_s"].where(~is_changed, start_s))
+        return float(speed_deviations(*tables).loc[run, "log_speed"])
+
+    usual_s = float(phases["cpu_s"].median())
+    assert deviation([run], usual_s) == pytest.approx(deviation([run], 1.3 * usual_s), abs=0.02)
+    assert deviation(in_order[18:23], 9.0) == 0.0  # libraries were read from disk, say
 
 
 def test_runs_with_and_without_a_metronome_are_judged_together() -> None:
