@@ -117,8 +117,10 @@ def run_torch_program(module: str, options: Arguments) -> int:
     processes = process_count(options.threads, options.parameters)
     variables = rank_variables(options.parameters["threads_per_process"])
     program = [sys.executable, "-P", "-m", module, *sys.argv[1:]]
-    # A launcher that is terminated ends its processes first.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    # A launcher that is terminated ends its processes first. Its handler raises nothing: while a
+    # process is being started, nothing would know of it yet.
+    terminated: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: terminated.append(128 + number))
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         variables |= {RENDEZVOUS_VARIABLE: f"{folder}/rendezvous", "WORLD_SIZE": str(processes)}
@@ -128,10 +130,10 @@ def run_torch_program(module: str, options: Arguments) -> int:
             started.append(stack.enter_context(subprocess.Popen(program, env=ranked)))
             stack.callback(started[-1].kill)
         statuses: list[int | None] = [None]
-        while None in statuses and not any(statuses):
+        while None in statuses and not any(statuses) and not terminated:
             time.sleep(_POLL_S)
             statuses = [process.poll() for process in started]
-        return abs(next(filter(None, statuses), 0))
+        return terminated[0] if terminated else abs(next(filter(None, statuses), 0))
 
 
 class RankPhases:

@@ -142,6 +142,26 @@ def test_a_failed_process_ends_the_others(tmp_path, monkeypatch):
     assert ranks.run_torch_program("program", options) == 3
 
 
+def test_a_launcher_that_is_terminated_while_it_starts_leaves_no_process(tmp_path):
+    """The signal comes at any moment of a start: for many processes a start lasts long enough."""
+    for delay_s in (0.0, 0.004, 0.008, 0.016, 0.032, 0.064):
+        process = subprocess.Popen(
+            command("ddp_train", tmp_path, 16, epochs=100_000),
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+        try:
+            deadline = time.monotonic() + 120
+            while len(session_members(process.pid)) < 2 and time.monotonic() < deadline:
+                time.sleep(0.001)
+            time.sleep(delay_s)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(60) == 128 + signal.SIGTERM
+            assert not session_members(process.pid)
+        finally:
+            for pid in session_members(process.pid):
+                os.kill(pid, signal.SIGKILL)
+
+
 @pytest.mark.parametrize("app", APPS)
 def test_an_interrupted_run_leaves_no_process(tmp_path, app):
     steps = {"epochs": 100_000} if app == "ddp_train" else {"iterations": 10_000_000}
