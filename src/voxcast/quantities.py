@@ -18,9 +18,9 @@ _SGE_BYTES: dict[str, dict[str, int]] = {
     "": {"b": 1}, "K": {"k": 2**10}, "M": {"m": 2**20}, "G": {"g": 2**30}, "T": {"t": 2**40},
     "k": {"k": 10**3}, "m": {"m": 10**6}, "g": {"g": 10**9}, "t": {"t": 10**12},
 }  # fmt: skip
-_SECONDS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_SECONDS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _NUMBER_UNIT = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-z]+)\s*")
-_DURATION = re.compile(r"\s*(\d{1,9})\s*(d|h|min)\s*(\d{1,9})\s*(h|min|s)\s*", re.I | re.A)
+_DURATION = re.compile(r"\s*(\d{1,9})\s*(d|h|min|m)\s*(\d{1,9})\s*(h|min|m|s)\s*", re.I | re.A)
 _CLOCK = re.compile(r"(?:(\d+)-)?(\d+):(\d{1,2})(?::(\d{1,2}(?:\.\d+)?))?")
 _SLURM_CLOCK = re.compile(r"(?:(?:(\d{1,6})-)?(\d{1,6}):)?(\d{1,3}):(\d{1,2}(?:\.\d{1,9})?)")
 _USD = re.compile(
@@ -64,7 +64,7 @@ def parse_seconds(text: str) -> float:
 
     Examples
     --------
-    >>> parse_seconds("1.5h"), parse_seconds("1-02:03:04"), parse_seconds("1h30min")
+    >>> parse_seconds("1.5h"), parse_seconds("1-02:03:04"), parse_seconds("1h30m")
     (5400.0, 93784.0, 5400.0)
     """
     clock = _CLOCK.fullmatch(text.strip())

@@ -327,8 +327,12 @@ def test_units_are_parsed_and_formatted() -> None:
     assert parse_seconds("02:30") == 9000
     for duration_s in (95.0, 8040.0, 360_000.0):
         assert parse_seconds(format_seconds(duration_s)) == duration_s
-    assert (parse_seconds("1h30min"), parse_seconds("1D 2H")) == (5400, 93_600)
-    for wrong in ("300", "1h30", "30min1h", "1h1h", "1h30m", "1h-30min", "1.5h30min"):
+    assert (parse_seconds("1h30m"), parse_seconds("5m"), parse_seconds("1D 2H")) == (
+        5400,
+        300,
+        93_600,
+    )
+    for wrong in ("300", "1h30", "30min1h", "1h1h", "1h-30min", "1.5h30min"):
         with pytest.raises(ConfigError, match="write a number and a unit: 90s, 30min"):
             parse_seconds(wrong)
     assert slurm_bytes("1.5G") == 1_610_612_736

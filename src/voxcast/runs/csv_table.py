@@ -66,7 +66,7 @@ _PARSERS: dict[str, dict[str, Callable[[str], float]]] = {
     },
 }  # fmt: skip
 _UNITS = (
-    "units are ms, s, min, h, d for times, B, kB, MB, GB, TB, KiB, MiB, GiB, TiB for sizes, and "
+    "units are ms, s, min (or m), h, d for times, B, kB, MB, GB, TB, KiB, MiB, GiB, TiB for sizes, and "
     "slurm, nextflow, pbs, sge for both"
 )
 _DECIMAL_COMMA = re.compile(

@@ -179,7 +179,8 @@ def app_among(names: Sequence[str], name: str | None) -> str:
     """
     listed = ", ".join(names)
     if name is None and len(names) > 1:
-        raise ModelError("which application? The model has several", "app", f"one of {listed}")
+        problem = f"the model has several applications: {listed}"
+        raise ModelError(problem, "app", "name one (--app)")
     app = names[0] if name is None and names else name
     if app is None or app not in names:
         raise UnlearnedError(f"unknown application; the model has {listed or 'none'}", app)
