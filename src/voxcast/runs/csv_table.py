@@ -66,8 +66,8 @@ _PARSERS: dict[str, dict[str, Callable[[str], float]]] = {
     },
 }  # fmt: skip
 _UNITS = (
-    "units are ms, s, min (or m), h, d for times, B, kB, MB, GB, TB, KiB, MiB, GiB, TiB for sizes, and "
-    "slurm, nextflow, pbs, sge for both"
+    "units are ms, s, min (or m), h, d for times, B, kB, MB, GB, TB, KiB, MiB, GiB, TiB for "
+    "sizes, and slurm, nextflow, pbs, sge for both"
 )
 _DECIMAL_COMMA = re.compile(
     r"([+-]?(?:\d+|\d{1,3}(?:\.\d{3})+)(?:,\d+)?)(?![\d.,])(.*)", re.DOTALL
