@@ -31,7 +31,7 @@ def test_opening_reads_no_forecaster(pair: Bundle, copied: Path) -> None:
     assert bundle.app_named("tile").name == "tile"
     with pytest.raises(ModelError, match="unheard: unknown application; the model has segment, t"):
         bundle.app_named("unheard")
-    with pytest.raises(ModelError, match="one of segment, tile"):
+    with pytest.raises(ModelError, match="several applications: segment, tile"):
         bundle.app_named(None)
 
 
@@ -97,7 +97,7 @@ def test_damaged_facts_of_one_application_leave_the_other(
     assert bundle.problem_of("segment") is None
     with pytest.raises(ModelError, match="application tile: its facts in bundle"):
         bundle.app_named("tile")
-    with pytest.raises(ModelError, match="one of segment, tile"):
+    with pytest.raises(ModelError, match="several applications: segment, tile"):
         bundle.app_named(None)
     with pytest.raises(ModelError, match="unheard: unknown application; the model has segment, t"):
         bundle.app_named("unheard")

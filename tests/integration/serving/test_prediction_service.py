@@ -170,7 +170,7 @@ def test_each_row_is_predicted_by_the_forecaster_of_its_application(
     alone = predictions(service, rows[1:2], 0.9)
     pd.testing.assert_frame_equal(table.iloc[[1]].reset_index(drop=True), alone)
     pd.testing.assert_series_equal(table.iloc[0], table.iloc[2], check_names=False)
-    with pytest.raises(ModelError, match=r"row 0: app: which .* one of segment, tile"):
+    with pytest.raises(ModelError, match=r"row 0: app: .* several applications: segment, tile"):
         predictions(both, [HEADER_ROW])
 
 

@@ -253,7 +253,7 @@ def test_a_promotion_carries_the_other_applications_over_unchanged(project: Path
     assert newest.apps["segment"] == oldest.apps["segment"]
     assert_described(first, second)
     assert current_champion.local_champion(runs.tracking_uri(project), "tile").app == "tile"
-    with pytest.raises(ModelError, match="one of segment, tile"):
+    with pytest.raises(ModelError, match="several applications: segment, tile"):
         current_champion.local_champion(runs.tracking_uri(project))
 
 
