@@ -21,8 +21,8 @@ import psutil
 from voxcast import config
 from voxcast.apps.app import command, environment
 from voxcast.files import write_json
-from voxcast.images.cohort import write_cohort
-from voxcast.images.grids import Sizes
+from voxcast.heads.grids import Sizes
+from voxcast.image_sets.cohort import write_cohort
 from voxcast.measure.tree import read
 from voxcast.records import Configuration
 

@@ -99,8 +99,8 @@ def segmentations(folder: Path, core: int, repeats: int) -> list[Run]:
     """Segment one generated volume on ``core``; the first time does not count."""
     from voxcast.apps.app import command, environment
     from voxcast.config import load_app
-    from voxcast.images.cohort import write_cohort
-    from voxcast.images.grids import Sizes
+    from voxcast.heads.grids import Sizes
+    from voxcast.image_sets.cohort import write_cohort
     from voxcast.measure.runner import measure
     from voxcast.records import Configuration
     from voxcast.records import Run as Measured

@@ -47,22 +47,20 @@ def bench_help() -> dict[str, Any]:
 def bench_volume() -> dict[str, Any]:
     """Header row and characteristics of a 1 mm head, compared with loading it."""
     from voxcast.images.characteristics import characteristics
-    from voxcast.images.headers import read_header
     from voxcast.images.network_volume import network_volume
-    from voxcast.images.volumes import read_volume
-    from voxcast.images.voxels import load
+    from voxcast.images.volume import Volume, load
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "head.nii.gz"
         _write_head(path)
-        size = read_header(path)
+        size = Volume.open(path).header
         header, loading, reading, features, network = [], [], [], [], []
-        volume = read_volume(path)
+        volume = Volume.open(path).read()
         network_volume(volume)  # imports once
         for _ in range(REPEATS):
-            header.append(seconds(lambda: read_header(path)))
+            header.append(seconds(lambda: Volume.open(path).header))
             loading.append(seconds(lambda: load(path)))
-            reading.append(seconds(lambda: read_volume(path)))
+            reading.append(seconds(lambda: Volume.open(path).read()))
             features.append(
                 seconds(functools.partial(characteristics, volume.coarse, volume.foreground))
             )
@@ -207,7 +205,7 @@ def bench_bulk() -> dict[str, Any]:
     network.predict(with_volume)
     network_s = median_seconds(lambda: network.predict(with_volume), REPEATS)
     with tempfile.TemporaryDirectory() as folder:
-        from voxcast.images.voxels import load
+        from voxcast.images.volume import load
 
         path = Path(folder) / "head.nii.gz"
         _write_head(path)

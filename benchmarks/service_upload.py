@@ -47,11 +47,10 @@ def head() -> bytes:
 
 def read(path: Path) -> None:
     """Read header and voxels, and compute all characteristics, without a cache."""
-    from voxcast.images.headers import read_layout
-    from voxcast.images.volume_summary import Grids, volume_summary
-    from voxcast.images.volumes import POINTS
+    from voxcast.images.summary import Grids, summarise
+    from voxcast.images.volume import POINTS, Volume
 
-    volume_summary(path, read_layout(path), Grids(POINTS), 10**9, {})
+    summarise(Volume.open(path), Grids(POINTS), 10**9, {})
 
 
 def main() -> int:

@@ -85,8 +85,8 @@ def stage_of_project(stage: str) -> None:
 
 def generated_images(folder: Path, count: int) -> list[str]:
     """Write small head volumes; those that are there are kept."""
-    from voxcast.images.cohort import write_cohort
-    from voxcast.images.grids import Sizes
+    from voxcast.heads.grids import Sizes
+    from voxcast.image_sets.cohort import write_cohort
 
     files = write_cohort(
         folder, seed=SEED, subjects=count, sizes=Sizes(VOXELS, AXIS_VOXELS), label_prefix="l"

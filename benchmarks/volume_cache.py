@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 
 from voxcast.content_cache import ContentCache, entries_of
 from voxcast.files import sha256_file, write_json
-from voxcast.images.cohort import write_cohort
-from voxcast.images.grids import Sizes
-from voxcast.images.headers import MAX_VOXELS, read_layout
+from voxcast.heads.grids import Sizes
+from voxcast.image_sets.cohort import write_cohort
+from voxcast.images.header import MAX_VOXELS
 from voxcast.images.network_volume import POINTS as NETWORK_POINTS
-from voxcast.images.volume_summary import Grids, volume_summary
-from voxcast.images.volumes import POINTS
+from voxcast.images.summary import Grids, summarise
+from voxcast.images.volume import POINTS, Volume
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -46,12 +46,12 @@ def measured(path: Path, cache: ContentCache) -> dict[str, float | str]:
     """Return the times of one image in ms; its file is in memory of the system."""
 
     def ask(chosen: ContentCache | None) -> object:
-        return volume_summary(path, read_layout(path), GRIDS, MAX_VOXELS, {}, chosen)
+        return summarise(Volume.open(path), GRIDS, MAX_VOXELS, {}, chosen)
 
     ask(cache)
     return {
         "image": path.name,
-        "voxels": read_layout(path).header.voxels,
+        "voxels": Volume.open(path).header.voxels,
         "file_bytes": path.stat().st_size,
         "read_ms": round(median_ms(lambda: ask(None)), 1),
         "hash_ms": round(median_ms(lambda: sha256_file(path)), 2),

@@ -19,7 +19,7 @@ from voxcast.features.training_runs import training_runs
 from voxcast.features.training_table import training_table
 from voxcast.files import atomic_path, write_json
 from voxcast.images.characteristic_versions import versions_of
-from voxcast.images.small_volumes import SMALL_VOLUMES, write_small_volumes
+from voxcast.images.network_volume import SMALL_VOLUMES, write_small_volumes
 
 CATALOGUE = Path("data/catalogue")
 RUNS = Path("data/runs")

@@ -15,8 +15,7 @@ from voxcast.cli.models import main as models
 from voxcast.cli.project_locks import learning_lock
 from voxcast.errors import ModelError, RunError
 from voxcast.files import sha256_folder
-from voxcast.images.network_volume import volume_dtype
-from voxcast.images.small_volumes import write_small_volumes
+from voxcast.images.network_volume import volume_dtype, write_small_volumes
 from voxcast.models.openings import BOOK, read_openings
 from voxcast.tracking import receipts, registry
 from voxcast.tracking.registered_versions import versions

@@ -8,8 +8,7 @@ import numpy as np
 import yaml
 
 import planted
-from voxcast.images.network_volume import volume_dtype
-from voxcast.images.small_volumes import write_small_volumes
+from voxcast.images.network_volume import volume_dtype, write_small_volumes
 
 ROOT = Path(__file__).parents[2]
 TRIALS = 4

@@ -13,7 +13,7 @@ import pandas as pd
 
 from synthetic_campaign import Campaign
 from voxcast.files import write_json
-from voxcast.images.headers import read_header
+from voxcast.images.volume import Volume
 from voxcast.models.evaluation import target_metrics
 from voxcast.records import TARGETS
 from voxcast.runs.table import DTYPES as PROFILE_DTYPES
@@ -96,7 +96,7 @@ def _catalogue(root: Path, n: int, subject: str, rng: np.random.Generator) -> pd
         voxels = np.where(distance < 0.8, 700, 20) + rng.normal(0, 15, shape)
         affine = np.diag([-4.0, 4.0, 4.5, 1.0])
         nibabel.save(nibabel.Nifti1Image(voxels.astype(np.int16), affine), path)
-        header = read_header(path)
+        header = Volume.open(path).header
         rows.append(
             {
                 "volume_id": f"v{index:04d}", "subject": subject.format(index), "session": "",

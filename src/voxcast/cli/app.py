@@ -22,7 +22,7 @@ from voxcast.cli.app_list import list_apps, show_app
 from voxcast.cli.shared_options import add_project_argument
 from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import ConfigError
-from voxcast.images.headers import file_size_bytes
+from voxcast.images.header import file_size_bytes
 from voxcast.quantities import format_bytes, format_seconds
 
 if TYPE_CHECKING:

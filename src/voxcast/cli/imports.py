@@ -96,7 +96,7 @@ def main(argv: list[str]) -> int:
 
 def _run_images(folder: Path, project_folder: Path | None) -> RunImages:
     """Return the images, to be read on the grid of the project, if there is one."""
-    from voxcast.images.volumes import POINTS
+    from voxcast.images.volume import POINTS
     from voxcast.runs.images import RunImages
 
     root = project.find(project_folder)

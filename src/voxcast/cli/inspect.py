@@ -18,8 +18,8 @@ from voxcast.cli.shared_options import (
 )
 from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import EXIT_BAD_INPUT, ConfigError, ImageError, one_line
-from voxcast.images.headers import read_header
-from voxcast.images.itk_refusals import log_itk_refusal
+from voxcast.images.header import log_itk_refusals
+from voxcast.images.volume import POINTS, Volume
 from voxcast.quantities import format_voxels
 from voxcast.text_table import text_table
 
@@ -49,13 +49,14 @@ def main(argv: list[str]) -> int:
     rows = []
     for path in args.images:
         try:
-            columns: dict[str, object] = {"path": str(path), **read_header(path).columns()}
+            volume = Volume.open(path)
+            columns: dict[str, object] = {"path": str(path), **volume.header.columns()}
             if not args.header_only:
-                columns |= _of_voxels(path, args.max_voxels, lab)
+                columns |= _of_voxels(volume, args.max_voxels, lab)
         except ImageError as error:  # the other images are still shown
             logger.error("%s", one_line(error))
             continue
-        log_itk_refusal(path)
+        log_itk_refusals([(path, volume.itk_refusal)])
         rows.append(columns)
     if args.json and rows:
         print(json.dumps(rows, indent=2))
@@ -80,16 +81,14 @@ def _of_project(folder: Path | None) -> dict[str, Characteristic]:
 
 
 def _of_voxels(
-    path: Path, max_voxels: int, lab: Mapping[str, Characteristic]
-) -> dict[str, object]:
+    volume: Volume, max_voxels: int, lab: Mapping[str, Characteristic]
+) -> dict[str, float]:
     """Return the characteristics of an image; of the project's, those that could be computed."""
-    from voxcast.images.characteristics import characteristics
-    from voxcast.images.lab_characteristics import computed_lab_values
-    from voxcast.images.volumes import read_volume
+    from voxcast.images.summary import Grids, summarise
 
-    volume = read_volume(path, max_voxels=max_voxels)
-    built_in = characteristics(volume.coarse, volume.foreground)
-    return {**built_in, **computed_lab_values(lab, volume, path)}
+    summary = summarise(volume, Grids(POINTS), max_voxels, lab)
+    summary.log_failures(volume.path)
+    return summary.characteristics
 
 
 def _list(lab: Mapping[str, Characteristic], *, as_json: bool) -> int:

@@ -163,7 +163,7 @@ def _parser() -> argparse.ArgumentParser:
 def _request(args: argparse.Namespace, paths: list[Path]) -> LearningRequest:
     from voxcast.config.learning import LearningRequest
     from voxcast.features.training_runs import batches_to_learn_from
-    from voxcast.images.selection import select
+    from voxcast.image_sets.selection import select
 
     if args.participants and not paths:
         raise ConfigError("needs the dataset of the participants", "--participant-label")

@@ -19,7 +19,7 @@ from voxcast.cli.run_options import add_parameter_argument
 from voxcast.cli.shared_options import add_project_argument, cpu_counts
 from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import ConfigError
-from voxcast.images.headers import file_size_bytes
+from voxcast.images.header import file_size_bytes
 from voxcast.quantities import format_bytes, format_seconds
 
 if TYPE_CHECKING:

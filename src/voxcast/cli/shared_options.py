@@ -87,7 +87,7 @@ def add_champion_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_max_voxels_argument(parser: argparse.ArgumentParser) -> None:
     """Add ``--max-voxels``, above which the voxels of a volume are not read."""
-    from voxcast.images.headers import MAX_VOXELS
+    from voxcast.images.header import MAX_VOXELS
 
     parser.add_argument(
         "--max-voxels",

@@ -18,8 +18,8 @@ from voxcast.config.validation import (
     section,
 )
 from voxcast.errors import ConfigError
+from voxcast.heads.grids import FixedGrid, Sizes
 from voxcast.images.characteristics import CHARACTERISTICS
-from voxcast.images.grids import FixedGrid, Sizes
 from voxcast.images.lab_characteristics import LabCharacteristic, check_lab_characteristics
 from voxcast.measure.plan import Sweep
 from voxcast.quantities import parse_bytes

@@ -13,7 +13,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import TableError
-from voxcast.images.headers import SHAPE_COLUMNS, SPACING_COLUMNS
+from voxcast.images.header import SHAPE_COLUMNS, SPACING_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

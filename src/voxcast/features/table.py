@@ -13,7 +13,7 @@ from voxcast.features.comparability import Comparability
 from voxcast.features.phase_labels import COLUMN as PHASES
 from voxcast.features.rows import CATEGORIES, features
 from voxcast.files import sha256_of
-from voxcast.images.small_volumes import read_stacked
+from voxcast.images.network_volume import read_stacked
 from voxcast.records import ANCHOR_REPEAT, MEASURED, TARGETS, Configuration
 from voxcast.runs.table import settled
 

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from voxcast.errors import ConfigError, TableError, one_line
+from voxcast.image_sets.on_record import ON_RECORD, RESTORE, read_on_record
+from voxcast.image_sets.recorded import RECORDED_IMAGES
 from voxcast.images.characteristic_versions import current_rows, versions_of
-from voxcast.images.headers import HEADER_COLUMNS
-from voxcast.images.network_volume import points_of
-from voxcast.images.on_record import ON_RECORD, RESTORE, read_on_record
-from voxcast.images.recorded import RECORDED_IMAGES
-from voxcast.images.small_volumes import SMALL_VOLUMES, read_small_volumes
+from voxcast.images.header import HEADER_COLUMNS
+from voxcast.images.network_volume import SMALL_VOLUMES, points_of, read_small_volumes
 from voxcast.runs.series import RUNS, phases_in
 from voxcast.runs.store import (
     batch_names,

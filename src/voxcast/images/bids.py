@@ -1,6 +1,6 @@
 """The volumes in a folder: BIDS names read and written, plain folders of NIfTI files.
 
-Only names are read here; files are hashed in `voxcast.images.sources`.
+Only names are read here; files are hashed in `voxcast.image_sets.sources`.
 """
 
 from __future__ import annotations

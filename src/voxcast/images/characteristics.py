@@ -2,24 +2,23 @@
 
 The most informative is the extent of the foreground: the mask of ANTs' `get_mask` decides how many
 voxels bias correction and segmentation work on. None depends on the intensity scale. A project may
-add its own, see `voxcast.images.own_characteristics`.
+add its own, see `voxcast.images.lab_characteristics`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
 from voxcast.images.texture import asymmetry, bias_strength, gradient_energy, noise_ratio
-from voxcast.images.volume_contents import VolumeContents
 
 if TYPE_CHECKING:
-    from voxcast.images.foreground import Foreground
-    from voxcast.images.volumes import CoarseVolume
+    from collections.abc import Callable
+
+    from voxcast.images.volume import VolumeContents
 
 # What a characteristic is computed from: the mask takes as long as reading, the rest milliseconds.
 Cost = Literal["native mask", "strided grid"]
@@ -191,7 +190,7 @@ CHARACTERISTICS: dict[str, Characteristic] = {
 }  # fmt: skip
 
 
-def characteristics(coarse: CoarseVolume, foreground: Foreground) -> dict[str, float]:
+def characteristics(volume: VolumeContents) -> dict[str, float]:
     """Compute all of `CHARACTERISTICS`: extent on the native grid, intensity on the coarse one.
 
     Examples
@@ -199,14 +198,14 @@ def characteristics(coarse: CoarseVolume, foreground: Foreground) -> dict[str, f
     The foreground of a cube has lost its corners, as in the mask of ANTs.
 
     >>> from voxcast.images.foreground import RowBits, foreground
-    >>> from voxcast.images.volumes import CoarseVolume
+    >>> from voxcast.images.volume import CoarseVolume, VolumeContents
     >>> data = np.zeros((20, 20, 20), np.float32)
     >>> data[5:15, 5:15, 5:15] = 100
     >>> bits = RowBits(data.shape)
     >>> bits.set_rows(0, data.reshape(-1, 20) > 0)
     >>> coarse = CoarseVolume(data, (1, 1, 1), (20, 20, 20), (1.0, 1.0, 1.0), "RAS")
-    >>> characteristics(coarse, foreground(bits, (1, 1, 1)))["foreground_voxels"]
+    >>> contents = VolumeContents(coarse, foreground(bits, (1, 1, 1)))
+    >>> characteristics(contents)["foreground_voxels"]
     896.0
     """
-    volume = VolumeContents(coarse, foreground)
     return {name: entry.function(volume) for name, entry in CHARACTERISTICS.items()}

@@ -6,7 +6,6 @@ Only what the configuration of the project names is imported, never what a model
 from __future__ import annotations
 
 import importlib
-import logging
 import math
 import re
 import sys
@@ -17,16 +16,13 @@ import numpy as np
 
 from voxcast.errors import ConfigError, one_line
 from voxcast.images.characteristics import CHARACTERISTICS, Characteristic, Cost
-from voxcast.images.headers import HEADER_COLUMNS
-from voxcast.images.volume_contents import VolumeContents
+from voxcast.images.header import HEADER_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from voxcast.images.volumes import VolumeReading
-
-logger = logging.getLogger(__name__)
+    from voxcast.images.volume import VolumeContents
 
 KEY = "features.characteristics"
 LARGEST = 1e15
@@ -43,7 +39,7 @@ class LabCharacteristic:
     name, unit, cost, source, version
         See `voxcast.images.characteristics.Characteristic`.
     function : str
-        ``module:function``; the function takes `voxcast.images.volume_contents.VolumeContents` and
+        ``module:function``; the function takes `voxcast.images.volume.VolumeContents` and
         returns a number.
     """
 
@@ -142,20 +138,3 @@ def lab_values(
         else:
             failures[name] = f"returned {value!r:.80}, not a finite number"
     return values, failures
-
-
-def computed_lab_values(
-    entries: Mapping[str, Characteristic], volume: VolumeReading, image: Path
-) -> dict[str, float]:
-    """Return the values of a laboratory that could be computed; the others are logged.
-
-    Parameters
-    ----------
-    image : Path
-        Named where a value is missing.
-    """
-    contents = VolumeContents(volume.coarse, volume.foreground, volume.layout.header)
-    values, failures = lab_values(entries, contents)
-    for name, reason in failures.items():
-        logger.warning("%s: %s is not known: %s", image, name, reason)
-    return {name: value for name, value in values.items() if name not in failures}

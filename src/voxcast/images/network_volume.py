@@ -5,22 +5,30 @@ their intensity (from the coarse grid), the share of them at or above the volume
 which is where bias correction and segmentation begin, and the share of them with no darker voxel
 within two voxels, which tells thick from thin where the cells do not (both from the native grid).
 Pooling loses how many voxels make a cell, so shape and spacing go with the cube.
+
+A file of them by volume id, ``volumes.npz``, holds no pickled objects.
 """
 
 from __future__ import annotations
 
 import io
+import lzma
 import tokenize
+import zipfile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from voxcast.errors import ImageError
+from voxcast.errors import ImageError, TableError, one_line
+from voxcast.files import atomic_path
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from pathlib import Path
+
     from voxcast.images.foreground import RowBits
     from voxcast.images.line_runs import LineRuns
-    from voxcast.images.volumes import CoarseVolume, VolumeReading
+    from voxcast.images.volume import CoarseVolume, VolumeContents
 
 POINTS = 32
 CHANNELS = ("intensity", "share above the mean", "share within what is above the mean")
@@ -28,6 +36,10 @@ CHANNELS = ("intensity", "share above the mean", "share within what is above the
 STEPS = 15
 TOP_PERCENTILE = 99.5  # of the cells' intensities; brighter cells are as bright
 _WINDOW_VOXELS = 2**20
+SMALL_VOLUMES = "volumes.npz"
+UNREADABLE = (OSError, ValueError, KeyError, IndexError, EOFError, lzma.LZMAError)
+# Of every member, so that the same volumes are the same bytes.
+DATE = (1980, 1, 1, 0, 0, 0)
 
 
 def volume_dtype(points: int) -> np.dtype[Any]:
@@ -45,7 +57,7 @@ def points_of(volumes: np.ndarray) -> int:
     return int(volumes.dtype["maps"].shape[-1])
 
 
-def network_volume(reading: VolumeReading, points: int = POINTS) -> np.ndarray:
+def network_volume(volume: VolumeContents, points: int = POINTS) -> np.ndarray:
     """Return the input of the network.
 
     Returns
@@ -55,7 +67,7 @@ def network_volume(reading: VolumeReading, points: int = POINTS) -> np.ndarray:
     """
     from nibabel.orientations import apply_orientation, axcodes2ornt
 
-    coarse = reading.coarse
+    coarse = volume.coarse
     turn = axcodes2ornt(tuple(coarse.axcodes))
     intensity = pooled(coarse.data, coarse, points)
     low = float(intensity.min())
@@ -63,14 +75,15 @@ def network_volume(reading: VolumeReading, points: int = POINTS) -> np.ndarray:
     scaled = np.clip((intensity - low) / (top or 1.0), 0.0, 1.0)
     shares = [
         apply_orientation(_pooled_mask(mask, points), turn)
-        for mask in (reading.above_mean, reading.foreground.eroded)
+        for mask in (volume.bright, volume.foreground.eroded)
+        if mask is not None
     ]
-    volume = np.zeros((), volume_dtype(points))
-    volume["maps"] = np.rint(np.stack([scaled, *shares]) * STEPS)
+    cube = np.zeros((), volume_dtype(points))
+    cube["maps"] = np.rint(np.stack([scaled, *shares]) * STEPS)
     axes = turn[:, 0].astype(int)
-    volume["shape"][axes] = coarse.shape
-    volume["spacing_mm"][axes] = coarse.spacing_mm
-    return volume
+    cube["shape"][axes] = coarse.shape
+    cube["spacing_mm"][axes] = coarse.spacing_mm
+    return cube
 
 
 def pooled(data: np.ndarray, coarse: CoarseVolume, points: int) -> np.ndarray:
@@ -144,7 +157,7 @@ def network_from_bytes(data: bytes, points: int) -> np.ndarray:
     ImageError
         If it is no ``.npy`` of one volume of `volume_dtype`, or its grid is none.
     """
-    where, then = "volume", f"send network_to_bytes(network_volume(reading, {points}))"
+    where, then = "volume", f"send network_to_bytes(network_volume(contents, {points}))"
     dtype, shape, offset = _npy_layout(data)
     if dtype is None or shape != ():
         raise ImageError("not a .npy array of one small volume", where, then)
@@ -174,3 +187,56 @@ def _npy_layout(data: bytes) -> tuple[np.dtype[Any] | None, tuple[int, ...], int
     ):  # by numpy, for malformed headers
         return None, (), 0
     return dtype, shape, stream.tell()
+
+
+def write_small_volumes(path: Path, volumes: Mapping[str, np.ndarray], points: int) -> None:
+    """Write small volumes of ``points``, compressed; the same volumes are the same bytes."""
+    ids = sorted(volumes)
+    stacked = np.array([volumes[key] for key in ids], volume_dtype(points))
+    arrays = {"volume_id": np.array(ids, dtype=str), "volumes": stacked}
+    # A fifth smaller than numpy's own compression, which reads it, too.
+    with atomic_path(path) as partial, zipfile.ZipFile(partial, "w") as archive:
+        for name, array in arrays.items():
+            member = zipfile.ZipInfo(f"{name}.npy", DATE)
+            member.compress_type = zipfile.ZIP_LZMA
+            with archive.open(member, "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, array, allow_pickle=False)
+
+
+def read_small_volumes(path: Path, then: str) -> dict[str, np.ndarray]:
+    """Return the small volumes of a file by volume id, none without a file; see `read_stacked`."""
+    if not path.is_file():
+        return {}
+    return dict(zip(*read_stacked(path, then), strict=True))
+
+
+def read_stacked(path: Path, then: str) -> tuple[list[str], np.ndarray]:
+    """Return the ids of a file and their small volumes, shape (n,).
+
+    Parameters
+    ----------
+    then : str
+        What the user can do if it cannot be read.
+
+    Raises
+    ------
+    TableError
+        If it is missing, cannot be read, or was not written by `write_small_volumes`.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as content:
+            ids, volumes = content["volume_id"], content["volumes"]
+        if volumes.dtype != volume_dtype(points_of(volumes)) or ids.shape != volumes.shape:
+            raise ValueError("other fields than maps, shape and spacing_mm")
+    except (*UNREADABLE, zipfile.BadZipFile) as error:
+        raise TableError(f"cannot be read ({one_line(error)[:120]})", path, then) from None
+    return [str(name) for name in ids], volumes
+
+
+def copy_small_volumes(folder: Path, target: Path, ids: Collection[str]) -> None:
+    """Write the small volumes of some ids from the file of one folder into that of another."""
+    volumes = read_small_volumes(folder / SMALL_VOLUMES, "build the catalogue again")
+    chosen = {key: volume for key, volume in volumes.items() if key in ids}
+    if chosen:
+        points = points_of(next(iter(chosen.values())))
+        write_small_volumes(target / SMALL_VOLUMES, chosen, points)

@@ -22,7 +22,8 @@ import voxcast
 from voxcast.errors import ImageError, TableError, is_disk_full, one_line
 from voxcast.files import canonical_json, locked
 from voxcast.images.bids import subject_of
-from voxcast.images.volume_facts import read_volume_facts
+from voxcast.images.summary import Grids, summarise
+from voxcast.images.volume import Volume
 from voxcast.jobs.slurm import DEFAULT_SAMPLING_S
 from voxcast.jobs.state import SubmissionState
 from voxcast.records import as_fields
@@ -78,11 +79,25 @@ class ProjectVolumes:
         """
         facts = task.volume
         if facts is None or facts["coarse_points"] != self.coarse_points:
-            facts = read_volume_facts(Path(task.image), started_at, self.coarse_points, self.lab)
+            facts = self._read(Path(task.image), started_at)
         volume_id, subject = self.by_voxels.get(
             facts["voxel_sha256"], (facts["volume_id"], facts["subject"])
         )
         return {**facts, "volume_id": volume_id, "subject": subject}
+
+    def _read(self, path: Path, started_at: str) -> dict[str, Any]:
+        """Read the facts of an image after a run on it."""
+        try:
+            changed_at = datetime.datetime.fromtimestamp(path.stat().st_mtime, datetime.UTC)
+        except OSError as error:
+            raise ImageError(f"cannot be read: {error.strerror}", path) from None
+        # Slurm states whole seconds.
+        margin = datetime.timedelta(seconds=1)
+        if changed_at >= datetime.datetime.fromisoformat(started_at) + margin:
+            raise ImageError("was changed after a run on it had started", path)
+        summary = summarise(Volume.open(path), Grids(self.coarse_points), lab=self.lab)
+        summary.log_failures(path)
+        return summary.facts(subject_of(path), self.coarse_points, self.lab)
 
 
 def collected_text(collected: Mapping[str, Any]) -> str:

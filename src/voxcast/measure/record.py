@@ -33,7 +33,7 @@ from voxcast.files import (
     remove_folder,
     text_tail,
 )
-from voxcast.images.headers import read_header
+from voxcast.images.volume import Volume
 from voxcast.measure.host import HostFacts, host_facts
 from voxcast.measure.metronome import Metronome
 from voxcast.measure.runner import LOG_FILE, PhasePatterns, measure, memory_limit
@@ -382,7 +382,7 @@ class AppTrial:
 
 def try_app(app: App, image: Path, configuration: Configuration, time_limit_s: float) -> AppTrial:
     """Run ``app`` on ``image`` under the profiler, in a folder that is removed afterwards."""
-    mvoxels = math.prod(read_header(image).shape) / 1e6
+    mvoxels = math.prod(Volume.open(image).header.shape) / 1e6
     with temporary_folder() as name:
         folder = Path(name)
         (folder / "out").mkdir()

@@ -13,7 +13,7 @@ import numpy as np
 
 from voxcast.analysis.run_groups import by_configuration
 from voxcast.errors import ImageError, one_line
-from voxcast.images.volumes import CoarseVolume, load_coarse
+from voxcast.images.volume import CoarseVolume, Volume
 from voxcast.report.formatting import amount, percent
 from voxcast.report.labels import allocation_label
 
@@ -73,7 +73,7 @@ def pictures(
             spacing = " × ".join(f"{row[f'spacing_{axis}_mm']:.2f}" for axis in "ijk")
             grid = f", {shape} voxels of {spacing} mm"
             try:
-                image = render(load_coarse(project / str(row["path"]), _POINTS))
+                image = render(Volume.open(project / str(row["path"])).coarse(_POINTS))
             except (ImageError, OSError) as error:
                 problem = f"No slices: {one_line(error)}"
         else:

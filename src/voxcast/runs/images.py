@@ -9,23 +9,19 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import TableError, one_line
-from voxcast.files import atomic_path, canonical_json
+from voxcast.files import atomic_path
+from voxcast.image_sets.recorded import RECORDED_IMAGES
 from voxcast.images.bids import find_images, stem
-from voxcast.images.catalogue import look_at
-from voxcast.images.characteristic_versions import VERSIONS, versions_of
-from voxcast.images.recorded import RECORDED_IMAGES
-from voxcast.log import progress
+from voxcast.images.summary import Grids, summaries
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from voxcast.images.bids import ImageEntry
-    from voxcast.images.catalogue import Look
     from voxcast.images.characteristics import Characteristic
 
 _SUBJECT = re.compile(r"(?:^|_)sub-([a-zA-Z0-9]+)")
@@ -80,21 +76,15 @@ class RunImages:
         choices = [self._choose(row) for row in rows]
         paths = sorted({entry.path for entry in choices if not isinstance(entry, str)})
 
-        def look(path: Path) -> Look:
-            return look_at(path, None, self.coarse_points, None, lab=self._lab)
-
-        with ThreadPoolExecutor(max_workers=2) as pool:
-            looks = progress(
-                pool.map(look, paths), total=len(paths), desc="reading volumes", unit="volume"
-            )
-            look_of = dict(zip(paths, looks, strict=True))
+        looks = summaries(paths, Grids(self.coarse_points), lab=self._lab)
+        look_of = dict(zip(paths, looks, strict=True))
         without_image: Counter[str] = Counter()
         for row, entry in zip(rows, choices, strict=True):
-            reason = entry if isinstance(entry, str) else look_of[entry.path].problem
-            if isinstance(entry, str) or reason:
-                without_image[str(reason)] += 1
+            look = entry if isinstance(entry, str) else look_of[entry.path]
+            if isinstance(entry, str) or isinstance(look, str):
+                without_image[str(look)] += 1
             else:
-                image = self._image(_labels(entry.subject)[0], look_of[entry.path])
+                image = look.facts(_labels(entry.subject)[0], self.coarse_points, self._lab)
                 row |= {name: image[name] for name in ("subject", "volume_id")}
                 self._matched[image["volume_id"]] = image
         return dict(without_image.most_common())
@@ -122,18 +112,6 @@ class RunImages:
         files = [entry.path.name for entry in entries]
         listed = ", ".join(files[:_LISTED_FILES]) + ", …" * (len(files) > _LISTED_FILES)
         return f"{len(files)} images of {name}: {listed}; give a folder with one of them"
-
-    def _image(self, subject: str, look: Look) -> dict[str, Any]:
-        """Return the row of an image in the table of a batch."""
-        return {
-            "volume_id": str(look.voxel_sha256)[:16],
-            "subject": subject,
-            "coarse_points": self.coarse_points,
-            VERSIONS: canonical_json(versions_of(self._lab)),
-            **(look.header.columns() if look.header else {}),
-            "voxel_sha256": look.voxel_sha256,
-            **(look.characteristics or {}),
-        }
 
 
 def _labels(name: str) -> tuple[str, str]:

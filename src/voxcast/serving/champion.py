@@ -7,11 +7,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 from voxcast.files import canonical_json
-from voxcast.images.headers import MAX_VOXELS, read_layout
-from voxcast.images.itk_refusals import log_itk_refusal
+from voxcast.images.bids import subject_of
+from voxcast.images.header import MAX_VOXELS, log_itk_refusals
 from voxcast.images.network_volume import network_to_bytes
-from voxcast.images.volume_summary import Grids, volume_summary
-from voxcast.images.volumes import POINTS
+from voxcast.images.summary import Grids, summarise
+from voxcast.images.volume import POINTS, Volume
 from voxcast.records import Configuration
 from voxcast.serving.rows.image_row import header_row
 from voxcast.serving.signature import EXAMPLE, VOLUME
@@ -84,10 +84,10 @@ class Champion:
         is to be asked.
     volumes : dict, optional
         Is given the facts of each image whose voxels are read, by path; see
-        `voxcast.images.volume_facts`.
+        `voxcast.images.summary.VolumeSummary`.
     cache : ContentCache, optional
         Has what voxels tell of images that were asked about before; see
-        `voxcast.images.volume_summary`.
+        `voxcast.images.summary`.
     """
 
     predict: Predict
@@ -138,23 +138,20 @@ class Champion:
             row["host"] = self.host
         if self.parameters:
             row["parameters_json"] = canonical_json(dict(self.parameters))
-        layout = read_layout(image)
-        log_itk_refusal(image)
-        row |= header_row(layout.header)
+        volume = Volume.open(image)
+        log_itk_refusals([(image, volume.itk_refusal)])
+        row |= header_row(volume.header)
         # Where the header decides, no voxel is read.
         if not self.header_only and (self.characteristics != () or self._network_points):
             lab, grids = self._lab_of_model(), Grids(self.coarse_points, self._network_points)
-            summary = volume_summary(image, layout, grids, self.max_voxels, lab, self.cache)
+            summary = summarise(volume, grids, self.max_voxels, lab, self.cache)
+            summary.log_failures(image)
             if summary.network_volume is not None:
                 row[VOLUME] = network_to_bytes(summary.network_volume)
             row |= summary.characteristics
             if self.volumes is not None:
-                from voxcast.images.volume_facts import volume_facts
-
-                self.volumes[str(image)] = volume_facts(
-                    image, layout.header, summary.voxel_sha256, summary.characteristics,
-                    self.coarse_points, lab,
-                )  # fmt: skip
+                facts = summary.facts(subject_of(image), self.coarse_points, lab)
+                self.volumes[str(image)] = facts
         chosen = self.configurations if configurations is None else configurations
         return [row | allocation_columns(configuration) for configuration in chosen]
 

@@ -76,7 +76,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from voxcast.images.characteristics import CHARACTERISTICS
-from voxcast.images.headers import HEADER_TYPES
+from voxcast.images.header import HEADER_TYPES
 from voxcast.records import TARGETS
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from voxcast.features.phase_labels import COLUMN as PHASES
 from voxcast.features.phase_labels import phase_texts
 from voxcast.features.table import build_table
 from voxcast.features.usual_speed import with_speed_deviations
+from voxcast.image_sets.recorded import RECORDED_IMAGES
 from voxcast.images.characteristic_versions import current_rows, versions_of
 from voxcast.images.characteristics import CHARACTERISTICS
-from voxcast.images.recorded import RECORDED_IMAGES
-from voxcast.images.small_volumes import SMALL_VOLUMES, read_stacked
+from voxcast.images.network_volume import SMALL_VOLUMES, read_stacked
 from voxcast.models.openings import enter_opening
 from voxcast.runs.store import batch_names, load_history, load_phases, reserved_names
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from voxcast.images.characteristics import CHARACTERISTICS
-from voxcast.images.headers import SHAPE_COLUMNS, SPACING_COLUMNS
+from voxcast.images.header import SHAPE_COLUMNS, SPACING_COLUMNS
 from voxcast.serving.rows.request_rows import (
     DTYPES,
     MAX_CHARACTERISTIC,

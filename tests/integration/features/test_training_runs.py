@@ -11,9 +11,13 @@ import pytest
 
 from training_project import Project
 from voxcast.features.table import feature_names, volumes_of
-from voxcast.images.network_volume import points_of, volume_dtype
-from voxcast.images.on_record import ON_RECORD, read_on_record
-from voxcast.images.small_volumes import read_small_volumes, write_small_volumes
+from voxcast.image_sets.on_record import ON_RECORD, read_on_record
+from voxcast.images.network_volume import (
+    points_of,
+    read_small_volumes,
+    volume_dtype,
+    write_small_volumes,
+)
 from voxcast.models.families.family import family
 from voxcast.models.point_model import fit, log_targets
 from voxcast.models.query import queries_of

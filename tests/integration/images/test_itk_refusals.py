@@ -9,12 +9,12 @@ import ants
 import nibabel
 import numpy as np
 import pytest
-
-from voxcast.errors import ImageError
-from voxcast.images.catalogue import build_catalogue
 from voxcast.images.headers import read_header
 from voxcast.images.itk_refusals import itk_refusal, log_itk_refusal
-from voxcast.images.sources import scan
+
+from voxcast.errors import ImageError
+from voxcast.image_sets.catalogue import build_catalogue
+from voxcast.image_sets.sources import scan
 
 ROTATION = np.linalg.qr(np.random.default_rng(3).normal(size=(3, 3)))[0]
 VOXELS = np.random.default_rng(0).integers(0, 90, (9, 8, 7))

@@ -16,19 +16,20 @@ import pytest
 from voxcast.content_cache import ContentCache, cache_status, entries_of
 from voxcast.errors import ImageError
 from voxcast.images.characteristics import Characteristic
-from voxcast.images.headers import read_layout
-from voxcast.images.volume_summary import FUNCTION, Grids, VolumeSummary, volume_summary
+from voxcast.images.summary import FUNCTION, Grids, VolumeSummary, summarise
+from voxcast.images.volume import Volume
 
 GRIDS = Grids(32, 16)
 ASKING = """
 import sys
 from pathlib import Path
 from voxcast.content_cache import ContentCache
-from voxcast.images.headers import read_layout
-from voxcast.images.volume_summary import Grids, volume_summary
+from voxcast.images.volume import Volume
+from voxcast.images.summary import Grids, summarise
+from voxcast.images.volume import Volume
 cache = ContentCache(Path(sys.argv[1]))
 for path in map(Path, sys.argv[2:]):
-    volume_summary(path, read_layout(path), Grids(32, 16), 10**6, {}, cache)
+    summarise(Volume.open(path), Grids(32, 16), 10**6, {}, cache)
 """
 
 
@@ -44,7 +45,7 @@ def head(path: Path, seed: int = 3) -> Path:
 
 def summary(path: Path, cache: ContentCache | None, **options: Any) -> VolumeSummary:
     chosen = {"grids": GRIDS, "max_voxels": 10**6, "lab": {}} | options
-    return volume_summary(path, read_layout(path), **chosen, cache=cache)
+    return summarise(Volume.open(path), **chosen, cache=cache)
 
 
 def assert_same(a: VolumeSummary, b: VolumeSummary) -> None:

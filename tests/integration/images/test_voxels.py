@@ -15,9 +15,7 @@ import pytest
 
 from voxcast.errors import ImageError
 from voxcast.images import voxels
-from voxcast.images.headers import read_layout
-from voxcast.images.volumes import load_coarse, read_volume, strides
-from voxcast.images.voxels import blocks, load
+from voxcast.images.volume import Volume, blocks, load, strides
 
 AFFINE = np.diag([-0.7, 0.7, 1.5, 1.0])
 DTYPES = ("uint8", "int16", ">i2", "uint16", "int32", "float32", ">f4", "float64", "int64")
@@ -26,7 +24,7 @@ SCALINGS = ((1.0, 0.0), (0.37, -11.5), (-2.5e-3, 1e6))
 
 def _whole_array(path: Path, points: int) -> tuple[np.ndarray, str]:
     """Return coarse grid and hash as computed from the uncompressed file as a whole."""
-    layout = read_layout(path)
+    layout = Volume.open(path)
     raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     flat = np.frombuffer(raw, layout.dtype, layout.header.voxels, layout.offset_bytes)
     array = flat.reshape(layout.header.shape, order="F")
@@ -71,19 +69,22 @@ def test_blocks_give_the_coarse_grid_and_the_hash_of_the_whole_array(
         path = _volume(tmp_path / f"a{suffix}", shape, dtype, scaling)
         for points in (4, 64):
             expected, sha256 = _whole_array(path, points)
-            reading = read_volume(path, points)
+            reading = Volume.open(path).read(points)
             assert reading.voxel_sha256 == sha256
             assert reading.coarse.data.tobytes() == expected.tobytes()
             assert reading.coarse.data.flags.c_contiguous
         np.testing.assert_array_equal(load(path).array.ravel("F"), np.concatenate([
-            block.copy() for block in blocks(path, read_layout(path))]))  # fmt: skip
+            block.copy() for block in blocks(path, Volume.open(path))]))  # fmt: skip
 
 
 def test_several_gzip_members_and_padding_are_read(tmp_path: Path) -> None:
     plain = _volume(tmp_path / "a.nii", (20, 20, 20), "int16", (1.0, 0.0)).read_bytes()
     path = tmp_path / "b.nii.gz"
     path.write_bytes(gzip.compress(plain[:5000]) + gzip.compress(plain[5000:] + bytes(3000)))
-    assert read_volume(path).voxel_sha256 == read_volume(tmp_path / "a.nii").voxel_sha256
+    assert (
+        Volume.open(path).read().voxel_sha256
+        == Volume.open(tmp_path / "a.nii").read().voxel_sha256
+    )
 
 
 @pytest.mark.parametrize("read", [load, load_coarse, read_volume])

@@ -15,11 +15,10 @@ import yaml
 from training_project import ROOT, Project, write_volume
 from voxcast.cli import main
 from voxcast.errors import ImageError, TableError
-from voxcast.images.catalogue import build_catalogue
+from voxcast.image_sets.catalogue import build_catalogue
+from voxcast.image_sets.sources import scan
 from voxcast.images.characteristics import characteristics
-from voxcast.images.headers import read_header
-from voxcast.images.sources import scan
-from voxcast.images.volumes import read_volume
+from voxcast.images.volume import Volume
 from voxcast.runs.images import RunImages
 from voxcast.runs.store import load_history, load_phases
 
@@ -67,7 +66,7 @@ def test_runs_get_the_image_of_their_subject_and_session(tmp_path: Path) -> None
         folder / "sub-02/ses-b/anat/sub-02_ses-b_T1w.nii.gz",
         folder / "sub-02/ses-a/anat/sub-02_ses-a_T1w.nii.gz",
     ]
-    ids = [read_volume(path, 32).voxel_sha256[:16] for path in expected]
+    ids = [Volume.open(path).read(32).voxel_sha256[:16] for path in expected]
     assert [values["volume_id"] for values in rows] == ids
     assert [values["subject"] for values in rows] == ["01", "01", "02", "02"]
 
@@ -106,8 +105,11 @@ def test_headers_and_characteristics_are_written_beside_the_parts(tmp_path: Path
     images.add_to(tmp_path)
     (only,) = pd.read_parquet(tmp_path / "images.parquet").to_dict("records")
     path = folder / "sub-01/anat/sub-01_T1w.nii.gz"
-    volume = read_volume(path, 32)
-    expected = {**read_header(path).columns(), **characteristics(volume.coarse, volume.foreground)}
+    volume = Volume.open(path).read(32)
+    expected = {
+        **Volume.open(path).header.columns(),
+        **characteristics(volume.coarse, volume.foreground),
+    }
     assert {name: only[name] for name in expected} == pytest.approx(expected)
     images = RunImages(folder, 32)
     images.match([row("02")])

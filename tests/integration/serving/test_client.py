@@ -18,8 +18,7 @@ from model_server import free_port, running_server
 from voxcast import Client
 from voxcast.errors import ImageError, ModelError, RequestError, UnlearnedError
 from voxcast.images.characteristics import characteristics
-from voxcast.images.headers import read_header
-from voxcast.images.volumes import read_volume
+from voxcast.images.volume import Volume
 from voxcast.serving.champion import Champion
 from voxcast.serving.rows.request_rows import header_of
 from voxcast.serving.signature import OUTPUT_TYPES
@@ -59,8 +58,8 @@ def test_request_rows_describe_the_image(project: Path, local: Champion) -> None
     rows = local.request_rows(project / "head.nii.gz")
     assert [row["cpus"] for row in rows] == [1.0, 2.0]
     assert {row["app"] for row in rows} == {"segment"}
-    assert header_of(rows[0]) == read_header(project / "head.nii.gz")
-    reading = read_volume(project / "head.nii.gz")
+    assert header_of(rows[0]) == Volume.open(project / "head.nii.gz").header
+    reading = Volume.open(project / "head.nii.gz").read()
     contents = characteristics(reading.coarse, reading.foreground)
     assert all(contents.items() <= row.items() for row in rows)
     assert "volume" not in rows[0]  # the model has no network

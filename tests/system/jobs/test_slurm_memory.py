@@ -25,8 +25,8 @@ from voxcast.allocation.site import (
     Partition,
 )
 from voxcast.apps.app import command, environment
-from voxcast.images.cohort import write_cohort
-from voxcast.images.grids import Sizes
+from voxcast.heads.grids import Sizes
+from voxcast.image_sets.cohort import write_cohort
 from voxcast.jobs import slurm as slurm_commands
 from voxcast.records import Configuration
 

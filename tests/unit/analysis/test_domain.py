@@ -12,7 +12,7 @@ import pytest
 from voxcast.analysis.domain import compare_on_record, domain
 from voxcast.errors import TableError
 from voxcast.images.characteristics import CHARACTERISTICS, characteristics
-from voxcast.images.volumes import read_volume
+from voxcast.images.volume import Volume
 
 ROOT = Path(__file__).parents[3]
 HISTORY = ROOT / "data" / "history"
@@ -66,7 +66,7 @@ def test_the_numbers_of_the_heads_are_those_of_their_files() -> None:
     assert REAL_T1 is not None
     stored = pd.read_parquet(HISTORY / "heads" / "images.parquet").set_index("voxel_sha256")
     paths = sorted(Path(REAL_T1).rglob("*.nii*"))
-    read = [read_volume(path) for path in paths]
+    read = [Volume.open(path).read() for path in paths]
     volumes = [volume for volume in read if volume.voxel_sha256 in stored.index]
     assert len(volumes) == 13
     for volume in volumes:

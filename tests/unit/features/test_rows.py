@@ -9,8 +9,7 @@ import planted
 from voxcast.errors import TableError
 from voxcast.features.rows import features
 from voxcast.features.table import build_table, censored_subjects, feature_names, volumes_of
-from voxcast.images.network_volume import volume_dtype
-from voxcast.images.small_volumes import write_small_volumes
+from voxcast.images.network_volume import volume_dtype, write_small_volumes
 from voxcast.records import Configuration
 
 HEADER = {

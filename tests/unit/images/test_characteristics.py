@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from voxcast.images.characteristics import CHARACTERISTICS, characteristics
-from voxcast.images.volumes import read_volume
+from voxcast.images.volume import Volume
 
 
 def _values(folder: Path, data: np.ndarray, points: int = 64) -> dict[str, float]:
@@ -19,7 +19,7 @@ def _values(folder: Path, data: np.ndarray, points: int = 64) -> dict[str, float
 
 
 def _of(path: Path, points: int = 64) -> dict[str, float]:
-    reading = read_volume(path, points)
+    reading = Volume.open(path).read(points)
     return characteristics(reading.coarse, reading.foreground)
 
 

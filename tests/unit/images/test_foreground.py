@@ -14,8 +14,7 @@ from scipy import ndimage
 from voxcast.images import foreground as module
 from voxcast.images import volumes
 from voxcast.images.foreground import RowBits, foreground
-from voxcast.images.volumes import read_volume
-from voxcast.images.voxels import load
+from voxcast.images.volume import Volume, load
 
 REAL_T1 = os.environ.get("VOXCAST_REAL_T1")
 
@@ -51,14 +50,14 @@ def test_the_mask_is_that_of_ants(
     for seed in range(5):
         nibabel.save(nibabel.Nifti1Image(_blobs(seed, shape), np.eye(4)), path)
         expected = _of_ants(path)
-        found = read_volume(path, points=max(shape)).foreground
+        found = Volume.open(path).read(points=max(shape)).foreground
         np.testing.assert_array_equal(found.coarse, expected)
         assert found.voxels == expected.sum()
         faces = [np.count_nonzero(np.diff(found.coarse, axis=axis)) for axis in range(3)]
         assert list(found.faces) == faces
         corners = np.argwhere(found.coarse)
         assert found.box_voxels == tuple(np.ptp(corners, axis=0) + 1)
-        coarse = read_volume(path, points=10).foreground.coarse
+        coarse = Volume.open(path).read(points=10).foreground.coarse
         i, j, k = (-(-n // 10) for n in shape)
         np.testing.assert_array_equal(coarse, found.coarse[::i, ::j, ::k])
 
@@ -76,7 +75,9 @@ def test_thin_objects_are_eroded_less_as_by_ants(tmp_path: Path, part: tuple[sli
     data[part] = 1
     path = tmp_path / "a.nii"
     nibabel.save(nibabel.Nifti1Image(data, np.eye(4)), path)
-    np.testing.assert_array_equal(read_volume(path).foreground.coarse, _of_ants(path), strict=True)
+    np.testing.assert_array_equal(
+        Volume.open(path).read().foreground.coarse, _of_ants(path), strict=True
+    )
 
 
 def _dilated_lines(*lengths: int) -> np.ndarray:
@@ -105,7 +106,7 @@ def test_small_pieces_are_dropped_and_equal_ones_are_kept_as_by_ants(
 ) -> None:
     data, path = _dilated_lines(*lengths), tmp_path / "a.nii"
     nibabel.save(nibabel.Nifti1Image(data, np.eye(4)), path)
-    of_volume = read_volume(path).foreground
+    of_volume = Volume.open(path).read().foreground
     np.testing.assert_array_equal(of_volume.coarse, _of_ants(path))
     assert of_volume.voxels == of_volume.coarse.sum()
     if core_voxels is None:
@@ -138,7 +139,7 @@ def test_the_mask_of_sparse_and_of_tiny_volumes_is_that_of_ants(tmp_path: Path) 
     path = tmp_path / "a.nii"
     for data in cases:
         nibabel.save(nibabel.Nifti1Image(data.astype(np.float32), np.eye(4)), path)
-        of_volume = read_volume(path).foreground
+        of_volume = Volume.open(path).read().foreground
         expected = _of_ants(path).reshape(data.shape)
         np.testing.assert_array_equal(of_volume.coarse, expected, err_msg=str(data.shape))
         assert of_volume.voxels == expected.sum()
@@ -149,9 +150,9 @@ def test_a_volume_decompressed_twice_has_the_same_foreground(
 ) -> None:
     path = tmp_path / "a.nii.gz"
     nibabel.save(nibabel.Nifti1Image(_blobs(3, (40, 30, 20)), np.eye(4)), path)
-    kept = read_volume(path).foreground
+    kept = Volume.open(path).read().foreground
     monkeypatch.setattr(volumes, "KEPT_BYTES", 0)
-    again = read_volume(path).foreground
+    again = Volume.open(path).read().foreground
     np.testing.assert_array_equal(again.coarse, kept.coarse)
     assert (again.voxels, again.core_voxels) == (kept.voxels, kept.core_voxels)
 
@@ -171,7 +172,7 @@ def test_type_and_scaling_do_not_matter(tmp_path: Path, dtype: str, slope: float
     bits.set_rows(0, above.reshape(-1, 30))
     expected = foreground(bits, (1, 1, 1))
     np.testing.assert_array_equal(
-        read_volume(tmp_path / "a.nii").foreground.coarse, expected.coarse
+        Volume.open(tmp_path / "a.nii").read().foreground.coarse, expected.coarse
     )
     assert expected.above_mean_voxels == above.sum()
 
@@ -184,7 +185,7 @@ def test_voxels_that_are_not_finite_are_zero(tmp_path: Path) -> None:
     masks = []
     for name, voxels in (("a.nii", data), ("b.nii", zeroed)):
         nibabel.save(nibabel.Nifti1Image(voxels, np.eye(4)), tmp_path / name)
-        masks.append(read_volume(tmp_path / name).foreground.coarse)
+        masks.append(Volume.open(tmp_path / name).read().foreground.coarse)
     np.testing.assert_array_equal(*masks)
 
 
@@ -195,4 +196,4 @@ def test_the_mask_of_real_heads_is_that_of_ants() -> None:
     assert paths
     for path in paths:
         expected = _of_ants(path).sum()
-        assert read_volume(path).foreground.voxels == expected, path.name
+        assert Volume.open(path).read().foreground.voxels == expected, path.name

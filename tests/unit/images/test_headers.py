@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from voxcast.errors import ImageError
-from voxcast.images.headers import HEADER_COLUMNS, read_header
+from voxcast.images.header import HEADER_COLUMNS
+from voxcast.images.volume import Volume
 
 
 def _save(path: Path, array: np.ndarray, affine: np.ndarray | None = None) -> Path:
@@ -26,13 +27,13 @@ def _noise(*shape: int) -> np.ndarray:
 
 def test_names_of_compressed_files_may_be_in_capitals(tmp_path: Path) -> None:
     path = _save(tmp_path / "a.nii.gz", _noise(10, 12, 14))
-    assert read_header(path.rename(tmp_path / "A.NII.GZ")).shape == (10, 12, 14)
+    assert Volume.open(path.rename(tmp_path / "A.NII.GZ")).header.shape == (10, 12, 14)
 
 
 @pytest.mark.parametrize("name", ["a.nii", "a.nii.gz"])
 def test_header_describes_grid_and_storage(tmp_path: Path, name: str) -> None:
     path = _save(tmp_path / name, _noise(10, 12, 14))
-    header = read_header(path)
+    header = Volume.open(path).header
     assert header.shape == (10, 12, 14)
     assert header.spacing_mm == (2.0, 2.0, 3.0)
     assert header.axcodes == "RAS"
@@ -47,7 +48,7 @@ def test_header_of_oblique_and_flipped_axes(tmp_path: Path) -> None:
     turn = np.deg2rad(10)
     affine = np.eye(4)
     affine[:2, :2] = [[-np.cos(turn), np.sin(turn)], [np.sin(turn), np.cos(turn)]]
-    header = read_header(_save(tmp_path / "a.nii.gz", _noise(8, 8, 8), affine))
+    header = Volume.open(_save(tmp_path / "a.nii.gz", _noise(8, 8, 8), affine)).header
     assert header.axcodes == "LAS"
     assert header.obliqueness_deg == pytest.approx(10, abs=0.01)
 
@@ -61,15 +62,15 @@ def test_spacing_is_in_millimetres_as_itk_reads_it(tmp_path: Path, unit: str, mm
     image = nibabel.Nifti1Image(_noise(10, 12, 14), affine)
     image.header.set_xyzt_units(unit, "sec")
     nibabel.save(image, tmp_path / "a.nii")
-    spacing_mm = read_header(tmp_path / "a.nii").spacing_mm
+    spacing_mm = Volume.open(tmp_path / "a.nii").header.spacing_mm
     assert spacing_mm == pytest.approx((0.5, 0.5, 0.8), rel=1e-4)
     assert spacing_mm == pytest.approx(ants.image_read(str(tmp_path / "a.nii")).spacing, rel=1e-4)
 
 
 def test_trailing_axis_of_one_and_nifti2_are_accepted(tmp_path: Path) -> None:
-    assert read_header(_save(tmp_path / "a.nii.gz", _noise(5, 6, 7, 1))).shape == (5, 6, 7)
+    assert Volume.open(_save(tmp_path / "a.nii.gz", _noise(5, 6, 7, 1))).header.shape == (5, 6, 7)
     nibabel.save(nibabel.Nifti2Image(_noise(5, 6, 7), np.eye(4)), tmp_path / "b.nii")
-    assert read_header(tmp_path / "b.nii").shape == (5, 6, 7)
+    assert Volume.open(tmp_path / "b.nii").header.shape == (5, 6, 7)
 
 
 def test_no_voxel_is_read(tmp_path: Path) -> None:
@@ -77,14 +78,14 @@ def test_no_voxel_is_read(tmp_path: Path) -> None:
     packed = bytearray(path.read_bytes())
     packed[len(packed) // 2 : len(packed) // 2 + 64] = bytes(64)
     path.write_bytes(packed)
-    assert read_header(path).shape == (40, 40, 40)
+    assert Volume.open(path).header.shape == (40, 40, 40)
     huge = _save(tmp_path / "b.nii", _noise(4, 4, 4))
     header = bytearray(huge.read_bytes())
     header[40:48] = struct.pack("<4h", 3, 10_000, 10_000, 10_000)
     with huge.open("wb") as stream:
         stream.write(header)
         stream.truncate(352 + 2 * 10**12)  # a hole: takes no room
-    assert read_header(huge).voxels == 10**12
+    assert Volume.open(huge).header.voxels == 10**12
 
 
 @pytest.mark.parametrize("make", [nibabel.Nifti1Image, nibabel.Nifti2Image])
@@ -98,7 +99,7 @@ def test_a_header_extension_without_end_is_refused(
     image.header.extensions.append(nibabel.nifti1.Nifti1Extension("comment", b"x" * 5000))
     path = tmp_path / "a.nii.gz"
     nibabel.save(image, path)
-    assert read_header(path).shape == (4, 4, 4)
+    assert Volume.open(path).header.shape == (4, 4, 4)
     raw = bytearray(gzip.decompress(path.read_bytes()))
     position, kind = (108, "f") if make is nibabel.Nifti1Image else (168, "q")
     beyond = (10**9, 2**27) if kind == "q" else (1e9, float("inf"), float("nan"))
@@ -106,14 +107,14 @@ def test_a_header_extension_without_end_is_refused(
         struct.pack_into(endianness + kind, raw, position, offset)
         path.write_bytes(gzip.compress(raw))
         with pytest.raises(ImageError, match="voxels begin at byte"):
-            read_header(path)
+            Volume.open(path).header
 
 
 def test_several_gzip_members_are_no_truncation(tmp_path: Path) -> None:
     plain = _save(tmp_path / "a.nii", _noise(20, 20, 20)).read_bytes()
     path = tmp_path / "b.nii.gz"
     path.write_bytes(gzip.compress(plain[:5000]) + gzip.compress(plain[5000:]))
-    assert read_header(path).shape == (20, 20, 20)
+    assert Volume.open(path).header.shape == (20, 20, 20)
 
 
 def _text(path: Path) -> None:
@@ -218,7 +219,7 @@ def test_an_invalid_file_is_reported_with_its_reason(tmp_path: Path, make, reaso
     path = tmp_path / "bad.nii.gz"
     make(path)
     with pytest.raises(ImageError, match=reason) as caught:
-        read_header(path)
+        Volume.open(path).header
     assert str(path) in str(caught.value)
     assert caught.value.then
     assert "\n" not in str(caught.value)
@@ -228,11 +229,11 @@ def test_plain_file_cut_short_missing_and_folder(tmp_path: Path) -> None:
     path = _save(tmp_path / "a.nii", _noise(10, 10, 10))
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(ImageError, match="cut short"):
-        read_header(path)
+        Volume.open(path).header
     with pytest.raises(ImageError, match="no such file"):
-        read_header(tmp_path / "none.nii")
+        Volume.open(tmp_path / "none.nii").header
     with pytest.raises(ImageError, match="folder"):
-        read_header(tmp_path)
+        Volume.open(tmp_path).header
 
 
 @pytest.mark.parametrize(
@@ -243,4 +244,4 @@ def test_images_of_other_formats_are_refused_alike(name: str) -> None:
     """Also where nibabel lacks a package for them, or has errors of its own."""
     path = Path(nibabel.__file__).parent / "tests" / "data" / name
     with pytest.raises(ImageError, match="not a NIfTI file"):
-        read_header(path)
+        Volume.open(path).header

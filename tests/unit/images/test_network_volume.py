@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from voxcast.errors import ImageError
-from voxcast.images.headers import read_header
 from voxcast.images.network_volume import (
     STEPS,
     network_from_bytes,
@@ -20,7 +19,7 @@ from voxcast.images.network_volume import (
     pooled,
     volume_dtype,
 )
-from voxcast.images.volumes import read_volume
+from voxcast.images.volume import Volume
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,7 +37,7 @@ def _saved_ellipsoid(path: Path) -> Path:
 
 
 def test_the_input_of_the_network_is_the_same_after_a_round_trip(tmp_path: Path) -> None:
-    volume = network_volume(read_volume(_saved_ellipsoid(tmp_path / "a.nii.gz")), 16)
+    volume = network_volume(Volume.open(_saved_ellipsoid(tmp_path / "a.nii.gz")).read(), 16)
     back = network_from_bytes(network_to_bytes(volume), 16)
     assert back.dtype == volume.dtype == volume_dtype(16)
     assert back.tobytes() == volume.tobytes()
@@ -85,8 +84,8 @@ def test_network_sees_canonical_axes(tmp_path: Path) -> None:
     turned = canonical.as_reoriented(nibabel.orientations.axcodes2ornt(("P", "S", "L")))
     nibabel.save(canonical, tmp_path / "a.nii")
     nibabel.save(turned, tmp_path / "b.nii")
-    assert read_header(tmp_path / "b.nii").axcodes != "RAS"
-    a, b = (network_volume(read_volume(tmp_path / f"{name}.nii", 90), 24) for name in "ab")
+    assert Volume.open(tmp_path / "b.nii").header.axcodes != "RAS"
+    a, b = (network_volume(Volume.open(tmp_path / f"{name}.nii").read(90), 24) for name in "ab")
     assert a["maps"].shape == (3, 24, 24, 24)
     for volume in (a, b):
         assert volume["shape"].tolist() == list(SHAPE)
@@ -97,12 +96,12 @@ def test_network_sees_canonical_axes(tmp_path: Path) -> None:
 
 def test_every_voxel_counts(tmp_path: Path) -> None:
     """Nothing falls between samples: means of the cells are means of the native grid."""
-    reading = read_volume(_saved_ellipsoid(tmp_path / "a.nii"), 16)
+    reading = Volume.open(_saved_ellipsoid(tmp_path / "a.nii")).read(16)
     above = reading.foreground.above_mean_voxels / np.prod(SHAPE)
     for points in (8, 12, 32, 64):
         share = network_volume(reading, points)["maps"][1].mean() / STEPS
         assert share == pytest.approx(above, rel=0.01)
-    native = read_volume(tmp_path / "a.nii", 90)
+    native = Volume.open(tmp_path / "a.nii").read(90)
     assert native.coarse.stride == (1, 1, 1)
     assert pooled(native.coarse.data, native.coarse, 7).mean() == pytest.approx(
         native.coarse.data.mean(), rel=1e-4

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from voxcast.errors import ImageError
-from voxcast.images.volumes import load_coarse, read_volume
-from voxcast.images.voxels import load
+from voxcast.images.volume import Volume, load
 
 AFFINE = np.diag([-2.0, 2.0, 2.0, 1.0])
 
@@ -31,7 +30,7 @@ def _save(path: Path, array: np.ndarray, affine: np.ndarray = AFFINE) -> Path:
 
 def test_coarse_keeps_every_kth_voxel(tmp_path: Path) -> None:
     array = _head()
-    coarse = load_coarse(_save(tmp_path / "a.nii.gz", array), 32)
+    coarse = Volume.open(_save(tmp_path / "a.nii.gz", array)).coarse(32)
     assert coarse.stride == (3, 3, 2)
     assert coarse.data.dtype == np.float32
     np.testing.assert_array_equal(coarse.data, array[::3, ::3, ::2])
@@ -43,7 +42,7 @@ def test_integer_scaling_is_applied(tmp_path: Path) -> None:
     image = nibabel.Nifti1Image(values, AFFINE)
     image.set_data_dtype(np.int16)
     nibabel.save(image, tmp_path / "a.nii.gz")
-    coarse = load_coarse(tmp_path / "a.nii.gz")
+    coarse = Volume.open(tmp_path / "a.nii.gz").coarse()
     assert load(tmp_path / "a.nii.gz").array.dtype == np.int16
     np.testing.assert_allclose(coarse.data, values[::2, ::2], atol=1e-3)
 
@@ -59,20 +58,20 @@ def test_nan_becomes_zero_and_nan_only_is_refused(tmp_path: Path) -> None:
     array = _head(dtype="float32")
     array[:10] = np.nan
     array[11] = np.inf
-    coarse = load_coarse(_save(tmp_path / "a.nii.gz", array), 90)
+    coarse = Volume.open(_save(tmp_path / "a.nii.gz", array)).coarse(90)
     assert np.isfinite(coarse.data).all()
     assert (coarse.data[:10] == 0).all()
     path = _save(tmp_path / "b.nii.gz", np.full((8, 8, 8), np.nan, np.float32))
     with pytest.raises(ImageError, match=r"b\.nii\.gz.*NaN only"):
-        load_coarse(path)
+        Volume.open(path).coarse()
 
 
 def test_constant_is_refused_but_not_when_the_coarse_grid_missed_it(tmp_path: Path) -> None:
     array = np.zeros((20, 20, 20), np.uint8)
     with pytest.raises(ImageError, match="constant"):
-        load_coarse(_save(tmp_path / "a.nii.gz", array))
+        Volume.open(_save(tmp_path / "a.nii.gz", array)).coarse()
     array[1, 1, 1] = 1
-    assert load_coarse(_save(tmp_path / "b.nii.gz", array), 10).data.max() == 0
+    assert Volume.open(_save(tmp_path / "b.nii.gz", array)).coarse(10).data.max() == 0
 
 
 def test_a_range_beyond_single_precision_is_refused(tmp_path: Path) -> None:
@@ -82,7 +81,7 @@ def test_a_range_beyond_single_precision_is_refused(tmp_path: Path) -> None:
     bright[1, 1, 1:5] = 1.7e308  # none of them on the coarse grid
     for array in (tiny, wide, bright):
         with pytest.raises(ImageError, match=r"a\.nii.*single precision"):
-            read_volume(_save(tmp_path / "a.nii", array))
+            Volume.open(_save(tmp_path / "a.nii", array)).read()
 
 
 def test_damaged_voxels_are_detected(tmp_path: Path) -> None:
@@ -96,10 +95,10 @@ def test_damaged_voxels_are_detected(tmp_path: Path) -> None:
 
 def test_voxel_hash_depends_on_content(tmp_path: Path) -> None:
     array = _head()
-    packed = read_volume(_save(tmp_path / "a.nii.gz", array)).voxel_sha256
-    assert read_volume(_save(tmp_path / "b.nii", array)).voxel_sha256 == packed
+    packed = Volume.open(_save(tmp_path / "a.nii.gz", array)).read().voxel_sha256
+    assert Volume.open(_save(tmp_path / "b.nii", array)).read().voxel_sha256 == packed
     moved = AFFINE.copy()
     moved[0, 3] = 5
-    assert read_volume(_save(tmp_path / "c.nii", array, moved)).voxel_sha256 != packed
+    assert Volume.open(_save(tmp_path / "c.nii", array, moved)).read().voxel_sha256 != packed
     array[0, 0, 0] += 1
-    assert read_volume(_save(tmp_path / "d.nii", array)).voxel_sha256 != packed
+    assert Volume.open(_save(tmp_path / "d.nii", array)).read().voxel_sha256 != packed

@@ -3,7 +3,7 @@
 import re
 
 from voxcast.images.characteristics import CHARACTERISTICS
-from voxcast.images.headers import HEADER_COLUMNS
+from voxcast.images.header import HEADER_COLUMNS
 from voxcast.records import TARGETS
 from voxcast.serving import signature as columns
 from voxcast.serving.signature import (

@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from voxcast.heads.recipe import draw_recipe
+from voxcast.heads.varied_recipe import draw_varied_recipe
 from voxcast.images.characteristics import characteristics
 from voxcast.images.network_volume import network_volume, pooled
-from voxcast.images.recipe import draw_recipe
-from voxcast.images.varied_recipe import draw_varied_recipe
-from voxcast.images.volumes import read_volume
+from voxcast.images.volume import Volume
 from voxcast.models.families.trunk import BLOCK
 from voxcast.models.families.trunk_files import OTHERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from voxcast.images.image_set import ImageChoice
-    from voxcast.images.recipe import Recipe
+    from voxcast.heads.recipe import Recipe
+    from voxcast.image_sets.image_set import ImageChoice
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def examples_of(recipes: Iterable[Recipe], points: int) -> Examples:
 
     Each volume is written as a file and read as any other, so that nothing differs in use.
     """
-    from voxcast.images.rendering import render
+    from voxcast.heads.rendering import render
 
     examples = []
     with tempfile.TemporaryDirectory() as folder:
@@ -92,11 +92,11 @@ def _save(array: np.ndarray, affine: np.ndarray, path: Path) -> None:
 
 
 def _example(path: Path, points: int) -> Examples:
-    reading = read_volume(path)
-    numbers = characteristics(reading.coarse, reading.foreground)
-    mask = pooled(reading.foreground.coarse, reading.coarse, points // BLOCK)
+    contents = Volume.open(path).read()
+    numbers = characteristics(contents)
+    mask = pooled(contents.foreground.coarse, contents.coarse, points // BLOCK)
     return Examples(
-        network_volume(reading, points)[None],
+        network_volume(contents, points)[None],
         np.rint(255 * mask[None]).astype(np.uint8),
         np.array([numbers["foreground_fraction"]]),
         np.array([[numbers[name] for name in OTHERS]]),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from voxcast.serving.signature import REQUEST_HEADER_COLUMNS
 
 if TYPE_CHECKING:
-    from voxcast.images.headers import ImageHeader
+    from voxcast.images.header import ImageHeader
 
 
 def header_row(header: ImageHeader) -> dict[str, Any]:

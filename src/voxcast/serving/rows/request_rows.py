@@ -13,7 +13,7 @@ import numpy as np
 
 from voxcast.errors import ModelError
 from voxcast.images.characteristics import CHARACTERISTICS
-from voxcast.images.headers import SHAPE_COLUMNS, SPACING_COLUMNS, ImageHeader
+from voxcast.images.header import SHAPE_COLUMNS, SPACING_COLUMNS, ImageHeader
 from voxcast.records import Configuration
 from voxcast.serving.rows.typed_rows import binary, brief, double
 from voxcast.serving.signature import VOLUME

@@ -8,7 +8,7 @@ import zlib
 from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import ImageError, one_line
-from voxcast.images.headers import COPY_AGAIN
+from voxcast.images.header import COPY_AGAIN
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -27,11 +27,10 @@ from typing import TYPE_CHECKING, Any
 from voxcast.content_cache import ContentCache
 from voxcast.errors import ImageError, VoxcastError
 from voxcast.files import sha256_file
-from voxcast.images import volumes
-from voxcast.images.headers import read_layout
-from voxcast.images.itk_refusals import itk_refusal
+from voxcast.images import volume as voxels
 from voxcast.images.network_volume import network_to_bytes
-from voxcast.images.volume_summary import Grids, volume_summary
+from voxcast.images.summary import Grids, summarise
+from voxcast.images.volume import Volume
 from voxcast.serving.rows.image_row import header_row
 from voxcast.serving.signature import VOLUME
 from voxcast.web.images import slices
@@ -42,7 +41,6 @@ from voxcast.web.images.png import png
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from voxcast.images.headers import Layout
 
 MODULE = "voxcast.web.images.image_reader"
 IMAGE_FD = 100  # of the image that is read
@@ -70,7 +68,7 @@ def main(argv: list[str] | None = None) -> int:
     logging.disable()  # of what others write there is nothing that the answer does not say
     warnings.simplefilter("ignore")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal goes to all: others decide
-    volumes.KEPT_BYTES = KEPT_BYTES
+    voxels.KEPT_BYTES = KEPT_BYTES
     cache = ContentCache(args.folder / "cache", CACHE_BYTES)
     _import_readers()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a dump would hold the image
@@ -152,24 +150,22 @@ def _read(path: Path, task: dict[str, Any], cache: ContentCache) -> dict[str, An
     if path.name == COMPRESSED:
         check_members(path)
     check_declared_size(path, max_voxels)
-    layout = read_layout(path)
-    row = header_row(layout.header)
+    volume = Volume.open(path)
+    row = header_row(volume.header)
     if task["voxels"]:
         grids = Grids(int(task["coarse_points"]), int(task["network_points"]))
-        summary = volume_summary(path, layout, grids, max_voxels, {}, cache)
+        summary = summarise(volume, grids, max_voxels, cache=cache)
         row |= summary.characteristics
         if summary.network_volume is not None:
             row[VOLUME] = base64.b64encode(network_to_bytes(summary.network_volume)).decode()
     for name, value in row.items():
         if isinstance(value, float) and not math.isfinite(value):
             raise ImageError(f"its {name} is {value}", path, "look at its header and voxels")
-    views = _views(path, layout, max_voxels, cache) if task["slices"] else []
-    header = layout.header
+    views = _views(volume, max_voxels, cache) if task["slices"] else []
+    header, note = volume.header, volume.itk_refusal
     return {
         "row": row,
-        "notes": [f"applications built on ITK refuse it: {note}"]
-        if (note := itk_refusal(path))
-        else [],
+        "notes": [f"applications built on ITK refuse it: {note}"] if note else [],
         "image": {
             "shape": header.shape, "spacing_mm": header.spacing_mm, "orientation": header.axcodes,
             "dtype": header.dtype, "bytes": header.file_size_bytes,
@@ -184,13 +180,13 @@ def _read(path: Path, task: dict[str, Any], cache: ContentCache) -> dict[str, An
     }  # fmt: skip
 
 
-def _views(path: Path, layout: Layout, max_voxels: int, cache: ContentCache) -> list[slices.Slice]:
-    content = {"file_sha256": sha256_file(path)}
+def _views(volume: Volume, max_voxels: int, cache: ContentCache) -> list[slices.Slice]:
+    content = {"file_sha256": sha256_file(volume.path)}
     arrays = cache.get("slices", slices.VERSION, content)
     if arrays is not None:
         with contextlib.suppress(KeyError, ValueError):  # written by something else
             return slices.from_arrays(arrays)
-    views = slices.middle_slices(path, layout, max_voxels)
+    views = slices.middle_slices(volume, max_voxels)
     cache.put("slices", slices.VERSION, content, slices.to_arrays(views))
     return views
 

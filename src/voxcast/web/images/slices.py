@@ -13,13 +13,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from voxcast.images.voxels import block_voxels, blocks
-
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from voxcast.content_cache import Arrays
-    from voxcast.images.headers import Layout
+    from voxcast.images.header import ImageHeader
+    from voxcast.images.volume import Volume
 
 PLANES = ("sagittal", "coronal", "axial")  # across the first, second, third axis of RAS
 MAX_PIXELS = 256  # along an edge
@@ -46,21 +43,24 @@ class Slice:
     spacing_mm: tuple[float, float]
 
 
-def middle_slices(path: Path, layout: Layout, max_voxels: int) -> list[Slice]:
+def middle_slices(volume: Volume, max_voxels: int) -> list[Slice]:
     """Return the views of a volume; none where a row of voxels is longer than a block.
 
     Raises
     ------
     ImageError
-        See `voxcast.images.voxels.blocks`.
+        See `voxcast.images.volume.Volume.blocks`.
     """
-    if block_voxels(layout) % layout.header.shape[0]:
+    shape = volume.header.shape
+    if volume.block_voxels % shape[0]:
         return []
-    stride = np.array([math.ceil(n / MAX_PIXELS) for n in layout.header.shape])
-    values = [_values(part, layout) for part in _planes(path, layout, stride, max_voxels)]
+    stride = np.array([math.ceil(n / MAX_PIXELS) for n in shape])
+    values = [volume.values(part) for part in _planes(volume, stride, max_voxels)]
     finite = np.concatenate([part[np.isfinite(part)] for part in values])
     low, high = np.percentile(finite, WINDOW_PERCENTILES) if finite.size else (0.0, 1.0)
-    return [_slice(part, axis, layout, stride, (low, high)) for axis, part in enumerate(values)]
+    return [
+        _slice(part, axis, volume.header, stride, (low, high)) for axis, part in enumerate(values)
+    ]
 
 
 def to_arrays(slices: list[Slice]) -> Arrays:
@@ -82,18 +82,16 @@ def from_arrays(arrays: Arrays) -> list[Slice]:
     ]
 
 
-def _planes(
-    path: Path, layout: Layout, stride: np.ndarray, max_voxels: int
-) -> tuple[np.ndarray, ...]:
+def _planes(volume: Volume, stride: np.ndarray, max_voxels: int) -> tuple[np.ndarray, ...]:
     """Return the middle planes across i, j and k as stored, each with one axis of length 1."""
-    ni, nj, nk = layout.header.shape
+    ni, nj, nk = volume.header.shape
     di, dj, dk = (int(step) for step in stride)
     middle_i, middle_j, middle_k = ni // 2, nj // 2, nk // 2
     across_i: list[np.ndarray] = []
     across_j: list[np.ndarray] = []
     across_k: list[np.ndarray] = []
     row = 0
-    for block in blocks(path, layout, max_voxels):
+    for block in volume.blocks(max_voxels):
         lines = block.reshape(-1, ni)
         k, j = np.divmod(np.arange(row, row + len(lines)), nj)
         across_i.append(lines[(j % dj == 0) & (k % dk == 0), middle_i])
@@ -108,25 +106,23 @@ def _planes(
     )
 
 
-def _values(stored: np.ndarray, layout: Layout) -> np.ndarray:
-    with np.errstate(over="ignore", invalid="ignore"):
-        values: np.ndarray = stored.astype(np.float64) * layout.slope + layout.intercept
-    return values
-
-
 def _slice(
-    values: np.ndarray, axis: int, layout: Layout, stride: np.ndarray, window: tuple[float, float]
+    values: np.ndarray,
+    axis: int,
+    header: ImageHeader,
+    stride: np.ndarray,
+    window: tuple[float, float],
 ) -> Slice:
     """Return the view of a plane across an axis of the file."""
     from nibabel.orientations import apply_orientation, axcodes2ornt
 
-    turn = axcodes2ornt(tuple(layout.header.axcodes))
+    turn = axcodes2ornt(tuple(header.axcodes))
     low, high = window
     with np.errstate(over="ignore", invalid="ignore"):
         grey = np.nan_to_num(255 * np.clip((values - low) / ((high - low) or 1.0), 0.0, 1.0))
     turned = apply_orientation(grey.round().astype(np.uint8), turn)
     spacing_mm = np.empty(3)
-    spacing_mm[turn[:, 0].astype(int)] = np.array(layout.header.spacing_mm) * stride
+    spacing_mm[turn[:, 0].astype(int)] = np.array(header.spacing_mm) * stride
     across = int(turn[axis, 0])
     right, up = (other for other in range(3) if other != across)
     return Slice(

@@ -12,11 +12,10 @@ import pytest
 from voxcast import config
 from voxcast.errors import ModelError
 from voxcast.files import sha256_file
-from voxcast.images.grids import Sizes
-from voxcast.images.network_volume import POINTS, volume_dtype
-from voxcast.images.recipe import draw_recipe
-from voxcast.images.small_volumes import read_stacked
-from voxcast.images.varied_recipe import draw_varied_recipe
+from voxcast.heads.grids import Sizes
+from voxcast.heads.recipe import draw_recipe
+from voxcast.heads.varied_recipe import draw_varied_recipe
+from voxcast.images.network_volume import POINTS, read_stacked, volume_dtype
 from voxcast.models.families.trunk import PACKAGED, VolumeTrunk, pretrained
 from voxcast.models.families.trunk_examples import examples_of, recipes_of
 from voxcast.models.families.trunk_files import (

@@ -1,0 +1,1 @@
+"""Generated heads: recipes drawn from a seed, and the volumes rendered from them."""

@@ -1,0 +1,222 @@
+"""What is kept of a volume, from a cache where the same bytes were read.
+
+An entry is found by the SHA-256 of all bytes of the file, with the code of this package and the
+size of the grids. Size, time and inode of a file could tell sooner that it is the same, but not
+safely: copies keep times, and network file systems answer with old ones. Hashing takes a few
+hundredths of what reading does, see `results/cache/volume_summary.json`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import importlib.metadata
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from voxcast.errors import ImageError, one_line
+from voxcast.files import canonical_json, sha256_file
+from voxcast.images.characteristic_versions import VERSIONS, versions_of
+from voxcast.images.header import MAX_VOXELS
+from voxcast.images.network_volume import network_volume
+from voxcast.images.volume import Volume
+from voxcast.log import progress
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from voxcast.content_cache import Arrays, ContentCache
+    from voxcast.images.characteristics import Characteristic
+    from voxcast.images.header import ImageHeader
+
+logger = logging.getLogger(__name__)
+
+FUNCTION = "volume_summary"
+ID_DIGITS = 16
+
+
+@dataclass(frozen=True, eq=False)
+class VolumeSummary:
+    """What a question, a catalogue and a record of runs need of an image.
+
+    Attributes
+    ----------
+    voxel_sha256 : str
+        See `voxcast.images.volume.VolumeContents`.
+    characteristics : dict of str to float
+        Those of voxcast, and those of a laboratory that could be computed.
+    network_volume : ndarray, optional
+        Of `voxcast.images.network_volume.volume_dtype`; None if none was asked for.
+    failures : dict of str to str
+        Why characteristics of a laboratory could not be computed, by name.
+    itk_refusal : str
+        Why applications built on ITK refuse it, empty where they read it.
+    """
+
+    header: ImageHeader
+    voxel_sha256: str
+    characteristics: dict[str, float]
+    network_volume: np.ndarray | None = None
+    failures: dict[str, str] = field(default_factory=dict)
+    itk_refusal: str = ""
+
+    @property
+    def volume_id(self) -> str:
+        """Name of the volume in tables: the begin of its hash."""
+        return self.voxel_sha256[:ID_DIGITS]
+
+    def facts(
+        self, subject: str, coarse_points: int, lab: Mapping[str, Characteristic]
+    ) -> dict[str, Any]:
+        """Return its row of ``images.parquet``, which a record of runs keeps of an image.
+
+        Parameters
+        ----------
+        coarse_points : int
+            Of the grid that its characteristics were computed on.
+        lab : mapping
+            Characteristics of a laboratory that were asked for.
+        """
+        return {
+            "volume_id": self.volume_id,
+            "subject": subject,
+            "coarse_points": coarse_points,
+            VERSIONS: canonical_json(versions_of(lab)),
+            **self.header.columns(),
+            "voxel_sha256": self.voxel_sha256,
+            **self.characteristics,
+        }
+
+    def log_failures(self, path: Path) -> None:
+        """Warn of the characteristics of a laboratory that could not be computed."""
+        for name, reason in self.failures.items():
+            logger.warning("%s: %s is not known: %s", path, name, reason)
+
+
+@dataclass(frozen=True)
+class Grids:
+    """Sizes of the grids that a volume is summarised on.
+
+    Attributes
+    ----------
+    coarse_points : int
+        Maximum number of voxels along an axis of the grid of the characteristics.
+    network_points : int
+        Cells along each axis of the small volume; 0 for none.
+    """
+
+    coarse_points: int
+    network_points: int = 0
+
+
+def summarise(
+    volume: Volume,
+    grids: Grids,
+    max_voxels: int = MAX_VOXELS,
+    lab: Mapping[str, Characteristic] | None = None,
+    cache: ContentCache | None = None,
+) -> VolumeSummary:
+    """Return the summary of a volume, from the cache if it has that of the same bytes.
+
+    With characteristics of a laboratory nothing is cached: their code may change at any time.
+
+    Raises
+    ------
+    ImageError
+        See `voxcast.images.volume.Volume.read`.
+    """
+    volume.check_size(max_voxels)
+    if cache is None or lab:
+        return _summarised(volume, grids, max_voxels, lab or {})
+    content = {**vars(grids), "file_sha256": _file_sha256(volume.path)}
+    version = _code_sha256()
+    arrays = cache.get(FUNCTION, version, content)
+    if arrays is not None:
+        with contextlib.suppress(KeyError, ValueError):  # written by something else
+            return _from_arrays(arrays, volume)
+    summary = _summarised(volume, grids, max_voxels, {})
+    # Were the file replaced meanwhile, the bytes that were hashed are not those that were read.
+    if _file_sha256(volume.path) == content["file_sha256"]:
+        cache.put(FUNCTION, version, content, _to_arrays(summary))
+    return summary
+
+
+def _summarised(
+    volume: Volume, grids: Grids, max_voxels: int, lab: Mapping[str, Characteristic]
+) -> VolumeSummary:
+    from voxcast.images.characteristics import characteristics
+    from voxcast.images.lab_characteristics import lab_values
+
+    contents = volume.read(grids.coarse_points, max_voxels)
+    values, failures = lab_values(lab, contents)
+    computed = {name: value for name, value in values.items() if name not in failures}
+    return VolumeSummary(
+        volume.header, contents.voxel_sha256, characteristics(contents) | computed,
+        network_volume(contents, grids.network_points) if grids.network_points else None,
+        failures, volume.itk_refusal,
+    )  # fmt: skip
+
+
+def summaries(
+    paths: Sequence[Path],
+    grids: Grids,
+    max_voxels: int = MAX_VOXELS,
+    lab: Mapping[str, Characteristic] | None = None,
+) -> list[VolumeSummary | str]:
+    """Return the summary of each file, or in one line why it cannot be used."""
+    import nibabel.orientations  # noqa: F401  # once, before threads: imports may race
+
+    def read(path: Path) -> VolumeSummary | str:
+        try:
+            return summarise(Volume.open(path), grids, max_voxels, lab)
+        except ImageError as error:
+            return one_line(error)
+        except MemoryError:
+            return f"{path}: too large for this machine's memory; crop or resample it"
+
+    # Decompression and array arithmetic release the interpreter lock.
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        reading = pool.map(read, paths)
+        return list(progress(reading, total=len(paths), desc="reading volumes", unit="volume"))
+
+
+def _to_arrays(summary: VolumeSummary) -> dict[str, Any]:
+    arrays: dict[str, Any] = {
+        "voxel_sha256": np.array(summary.voxel_sha256),
+        "names": np.array(list(summary.characteristics)),
+        "values": np.array(list(summary.characteristics.values()), dtype=np.float64),
+    }
+    if summary.network_volume is not None:
+        arrays["network_volume"] = summary.network_volume
+    return arrays
+
+
+def _from_arrays(arrays: Arrays, volume: Volume) -> VolumeSummary:
+    values = zip(arrays["names"].tolist(), arrays["values"].tolist(), strict=True)
+    return VolumeSummary(
+        volume.header, str(arrays["voxel_sha256"]), dict(values), arrays.get("network_volume"),
+        itk_refusal=volume.itk_refusal,
+    )  # fmt: skip
+
+
+def _file_sha256(path: Path) -> str:
+    try:
+        return sha256_file(path)
+    except OSError as error:
+        raise ImageError(f"cannot be read: {error.strerror}", path) from None
+
+
+@functools.cache
+def _code_sha256() -> str:
+    """Return the hash of the code that decides a summary."""
+    versions = [importlib.metadata.version(name) for name in ("numpy", "scipy", "nibabel")]
+    digest = hashlib.sha256(" ".join(versions).encode())
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()

@@ -1,0 +1,104 @@
+"""Grids: sizes within their bounds, spread as asked for, apart from the content."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from voxcast.errors import ConfigError
+from voxcast.heads.grids import FixedGrid, Sizes, even_share, free_grid
+from voxcast.heads.recipe import Recipe, draw_recipe
+
+CONF = Path(__file__).parents[3] / "conf/images"
+CONTENT = {
+    "noise": lambda r: np.log(r.noise),
+    "contrast": lambda r: r.gamma,
+    "bias field": lambda r: np.std(r.bias),
+    "anatomy": lambda r: r.elastic_mm,
+    "head size": lambda r: np.prod(r.scale),
+    "field of view": lambda r: np.sum(r.margins_mm),
+    "shell": lambda r: float(r.shell),
+}
+
+
+def _recipes(name: str) -> list[Recipe]:
+    raw = yaml.safe_load((CONF / f"{name}.yaml").read_text())
+    fixed = tuple(FixedGrid(**{**g, "shape": tuple(g["shape"])}) for g in raw["fixed_grids"])
+    sizes = Sizes(tuple(raw["voxels"]), tuple(raw["axis_voxels"]), fixed).checked()
+    return [draw_recipe(raw["seed"], index, sizes) for index in range(1, raw["subjects"] + 1)]
+
+
+@pytest.mark.parametrize(("name", "count"), [("cohort_reference", 120), ("cohort_second", 60)])
+def test_recorded_sets_have_all_sizes_and_size_is_uncorrelated_with_content(
+    name: str, count: int
+) -> None:
+    recipes = _recipes(name)
+    shapes = [recipe.shape for recipe in recipes]
+    voxels = np.array([np.prod(shape) for shape in shapes])
+    assert len(recipes) >= count
+    assert (min(voxels), max(voxels)) == (57 * 67 * 56, 256**3)
+    assert (np.min(shapes), np.max(shapes)) == (56, 256)
+    assert shapes.count((96, 112, 96)) >= count / 5
+    for characteristic, value in CONTENT.items():
+        r = np.corrcoef(np.log(voxels), [value(recipe) for recipe in recipes])[0, 1]
+        assert abs(r) < 0.15, characteristic
+
+
+def test_recorded_sets_share_no_seed_and_no_subject() -> None:
+    raw = [yaml.safe_load((CONF / f"{name}.yaml").read_text()) for name in
+           ("cohort", "cohort_reference", "cohort_second", "cohort_reference2")]  # fmt: skip
+    assert len({r["seed"] for r in raw}) == len({r["label_prefix"] for r in raw}) == 4
+    different = ("seed", "subjects", "label_prefix")
+    first, second = ({k: v for k, v in r.items() if k not in different} for r in raw[1:3])
+    assert first == second
+
+
+@pytest.mark.parametrize("first", [1, 50, 800])
+def test_sizes_of_consecutive_subjects_are_evenly_spread(first: int) -> None:
+    shares = [even_share(5, index) for index in range(first, first + 16)]
+    counts = np.histogram(shares, 4, (0, 1))[0]
+    assert 3 <= counts.min() <= counts.max() <= 5
+
+
+@pytest.mark.parametrize("aspect", [(1, 1, 1), (1, 2, 1)])
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.999])
+def test_free_grid_stays_within_its_bounds(aspect: tuple[float, ...], share: float) -> None:
+    sizes = Sizes((200_000, 800_000, 9_000_000), (56, 256))
+    extent_mm = (190.0, 240.0, 210.0)
+    shape, spacing_mm = free_grid(extent_mm, aspect, sizes, share)
+    assert 0.97 * sizes.voxels[0] <= np.prod(shape) <= 1.03 * sizes.voxels[2]
+    assert 56 <= min(shape) <= max(shape) <= 256
+    assert np.multiply(shape, spacing_mm) == pytest.approx(extent_mm, rel=0.02)
+    assert max(spacing_mm) / min(spacing_mm) == pytest.approx(max(aspect), rel=1e-3)
+
+
+def test_two_numbers_of_voxels_spread_the_sizes_evenly() -> None:
+    sizes = Sizes((200_000, 9_000_000), (32, 400)).checked()
+    counts = [
+        float(np.prod(free_grid((190.0, 240.0, 210.0), (1, 1, 1), sizes, share)[0]))
+        for share in (0.0, 0.25, 0.5, 0.75, 1.0)
+    ]
+    steps = np.diff(np.log(counts))
+    assert steps == pytest.approx(np.full(4, np.log(45) / 4), rel=0.05)
+
+
+def test_a_field_of_view_without_a_grid_is_reported() -> None:
+    with pytest.raises(ConfigError, match=r"images\.axis_voxels: no grid"):
+        free_grid((100, 100, 400), (1, 1, 1), Sizes((200_000, 300_000, 9_000_000), (56, 128)), 0.5)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "key"),
+    [
+        (Sizes((3, 2, 1), (8, 16)), "voxels"),
+        (Sizes((1000, 2000, 3000), (16,)), "axis_voxels"),
+        (Sizes((9000, 9000, 9000), (4, 16)), "axis_voxels"),
+        (Sizes((1000, 2000, 3000), (8, 16), (FixedGrid(1, 0, (8, 8, 8), 2.0),)), "fixed_grids"),
+    ],
+)
+def test_invalid_sizes_are_reported(sizes: Sizes, key: str) -> None:
+    with pytest.raises(ConfigError, match=rf"images\.{key}"):
+        sizes.checked()

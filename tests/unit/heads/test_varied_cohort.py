@@ -1,0 +1,220 @@
+"""Varied heads: each factor has its effect, and their foreground is still the mask of ANTs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import ants
+import numpy as np
+import pytest
+import yaml
+
+from voxcast.files import sha256_of
+from voxcast.heads.grids import FixedGrid, Sizes
+from voxcast.heads.recipe import DESCRIPTIONS, Recipe, Variety
+from voxcast.heads.rendering import Rendered, render
+from voxcast.heads.varied_recipe import draw_varied_recipe
+from voxcast.image_sets.cohort import recipe_of, write_cohort
+from voxcast.images.volume import Volume
+
+SIZES = Sizes((60_000, 200_000), (24, 128))
+CONF = Path(__file__).parents[3] / "conf/images"
+PLAIN: dict[str, Any] = {
+    "crispness": 2.0, "ventricle_gain": 1.0, "grey": 0.75, "csf": 0.2, "vessel_mm": 0.0,
+    "background": "noise", "background_level": 0.0, "deface_mm": 0.0, "neck_mm": 0.0, "blur": 0.0,
+    "coil_gain": 0.0, "zero_borders": (0.0,) * 6, "top_percentile": 99.9, "nape_mm": 0.0,
+    "sulcus_mm": 2.0, "cortex_mm": 2.5, "sulcus_depth_mm": 15.0, "gap_mm": 1.5, "bone": 0.05,
+}  # fmt: skip
+
+
+def _whole_head(**variety: Any) -> Recipe:
+    """Return a clean head in a field of view with air and neck, with changes to its variety."""
+    drawn = draw_varied_recipe(3, 1, SIZES)
+    assert drawn.shell
+    assert drawn.variety is not None
+    return replace(
+        drawn,
+        shape=(64, 80, 80), spacing_mm=(3.0, 3.0, 3.0), corner_mm=(-95.0, -140.0, -125.0),
+        scale=(0.93, 0.93, 0.93), elastic_mm=3.0, noise_seed=5, orientation="RAS",
+        oblique_deg=(0.0, 0.0, 0.0), rotation_deg=(0.0, 0.0, 0.0),
+        dtype="float32", noise=0.01, bias=(0.0,) * 20, motion_deg=(), motion_mm=(),
+        motion_times=(), ghosts=0, gamma=1.0, skull_mm=6.0, fat_mm=4.0,
+        fat_intensity=1.0, full_range=1000.0,
+        variety=replace(drawn.variety, **PLAIN | variety),
+    )  # fmt: skip
+
+
+def _voxels(recipe: Recipe) -> np.ndarray:
+    rendered = render(recipe)
+    assert rendered.problem is None
+    # The scale of the file hangs on its brightest voxels: white matter deep inside is 1.
+    array = rendered.array.astype(np.float32)
+    return array / np.percentile(array[24:40, 36:52, 40:52], 75)
+
+
+@pytest.fixture(scope="module")
+def plain() -> np.ndarray:
+    return _voxels(_whole_head())
+
+
+def test_subjects_are_drawn_alone_and_their_recipes_are_in_the_table(tmp_path: Path) -> None:
+    files = write_cohort(tmp_path, seed=4, subjects=3, sizes=SIZES, varied=True, label_prefix="v")
+    again = write_cohort(tmp_path / "b", seed=4, subjects=1, sizes=SIZES, varied=True)
+    assert again[0].sha256 == files[0].sha256
+    assert len({file.sha256 for file in files}) == 3
+    for index, recipe in enumerate(recipe_of(tmp_path).values(), 1):
+        assert recipe.pop("generator_version") == "3"
+        assert set(recipe["variety"]) == set(DESCRIPTIONS)
+        assert sha256_of(recipe) == draw_varied_recipe(4, index, SIZES, recipe["attempt"]).sha256
+    described = json.loads((tmp_path / "participants.json").read_text())
+    assert "variety" in described
+
+
+def test_all_that_varies_is_drawn_and_most_volumes_pass_their_check() -> None:
+    recipes = [draw_varied_recipe(9, index, SIZES) for index in range(1, 201)]
+    varieties = [recipe.variety for recipe in recipes if recipe.variety is not None]
+    assert len(varieties) == 200
+    for name in DESCRIPTIONS:
+        assert len({getattr(variety, name) for variety in varieties}) >= 3, name
+    for variety in varieties:
+        assert variety.csf < variety.grey < 1
+    assert sum(recipe.fat_intensity > 1.5 for recipe in recipes) > 40
+    assert sum(recipe.fat_intensity < 0.5 for recipe in recipes) > 25
+    assert sum(not recipe.shell for recipe in recipes) in range(10, 45)
+    assert sum(render(recipe).problem is None for recipe in recipes[:20]) >= 18
+
+
+def test_tissues_have_their_intensities(plain: np.ndarray) -> None:
+    dark = _voxels(_whole_head(grey=0.55, csf=0.05))
+    brain = plain[24:40, 36:52, 40:52]
+    assert np.percentile(dark[24:40, 36:52, 40:52], 5) < np.percentile(brain, 5) - 0.1
+
+
+def test_sulci_make_the_surface_rough(plain: np.ndarray) -> None:
+    near_surface = np.s_[20:44, 30:60, 54:60]
+    smooth = _voxels(_whole_head(cortex_mm=0.0))
+    wide = _voxels(_whole_head(sulcus_mm=4.0))
+    assert _roughness(plain[near_surface]) > 1.2 * _roughness(smooth[near_surface])
+    assert wide[near_surface].mean() < plain[near_surface].mean()
+
+
+def _roughness(voxels: np.ndarray) -> float:
+    return float(sum(np.square(np.diff(voxels, axis=axis)).mean() for axis in range(3)))
+
+
+def test_vessels_are_bright(plain: np.ndarray) -> None:
+    bright = _voxels(_whole_head(vessel_mm=3.0, vessel_intensity=2.5, top_percentile=100.0))
+    assert (bright > 1.4).sum() > (plain > 1.4).sum() + 100
+
+
+def test_fat_and_nape_decide_the_brightest_voxels(plain: np.ndarray) -> None:
+    recipe = _whole_head(top_percentile=100.0)
+    fat = _voxels(replace(recipe, fat_intensity=3.0))
+    suppressed = _voxels(replace(recipe, fat_intensity=0.2))
+    nape = _voxels(replace(_whole_head(top_percentile=100.0, nape_mm=15.0), fat_intensity=3.0))
+    assert (fat > 1.5).sum() > (plain > 1.5).sum() + 500
+    assert (suppressed > 0.8).sum() < (plain > 0.8).sum()
+    assert (nape > 1.5).sum() > 1.1 * (fat > 1.5).sum()
+
+
+def test_contact_of_brain_and_scalp_decides_the_mask() -> None:
+    apart = _whole_head(gap_mm=5.0, bone=0.01, gap_csf=0.05, bone_spread=0.0, marrow=0.1)
+    touching = _whole_head(gap_mm=0.3, bone=0.25, gap_csf=0.4, bone_spread=0.8, marrow=1.2)
+    masks = [_of_ants(render(recipe).array).sum() for recipe in (apart, touching)]
+    assert masks[1] > 1.15 * masks[0]
+
+
+@pytest.mark.parametrize(
+    ("variety", "part"),
+    [
+        ({"deface_mm": 30.0, "deface_deg": 20.0}, np.s_[:, 70:, :20]),
+        ({"neck_mm": -70.0}, np.s_[:, :, :12]),
+        ({"background": "zero"}, np.s_[:2]),
+        ({"zero_borders": (0.1, 0.0, 0.0, 0.0, 0.0, 0.0)}, np.s_[:6]),
+    ],
+)
+def test_what_is_removed_is_zero(
+    plain: np.ndarray, variety: dict[str, Any], part: tuple[slice, ...]
+) -> None:
+    removed = _voxels(_whole_head(**variety))
+    assert (removed[part] == 0).all()
+    assert (plain[part] > 0).mean() > 0.99
+    assert (removed[24:40, 36:52, 40:52] > 0).all()
+
+
+def test_background_blur_coil_and_clipping(plain: np.ndarray) -> None:
+    level = _voxels(_whole_head(background="level", background_level=0.4))
+    assert np.median(level[:4]) == pytest.approx(0.4, rel=0.15)
+    noisy = replace(_whole_head(), noise=0.1)
+    blurred = replace(_whole_head(blur=0.8), noise=0.1)
+    assert _voxels(blurred)[:4].std() < 0.6 * _voxels(noisy)[:4].std()
+    coil = _voxels(_whole_head(coil_gain=0.7))
+    assert coil[:, :, -20:].max() > 1.1 * plain[:, :, -20:].max()
+    clipped = render(_whole_head(top_percentile=98.0)).array
+    assert (clipped == clipped.max()).mean() > 0.01
+
+
+def test_a_head_on_a_coarse_grid_is_the_same_head() -> None:
+    recipe = _whole_head()
+    coarse = recipe.on_grid((32, 40, 40))
+    fine, small = render(recipe), render(coarse)
+    assert small.array.shape == (32, 40, 40)
+    assert small.mask_ratio == pytest.approx(fine.mask_ratio, rel=0.02)
+    box = fine.array.reshape(32, 2, 40, 2, 40, 2).mean((1, 3, 5))
+    assert np.corrcoef(box.ravel(), small.array.ravel())[0, 1] > 0.95
+
+
+@pytest.mark.parametrize("index", range(1, 9))
+def test_the_foreground_is_the_mask_of_ants(tmp_path: Path, index: int) -> None:
+    write_cohort(tmp_path, seed=40 + index, subjects=1, sizes=SIZES, varied=True)
+    (path,) = tmp_path.rglob("*.nii.gz")
+    expected = int((ants.get_mask(ants.image_read(str(path))).numpy() > 0).sum())
+    assert Volume.open(path).read().foreground.voxels == pytest.approx(expected, rel=0.005)
+
+
+def _of_ants(array: np.ndarray) -> np.ndarray:
+    mask: np.ndarray = ants.get_mask(ants.from_numpy(array.astype(np.float32))).numpy() > 0
+    return mask
+
+
+def test_sizes_are_spread_evenly_and_apart_from_the_content() -> None:
+    raw = yaml.safe_load((CONF / "cohort_reference2.yaml").read_text())
+    fixed = tuple(FixedGrid(**{**g, "shape": tuple(g["shape"])}) for g in raw["fixed_grids"])
+    sizes = Sizes(tuple(raw["voxels"]), tuple(raw["axis_voxels"]), fixed).checked()
+    subjects = range(1, raw["subjects"] + 1)
+    recipes = [draw_varied_recipe(raw["seed"], index, sizes) for index in subjects]
+    assert len(recipes) >= 100
+    log_voxels = np.log([np.prod(recipe.shape) for recipe in recipes])
+    free = log_voxels[[sizes.fixed(recipe.index) is None for recipe in recipes]]
+    counts = np.histogram(free, 4, np.log(raw["voxels"]))[0]
+    assert counts.min() > 0.7 * counts.max()
+    for name, values in _contents(recipes).items():
+        assert abs(np.corrcoef(log_voxels, values)[0, 1]) < 0.15, name
+
+
+def _contents(recipes: list[Recipe]) -> dict[str, np.ndarray]:
+    varieties = [recipe.variety for recipe in recipes if isinstance(recipe.variety, Variety)]
+    of_variety = ("grey", "csf", "gap_mm", "bone", "marrow", "sulcus_mm", "nape_mm", "coil_gain")
+    return {
+        "noise": np.log([recipe.noise for recipe in recipes]),
+        "fat": np.array([recipe.fat_intensity for recipe in recipes]),
+        "skull": np.array([recipe.skull_mm for recipe in recipes]),
+        "field of view": np.array([sum(recipe.margins_mm) for recipe in recipes]),
+        "shell": np.array([float(recipe.shell) for recipe in recipes]),
+        **{name: np.array([getattr(v, name) for v in varieties]) for name in of_variety},
+    }
+
+
+def test_rendered_bounds_are_wider_for_varied_heads() -> None:
+    values = {"array": np.zeros(1), "affine": np.eye(4), "mask_ratio": 0.7, "snr": 3.0}
+    assert Rendered(**values, contrast=0.8, varied=True).problem is None
+    assert Rendered(**values, contrast=0.8).problem is not None
+
+
+def test_a_slab_without_brain_is_painted() -> None:
+    recipe = replace(_whole_head(), shape=(60, 130, 130), spacing_mm=(3.0, 1.5, 1.5))
+    points = replace(recipe, corner_mm=(-95.0, -140.0, -320.0))  # below the neck
+    assert render(points).problem == "mask_ratio is 0, not between 0.6 and 1.15"
