@@ -38,7 +38,7 @@ def features(
     Parameters
     ----------
     header : mapping or None
-        Columns of the catalogue (`voxcast.images.headers.ImageHeader.columns`); None for an
+        Columns of the catalogue (`voxcast.images.header.ImageHeader.columns`); None for an
         application without an image.
     characteristics : mapping or None
         Columns of `voxcast.images.characteristics.characteristics`; None when only the header is

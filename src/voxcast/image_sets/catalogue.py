@@ -19,6 +19,7 @@ from voxcast.images.summary import Grids, summaries
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    import numpy as np
     import pyarrow
 
     from voxcast.image_sets.sources import ImageFile

@@ -46,7 +46,7 @@ class Foreground:
     faces : tuple of int
         Sides of voxels between mask and background, across each axis.
     coarse : numpy.ndarray
-        The mask at every k-th voxel, bool, as the data of `voxcast.images.volumes.CoarseVolume`.
+        The mask at every k-th voxel, bool, as the data of `voxcast.images.volume.CoarseVolume`.
     eroded : LineRuns
         Voxels of which all in the ball of radius 2 are at or above the mean intensity.
     """

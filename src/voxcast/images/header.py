@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from voxcast.errors import ImageError, one_line
+from voxcast.quantities import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -291,6 +292,8 @@ def log_itk_refusals(refusals: Sequence[tuple[Path, str]]) -> None:
     """
     for reason in dict.fromkeys(reason for _, reason in refusals if reason):
         paths = [path for path, other in refusals if other == reason]
-        more = f" and {len(paths) - 1} others" if len(paths) > 1 else ""
-        refusers = "applications built on ITK, such as ANTs, refuse it"
-        logger.warning("%s%s: %s: %s", paths[0], more, refusers, reason)
+        more, them = "", "it"
+        if len(paths) > 1:
+            more, them = f" and {counted(len(paths) - 1, 'other')}", "them"
+        refusers = "applications built on ITK, such as ANTs,"
+        logger.warning("%s%s: %s refuse %s: %s", paths[0], more, refusers, them, reason)

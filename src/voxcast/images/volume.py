@@ -263,7 +263,7 @@ class Volume:
         facts = (header.shape, self.dtype.str, self.slope, self.intercept, affine)
         digest = hashlib.sha256(repr(facts).encode())
         keep = header.voxels * self.dtype.itemsize <= KEPT_BYTES
-        kept: list[np.ndarray] = []
+        blocks: list[np.ndarray] = []
         total = 0.0
 
         def on_block(block: np.ndarray) -> None:
@@ -271,14 +271,14 @@ class Volume:
             digest.update(block.data)
             total += self._sum(block)
             if keep:
-                kept.append(block)
+                blocks.append(block)
 
         coarse = self._coarse(points, max_voxels, on_block)
         if not math.isfinite(total):
             raise self._out_of_precision()
-        again = kept if keep else self.blocks(max_voxels)
+        again = blocks if keep else self.blocks(max_voxels)
         bright = self._bright(again, total / header.voxels)
-        kept.clear()
+        blocks.clear()
         mask = foreground(bright, coarse.stride)
         return VolumeContents(coarse, mask, header, bright, digest.hexdigest())
 

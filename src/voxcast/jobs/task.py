@@ -147,7 +147,8 @@ class Task:
     max_walltime_s, max_memory_bytes : float
         The largest request of its partition.
     volume : dict or None
-        Identity, header and characteristics of the image, see `voxcast.images.volume_facts`.
+        Identity, header and characteristics of the image, see
+        `voxcast.images.summary.VolumeSummary.facts`.
     prediction : Prediction or None
         On which the requests rest.
     expected_s : float

@@ -76,7 +76,7 @@ class Campaign:
     images : ImageChoice
         Its image set.
     coarse_points, network_points : int
-        Grids of `voxcast.images.volumes`.
+        Grids of `voxcast.images.volume`.
     max_voxels : int
         A volume with more is left out.
     folder, history : Path
@@ -512,7 +512,7 @@ def measure_host(
     stop_after_s : float
         No run is started that is not expected to end within this time.
     points : (int, int)
-        Grids of the characteristics and of the network, see `voxcast.images.volumes`.
+        Grids of the characteristics and of the network, see `voxcast.images.volume`.
     max_voxels : int
         A larger volume is left out.
     lab : mapping, optional

@@ -87,7 +87,7 @@ class ServedApp:
     configurations : list of Configuration
         The allocations that were measured.
     coarse_points, network_points : int
-        Grid sizes, see `voxcast.images.volumes`.
+        Grid sizes, see `voxcast.images.volume`.
     forecaster_sha256 : str
         Hash of the forecaster's folder, checked when it is read.
     promotion : Promotion

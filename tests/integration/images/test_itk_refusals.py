@@ -9,12 +9,12 @@ import ants
 import nibabel
 import numpy as np
 import pytest
-from voxcast.images.headers import read_header
-from voxcast.images.itk_refusals import itk_refusal, log_itk_refusal
 
 from voxcast.errors import ImageError
 from voxcast.image_sets.catalogue import build_catalogue
 from voxcast.image_sets.sources import scan
+from voxcast.images.header import log_itk_refusals
+from voxcast.images.volume import Volume
 
 ROTATION = np.linalg.qr(np.random.default_rng(3).normal(size=(3, 3)))[0]
 VOXELS = np.random.default_rng(0).integers(0, 90, (9, 8, 7))
@@ -57,16 +57,16 @@ def test_a_volume_is_refused_where_ants_refuses_it(
     tmp_path: Path, choices: dict[str, object], refusal: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = _write(tmp_path / "a.nii", **choices)
-    read_header(path)  # is accepted
-    assert itk_refusal(path).startswith(refusal)
-    log_itk_refusal(path)
+    answer = Volume.open(path).itk_refusal  # it is accepted
+    assert answer.startswith(refusal)
+    log_itk_refusals([(path, answer)])
     if refusal:
         with pytest.raises((RuntimeError, KeyError)):
             ants.image_read(str(path))
         (message,) = caplog.messages
         assert message.startswith(f"{path}: applications built on ITK, such as ANTs, refuse it: ")
     else:
-        assert not itk_refusal(path)
+        assert not answer
         assert ants.image_read(str(path)).shape == VOXELS.shape
         assert not caplog.messages
 
@@ -75,15 +75,15 @@ def test_the_remedies_work(tmp_path: Path) -> None:
     converted = tmp_path / "converted.nii"
     image = nibabel.load(_write(tmp_path / "a.nii", "int64"))
     nibabel.Nifti1Image(image.get_fdata(dtype=np.float32), image.affine).to_filename(converted)
-    assert not itk_refusal(converted)
+    assert not Volume.open(converted).itk_refusal
     image = nibabel.load(_write(tmp_path / "b.nii", nifti=nibabel.Nifti2Image))
     nibabel.Nifti1Image.from_image(image).to_filename(converted)
-    assert not itk_refusal(converted)
+    assert not Volume.open(converted).itk_refusal
     from nibabel.processing import resample_to_output
 
     image = nibabel.load(_write(tmp_path / "c.nii", shear=0.3))
     resample_to_output(image).to_filename(converted)
-    assert not itk_refusal(converted)
+    assert not Volume.open(converted).itk_refusal
 
 
 def test_a_set_of_images_has_one_line_for_each_reason(
@@ -96,14 +96,14 @@ def test_a_set_of_images_has_one_line_for_each_reason(
             dtype="int64" if subject in (2, 3, 5) else "int16",
             shear=0.2 if subject in (6, 7) else 0.0,
         )
-    with caplog.at_level(logging.WARNING, "voxcast.images.itk_refusals"):
+    with caplog.at_level(logging.WARNING, "voxcast.images.header"):
         assert build_catalogue(scan(bids), tmp_path / "out", 32, 8) == 0
     messages = [message for message in caplog.messages if "ITK" in message]
     assert len(messages) == 2
-    assert "refuse 3 of the volumes, the first is " in messages[0]
-    assert "sub-02_T1w.nii.gz: its voxels are int64" in messages[0]
-    assert "refuse 2 of the volumes, the first is " in messages[1]
-    assert "sub-06_T1w.nii.gz: its axes are not at right angles" in messages[1]
+    refusers = "applications built on ITK, such as ANTs, refuse them: "
+    assert f"sub-02_T1w.nii.gz and 2 others: {refusers}its voxels are int64" in messages[0]
+    assert "sub-06_T1w.nii.gz and 1 other: " in messages[1]
+    assert f"{refusers}its axes are not at right angles" in messages[1]
 
 
 def test_the_applications_refuse_it_in_one_line(tmp_path: Path) -> None:

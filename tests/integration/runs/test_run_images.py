@@ -108,7 +108,7 @@ def test_headers_and_characteristics_are_written_beside_the_parts(tmp_path: Path
     volume = Volume.open(path).read(32)
     expected = {
         **Volume.open(path).header.columns(),
-        **characteristics(volume.coarse, volume.foreground),
+        **characteristics(volume),
     }
     assert {name: only[name] for name in expected} == pytest.approx(expected)
     images = RunImages(folder, 32)

@@ -59,8 +59,7 @@ def test_request_rows_describe_the_image(project: Path, local: Champion) -> None
     assert [row["cpus"] for row in rows] == [1.0, 2.0]
     assert {row["app"] for row in rows} == {"segment"}
     assert header_of(rows[0]) == Volume.open(project / "head.nii.gz").header
-    reading = Volume.open(project / "head.nii.gz").read()
-    contents = characteristics(reading.coarse, reading.foreground)
+    contents = characteristics(Volume.open(project / "head.nii.gz").read())
     assert all(contents.items() <= row.items() for row in rows)
     assert "volume" not in rows[0]  # the model has no network
     header_only = replace(local, header_only=True).request_rows(project / "head.nii.gz")

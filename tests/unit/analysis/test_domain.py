@@ -70,7 +70,7 @@ def test_the_numbers_of_the_heads_are_those_of_their_files() -> None:
     volumes = [volume for volume in read if volume.voxel_sha256 in stored.index]
     assert len(volumes) == 13
     for volume in volumes:
-        computed = characteristics(volume.coarse, volume.foreground)
+        computed = characteristics(volume)
         row = stored.loc[volume.voxel_sha256]
         assert computed == pytest.approx({n: row[n] for n in CHARACTERISTICS}, 1e-3, 1e-4)
 

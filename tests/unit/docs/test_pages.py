@@ -82,7 +82,7 @@ def test_the_floors_are_those_that_are_tested(name: str) -> None:
     table = text.split("<!-- floors -->\n", 1)[1].split("\n\n", 1)[0]
     written = {
         room: int(floor)
-        for floor, rooms in re.findall(r"^\| (\d) \| (.*) \|$", table, re.M)
+        for floor, rooms in re.findall(r"^\| (\d+) \| (.*) \|$", table, re.M)
         for room in re.findall(r"`(\w+)`", rooms)
     }
     settings = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))

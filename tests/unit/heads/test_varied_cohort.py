@@ -14,7 +14,7 @@ import yaml
 
 from voxcast.files import sha256_of
 from voxcast.heads.grids import FixedGrid, Sizes
-from voxcast.heads.recipe import DESCRIPTIONS, Recipe, Variety
+from voxcast.heads.recipe import VARIETY_DESCRIPTIONS, Recipe, Variety
 from voxcast.heads.rendering import Rendered, render
 from voxcast.heads.varied_recipe import draw_varied_recipe
 from voxcast.image_sets.cohort import recipe_of, write_cohort
@@ -67,7 +67,7 @@ def test_subjects_are_drawn_alone_and_their_recipes_are_in_the_table(tmp_path: P
     assert len({file.sha256 for file in files}) == 3
     for index, recipe in enumerate(recipe_of(tmp_path).values(), 1):
         assert recipe.pop("generator_version") == "3"
-        assert set(recipe["variety"]) == set(DESCRIPTIONS)
+        assert set(recipe["variety"]) == set(VARIETY_DESCRIPTIONS)
         assert sha256_of(recipe) == draw_varied_recipe(4, index, SIZES, recipe["attempt"]).sha256
     described = json.loads((tmp_path / "participants.json").read_text())
     assert "variety" in described
@@ -77,7 +77,7 @@ def test_all_that_varies_is_drawn_and_most_volumes_pass_their_check() -> None:
     recipes = [draw_varied_recipe(9, index, SIZES) for index in range(1, 201)]
     varieties = [recipe.variety for recipe in recipes if recipe.variety is not None]
     assert len(varieties) == 200
-    for name in DESCRIPTIONS:
+    for name in VARIETY_DESCRIPTIONS:
         assert len({getattr(variety, name) for variety in varieties}) >= 3, name
     for variety in varieties:
         assert variety.csf < variety.grey < 1

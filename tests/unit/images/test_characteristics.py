@@ -19,8 +19,7 @@ def _values(folder: Path, data: np.ndarray, points: int = 64) -> dict[str, float
 
 
 def _of(path: Path, points: int = 64) -> dict[str, float]:
-    reading = Volume.open(path).read(points)
-    return characteristics(reading.coarse, reading.foreground)
+    return characteristics(Volume.open(path).read(points))
 
 
 def _ball(n: int = 48, radius: float = 15.0, noise: float = 0.0) -> np.ndarray:

@@ -12,9 +12,9 @@ import pytest
 from scipy import ndimage
 
 from voxcast.images import foreground as module
-from voxcast.images import volumes
+from voxcast.images import volume
 from voxcast.images.foreground import RowBits, foreground
-from voxcast.images.volume import Volume, load
+from voxcast.images.volume import Volume
 
 REAL_T1 = os.environ.get("VOXCAST_REAL_T1")
 
@@ -151,7 +151,7 @@ def test_a_volume_decompressed_twice_has_the_same_foreground(
     path = tmp_path / "a.nii.gz"
     nibabel.save(nibabel.Nifti1Image(_blobs(3, (40, 30, 20)), np.eye(4)), path)
     kept = Volume.open(path).read().foreground
-    monkeypatch.setattr(volumes, "KEPT_BYTES", 0)
+    monkeypatch.setattr(volume, "KEPT_BYTES", 0)
     again = Volume.open(path).read().foreground
     np.testing.assert_array_equal(again.coarse, kept.coarse)
     assert (again.voxels, again.core_voxels) == (kept.voxels, kept.core_voxels)
@@ -164,8 +164,7 @@ def test_type_and_scaling_do_not_matter(tmp_path: Path, dtype: str, slope: float
     image = nibabel.Nifti1Image(stored.astype(dtype), np.eye(4))
     image.header.set_slope_inter(slope, -11.5)
     image.to_filename(tmp_path / "a.nii")
-    layout = load(tmp_path / "a.nii").layout
-    assert layout.slope == pytest.approx(slope)
+    assert Volume.open(tmp_path / "a.nii").slope == pytest.approx(slope)
     values = stored * slope
     bits = RowBits(stored.shape)
     above = (values >= values.mean()).transpose(2, 1, 0)

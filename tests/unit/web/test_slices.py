@@ -18,7 +18,7 @@ SPACING_MM = np.array([1.0, 2.0, 3.0])  # of right, anterior, superior
 
 
 def views_of(path: Path) -> dict[str, Slice]:
-    return {view.plane: view for view in middle_slices(path, Volume.open(path), MAX_VOXELS)}
+    return {view.plane: view for view in middle_slices(Volume.open(path), MAX_VOXELS)}
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
@@ -72,7 +72,7 @@ def test_values_without_a_number_are_black_and_few_bright_ones_do_not_darken(
 def test_slices_come_back_from_arrays(tmp_path: Path) -> None:
     voxels = np.random.default_rng(0).integers(0, 9, (5, 6, 7)).astype(np.uint8)
     nibabel.save(nibabel.Nifti1Image(voxels, np.diag([*SPACING_MM, 1.0])), tmp_path / "i.nii")
-    views = middle_slices(tmp_path / "i.nii", Volume.open(tmp_path / "i.nii"), MAX_VOXELS)
+    views = middle_slices(Volume.open(tmp_path / "i.nii"), MAX_VOXELS)
     for view in from_arrays(to_arrays(views)):
         (expected,) = (other for other in views if other.plane == view.plane)
         assert np.array_equal(view.pixels, expected.pixels)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from voxcast.errors import ImageError
-from voxcast.images.volume import Volume, load
+from voxcast.images.volume import Volume
 
 AFFINE = np.diag([-2.0, 2.0, 2.0, 1.0])
 
@@ -42,8 +42,9 @@ def test_integer_scaling_is_applied(tmp_path: Path) -> None:
     image = nibabel.Nifti1Image(values, AFFINE)
     image.set_data_dtype(np.int16)
     nibabel.save(image, tmp_path / "a.nii.gz")
-    coarse = Volume.open(tmp_path / "a.nii.gz").coarse()
-    assert load(tmp_path / "a.nii.gz").array.dtype == np.int16
+    volume = Volume.open(tmp_path / "a.nii.gz")
+    coarse = volume.coarse()
+    assert volume.dtype == np.int16
     np.testing.assert_allclose(coarse.data, values[::2, ::2], atol=1e-3)
 
 
@@ -51,7 +52,9 @@ def test_big_endian_voxels(tmp_path: Path) -> None:
     array = _head()
     image = nibabel.Nifti1Image(array, AFFINE, nibabel.Nifti1Header(endianness=">"))
     image.to_filename(tmp_path / "a.nii")
-    np.testing.assert_array_equal(load(tmp_path / "a.nii").array, array)
+    volume = Volume.open(tmp_path / "a.nii")
+    voxels = np.concatenate(list(volume.blocks())).reshape(array.shape, order="F")
+    np.testing.assert_array_equal(voxels, array)
 
 
 def test_nan_becomes_zero_and_nan_only_is_refused(tmp_path: Path) -> None:
@@ -90,7 +93,7 @@ def test_damaged_voxels_are_detected(tmp_path: Path) -> None:
     packed[len(packed) // 2] ^= 0xFF
     path.write_bytes(packed)
     with pytest.raises(ImageError, match="damaged"):
-        load(path)
+        list(Volume.open(path).blocks())
 
 
 def test_voxel_hash_depends_on_content(tmp_path: Path) -> None:
