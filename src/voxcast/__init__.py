@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 # Names that are imported when they are used, so that `import voxcast` stays light.
-_LAZY = {"Client": "voxcast.serving.http.client"}
+_LAZY = {"Client": "voxcast.serving.client"}
 
 
 def __getattr__(name: str) -> Any:

@@ -100,7 +100,7 @@ def _model(
     A server tells neither.
     """
     if args.url:
-        from voxcast.serving.http.client import Client
+        from voxcast.serving.client import Client
 
         return Client(args.url).predict_rows, (), None
     from voxcast.tracking.current_champion import local_model

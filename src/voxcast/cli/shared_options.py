@@ -245,7 +245,7 @@ def _served_champion(url: str, app: str | None, folder: Path | None) -> Champion
 
     MLflow's server does not tell its allocations; a project, if any, gives these.
     """
-    from voxcast.serving.http.client import Client
+    from voxcast.serving.client import Client
 
     champion = Client(url).champion(app)
     if folder is None or champion.app_parameters is not None:

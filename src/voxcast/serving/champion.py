@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Predict(Protocol):
-    """Sends request rows to a model; see `voxcast.serving.http.client`."""
+    """Sends request rows to a model; see `voxcast.serving.client`."""
 
     def __call__(
         self, rows: Sequence[dict[str, Any]], quantile: float, *, explain: bool = False

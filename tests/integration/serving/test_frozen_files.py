@@ -10,7 +10,7 @@ from voxcast.errors import ModelError
 from voxcast.files import sha256_folder
 from voxcast.serving import predictor_file
 from voxcast.serving.bundle import INDEX, Bundle
-from voxcast.serving.http.answers import problem_of_answers
+from voxcast.serving.client import problem_of_answers
 
 
 def test_a_registered_predictor_imports_modules_that_never_move() -> None:

@@ -30,7 +30,7 @@ from voxcast.errors import ModelError, RequestError
 from voxcast.files import read_json, sha256_file, sha256_folder, write_json
 from voxcast.models.model_files import SEAL, write_sealed
 from voxcast.serving.bundle import ARTIFACTS, FOLDER, INDEX
-from voxcast.serving.http.client import Client
+from voxcast.serving.client import Client
 from voxcast.serving.registry.database import version_with_alias
 from voxcast.serving.registry.lookup import MODEL_NAME
 from voxcast.serving.registry.registered_files import TAG

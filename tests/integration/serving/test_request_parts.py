@@ -7,7 +7,7 @@ import pytest
 
 from champions import HEADER_ROW
 from voxcast.errors import RequestError
-from voxcast.serving.http.request_parts import (
+from voxcast.serving.client import (
     PART_BYTES,
     PART_EXPLAINED,
     PART_ROWS,

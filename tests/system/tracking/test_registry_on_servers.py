@@ -14,7 +14,7 @@ import voxcast
 from champions import HEADER_ROW, register_champion
 from model_server import free_port, running_server
 from production_servers import BINARIES, Servers, missing, plain_environment, production_servers
-from voxcast.serving.http.client import Client
+from voxcast.serving.client import Client
 from voxcast.serving.registry.lookup import CHAMPION, MODEL_NAME
 
 pytestmark = [

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 
-from voxcast.serving.http import liveness as http_liveness
+from voxcast.serving.server import HEALTH_S, check_answers
 
 # MLflow's own limits, in whole seconds and repetitions; those that the user sets are kept.
 _LIMITS = {
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": str(http_liveness.TIMEOUT_S),
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": f"{HEALTH_S:.0f}",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
 }
 HEALTH = "/health"  # of MLflow's server; it needs no password
@@ -16,11 +16,11 @@ HEALTH = "/health"  # of MLflow's server; it needs no password
 
 def is_server(uri: str) -> bool:
     """Whether a tracking address is that of a server."""
-    return uri.startswith(http_liveness.SCHEMES)
+    return uri.startswith(("http://", "https://"))
 
 
 def limit_waiting() -> None:
-    """Let MLflow's client give up after `voxcast.serving.http.liveness.TIMEOUT_S`, once."""
+    """Let MLflow's client give up after `voxcast.serving.server.HEALTH_S`, once."""
     for name, value in _LIMITS.items():
         os.environ.setdefault(name, value)
 
@@ -35,4 +35,4 @@ def check(uri: str) -> None:
     ModelError
         If it does not answer.
     """
-    http_liveness.check(uri, HEALTH, "the tracking server", "see MLFLOW_TRACKING_URI")
+    check_answers(uri, HEALTH, "the tracking server", "see MLFLOW_TRACKING_URI")

@@ -1,30 +1,37 @@
-"""A client of the server that ``voxcast serve`` starts; also of MLflow's, for predictions of rows.
-
-Questions change nothing on the server, so a broken or refused one is asked again.
-"""
+"""A client of the server that ``voxcast serve`` starts; of MLflow's for predictions of rows."""
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from voxcast.errors import ModelError
-from voxcast.serving.http.address import ServerAddress, token_for
-from voxcast.serving.http.answers import problem_of_answers
-from voxcast.serving.http.connections import Timeouts
-from voxcast.serving.http.request_parts import encoded, predictions_in_parts
-from voxcast.serving.http.retries import Retries
-from voxcast.serving.http.session import UNKNOWN_PATH, ServerSession
+from voxcast.errors import ModelError, RequestError
+from voxcast.records import Configuration
+from voxcast.serving.champion import Champion
+from voxcast.serving.rows.refusals import renumbered
+from voxcast.serving.served_app import app_among
+from voxcast.serving.server import UNKNOWN_PATH, Server
+from voxcast.serving.signature import OUTPUT_TYPES, VOLUME
 
 if TYPE_CHECKING:
-    from voxcast.serving.champion import Champion
+    from collections.abc import Callable, Iterator
 
     Row = dict[str, Any]
     Image = Path | str | Mapping[str, Any]
     Sent = Literal["characteristics", "file", "path"]
+
+MAX_NETWORK_POINTS = 64  # the volume of more has millions of cells
+COARSE_POINTS = range(16, 257)  # as `voxcast.config.schema` allows
+# Half of what a server receives: texts become longer as JSON.
+PART_BYTES, PART_ROWS, PART_EXPLAINED = 2**23, 10_000, 500
+_VALUE_BYTES = 24
+_KINDS: dict[str, tuple[type, ...]] = {
+    "string": (str,), "double": (int, float), "long": (int,), "boolean": (bool,),
+}  # fmt: skip
 
 
 class Client:
@@ -32,23 +39,8 @@ class Client:
 
     Parameters
     ----------
-    url : str
-        Address of the server.
-    token : str, optional
-        By default that of ``VOXCAST_TOKEN`` or ``VOXCAST_TOKEN_FILE``.
-    timeouts : Timeouts, optional
-        Longest waits, see `voxcast.serving.http.connections.Timeouts`.
-    retries : Retries, optional
-        When a question is repeated, see `voxcast.serving.http.retries.Retries`.
-    plain_http_token : bool
-        Send the token unencrypted over a network that is trusted.
-
-    Raises
-    ------
-    ModelError
-        If the address is none.
-    ConfigError
-        If the token cannot be used, or would go over a network unencrypted.
+    url, token, plain_http_token, timeout_s, total_s, attempts
+        See `voxcast.serving.server.Server`, also for errors.
 
     Notes
     -----
@@ -66,7 +58,7 @@ class Client:
     Examples
     --------
     >>> client = Client("http://127.0.0.1:5001")
-    >>> str(client.address)
+    >>> client.address
     'http://127.0.0.1:5001'
     """
 
@@ -75,19 +67,19 @@ class Client:
         url: str,
         *,
         token: str | None = None,
-        timeouts: Timeouts | None = None,
-        retries: Retries | None = None,
         plain_http_token: bool = False,
+        timeout_s: float = 60.0,
+        total_s: float = 180.0,
+        attempts: int = 5,
     ) -> None:
-        self.address = ServerAddress.parse(url)
-        sent_token = token_for(self.address, token, plain_http=plain_http_token)
-        self._session = ServerSession(
-            self.address, sent_token, timeouts or Timeouts(), retries or Retries()
-        )
-        self._is_of_mlflow = False
+        self._server = Server(
+            url, token, plain_http_token=plain_http_token, timeout_s=timeout_s, total_s=total_s,
+            attempts=attempts,
+        )  # fmt: skip
+        self.address = self._server.address
 
     def __repr__(self) -> str:
-        return f"Client({str(self.address)!r})"
+        return f"Client({self.address!r})"
 
     def __enter__(self) -> Self:
         return self
@@ -96,8 +88,8 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Close the connections; the next question opens one again."""
-        self._session.close()
+        """Close the connections."""
+        self._server.close()
 
     def predict_rows(
         self, rows: Sequence[Row], quantile: float = 0.95, *, explain: bool = False
@@ -115,17 +107,13 @@ class Client:
         )
 
     def _part(self, rows: list[Row], options: Mapping[str, Any]) -> list[Row]:
-        if not self._is_of_mlflow:
-            answer = self._session.post("/predict/batch", {"rows": rows, **options})
-            self._is_of_mlflow = answer.status in UNKNOWN_PATH
-        if self._is_of_mlflow:
-            content = {"dataframe_records": rows, "params": options}
-            answer = self._session.post("/invocations", content)
-        predictions = self._session.content(answer).get("predictions")
+        content = {"dataframe_records": rows, "params": options}
+        answer = self._server.post("/invocations", content)
+        predictions = self._server.content(answer).get("predictions")
         if not isinstance(predictions, list) or len(predictions) != len(rows):
-            raise self._session.problem("has no prediction for each row")
+            raise self._server.problem("has no prediction for each row")
         if wrong := problem_of_answers(predictions):
-            raise self._session.problem(wrong)
+            raise self._server.problem(wrong)
         return predictions
 
     def row(self, image: Path | str, app: str | None = None) -> Row:
@@ -140,10 +128,44 @@ class Client:
         return encoded({k: v for k, v in row.items() if k not in ("device", "cpus", "gpus")})
 
     def champion(self, app: str | None = None) -> Champion:
-        """Return the served model as one of its applications; None stands for the only one."""
-        from voxcast.serving.http.served_champion import served_champion
+        """Return the served model as one of its applications; None stands for the only one.
 
-        return served_champion(self._session, self.predict_rows, app)
+        MLflow's server does not tell its allocations and characteristics.
+        """
+        answer = self._server.get("/models")
+        if answer.status in UNKNOWN_PATH:
+            return Champion(self.predict_rows, app)
+        content = self._server.content(answer)
+        try:
+            return self._champion(content, app)
+        except (ValueError, LookupError, TypeError, AttributeError):
+            raise self._server.problem("lists its applications in another form") from None
+
+    def _champion(self, answer: Mapping[str, Any], app: str | None) -> Champion:
+        apps, damaged = dict(answer["apps"]), dict(answer["damaged"])
+        name = app_among((*apps, *damaged), app)
+        if name in damaged:
+            raise ModelError("is damaged on the server", name, "tell who runs it")
+        facts = apps[name]
+        coarse_points, network_points = facts["coarse_points"], facts["network_points"]
+        if coarse_points not in COARSE_POINTS or not 0 <= network_points <= MAX_NETWORK_POINTS:
+            raise ValueError(facts)
+        return Champion(
+            self.predict_rows,
+            name,
+            [
+                Configuration(str(c["device"]), int(c["cpus"]), int(c["gpus"]))
+                for c in facts["configurations"]
+            ],
+            coarse_points,
+            host_classes=tuple(facts["host_classes"]),
+            measured=tuple(
+                (str(device), int(cpus), int(gpus)) for device, cpus, gpus in facts["measured"]
+            ),
+            characteristics=tuple(facts["characteristics"]),
+            app_parameters=dict(facts["parameters"]),
+            network_points=network_points,
+        )
 
     def predict(
         self,
@@ -262,18 +284,18 @@ class Client:
 
     def models(self) -> dict[str, Any]:
         """Return the registered model: its applications, what they learned from, its versions."""
-        return self._session.content(self._session.get("/models"))
+        return self._server.content(self._server.get("/models"))
 
     def sites(self) -> dict[str, Any]:
         """Return the clusters and policies that `recommend` knows."""
-        return self._session.content(self._session.get("/sites"))
+        return self._server.content(self._server.get("/sites"))
 
     def health(self) -> dict[str, Any]:
         """Return whether the server is ``live`` and ``ready``, and its version; asked once."""
-        answer = self._session.get_once("/health")
+        answer = self._server.get_once("/health")
         if answer.status == HTTPStatus.SERVICE_UNAVAILABLE:
             answer = replace(answer, status=HTTPStatus.OK)
-        return self._session.content(answer)
+        return self._server.content(answer)
 
     def _about(self, path: str, image: Image, send: Sent, **fields: Any) -> dict[str, Any]:
         stated = {name: value for name, value in fields.items() if value is not None}
@@ -282,12 +304,83 @@ class Client:
         elif send == "path":
             stated["path"] = str(image)
         elif send == "file":
-            from voxcast.serving.http.upload import Upload
-
-            upload = Upload.of(Path(image), stated)
-            return self._session.content(self._session.send(path, upload.headers, upload.parts))
+            answer = self._server.post_file(path, Path(image), stated)
+            return self._server.content(answer)
         elif send == "characteristics":
             stated["row"] = self.row(image, stated.get("app"))
         else:
             raise ModelError(f"unknown: {send}", "send", "choose characteristics, file or path")
-        return self._session.content(self._session.post(path, stated))
+        return self._server.content(self._server.post(path, stated))
+
+
+def encoded(row: Mapping[str, Any]) -> Row:
+    """Return a row as JSON takes it: a small volume in base64."""
+    volume = row.get(VOLUME)
+    if isinstance(volume, bytes):
+        return {**row, VOLUME: base64.b64encode(volume).decode()}
+    return dict(row)
+
+
+def predictions_in_parts(
+    rows: Sequence[Row], predict: Callable[[list[Row]], list[Row]], *, explain: bool
+) -> list[Row]:
+    """Return the predictions of all rows, asked for in parts.
+
+    Parameters
+    ----------
+    rows : sequence of dict
+        As JSON has them.
+    predict : callable
+        Asks for the rows of a part.
+    explain : bool
+        Whether each row is explained, of which servers do fewer at a time.
+
+    Raises
+    ------
+    RequestError
+        If a row is refused; its number is that among all rows.
+    """
+    predictions: list[Row] = []
+    for part in _parts(rows, PART_EXPLAINED if explain else PART_ROWS):
+        try:
+            predictions += predict(part)
+        except RequestError as error:
+            raise renumbered(error, len(predictions)) from None
+    return predictions
+
+
+def _parts(rows: Sequence[Row], most_rows: int) -> Iterator[list[Row]]:
+    """Yield rows in order; there is one part at least, and a row in each."""
+    part: list[Row] = []
+    part_bytes = 0
+    for row in rows:
+        size = sum(
+            len(name) + (len(value) if isinstance(value, str) else _VALUE_BYTES)
+            for name, value in row.items()
+        )
+        if part and (part_bytes + size > PART_BYTES or len(part) == most_rows):
+            yield part
+            part, part_bytes = [], 0
+        part.append(row)
+        part_bytes += size
+    yield part
+
+
+def problem_of_answers(answers: Sequence[Any]) -> str | None:
+    """Return what is wrong with the rows that a server answers, or None."""
+    for number, answer in enumerate(answers):
+        if not isinstance(answer, dict):
+            return f"answers row {number} with something else than an object"
+        for name, kind in OUTPUT_TYPES.items():
+            if name not in answer:
+                return f"answers row {number} without {name}"
+            value = answer[name]
+            is_kind = isinstance(value, _KINDS[kind])
+            is_flag = isinstance(value, bool) and kind != "boolean"
+            # What is not finite is null in JSON.
+            if (not is_kind or is_flag) and not (value is None and kind == "double"):
+                return f"answers row {number} with another kind of {name} than {kind}"
+        points = answer["network_points"]
+        if points is None or not 0 <= points <= MAX_NETWORK_POINTS:
+            return f"answers row {number} with {points} network_points, not 0 to 64"
+    return None

@@ -1,1 +1,0 @@
-"""Clients of a server of predictions: addresses, connections, retries, uploads."""
