@@ -24,7 +24,7 @@ from voxcast.jobs.draw import ENDED, HELD, PARTIAL, RESULT_FILE, TODO, Tickets, 
 from voxcast.jobs.passes import PART_RUNS, join, parts_of
 from voxcast.jobs.script import array_script, arrays_of, task_list
 from voxcast.jobs.slurm import SlurmAwayError, SlurmRefusedError
-from voxcast.jobs.state import SubmissionState, TaskState
+from voxcast.jobs.state import NOT_STARTED, SubmissionState, TaskState
 from voxcast.jobs.status import counts, current_states
 from voxcast.jobs.task import Array, Attempt, RequestSequence, Stop, Task
 from voxcast.measure.leftovers import sweep
@@ -187,8 +187,12 @@ class Follower:
     def _read_states(self, executor: Executor) -> None:
         self.current = current_states(self.state, executor)
         for name, task_state in list(self.current.items()):
-            if task_state.outcome is not None:
-                del self.current[name]
+            if task_state.outcome is None:
+                continue
+            del self.current[name]
+            if task_state == NOT_STARTED:
+                self._record(event="withdrawn", task=name, array=self.state.live[name][0])
+            else:
                 self._end(executor, name, task_state)
 
     def _end(self, executor: Executor, name: str, ended: TaskState) -> None:

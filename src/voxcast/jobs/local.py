@@ -1,7 +1,7 @@
 """Arrays of a submission on this machine, with time and memory enforced as by a scheduler.
 
-As many tasks run at a time as cores and memory allow. They die with this process; tasks that it
-had not recorded count as lost with their node, and run again when the submission is resumed. A run
+As many tasks run at a time as cores and memory allow. They die with this process; tasks that had
+started then count as lost with their node, and all run again when the submission is resumed. A run
 that stalls is stopped by what measures it.
 """
 
@@ -21,7 +21,7 @@ import psutil
 
 from voxcast.errors import RunError, VoxcastError, is_disk_full, one_line
 from voxcast.jobs.script import machine_of
-from voxcast.jobs.state import Executor, TaskState
+from voxcast.jobs.state import NOT_STARTED, Executor, TaskState
 from voxcast.measure.host import host_facts
 from voxcast.measure.runner import LOG_FILE, measure
 from voxcast.measure.trace import Conditions
@@ -87,8 +87,15 @@ class LocalExecutor(Executor):
         """
         if self._is_disk_full:
             raise RunError(os.strerror(errno.ENOSPC), self.submission.folder)
-        keys = [(a.job, number) for a in arrays for number in range(1, len(a.names) + 1)]
-        return {key: self._states.get(key, _LOST) for key in keys}
+        return {
+            (array.job, number): self._states.get((array.job, number)) or self._lost(array, number)
+            for array in arrays for number in range(1, len(array.names) + 1)
+        }  # fmt: skip
+
+    def _lost(self, array: Array, number: int) -> TaskState:
+        """Return the state of a task of a process that has ended; its script makes its folder."""
+        has_started = self.submission.files(array.number).attempt_folder(number).is_dir()
+        return _LOST if has_started else NOT_STARTED
 
     def machine(self, folder: Path) -> dict[str, str]:
         """Return this machine."""

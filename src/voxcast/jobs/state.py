@@ -50,6 +50,10 @@ class TaskState:
         return self.state in RUNNING
 
 
+# Of a task that was never started, and will not be: it is submitted again, and no attempt counts.
+NOT_STARTED = TaskState("NOT_STARTED", "node_failure")
+
+
 class Executor:
     """Runs the arrays of a submission: Slurm, or this machine."""
 
@@ -156,6 +160,8 @@ class SubmissionState:
                 self.problems.pop(listed, None)
         elif kind == "submitted":
             self.arrays[place[0]].job = str(event["job"])
+        elif kind == "withdrawn" and event.get("task"):
+            self.live.pop(name, None)
         elif kind in ("withdrawn", "refused"):
             for listed in self.arrays.pop(place[0]).names:
                 del self.live[listed]

@@ -171,6 +171,7 @@ def measure(
         if gpu is not None:
             stack.callback(gpu.close)
         ticking = stack.enter_context((metronome or Metronome(enabled=False)).beside(own_cores))
+        kernel_kills = _kernel_kills()
         load1, started_at = os.getloadavg()[0], datetime.datetime.now(datetime.UTC)
         activity, started = Activity(cores), time.monotonic()
         trace = Trace(meter, gpu, started, conditions.stall_s)
@@ -185,14 +186,17 @@ def measure(
             leader.returncode = status = os.waitstatus_to_exitcode(wait_status)
             clock.read(runtime_s)
         cpu_s = meter.total_cpu_s(usage.ru_utime + usage.ru_stime)
+        if cut:  # its grace is no part of its time
+            cpu_s = min(cpu_s, base.cpus * runtime_s)
         peak, kills = meter.peak_bytes(), meter.oom_kills()
         reading = ticking.stop()
         disturbed = activity.during(cpu_s + reading.cpu_s)
     trace.write(folder)
     (folder / DRIVER_FILE).unlink()
     outcome = "out_of_memory" if kills else cut or ("failed" if status else "completed")
-    # In a group the kernel counts its kills for memory, so another SIGKILL had another cause.
-    unexplained = None if meter.folders and status in KILLED else status
+    # The kernel counts its kills for memory, so another SIGKILL had another cause.
+    had_memory = bool(meter.folders) or kernel_kills == _kernel_kills() is not None
+    unexplained = None if had_memory and status in KILLED else status
     if outcome == "failed" and lacked_memory(text_tail(folder / LOG_FILE), unexplained):
         outcome = "out_of_memory"
     if outcome == "completed" and base.gpus and verify_gpu and not trace.used_gpu:
@@ -233,6 +237,14 @@ def _variables(env: Mapping[str, str], run_id: str) -> dict[str, str]:
         if name in variables:
             variables |= {f"{tool}ENV_{name}": variables[name] for tool in PREFIXES}
     return variables
+
+
+def _kernel_kills() -> int | None:
+    """Return how many processes of this machine the kernel has killed for memory, if it tells."""
+    with contextlib.suppress(OSError, ValueError):
+        text = Path("/proc/vmstat").read_text(encoding="ascii")
+        return int(text.split("\noom_kill ")[1].split()[0]) if "\noom_kill " in text else None
+    return None
 
 
 def _reached_bytes(kills: int, peak_bytes: int | None, limit_bytes: int | None) -> int:

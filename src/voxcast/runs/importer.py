@@ -184,11 +184,12 @@ def _job(row: Any, app: str | None, unread: list[str]) -> ImportedRun:
     array_job, in_array, _ = row.job_id.partition("_")
     het_job, in_het_job, _ = row.job_id.partition("+")
     return ImportedRun(
-        # Job numbers recur on other clusters and after a requeue, so the start is part of the
-        # identity. It is local time; zones differ by whole quarters of an hour.
+        # Job numbers recur after a requeue, so the start is part of the identity. It is local
+        # time; zones differ by whole quarters of an hour.
         identity=[
             row.job_id,
             None if math.isnan(row.start_s) else int(row.start_s % _QUARTER_HOUR_S),
+            *filter(None, [row.cluster]),
         ],
         values={
             "app": app or row.name,

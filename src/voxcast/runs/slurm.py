@@ -100,7 +100,7 @@ _SOURCES = {  # columns of sacct by column of a frame
     "start_s": ("start",),
     "end_s": ("end",),
 }
-_NOTES = ("comment", "admincomment", "systemcomment", "reason")
+_NOTES = ("comment", "admincomment", "systemcomment", "reason")  # the first is of the user
 # Opens a shell for a person.
 _BY_HAND = re.compile(r"^\s*(?:\S*/)?(?:salloc\b|srun\b.*\s--pty\b)")
 _TASK = re.compile(r"(\d+)_(?:(\d+)|\[([^\]]*)\])")
@@ -433,8 +433,9 @@ def _jobs(cells: SlurmCells, *, details: bool) -> dict[str, Any]:
     runtime = np.where(np.isnan(runtime), elapsed, runtime)
     status, signal = cells.read("exitcode", exit_code, width=2)
     memory = cells.memory()
-    notes = zip(*(cells.texts(name) for name in _NOTES), strict=True)
+    notes = list(zip(*(cells.texts(name) for name in _NOTES), strict=True))
     note = np.array(["; ".join(filter(None, texts)) for texts in notes], dtype=object)
+    of_slurm = np.array(["; ".join(texts[1:]) for texts in notes], dtype=object)
     texts = {name: cells.texts(name) for name in ("user", "account", "partition", "cluster")}
     texts |= {"name": cells.raw("jobname"), "state_text": cells.raw("state")}
     if details:
@@ -464,7 +465,7 @@ def _jobs(cells: SlurmCells, *, details: bool) -> dict[str, Any]:
         "end_s": end,
         "exit_status": status,
         "signal": np.nan_to_num(signal),
-        "memory_note": _where(note, MEMORY_NOTE.search),
+        "memory_note": _where(of_slurm, MEMORY_NOTE.search),
         **memory,
         "out_of_memory": np.zeros(cells.n, dtype=bool),
         "killed_by_slurm": np.zeros(cells.n, dtype=bool),

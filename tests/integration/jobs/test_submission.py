@@ -100,3 +100,19 @@ def test_results_that_were_recorded_and_not_moved_are_moved_by_the_next(tmp_path
     assert not work.exists()
     assert outcomes(follower, "a") == ["completed"]
     executor.close()
+
+
+def test_tasks_that_never_started_are_made_again_however_often_the_process_ends(
+    tmp_path: Path,
+) -> None:
+    images = write_images(tmp_path / "in", [f"{name}.nii" for name in "abcd"])
+    submission = Submission.create(plan_of(shell_app(COPY), images), tmp_path / "out", "local")
+    for _ in range(12):  # more often than a task is attempted
+        follower = Follower(submission, executor := LocalExecutor(submission))
+        executor._pool.shutdown()  # as of a process that is killed before any task starts
+        with pytest.raises(RuntimeError, match="after shutdown"):
+            follower.step()
+    follower = Follower(submission, executor := LocalExecutor(submission))
+    followed(follower)
+    executor.close()
+    assert [outcomes(follower, name) for name in "abcd"] == 4 * [["completed"]]

@@ -453,6 +453,14 @@ def test_a_run_that_could_not_allocate_is_out_of_memory(tmp_path):
     assert (run.outcome, run.exit_status) == ("out_of_memory", 1)
 
 
+@BOTH_METERS
+def test_a_kill_that_the_kernel_did_not_make_is_no_lack_of_memory(tmp_path, groups):
+    if "oom_kill" not in Path("/proc/vmstat").read_text():
+        pytest.skip("this kernel does not count its kills")
+    run = _measure(tmp_path, "import os; os.kill(os.getpid(), 9)", groups=groups)
+    assert (run.outcome, run.exit_status) == ("failed", -9)
+
+
 @pytest.fixture
 def small_disk(tmp_path):
     folder = tmp_path / "disk"

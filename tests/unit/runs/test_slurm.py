@@ -75,6 +75,16 @@ def test_a_note_of_slurm_names_memory_as_the_cause() -> None:
     assert job("CANCELLED", "0:0", {}, "Dependency")["outcome"] == "cancelled"
 
 
+def test_the_comment_of_a_user_names_no_cause() -> None:
+    header, line = (
+        "JobID|State|ElapsedRaw|ExitCode|{}",
+        "1|FAILED|60|1:0|memory limit of 8G",
+    )
+    for column, outcome in (("Comment", "failed"), ("SystemComment", "out_of_memory")):
+        jobs = slurm.read(f"{header.format(column)}\n{line}\n")
+        assert jobs.frame["outcome"].tolist() == [outcome]
+
+
 NUMBER_61 = LINES[0].replace("1|", "61|", 1)
 
 
