@@ -171,6 +171,7 @@ def test_a_tree_that_ignores_sigterm_ends_at_its_time_limit(tmp_path, groups, mo
     run = _measure(tmp_path, DEAF, time_limit_s=0.4, groups=groups)
     assert (run.outcome, run.exit_status, run.limit_s) == ("timeout", -9, 0.4)
     assert run.runtime_s >= 0.4
+    assert run.cpu_s <= run.runtime_s * run.cpus
     pids = _numbers(tmp_path, "pid")
     assert len(pids) == 2
     assert _dead(pids)

@@ -10,6 +10,7 @@ import pytest
 
 from voxcast.errors import TableError
 from voxcast.runs import slurm
+from voxcast.runs.importer import from_slurm
 
 GOLDENS = Path(__file__).parents[2] / "goldens" / "accounting"
 SAMPLES = Path(__file__).parents[2] / "samples" / "imports"
@@ -164,3 +165,11 @@ def test_another_delimiter_can_be_given() -> None:
     pd.testing.assert_frame_equal(
         slurm.read(lines).frame, slurm.read(lines.replace("|", ";"), ";").frame
     )
+
+
+def test_jobs_of_two_clusters_with_one_number_are_two_runs(tmp_path: Path) -> None:
+    header = "JobID|JobName|Cluster|State|ElapsedRaw|Start"
+    lines = [f"7|a|{name}|COMPLETED|60|2026-01-05T10:00:00" for name in ("big", "small", "big")]
+    path = tmp_path / "jobs.txt"
+    path.write_text("\n".join([header, *lines]) + "\n")
+    assert len({row["cell_key"] for row in from_slurm(path).rows}) == 2
