@@ -158,11 +158,11 @@ class Client:
                 for c in facts["configurations"]
             ],
             coarse_points,
-            host_classes=tuple(facts["host_classes"]),
+            host_classes=tuple(map(str, facts["host_classes"])),
             measured=tuple(
                 (str(device), int(cpus), int(gpus)) for device, cpus, gpus in facts["measured"]
             ),
-            characteristics=tuple(facts["characteristics"]),
+            characteristics=tuple(map(str, facts["characteristics"])),
             app_parameters=dict(facts["parameters"]),
             network_points=network_points,
         )

@@ -273,32 +273,6 @@ class Server:
         return ModelError(f"the server {problem}", self.address, then)
 
 
-def check_answers(url: str, path: str, server: str, fix: str) -> None:
-    """Check that a server answers within `HEALTH_S`, whatever the answer is.
-
-    Parameters
-    ----------
-    path : str
-        What is requested; it should cost the server nothing.
-    server, fix : str
-        The server, and what the user can do if it does not answer, for the message.
-
-    Raises
-    ------
-    ModelError
-        If it does not answer, or the address is not that of an HTTP server.
-    """
-    try:
-        httpx.get(url.rstrip("/") + path, timeout=HEALTH_S)
-    except httpx.TimeoutException:
-        problem = f"{server} does not answer within {HEALTH_S:g} s"
-        raise ModelError(problem, url, fix) from None
-    except (httpx.UnsupportedProtocol, httpx.InvalidURL, ValueError):
-        raise ModelError("not an HTTP address", url) from None
-    except httpx.HTTPError as error:
-        raise ModelError(f"{server} is not there: {one_line(error)}", url, fix) from None
-
-
 def _address(url: str) -> httpx.URL:
     """Return the address of a server, without a slash or ``/invocations`` at its end."""
     try:

@@ -14,7 +14,6 @@ import pytest
 
 from champions import HEADER_ROW
 from voxcast.errors import ModelError
-from voxcast.serving import server
 from voxcast.serving.bundle import INDEX
 from voxcast.serving.local_model import LocalModel
 from voxcast.serving.registry import tracking_server
@@ -131,7 +130,7 @@ def test_changed_files_of_the_champion_are_refused(copied: Path, project: Path) 
 def test_a_server_that_does_not_answer_is_named(
     silent_server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "HEALTH_S", 1)
+    monkeypatch.setattr(tracking_server, "ANSWER_S", 1)
     for read in (champion_folder, check_registry):
         with pytest.raises(ModelError, match="does not answer within 1 s") as caught:
             read(silent_server)

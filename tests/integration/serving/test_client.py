@@ -163,23 +163,18 @@ def test_a_service_with_a_token(project: Path, monkeypatch: pytest.MonkeyPatch) 
     assert token not in (project / "server.log").read_text()
 
 
-def test_a_server_of_mlflow_is_recognised_once() -> None:
+def test_rows_are_asked_about_as_mlflow_has_it() -> None:
     values = {"string": "", "double": 1.0, "long": 1, "boolean": True}
     row = {name: values[kind] for name, kind in OUTPUT_TYPES.items()}
     predictions = {"predictions": [row]}
-    absent, present = answers(404, {"detail": "Not Found"}), answers(200, predictions)
-    with misbehaving_server(absent, present, present) as server, Client(server.url) as client:
-        for _ in range(2):
-            answer = client.predict_rows([{"volume": b"\x00\xff"}], 0.9, explain=True)
-            assert answer == predictions["predictions"]
-        batch, *invocations = server.received[1:]
-        assert batch.path == "/predict/batch"
-        assert [request.path for request in invocations] == 2 * ["/invocations"]
-        options = {"quantile": 0.9, "explain": True}
-        assert json.loads(batch.body) == {"rows": [{"volume": "AP8="}], **options}
-        assert json.loads(invocations[0].body) == {
-            "dataframe_records": [{"volume": "AP8="}], "params": options
-        }  # fmt: skip
+    with misbehaving_server(answers(200, predictions)) as server, Client(server.url) as client:
+        answer = client.predict_rows([{"volume": b"\x00\xff"}], 0.9, explain=True)
+        assert answer == predictions["predictions"]
+        (request,) = server.received
+    assert request.path == "/invocations"
+    options = {"quantile": 0.9, "explain": True}
+    content = {"dataframe_records": [{"volume": "AP8="}], "params": options}
+    assert json.loads(request.body) == content
 
 
 def test_the_server_tells_the_allocations_and_what_its_model_sees(
@@ -206,16 +201,12 @@ LISTED = {
     "change",
     [
         {"configurations": None},
-        {"configurations": 2000 * LISTED["configurations"]},
-        {"configurations": [{"device": "cpu", "cpus": 10**9, "gpus": 0}]},
-        {"configurations": [{"device": "\x1b[2J", "cpus": 1, "gpus": 0}]},
-        {"measured": [["cpu", True, 0]]},
+        {"configurations": [{"device": "cpu", "cpus": "many", "gpus": 0}]},
+        {"measured": [["cpu"]]},
+        {"characteristics": 3},
         {"coarse_points": 10**6},
         {"network_points": 4000},
-        {"characteristics": [[]]},
         {"parameters": "iterations"},
-        {"parameters": {"\x1b[2J": 1}},
-        {"parameters": {f"p{n}": 1 for n in range(2000)}},
     ],
 )
 def test_a_server_that_lists_nonsense_is_refused(change: dict[str, Any]) -> None:
@@ -229,7 +220,7 @@ def test_a_server_that_lists_nonsense_is_refused(change: dict[str, Any]) -> None
 def test_an_answer_that_would_steer_a_terminal_is_refused() -> None:
     values = {"string": "\x1b[2J", "double": 1.0, "long": 1, "boolean": True}
     row = {name: values[kind] for name, kind in OUTPUT_TYPES.items()}
-    expected = pytest.raises(ModelError, match="answers row 0 with unprintable")
+    expected = pytest.raises(ModelError, match="answers with unprintable characters")
     with misbehaving_server(answers(200, {"predictions": [row]})) as server, expected:
         Client(server.url).predict_rows([HEADER_ROW])
 
@@ -253,7 +244,7 @@ def test_questions_have_the_fields_of_the_service(tmp_path: Path) -> None:
             client.predict("one.nii.gz", send="voxels")
         with pytest.raises(ModelError, match=r"`Client\.row` computes a row"):
             client.characteristics("one.nii.gz", send="characteristics")
-        asked = [(r.method, r.path, json.loads(r.body or "{}")) for r in server.received[1:]]
+        asked = [(r.method, r.path, json.loads(r.body or "{}")) for r in server.received]
     assert asked == [
         ("POST", "/recommend",
          {"row": sent_row, "app": "a", "cluster": "osc", "deadline": "2h", "budget_usd": 0.5}),

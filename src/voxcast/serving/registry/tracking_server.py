@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 
-from voxcast.serving.server import HEALTH_S, check_answers
+from voxcast.errors import ModelError, one_line
 
+ANSWER_S = 10
 # MLflow's own limits, in whole seconds and repetitions; those that the user sets are kept.
 _LIMITS = {
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": f"{HEALTH_S:.0f}",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": str(ANSWER_S),
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
 }
 HEALTH = "/health"  # of MLflow's server; it needs no password
@@ -20,7 +21,7 @@ def is_server(uri: str) -> bool:
 
 
 def limit_waiting() -> None:
-    """Let MLflow's client give up after `voxcast.serving.server.HEALTH_S`, once."""
+    """Let MLflow's client give up after `ANSWER_S`, once."""
     for name, value in _LIMITS.items():
         os.environ.setdefault(name, value)
 
@@ -35,4 +36,14 @@ def check(uri: str) -> None:
     ModelError
         If it does not answer.
     """
-    check_answers(uri, HEALTH, "the tracking server", "see MLFLOW_TRACKING_URI")
+    import httpx
+
+    then = "see MLFLOW_TRACKING_URI"
+    try:
+        httpx.get(uri.rstrip("/") + HEALTH, timeout=ANSWER_S)
+    except httpx.TimeoutException:
+        problem = f"the tracking server does not answer within {ANSWER_S} s"
+        raise ModelError(problem, uri, then) from None
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        problem = f"the tracking server is not there: {one_line(error)}"
+        raise ModelError(problem, uri, then) from None
