@@ -18,14 +18,12 @@ from voxcast.errors import ConfigError, TableError
 from voxcast.files import atomic_folder, remove_folder, write_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from voxcast.features.screening import Screening
-    from voxcast.models.column_ablation import Ablation
     from voxcast.models.table_model import TableModel
 
 CARD_FILE = "card.json"
-CLOSE_SHARE = 0.05  # of the time, to measure what close columns do to the error
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +52,7 @@ def main(argv: list[str]) -> int:
     )  # fmt: skip
     parser.add_argument(
         "--strict", action="store_true",
-        help="refuse columns that give the target nearly exactly, unless named by --keep",
+        help="refuse columns that rank the rows as the target does, unless named by --keep",
     )  # fmt: skip
     add_time_budget_argument(parser, "total time (default 5min)")
     parser.add_argument(
@@ -92,7 +90,6 @@ def main(argv: list[str]) -> int:
     from voxcast.features.run_status import is_censored, statuses
     from voxcast.features.screening import screened
     from voxcast.log import progress
-    from voxcast.models.column_ablation import ablations
     from voxcast.models.table_fitting import FAMILIES, OUTER, fit_table
 
     table = read_csv(args.table)
@@ -102,14 +99,10 @@ def main(argv: list[str]) -> int:
     if not args.keep_failed:
         censored = table[is_censored(statuses(table, (columns.target, columns.group)))]
     screening = screened(table[usable], columns, args.keep)
-    close = ablations(
-        table[usable], screening.columns, screening.close, args.seed,
-        math.inf if args.trials is not None else CLOSE_SHARE * budget_s,
-    )  # fmt: skip
-    if close and args.strict:
+    if screening.close and args.strict:
         raise TableError(
-            "; ".join(_close_text(ablation) for ablation in close), args.target,
-            f"--keep or --exclude {' '.join(_close_names(close))}",
+            "; ".join(f"{name} {reason}" for name, reason in screening.close.items()),
+            args.target, f"--keep or --exclude {' '.join(screening.close)}",
         )  # fmt: skip
     for reason, rows in left_out.items():
         examples = ", ".join(map(str, rows[:5])) + (", …" if len(rows) > 5 else "")
@@ -137,7 +130,7 @@ def main(argv: list[str]) -> int:
         "groups": fitted.groups,
         "errors_are_for": NOVELTY[fitted.novelty],
         "left_out": {reason: len(rows) for reason, rows in left_out.items()},
-        "columns": _columns(screening, close),
+        "columns": _columns(screening),
         "trials": fitted.trials,
         "deterministic": fitted.deterministic,
         "quantile": args.quantile,
@@ -150,7 +143,7 @@ def main(argv: list[str]) -> int:
     if args.json:
         print(json.dumps(content, indent=2))
     else:
-        for line in (*_close_lines(close, args.target), *_left_out_lines(screening)):
+        for line in (*_close_lines(screening), *_left_out_lines(screening)):
             print(line)
         for line in (*_spelled_lines(screening), *_idle_lines(screening, args.target)):
             print(line)
@@ -186,7 +179,7 @@ def _save(model: TableModel, card: dict[str, object], out: Path) -> None:
             remove_folder(out)
 
 
-def _columns(screening: Screening, close: Sequence[Ablation]) -> dict[str, object]:
+def _columns(screening: Screening) -> dict[str, object]:
     """Return which columns are used, left out, kept by request, and close to the target."""
     return {
         "used": sorted((*screening.columns.numbers, *screening.columns.texts)),
@@ -194,49 +187,14 @@ def _columns(screening: Screening, close: Sequence[Ablation]) -> dict[str, objec
         "left_out": screening.left_out,
         "kept": screening.requested,
         "spelled_as_numbers": screening.spelled,
-        "close": [
-            {
-                "columns": list(ablation.close.columns),
-                "reason": f"{ablation.close.text} {ablation.close.manner}",
-                "median_ape_with": ablation.error_with,
-                "median_ape_without": ablation.error_without,
-            }
-            for ablation in close
-        ],
+        "close": screening.close,
     }
 
 
-def _close_lines(close: Sequence[Ablation], target: str) -> Iterator[str]:
-    if not close:
-        return
-    yield f"Is this known before the run? It gives {target} nearly exactly:"
-    for ablation in close:
-        yield f"  {_close_text(ablation)}"
-    single = [
-        name for name in _close_names(close) if any((name,) == a.close.columns for a in close)
-    ]
-    if single:
-        options = " ".join(f"--exclude {shlex.quote(name)}" for name in single)
-        yield f"  what is known only after the run makes the errors below too good: {options}"
-    for names in dict.fromkeys(a.close.columns for a in close if len(a.close.columns) > 1):
-        listed = f"{', '.join(names[:-1])} and {names[-1]}"
-        yield f"  of {listed} leave out with --exclude what is known only after the run"
-    if len(close) > 1:
-        yield "  (errors without it are without all of these)"
-
-
-def _close_text(ablation: Ablation) -> str:
-    text = f"{ablation.close.text} {ablation.close.manner}"
-    if ablation.error_with is None:
-        return text
-    return (
-        f"{text}; with it the median error is {ablation.error_with:.1f} %, "
-        f"without it {ablation.error_without:.1f} %"
-    )
-
-
-def _close_names(close: Sequence[Ablation]) -> list[str]:
-    return list(dict.fromkeys(name for ablation in close for name in ablation.close.columns))
+def _close_lines(screening: Screening) -> Iterator[str]:
+    for name, reason in screening.close.items():
+        yield f"Is {name} known before the run? It {reason}."
+        yield f"  If not, the errors below are too good: --exclude {shlex.quote(name)}"
 
 
 def _left_out_lines(screening: Screening) -> Iterator[str]:

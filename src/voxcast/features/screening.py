@@ -1,7 +1,9 @@
 """Which columns of any table are left out as features, and which the user is told of.
 
-Names decide what is left out: those of measurements, and those of rows, runs and outcomes. Values
-decide what is said, see `voxcast.features.hindsight`.
+Names decide what is left out: those of measurements, and those of rows, runs and outcomes. Of
+what is used, the user is told which columns rank the rows as the target does, as a column does
+that is known only after the run. An input of a deterministic tool does so too, and must be used:
+no value can tell the two apart.
 """
 
 from __future__ import annotations
@@ -15,7 +17,6 @@ from voxcast.errors import TableError
 from voxcast.features.any_table import Columns, finite
 from voxcast.features.column_names import is_measurement, names_moment, names_rows
 from voxcast.features.csv_table import spelled_as_numbers
-from voxcast.features.hindsight import CloseColumns, close_columns
 from voxcast.features.idle_columns import idle_columns
 from voxcast.features.table import CENSORED_OUTCOMES
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 ROWS_PER_NAME = 2  # a text with as many values as half of the rows or more names rows
+CLOSE_RANKS = 0.99  # rank correlation with the target from which a column is close
+MIN_ROWS = 10  # with distinct values, for a rank correlation to mean something
 UNIQUE = 0.9  # share of distinct values from which a number may be an identifier
 EPOCH_S = (9e8, 5e9)  # the years 1998 to 2128
 OUTCOMES = {*CENSORED_OUTCOMES, "completed", "failed", "cancelled", "error", "killed", "oom",
@@ -43,8 +46,9 @@ class Screening:
         Column to the reason, as a clause about it.
     requested : dict of str to str
         The same for columns that are used on request.
-    close : list of CloseColumns
-        Columns that are used and give the target nearly exactly, and are not used on request.
+    close : dict of str to str
+        Columns that are used, and not on request, that rank the rows as the target does; the
+        reason as a clause about each.
     spelled : dict of str to str
         Columns that are used as texts although most of their cells are numbers, or numbers with
         units; the reason and what to do, as a clause about each.
@@ -53,7 +57,7 @@ class Screening:
     columns: Columns
     left_out: dict[str, str]
     requested: dict[str, str]
-    close: list[CloseColumns]
+    close: dict[str, str]
     spelled: dict[str, str]
 
 
@@ -84,23 +88,13 @@ def screened(table: pd.DataFrame, columns: Columns, keep: Sequence[str] = ()) ->
             f"no feature is left without {', '.join(left_out)[:200]}", columns.target,
             f"--keep {name} uses one although it {reason}",
         )  # fmt: skip
-    close = close_columns(
-        {name: finite(table[name]) for name in used.numbers},
-        {name: _codes(table[name]) for name in used.texts},
-        finite(table[columns.target]),
-        columns.target,
-    )
-    requested = {name: reason for name, reason in reasons.items() if name in keep}
-    unconfirmed = []
-    for group in close:
-        if set(group.columns) <= set(keep):
-            requested |= dict.fromkeys(group.columns, f"{group.text} {group.manner}")
-        else:
-            unconfirmed.append(group)
+    close = _ranking(table, used)
+    requested = {name: reason for name, reason in (reasons | close).items() if name in keep}
     used = replace(used, idle=idle_columns(table, used))
     spelled = {name: spelled_as_numbers(table[name]) for name in used.texts}
     return Screening(
-        used, left_out, requested, unconfirmed,
+        used, left_out, requested,
+        {name: reason for name, reason in close.items() if name not in keep},
         {name: reason for name, reason in spelled.items() if reason is not None},
     )  # fmt: skip
 
@@ -115,6 +109,23 @@ def without(columns: Columns, names: Collection[str]) -> Columns:
         units=tuple((name, unit) for name, unit in columns.units if name not in names),
         idle=tuple(name for name in columns.idle if name not in names),
     )
+
+
+def _ranking(table: pd.DataFrame, columns: Columns) -> dict[str, str]:
+    """Return the numbers that rank the rows as the target does, with the reason."""
+    from scipy import stats
+
+    close = {}
+    target = finite(table[columns.target])
+    for name in columns.numbers:
+        values = finite(table[name])
+        has_value = np.isfinite(values)
+        if len(np.unique(values[has_value])) < MIN_ROWS:
+            continue
+        rank = float(stats.spearmanr(values[has_value], target[has_value]).statistic)
+        if abs(rank) >= CLOSE_RANKS:
+            close[name] = f"ranks the rows as {columns.target} does (correlation {rank:.4f})"
+    return close
 
 
 def _reasons(table: pd.DataFrame, columns: Columns) -> dict[str, str]:
@@ -158,10 +169,3 @@ def _number_reason(name: str, values: np.ndarray) -> str | None:
     if names_rows(name) and (values == np.round(values)).all():
         return f"names rows: {distinct} values in {len(values)} rows"
     return None
-
-
-def _codes(column: pd.Series) -> np.ndarray:
-    import pandas as pd
-
-    codes: np.ndarray = pd.factorize(column.astype(object))[0]
-    return codes

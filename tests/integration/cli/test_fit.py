@@ -4,7 +4,6 @@ Two fits try all families; where the test is not about their errors, a second of
 """
 
 import json
-import re
 from pathlib import Path
 
 import numpy as np
@@ -161,37 +160,20 @@ def test_a_close_column_is_used_said_first_and_written_into_the_card(
     options = ("fit", "close.csv", "--id", "job", "--out")
     ranks = "cost ranks the rows as seconds does (correlation 1.0000)"
     lines = voxcast(*options, "close", *SHORT, project=folder).out.splitlines()
-    assert lines[0] == "Is this known before the run? It gives seconds nearly exactly:"
-    assert lines[1].startswith(f"  {ranks}")
-    assert "--exclude cost" in lines[2]
+    assert lines[0] == f"Is cost known before the run? It {ranks.partition(' ')[2]}."
+    assert "--exclude cost" in lines[1]
     card = json.loads((folder / "close/card.json").read_text())
-    (close,) = card["columns"]["close"]
-    assert close["columns"] == ["cost"]
+    assert list(card["columns"]["close"]) == ["cost"]
     strict = (*options, "strict", "--strict")
     target = ("--target", "seconds", "--trials", 1)
     refused = voxcast(*strict, *target, project=folder, code=2).err
-    errors = re.search(
-        rf"seconds: {re.escape(ranks)}; with it the median error is ([\d.]+) %, "
-        r"without it ([\d.]+) %; --keep or --exclude cost\n$", refused,
-    )  # fmt: skip
-    assert errors
-    assert float(errors[1]) < float(errors[2])
+    assert f"seconds: {ranks}; --keep or --exclude cost\n" in refused
     assert not (folder / "strict").exists()
     for answer in ("--keep", "--exclude"):
         again = (*strict, *SHORT, answer, "cost", "--force", "--json")
         columns = voxcast(*again, project=folder).json["columns"]
-        assert columns["close"] == []
+        assert columns["close"] == {}
         assert ("cost" in columns["used"]) == (answer == "--keep")
-
-
-def test_of_a_throughput_and_a_size_no_single_column_is_blamed(
-    folder: Path, jobs: pd.DataFrame
-) -> None:
-    leak = jobs.assign(mb_per_s=jobs["size"] / jobs["seconds"]).drop(columns=["job", "site"])
-    leak.to_csv(folder / "speed.csv", index=False)
-    text = voxcast("fit", "speed.csv", *SHORT, "--out", "speed", project=folder).out
-    assert "of size and mb_per_s leave out with --exclude what is known only after" in text
-    assert "--exclude size" not in text
 
 
 def test_a_column_is_kept_and_an_earlier_model_replaced_on_request(
