@@ -34,7 +34,7 @@ _RIDGE: Params = {"alpha": 1e-3, "columns": "all", "products": False}
 RECIPES: tuple[tuple[str, Params], ...] = (
     ("ridge", {**_RIDGE, "scale": "log"}),  # products
     ("ridge", {**_RIDGE, "scale": "relative"}),  # sums and differences
-    ("boosting", {**family("boosting").defaults, "max_iter": 100}),
+    ("boosted", {**family("boosted").defaults, "n_estimators": 100}),
 )
 
 
@@ -113,7 +113,7 @@ def _error(table: pd.DataFrame, columns: Columns, groups: np.ndarray, seed: int)
     return min(
         scores(
             actual,
-            np.exp(validation.out_of_fold(name, params, "header").log_predictions[:, 0]),
+            np.exp(validation.out_of_fold(name, params, "header")[:, 0]),
         )["median_ape"]
         for name, params in RECIPES
     )
