@@ -241,7 +241,7 @@ def test_the_bound_holds_for_new_rows_of_a_mixture() -> None:
         rng = np.random.default_rng(seed)
         table_of_runs, new = runs(rng, 300), runs(rng, 600)
         columns = choose_columns(table_of_runs, "seconds")
-        fit = fit_table(table_of_runs, columns, trials=1, families=("median", "extra_trees"))
+        fit = fit_table(table_of_runs, columns, trials=1, families=("median", "boosted"))
         predictions = fit.model.predict(new)
         upper = predictions["upper"][predictions["calibrated"]]
         covered.append((new["seconds"].loc[upper.index] <= upper).mean())

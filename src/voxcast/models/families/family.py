@@ -42,7 +42,7 @@ _PHASE_COLUMNS = (
 
 
 _BOOSTED: Params = {
-    "alpha": 10.0, "n_estimators": 200, "learning_rate": 0.1, "max_leaf_nodes": 8,
+    "alpha": 1.0, "n_estimators": 200, "learning_rate": 0.1, "max_leaf_nodes": 6,
     "min_samples_leaf": 4,
 }  # fmt: skip
 
@@ -174,7 +174,7 @@ FAMILIES: dict[str, Family] = {
             },
             estimators.boosted,
             extrapolates=True,
-            second={**_BOOSTED, "alpha": 1e4},  # hardly any trend: trees alone
+            second={**_BOOSTED, "alpha": 1e4, "max_leaf_nodes": 8},  # trees, hardly any trend
         ),
         Family(
             "mlp",

@@ -31,10 +31,10 @@ class ResidualBoosting(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        alpha: float = 10.0,
+        alpha: float = 1.0,
         n_estimators: int = 200,
         learning_rate: float = 0.1,
-        max_leaf_nodes: int = 8,
+        max_leaf_nodes: int = 6,
         min_samples_leaf: int = 4,
         random_state: int = 0,
     ) -> None:
