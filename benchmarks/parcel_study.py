@@ -37,7 +37,7 @@ CORE_SETTINGS: tuple[dict[str, Any], ...] = (
     {"parcels": 400, "pipeline": "boosting", "target": "scale"},
 )
 OUTER_FOLDS, TRIALS = 5, 2
-FAMILIES = ("ridge", "additive", "extra_trees")
+FAMILIES = ("ridge", "boosted", "extra_trees")
 DISTINCT = ("parcels", "seed", "features", "pipeline", "target")
 
 

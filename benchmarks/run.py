@@ -25,7 +25,7 @@ from voxcast.files import write_json
 
 PROJECT = Path(__file__).parents[1]
 REPEATS = 7
-TABULAR = ("ridge", "boosting", "forest")
+TABULAR = ("ridge", "boosted", "extra_trees")
 
 
 def _command_seconds(*command: str, cwd: Path = PROJECT) -> float:

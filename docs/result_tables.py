@@ -99,7 +99,7 @@ def validated_families(leaderboard: str) -> list[dict[str, str]]:
 
 def title(family: str) -> str:
     """Return the name of a family; baselines are marked."""
-    return f"`{family}`" + (" (baseline)" if family in ("voxels", "median") else "")
+    return f"`{family}`" + (" (baseline)" if family in ("median", "voxels", "law") else "")
 
 
 def recorded() -> str:

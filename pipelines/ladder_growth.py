@@ -32,7 +32,7 @@ from voxcast.studies.recorded_table import FULL, of_app
 
 OUT, PREDICTIONS = Path("results/ladders/growth.json"), Path("build/ladders")
 TRIAL = Path("results/worth/jobs.json")
-FAMILIES, TRIALS, SEED = ("ridge", "additive", "extra_trees", "boosting"), 1, 0
+FAMILIES, TRIALS, SEED = ("ridge", "extra_trees", "boosted"), 1, 0
 
 
 @exits_cleanly

@@ -56,10 +56,10 @@ APPS = Path("conf/app")
 FOLDS = Path("build/folds")
 OUT = Path("results/studies")
 CODE = ("src", "pipelines", "conf")
-# All families that need no network; the two baselines too.
+# All families that need no network; the baselines too.
 FAMILIES = (
-    "median", "voxels", "ridge", "additive", "gaussian_process", "phases", "tree", "forest",
-    "extra_trees", "boosting", "mlp",
+    "median", "voxels", "law", "ridge", "gaussian_process", "phases", "extra_trees", "boosted",
+    "mlp",
 )  # fmt: skip
 STUDIES = (
     "splits", "families", "curves", "scales", "transfer", "second_batch", "real",

@@ -23,7 +23,7 @@ from voxcast.studies.recorded_table import FULL, of_app
 
 OUT = Path("results/worth/jobs.json")
 JOBS = {"ants_segment": 50, "ants_register": 25, "tile_segment": 25}
-FAMILIES = ("ridge", "additive", "extra_trees", "boosting")
+FAMILIES = ("ridge", "extra_trees", "boosted")
 TRIALS = 3
 SEED = 0
 TARGETS = ("runtime_s", "peak_rss_bytes")

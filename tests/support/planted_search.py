@@ -17,7 +17,7 @@ TRIALS = 4
 def search_project(folder: Path) -> Path:
     """Make a project with planted runs and two families that have parameters."""
     params = yaml.safe_load((ROOT / "params.yaml").read_text())
-    families = ["median", "voxels", "tree", "forest"]
+    families = ["median", "voxels", "extra_trees", "boosted"]
     params["tune"] |= {"families": families, "trials": TRIALS, "folds": 3}
     (folder / "params.yaml").write_text(yaml.safe_dump(params))
     table = planted.table(8, apps=("segment",)).assign(noisy=False, image_set="heads")

@@ -34,7 +34,7 @@ DISTRIBUTION = {
         for p, below in ((0.05, 1), (0.5, 2), (0.95, 4))
     ],
 }
-ERRORS = {"ridge": 0.06, "forest": 0.11, "voxels": 0.2, "median": 0.6}
+ERRORS = {"ridge": 0.06, "extra_trees": 0.11, "voxels": 0.2, "median": 0.6}
 Build = Callable[..., Path]
 
 
@@ -227,7 +227,7 @@ def _evaluate(
                 for m in ("mape", "median_ape", "log_mae", "upp", "ov_mape")
             }
             board.append({"app": app, "family": name, "input_level": "volume", "trials": 8}
-                         | {"pruned": 2, "cut_short": name == "forest"} | scores
+                         | {"pruned": 2, "cut_short": name == "extra_trees"} | scores
                          | {"cv_objective": 0.01 if name == winner else error})  # fmt: skip
     return board
 

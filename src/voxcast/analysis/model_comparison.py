@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 CONSTANT = "median"  # the baseline that predicts the same for every image
-BASELINES = (CONSTANT, "voxels")
+BASELINES = (CONSTANT, "voxels", "law")
 HEADER_ONLY = "header_only"
 
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
-from scipy.optimize import nnls
 
 from voxcast.errors import TableError
 from voxcast.features.table import feature_names
@@ -37,10 +36,8 @@ if TYPE_CHECKING:
     Work = Callable[[pd.DataFrame], pd.DataFrame]
 
 FULL = "full_scale"
-SIZES = ("header.megavoxels", "content.foreground_megavoxels")
-CPUS = "allocation.log2_cpus"
 TIMES = ("cpu_s", "runtime_s")
-BASELINES = ("median", "voxels")
+SIZE = "header.megavoxels"
 UPPER = 0.95
 INNER_FOLDS, TRIALS, UNCALIBRATED_FACTOR = 4, 6, 1.5
 
@@ -115,12 +112,9 @@ def contenders(train: pd.DataFrame, scaled_down: pd.DataFrame, seed: int) -> dic
     deviations = log_speeds(train, speeds) if speeds else np.zeros(len(train))
     work = train.assign(**{time: train[time] * np.exp(deviations) for time in TIMES})
     fitted: dict[str, Contender] = {}
-    for name in BASELINES:
-        if name != "voxels" or SIZES[0] in train:
-            model = point_model.fit(train, None, name, {}, "volume", seed, speeds=speeds)
-            fitted[name] = Contender(_family_work(model), app_speeds, work)
-    if SIZES[0] in train:
-        fitted["law"] = Contender(_law(work), app_speeds, work)
+    for name in ("median", "voxels", "law") if SIZE in train else ("median",):
+        model = point_model.fit(train, None, name, {}, "volume", seed, speeds=speeds)
+        fitted[name] = Contender(_family_work(model), app_speeds, work)
     if at_usual_speed := _harp(work, work.head(0), logs=True):
         fitted["HARP + log + speed"] = Contender(at_usual_speed, app_speeds, work)
     for name, smaller in (("HARP", scaled_down), ("HARP, full scale", scaled_down.head(0))):
@@ -133,38 +127,6 @@ def _family_work(model: point_model.PointModel) -> Work:
     def work(runs: pd.DataFrame) -> pd.DataFrame:
         logs = point_model.predict_table(model, _anywhere(runs), None)
         return pd.DataFrame(np.exp(logs), index=runs.index, columns=list(TARGETS))
-
-    return work
-
-
-def _law(train: pd.DataFrame) -> Work:
-    """Fit 1 + voxels (+ voxels of the mask), none negative, times a power of the CPUs.
-
-    Errors count relatively. The power is fitted to the ratios that the sizes leave.
-    """
-    names = [name for name in SIZES if name in train]
-
-    def sizes_of(runs: pd.DataFrame) -> np.ndarray:
-        return np.column_stack([np.ones(len(runs)), runs[names].to_numpy(dtype=float)])
-
-    sizes = sizes_of(train)
-    by_target = {}
-    for target in TARGETS:
-        measured = train[target].to_numpy(dtype=float)
-        coefficients, _ = nnls(sizes / measured[:, None], np.ones(len(train)))
-        cpus = train[CPUS].to_numpy(dtype=float)
-        ratios = np.log(measured / (sizes @ coefficients))
-        power = np.polyfit(cpus, ratios, 1) if np.ptp(cpus) else np.array([0.0, ratios.mean()])
-        by_target[target] = (coefficients, power)
-
-    def work(runs: pd.DataFrame) -> pd.DataFrame:
-        return pd.DataFrame(
-            {
-                target: (sizes_of(runs) @ coefficients) * np.exp(np.polyval(power, runs[CPUS]))
-                for target, (coefficients, power) in by_target.items()
-            },
-            index=runs.index,
-        )
 
     return work
 

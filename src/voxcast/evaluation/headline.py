@@ -22,7 +22,7 @@ from voxcast.records import TARGETS
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-FAMILIES = ("ridge", "additive", "gaussian_process", "phases")  # that voxcast tunes and blends
+FAMILIES = ("ridge", "boosted", "gaussian_process", "phases")  # that voxcast tunes and blends
 TUNED = {"ridge": ("ridge",), "GP": ("gaussian_process",)}  # each alone
 DRAWS, RESAMPLES, LEVEL = 20, 2000, 0.95
 CELL = ("volume_id", "parameters_json", "cpus", "device")

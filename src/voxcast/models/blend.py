@@ -84,10 +84,6 @@ class Blend:
             {n: m.predict(queries) for n, m in self.members.items()}, self.weights
         )
 
-    def spread(self, queries: Sequence[Query]) -> np.ndarray:
-        """Return the uncertainty below and above, (n, targets, 2)."""
-        return weighted_mean({n: m.spread(queries) for n, m in self.members.items()}, self.weights)
-
     def speeds_of(self, app: str) -> Speeds | None:
         """Return the speeds of machines for an application, which all members share."""
         return next(iter(self.members.values())).speeds_of(app)
@@ -126,12 +122,8 @@ def weights_of(params: Mapping[str, Any]) -> Weights:
     return {name: tuple(by_target) for name, by_target in params["weights"].items()}
 
 
-def weighted_mean(arrays: Mapping[str, np.ndarray], weights: Weights) -> np.ndarray:
-    """Return the weighted mean of the members' arrays, each of shape (n, targets) or more."""
-    total: np.ndarray | None = None
-    for name, by_target in weights.items():
-        array = arrays[name]
-        term = array * np.reshape(by_target, (1, len(by_target)) + (1,) * (array.ndim - 2))
-        total = term if total is None else total + term
-    assert total is not None  # noqa: S101  # a blend has members
-    return np.asarray(total)
+def weighted_mean(logs: Mapping[str, np.ndarray], weights: Weights) -> np.ndarray:
+    """Return the weighted mean of the members' logarithms, each of shape (n, targets)."""
+    terms = [logs[name] * np.array(by_target) for name, by_target in weights.items()]
+    mean: np.ndarray = np.sum(terms, axis=0)
+    return mean

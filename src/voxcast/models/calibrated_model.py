@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from voxcast.models.out_of_fold import OutOfFold
     from voxcast.models.predictor import Predictor
     from voxcast.models.query import Query
     from voxcast.models.speed.speeds import Speeds
@@ -63,13 +62,13 @@ class CalibratedModel:
         limits = np.stack([medians, medians], axis=-1)
         calibrated = np.ones(len(queries), dtype=bool)
         apps = np.array([query.app for query in queries], dtype=object)
-        for positions, calibrators, spread, extra in self._layers(queries):
+        for positions, calibrators, widths, extra in self._layers(queries):
             for app in dict.fromkeys(apps[positions]):
                 part = np.flatnonzero(apps[positions] == app)
                 rows = positions[part]
                 for k, target in enumerate(self.model.targets):
                     bounds = calibrators[target].bounds(
-                        app, medians[rows, k], spread[part, k], lower_quantile, upper_quantile,
+                        app, medians[rows, k], lower_quantile, upper_quantile, widths[part, k],
                         extra[part],
                     )  # fmt: skip
                     logs[rows, k, 0] = np.minimum(logs[rows, k, 0], bounds.lower)
@@ -89,17 +88,18 @@ class CalibratedModel:
     def _layers(
         self, queries: Sequence[Query]
     ) -> Iterator[tuple[np.ndarray, dict[str, Calibrator], np.ndarray, np.ndarray]]:
-        """Yield positions, calibrators, spread (n, targets, 2) and margins (n,) of bounds.
+        """Yield positions, calibrators, widths (n, targets) and margins (n,) of bounds.
 
         The widest bounds of a query hold.
         """
-        positions = np.arange(len(queries))
+        positions, targets = np.arange(len(queries)), self.model.targets
+        same = np.ones((len(queries), len(targets)))
         if self.sides is None:
-            yield positions, self.calibrators, self.model.spread(queries), np.zeros(len(queries))
+            yield positions, self.calibrators, same, np.zeros(len(queries))
             return
-        far, targets = distances(self.model, queries), self.model.targets
+        far = distances(self.model, queries)
         extra = margins(far, self.sides)
-        yield positions, self.calibrators, np.ones((len(queries), len(targets), 2)), extra
+        yield positions, self.calibrators, same, extra
         for name, side in self.sides.items():
             past = np.array([n for n in positions if name in far[n].by_side], dtype=int)
             lengths = np.array([far[n].by_side[name] for n in past])
@@ -200,10 +200,11 @@ class CalibratedModel:
 def calibrate(
     model: Predictor,
     table: pd.DataFrame,
-    out_of_fold: OutOfFold,
+    log_predictions: np.ndarray,
     factor: float,
     censored: Collection[tuple[str, ...]] = (),
     *,
+    widths: np.ndarray | None = None,
     either_sign: bool = False,
 ) -> CalibratedModel:
     """Calibrate a model fitted on ``table`` by out-of-fold predictions.
@@ -215,23 +216,25 @@ def calibrate(
     table : DataFrame
         Training runs. A column ``unit``, if there is one, names what gives one score instead of
         the subject.
-    out_of_fold : OutOfFold
-        Predictions of the same recipe.
+    log_predictions : ndarray, shape (n_runs, targets)
+        Out-of-fold predictions of the same recipe.
     factor : float
         See `voxcast.models.subject_scores.Scores.upper`.
     censored : collection of (app, subject) or (app, subject, unit)
         Runs that were stopped before they completed; they are not in the table.
+    widths : ndarray, shape (n_runs, targets), optional
+        See `voxcast.models.subject_scores.Scores.of`.
     either_sign : bool
         See `voxcast.models.subject_scores.Scores.of`.
     """
-    logs, predictions = log_targets(table, model.targets), out_of_fold.log_predictions
+    logs = log_targets(table, model.targets)
     units = table["unit" if "unit" in table else "subject"].tolist()
     censored_units = {(run[0], run[-1]) for run in censored}
     apps = table["app"].tolist() if "app" in table else [""] * len(table)
     calibrators = {
         target: Calibrator.fit(
-            logs[:, k], predictions[:, k], out_of_fold.spread[:, k], units, apps, factor,
-            censored_units, either_sign=either_sign,
+            logs[:, k], log_predictions[:, k], units, apps, factor, censored_units,
+            widths=None if widths is None else widths[:, k], either_sign=either_sign,
         )
         for k, target in enumerate(model.targets)
     }  # fmt: skip

@@ -3,18 +3,16 @@
 Runs of one subject are not exchangeable with each other, so a subject gives one score per
 application: its worst residual. With n subjects the bound at quantile q is the score of rank
 ⌈(n + 1) q⌉, as in split conformal prediction (Vovk, Gammerman and Shafer 2005; Lei et al., JASA
-2018). Scores are residuals divided by the spread of their predictions, so that a bound is wider
-where the model is less certain.
+2018). Beyond the range of the runs errors may grow with distance: there scores are residuals
+divided by a width, see `voxcast.models.side`.
 
 When that rank exceeds n, the history is too small to calibrate q. The bound is then a fixed
 multiple of the largest residual of either sign, and no less than `MINIMUM_MARGIN`, or with one
 subject `ONE_SUBJECT_MARGIN`, of `voxcast.models.subject_scores`. Nor is it less than the highest
 bound that is calibrated, so that bounds never cross. The prediction is marked as not calibrated.
-The spread is not used for it, nor for any bound from fewer than `SPREAD_SUBJECTS`: few subjects
-do not tell it.
 
 No bound is farther than `REACH` from both the prediction and everything measured. Where a
-spread, a residual of a poor fit, or what is not known of a machine's speed would take it there, it
+width, a residual of a poor fit, or what is not known of a machine's speed would take it there, it
 stops and is not calibrated.
 
 The residuals come from cross-validation and the model is refitted on all subjects. This is cross-
@@ -71,12 +69,12 @@ class Calibrator:
         cls,
         logs: np.ndarray,
         predictions: np.ndarray,
-        spread: np.ndarray,
         subjects: Sequence[str],
         apps: Sequence[str],
         factor: float,
         censored: Collection[tuple[str, str]] = (),
         *,
+        widths: np.ndarray | None = None,
         either_sign: bool = False,
     ) -> Calibrator:
         """Collect the scores of each application; arguments as `Scores.of`, one target.
@@ -89,9 +87,9 @@ class Calibrator:
             scores[app] = Scores.of(
                 logs[rows],
                 predictions[rows],
-                spread[rows],
                 [subject for subject, name in zip(subjects, apps, strict=True) if name == app],
                 {subject for censored_app, subject in censored if censored_app == app},
+                widths=1.0 if widths is None else widths[rows],
                 either_sign=either_sign,
             )
         return cls(scores, factor)
@@ -100,19 +98,20 @@ class Calibrator:
         self,
         app: str,
         predictions: np.ndarray,
-        spread: np.ndarray,
         lower_quantile: float,
         upper_quantile: float,
+        widths: np.ndarray | float = 1.0,
         margins: np.ndarray | float = 0.0,
     ) -> Bounds:
-        """Return the bounds of predicted logarithms, shape (n,), with their spread, (n, 2).
+        """Return the bounds of predicted logarithms, shape (n,).
 
-        ``margins`` are logarithms by which they are wider for what no score tells.
+        ``widths`` multiply the scores; ``margins`` are logarithms by which bounds are wider for
+        what no score tells.
         """
         scores = [self.by_app[app]] if app in self.by_app else list(self.by_app.values())
         scores = scores or [Scores((), ())]
-        down = [s.lower(lower_quantile, self.factor, spread[:, 0]) for s in scores]
-        up = [s.upper(upper_quantile, self.factor, spread[:, 1]) for s in scores]
+        down = [s.lower(lower_quantile, self.factor, widths) for s in scores]
+        up = [s.upper(upper_quantile, self.factor, widths) for s in scores]
         lower = predictions + np.min(down, axis=0) - margins
         upper = predictions + np.max(up, axis=0) + margins
         floor, ceiling = self.limits(app, predictions)

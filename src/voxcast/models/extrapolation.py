@@ -22,7 +22,7 @@ from voxcast.models import point_model
 from voxcast.models.calibrated_model import calibrate
 from voxcast.models.distance import distances
 from voxcast.models.families.family import family
-from voxcast.models.out_of_fold import OutOfFold, run_errors
+from voxcast.models.out_of_fold import run_errors
 from voxcast.models.outer_subjects import OUTERMOST, sides
 from voxcast.models.query import queries_of
 from voxcast.models.selection.family_choice import SIZE_BASELINE, choose_family
@@ -107,16 +107,14 @@ def fit_extrapolator(
             target: growth_with_distance(errors[:, k], outer.lengths, runs["subject"].tolist())
             for k, target in enumerate(targets)
         }
-        held_out = OutOfFold(logs, widths(outer.lengths, growth, targets))
         calibrated = calibrate(
-            model, runs, held_out, factor, validation.censored, either_sign=True
-        )
+            model, runs, logs, factor, validation.censored,
+            widths=widths(outer.lengths, growth, targets), either_sign=True,
+        )  # fmt: skip
         return Side(calibrated.calibrators, growth, float(outer.lengths.max()))
 
     positions = np.concatenate([side.positions for side in by_side.values()])
-    pooled = OutOfFold(
-        np.concatenate([*log_predictions.values()]), np.ones((len(positions), len(targets), 2))
-    )
+    pooled = np.concatenate([*log_predictions.values()])
     calibrated = calibrate(
         model, table.iloc[positions], pooled, factor, validation.censored, either_sign=True
     )
@@ -195,9 +193,7 @@ def _cross_validated(
     actual = validation.actual()
     errors = {
         name: run_errors(
-            actual,
-            validation.out_of_fold(name, params, input_level).log_predictions,
-            validation.targets,
+            actual, validation.out_of_fold(name, params, input_level), validation.targets
         )
         for name, params in params_by_family.items()
         if family(name).extrapolates or name == SIZE_BASELINE

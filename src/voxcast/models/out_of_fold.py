@@ -1,15 +1,13 @@
-"""Out-of-fold predictions and their errors."""
+"""Errors of out-of-fold predictions: those of runs by models that were fitted without them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from voxcast.models.metrics import scores
-from voxcast.models.point_model import log_targets, log_targets_at_usual_speed, regressed
-from voxcast.models.subject_scores import scaled
+from voxcast.models.point_model import log_targets_at_usual_speed, regressed
 from voxcast.records import TARGETS
 
 if TYPE_CHECKING:
@@ -18,33 +16,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Metrics = dict[str, float]
-
-
-@dataclass(frozen=True)
-class OutOfFold:
-    """Predictions of every run by a model that was fitted without its subject.
-
-    Attributes
-    ----------
-    log_predictions : ndarray, shape (n_runs, targets)
-        Natural logarithms.
-    spread : ndarray, shape (n_runs, targets, 2)
-        Uncertainty below and above, see `voxcast.models.families.regressors.Regressor.spread`.
-    """
-
-    log_predictions: np.ndarray
-    spread: np.ndarray
-
-
-def scaled_residuals(
-    table: pd.DataFrame, out_of_fold: OutOfFold, targets: Sequence[str]
-) -> np.ndarray:
-    """Return measured minus predicted logarithms, shape (n_runs, targets).
-
-    Each is divided by the spread of its prediction on the side of the error.
-    """
-    residuals = log_targets(table, targets) - out_of_fold.log_predictions
-    return scaled(residuals, out_of_fold.spread)
 
 
 def error_metrics(

@@ -117,17 +117,6 @@ class PointModel:
             logs[:, wall] = logs[:, cpu] + np.log(ratios)
         return logs
 
-    def spread(self, queries: Sequence[Query]) -> np.ndarray:
-        """Return the uncertainty below and above, (n, targets, 2); see `Regressor.spread`."""
-        spread = np.ones((len(queries), len(self.targets), 2))
-        if not family(self.family).quantiles:
-            return spread
-        for model, outputs, x, volumes in self._encoded(queries):
-            spread[outputs] = model.regressor.spread(x, volumes)
-        if self.law is not None:
-            spread[:, self.targets.index(WALL)] = spread[:, self.targets.index(CPU)]
-        return spread
-
     def speeds_of(self, app: str) -> Speeds | None:
         """Return the speeds of machines for an application, None where machines are not known."""
         return self.speeds.get(app)

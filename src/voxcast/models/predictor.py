@@ -39,9 +39,6 @@ class Predictor(Protocol):
     def predict(self, queries: Sequence[Query]) -> np.ndarray:
         """Return natural logarithms, shape (n, targets)."""
 
-    def spread(self, queries: Sequence[Query]) -> np.ndarray:
-        """Return the uncertainty below and above, shape (n, targets, 2)."""
-
     def out_of_range(self, rows: Sequence[Row]) -> list[tuple[str, ...]]:
         """Return for each row the features outside the range of the training rows."""
 

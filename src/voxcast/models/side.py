@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 UNCERTAIN_POWER = 0.5
 # Standard errors by which errors must grow with distance, to be told from chance.
 SUPPORT = 1.645
+FEWEST_SUBJECTS = 10  # that tell how errors grow
 SMALLEST_RANGE = 1e-6  # of logarithmic distances; those of equal values differ by rounding
 
 
@@ -44,7 +45,7 @@ class Side:
     farthest: float
 
     def widths(self, lengths: np.ndarray, targets: Sequence[str]) -> np.ndarray:
-        """Return what offsets are multiplied by at distances, (n,) to (n, targets, 2)."""
+        """Return what offsets are multiplied by at distances, (n,) to (n, targets)."""
         return widths(lengths, self.growth, targets)
 
     def to_json(self) -> dict[str, Any]:
@@ -62,9 +63,10 @@ class Side:
 
 
 def widths(lengths: np.ndarray, growth: Mapping[str, float], targets: Sequence[str]) -> np.ndarray:
-    """Return factors of offsets, shape (n, targets, 2), at distances of shape (n,)."""
+    """Return factors of offsets, shape (n, targets), at distances of shape (n,)."""
     slopes = np.array([growth.get(target, 0.0) for target in targets])
-    return np.repeat((1.0 + np.outer(lengths, slopes))[:, :, None], 2, axis=2)
+    factors: np.ndarray = 1.0 + np.outer(lengths, slopes)
+    return factors
 
 
 def margins(far: Sequence[Distance], sides: Mapping[str, Side]) -> np.ndarray:
@@ -94,7 +96,7 @@ def growth_with_distance(
     runs = pd.DataFrame({"error": errors, "length": lengths, "subject": list(subjects)})
     by_subject = runs.groupby("subject")[["error", "length"]].mean()
     x, y = by_subject["length"].to_numpy(), by_subject["error"].to_numpy()
-    if len(x) < 4 or np.ptp(x) <= SMALLEST_RANGE:
+    if len(x) < FEWEST_SUBJECTS or np.ptp(x) <= SMALLEST_RANGE:
         return 0.0
     from_mean = x - x.mean()
     slope = from_mean @ y / (from_mean @ from_mean)

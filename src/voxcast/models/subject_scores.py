@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 MINIMUM_MARGIN = math.log(1.1)  # 10 %: of a few residuals near zero some are so by chance
 ONE_SUBJECT_MARGIN = math.log(2.0)  # its runs tell nothing about other subjects
-SPREAD_SUBJECTS = 10
-SMALLEST_SPREAD = 1e-9  # in place of a spread of zero, by which no residual can be divided
 
 
 @dataclass(frozen=True)
@@ -28,17 +26,15 @@ class Scores:
     Attributes
     ----------
     worst, best : tuple of float
-        Each subject's largest and smallest residual, measured minus predicted; divided by the
-        spread if `is_scaled`; sorted.
+        Each subject's largest and smallest residual, measured minus predicted, divided by the
+        width of its run; sorted.
     censored : int
         Number of subjects with a run that was stopped before it completed. Its residual is
         unknown, so they count as above every bound.
     residuals : tuple of float
-        Smallest and largest residual, not divided by the spread.
+        Smallest and largest residual, not divided by a width.
     measured : tuple of float
         Smallest and largest measured value.
-    is_scaled : bool
-        Whether bounds are in proportion to the spread.
     """
 
     worst: tuple[float, ...]
@@ -46,17 +42,16 @@ class Scores:
     censored: int = 0
     residuals: tuple[float, float] = (0.0, 0.0)
     measured: tuple[float, float] = (-math.inf, math.inf)
-    is_scaled: bool = True
 
     @classmethod
     def of(
         cls,
         logs: np.ndarray,
         predictions: np.ndarray,
-        spread: np.ndarray,
         subjects: Sequence[str],
         censored: Collection[str] = (),
         *,
+        widths: np.ndarray | float = 1.0,
         either_sign: bool = False,
     ) -> Scores:
         """Reduce runs to one score per subject.
@@ -65,20 +60,18 @@ class Scores:
         ----------
         logs, predictions : ndarray, shape (n_runs,)
             Measured and out-of-fold predicted logarithms.
-        spread : ndarray, shape (n_runs, 2)
-            Uncertainty below and above.
         subjects : sequence of str
             Subject of each run.
         censored : collection of str
             Subjects with a run that was stopped.
+        widths : ndarray, shape (n_runs,), or float
+            What the offset of each run's bound is multiplied by.
         either_sign : bool
             Whether an error may have the other sign the next time, and counts with both.
         """
         residuals = logs - predictions
-        is_scaled = len(set(subjects)) >= SPREAD_SUBJECTS
-        values = scaled(residuals, spread) if is_scaled else residuals
         by_subject: dict[str, list[float]] = {}
-        for value, subject in zip(values.tolist(), subjects, strict=True):
+        for value, subject in zip((residuals / widths).tolist(), subjects, strict=True):
             by_subject.setdefault(subject, []).extend((value, -value) if either_sign else (value,))
         return cls(
             tuple(sorted(max(r) for s, r in by_subject.items() if s not in censored)),
@@ -86,7 +79,6 @@ class Scores:
             len(set(censored)),
             (float(residuals.min()), float(residuals.max())),
             (float(logs.min()), float(logs.max())),
-            is_scaled,
         )
 
     @property
@@ -109,61 +101,47 @@ class Scores:
         needed = math.ceil((self.censored + 1) * odds * (1 - 1e-12))
         return max(0, needed - len(self.worst))
 
-    def upper(self, quantile: float, factor: float, spread: np.ndarray) -> np.ndarray:
-        """Return the offsets below which a new subject's residuals stay, at ``quantile``.
+    def upper(
+        self, quantile: float, factor: float, widths: np.ndarray | float = 1.0
+    ) -> np.ndarray:
+        """Return the offset below which a new subject's residuals stay, at ``quantile``.
 
-        They never decrease with ``quantile``.
+        It never decreases with ``quantile``.
 
         Parameters
         ----------
         factor : float
             Multiplies the largest residual where `missing` is not 0.
-        spread : ndarray, shape (n,)
-            Uncertainty above each prediction.
+        widths : ndarray, shape (n,), or float
+            What the score is multiplied by.
 
         Returns
         -------
-        ndarray, shape (n,)
+        ndarray, of the shape of ``widths``
             Logarithms, not negative.
         """
         rank = min(_rank(len(self.worst) + self.censored, quantile), len(self.worst))
         score = max(self.worst[rank - 1], 0.0) if self.worst else 0.0
-        calibrated = score * self._widths(spread)
-        if not self.missing(quantile):
-            return calibrated
-        upper: np.ndarray = np.maximum(calibrated, self._margins(factor, spread))
-        return upper
+        least = self._margin(factor) if self.missing(quantile) else 0.0
+        return np.maximum(score * np.asarray(widths), least)
 
-    def lower(self, quantile: float, factor: float, spread: np.ndarray) -> np.ndarray:
-        """Return the offsets above which a new subject's residuals stay, at 1 − ``quantile``.
+    def lower(
+        self, quantile: float, factor: float, widths: np.ndarray | float = 1.0
+    ) -> np.ndarray:
+        """Return the offset above which a new subject's residuals stay, at 1 − ``quantile``.
 
         ``quantile`` is the lower quantile, such as 0.05. Parameters as for `upper`; logarithms,
         not positive.
         """
         rank = _rank(self.subjects, 1 - quantile)
         score = min(self.best[-min(rank, self.subjects)], 0.0) if self.best else 0.0
-        calibrated = score * self._widths(spread)
-        if rank <= self.subjects:
-            return calibrated
-        lower: np.ndarray = np.minimum(calibrated, -self._margins(factor, spread))
-        return lower
+        least = self._margin(factor) if rank > self.subjects else 0.0
+        return np.minimum(score * np.asarray(widths), -least)
 
-    def _widths(self, spread: np.ndarray) -> np.ndarray:
-        """Return what a score is multiplied by, shape (n,)."""
-        return np.maximum(spread, SMALLEST_SPREAD) if self.is_scaled else np.ones(len(spread))
-
-    def _margins(self, factor: float, spread: np.ndarray) -> np.ndarray:
-        """Return the offsets, above and below, of bounds that are not calibrated, shape (n,)."""
-        largest = np.full(len(spread), max(map(abs, self.residuals)))
+    def _margin(self, factor: float) -> float:
+        """Return the offset, above and below, of bounds that are not calibrated."""
         least = MINIMUM_MARGIN if self.subjects > 1 else ONE_SUBJECT_MARGIN
-        return np.maximum(largest * factor, least)
-
-
-def scaled(residuals: np.ndarray, spread: np.ndarray) -> np.ndarray:
-    """Return residuals divided by the spread on their side, which is a last axis of ``spread``."""
-    width = np.where(residuals > 0, spread[..., 1], spread[..., 0])
-    quotients: np.ndarray = residuals / np.maximum(width, SMALLEST_SPREAD)
-    return quotients
+        return max(factor * max(map(abs, self.residuals)), least)
 
 
 def _rank(subjects: int, quantile: float) -> int:

@@ -18,7 +18,11 @@ if TYPE_CHECKING:
     from voxcast.records import Configuration
 
 SCALED_DOWN = "scaled_down"
-BASELINE_TITLES = {CONSTANT: "constant baseline", "voxels": "voxels baseline"}
+BASELINE_TITLES = {
+    CONSTANT: "constant baseline",
+    "voxels": "voxels baseline",
+    "law": "law of voxels",
+}
 
 
 def baseline_title(family: str) -> str:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from voxcast.models.harp.policies import SelectionPolicy
     from voxcast.models.harp.summed_phases import TimeModel
 
-FAMILIES = ("ridge", "additive", "extra_trees", "boosting", "gaussian_process", "phases")
+FAMILIES = ("ridge", "extra_trees", "boosted", "gaussian_process", "phases")
 TRIALS = 6
 INNER_FOLDS = 4
 UPPER = 0.95

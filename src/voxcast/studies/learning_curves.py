@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 COUNTS = (8, 16, 32, 64, 128)
 # Those that win on few subjects, and are fast.
-FAMILIES = ("ridge", "additive", "gaussian_process")
+FAMILIES = ("ridge", "boosted", "gaussian_process")
 
 
 def study(

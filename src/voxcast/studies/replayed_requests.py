@@ -18,7 +18,6 @@ from voxcast.allocation.requests.per_image import requests_per_image
 from voxcast.allocation.requests.replay import ReplayedRuns, account, planned_requests, replay
 from voxcast.allocation.site import Waiting
 from voxcast.laws.predicted import PredictedLaw
-from voxcast.models.out_of_fold import scaled_residuals
 from voxcast.models.query import queries_of
 from voxcast.models.selection.cross_validation import Validation
 from voxcast.models.selection.fold_cache import FoldCache
@@ -53,16 +52,14 @@ class HeldOutRuns:
         Training runs of the fold.
     residuals : PredictedLaw
         Law of measured over predicted wall time, from out-of-fold predictions.
-    median_s, down, up, memory_bytes : ndarray, shape (n,)
-        Predicted median and spread of wall time, and upper bound of memory.
+    median_s, memory_bytes : ndarray, shape (n,)
+        Predicted median of wall time, and upper bound of memory.
     """
 
     train: pd.DataFrame
     runs: pd.DataFrame
     residuals: PredictedLaw
     median_s: np.ndarray
-    down: np.ndarray
-    up: np.ndarray
     memory_bytes: np.ndarray
 
 
@@ -139,17 +136,13 @@ def _held_out_runs(
     leaderboard = learn(validation, families, trials=trials)
     model = fit_calibrated(validation, leaderboard, leaderboard.best, contenders.FACTOR)
     out_of_fold = leaderboard.out_of_fold[leaderboard.input_level][leaderboard.best]
-    residuals = scaled_residuals(validation.table, out_of_fold, TARGETS)[:, WALL]
-    queries = queries_of(runs)
-    quantiles, _ = model.quantiles(queries, LOWER, UPPER)
-    spread = model.model.spread(queries)[:, WALL]
+    residuals = (validation.actual() - out_of_fold)[:, WALL]
+    quantiles, _ = model.quantiles(queries_of(runs), LOWER, UPPER)
     return HeldOutRuns(
         validation.table,
         runs,
         PredictedLaw.of_residuals(residuals),
         quantiles[:, WALL, 1],
-        spread[:, 0],
-        spread[:, 1],
         quantiles[:, MEMORY, 2],
     )
 
@@ -173,7 +166,7 @@ def _costs(
         runtime_s = fold.runs["runtime_s"].to_numpy(dtype=float)
         plans = planned_requests(
             train_s, fold.median_s, fold.residuals, runtime_s, cost,
-            train_cpus=train["cpus"], cpus=fold.runs["cpus"], down=fold.down, up=fold.up,
+            train_cpus=train["cpus"], cpus=fold.runs["cpus"],
             site_default_s=site_default_s,
         )  # fmt: skip
         largest = np.full(len(fold.runs), float(fold.train["peak_rss_bytes"].max()))
@@ -182,7 +175,7 @@ def _costs(
         for method, plan in plans.items():
             replayed.setdefault(method, []).append(replay(plan, runtime_s, cost, waiting))
             requested_bytes.setdefault(method, []).append(by_image.get(method, largest))
-        sequences = requests_per_image(fold.residuals, cost, fold.median_s, fold.down, fold.up)
+        sequences = requests_per_image(fold.residuals, cost, fold.median_s)
         implied += float(sequences.expected_cost.sum())
         omniscient += float((sequences.expected_cost / sequences.normalised_cost).sum())
     runs = pd.concat([fold.runs for fold in held_out], ignore_index=True)

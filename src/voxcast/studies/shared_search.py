@@ -207,7 +207,7 @@ class SharedSearch:
         state, values, problem = optuna.trial.TrialState.COMPLETE, [math.nan], ""
         try:
             out_of_fold = validation.out_of_fold(family_name, params, "volume")
-            logs = out_of_fold.log_predictions
+            logs = out_of_fold
             metrics = error_metrics(validation.table, logs, validation.targets)
             values = [metrics["objective"]]
         except (ValueError, ArithmeticError) as error:  # these parameters do not fit these runs

@@ -107,7 +107,7 @@ def _errors_percent(challenger: Challenger) -> dict[str, Any]:
     out_of_fold = recipes.out_of_fold(validation, challenger.family, challenger.params, "volume")
     subjects = validation.table["subject"].astype(str).tolist()
     errors = {}
-    for target, logs in zip(validation.targets, out_of_fold.log_predictions.T, strict=True):
+    for target, logs in zip(validation.targets, out_of_fold.T, strict=True):
         ratios = np.exp(logs) / validation.table[target].to_numpy(dtype=float)
         interval = asdict(clustered_mean(100 * np.abs(ratios - 1), subjects))
         errors[target] = {

@@ -88,7 +88,7 @@ def test_the_page_states_the_champion_and_its_limits(
     assert "1 timeout" in content.text
     assert "no GPU on this machine" in content.text
     assert "No run on a GPU is on record, so there is nothing to compare." in content.text
-    assert "before all trials of forest" in content.text
+    assert "before all trials of extra_trees" in content.text
     assert "noise floor" in content.text
     assert re.search(
         r"cannot have a smaller expected error .* with \d+ degrees of freedom", content.text
@@ -279,10 +279,10 @@ def test_errors_over_runs_of_one_subject_are_said_to_be_so(build: Build) -> None
 
 def test_no_gain_and_a_champion_that_stays_are_stated(build: Build) -> None:
     receipt = {"registered": False, "reason": "not_better", "detail": "0.2 against 0.1"}
-    receipt |= {"champion": "forest", "version": "3"}
+    receipt |= {"champion": "extra_trees", "version": "3"}
     narrative = Narrative.of(ReportInputs.read(build(winner="voxels", receipt=receipt)))
     assert narrative.headline().startswith("No model beat the voxels baseline")
-    stays = "version 3 (forest) stays champion of segment (0.2 against 0.1)"
+    stays = "version 3 (extra_trees) stays champion of segment (0.2 against 0.1)"
     assert stays in narrative.champion()
     [app] = narrative.apps
     lines = app_cautions(app, narrative)

@@ -70,7 +70,7 @@ def test_every_study_has_its_table() -> None:
                   "peak_rss_bytes": ERROR | compared}}, "b": {"all": by_target},
         },
         "families": {"a": {"cpu_s": {"best": "ridge", "pairs": 3, "families": {
-            "ridge": {"errors": both, "difference": None}, "tree": of_family,
+            "ridge": {"errors": both, "difference": None}, "extra_trees": of_family,
             "chosen": of_family}}}},
         "curves": {"a": {"floors": {"raw": {"cpu_s": 4.0}, "normalised": {"cpu_s": 2.0}},
                          "points": [{"subjects": n, "runs": n, "errors": {"cpu_s": both}}

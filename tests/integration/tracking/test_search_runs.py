@@ -30,7 +30,7 @@ def test_trials_are_nested_in_studies_and_ensembles_have_separate_runs(
         SearchRuns(session, campaign, "segment", {"table_sha256": "x"}) as searches,
     ):
         leaderboard = learn(
-            Validation(planted.table(8), None, 2, 0), ("tree", "ridge"), trials=2,
+            Validation(planted.table(8), None, 2, 0), ("extra_trees", "ridge"), trials=2,
             on_family=searches.on_family, on_trial=searches.on_trial, on_search=searches.on_search,
         )  # fmt: skip
         searches.log_ensembles(leaderboard)
@@ -39,14 +39,14 @@ def test_trials_are_nested_in_studies_and_ensembles_have_separate_runs(
     for run in logged:
         by_kind.setdefault(run.data.tags["kind"], []).append(run)
     studies = {run.data.tags["family"]: run for run in by_kind["study"]}
-    assert set(studies) == {"tree", "ridge", "grid", "voting", "stacked"}
+    assert set(studies) == {"extra_trees", "ridge", "grid", "voting", "stacked"}
     assert {s.data.tags["mlflow.parentRunId"] for s in studies.values()} == {campaign}
     assert all(run.info.status == "FINISHED" for run in logged)
     assert len(by_kind["trial"]) == 4
     for trial in by_kind["trial"]:
         study = studies[trial.data.tags["family"]]
         assert trial.data.tags["mlflow.parentRunId"] == study.info.run_id
-    assert studies["tree"].data.params["trials"] == "2"
+    assert studies["extra_trees"].data.params["trials"] == "2"
     assert {run.data.tags["app"] for run in logged if run.data.tags["kind"] != "campaign"} == {
         "segment"
     }
@@ -59,8 +59,8 @@ def test_an_interrupted_study_is_marked(session: runs.Session) -> None:
 
     with runs.run(session, "campaign", "c") as campaign:
         searches = SearchRuns(session, campaign, "segment", {})
-        searches.on_family("tree")
+        searches.on_family("extra_trees")
         error = KeyboardInterrupt()
         searches.__exit__(type(error), error, None)
-    study = runs.find("study", app="segment", family="tree")
+    study = runs.find("study", app="segment", family="extra_trees")
     assert mlflow.get_run(study).info.status == "FAILED"

@@ -21,7 +21,7 @@ from registries import connected
 from voxcast.tracking import runs
 from voxcast.tracking.views import FINALS_FILTER, NOTE, NOTES, finals_link
 
-OBJECTIVES = {"forest": 0.2, "ridge": 0.1}
+OBJECTIVES = {"extra_trees": 0.2, "ridge": 0.1}
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +84,7 @@ def test_the_saved_view_lists_the_finals_best_first(server: str) -> None:
         "order_by": [f"{state['orderByKey']} {'ASC' if state['orderByAsc'] else 'DESC'}"],
     }
     listed = answer(f"{server}/api/2.0/mlflow/runs/search", question)["runs"]
-    assert [run["info"]["run_name"] for run in listed] == ["ridge final", "forest final"]
+    assert [run["info"]["run_name"] for run in listed] == ["ridge final", "extra_trees final"]
     everything = answer(
         f"{server}/api/2.0/mlflow/runs/search", {"experiment_ids": [served["experiment_id"]]}
     )["runs"]

@@ -75,7 +75,7 @@ def test_it_is_computed_anew_when_runs_were_added(service: TestClient, project: 
     measured = [measured_row(n, 1, 10.0) for n in range(3)]
     record(project, "2026-03-20-submit-1", rows + measured)
     (project / "results/evaluate").mkdir(parents=True)
-    bounds = [(11, "ridge"), (9.5, "ridge"), (11, "forest")]
+    bounds = [(11, "ridge"), (9.5, "ridge"), (11, "extra_trees")]
     lines = [
         f"{row['cell_key']},{row['subject']},segment,10,9,{upper},2,1,3,{family}\n"
         for row, (upper, family) in zip(measured, bounds, strict=True)
@@ -95,7 +95,7 @@ def test_it_is_computed_anew_when_runs_were_added(service: TestClient, project: 
     }
     assert counted == {
         ("submission", "runtime_s"): (13, 20), ("submission", "peak_rss_bytes"): (20, 20),
-        # The forest is not the champion.
+        # Those trees are not the champion.
         ("evaluation", "runtime_s"): (1, 2), ("evaluation", "peak_rss_bytes"): (2, 2),
     }  # fmt: skip
     coverage = next(row for row in content["calibration"] if row["below"] == 13)

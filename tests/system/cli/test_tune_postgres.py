@@ -57,7 +57,7 @@ def test_processes_choose_as_those_that_share_a_file(database: Postgres, project
     content, _ = tune(project, *storage, "--workers", "1")
     rows = content["searches"]
     assert {name: row["completed"] for name, row in rows.items()} == {
-        "segment/tree": TRIALS, "segment/forest": TRIALS,
+        "segment/extra_trees": TRIALS, "segment/boosted": TRIALS,
     }  # fmt: skip
     assert all(row["lost"] == 0 for row in rows.values())
     assert not (project / "data" / "tuning" / "study.log").exists()
@@ -83,11 +83,11 @@ def test_connections_that_the_server_closed_are_made_again(
     database: Postgres, tmp_path: Path
 ) -> None:
     search = SharedSearch(tmp_path, 2, 0, database.url, "restarted")
-    search.add("tool/tree", "tree")
+    search.add("tool/extra_trees", "extra_trees")
     database.stop()
     database.start()
-    assert search.result("tool/tree", "tree").trials == 2
-    search.add("tool/forest", "forest")
+    assert search.result("tool/extra_trees", "extra_trees").trials == 2
+    search.add("tool/boosted", "boosted")
 
 
 def test_a_database_that_is_away_is_one_line(database: Postgres, project: Path) -> None:

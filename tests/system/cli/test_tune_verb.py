@@ -39,11 +39,11 @@ def test_two_workers_tune_and_the_stage_takes_the_result(
     content = json.loads(completed.stdout)
     assert content["finished"]
     rows = content["searches"]
-    assert set(rows) == {"segment/tree", "segment/forest"}
+    assert set(rows) == {"segment/extra_trees", "segment/boosted"}
     assert all(row["completed"] == TRIALS for row in rows.values())
     tuned = yaml.safe_load((project / "conf" / "tune" / "tuned.yaml").read_text())
     assert tuned["fixed"] == {
-        "segment": {name: rows[f"segment/{name}"]["params"] for name in ("tree", "forest")}
+        "segment": {name: rows[f"segment/{name}"]["params"] for name in ("extra_trees", "boosted")}
     }
     again = tune(project, "--folder", "elsewhere", "--workers", "1", "--json")
     assert json.loads(again.stdout)["searches"] == rows
@@ -54,7 +54,7 @@ def test_two_workers_tune_and_the_stage_takes_the_result(
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     assert runpy.run_path(str(ROOT / "pipelines" / "tune.py"))["main"]() == 0
     leaderboard = pd.read_csv("results/tune/leaderboard.csv")
-    assert {"tree", "forest"} <= set(leaderboard["family"])
+    assert {"extra_trees", "boosted"} <= set(leaderboard["family"])
 
 
 def test_a_cluster_gets_a_line_that_starts_workers(project: Path) -> None:
@@ -63,7 +63,7 @@ def test_a_cluster_gets_a_line_that_starts_workers(project: Path) -> None:
     cluster = next(name for name in clusters if name != "local")
     completed = tune(project, "--cluster", cluster, "--workers", "9")
     assert completed.returncode == 1, completed.stderr
-    assert f"segment/tree: 0 of {TRIALS} trials" in completed.stdout
+    assert f"segment/extra_trees: 0 of {TRIALS} trials" in completed.stdout
     line = completed.stdout.splitlines()[-1]
     assert line.startswith("sbatch --array=1-9 --cpus-per-task=1 ")
     assert "exec voxcast tune --worker --project" in line

@@ -15,7 +15,7 @@ import planted
 from voxcast.models.selection.cross_validation import Validation
 from voxcast.studies.shared_search import MAX_ATTEMPTS, FamilyResult, SharedSearch
 
-NAME, FAMILY, TRIALS = "tool/tree", "tree", 6
+NAME, FAMILY, TRIALS = "tool/extra_trees", "extra_trees", 6
 EXPIRES_S = 4.0
 WORKER = f"""
 import sys, time

@@ -17,18 +17,14 @@ from voxcast.models.subject_scores import Scores
 FACTOR = 1.5
 
 
-ONE = np.ones(1)
-
-
 def scores(
     values: Sequence[float] | np.ndarray,
     subjects: Sequence[str] | None = None,
     censored: Collection[str] = (),
-    spread: float = 1.0,
 ) -> Scores:
     logs = np.asarray(values, dtype=float)
     names = [str(n) for n in range(len(logs))] if subjects is None else subjects
-    return Scores.of(logs, np.zeros(len(logs)), np.full((len(logs), 2), spread), names, censored)
+    return Scores.of(logs, np.zeros(len(logs)), names, censored)
 
 
 def calibrator_of(
@@ -38,16 +34,15 @@ def calibrator_of(
     censored: Collection[tuple[str, str]] = (),
 ) -> Calibrator:
     logs = np.asarray(values, dtype=float)
-    spread = np.ones((len(logs), 2))
-    return Calibrator.fit(logs, np.zeros(len(logs)), spread, subjects, apps, FACTOR, censored)
+    return Calibrator.fit(logs, np.zeros(len(logs)), subjects, apps, FACTOR, censored)
 
 
-def upper(values: Scores, quantile: float, factor: float = FACTOR, spread: float = 1.0) -> float:
-    return float(values.upper(quantile, factor, spread * ONE)[0])
+def upper(values: Scores, quantile: float, factor: float = FACTOR) -> float:
+    return float(values.upper(quantile, factor))
 
 
 def offsets(calibrator: Calibrator, app: str, low: float, high: float) -> tuple[float, float]:
-    bounds = calibrator.bounds(app, np.zeros(1), np.ones((1, 2)), low, high)
+    bounds = calibrator.bounds(app, np.zeros(1), low, high)
     return float(bounds.lower[0]), float(bounds.upper[0])
 
 
@@ -96,7 +91,7 @@ def test_too_few_subjects_fall_back_to_the_stated_multiple() -> None:
     assert upper(scores([-0.1, 0.2, 0.4]), 0.95, 2.0) == pytest.approx(0.8)
     # A model that was always too high may be too low for the next subject.
     assert upper(scores([-0.3, -0.2, -0.1]), 0.95, 2.0) == pytest.approx(0.6)
-    assert scores([-0.3, 0.2, 0.4]).lower(0.05, 2.0, ONE) == pytest.approx(-0.8)
+    assert scores([-0.3, 0.2, 0.4]).lower(0.05, 2.0) == pytest.approx(-0.8)
 
 
 @pytest.mark.parametrize(("subjects", "times"), [(1, 2.0), (2, 1.1), (6, 1.1)])
@@ -116,14 +111,13 @@ def test_bounds_never_cross_those_of_a_smaller_probability(subjects: int, censor
     names = [str(n) for n in range(subjects)]
     stopped = [("x", f"stopped {n}") for n in range(censored)]
     for shift in (-0.3, 0.0, 0.3):
-        spread = np.exp(rng.normal(0, 0.7, (subjects, 2)))
-        logs = shift + rng.normal(0, 0.1, subjects) * spread[:, 0]
+        widths = rng.uniform(1, 4, subjects)
+        logs = shift + rng.normal(0, 0.1, subjects) * widths
         calibrator = Calibrator.fit(
-            logs, np.zeros(subjects), spread, names, ["x"] * subjects, FACTOR, stopped
+            logs, np.zeros(subjects), names, ["x"] * subjects, FACTOR, stopped, widths=widths
         )
-        widths = np.repeat([[0.0], [0.1], [1.0], [5.0]], 2, axis=1)
         bounds = [
-            calibrator.bounds("x", np.zeros(4), widths, 1 - quantile, quantile)
+            calibrator.bounds("x", np.zeros(3), 1 - quantile, quantile, np.array([1.0, 1.1, 5.0]))
             for quantile in np.arange(0.505, 0.999, 0.005)
         ]
         for inner, outer in itertools.pairwise(bounds):
@@ -131,32 +125,25 @@ def test_bounds_never_cross_those_of_a_smaller_probability(subjects: int, censor
             assert (outer.lower <= inner.lower).all()
 
 
-def test_a_spread_of_zero_or_of_integers_gives_numbers() -> None:
-    logs = np.linspace(-0.2, 0.2, 24)
-    names = [str(n) for n in range(24)]
-    flat = Calibrator.fit(logs, 0 * logs, np.zeros((24, 2)), names, ["x"] * 24, FACTOR)
-    bounds = flat.bounds("x", np.zeros(1), np.zeros((1, 2)), 0.05, 0.95)
-    assert bounds.upper == pytest.approx(np.sort(logs)[23])
-    whole = scores(logs[:3]).upper(0.95, FACTOR, np.ones(2, dtype=int))
-    assert whole == pytest.approx(FACTOR * 0.2)
-
-
 @pytest.mark.parametrize("by_app", [{}, {"x": Scores((), ())}, {"x": Scores((), (-0.1,))}])
 def test_without_a_subject_the_bound_is_a_factor_of_two_and_not_calibrated(
     by_app: dict[str, Scores],
 ) -> None:
-    bounds = Calibrator(by_app, FACTOR).bounds("x", np.zeros(2), np.ones((2, 2)), 0.05, 0.95)
+    bounds = Calibrator(by_app, FACTOR).bounds("x", np.zeros(2), 0.05, 0.95)
     assert np.exp(bounds.upper) == pytest.approx([2, 2])
     assert np.exp(bounds.lower) == pytest.approx([0.5, 0.5])
     assert not bounds.calibrated.any()
 
 
-def test_few_subjects_do_not_scale_the_bound_by_a_spread() -> None:
-    few = scores([-0.1, 0.2, 0.4], spread=0.01)
-    assert upper(few, 0.75, 2.0, spread=1.0) == pytest.approx(0.4)
-    assert upper(few, 0.95, 2.0, spread=1.0) == pytest.approx(0.8)
-    many = scores([-0.1, 0.2, 0.4] * 10, spread=0.1)
-    assert upper(many, 0.95, 2.0, spread=0.2) == pytest.approx(0.8)
+def test_scores_are_scaled_by_widths_and_the_margin_of_few_subjects_is_not() -> None:
+    widths = np.array([1.0, 2.0])
+    logs = np.array([-0.1, 0.2, 0.4] * 10)
+    names = [str(n) for n in range(30)]
+    many = Scores.of(logs, np.zeros(30), names, widths=np.full(30, 2.0))
+    assert many.upper(0.95, 2.0, widths) == pytest.approx([0.2, 0.4])
+    few = Scores.of(logs[:3], np.zeros(3), names[:3], widths=np.full(3, 2.0))
+    assert few.upper(0.75, 2.0, widths) == pytest.approx([0.2, 0.4])
+    assert few.upper(0.95, 2.0, widths) == pytest.approx([0.8, 0.8])
 
 
 @pytest.mark.parametrize("subjects", [3, 30])
@@ -164,17 +151,16 @@ def test_a_bound_reaches_ten_times_what_was_measured_and_is_then_not_calibrated(
     subjects: int,
 ) -> None:
     logs = np.log(np.linspace(50, 200, subjects))
-    spread = np.full((subjects, 2), 0.01)
     names = [str(n) for n in range(subjects)]
     calibrator = Calibrator.fit(
-        logs, logs - np.linspace(-5, 5, subjects), spread, names, ["x"] * subjects, FACTOR
+        logs, logs - np.linspace(-5, 5, subjects), names, ["x"] * subjects, FACTOR
     )
-    medians, wide = np.log([100.0, 5000.0]), np.ones((2, 2))
-    bounds = calibrator.bounds("x", medians, wide, 0.05, 0.95)
+    medians = np.log([100.0, 5000.0])
+    bounds = calibrator.bounds("x", medians, 0.05, 0.95, 100.0)
     assert np.exp(bounds.upper) == pytest.approx([2000, 50_000])
     assert np.exp(bounds.lower) == pytest.approx([5, 5])
     assert not bounds.calibrated.any()
-    narrow = calibrator.bounds("x", medians, np.full((2, 2), 1e-4), 0.05, 0.95)
+    narrow = calibrator.bounds("x", medians, 0.05, 0.95, 1e-4)
     assert narrow.calibrated.all() == (subjects == 30)
 
 

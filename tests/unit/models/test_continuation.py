@@ -10,7 +10,7 @@ from voxcast.models.continuation import STEEPEST, path_of
 from voxcast.models.query import queries_of
 from voxcast.models.table_fitting import fit_table
 
-FEW = ("median", "ridge", "additive", "boosting")
+FEW = ("median", "ridge", "boosted")
 
 
 def memory_runs() -> pd.DataFrame:

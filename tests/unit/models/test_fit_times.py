@@ -16,15 +16,15 @@ def table() -> pd.DataFrame:
 
 
 def test_families_that_are_too_slow_have_no_time(table: pd.DataFrame) -> None:
-    fit_times = measure(table, "target", ("median", "ridge", "forest"), budget_s=600)
-    assert set(fit_times.lines) == {"median", "ridge", "forest"}
-    assert fit_times.of("forest", 20_000) >= fit_times.of("forest", 100) > 0
-    assert measure(table, "target", ("median", "forest"), budget_s=0).lines == {}
+    fit_times = measure(table, "target", ("median", "ridge", "extra_trees"), budget_s=600)
+    assert set(fit_times.lines) == {"median", "ridge", "extra_trees"}
+    assert fit_times.of("extra_trees", 20_000) >= fit_times.of("extra_trees", 100) > 0
+    assert measure(table, "target", ("median", "extra_trees"), budget_s=0).lines == {}
 
 
 def test_the_number_of_rows_fits_the_budget() -> None:
-    names = ["median", "ridge", "forest"]
-    fit_times = FitTimes({"median": (0.0, 0.0), "ridge": (0.0, 1e-4), "forest": (0.1, 9e-4)})
+    names = ["median", "ridge", "extra_trees"]
+    fit_times = FitTimes({"median": (0.0, 0.0), "ridge": (0.0, 1e-4), "extra_trees": (0.1, 9e-4)})
     assert fit_times.affordable(20_000, fits=9, budget_s=1000) == (names, 20_000)
     families, rows = fit_times.affordable(20_000, fits=9, budget_s=40)
     assert families == names
@@ -36,8 +36,13 @@ def test_the_number_of_rows_fits_the_budget() -> None:
 
 def test_a_slow_family_does_not_cost_the_others_their_rows() -> None:
     fit_times = FitTimes(
-        {"median": (0.0, 0.0), "forest": (0.1, 9e-4), "boosting": (0.0, 2e-4), "tree": (0.0, 1e-5)}
+        {
+            "median": (0.0, 0.0),
+            "extra_trees": (0.1, 9e-4),
+            "boosted": (0.0, 2e-4),
+            "mlp": (0.0, 1e-5),
+        }
     )
-    families, rows = fit_times.affordable(20_000, fits=9, budget_s=9, first=("boosting",))
-    assert families == ["boosting", "median", "tree"]
+    families, rows = fit_times.affordable(20_000, fits=9, budget_s=9, first=("boosted",))
+    assert families == ["boosted", "median", "mlp"]
     assert ENOUGH_ROWS < rows < 20_000

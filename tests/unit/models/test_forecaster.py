@@ -49,11 +49,11 @@ def test_every_family_predicts_the_same_after_reloading(name: str, tmp_path: Pat
 
 
 def test_a_header_alone_uses_the_header_level() -> None:
-    forecaster, table, volumes = trained("forest")
+    forecaster, table, volumes = trained("extra_trees")
     first, second = queries_of(table.head(2), volumes[:2])
     mixed = forecaster.predict([first.header_only(), second])
     assert [p.input_level for p in mixed] == ["header", "volume"]
-    assert [p.family for p in mixed] == ["ridge", "forest"]
+    assert [p.family for p in mixed] == ["ridge", "extra_trees"]
 
 
 def test_a_model_that_learned_no_characteristic_needs_none() -> None:

@@ -19,7 +19,7 @@ from voxcast.models.model_files import read_arrays, read_sealed, write_arrays, w
 from voxcast.models.query import queries_of
 from voxcast.models.selection.cross_validation import Validation
 
-MEMBERS = ("forest", "quantile_boosting", "cnn")
+MEMBERS = ("extra_trees", "boosted", "cnn")
 
 
 @pytest.fixture(scope="module")

@@ -14,13 +14,13 @@ NAMES = [str(n) for n in range(40)]
 
 def side(farthest: float = 1.0) -> Side:
     logs = np.linspace(-0.2, 0.2, 40)
-    calibrator = Calibrator.fit(logs, np.zeros(40), np.ones((40, 2)), NAMES, ["segment"] * 40, 1.5)
+    calibrator = Calibrator.fit(logs, np.zeros(40), NAMES, ["segment"] * 40, 1.5)
     return Side({"cpu_s": calibrator}, {"cpu_s": 2.0}, farthest)
 
 
 def test_offsets_widen_with_distance_in_the_target_that_grows() -> None:
     factors = side().widths(np.array([0.0, 0.5, 2.0]), ("cpu_s", "peak_rss_bytes"))
-    assert factors[:, 0].tolist() == [[1.0, 1.0], [2.0, 2.0], [5.0, 5.0]]
+    assert factors[:, 0].tolist() == [1.0, 2.0, 5.0]
     assert (factors[:, 1] == 1.0).all()
 
 
@@ -47,6 +47,13 @@ def test_errors_that_grow_with_distance_are_told_from_those_that_do_not(slope: f
         assert np.median(growths) == pytest.approx(slope / 0.1, rel=0.3)
     else:
         assert is_found < 0.1  # 5 % by chance
+
+
+def test_few_subjects_do_not_tell_how_errors_grow() -> None:
+    lengths = np.linspace(0, 1, 10)
+    errors = 0.1 + 0.5 * lengths
+    assert growth_with_distance(errors, lengths, NAMES[:10]) > 0
+    assert growth_with_distance(errors[:9], lengths[:9], NAMES[:9]) == 0.0
 
 
 def test_a_side_is_read_as_it_was_written() -> None:

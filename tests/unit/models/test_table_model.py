@@ -19,7 +19,7 @@ from voxcast.models.table_fitting import fit_table
 from voxcast.models.table_model import TableModel
 from voxcast.models.table_validation import MAX_ROWS, groups_of, sampled, validation_of
 
-FEW = ("median", "ridge", "forest", "quantile_boosting")
+FEW = ("median", "ridge", "extra_trees", "boosted")
 
 
 def table(rows: int = 120, seed: int = 0) -> pd.DataFrame:
@@ -87,7 +87,7 @@ def test_forty_tools_are_told_apart_and_a_new_one_is_flagged(tmp_path) -> None:
         }
     )  # fmt: skip
     columns = choose_columns(runs, "seconds")
-    fitted = fit_table(runs, columns, trials=1, families=("median", "ridge", "boosting"))
+    fitted = fit_table(runs, columns, trials=1, families=("median", "ridge", "boosted"))
     assert fitted.metrics["mape"] < 20  # with thirty of the tools it was above 40
     assert 0.8 < fitted.metrics["coverage"] <= 1
     fitted.model.save(tmp_path / "model")
@@ -110,7 +110,7 @@ def test_a_fit_with_fixed_trials_is_reproducible_bit_for_bit() -> None:
     runs = table(60)
     columns = choose_columns(runs, "seconds", "site", ["job"])
     first, second = (
-        fit_table(runs, columns, trials=2, families=("median", "forest")) for _ in range(2)
+        fit_table(runs, columns, trials=2, families=("median", "extra_trees")) for _ in range(2)
     )
     assert first.metrics == second.metrics
     queries = runs.head(5)
@@ -187,7 +187,7 @@ def test_repeats_hidden_by_an_idle_number_are_one_group() -> None:
         train, unseen = runs(rng, 40, 8), runs(rng, 300, 1)
         columns = screened(train, choose_columns(train, "s")).columns
         assert columns.idle == ("wait",)
-        fit = fit_table(train, columns, trials=1, families=("median", "ridge", "forest"))
+        fit = fit_table(train, columns, trials=1, families=("median", "ridge", "extra_trees"))
         assert (fit.groups, fit.novelty) == (40, "configurations")
         answers = fit.model.predict(unseen)
         upper = answers["upper"][answers["calibrated"]]
@@ -241,7 +241,7 @@ def test_the_bound_holds_for_new_rows_of_a_mixture() -> None:
         rng = np.random.default_rng(seed)
         table_of_runs, new = runs(rng, 300), runs(rng, 600)
         columns = choose_columns(table_of_runs, "seconds")
-        fit = fit_table(table_of_runs, columns, trials=1, families=("median", "forest"))
+        fit = fit_table(table_of_runs, columns, trials=1, families=("median", "boosted"))
         predictions = fit.model.predict(new)
         upper = predictions["upper"][predictions["calibrated"]]
         covered.append((new["seconds"].loc[upper.index] <= upper).mean())
@@ -273,7 +273,7 @@ def test_beyond_the_range_the_trend_is_continued_and_the_bound_is_wider() -> Non
     runs["seconds"] = law(runs["v"], runs["cpus"]) * rng.lognormal(0, 0.05, 300)
     runs.loc[runs["site"] == "b", "seconds"] *= 1.4
     columns = choose_columns(runs, "seconds")
-    fit = fit_table(runs, columns, trials=1, families=("median", "ridge", "boosting", "additive"))
+    fit = fit_table(runs, columns, trials=1, families=("median", "ridge", "boosted"))
     queries = pd.DataFrame({"v": [6, 40, 6, 1e300], "cpus": [2, 1, 16, 1], "site": ["a"] * 4})
     predictions = fit.model.predict(queries)
     for n, expected_s in ((1, law(40, 1)), (2, law(6, 16))):
@@ -303,8 +303,8 @@ def test_a_large_table_is_sampled_by_group() -> None:
 def test_a_numeric_table_is_fitted_saved_and_predicted(tmp_path) -> None:
     runs = table()[["size", "seconds"]].dropna()
     columns = choose_columns(runs, "seconds")
-    fit = fit_table(runs, columns, trials=1, families=("median", "ridge", "boosting"))
-    assert {"median", "ridge", "boosting"} <= set(fit.candidates)
+    fit = fit_table(runs, columns, trials=1, families=("median", "ridge", "boosted"))
+    assert {"median", "ridge", "boosted"} <= set(fit.candidates)
     fit = fit_table(runs, columns, trials=1, families=("median", "ridge"))
     fit.model.save(tmp_path)
     pd.testing.assert_frame_equal(TableModel.load(tmp_path).predict(runs), fit.model.predict(runs))

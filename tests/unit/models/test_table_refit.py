@@ -18,7 +18,7 @@ def runs(rows: int, seed: int) -> pd.DataFrame:
     return table.assign(seconds=np.exp(effect + rng.normal(0, 0.1, rows)))
 
 
-@pytest.mark.parametrize("families", [("median", "boosting"), ("median", "boosting", "tree")])
+@pytest.mark.parametrize("families", [("median", "boosted"), ("median", "boosted", "extra_trees")])
 def test_all_rows_make_the_error_smaller_and_keep_the_bounds_calibrated(
     families: tuple[str, ...], tmp_path
 ) -> None:

@@ -14,7 +14,7 @@ from voxcast.models.table_model import TableModel
 from voxcast.models.table_trend import choose_trend, fit_trend, outermost
 from voxcast.models.table_validation import validation_of
 
-FAMILIES = ("median", "ridge", "additive", "boosting")
+FAMILIES = ("median", "ridge", "boosted")
 
 
 def runs(power: float, rows: int = 300) -> pd.DataFrame:
@@ -46,17 +46,18 @@ def test_a_trend_is_continued_where_it_is_better_than_the_edge() -> None:
         validation = validation_of(table, columns, 0)
         leaderboard = learn(validation, FAMILIES, trials=1, input_levels=("header",))
         recipe = choose_trend(validation, leaderboard, columns)
-        assert (recipe is not None) == has_trend
+        # By chance a flat line may be a little better than the edge.
+        share = 0.0 if recipe is None else recipe.shares.get("size", 1.0)
+        assert share == (1.0 if has_trend else 0.0)
         trend = fit_trend(validation, leaderboard, columns)
         assert (None if trend is None else trend.model.family) == (recipe and recipe.family)
-        assert trend is None or "size" not in trend.trend_shares
 
 
 def test_without_families_that_extrapolate_there_is_no_trend() -> None:
     table = runs(0.8)
     columns = choose_columns(table, "seconds")
     validation = validation_of(table, columns, 0)
-    leaderboard = learn(validation, ("median", "tree"), trials=1, input_levels=("header",))
+    leaderboard = learn(validation, ("median", "extra_trees"), trials=1, input_levels=("header",))
     assert choose_trend(validation, leaderboard, columns) is None
 
 

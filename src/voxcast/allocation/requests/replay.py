@@ -155,8 +155,6 @@ def planned_requests(
     *,
     train_cpus: ArrayLike,
     cpus: ArrayLike,
-    down: ArrayLike = 1.0,
-    up: ArrayLike = 1.0,
     site_default_s: float,
 ) -> dict[str, PlannedRequests]:
     """Return the requests of every method, by name.
@@ -165,8 +163,8 @@ def planned_requests(
     ----------
     train_s : array_like, shape (m,)
         Wall times of the training runs, oldest first.
-    median_s, down, up : array_like, shape (n,)
-        Predicted median of each run, and spread below and above it.
+    median_s : array_like, shape (n,)
+        Predicted median of each run.
     residuals : PredictedLaw
         Law of measured over predicted wall time, from out-of-fold predictions.
     runtime_s : array_like, shape (n,)
@@ -186,7 +184,7 @@ def planned_requests(
     """
     train, medians = np.asarray(train_s, dtype=np.float64), np.asarray(median_s, dtype=np.float64)
     n = len(medians)
-    by_image = requests_per_image(residuals, cost, medians, down, up)
+    by_image = requests_per_image(residuals, cost, medians)
     return {
         "site_default": PlannedRequests(np.full((n, 1), site_default_s)),
         "laboratory": PlannedRequests(np.full((n, 1), train[-LAST_RUNS:].mean()), MASI_GROWTH),

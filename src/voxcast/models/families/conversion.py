@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,9 +21,6 @@ from voxcast.models.families.formulas import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    # Columns, thresholds, children (a leaf is its own child) and values of one tree.
-    Nodes = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 def formula_of(estimator: Any) -> Formula:
@@ -55,7 +53,7 @@ def _linear(estimator: Any) -> Formula:
     return Linear(np.array(estimator.coef_, dtype=float), float(estimator.intercept_))
 
 
-def _additive(estimator: Any) -> Formula:
+def _residual_boosting(estimator: Any) -> Formula:
     return Sum((formula_of(estimator.line_), formula_of(estimator.trees_)))
 
 
@@ -63,7 +61,13 @@ def _perceptron(estimator: Any) -> Formula:
     return Perceptron(tuple(estimator.coefs_), tuple(estimator.intercepts_))
 
 
-def _gaussian_process(estimator: Any) -> Formula:
+def _standardised_output(estimator: Any) -> Formula:
+    output = estimator.transformer_
+    mean, scale = float(output.mean_.item()), float(output.scale_.item())
+    return replace(_gaussian_process(estimator.regressor_), mean=mean, scale=scale)
+
+
+def _gaussian_process(estimator: Any) -> GaussianProcess:
     from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct
 
     # White noise is between a row and itself: it adds nothing between a row and a training row.
@@ -78,83 +82,47 @@ def _gaussian_process(estimator: Any) -> Formula:
         float(constant.constant_value),
         float(exponential.length_scale),
         None if linear is None else float(linear.sigma_0) ** 2,
-        float(np.asarray(estimator._y_train_mean).item()),
-        float(np.asarray(estimator._y_train_std).item()),
+        mean=0.0,
+        scale=1.0,
     )
 
 
 def _tree(estimator: Any) -> Formula:
-    return _trees([_tree_nodes(estimator.tree_)], single_precision=True)
+    return _trees([estimator])
 
 
-def _forest(estimator: Any) -> Formula:
-    trees = [_tree_nodes(tree.tree_) for tree in estimator.estimators_]
-    return _trees(trees, weight=1 / len(trees), single_precision=True)
+def _mean_of_trees(estimator: Any) -> Formula:
+    return _trees(estimator.estimators_, weight=1 / len(estimator.estimators_))
 
 
-def _boosting(estimator: Any) -> Formula:
-    trees = []
-    for (tree,) in estimator._predictors:  # one tree an iteration
-        nodes, is_leaf = tree.nodes, tree.nodes["is_leaf"] > 0
-        trees.append(
-            _nodes(
-                is_leaf,
-                nodes["feature_idx"],
-                nodes["num_threshold"],
-                (nodes["left"], nodes["right"]),
-                nodes["value"],
-            )
-        )
-    baseline = float(estimator._baseline_prediction.item())
-    return _trees(trees, offset=baseline)
-
-
-def _tree_nodes(tree: Any) -> Nodes:
-    children = (tree.children_left, tree.children_right)
-    return _nodes(
-        tree.children_left < 0, tree.feature, tree.threshold, children, tree.value[:, 0, 0]
+def _boosted_trees(estimator: Any) -> Formula:
+    return _trees(
+        estimator.estimators_[:, 0],
+        offset=float(estimator.init_.constant_.item()),
+        weight=estimator.learning_rate,
     )
 
 
-def _nodes(
-    is_leaf: np.ndarray,
-    columns: np.ndarray,
-    thresholds: np.ndarray,
-    children: tuple[np.ndarray, np.ndarray],
-    values: np.ndarray,
-) -> Nodes:
-    itself = np.arange(len(is_leaf))
-    return (
-        np.where(is_leaf, 0, columns),
-        np.where(is_leaf, np.inf, thresholds),
-        np.stack([np.where(is_leaf, itself, child) for child in children], axis=1),
-        np.array(values, dtype=float),
+def _trees(estimators: Sequence[Any], *, offset: float = 0.0, weight: float = 1.0) -> Trees:
+    trees = [estimator.tree_ for estimator in estimators]
+    sizes = [tree.node_count for tree in trees]
+    roots = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int32)
+    columns, thresholds, left, right, values = (
+        np.concatenate([getattr(tree, name) for tree in trees])
+        for name in ("feature", "threshold", "children_left", "children_right", "value")
     )
-
-
-def _trees(
-    trees: Sequence[Nodes],
-    *,
-    offset: float = 0.0,
-    weight: float = 1.0,
-    single_precision: bool = False,
-) -> Trees:
-    sizes = [len(values) for *_, values in trees]
-    roots = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-    columns, thresholds, _, values = (
-        np.concatenate([tree[k] for tree in trees]) for k in range(4)
-    )
-    children = np.concatenate([tree[2] + root for tree, root in zip(trees, roots, strict=True)])
+    is_leaf, itself = left < 0, np.arange(len(left))
+    children = np.stack([left, right], axis=1) + np.repeat(roots, sizes)[:, None]
+    children = np.where(is_leaf[:, None], itself[:, None], children).astype(np.int32)
     return Trees(
-        roots.astype(np.int32),
-        columns.astype(np.int32),
-        thresholds,
-        children.astype(np.int32),
-        values,
+        roots,
+        np.where(is_leaf, 0, columns).astype(np.int32),
+        np.where(is_leaf, np.inf, thresholds),
+        children,
+        values[:, 0, 0],
         _depth(roots, children),
         offset,
         weight,
-        single_precision,
     )
 
 
@@ -169,14 +137,14 @@ def _depth(roots: np.ndarray, children: np.ndarray) -> int:
 
 
 _FORMULAS: dict[str, Callable[[Any], Formula]] = {
+    "AdditiveLaw": lambda estimator: estimator.law_,
     "DummyRegressor": _constant,
     "LinearRegression": _linear,
     "Ridge": _linear,
-    "ResidualBoosting": _additive,
     "MLPRegressor": _perceptron,
-    "GaussianProcessRegressor": _gaussian_process,
+    "TransformedTargetRegressor": _standardised_output,
     "DecisionTreeRegressor": _tree,
-    "RandomForestRegressor": _forest,
-    "ExtraTreesRegressor": _forest,
-    "HistGradientBoostingRegressor": _boosting,
+    "ExtraTreesRegressor": _mean_of_trees,
+    "GradientBoostingRegressor": _boosted_trees,
+    "ResidualBoosting": _residual_boosting,
 }

@@ -7,9 +7,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# Time and memory never decrease with these columns.
-GROWING = ("header.megavoxels", "header.log_voxels", "foreground_megavoxels", "foreground_voxels")
-
 
 def median(params: dict[str, Any], seed: int, columns: Sequence[str]) -> Any:
     """Return the median of the training runs, by category if there are any."""
@@ -29,6 +26,13 @@ def linear(params: dict[str, Any], seed: int, columns: Sequence[str]) -> Any:
     return LinearRegression()
 
 
+def law(params: dict[str, Any], seed: int, columns: Sequence[str]) -> Any:
+    """Return the additive law of voxels and CPUs."""
+    from voxcast.models.families.law import AdditiveLaw
+
+    return AdditiveLaw(columns)
+
+
 def ridge(params: dict[str, Any], seed: int, columns: Sequence[str]) -> Any:
     """Return a ridge on standardised columns and, optionally, their pairwise products."""
     from sklearn.linear_model import Ridge
@@ -42,25 +46,11 @@ def ridge(params: dict[str, Any], seed: int, columns: Sequence[str]) -> Any:
     return make_pipeline(*steps, Ridge(alpha=params["alpha"]))
 
 
-def additive(params: dict[str, Any], seed: int, columns: Sequence[str]) -> Any:
+def boosted(params: dict[str, Any], seed: int, columns: Sequence[str]) -> Any:
     """Return a ridge, and boosted trees on its residuals."""
     from voxcast.models.families.residual_boosting import ResidualBoosting
 
     return ResidualBoosting(**params, random_state=seed)
-
-
-def tree(params: dict[str, Any], seed: int, columns: Sequence[str]) -> Any:
-    """Return one decision tree."""
-    from sklearn.tree import DecisionTreeRegressor
-
-    return DecisionTreeRegressor(**params, random_state=seed)
-
-
-def forest(params: dict[str, Any], seed: int, columns: Sequence[str]) -> Any:
-    """Return a random forest."""
-    from sklearn.ensemble import RandomForestRegressor
-
-    return RandomForestRegressor(**params, random_state=seed, n_jobs=1)
 
 
 def extra_trees(params: dict[str, Any], seed: int, columns: Sequence[str]) -> Any:
@@ -68,24 +58,6 @@ def extra_trees(params: dict[str, Any], seed: int, columns: Sequence[str]) -> An
     from sklearn.ensemble import ExtraTreesRegressor
 
     return ExtraTreesRegressor(**params, random_state=seed, n_jobs=1)
-
-
-def boosting(params: dict[str, Any], seed: int, columns: Sequence[str]) -> Any:
-    """Return histogram gradient boosting, monotonic in the size of an image."""
-    from sklearn.ensemble import HistGradientBoostingRegressor
-
-    rising = [int(name.endswith(GROWING)) for name in columns]
-    return HistGradientBoostingRegressor(
-        **params,
-        monotonic_cst=rising if any(rising) else None,
-        random_state=seed,
-        early_stopping=False,
-    )
-
-
-def quantile_boosting(params: dict[str, Any], seed: int, columns: Sequence[str]) -> Any:
-    """Return `boosting` of one quantile, given by the parameter ``quantile``."""
-    return boosting({**params, "loss": "quantile"}, seed, columns)
 
 
 def mlp(params: dict[str, Any], seed: int, columns: Sequence[str]) -> Any:
@@ -106,6 +78,7 @@ def mlp(params: dict[str, Any], seed: int, columns: Sequence[str]) -> Any:
 
 def gaussian_process(params: dict[str, Any], seed: int, columns: Sequence[str]) -> Any:
     """Return a Gaussian process of fixed length and noise, with an optional linear trend."""
+    from sklearn.compose import TransformedTargetRegressor
     from sklearn.gaussian_process import GaussianProcessRegressor
     from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, WhiteKernel
     from sklearn.pipeline import make_pipeline
@@ -116,6 +89,7 @@ def gaussian_process(params: dict[str, Any], seed: int, columns: Sequence[str]) 
     if params["linear"]:
         kernel = kernel + DotProduct(1.0)
     process = GaussianProcessRegressor(
-        kernel, optimizer=None, normalize_y=True, random_state=seed, copy_X_train=False
+        kernel, optimizer=None, random_state=seed, copy_X_train=False
     )
-    return make_pipeline(StandardScaler(), process)
+    outputs = TransformedTargetRegressor(process, transformer=StandardScaler())
+    return make_pipeline(StandardScaler(), outputs)

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import ModelError
-from voxcast.models.families import estimators, network_head
-from voxcast.models.families.quantile_regressor import QuantileRegressor
+from voxcast.models.families import estimators, law, network_head
 from voxcast.models.families.regressors import Regressor, Scale, TabularRegressor
 
 if TYPE_CHECKING:
@@ -41,15 +40,11 @@ _PHASE_COLUMNS = (
     "header.log_voxels", "header.log_working", "content.", "allocation.", "parameter.",
 )  # fmt: skip
 
-_FOREST: Params = {"n_estimators": 60, "min_samples_leaf": 1, "max_features": 1.0}
 
-
-def _suggest_forest(trial: optuna.Trial) -> Params:
-    return {
-        "n_estimators": trial.suggest_int("n_estimators", 30, 120, step=30),
-        "min_samples_leaf": trial.suggest_int("min_samples_leaf", 1, 6),
-        "max_features": trial.suggest_float("max_features", 0.2, 1.0),
-    }
+_BOOSTED: Params = {
+    "alpha": 1.0, "n_estimators": 200, "learning_rate": 0.1, "max_leaf_nodes": 6,
+    "min_samples_leaf": 4,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -71,14 +66,12 @@ class Family:
         See `TabularRegressor`; the scale may be one of the parameters.
     extrapolates : bool
         Whether its trend continues out of range.
-    quantiles : bool
-        Whether it predicts outer quantiles for each run.
     needs_phases : bool
         Whether it learns from CPU times by phase.
     most_rows : int or None
         Maximum number of rows; the family is not fitted to larger tables.
-    for_large : dict or None
-        What is tried first on tables of thousands of rows, which tell more.
+    second : dict or None
+        The second trial, where the defaults may be far from the best.
     """
 
     name: str
@@ -91,9 +84,8 @@ class Family:
     baseline: bool = False
     needs_volume: bool = False
     extrapolates: bool = False
-    quantiles: bool = False
     max_rows: int | None = None
-    for_large: Params | None = None
+    second: Params | None = None
     needs_phases: bool = False
 
     def build(
@@ -119,10 +111,6 @@ class Family:
             return network_head.network_regressor(params, seed, columns)
         estimator = self.estimator
         assert estimator is not None  # noqa: S101
-        if self.quantiles:
-            return QuantileRegressor(
-                lambda quantile: estimator({**params, "quantile": quantile}, seed, columns)
-            )
         return TabularRegressor(
             lambda: estimator(params, seed, columns), self.scale(params), self.weights
         )
@@ -133,8 +121,7 @@ class Family:
             from voxcast.models.families.volume_regressor import VolumeRegressor
 
             return VolumeRegressor.load(folder)
-        kind = QuantileRegressor if self.quantiles else TabularRegressor
-        return kind.load(folder)
+        return TabularRegressor.load(folder)
 
 
 FAMILIES: dict[str, Family] = {
@@ -144,6 +131,10 @@ FAMILIES: dict[str, Family] = {
         Family(
             "voxels", {}, lambda t: {}, estimators.linear, lambda p: ("header.megavoxels",),
             scale=lambda p: "raw", baseline=True,
+        ),
+        Family(
+            "law", {}, lambda t: {}, estimators.law, lambda p: (*law.SIZES, law.CPUS),
+            scale=lambda p: "raw", baseline=True, extrapolates=True,
         ),
         Family(
             "ridge",
@@ -159,70 +150,31 @@ FAMILIES: dict[str, Family] = {
             scale=lambda p: p["scale"],
             weights="ridge__sample_weight",
             extrapolates=True,
-        ),
-        Family(
-            "additive",
-            {"alpha": 1.0, "max_iter": 100, "learning_rate": 0.05, "max_leaf_nodes": 6},
-            lambda t: {
-                "alpha": t.suggest_float("alpha", 1e-2, 1e2, log=True),
-                "max_iter": t.suggest_int("max_iter", 25, 200, step=25),
-                "learning_rate": t.suggest_float("learning_rate", 0.02, 0.2, log=True),
-                "max_leaf_nodes": t.suggest_int("max_leaf_nodes", 3, 16),
-            },
-            estimators.additive,
-            extrapolates=True,
-        ),
-        Family(
-            "tree",
-            {"max_depth": 6, "min_samples_leaf": 2},
-            lambda t: {
-                "max_depth": t.suggest_int("max_depth", 2, 12),
-                "min_samples_leaf": t.suggest_int("min_samples_leaf", 1, 8),
-            },
-            estimators.tree,
-        ),
-        Family(
-            "forest",
-            _FOREST,
-            _suggest_forest,
-            estimators.forest,
+            second={"alpha": 0.1, "columns": "all", "scale": "log", "products": False},
         ),
         Family(
             "extra_trees",
-            _FOREST,
-            _suggest_forest,
+            {"n_estimators": 60, "min_samples_leaf": 1, "max_features": 1.0},
+            lambda t: {
+                "n_estimators": t.suggest_int("n_estimators", 30, 120, step=30),
+                "min_samples_leaf": t.suggest_int("min_samples_leaf", 1, 6),
+                "max_features": t.suggest_float("max_features", 0.2, 1.0),
+            },
             estimators.extra_trees,
         ),
         Family(
-            "boosting",
-            {
-                "max_iter": 150, "learning_rate": 0.1, "max_leaf_nodes": 8,
-                "min_samples_leaf": 4, "loss": "squared_error",
-            },
+            "boosted",
+            _BOOSTED,
             lambda t: {
-                "max_iter": t.suggest_int("max_iter", 50, 300, step=50),
+                "alpha": t.suggest_float("alpha", 1e-1, 1e4, log=True),
+                "n_estimators": t.suggest_int("n_estimators", 50, 300, step=50),
                 "learning_rate": t.suggest_float("learning_rate", 0.02, 0.3, log=True),
                 "max_leaf_nodes": t.suggest_int("max_leaf_nodes", 3, 31),
                 "min_samples_leaf": t.suggest_int("min_samples_leaf", 2, 20),
-                "loss": t.suggest_categorical("loss", ["squared_error", "absolute_error"]),
             },
-            estimators.boosting,
-            for_large={
-                "max_iter": 300, "learning_rate": 0.1, "max_leaf_nodes": 8,
-                "min_samples_leaf": 4, "loss": "squared_error",
-            },
-        ),
-        Family(
-            "quantile_boosting",
-            {"max_iter": 100, "learning_rate": 0.1, "max_leaf_nodes": 6, "min_samples_leaf": 8},
-            lambda t: {
-                "max_iter": t.suggest_int("max_iter", 50, 200, step=50),
-                "learning_rate": t.suggest_float("learning_rate", 0.03, 0.2, log=True),
-                "max_leaf_nodes": t.suggest_int("max_leaf_nodes", 3, 16),
-                "min_samples_leaf": t.suggest_int("min_samples_leaf", 4, 20),
-            },
-            estimators.quantile_boosting,
-            quantiles=True,
+            estimators.boosted,
+            extrapolates=True,
+            second={**_BOOSTED, "alpha": 1e4, "max_leaf_nodes": 8},  # trees, hardly any trend
         ),
         Family(
             "mlp",

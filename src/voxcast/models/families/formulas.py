@@ -103,6 +103,35 @@ class Exponentials:
 
 
 @dataclass(frozen=True, eq=False)
+class Law:
+    """A constant and a part in proportion to each size, times powers of CPUs.
+
+    Attributes
+    ----------
+    constant : float
+        What does not depend on sizes.
+    sizes, cpus : ndarray of int
+        Columns of sizes, and of logarithms of CPUs.
+    weights : ndarray
+        By size, for each unit of it.
+    powers : ndarray
+        By column of CPUs: the natural logarithm changes by this for each unit.
+    """
+
+    constant: float
+    sizes: np.ndarray
+    weights: np.ndarray
+    cpus: np.ndarray
+    powers: np.ndarray
+
+    def predict(self, x: np.ndarray) -> np.ndarray:
+        """Return the sums times the powers."""
+        factors = np.exp(np.minimum(x[:, self.cpus] @ self.powers, LARGEST_LOG))
+        products: np.ndarray = (self.constant + x[:, self.sizes] @ self.weights) * factors
+        return products
+
+
+@dataclass(frozen=True, eq=False)
 class PhaseTime:
     """Seconds of a phase: a constant and powers of sizes, times powers of parameters and CPUs.
 
@@ -240,8 +269,6 @@ class Trees:
         Largest number of comparisons from a root to a leaf.
     offset, weight : float
         The prediction is the offset plus the weight times the sum of the leaves' values.
-    single_precision : bool
-        Whether columns are rounded to 32 bits before they are compared.
     """
 
     roots: np.ndarray
@@ -252,12 +279,11 @@ class Trees:
     depth: int
     offset: float
     weight: float
-    single_precision: bool
 
     def predict(self, x: np.ndarray) -> np.ndarray:
         """Return the weighted sums; all trees descend at once, level by level."""
-        if self.single_precision:
-            x = x.astype(np.float32).astype(float)
+        # The trees of scikit-learn compare columns that are rounded to 32 bits.
+        x = x.astype(np.float32).astype(float)
         flat, children = np.ascontiguousarray(x).ravel(), self.children.ravel()
         first_value = np.arange(len(x))[:, None] * x.shape[1]
         nodes = np.broadcast_to(self.roots, (len(x), len(self.roots)))

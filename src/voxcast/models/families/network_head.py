@@ -22,11 +22,6 @@ if TYPE_CHECKING:
 # Estimator, what is searched of its parameters, and the others.
 HEADS: dict[str, tuple[Any, tuple[str, ...], dict[str, Any]]] = {
     "ridge": (estimators.ridge, ("alpha",), {}),
-    "additive": (
-        estimators.additive,
-        ("alpha",),
-        {"max_iter": 100, "learning_rate": 0.05, "max_leaf_nodes": 6},
-    ),
     "gaussian_process": (estimators.gaussian_process, ("length", "noise"), {"linear": True}),
 }
 # Passes of the trunk over the runs take minutes and are not searched.

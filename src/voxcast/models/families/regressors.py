@@ -38,6 +38,7 @@ KINDS = {
     "products": formulas.Products,
     "sum": formulas.Sum,
     "exponentials": formulas.Exponentials,
+    "law": formulas.Law,
     "phase_time": formulas.PhaseTime,
     "log_sum": formulas.LogSum,
     "perceptron": formulas.Perceptron,
@@ -81,12 +82,6 @@ class Regressor(Protocol):
 
     def predict(self, x: np.ndarray, volumes: np.ndarray | None) -> np.ndarray:
         """Return predicted logarithms, shape (n, outputs)."""
-
-    def spread(self, x: np.ndarray, volumes: np.ndarray | None) -> np.ndarray:
-        """Return the uncertainty below and above each prediction, shape (n, outputs, 2).
-
-        It is relative, as the calibration scales it; all ones if it is the same for all runs.
-        """
 
     def save(self, folder: Path) -> None:
         """Write the fitted regressor into ``folder``."""
@@ -150,10 +145,6 @@ class TabularRegressor:
             return logs
         clipped: np.ndarray = np.clip(columns, self.floor_ - REACH_LOG, self.ceiling_ + REACH_LOG)
         return clipped
-
-    def spread(self, x: np.ndarray, volumes: np.ndarray | None) -> np.ndarray:
-        """Return ones: the uncertainty is the same for all runs."""
-        return np.ones((len(x), len(self.formulas_), 2))
 
     def save(self, folder: Path) -> None:
         """Write ``regressor.json`` and ``regressor.npz``."""

@@ -87,10 +87,6 @@ class VolumeRegressor:
         estimated = self._estimates(_checked(volumes, len(x)))
         return self.head.predict(self._filled(x, estimated), None)
 
-    def spread(self, x: np.ndarray, volumes: np.ndarray | None) -> np.ndarray:
-        """Return ones: the uncertainty is the same for all runs."""
-        return self.head.spread(x, None)
-
     def save(self, folder: Path) -> None:
         """Write the head, and the trunk that it was fitted with."""
         for name in (TRUNK_FOLDER, HEAD_FOLDER):

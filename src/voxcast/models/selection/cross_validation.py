@@ -12,7 +12,6 @@ import numpy as np
 from voxcast.files import canonical_json
 from voxcast.models import point_model
 from voxcast.models.families.family import Params, family
-from voxcast.models.out_of_fold import OutOfFold
 from voxcast.models.query import queries_of
 from voxcast.models.selection.fold_cache import FoldCache
 from voxcast.models.speed.estimation import CPU, speeds_by_app
@@ -128,8 +127,8 @@ class Validation:
 
     def predictions(
         self, name: str, params: Params, input_level: InputLevel
-    ) -> Iterator[tuple[np.ndarray, OutOfFold]]:
-        """Yield, fold by fold, the held-out positions and their predictions."""
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield, fold by fold, the held-out positions and their logarithms, (n, targets)."""
         key: dict[str, object] = {"data": self.data_sha256, "family": name, "params": params}
         key |= {"input_level": input_level, "folds": self.n_folds, "seed": self.seed}
         key |= {"targets": list(self.targets)}
@@ -147,7 +146,7 @@ class Validation:
         input_level: InputLevel,
         train: np.ndarray,
         held_out: np.ndarray,
-    ) -> OutOfFold:
+    ) -> np.ndarray:
         volumes = self.volumes if family(name).needs_volume else None
         model = point_model.fit(
             self.table.iloc[train],
@@ -162,20 +161,18 @@ class Validation:
         queries = queries_of(
             self.table.iloc[held_out], None if volumes is None else volumes[held_out]
         )
-        return OutOfFold(model.predict(queries), model.spread(queries))
+        return model.predict(queries)
 
-    def out_of_fold(self, name: str, params: Params, input_level: InputLevel) -> OutOfFold:
-        """Return the predictions of each run by a model that was fitted without its subject."""
+    def out_of_fold(self, name: str, params: Params, input_level: InputLevel) -> np.ndarray:
+        """Return the logarithms, (n_runs, targets), by models fitted without a run's subject."""
         out_of_fold = self.no_predictions()
         for held_out, predictions in self.predictions(name, params, input_level):
-            out_of_fold.log_predictions[held_out] = predictions.log_predictions
-            out_of_fold.spread[held_out] = predictions.spread
+            out_of_fold[held_out] = predictions
         return out_of_fold
 
-    def no_predictions(self) -> OutOfFold:
+    def no_predictions(self) -> np.ndarray:
         """Return out-of-fold predictions to be filled fold by fold."""
-        shape = len(self.table), len(self.targets)
-        return OutOfFold(np.full(shape, np.nan), np.ones((*shape, 2)))
+        return np.full((len(self.table), len(self.targets)), np.nan)
 
 
 def _json_value(value: object) -> object:

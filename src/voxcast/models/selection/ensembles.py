@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from voxcast.models.blend import weighted_mean
-from voxcast.models.out_of_fold import OutOfFold, objective
+from voxcast.models.out_of_fold import objective
 from voxcast.models.point_model import regressed
 from voxcast.models.selection.family_choice import is_baseline
 
@@ -25,12 +25,12 @@ _SUM_PENALTY = 1e3  # weight of the constraint that the weights of a target sum 
 
 
 def voting_weights(
-    out_of_fold: Mapping[str, OutOfFold], actual: np.ndarray, targets: Sequence[str]
+    out_of_fold: Mapping[str, np.ndarray], actual: np.ndarray, targets: Sequence[str]
 ) -> Weights:
     """Return equal weights of the best families, excluding baselines."""
     objectives = {
-        name: objective(actual, member.log_predictions, targets)
-        for name, member in out_of_fold.items()
+        name: objective(actual, logs, targets)
+        for name, logs in out_of_fold.items()
         if not is_baseline(name)
     }
     best = sorted(objectives, key=lambda name: (objectives[name], name))[:VOTERS]
@@ -38,7 +38,7 @@ def voting_weights(
 
 
 def stacked_weights(
-    out_of_fold: Mapping[str, OutOfFold],
+    out_of_fold: Mapping[str, np.ndarray],
     actual: np.ndarray,
     targets: Sequence[str],
     rows: np.ndarray | None = None,
@@ -60,7 +60,7 @@ def stacked_weights(
     names = sorted(name for name in out_of_fold if not is_baseline(name))
     columns = []
     for k in range(len(targets)):
-        logs = np.column_stack([out_of_fold[name].log_predictions[indices, k] for name in names])
+        logs = np.column_stack([out_of_fold[name][indices, k] for name in names])
         target_logs = actual[indices, k]
         # Centred, so that small differences between members keep their precision.
         centre = target_logs.mean()
@@ -81,26 +81,15 @@ def stacked_weights(
     }
 
 
-def blended_out_of_fold(out_of_fold: Mapping[str, OutOfFold], weights: Weights) -> OutOfFold:
-    """Return the out-of-fold predictions of a blend."""
-    members = {name: out_of_fold[name] for name in weights}
-    return OutOfFold(
-        weighted_mean({name: m.log_predictions for name, m in members.items()}, weights),
-        weighted_mean({name: m.spread for name, m in members.items()}, weights),
-    )
-
-
 def stacked_out_of_fold(
-    out_of_fold: Mapping[str, OutOfFold],
+    out_of_fold: Mapping[str, np.ndarray],
     actual: np.ndarray,
     targets: Sequence[str],
     folds: Sequence[tuple[np.ndarray, np.ndarray]],
-) -> OutOfFold:
+) -> np.ndarray:
     """Return the predictions of stacking; each fold's weights are fitted on the other folds."""
-    logs, spread = np.empty_like(actual), np.empty((*actual.shape, 2))
+    logs = np.empty_like(actual)
     for train, held_out in folds:
         weights = stacked_weights(out_of_fold, actual, targets, train)
-        blend = blended_out_of_fold(out_of_fold, weights)
-        logs[held_out] = blend.log_predictions[held_out]
-        spread[held_out] = blend.spread[held_out]
-    return OutOfFold(logs, spread)
+        logs[held_out] = weighted_mean(out_of_fold, weights)[held_out]
+    return logs

@@ -2,7 +2,7 @@
 
 The smallest of a dozen cross-validated errors over a few subjects is small by chance. The family
 with the smallest error is therefore chosen only if the 80 % interval over subjects of its gain on
-the better baseline excludes zero. No other family is tested: it could pass by chance where the
+the best baseline excludes zero. No other family is tested: it could pass by chance where the
 best does not. An interval of 80 % loses less of what families gain than one of 95 %.
 
 The margin applies only where one of the baselines knows the size. A table of any columns has no

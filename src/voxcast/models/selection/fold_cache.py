@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 
 from voxcast.content_cache import ContentCache
 from voxcast.files import sha256_of
-from voxcast.models.out_of_fold import OutOfFold
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    import numpy as np
 
 FUNCTION = "fold_predictions"
 
@@ -33,26 +34,24 @@ class FoldCache:
     def __init__(self, folder: Path | None = None) -> None:
         self.fits = 0
         self._stored = None if folder is None else ContentCache(folder)
-        self._predictions: dict[str, OutOfFold] = {}
+        self._predictions: dict[str, np.ndarray] = {}
 
-    def get(self, content: Mapping[str, object]) -> OutOfFold | None:
+    def get(self, content: Mapping[str, object]) -> np.ndarray | None:
         """Return the predictions of a fold; if missing, count a fit and return None."""
         key = sha256_of(content)
         if key not in self._predictions and self._stored is not None:
             arrays = self._stored.get(FUNCTION, _code_sha256(), content)
             if arrays is not None:
-                self._predictions[key] = OutOfFold(arrays["log_predictions"], arrays["spread"])
+                self._predictions[key] = arrays["log_predictions"]
         if key not in self._predictions:
             self.fits += 1
         return self._predictions.get(key)
 
-    def put(self, content: Mapping[str, object], predictions: OutOfFold) -> None:
+    def put(self, content: Mapping[str, object], predictions: np.ndarray) -> None:
         """Store the predictions of a fold."""
         self._predictions[sha256_of(content)] = predictions
         if self._stored is not None:
-            arrays = {
-                "log_predictions": predictions.log_predictions, "spread": predictions.spread
-            }  # fmt: skip
+            arrays = {"log_predictions": predictions}
             self._stored.put(FUNCTION, _code_sha256(), content, arrays)
 
 

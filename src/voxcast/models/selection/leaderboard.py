@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 from voxcast.models.families.family import FAMILIES
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from voxcast.models.families.family import Params
-    from voxcast.models.out_of_fold import Metrics, OutOfFold
+    from voxcast.models.out_of_fold import Metrics
     from voxcast.models.point_model import InputLevel
 
 GRID, VOTING, STACKED = "grid", "voting", "stacked"
@@ -37,7 +39,7 @@ class Leaderboard:
     metrics : dict
         Metrics by input level, then by family and ensemble.
     out_of_fold : dict
-        Out-of-fold predictions from which the metrics are computed.
+        Predicted logarithms, (n_runs, targets), from which the metrics are computed.
     chosen : dict of str to str
         Family or ensemble of each input level, see
         `voxcast.models.selection.family_choice.choose_family`.
@@ -48,7 +50,7 @@ class Leaderboard:
     input_level: InputLevel
     params: dict[str, Params]
     metrics: dict[InputLevel, dict[str, Metrics]]
-    out_of_fold: dict[InputLevel, dict[str, OutOfFold]]
+    out_of_fold: dict[InputLevel, dict[str, np.ndarray]]
     counts: dict[str, TrialCounts]
     chosen: dict[InputLevel, str]
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pandas as pd
 
 from voxcast.errors import ModelError
 from voxcast.files import atomic_path, read_json, write_json
-from voxcast.models.out_of_fold import OutOfFold
 from voxcast.models.selection.leaderboard import GRID, Leaderboard, TrialCounts
 from voxcast.records import TARGETS
 
@@ -18,10 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    import numpy as np
+
     from voxcast.models.point_model import InputLevel
 
 _COLUMNS = [f"log_{target}" for target in TARGETS]
-_SPREADS = [f"{side}_{target}" for target in TARGETS for side in ("down", "up")]
 
 
 def save_leaderboard(leaderboard: Leaderboard, cell_keys: Sequence[str], data: Path) -> None:
@@ -87,7 +86,7 @@ def load_leaderboard(data: Path, cell_keys: Sequence[str] | None = None) -> Lead
     if cell_keys is not None and set(cell_keys) != set(frame["cell_key"]):
         raise ModelError("was tuned on other runs than the training table has", data, again)
     by_group = dict(iter(frame.groupby(["input_level", "family"], sort=False)))
-    out_of_fold: dict[InputLevel, dict[str, OutOfFold]] = {
+    out_of_fold: dict[InputLevel, dict[str, np.ndarray]] = {
         level: {name: _out_of_fold(by_group[level, name], cell_keys) for name in names}
         for level, names in content["names"].items()
     }
@@ -121,18 +120,16 @@ def _rows(leaderboard: Leaderboard) -> list[dict[str, Any]]:
 
 
 def _frame(
-    cell_keys: Sequence[str], name: str, input_level: InputLevel, out_of_fold: OutOfFold
+    cell_keys: Sequence[str], name: str, input_level: InputLevel, out_of_fold: np.ndarray
 ) -> pd.DataFrame:
-    spread = out_of_fold.spread.reshape(len(cell_keys), -1)
-    values = np.column_stack([out_of_fold.log_predictions, spread])
-    frame = pd.DataFrame(values, columns=[*_COLUMNS, *_SPREADS])
+    frame = pd.DataFrame(out_of_fold, columns=_COLUMNS)
     frame.insert(0, "cell_key", list(cell_keys))
     frame.insert(1, "family", name)
     frame.insert(2, "input_level", input_level)
     return frame
 
 
-def _out_of_fold(frame: pd.DataFrame, cell_keys: Sequence[str] | None) -> OutOfFold:
+def _out_of_fold(frame: pd.DataFrame, cell_keys: Sequence[str] | None) -> np.ndarray:
     ordered = frame if cell_keys is None else frame.set_index("cell_key").loc[list(cell_keys)]
-    spread = ordered[_SPREADS].to_numpy().reshape(len(ordered), len(TARGETS), 2)
-    return OutOfFold(ordered[_COLUMNS].to_numpy(), spread)
+    logs: np.ndarray = ordered[_COLUMNS].to_numpy()
+    return logs

@@ -11,11 +11,10 @@ import time
 from typing import TYPE_CHECKING
 
 from voxcast.features.phase_labels import labels_of
-from voxcast.models.blend import blend_params
+from voxcast.models.blend import blend_params, weighted_mean
 from voxcast.models.families.family import family
 from voxcast.models.out_of_fold import error_metrics, run_errors
 from voxcast.models.selection.ensembles import (
-    blended_out_of_fold,
     stacked_out_of_fold,
     stacked_weights,
     voting_weights,
@@ -28,15 +27,17 @@ from voxcast.models.selection.time_limit import TimeUpError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    import numpy as np
+
     from voxcast.models.families.family import Params
-    from voxcast.models.out_of_fold import Metrics, OutOfFold
+    from voxcast.models.out_of_fold import Metrics
     from voxcast.models.point_model import InputLevel
     from voxcast.models.selection.cross_validation import Validation
     from voxcast.models.selection.search import Trial
 
 BASELINE = "median"  # can be fitted to any table
 ALWAYS = ("median", "ridge")  # fast, so that there is a model within any budget
-STRONG = ("boosting",)  # worth more than the last second of a budget: the other families are weak
+STRONG = ("boosted",)  # worth more than the last second of a budget: the other families are weak
 OVERRUN = 2.0  # times the time that is left, that the trial of such a family may take
 SEARCH_SHARE = 0.6  # of a family's time; a trial is the fit of two tables, and a refit is of one
 PATIENCE = 3.0  # times its share that a family's trial may take
@@ -180,14 +181,14 @@ def _leaderboard(
 
 
 def _chosen(
-    validation: Validation, out_of_fold: Mapping[str, OutOfFold], input_level: InputLevel
+    validation: Validation, out_of_fold: Mapping[str, np.ndarray], input_level: InputLevel
 ) -> str:
     """Choose a family or an ensemble, and say so where it has not the smallest error."""
     actual = validation.actual_at_usual_speed()
     subjects = validation.table["subject"].tolist()
     choice = choose_family(
         {
-            name: run_errors(actual, predictions.log_predictions, validation.targets)
+            name: run_errors(actual, predictions, validation.targets)
             for name, predictions in out_of_fold.items()
         },
         subjects,
@@ -213,8 +214,8 @@ def _is_of_app(validation: Validation) -> bool:
 
 
 def _ensembles(
-    validation: Validation, params: Mapping[str, Params], out_of_fold: Mapping[str, OutOfFold]
-) -> tuple[dict[str, Params], dict[str, OutOfFold]]:
+    validation: Validation, params: Mapping[str, Params], out_of_fold: Mapping[str, np.ndarray]
+) -> tuple[dict[str, Params], dict[str, np.ndarray]]:
     """Return recipes and out-of-fold predictions of the ensembles; nothing is fitted."""
     if sum(not family(name).baseline for name in out_of_fold) < 2:
         return {}, {}
@@ -224,11 +225,11 @@ def _ensembles(
     return (
         {VOTING: blend_params(params, voting), STACKED: blend_params(params, stacked)},
         {
-            VOTING: blended_out_of_fold(out_of_fold, voting),
+            VOTING: weighted_mean(out_of_fold, voting),
             STACKED: stacked_out_of_fold(out_of_fold, actual, targets, validation.folds()),
         },
     )
 
 
-def _metrics(validation: Validation, out_of_fold: OutOfFold) -> Metrics:
-    return error_metrics(validation.table, out_of_fold.log_predictions, validation.targets)
+def _metrics(validation: Validation, out_of_fold: np.ndarray) -> Metrics:
+    return error_metrics(validation.table, out_of_fold, validation.targets)

@@ -8,15 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from voxcast.models import point_model
-from voxcast.models.blend import Blend, weights_of
+from voxcast.models.blend import Blend, weighted_mean, weights_of
 from voxcast.models.families.family import FAMILIES
-from voxcast.models.selection.ensembles import blended_out_of_fold
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    import numpy as np
+
     from voxcast.models.families.family import Params
-    from voxcast.models.out_of_fold import OutOfFold
     from voxcast.models.point_model import InputLevel, PointModel
     from voxcast.models.selection.cross_validation import Validation
 
@@ -31,9 +31,9 @@ def can_be_fitted(name: str, params: Params) -> bool:
 
     Examples
     --------
-    >>> can_be_fitted("tree", {"max_depth": 3, "min_samples_leaf": 2})
+    >>> can_be_fitted("mlp", {"units": 16, "layers": 1, "alpha": 1.0})
     True
-    >>> can_be_fitted("tree", {"max_depth": 3, "criterion": "mse"})
+    >>> can_be_fitted("mlp", {"units": 16, "layers": 1, "solver": "adam"})
     False
     """
     if is_blend(params):
@@ -73,12 +73,12 @@ def fit(
 
 def out_of_fold(
     validation: Validation, name: str, params: Params, input_level: InputLevel
-) -> OutOfFold:
-    """Return the out-of-fold predictions of a recipe."""
+) -> np.ndarray:
+    """Return the out-of-fold predictions of a recipe, see `Validation.out_of_fold`."""
     if not is_blend(params):
         return validation.out_of_fold(name, params, input_level)
     members = {
         member: validation.out_of_fold(member, member_params, input_level)
         for member, member_params in params["members"].items()
     }
-    return blended_out_of_fold(members, weights_of(params))
+    return weighted_mean(members, weights_of(params))

@@ -8,18 +8,17 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from voxcast.models.families.family import Params, family
-from voxcast.models.out_of_fold import Metrics, OutOfFold, error_metrics, objective
+from voxcast.models.out_of_fold import Metrics, error_metrics, objective
 from voxcast.models.selection.time_limit import TimeUpError, time_limit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import numpy as np
     import optuna
 
     from voxcast.models.point_model import InputLevel
     from voxcast.models.selection.cross_validation import Validation
-
-LARGE_ROWS = 2000
 
 
 @dataclass(frozen=True)
@@ -33,14 +32,14 @@ class Trial:
     metrics: Metrics = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Search:
     """The result of tuning one family.
 
     Attributes
     ----------
-    out_of_fold : OutOfFold
-        Predictions of the best trial.
+    out_of_fold : ndarray, shape (n_runs, targets)
+        Logarithms predicted by the best trial.
     cut_short : bool
         Whether it stopped at the time budget, so that its result depends on the machine.
     """
@@ -48,7 +47,7 @@ class Search:
     family: str
     params: Params
     metrics: Metrics
-    out_of_fold: OutOfFold
+    out_of_fold: np.ndarray
     trials: tuple[Trial, ...] = ()
     cut_short: bool = False
 
@@ -97,10 +96,8 @@ def tune(
         sampler=optuna.samplers.TPESampler(seed=validation.seed, n_startup_trials=4),
         pruner=optuna.pruners.MedianPruner(n_startup_trials=3, n_warmup_steps=1),
     )
-    if model_family.for_large and len(validation.table) >= LARGE_ROWS:
-        study.enqueue_trial(model_family.for_large)
-    if model_family.defaults:
-        study.enqueue_trial(model_family.defaults)
+    for first in filter(None, (model_family.defaults, model_family.second)):
+        study.enqueue_trial(first)
     maximum = trials if model_family.defaults else 1
     finished: list[Trial] = []
     best: Search | None = None
@@ -125,8 +122,7 @@ def tune(
             study.tell(trial, state=optuna.trial.TrialState.PRUNED)
             finished.append(Trial(trial.number, params, "pruned", duration_s))
         else:
-            logs = out_of_fold.log_predictions
-            metrics = error_metrics(validation.table, logs, validation.targets)
+            metrics = error_metrics(validation.table, out_of_fold, validation.targets)
             study.tell(trial, metrics["objective"])
             finished.append(Trial(trial.number, params, "complete", duration_s, metrics))
             if best is None or metrics["objective"] < best.metrics["objective"]:
@@ -142,18 +138,16 @@ def _validate_or_prune(
     name: str,
     params: Params,
     input_level: InputLevel,
-) -> OutOfFold | None:
+) -> np.ndarray | None:
     """Return out-of-fold predictions, or None if the trial was pruned."""
     actual = validation.actual_at_usual_speed()
     out_of_fold = validation.no_predictions()
-    logs = out_of_fold.log_predictions
     rows: list[int] = []
     folds = validation.predictions(name, params, input_level)
     for step, (held_out, predictions) in enumerate(folds):
-        logs[held_out] = predictions.log_predictions
-        out_of_fold.spread[held_out] = predictions.spread
+        out_of_fold[held_out] = predictions
         rows.extend(held_out)
-        trial.report(objective(actual[rows], logs[rows], validation.targets), step)
+        trial.report(objective(actual[rows], out_of_fold[rows], validation.targets), step)
         if len(rows) < len(actual) and trial.should_prune():
             return None
     return out_of_fold

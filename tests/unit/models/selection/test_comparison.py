@@ -50,15 +50,15 @@ def test_all_rows_are_fitted_as_in_tuning(table: pd.DataFrame) -> None:
     validation = Validation(table, None, 4, 0)
     everything = np.ones(len(table), dtype=bool)
     errors = cross_fitted_errors(validation, Contender(*RIDGE, everything)).mean(axis=1)
-    logs = validation.out_of_fold(*RIDGE, "volume").log_predictions
+    logs = validation.out_of_fold(*RIDGE, "volume")
     expected = np.abs(validation.actual() - logs)[:, [0, 2]].mean(axis=1)
     np.testing.assert_allclose(errors, expected)
 
 
 def test_no_contender_is_judged_on_the_folds_of_its_tuning(table: pd.DataFrame) -> None:
     everything = np.ones(len(table), dtype=bool)
-    tree = "tree", FAMILIES["tree"].defaults
-    contenders = Contender(*tree, everything), Contender(*RIDGE, everything)
+    trees = "extra_trees", FAMILIES["extra_trees"].defaults
+    contenders = Contender(*trees, everything), Contender(*RIDGE, everything)
     tuned = Validation(table, None, 4, 0)
     comparison = compare(tuned, *contenders)
     assert comparison is not None

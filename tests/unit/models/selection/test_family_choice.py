@@ -10,8 +10,8 @@ SUBJECTS = ["a", "a", "b", "c"]
 
 def test_a_smaller_error_that_chance_explains_does_not_displace_a_baseline() -> None:
     lucky = BASELINE - np.array([0.10, 0.0, -0.05, 0.02])
-    choice = choose_family({"voxels": BASELINE, "forest": lucky}, SUBJECTS)
-    assert (choice.name, choice.smallest) == ("voxels", "forest")
+    choice = choose_family({"voxels": BASELINE, "extra_trees": lucky}, SUBJECTS)
+    assert (choice.name, choice.smallest) == ("voxels", "extra_trees")
 
 
 def test_a_gain_on_every_subject_does() -> None:
@@ -25,8 +25,8 @@ def test_a_gain_on_every_subject_does() -> None:
 def test_only_the_smallest_error_is_tested() -> None:
     better = BASELINE - np.array([0.05, 0.05, 0.051, 0.049])
     noisier = BASELINE - np.array([0.0, 0.0, 0.37, -0.05])  # a smaller mean, by one subject
-    choice = choose_family({"voxels": BASELINE, "ridge": better, "forest": noisier}, SUBJECTS)
-    assert (choice.name, choice.smallest) == ("voxels", "forest")
+    choice = choose_family({"voxels": BASELINE, "ridge": better, "extra_trees": noisier}, SUBJECTS)
+    assert (choice.name, choice.smallest) == ("voxels", "extra_trees")
 
 
 def test_a_constant_is_no_reason_to_leave_the_smallest_error() -> None:
@@ -45,20 +45,20 @@ def test_two_subjects_take_an_even_gain_and_one_takes_a_baseline() -> None:
 
 
 def test_equal_predictions_are_a_tie_although_they_are_rounded() -> None:
-    errors = {"voxels": BASELINE, "boosting": BASELINE * (1 - 1e-12)}
+    errors = {"voxels": BASELINE, "boosted": BASELINE * (1 - 1e-12)}
     assert choose_family(errors, SUBJECTS).name == "voxels"
 
 
 def test_many_subjects_resolve_a_small_gain() -> None:
     gains = np.tile([0.12, -0.08], 200)  # 0.02 in the mean, of a standard deviation of 0.1
-    errors = {"voxels": np.full(400, 0.3), "tree": 0.3 - gains}
+    errors = {"voxels": np.full(400, 0.3), "extra_trees": 0.3 - gains}
     subjects = [str(n) for n in range(400)]
-    assert choose_family(errors, subjects).name == "tree"
+    assert choose_family(errors, subjects).name == "extra_trees"
     assert choose_family({n: e[:4] for n, e in errors.items()}, subjects[:4]).name == "voxels"
 
 
 def test_ties_prefer_single_families_then_the_first() -> None:
-    means = {"voxels": 1.0, "voting": 0.5, "ridge": 0.5, "forest": 0.5, "stacked": 0.5}
+    means = {"voxels": 1.0, "voting": 0.5, "ridge": 0.5, "extra_trees": 0.5, "stacked": 0.5}
     errors = {name: np.full(3, mean) for name, mean in means.items()}
     assert choose_family(errors, ["a", "b", "c"]).name == "ridge"
     del errors["voxels"]  # without a baseline the smallest error decides

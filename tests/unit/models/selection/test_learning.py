@@ -9,11 +9,10 @@ import pytest
 import planted
 from voxcast.errors import ModelError
 from voxcast.files import write_json
-from voxcast.models.out_of_fold import OutOfFold
+from voxcast.models.blend import weighted_mean
 from voxcast.models.query import queries_of
 from voxcast.models.selection.cross_validation import Validation
 from voxcast.models.selection.ensembles import (
-    blended_out_of_fold,
     stacked_out_of_fold,
     stacked_weights,
     voting_weights,
@@ -29,36 +28,35 @@ from voxcast.models.selection.refitting import fit_forecaster, fit_forecasters
 from voxcast.records import TARGETS
 
 
-def noisy(actual: np.ndarray, noise: float, shift: float, seed: int) -> OutOfFold:
-    logs = actual + np.random.default_rng(seed).normal(shift, noise, actual.shape)
-    return OutOfFold(logs, np.ones((*actual.shape, 2)))
+def noisy(actual: np.ndarray, noise: float, shift: float, seed: int) -> np.ndarray:
+    return actual + np.random.default_rng(seed).normal(shift, noise, actual.shape)
 
 
 def test_stacking_prefers_accurate_families_and_weighs_equals_equally() -> None:
     actual = np.random.default_rng(0).normal(3, 1, (400, 3))
     members = {
-        "ridge": noisy(actual, 0.1, 0, 1), "forest": noisy(actual, 0.1, 0, 2),
-        "tree": noisy(actual, 2.0, 0, 3), "median": noisy(actual, 0.01, 0, 4),
+        "ridge": noisy(actual, 0.1, 0, 1), "extra_trees": noisy(actual, 0.1, 0, 2),
+        "boosted": noisy(actual, 2.0, 0, 3), "median": noisy(actual, 0.01, 0, 4),
     }  # fmt: skip
     weights = stacked_weights(members, actual, TARGETS)
-    assert set(weights) == {"ridge", "forest"}  # a baseline has no vote
+    assert set(weights) == {"ridge", "extra_trees"}  # a baseline has no vote
     assert weights["ridge"][0] == pytest.approx(0.5, abs=0.1)
     total = np.sum([list(by_target) for by_target in weights.values()], axis=0)
     assert total == pytest.approx(1)
-    assert set(voting_weights(members, actual, TARGETS)) == {"ridge", "forest", "tree"}
-    blend = blended_out_of_fold(members, weights)
-    single = np.abs(members["ridge"].log_predictions - actual).mean()
-    assert np.abs(blend.log_predictions - actual).mean() < 0.8 * single
+    assert set(voting_weights(members, actual, TARGETS)) == {"ridge", "extra_trees", "boosted"}
+    blend = weighted_mean(members, weights)
+    single = np.abs(members["ridge"] - actual).mean()
+    assert np.abs(blend - actual).mean() < 0.8 * single
 
 
 def test_weights_of_a_fold_come_from_the_others() -> None:
     actual = np.random.default_rng(0).normal(3, 1, (40, 3))
-    members = {"ridge": noisy(actual, 0.1, 0, 1), "forest": noisy(actual, 0.3, 0, 2)}
+    members = {"ridge": noisy(actual, 0.1, 0, 1), "extra_trees": noisy(actual, 0.3, 0, 2)}
     folds = [(np.arange(20, 40), np.arange(20)), (np.arange(20), np.arange(20, 40))]
     blend = stacked_out_of_fold(members, actual, TARGETS, folds)
     weights = stacked_weights(members, actual, TARGETS, np.arange(20, 40))
-    expected = blended_out_of_fold(members, weights).log_predictions[:20]
-    np.testing.assert_allclose(blend.log_predictions[:20], expected)
+    expected = weighted_mean(members, weights)[:20]
+    np.testing.assert_allclose(blend[:20], expected)
 
 
 def test_families_are_told_apart_by_errors_at_the_usual_speed() -> None:
@@ -72,7 +70,7 @@ def test_families_are_told_apart_by_errors_at_the_usual_speed() -> None:
     np.testing.assert_allclose(disturbed.actual_at_usual_speed(), calm.actual())
     np.testing.assert_allclose(disturbed.actual()[:, memory], calm.actual()[:, memory])
     leaderboards = [
-        learn(validation, ("median", "ridge", "tree"), trials=1)
+        learn(validation, ("median", "ridge", "extra_trees"), trials=1)
         for validation in (disturbed, Validation(table.assign(**times), None, 4, 0))
     ]
     # The metrics of times are of what was measured; the choice is not.
@@ -86,7 +84,7 @@ def test_an_ensemble_and_a_second_run_reuse_fits(tmp_path: Path) -> None:
 
     def run(cache: FoldCache) -> tuple[dict[str, float], int]:
         validation = Validation(table, None, 3, 0, cache=cache)
-        leaderboard = learn(validation, ("median", "ridge", "forest"), trials=2)
+        leaderboard = learn(validation, ("median", "ridge", "extra_trees"), trials=2)
         return leaderboard.objectives, cache.fits
 
     first, fits = run(FoldCache(tmp_path))
@@ -104,18 +102,18 @@ def test_an_ensemble_and_a_second_run_reuse_fits(tmp_path: Path) -> None:
 def test_a_forecaster_of_every_name_shares_extrapolator_and_header_model() -> None:
     table = planted.table(24)
     validation = Validation(table, None, 3, 0)
-    families = ("median", "ridge", "forest")
+    families = ("median", "ridge", "extra_trees")
     leaderboard = learn(validation, families, trials=2, input_levels=("volume", "header"))
     assert list(leaderboard.params) == [*families, "voting", "stacked"]
     forecasters = dict(fit_forecasters(validation, leaderboard, list(leaderboard.params), 1.5))
     assert set(forecasters) == set(leaderboard.params)
-    extrapolator = forecasters["forest"].models_by_input_level["volume"].extrapolator
+    extrapolator = forecasters["extra_trees"].models_by_input_level["volume"].extrapolator
     assert extrapolator is not None
     assert extrapolator.model.family == "ridge"
     assert extrapolator is forecasters["stacked"].models_by_input_level["volume"].extrapolator
     assert forecasters["stacked"].family == "stacked"
     headers = {f.models_by_input_level["header"].model.family for f in forecasters.values()}
-    assert headers == {leaderboard.name_at("forest", "header")}
+    assert headers == {leaderboard.name_at("extra_trees", "header")}
     alone = fit_forecaster(validation, leaderboard, "voting", 1.5)
     queries = queries_of(table.head(4))
     assert alone.predict(queries) == forecasters["voting"].predict(queries)
@@ -124,20 +122,28 @@ def test_a_forecaster_of_every_name_shares_extrapolator_and_header_model() -> No
 def test_callbacks_report_families_trials_and_searches() -> None:
     heard: list[str] = []
     learn(
-        Validation(planted.table(12), None, 3, 0), ("median", "tree"), trials=2,
+        Validation(planted.table(12), None, 3, 0), ("median", "extra_trees"), trials=2,
         on_family=lambda name: heard.append(name),
         on_trial=lambda trial: heard.append(f"trial {trial.number}"),
         on_search=lambda search: heard.append(f"{search.family}: {len(search.trials)}"),
     )  # fmt: skip
-    assert heard == ["median", "trial 0", "median: 1", "tree", "trial 0", "trial 1", "tree: 2"]
+    assert heard == [
+        "median",
+        "trial 0",
+        "median: 1",
+        "extra_trees",
+        "trial 0",
+        "trial 1",
+        "extra_trees: 2",
+    ]
 
 
 def test_fixed_parameters_are_not_tuned() -> None:
-    params = {"max_depth": 3, "min_samples_leaf": 2}
+    params = {"units": 8, "layers": 1, "alpha": 0.1}
     validation = Validation(planted.table(12), None, 3, 0)
-    leaderboard = learn(validation, ("ridge", "tree"), trials=1, fixed_params={"tree": params})
-    assert leaderboard.params["tree"] == params
-    assert leaderboard.counts["tree"].trials == 0
+    leaderboard = learn(validation, ("ridge", "mlp"), trials=1, fixed_params={"mlp": params})
+    assert leaderboard.params["mlp"] == params
+    assert leaderboard.counts["mlp"].trials == 0
 
 
 def test_the_reloaded_leaderboard_has_the_grid_as_a_row_of_the_best_family(
@@ -146,24 +152,23 @@ def test_the_reloaded_leaderboard_has_the_grid_as_a_row_of_the_best_family(
     table = planted.table(16)
     validation = Validation(table, None, 3, 0)
     leaderboard = learn(
-        validation, ("median", "tree"), trials=1, input_levels=("volume", "header")
+        validation, ("median", "extra_trees"), trials=1, input_levels=("volume", "header")
     )
     keys = table["cell_key"].tolist()
     save_leaderboard(leaderboard, keys, tmp_path / "data")
     save_table({"segment": leaderboard}, tmp_path / "leaderboard.csv")
     loaded = load_leaderboard(tmp_path / "data", keys[::-1])
-    assert leaderboard.best == loaded.best == loaded.best_family == "tree"
+    assert leaderboard.best == loaded.best == loaded.best_family == "extra_trees"
     assert (loaded.params, loaded.counts) == (leaderboard.params, leaderboard.counts)
     assert loaded.metrics == leaderboard.metrics
     for input_level, by_name in leaderboard.out_of_fold.items():
         for name, out_of_fold in by_name.items():
             again = loaded.out_of_fold[input_level][name]
-            np.testing.assert_array_equal(again.log_predictions[::-1], out_of_fold.log_predictions)
-            np.testing.assert_array_equal(again.spread[::-1], out_of_fold.spread)
+            np.testing.assert_array_equal(again[::-1], out_of_fold)
     board = pd.read_csv(tmp_path / "leaderboard.csv").set_index("family")
     assert set(board["app"]) == {"segment"}
-    assert list(board.index) == ["tree", "grid", "median"]
-    assert board.loc["grid", "cv_objective"] == board.loc["tree", "cv_objective"]
+    assert list(board.index) == ["extra_trees", "grid", "median"]
+    assert board.loc["grid", "cv_objective"] == board.loc["extra_trees", "cv_objective"]
 
 
 def test_a_leaderboard_of_another_release_is_refused(tmp_path: Path) -> None:

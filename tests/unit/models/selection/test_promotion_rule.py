@@ -150,7 +150,7 @@ def test_more_undisturbed_subjects_are_learned_from() -> None:
     assert decision.reason in ("better", "more_subjects")
 
 
-@pytest.mark.parametrize("challenger", ["ridge", "median", "forest"])
+@pytest.mark.parametrize("challenger", ["ridge", "median", "extra_trees"])
 @pytest.mark.parametrize("elsewhere", [False, True])
 def test_nine_subjects_measured_under_load_do_not_replace_a_better_champion(
     challenger: str, elsewhere: bool

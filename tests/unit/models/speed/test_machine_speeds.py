@@ -161,13 +161,13 @@ def test_one_machine_in_one_sitting_has_no_speed_to_learn() -> None:
 def test_speeds_of_a_fold_are_those_of_its_training_runs() -> None:
     table = several_machines.table({"a": [0.0], "b": [0.5]}, {"a": 12, "b": 6})
     validation = Validation(table, None, 3, 0)
-    before = validation.out_of_fold("ridge", RIDGE, "volume").log_predictions
+    before = validation.out_of_fold("ridge", RIDGE, "volume")
     train, held_out = validation.folds()[0]
     changed = table.copy()
     changed.loc[held_out, ["cpu_s", "runtime_s"]] *= 7.0
     after = Validation(changed, None, 3, 0).out_of_fold("ridge", RIDGE, "volume")
-    assert (after.log_predictions[held_out] == before[held_out]).all()
-    assert (after.log_predictions[train] != before[train]).any()
+    assert (after[held_out] == before[held_out]).all()
+    assert (after[train] != before[train]).any()
     fold = validation.fold_speeds[train.tobytes()]
     assert fold == speeds_by_app(table.iloc[train])
 
