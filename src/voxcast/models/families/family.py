@@ -150,7 +150,6 @@ FAMILIES: dict[str, Family] = {
             scale=lambda p: p["scale"],
             weights="ridge__sample_weight",
             extrapolates=True,
-            second={"alpha": 0.1, "columns": "all", "scale": "log", "products": False},
         ),
         Family(
             "extra_trees",
