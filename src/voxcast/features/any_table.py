@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PREFIX, LOG = "column.", "column.log "
-WIDE = 20.0  # from this ratio of largest to smallest value, the logarithm is a feature too
+WIDE = 7.0  # from this ratio of largest to smallest value, the logarithm is a feature too
 # From this ratio of the largest to the median magnitude, a column is heavy-tailed.
 HEAVY = 20.0
 MIN_ROWS = 10

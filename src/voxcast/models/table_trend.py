@@ -84,22 +84,33 @@ def choose_trend(
     if len(beyond) < MIN_OUTER_ROWS:
         return None
     missed = outer.actual()[:, 0] - inside.predict([path.edge for path in paths])[:, 0]
-    smallest = float(np.abs(missed[beyond]).mean())
-    best: tuple[str, Params, list[dict[str, float]]] | None = None
+    at_edge = np.abs(missed[beyond])
+    tried: list[tuple[np.ndarray, str, Params, list[dict[str, float]]]] = []
     for family_name, params in _trends(leaderboard):
         model = point_model.fit(
             inner.table, None, family_name, params, "header", inner.seed, inner.targets
         )
         trends = trends_of(model, paths)
         total = np.array([sum(trend.values()) for trend in trends])
-        if (error := float(np.abs(missed - total)[beyond].mean())) < smallest:
-            smallest, best = error, (family_name, params, trends)
-    if best is None:
+        errors = np.abs(missed - total)[beyond]
+        if not _is_chance(at_edge - errors):
+            tried.append((errors, family_name, params, trends))
+    if not tried:
         return None
-    family_name, params, trends = best
+    smallest = min((entry[0] for entry in tried), key=np.mean)
+    # Of those that differ by chance, the family that is best within the range.
+    _, family_name, params, trends = min(
+        (entry for entry in tried if _is_chance(entry[0] - smallest)),
+        key=lambda entry: (leaderboard.objectives[entry[1]], entry[0].mean()),
+    )
     distances = [{step.column: step.distance for step in path.steps} for path in paths]
     groups = outer.table["subject"].tolist()
     return Trend(family_name, params, shares_past_bends(missed, trends, distances, groups))
+
+
+def _is_chance(gains: np.ndarray) -> bool:
+    """Whether the mean gain of the outermost rows is within its standard error."""
+    return bool(gains.mean() <= gains.std(ddof=1) / len(gains) ** 0.5)
 
 
 def _trends(leaderboard: Leaderboard) -> list[tuple[str, Params]]:

@@ -86,7 +86,7 @@ def test_the_path_of_a_row_has_signs_units_and_edges() -> None:
     runs = pd.DataFrame({"change": [-4e6, -1.0, 0.0, 2.0, 50.0] * 4, "cpus": [1, 2, 4, 8, 16] * 4})
     runs["seconds"] = 1.0
     columns = choose_columns(runs, "seconds")
-    assert columns.logs == ("change",)
+    assert columns.logs == ("change", "cpus")
     ranges = {"column.change": (-4e6, 50.0), "column.cpus": (1.0, 16.0)}
     rows = pd.DataFrame({"change": [-4e7, 5.0, 0.0], "cpus": [4, 32, -3], "seconds": 1.0})
     below, above, negative = (

@@ -150,6 +150,7 @@ FAMILIES: dict[str, Family] = {
             scale=lambda p: p["scale"],
             weights="ridge__sample_weight",
             extrapolates=True,
+            second={"alpha": 0.1, "columns": "all", "scale": "log", "products": False},
         ),
         Family(
             "extra_trees",
