@@ -94,8 +94,8 @@ def test_the_trial_of_a_killed_worker_is_made_again(
 def test_a_trial_that_always_fails_is_given_up(tmp_path: Path, validation: Validation) -> None:
     class Failing(Validation):
         def out_of_fold(self, family, params, input_level):
-            if params["max_depth"] == first["max_depth"]:
-                raise ValueError("not with this depth")
+            if params["min_samples_leaf"] == first["min_samples_leaf"]:
+                raise ValueError("not with these leaves")
             return super().out_of_fold(family, params, input_level)
 
     first = alone(tmp_path / "one", validation).params
@@ -107,4 +107,4 @@ def test_a_trial_that_always_fails_is_given_up(tmp_path: Path, validation: Valid
     assert result.given_up >= 1
     assert result.lost == MAX_ATTEMPTS * result.given_up
     assert result.completed + result.given_up == TRIALS
-    assert result.params["max_depth"] != first["max_depth"]
+    assert result.params["min_samples_leaf"] != first["min_samples_leaf"]
