@@ -28,8 +28,7 @@ def recommend() -> dict[str, Any]:
     from voxcast.features.table import rows_of
     from voxcast.models.query import Query
     from voxcast.records import Configuration
-    from voxcast.tracking.current_champion import local_model
-    from voxcast.tracking.runs import tracking_uri
+    from voxcast.serving.model_store import ModelStore
 
     images = 100_000
     site = config.load_submit(PROJECT / "conf", "osc", here=lambda: config.Here(1, 1, 0))
@@ -53,7 +52,7 @@ def recommend() -> dict[str, Any]:
         "bound_s": 60,
     }
     try:
-        bundle = local_model(tracking_uri(PROJECT)).bundle
+        bundle = ModelStore.of(PROJECT).open()
         forecaster = bundle.forecaster(next(iter(bundle.apps)))
     except ModelError as error:
         return {**figures, "skipped": f"features to answer: {error}"}

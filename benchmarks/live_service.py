@@ -157,14 +157,14 @@ def main() -> int:
     args = parser.parse_args()
     import uvicorn
 
-    from voxcast.tracking.runs import tracking_uri
+    from voxcast.serving.model_store import ModelStore
     from voxcast.web.application import application
 
     limits = ImageLimits(
         **{entry.name: getattr(args, entry.name) for entry in fields(ImageLimits)}
     )
     settings = Settings(
-        tracking_uri(args.project), args.project, roots=tuple(args.root),
+        ModelStore.of(args.project), args.project, roots=tuple(args.root),
         max_upload_bytes=args.max_upload_bytes, images=limits,
     )  # fmt: skip
     uvicorn.run(application(settings), host="127.0.0.1", port=args.port, access_log=False)

@@ -123,11 +123,10 @@ def bench_start() -> dict[str, Any]:
 
     The champion is that of this project; the image is a header alone.
     """
-    from voxcast.tracking.current_champion import local_model
-    from voxcast.tracking.runs import tracking_uri
+    from voxcast.serving.model_store import ModelStore
 
     voxcast = str(Path(sys.executable).with_name("voxcast"))
-    app = next(iter(local_model(tracking_uri(PROJECT)).bundle.apps))
+    app = next(iter(ModelStore.of(PROJECT).open().apps))
     image = next((PROJECT / "data/images").glob("sub-*/anat/*.nii.gz"))
     header = (str(image), "--header-only", "--app")
     commands = {
@@ -163,11 +162,10 @@ def bench_predict() -> dict[str, Any]:
     """One row, all targets and quantiles, by the champion in process."""
     from dataclasses import replace
 
-    from voxcast.tracking.current_champion import local_champion, local_model
-    from voxcast.tracking.runs import tracking_uri
+    from voxcast.serving.local_model import LocalModel
 
-    uri = tracking_uri(PROJECT)
-    champion = local_champion(uri, next(iter(local_model(uri).bundle.apps)))
+    model = LocalModel.of_project(PROJECT)
+    champion = model.champion(next(iter(model.bundle.apps)))
     image = next((PROJECT / "data/images").glob("sub-*/anat/*.nii.gz"))
     figures = {}
     for name, header_only in (("header", True), ("volume", False)):
@@ -189,11 +187,10 @@ def bench_bulk() -> dict[str, Any]:
     from voxcast.images.network_volume import POINTS, volume_dtype
     from voxcast.models.forecaster import Forecaster
     from voxcast.models.query import Query
-    from voxcast.tracking.current_champion import local_model
-    from voxcast.tracking.runs import tracking_uri
+    from voxcast.serving.model_store import ModelStore
 
     table = pd.read_parquet(PROJECT / "data/features/train.parquet")
-    bundle = local_model(tracking_uri(PROJECT)).bundle
+    bundle = ModelStore.of(PROJECT).open()
     app = next(iter(bundle.apps))
     table = table[table["app"] == app]
     rows = (rows_of(table) * (20_000 // len(table) + 1))[:20_000]

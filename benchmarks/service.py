@@ -116,10 +116,10 @@ def cpu_s(group: int) -> float:
 
 def model_ms(model: Path) -> dict[str, float]:
     """Return the CPU time of the model for each row, alone and in a common call of 32."""
-    from voxcast.serving.local_model import LocalModel
+    from voxcast.serving.bundle import Bundle
     from voxcast.serving.prediction_service import PredictionService
 
-    service = PredictionService(LocalModel.load(model).bundle)
+    service = PredictionService(Bundle.load(model))
     row = {**EXAMPLE, "cpus": 1.0, "app": next(iter(service.bundle.apps))}
     times_ms = {}
     for name, n in (("alone", 1), ("of_32", CLIENTS)):
@@ -208,17 +208,16 @@ def measure(name: str, model: Path, project: Path, requests: int, log: Path) -> 
 
 def champion(project: Path, folder: Path) -> tuple[Path, Path]:
     """Return the model's folder and its project; a champion of planted runs if there is none."""
-    from voxcast.serving.registry.model_files import champion_folder
-    from voxcast.tracking.runs import tracking_uri
+    from voxcast.serving.model_store import ModelStore
 
-    if not (project / "mlflow.db").is_file():
+    if ModelStore.of(project).pointer().champion is None:
         sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
         from champions import register_champion  # type: ignore[import-not-found]
 
         project = folder
         register_champion(project, 20)
         (project / "params.yaml").touch()
-    return champion_folder(tracking_uri(project)), project
+    return ModelStore.of(project).open().folder, project
 
 
 def main() -> int:
@@ -237,9 +236,9 @@ def main() -> int:
     figures: dict[str, Any] = {"machine": machine(), "clients": CLIENTS}
     with tempfile.TemporaryDirectory() as name:
         model, project = champion(args.project, Path(name))
-        from voxcast.serving.local_model import LocalModel
+        from voxcast.serving.bundle import Bundle
 
-        apps = LocalModel.load(model).bundle.apps
+        apps = Bundle.load(model).apps
         figures["families"] = {app: served.promotion.family for app, served in apps.items()}
         figures["model_cpu_ms_a_row"] = model_ms(model)
         for server in (args.only,) if args.only else ("voxcast", "mlflow"):

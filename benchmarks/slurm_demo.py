@@ -51,11 +51,10 @@ class DemoError(Exception):
 def has_model(project: Path) -> bool:
     """Tell whether a project has a registered model of the application."""
     from voxcast.errors import ModelError
-    from voxcast.tracking.current_champion import local_champion
-    from voxcast.tracking.runs import tracking_uri
+    from voxcast.serving.local_model import LocalModel
 
     try:
-        local_champion(tracking_uri(project), APP)
+        LocalModel.of_project(project).champion(APP)
     except ModelError:
         return False
     return True

@@ -23,9 +23,6 @@ from voxcast.runs.store import batch_names, reserved_names
 from voxcast.serving.local_model import LocalModel
 from voxcast.studies.frozen_champion import judge
 from voxcast.studies.recorded_table import opened_table
-from voxcast.tracking.current_champion import local_model
-from voxcast.tracking.registered_versions import required_champion
-from voxcast.tracking.runs import tracking_uri
 
 HISTORY = Path("data/history")
 OUT = Path("results/judged")
@@ -42,15 +39,14 @@ def main() -> int:
             choices = ", ".join(reserved) or f"none of {HISTORY}/reserved.txt is recorded"
             problem = f"no batch that is reserved for judging: {name!r}"
             raise ConfigError(problem, "judge.py", f"choose from {choices}")
-    uri = tracking_uri(Path())
-    # The model is there before anything is opened.
-    model, version = local_model(uri), required_champion(uri).number
+    model = LocalModel.of_project(Path())  # it is there before anything is opened
     for name in batches:
-        _judge(model, version, HISTORY / name)
+        _judge(model, HISTORY / name)
     return 0
 
 
-def _judge(model: LocalModel, version: str, batch: Path) -> None:
+def _judge(model: LocalModel, batch: Path) -> None:
+    version = model.bundle.version
     by = f"judge version {version} of the registered model"
     runs = opened_table(batch, openings.BOOK, by, commit_of(Path(), CODE))
     small_volumes = read_small_volumes(batch / SMALL_VOLUMES, "restore it from the repository")

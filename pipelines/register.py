@@ -11,11 +11,11 @@ from voxcast import config
 from voxcast.config.served_facts import app_facts, promotion_rule
 from voxcast.errors import exits_cleanly
 from voxcast.files import read_json, write_json
-from voxcast.serving.registry.lookup import MODEL_NAME
+from voxcast.serving.model_store import ModelStore
 from voxcast.tracking import registry, runs
 from voxcast.tracking.challengers import challengers
 from voxcast.tracking.promotion import promote
-from voxcast.tracking.registered_versions import champion
+from voxcast.tracking.registration import publish_champion
 
 EVALUATED = Path("results/evaluate")
 RECEIPT = Path("results/register/receipt.json")
@@ -33,12 +33,12 @@ def main() -> int:
         app = app_facts(cfg, name, challenger.table)
         receipts[name] = promote(session, Path(), app, challenger, promotion_rule(cfg))
         receipts[name]["test"] = evaluated.get(name, {}).get(challenger.family)
-    current = champion(runs.tracking_uri(Path()))
-    version = None if current is None else current.number
-    content = {"model": MODEL_NAME, "version": version, "apps": receipts}
+    publish_champion(session, Path())
+    version = ModelStore.of(Path()).pointer().champion
+    content = {"model": registry.MODEL_NAME, "version": version, "apps": receipts}
     openings = read_json(EVALUATED / "openings.json")
     write_json(RECEIPT, {**content, "test_openings": openings})
-    registry.write_marker(Path(), version, session.experiment_id)
+    registry.write_marker(Path(), session.experiment_id)
     return 0
 
 

@@ -29,24 +29,20 @@ def __dir__() -> list[str]:
 
 
 def load(
-    model: str | os.PathLike[str] = "models:/voxcast@champion",
+    model: str | os.PathLike[str] | None = None,
     *,
     project: str | os.PathLike[str] | None = None,
-    tracking_uri: str | None = None,
 ) -> Model:
-    """Load a registered model.
+    """Load a model.
 
     Parameters
     ----------
-    model : str or path
-        ``models:/voxcast@champion``, another alias, a version such as ``models:/voxcast/3``, or
-        the folder of a model as MLflow writes it.
+    model : str or path, optional
+        Number of a version, or the folder of one such as ``models/v3``; by default the champion.
     project : path, optional
         Project folder; by default ``VOXCAST_PROJECT``, or the nearest folder upwards that is one.
-        Its registry is used, and the speeds of machines that were measured in it. If it is named
+        Its versions are used, and the speeds of machines that were measured in it. If it is named
         here, characteristics that it declares are computed of images, which runs its functions.
-    tracking_uri : str, optional
-        Address of the registry; by default ``MLFLOW_TRACKING_URI``, or that of the project.
 
     Returns
     -------
@@ -56,20 +52,20 @@ def load(
     Raises
     ------
     voxcast.errors.ConfigError
-        If there is neither a registry nor a project.
+        If there is no project.
     voxcast.errors.ModelError
         If there is no such model, or it cannot be read.
 
     Examples
     --------
     >>> import voxcast
-    >>> model = voxcast.load("models:/voxcast@champion")  # doctest: +SKIP
+    >>> model = voxcast.load()  # doctest: +SKIP
     >>> model.predict("sub-01_T1w.nii.gz", quantile=0.9)  # doctest: +SKIP
     """
-    from voxcast.tracking import model_loading
+    from voxcast.serving import loaded_model
 
     lab_characteristics = None if project is None else _lab_characteristics_of(project)
-    return model_loading.load(model, project, tracking_uri, lab_characteristics)
+    return loaded_model.load(model, project, lab_characteristics)
 
 
 def _lab_characteristics_of(project: str | os.PathLike[str]) -> LabCharacteristics:

@@ -5,28 +5,23 @@ from __future__ import annotations
 import functools
 from datetime import UTC, datetime
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import planted
 import several_machines
 from registries import connected
-from voxcast.files import sha256_folder
+from voxcast.files import read_json, sha256_file, sha256_folder, write_json
 from voxcast.models import point_model
 from voxcast.models.calibrated_model import calibrate
 from voxcast.models.families.family import FAMILIES
 from voxcast.models.forecaster import Forecaster
 from voxcast.models.selection.cross_validation import Validation
 from voxcast.records import Configuration
-from voxcast.serving.bundle import FOLDER, Bundle, BundlePart, write_bundle
+from voxcast.serving.bundle import INDEX, Bundle, BundlePart, Origin, write_bundle
+from voxcast.serving.model_store import MODELS, POINTER, ModelStore
 from voxcast.serving.served_app import Promotion, ServedApp
 from voxcast.tracking import registry, runs
-from voxcast.tracking.registered_versions import (
-    Version,
-    bundle_of,
-    required_champion,
-    version_numbered,
-)
+from voxcast.tracking.registry import FOLDER
 
 PROMOTION = Promotion(
     family="ridge", params=FAMILIES["ridge"].defaults, subjects=20, runs=40, noisy_runs=0,
@@ -70,13 +65,16 @@ def bundle_of_apps(folder: Path, subjects: int, *apps: str, name: str = "ridge")
         table = planted.table(subjects, apps=(app,))
         keys, labels = table["cell_key"].tolist(), table["subject"].tolist()
         parts.append(BundlePart(served, forecaster, keys, labels))
-    return write_bundle(folder / FOLDER, parts)
+    return write_bundle(folder / FOLDER, parts, origin=Origin(apps[-1]))
 
 
-def registered_bundle(project: Path, number: str) -> Bundle:
-    """Open the bundle of a version in the registry of a project."""
-    uri = runs.tracking_uri(project)
-    return bundle_of(uri, version_numbered(uri, number))
+def trust(project: Path) -> None:
+    """Record the hashes that files have now, as somebody who may write to all of them can."""
+    path = project / MODELS / POINTER
+    content = read_json(path)
+    for number, record in content["versions"].items():
+        record["sha256"] = sha256_file(path.parent / f"v{number}" / INDEX)
+    write_json(path, content)
 
 
 def machines_bundle(folder: Path, here: str = "b", *, today: bool = False) -> Bundle:
@@ -97,7 +95,7 @@ def machines_bundle(folder: Path, here: str = "b", *, today: bool = False) -> Bu
         sha256_folder(folder / "model"), PROMOTION,
     )  # fmt: skip
     part = BundlePart(served, folder / "model", table["cell_key"].tolist(), ["1"])
-    return write_bundle(folder / FOLDER, [part])
+    return write_bundle(folder / FOLDER, [part], origin=Origin("segment"))
 
 
 def register_machines_champion(folder: Path) -> None:
@@ -105,13 +103,8 @@ def register_machines_champion(folder: Path) -> None:
     session = connected(folder)
     with runs.run(session, "final", "ridge final") as run_id:
         pass
-    with TemporaryDirectory() as work:
-        registry.register(run_id, machines_bundle(Path(work)).folder, "segment")
-
-
-def champion_version(project: Path) -> Version:
-    """Return the champion in the registry of a project."""
-    return required_champion(runs.tracking_uri(project))
+    with ModelStore.of(folder).new_folder() as work:
+        registry.register(folder, run_id, machines_bundle(Path(work)).folder)
 
 
 def register_champion(folder: Path, subjects: int, *apps: str) -> None:
@@ -120,6 +113,6 @@ def register_champion(folder: Path, subjects: int, *apps: str) -> None:
     session = connected(folder)
     with runs.run(session, "final", "ridge final") as run_id:
         pass
-    with TemporaryDirectory() as work:
+    with ModelStore.of(folder).new_folder() as work:
         bundle = bundle_of_apps(Path(work), subjects, *names)
-        registry.register(run_id, bundle.folder, names[-1])
+        registry.register(folder, run_id, bundle.folder)

@@ -6,8 +6,8 @@ import functools
 import tempfile
 from pathlib import Path
 
-from voxcast.serving.registry.database import DATABASE, address_of
 from voxcast.tracking import runs
+from voxcast.tracking.address import DATABASE, address_of, tracking_uri
 from voxcast.tracking.runs import Session
 
 
@@ -23,9 +23,15 @@ def _empty_database() -> bytes:
         return path.read_bytes()
 
 
+def logged_model(project: Path) -> Path:
+    """Return MLflow's own folder of the only version of a project."""
+    (model,) = (project / "mlruns").rglob("MLmodel")
+    return model.parent
+
+
 def connected(project: Path) -> Session:
     """Connect to the registry of a project; one that is missing is copied."""
     path = project.resolve() / DATABASE
-    if runs.tracking_uri(project) == address_of(path) and not path.exists():
+    if tracking_uri(project) == address_of(path) and not path.exists():
         path.write_bytes(_empty_database())
     return runs.connect(project)

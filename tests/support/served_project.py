@@ -5,14 +5,15 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from champions import bundle_of_apps, machines_bundle
 from registries import connected
 from small_head import write_head
 from voxcast.records import Configuration
-from voxcast.serving.bundle import FOLDER, write_bundle
+from voxcast.serving.bundle import Origin, write_bundle
+from voxcast.serving.model_store import ModelStore
 from voxcast.tracking import registry, runs
+from voxcast.tracking.registry import FOLDER
 
 PROJECT = Path(__file__).parents[2]
 RIDGE, NETWORK = "segment", "tile"  # the applications
@@ -24,14 +25,15 @@ def register_served(folder: Path, *, network: bool) -> None:
     session = connected(folder)
     with runs.run(session, "final", "ridge final") as run_id:
         pass
-    with TemporaryDirectory() as work:
+    with ModelStore.of(folder).new_folder() as work:
         part = machines_bundle(Path(work, "machines")).part(RIDGE)
         parts = [replace(part, served=replace(part.served, configurations=CONFIGURATIONS))]
         if network:
             of_network = bundle_of_apps(Path(work, "network"), 6, NETWORK, name="cnn")
             parts.append(of_network.part(NETWORK))
-        bundle = write_bundle(Path(work, FOLDER), parts)
-        registry.register(run_id, bundle.folder, parts[-1].served.name)
+        origin = Origin(parts[-1].served.name)
+        bundle = write_bundle(Path(work, FOLDER), parts, origin=origin)
+        registry.register(folder, run_id, bundle.folder)
 
 
 def served_project(folder: Path, *, network: bool = True) -> Path:

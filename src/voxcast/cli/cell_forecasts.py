@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from voxcast.cli.shared_options import machines_file, question_cache, registry_address
+from voxcast.cli.shared_options import question_cache
 from voxcast.errors import ConfigError, ModelError, one_line
 from voxcast.records import Configuration
 
@@ -41,10 +41,9 @@ def _forecasts(
     cluster: Cluster, folder: Path, cells: Mapping[str, Cell], paths: Mapping[str, Path]
 ) -> dict[str, CellForecast]:
     try:
-        from voxcast.tracking.current_champion import local_champion, local_model
+        from voxcast.serving.local_model import LocalModel
 
-        uri, machines = registry_address(folder), machines_file(folder)
-        model = local_model(uri, machines)
+        model = LocalModel.of_project(folder)
     except ModelError as error:
         logger.debug("no predictions: %s", one_line(error))
         return {}
@@ -59,9 +58,7 @@ def _forecasts(
             served = model.bundle.app_named(app)
             learned_cells = {k: c for k, c in cells.items() if _is_learned(c, served)}
             if learned_cells:
-                champion = replace(
-                    local_champion(uri, app, machines), cache=question_cache(folder)
-                )
+                champion = replace(model.champion(app), cache=question_cache(folder))
                 forecasts |= _of_app(champion, cluster, learned_cells, paths)
         except ModelError as error:
             logger.debug("no predictions of %s: %s", app, one_line(error))

@@ -55,7 +55,7 @@ def main(argv: list[str]) -> int:
 
     bundle = registered_bundle(folder)
     if bundle is None:
-        raise ModelError("the registry has no champion", folder, "train one with `voxcast learn`")
+        raise ModelError("the project has no champion", folder, "train one with `voxcast learn`")
     names = [bundle.app_named(args.app).name] if args.app else sorted(bundle.apps)
     if not recorded_parts(folder / BATCH):
         then = "`voxcast status DIR --collect` adds those of a submission"

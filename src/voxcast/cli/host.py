@@ -21,7 +21,6 @@ from voxcast import project
 from voxcast.cli.shared_options import (
     add_project_argument,
     characteristic_versions,
-    registry_address,
 )
 from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import ConfigError
@@ -101,11 +100,10 @@ def main(argv: list[str]) -> int:
     folder = project.require(args.project)
     from voxcast.measure.host import host_class, host_facts
     from voxcast.models.speed.speeds import SITTING_LASTS
-    from voxcast.tracking.current_champion import local_model
+    from voxcast.serving.model_store import ModelStore
 
-    uri = registry_address(folder)
     os.chdir(folder)  # all paths are relative to the project
-    bundle, facts = local_model(uri).bundle, host_facts()
+    bundle, facts = ModelStore.of(folder).open(), host_facts()
     before = _speeds(bundle, facts.host_id)
     content: dict[str, Any] = {"host": facts.host_id, "host_class": host_class(facts)}
     after = before

@@ -18,7 +18,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
     args = parser.parse_args(argv)
     from voxcast.config.project_files import create_project
-    from voxcast.serving.registry.database import DATABASE, address_of
+    from voxcast.tracking.address import DATABASE, address_of
 
     address_of(args.folder.resolve() / DATABASE)  # a folder of which MLflow has no address
     names = create_project(args.folder)

@@ -75,12 +75,9 @@ def main(argv: list[str]) -> int:
     os.chdir(folder)  # all other paths are relative to the project
     from voxcast.cli.learning_session import LearningSession
     from voxcast.cli.project_locks import learning_lock
-    from voxcast.tracking.relocation import former_places
-    from voxcast.tracking.runs import tracking_uri
+    from voxcast.tracking.address import tracking_uri
 
-    # A folder that MLflow cannot use, or a copy without its models, is refused before anything is
-    # measured.
-    former_places(folder, tracking_uri(folder))
+    tracking_uri(folder)  # a folder that MLflow cannot use is refused before anything is measured
     session = LearningSession(None if args.app is None else _request(args, paths), again)
     try:
         with contextlib.nullcontext() if args.dry_run else learning_lock(Path()):

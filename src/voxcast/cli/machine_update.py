@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from voxcast.cli.shared_options import characteristic_versions, registry_address
-from voxcast.errors import ModelError, UnlearnedError, VoxcastError, one_line
+from voxcast.cli.shared_options import characteristic_versions
+from voxcast.errors import UnlearnedError, VoxcastError, one_line
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,16 +20,11 @@ def update_after_runs(folder: Path) -> None:
     A failure is logged: what was measured or learned before is not lost by it.
     """
     from voxcast.serving.machine_updates import update_machines
-    from voxcast.serving.registry.database import database_of
-    from voxcast.tracking.current_champion import local_model
+    from voxcast.serving.model_store import ModelStore
 
-    uri = registry_address(folder)
     try:
-        database_of(uri)
-    except ModelError:  # nothing was learned yet
-        return
-    try:
-        update_machines(folder, local_model(uri).bundle, characteristic_versions(folder))
+        bundle = ModelStore.of(folder).open()
+        update_machines(folder, bundle, characteristic_versions(folder))
     except UnlearnedError:
         return
     except VoxcastError as error:

@@ -5,6 +5,7 @@ voxcast models diff A B                  in what two versions differ
 voxcast models compare A B               which of two versions is better on all runs on record
 voxcast models card [VERSION]            what a version is, on one page
 voxcast models verify [VERSION]          whether its files are those that were registered
+voxcast models pull [VERSION]            fetch the champion, or another version, from MLflow
 voxcast models promote --app NAME        register the newest model although the rule refused it
 voxcast models rollback [VERSION]        return to an older version; --app NAME: of one application
 """
@@ -15,15 +16,12 @@ import argparse
 import importlib
 import json
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from voxcast import project
-from voxcast.cli.shared_options import add_project_argument, registry_address
+from voxcast.cli.shared_options import add_project_argument
 from voxcast.cli.verb_parser import VerbParser, meant
-from voxcast.errors import ConfigError, ModelError
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from voxcast.errors import ConfigError
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +29,7 @@ LIST = "list"
 # Modules of `voxcast models ACTION`, each with a main.
 ACTIONS = {
     action: f"models_{action}"
-    for action in ("diff", "compare", "card", "verify", "promote", "rollback")
+    for action in ("diff", "compare", "card", "verify", "pull", "promote", "rollback")
 }
 
 
@@ -51,55 +49,31 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--refresh",
         action="store_true",
-        help="only look after the registry: if it was lost or replaced, the next `dvc repro` "
-        "fills it; if the project was moved, its paths are mended",
+        help="only look after MLflow's registry: if it was lost or replaced, the next `dvc repro` "
+        "fills it",
     )
     parser.add_argument("--json", action="store_true", help="one JSON list on stdout")
     add_project_argument(parser)
     args = parser.parse_args(argv[1:] if argv[:1] == [LIST] else argv)
+    folder = project.require(args.project)
     if args.refresh:
         from voxcast.tracking.registry import forget_lost
 
-        if forget_lost(project.require(args.project)):
+        if forget_lost(folder):
             logger.info("the registry was lost or replaced; the next `dvc repro` fills it")
-    uri = registry_address(args.project)
-    _relocate(project.find(args.project), uri)
-    if args.refresh:
         return 0
-    from voxcast.serving.registry.registered_files import TAG as FILES_TAG
-    from voxcast.tracking.registered_versions import versions
+    from voxcast.serving.model_store import ModelStore
 
-    present = versions(uri)
+    rows = ModelStore.of(folder).listed()
     if args.json:
-        rows = [
-            {
-                "version": v.number,
-                "champion": v.is_champion,
-                **{name: value for name, value in v.tags.items() if name != FILES_TAG},
-                "apps": v.apps,
-            }
-            for v in present
-        ]
         print(json.dumps(rows, indent=2))
         return 0
-    for version in present:
-        alias = "champion" if version.is_champion else ""
-        print(f"version {version.number:>3} {alias}".rstrip())
-        for app, facts in version.apps.items():
-            new = "; new in this version" if app == version.tags.get("promoted") else ""
+    for row in rows:
+        print(f"version {row['version']:>3} {'champion' if row['champion'] else ''}".rstrip())
+        for app, facts in row["apps"].items():
+            new = "; new in this version" if app == row.get("promoted") else ""
             print(f"  {app}: {_facts(facts)}{new}")
     return 0
-
-
-def _relocate(folder: Path | None, uri: str) -> None:
-    """Mend the paths of a project that was moved; what keeps them from it is only a warning."""
-    from voxcast.tracking.relocation import relocate
-
-    if folder is not None:
-        try:
-            relocate(folder, uri)
-        except ModelError as error:
-            logger.warning("%s", error)
 
 
 def _facts(facts: dict[str, Any] | None) -> str:

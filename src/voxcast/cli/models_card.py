@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
-from voxcast.cli.registry_options import action_parser, quiet_mlflow
-from voxcast.cli.shared_options import registry_address
+from voxcast import project
+from voxcast.cli.registry_options import action_parser
 
 
 def main(argv: list[str]) -> int:
@@ -15,18 +16,12 @@ def main(argv: list[str]) -> int:
     parser.add_argument("version", nargs="?", help="default: the champion")
     args = parser.parse_args(argv)
     from voxcast.serving.model_card import model_card
-    from voxcast.tracking.registered_versions import (
-        bundle_of,
-        version_or_champion,
-    )
+    from voxcast.serving.model_store import ModelStore
 
-    uri = registry_address(args.project)
-    with quiet_mlflow():
-        version = version_or_champion(uri, args.version)
-        bundle = bundle_of(uri, version)
-        card = model_card(bundle, version.number, version.tags)
+    bundle = ModelStore.of(project.require(args.project)).open(args.version)
+    card = model_card(bundle)
     if args.json:
-        facts = {"version": version.number, "tags": version.tags, "apps": bundle.facts}
+        facts = {"version": bundle.version, **asdict(bundle.origin), "apps": bundle.facts}
         print(json.dumps({**facts, "card": card}, indent=2))
     else:
         print(card, end="")

@@ -19,12 +19,12 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--app", help="default: every application that both have")
     args = parser.parse_args(argv)
     folder = project.require(args.project)
-    from voxcast.tracking.runs import tracking_uri
+    from voxcast.serving.model_store import ModelStore
     from voxcast.tracking.versions import bundles_to_compare, compare_bundles
 
     numbers = args.first, args.second
     with quiet_mlflow():
-        bundles = bundles_to_compare(tracking_uri(folder), numbers, args.app)
+        bundles = bundles_to_compare(ModelStore.of(folder), numbers, args.app)
         from voxcast import config
         from voxcast.models.selection.validations import validations
 

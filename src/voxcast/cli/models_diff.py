@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from voxcast.cli.registry_options import action_parser, quiet_mlflow
-from voxcast.cli.shared_options import registry_address
+from voxcast import project
+from voxcast.cli.registry_options import action_parser
 from voxcast.quantities import counted
 
 MAX_VALUE = 60  # characters of a value that are printed; --json has all
@@ -20,13 +20,12 @@ def main(argv: list[str]) -> int:
     parser.add_argument("second", metavar="B", help="another version")
     parser.add_argument("--app", help="default: every application that one of them has")
     args = parser.parse_args(argv)
-    from voxcast.tracking.registered_versions import version_numbered
+    from voxcast.serving.model_store import ModelStore
     from voxcast.tracking.version_difference import difference
 
-    uri = registry_address(args.project)
-    with quiet_mlflow():
-        first, second = (version_numbered(uri, number) for number in (args.first, args.second))
-        content = difference(uri, first, second, args.app)
+    store = ModelStore.of(project.require(args.project))
+    first, second = (store.open(number) for number in (args.first, args.second))
+    content = difference(first, second, args.app)
     if args.json:
         print(json.dumps(content, indent=2))
         return 0
@@ -34,12 +33,6 @@ def main(argv: list[str]) -> int:
         print(f"{app}: {_summary(facts)}")
         for name, (before, after) in facts.get("fields", {}).items():
             print(f"  {name}: {_value(before)} -> {_value(after)}")
-    columns = content["signature"]
-    for change in ("added", "removed"):
-        for column in columns[change]:
-            print(f"signature: {change}: {column}")
-    if not any(columns.values()):
-        print("signature: the same columns")
     return 0
 
 

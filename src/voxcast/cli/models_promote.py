@@ -64,18 +64,19 @@ def newest_model(folder: Path, name: str) -> Iterator[tuple[Session, AppFacts, C
         cfg = config.load(folder / config.PARAMS_FILE)
         by_app = challengers(folder, cfg.tune.folds, cfg.tune.seed)
         if name not in by_app or name not in cfg.apps:
-            raise _not_in_last_pass(name, by_app, runs.tracking_uri(folder))
+            raise _not_in_last_pass(name, by_app, folder)
         challenger = by_app[name]
         app = app_facts(cfg, name, challenger.table)
         yield runs.connect(folder), app, challenger, promotion_rule(cfg)
 
 
-def _not_in_last_pass(app: str, by_app: Iterable[str], uri: str) -> ModelError:
+def _not_in_last_pass(app: str, by_app: Iterable[str], folder: Path) -> ModelError:
     """Return the error of an application of which no model was trained in the last pass."""
-    from voxcast.tracking.registered_versions import applications
+    from voxcast.serving.model_store import ModelStore
 
     trained = ", ".join(sorted(by_app))
-    registered = applications(uri)
+    versions = ModelStore.of(folder).pointer().versions.values()
+    registered = {name for version in versions for name in version.apps}
     if app in registered:
         reason = f"the last pass of learning was of {trained}, so no new model of it is at hand"
         return ModelError(reason, app, f"run `voxcast learn --app {app}` first")

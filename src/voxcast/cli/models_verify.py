@@ -4,47 +4,30 @@ from __future__ import annotations
 
 import json
 
-from voxcast.cli.registry_options import action_parser, quiet_mlflow
-from voxcast.cli.shared_options import registry_address
-from voxcast.errors import EXIT_BAD_INPUT, ModelError
+from voxcast import project
+from voxcast.cli.registry_options import action_parser
+from voxcast.errors import EXIT_BAD_INPUT
 from voxcast.quantities import counted
 
 
 def main(argv: list[str]) -> int:
-    """Compare every file of a version with the hashes in the registry; 2 if one differs."""
-    description = (
-        "Compare every file of a version with the hashes that were recorded in the registry. "
-        "MLflow's own servers run the code file of a model: verify it before they do."
-    )
+    """Compare every file of a version with the hashes on record; 2 if one differs."""
+    description = "Compare every file of a version with the hashes that were recorded of it."
     parser = action_parser("verify", description, "one JSON object on stdout")
     parser.add_argument("version", nargs="?", help="default: the champion")
     args = parser.parse_args(argv)
-    from voxcast.serving.registry.registered_files import TAG, hashes_of
-    from voxcast.serving.registry.verification import all_problems
-    from voxcast.tracking.registered_versions import (
-        model_folder,
-        version_or_champion,
-    )
+    from voxcast.serving.bundle import plain_files
+    from voxcast.serving.model_store import ModelStore
 
-    uri = registry_address(args.project)
-    with quiet_mlflow():
-        version = version_or_champion(uri, args.version)
-        if TAG not in version.tags:
-            raise ModelError(
-                "was registered by a release that recorded no hashes of files",
-                f"version {version.number}",
-                "`voxcast models promote --app NAME` registers a model anew",
-            )
-        folder = model_folder(uri, version)
-        problems = all_problems(folder, version.tags)
-        count = len(hashes_of(folder))
+    bundle = ModelStore.of(project.require(args.project)).open(args.version)
+    problems = bundle.problems()
     if args.json:
-        content = {"version": version.number, "folder": str(folder), "problems": problems}
+        content = {"version": bundle.version, "folder": str(bundle.folder), "problems": problems}
         print(json.dumps(content, indent=2))
     elif problems:
         for name, problem in problems.items():
             print(f"{name}: {problem}")
     else:
-        print(f"version {version.number}: {counted(count, 'file')} and all forecasters "
-              "are those that were registered")  # fmt: skip
+        count = counted(len(plain_files(bundle.folder)), "file")
+        print(f"version {bundle.version}: {count}, all of them as they were registered")
     return EXIT_BAD_INPUT if problems else 0

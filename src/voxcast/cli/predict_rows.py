@@ -8,8 +8,8 @@ import logging
 import sys
 from typing import TYPE_CHECKING, Any
 
+from voxcast import project
 from voxcast.cli.run_options import parameters_of
-from voxcast.cli.shared_options import machines_file, registry_address
 from voxcast.errors import EXIT_BAD_INPUT, ConfigError
 
 if TYPE_CHECKING:
@@ -103,9 +103,9 @@ def _model(
         from voxcast.serving.client import Client
 
         return Client(args.url).predict_rows, (), None
-    from voxcast.tracking.current_champion import local_model
+    from voxcast.serving.local_model import LocalModel
 
-    model = local_model(registry_address(args.project), machines_file(args.project))
+    model = LocalModel.of_project(project.require(args.project))
     names = [*model.bundle.facts] if args.app is None else [args.app]
     parameters = model.bundle.app_named(names[0]).parameters if len(names) == 1 else None
     return model.predict, model.bundle.lab_characteristics, parameters

@@ -13,8 +13,7 @@ from pathlib import Path
 from voxcast.cli.machine_checks import FULL_BYTES, Check
 from voxcast.errors import VoxcastError, one_line
 from voxcast.quantities import format_bytes
-from voxcast.serving.registry import database as registry_database
-from voxcast.serving.registry.sql_server import without_password
+from voxcast.tracking.address import tracking_uri, without_password
 
 CONSTRAINTS = "constraints.txt"
 MAX_NAMED = 4
@@ -126,32 +125,26 @@ def _rights(project: Path) -> Check:
 
 
 def _registry(project: Path) -> Check:
-    from voxcast.tracking.registered_versions import versions
-    from voxcast.tracking.relocation import former_places
-    from voxcast.tracking.runs import tracking_uri
+    from voxcast.serving.model_store import ModelStore
 
+    store = ModelStore.of(project)
     try:
-        uri = tracking_uri(project)
+        pointer, where = store.pointer(), without_password(tracking_uri(project))
     except VoxcastError as error:
-        return Check("registry", "broken", one_line(error), "nothing can be learned here")
-    if registry_database.is_missing(uri):
+        return Check("models", "broken", one_line(error), "nothing can be predicted or learned")
+    if pointer.champion is None:
         then = "nothing can be predicted yet; `make demo` or `voxcast learn` trains a model"
-        return Check("registry", "absent", f"{uri} does not exist", then)
+        return Check("models", "absent", "no version yet", then)
+    numbers = ", ".join(sorted(pointer.versions, key=int))
+    apps = ", ".join(pointer.versions[pointer.champion].apps)
+    fact = f"versions: {numbers}; champion: {pointer.champion}, of {apps}; MLflow: {where}"
     try:
-        present = versions(uri)
+        problems = store.open().problems()
     except VoxcastError as error:
-        return Check("registry", "broken", one_line(error), "nothing can be predicted")
-    numbers = ", ".join(version.number for version in reversed(present)) or "none"
-    champion = next((version for version in present if version.is_champion), None)
-    serves = "none" if champion is None else f"{champion.number}, of {', '.join(champion.apps)}"
-    fact = f"{without_password(uri)}, versions: {numbers}; champion: {serves}"
-    if champion is None:
-        return Check("registry", "limited", fact, "nothing can be predicted without a champion")
-    try:
-        places = former_places(project, uri)
-    except VoxcastError as error:
-        return Check("registry", "limited", fact, one_line(error))
-    if places:
-        then = f"this project was at {', '.join(places)}: `voxcast models` mends the paths"
-        return Check("registry", "limited", fact, then)
-    return Check("registry", "works", fact, "")
+        return Check("models", "broken", f"{fact}; {one_line(error)}", "nothing can be predicted")
+    if problems:
+        name, problem = next(iter(problems.items()))
+        return Check(
+            "models", "limited", f"{fact}; {name}: {problem}", "see `voxcast models verify`"
+        )
+    return Check("models", "works", fact, "")

@@ -20,7 +20,6 @@ from voxcast.cli.registry_options import quiet_mlflow
 from voxcast.cli.shared_options import (
     add_project_argument,
     add_time_budget_argument,
-    registry_address,
     whole_number,
 )
 from voxcast.cli.verb_parser import VerbParser
@@ -70,17 +69,10 @@ def main(argv: list[str]) -> int:
 
 def registered_bundle(folder: Path) -> Bundle | None:
     """Return the champion's bundle; None if there is none or it cannot be read."""
-    from voxcast.serving.registry.database import database_of
-    from voxcast.tracking.registered_versions import champion
-    from voxcast.tracking.rivals import readable_bundle
+    from voxcast.serving.model_store import ModelStore
+    from voxcast.tracking.rivals import readable_champion
 
-    uri = registry_address(folder)
-    try:
-        database_of(uri)
-        current = champion(uri)
-    except ModelError:
-        return None
-    return None if current is None else readable_bundle(uri, current)
+    return readable_champion(ModelStore.of(folder))
 
 
 def _retrained(

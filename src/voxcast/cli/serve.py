@@ -1,6 +1,7 @@
 """``voxcast serve``: answer predictions over HTTP, by default to this machine only.
 
-It follows the registry: when the champion changes, requests that come are answered by the new one.
+When the champion changes, requests that come are answered by the new one. That of an MLflow server
+or a database server, see MLFLOW_TRACKING_URI, is fetched.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from voxcast.cli.shared_options import (
     add_project_argument,
     duration_s,
     machines_file,
-    registry_address,
 )
 from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import ConfigError
@@ -47,16 +47,22 @@ def main(argv: list[str]) -> int:
         raise ConfigError("others can reach this address, so a token is needed", args.host, then)
     roots = tuple(_root(folder) for folder in args.root)
     _check_port_is_free(args.host, args.port)
-    uri = registry_address(args.project)
-    from voxcast.serving.registry.lookup import version_in_database
+    from voxcast.serving.model_store import MODELS, ModelStore
+    from voxcast.tracking.address import TRACKING_VARIABLE, path_of
 
-    version_in_database(uri)  # so that a registry without a champion is refused in a line
+    uri, folder = os.environ.get(TRACKING_VARIABLE), project.find(args.project)
+    registry = uri if uri and path_of(uri) is None else None
+    if folder is None and registry is None:
+        raise project.none_here()
+    store = ModelStore(Path(MODELS).resolve() if folder is None else folder / MODELS)
+    if registry is None:
+        store.champion()  # so that a project without a champion is refused in a line
     from voxcast.web.server import serve
     from voxcast.web.settings import Settings
 
     rate = args.rate if args.rate is not None else 0.0 if is_local else RATE
     settings = Settings(
-        uri, project.find(args.project), machines_file(args.project), token, roots, args.poll,
+        store, folder, registry, machines_file(args.project), token, roots, args.poll,
         _names(args.host, args.allow_host), rate, args.max_upload,
     )  # fmt: skip
     return serve(settings, args.host, args.port, args.workers)

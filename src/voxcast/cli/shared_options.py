@@ -48,21 +48,6 @@ def size_of_this_machine() -> Here:
     return Here.of_this_machine()
 
 
-def registry_address(folder: Path | None) -> str:
-    """Return the address of the registry: ``MLFLOW_TRACKING_URI``, or that of the project.
-
-    Raises
-    ------
-    ConfigError
-        If there is neither.
-    """
-    from voxcast.tracking.runs import TRACKING_VARIABLE, tracking_uri
-
-    if os.environ.get(TRACKING_VARIABLE):
-        return tracking_uri(project.find(folder) or Path.cwd())
-    return tracking_uri(project.require(folder))
-
-
 def add_champion_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `champion_of`, with ``--project``."""
     parser.add_argument("--app", help="application (needed if the model has several)")
@@ -164,14 +149,13 @@ def champion_of(args: argparse.Namespace) -> Champion:
     if args.url:
         champion = _served_champion(args.url, args.app, project.find(args.project))
     else:
-        from voxcast.tracking.current_champion import local_champion
+        from voxcast.serving.local_model import LocalModel
 
-        uri = registry_address(args.project)
+        folder = project.require(args.project)
         try:
-            champion = local_champion(uri, args.app, machines_file(args.project))
+            champion = LocalModel.of_project(folder).champion(args.app)
         except UnlearnedError:
-            folder = project.find(args.project)
-            if folder is None or not (folder / CONF_APP / f"{args.app}.yaml").is_file():
+            if not (folder / CONF_APP / f"{args.app}.yaml").is_file():
                 raise
             then = f"run `voxcast learn IMAGES --app {args.app}`"
             raise UnlearnedError("is described, and not learned yet", args.app, then) from None

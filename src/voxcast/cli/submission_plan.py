@@ -15,7 +15,6 @@ from voxcast.cli.recommendation_options import (
     refuse_local,
     site_of,
 )
-from voxcast.cli.shared_options import registry_address
 from voxcast.cli.submission_schedule import with_cores, without_cores
 from voxcast.errors import EXIT_BAD_INPUT, ConfigError, ImageError
 from voxcast.quantities import parse_usd
@@ -166,12 +165,12 @@ def _model_facts(args: argparse.Namespace, app: str) -> dict[str, Any]:
     """Return which model predicted; a server does not tell it."""
     if args.url:
         return {}
-    from voxcast.tracking.current_champion import champion_number, local_model
+    from voxcast.serving.model_store import ModelStore
 
-    uri = registry_address(args.project)
-    served = local_model(uri).bundle.apps[app]
+    bundle = ModelStore.of(project.require(args.project)).open()
+    served = bundle.apps[app]
     return {
-        "model_version": str(champion_number(uri)),
+        "model_version": bundle.version,
         "forecaster_sha256": served.forecaster_sha256,
         "family": served.promotion.family,
     }

@@ -6,13 +6,12 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from voxcast.tracking.views import DEFAULT_ADDRESS, finals_link
-
 if TYPE_CHECKING:
     from voxcast.report.inputs import ReportInputs
     from voxcast.report.narrative import Narrative
 
 _BIN = ".venv/bin/"  # of `make setup`
+MLFLOW_UI = "http://127.0.0.1:5000"  # of `mlflow ui`
 
 
 def summary(narrative: Narrative, report: str) -> str:
@@ -57,10 +56,10 @@ def example(narrative: Narrative) -> str:
 
 
 def finals(inputs: ReportInputs) -> str:
-    """Return the address at which MLflow shows the final runs."""
+    """Return the address at which MLflow shows the runs."""
     uri = str(inputs.marker["tracking_uri"])
-    address = uri if uri.startswith(("http://", "https://")) else DEFAULT_ADDRESS
-    return finals_link(str(inputs.marker["experiment_id"]), address)
+    address = uri.rstrip("/") if uri.startswith(("http://", "https://")) else MLFLOW_UI
+    return f"{address}/#/experiments/{inputs.marker['experiment_id']}"
 
 
 def binaries() -> str:

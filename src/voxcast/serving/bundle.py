@@ -2,7 +2,7 @@
 
 A bundle is a folder::
 
-    bundle.json                   facts by application, see `ServedApp`
+    bundle.json                   why it was made, and facts by application, see `ServedApp`
     forecasters/APP/              written by `voxcast.models.forecaster.Forecaster.save`
     trained_on/APP.json           cell keys and subjects of the runs it learned from
 
@@ -15,22 +15,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import shutil
 import tempfile
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import ModelError
 from voxcast.files import read_json, sha256_file, sha256_folder, write_json
 from voxcast.images.characteristics import CHARACTERISTICS
-from voxcast.serving.registry.model_layout import ARTIFACTS as ARTIFACTS
-from voxcast.serving.registry.model_layout import FOLDER as FOLDER
-from voxcast.serving.registry.model_layout import FORECASTERS, REPAIR, TRAINED_ON
-from voxcast.serving.registry.model_layout import INDEX as INDEX
-from voxcast.serving.registry.noted_version import noted_version
-from voxcast.serving.registry.plain_files import plain_files
 from voxcast.serving.served_app import ServedApp, app_among
 
 if TYPE_CHECKING:
@@ -39,13 +34,40 @@ if TYPE_CHECKING:
     from voxcast.models.forecaster import Forecaster
 
 FORMAT = 1
+INDEX = "bundle.json"
+FORECASTERS = "forecasters"
+TRAINED_ON = "trained_on"
+REPAIR = (
+    "`voxcast models rollback` returns to an older version, if any; `voxcast learn` trains again"
+)
+HIDDEN = "."  # begins the names that file managers leave in any folder; they are never read
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _NAME_RULE = "at most 100 letters, digits, and . _ -"
+_REMOVE = "remove it; `voxcast models rollback` returns to an older version, if any"
 _NAME_LIMIT = 40  # letters of a name in a message
 # What a damaged file may raise; a deeply nested one ends the recursion of the JSON parser.
 _DAMAGE = (
     OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError,
 )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Why a version was made.
+
+    Attributes
+    ----------
+    promoted : str
+        Application for which it was made.
+    previous : str or None
+        Number of the version that it replaced.
+    git_commit : str
+        Commit of the project when the model was trained; empty if it is not known.
+    """
+
+    promoted: str = ""
+    previous: str | None = None
+    git_commit: str = ""
 
 
 @dataclass(frozen=True)
@@ -77,7 +99,9 @@ class Bundle:
     damaged : dict of str to str
         Why the facts of the others cannot.
     version : str
-        Number of its version in a registry, if MLflow noted it in the model's folder, else empty.
+        Its number; empty where it is not known, as of a bare folder.
+    origin : Origin
+        Why it was made.
     """
 
     folder: Path
@@ -85,10 +109,11 @@ class Bundle:
     apps: dict[str, ServedApp]
     damaged: dict[str, str]
     version: str = ""
+    origin: Origin = Origin()
     _forecasters: dict[str, Forecaster] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
-    def load(cls, folder: Path, sha256: str | None = None) -> Bundle:
+    def load(cls, folder: Path, sha256: str | None = None, version: str = "") -> Bundle:
         """Read ``bundle.json``; damage to one application leaves the others as they are.
 
         Parameters
@@ -96,8 +121,9 @@ class Bundle:
         folder : Path
             Folder of the files.
         sha256 : str, optional
-            Hash of ``bundle.json`` on record, see
-            `voxcast.serving.registry.registered_files.index_sha256`.
+            Hash of ``bundle.json`` on record.
+        version : str, optional
+            Number of the version.
 
         Raises
         ------
@@ -117,6 +143,7 @@ class Bundle:
             if content["format"] != FORMAT:
                 raise ModelError("was written by another release", path, "run `voxcast learn`")
             facts = dict(content["apps"])
+            origin = Origin(**content.get("origin", {}))
         except _DAMAGE as error:
             raise ModelError(f"is damaged: {error!r}", path, REPAIR) from None
         for name in facts:
@@ -130,7 +157,7 @@ class Bundle:
                 apps[name] = ServedApp.from_json(name, facts_of_app)
             except _DAMAGE as error:
                 damaged[name] = f"its facts in {INDEX} are damaged: {error!r}"
-        return cls(folder, facts, apps, damaged, noted_version(folder.parent.parent))
+        return cls(folder, facts, apps, damaged, version, origin)
 
     @property
     def lab_characteristics(self) -> tuple[str, ...]:
@@ -191,6 +218,38 @@ class Bundle:
                     raise ModelError(error.problem, where, error.then) from None
         return self._forecasters[app]
 
+    def summaries(self) -> dict[str, dict[str, Any] | None]:
+        """Return `Promotion.summary` of each application; None for one that is damaged."""
+        return {
+            name: self.apps[name].promotion.summary() if name in self.apps else None
+            for name in self.facts
+        }
+
+    def problems(self) -> dict[str, str]:
+        """Return what is wrong with any application or file, by its name; reads all of them.
+
+        Raises
+        ------
+        ModelError
+            See `plain_files`.
+        """
+        wrong = {}
+        for app in self.facts:
+            problem = self.problem_of(app)
+            try:
+                if problem is None:
+                    self.forecaster(app)
+            except ModelError as error:
+                problem = error.problem
+            if problem is not None:
+                wrong[f"application {app}"] = problem
+        listed = {self.folder / INDEX, *(self.trained_on_path(app) for app in self.facts)}
+        folders = {self.forecaster_folder(app) for app in self.facts}
+        for path in plain_files(self.folder):
+            if path not in listed and not folders & set(path.parents):
+                wrong[str(path.relative_to(self.folder))] = "was not registered"
+        return wrong
+
     def has_forecaster(self, app: str, recorded: str) -> bool:
         """Whether an application has the forecaster with the given hash."""
         return self.apps[app].forecaster_sha256 == recorded
@@ -244,8 +303,43 @@ class Bundle:
         )
 
 
+def plain_files(folder: Path) -> list[Path]:
+    """Return the files below a folder of a model, without hidden ones, sorted.
+
+    The folder itself may be a link. A link in it would have a file of somebody else read, or
+    copied into the registry; a pipe is never read to its end.
+
+    Raises
+    ------
+    ModelError
+        If a link, pipe or device is among them, or a folder cannot be read.
+    """
+    files = []
+    pending = [folder]
+    try:
+        while pending:
+            with os.scandir(pending.pop()) as entries:
+                for entry in entries:
+                    path = Path(entry.path)
+                    if entry.is_symlink():
+                        problem = f"is a link, to {path.readlink()}"
+                        raise ModelError(problem, path, _REMOVE)
+                    if entry.is_dir():
+                        pending.append(path)
+                    elif not entry.is_file():
+                        raise ModelError("is no plain file", path, _REMOVE)
+                    elif not entry.name.startswith(HIDDEN):
+                        files.append(path)
+    except OSError as error:
+        raise ModelError(f"cannot be read: {error.strerror or error}", folder) from None
+    return sorted(files)
+
+
 def write_bundle(
-    folder: Path, parts: Iterable[BundlePart], carried_over: Bundle | None = None
+    folder: Path,
+    parts: Iterable[BundlePart],
+    carried_over: Bundle | None = None,
+    origin: Origin | None = None,
 ) -> Bundle:
     """Write a bundle into ``folder``, sorted by application; forecasters are copied unchanged.
 
@@ -258,6 +352,8 @@ def write_bundle(
     carried_over : Bundle, optional
         Its other applications are copied as they are. What is damaged or missing of one stays so,
         and is refused when that application is used.
+    origin : Origin, optional
+        Why it is made.
 
     Raises
     ------
@@ -278,7 +374,8 @@ def write_bundle(
         for name in carried_over.facts.keys() - facts.keys():
             _carry_over(carried_over, name, folder)
             facts[name] = carried_over.facts[name]
-    write_json(folder / INDEX, {"format": FORMAT, "apps": dict(sorted(facts.items()))})
+    content = {"format": FORMAT, "origin": asdict(origin or Origin())}
+    write_json(folder / INDEX, {**content, "apps": dict(sorted(facts.items()))})
     return Bundle.load(folder)
 
 

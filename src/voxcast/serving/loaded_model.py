@@ -8,9 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from voxcast import project as projects
 from voxcast.errors import ModelError
 from voxcast.files import canonical_json
+from voxcast.serving.bundle import Bundle
 from voxcast.serving.champion import Champion, allocation_columns
+from voxcast.serving.local_model import LocalModel
+from voxcast.serving.machine_file import MACHINES
 from voxcast.serving.request_table import answer_table, plain_row, rows_of
 from voxcast.serving.signature import QUANTILE
 
@@ -21,7 +25,6 @@ if TYPE_CHECKING:
 
     from voxcast.images.characteristics import Characteristic
     from voxcast.records import Configuration
-    from voxcast.serving.local_model import LocalModel
     from voxcast.serving.served_app import ServedApp
 
     LabCharacteristics = Callable[[tuple[str, ...]], Mapping[str, Characteristic]]
@@ -51,8 +54,8 @@ class Model:
 
     @property
     def version(self) -> str:
-        """Number of the version in the registry; empty if it was loaded from a bare folder."""
-        return self.local.bundle.version if self.local.version is None else self.local.version
+        """Number of the version; empty if it was loaded from a bare folder."""
+        return self.local.bundle.version
 
     @property
     def apps(self) -> dict[str, ServedApp]:
@@ -162,6 +165,21 @@ class Model:
     ) -> pd.DataFrame:
         answers = self.local.predict(rows, quantile, explain=explain) if rows else []
         return answer_table(answers)
+
+
+def load(
+    model: str | os.PathLike[str] | None,
+    project: str | os.PathLike[str] | None,
+    lab_characteristics: LabCharacteristics | None,
+) -> Model:
+    """Load a model; see `voxcast.load` and, for the last, `Model`."""
+    folder = projects.find(None if project is None else Path(project))
+    if model is None or str(model).isdecimal():
+        number = None if model is None else str(model)
+        local = LocalModel.of_project(projects.require(folder), number)
+    else:
+        local = LocalModel(Bundle.load(Path(model)), None if folder is None else folder / MACHINES)
+    return Model(local, lab_characteristics)
 
 
 def _entries(requests: Any) -> list[Any]:

@@ -1,6 +1,6 @@
 """The card of a version of the registered model, as Markdown, for the people who use its answers.
 
-It states what the bundle and the tags of the version have, and that the rest is not recorded. The
+It states what the bundle has, and that the rest is not recorded. The
 headings follow Mitchell et al., Model cards for model reporting (FAT* 2019).
 """
 
@@ -36,25 +36,16 @@ _LIMITS = """\
 - Bounds hold for subjects like those that were measured. `docs/limits.md` has the rest."""
 
 
-def model_card(
-    bundle: Bundle, version: str | None = None, tags: Mapping[str, str] | None = None
-) -> str:
+def model_card(bundle: Bundle) -> str:
     """Return the card of a bundle.
 
     Parameters
     ----------
     bundle : Bundle
-        The registered model.
-    version : str, optional
-        Its number; a card that is written before registration has none.
-    tags : mapping of str to str, optional
-        Tags of the version.
+        The version; one that is not registered yet has no number.
     """
-    title = "# voxcast" if version is None else f"# voxcast, version {version}"
-    lines = [title, "", _USE, ""]
-    if tags:
-        lines += [*_record(tags), ""]
-    lines += ["## Limits", "", _LIMITS]
+    title = f"# voxcast, version {bundle.version}" if bundle.version else "# voxcast"
+    lines = [title, "", _USE, "", *_record(bundle), "", "## Limits", "", _LIMITS]
     for name in bundle.facts:
         lines += ["", f"## {name}", ""]
         if name in bundle.damaged:
@@ -64,20 +55,11 @@ def model_card(
     return "\n".join(lines) + "\n"
 
 
-def _record(tags: Mapping[str, str]) -> Iterator[str]:
-    yield f"- made for: `{tags.get('promoted', UNKNOWN)}`, {_reason(tags.get('reason', UNKNOWN))}"
-    yield f"- replaced version: {tags.get('promoted_from_version', UNKNOWN)}"
-    yield f"- commit of the project: {tags.get('git_commit', UNKNOWN)}"
-    if "rolled_back_at" in tags:
-        yield (
-            f"- rolled back ({tags.get('rolled_back_app')}) at {tags['rolled_back_at']} by "
-            f"{tags.get('rolled_back_by')}, to version {tags.get('rolled_back_to')}"
-        )
-    if "restored_at" in tags:
-        yield (
-            f"- returned to ({tags.get('restored_app')}) at {tags['restored_at']} by "
-            f"{tags.get('restored_by')}, from version {tags.get('restored_from')}"
-        )
+def _record(bundle: Bundle) -> Iterator[str]:
+    origin = bundle.origin
+    yield f"- made for: `{origin.promoted or UNKNOWN}`"
+    yield f"- replaced version: {origin.previous or 'none'}"
+    yield f"- commit of the project: {origin.git_commit or UNKNOWN}"
 
 
 def _reason(reason: str) -> str:

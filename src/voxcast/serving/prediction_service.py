@@ -45,13 +45,10 @@ class PredictionService:
     machines : Path, optional
         File with the speeds of machines that were measured after training; read anew when it has
         changed.
-    version : str, optional
-        Number of the version in the registry; by default that of the bundle.
     """
 
     bundle: Bundle
     machines: Path | None = None
-    version: str | None = None
     _read: dict[tuple[int, int, int], MachineSpeeds] = field(default_factory=dict, repr=False)
 
     def forecaster(self, app: str) -> Forecaster:
@@ -184,7 +181,7 @@ class PredictionService:
             "host_runs": prediction.host_runs,
             **{f"speed_{n}": s for n, s in zip(QUANTILES, prediction.speed, strict=True)},
             MISSING: " ".join(missing),
-            "model_version": self.bundle.version if self.version is None else self.version,
+            "model_version": self.bundle.version,
             "because": canonical_json([asdict(reason) for reason in because]) if explain else "",
         }
 

@@ -15,6 +15,10 @@ from voxcast.records import Configuration, as_fields
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+# What the list of versions says of each application.
+SUMMARY = (
+    "family", "reason", "calibrated", "subjects", "runs", "cv_objective", "promoted_at",
+)  # fmt: skip
 # The annotations of the fields that are read as they are.
 _TYPES: dict[str, tuple[type, ...]] = {
     "str": (str,),
@@ -72,6 +76,10 @@ class Promotion:
     app_version: str
     from_version: str | None = None
     evidence: dict[str, Any] = field(default_factory=dict)
+
+    def summary(self) -> dict[str, Any]:
+        """Return what the list of versions says of it."""
+        return {name: getattr(self, name) for name in SUMMARY}
 
 
 @dataclass(frozen=True)

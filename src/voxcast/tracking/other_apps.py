@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from voxcast.serving.bundle import Bundle
-    from voxcast.tracking.registered_versions import Version
 
 logger = logging.getLogger(__name__)
 
@@ -22,14 +21,12 @@ def damaged_others(bundle: Bundle | None, app: str) -> dict[str, str]:
     return {name: problem for name, problem in problems.items() if problem is not None}
 
 
-def lost_others(current: Version | None, bundle: Bundle | None, app: str) -> list[str]:
-    """Return the other applications of a version whose bundle cannot be read.
+def lost_others(apps: Iterable[str], bundle: Bundle | None, app: str) -> list[str]:
+    """Return the other applications of a champion whose bundle cannot be read.
 
     A new version would be without them.
     """
-    if current is None or bundle is not None:
-        return []
-    return sorted(name for name in current.apps if name != app)
+    return sorted(name for name in apps if name != app) if bundle is None else []
 
 
 def warn(damaged: Mapping[str, str], lost: Iterable[str]) -> None:

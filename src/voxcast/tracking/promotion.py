@@ -11,17 +11,18 @@ import numpy as np
 from voxcast.models.selection.comparison import Contender, compare
 from voxcast.models.selection.promotion_rule import BY_HAND, Decision, decide, decide_beforehand
 from voxcast.models.selection.risk import risks
+from voxcast.serving.model_store import ModelStore
+from voxcast.tracking.address import tracking_uri
 from voxcast.tracking.other_apps import damaged_others, lost_others, warn
 from voxcast.tracking.receipts import add_receipt, comparison_json, rolled_back, under_load
-from voxcast.tracking.registered_versions import champion
 from voxcast.tracking.registration import (
     evidence,
     is_calibrated,
     promotion_of,
     register_challenger,
 )
-from voxcast.tracking.rivals import readable_bundle, rival_of
-from voxcast.tracking.runs import tracking_uri
+from voxcast.tracking.registry import follow
+from voxcast.tracking.rivals import readable_champion, rival_of
 
 if TYPE_CHECKING:
     from voxcast.models.selection.out_of_time import OutOfTime
@@ -83,10 +84,12 @@ def promote(
         rule.upper_quantile,
         rule.uncalibrated_factor,
     )
-    uri = tracking_uri(project)
-    current = champion(uri)
-    bundle = None if current is None else readable_bundle(uri, current)
-    rival = rival_of(app, challenger, current, bundle)
+    store = ModelStore.of(project)
+    follow(store, tracking_uri(project))
+    pointer = store.pointer()
+    current, bundle = pointer.champion, readable_champion(store)
+    present = pointer.versions[current].apps if current else ()
+    rival = rival_of(app, challenger, present, bundle)
     comparison = None
     decision = decide_beforehand(rival)
     if any(challenger.is_model(sha256) for sha256 in rolled_back(project, app.name)):
@@ -103,7 +106,7 @@ def promote(
             rival = replace(rival, is_included=False, calibrated=calibrated)
         decision = decide(rival, comparison, risk, rule.max_under_request)
     assert decision is not None  # noqa: S101  # undecided only beside a contender
-    lost = lost_others(current, bundle, app.name)
+    lost = lost_others(present, bundle, app.name)
     if decision.promote and lost:
         detail = (
             f"the champion's files cannot be read, and {', '.join(lost)} would be lost; "
@@ -116,17 +119,16 @@ def promote(
         detail = f"by a person's decision; the rule: {decision.reason}: {decision.detail}"
         decision = Decision(True, "by_hand", detail)
     calibrated = is_calibrated(challenger.forecaster, rule.upper_quantile)
-    version = None if current is None else current.number
+    version = current
     damaged: dict[str, str] = {}
     if decision.promote:
         damaged = damaged_others(bundle, app.name)
         warn(damaged, lost)
         judgement = evidence(app, challenger, risk, comparison)
-        replaced = None if current is None else current.number
         promotion = promotion_of(
-            app, challenger, decision, rule.upper_quantile, replaced, judgement
+            app, challenger, decision, rule.upper_quantile, current, judgement
         )
-        version = register_challenger(session, app, challenger, promotion, bundle)
+        version = register_challenger(session, project, app, challenger, promotion, bundle)
     former = None if bundle is None else bundle.apps.get(app.name)
     former_family = None if former is None else former.promotion.family
     receipt = {

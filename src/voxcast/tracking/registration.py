@@ -7,7 +7,6 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,12 +16,13 @@ from voxcast.models.forecaster import Forecaster
 from voxcast.models.selection import recipes
 from voxcast.models.selection.comparison import disturbed
 from voxcast.serving import requirements
-from voxcast.serving.bundle import FOLDER, BundlePart, write_bundle
-from voxcast.serving.registry.lookup import CHAMPION
+from voxcast.serving.bundle import BundlePart, Origin, write_bundle
+from voxcast.serving.model_store import ModelStore
 from voxcast.serving.served_app import Promotion, ServedApp
-from voxcast.tracking import registry
+from voxcast.tracking.address import tracking_uri
 from voxcast.tracking.finals import final_run
 from voxcast.tracking.receipts import comparison_json
+from voxcast.tracking.registry import FOLDER, champion_number, mlflow_client, register
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -126,11 +126,11 @@ def _training(table: pd.DataFrame) -> dict[str, Any]:
 
 def register_challenger(
     session: runs.Session,
+    project: Path,
     app: AppFacts,
     challenger: Challenger,
     promotion: Promotion,
     bundle: Bundle | None,
-    alias: str = CHAMPION,
 ) -> str:
     """Register a version with the challenger; the other applications are carried over.
 
@@ -138,12 +138,12 @@ def register_challenger(
     ----------
     session : Session
         Connection to the tracking server.
+    project : Path
+        Project folder.
     app, challenger, promotion
         The application, its best model, and what is recorded of it, see `promotion_of`.
     bundle : Bundle or None
         That of the champion.
-    alias : str
-        See `voxcast.tracking.registry.register`.
 
     Returns
     -------
@@ -176,28 +176,53 @@ def register_challenger(
         challenger.params,
         challenger.metrics,
     )
-    return register_part(run_id, part, bundle, alias)
+    return register_part(project, run_id, part, bundle, session.tags.get("git_commit", ""))
 
 
 def register_part(
-    run_id: str, part: BundlePart, bundle: Bundle | None, alias: str = CHAMPION
+    project: Path, run_id: str, part: BundlePart, bundle: Bundle | None, git_commit: str = ""
 ) -> str:
     """Register a version with one application replaced or added; return its number.
 
     Parameters
     ----------
+    project : Path
+        Project folder.
     run_id : str
         Run under which the model is logged.
     part : BundlePart
         The application.
     bundle : Bundle or None
         Bundle of the champion; its other applications are carried over unchanged.
-    alias : str
-        See `voxcast.tracking.registry.register`.
+    git_commit : str
+        Commit of the project when the model was trained.
     """
-    with TemporaryDirectory() as work:
-        write_bundle(Path(work) / FOLDER, [part], bundle)
-        return registry.register(run_id, Path(work) / FOLDER, part.served.name, alias)
+    origin = Origin(part.served.name, bundle.version if bundle else None, git_commit)
+    with ModelStore.of(project).new_folder() as work:
+        folder = Path(work, FOLDER)
+        write_bundle(folder, [part], bundle, origin)
+        return register(project, run_id, folder)
+
+
+def publish_champion(session: runs.Session, project: Path) -> None:
+    """Register the champion again in a registry that was lost or begun anew, and has none."""
+    store = ModelStore.of(project)
+    if store.pointer().champion is None:
+        return
+    with mlflow_client(tracking_uri(project)) as client:
+        if champion_number(client) is not None:
+            return
+    bundle = store.open()
+    intact = [app for app in bundle.apps if bundle.is_intact(app)]
+    if not intact:
+        return
+    part = bundle.part(intact[0])
+    promotion = part.served.promotion
+    run_id = final_run(
+        session, part.served.name, promotion.family, part.forecaster, promotion.table_sha256,
+        promotion.params, {},
+    )  # fmt: skip
+    register_part(project, run_id, part, bundle, bundle.origin.git_commit)
 
 
 def is_calibrated(folder: Path, quantile: float) -> bool:

@@ -1,80 +1,85 @@
-"""Writing to the model registry: new versions, the champion, and the marker in the project."""
+"""MLflow's registry: each version is registered there too, under one number and alias.
+
+A project predicts with what is in its `voxcast.serving.model_store`. A version is logged in
+MLflow, gets the alias ``champion`` there, and then becomes the champion of the project; a process
+that is killed between leaves a version that `pull` fetches.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from voxcast.errors import ModelError
-from voxcast.files import read_json, write_json
-from voxcast.serving.bundle import FOLDER, Bundle
+from voxcast.errors import ModelError, UnlearnedError
+from voxcast.files import read_json, sha256_file, write_json
+from voxcast.serving.bundle import INDEX, Bundle
 from voxcast.serving.model_card import model_card
-from voxcast.serving.registry.database import DATABASE, SQLITE, is_missing, path_of
-from voxcast.serving.registry.lookup import (
-    CHAMPION,
-    CHAMPION_URI,
-    MODEL_NAME,
-    check_registry,
+from voxcast.serving.model_store import ModelStore
+from voxcast.tracking.address import (
+    DATABASE,
+    SQLITE,
+    errors_of_mlflow,
+    path_of,
+    tracking_uri,
+    without_password,
 )
-from voxcast.serving.registry.model_layout import CARD
-from voxcast.serving.registry.registered_files import TAG as FILES_TAG
-from voxcast.serving.registry.registered_files import hashes_of
-from voxcast.serving.registry.sql_server import without_password
-from voxcast.tracking.registered_versions import champion, versions
-from voxcast.tracking.relocation import relocate
-from voxcast.tracking.runs import tracking_uri
-from voxcast.tracking.version_tags import NO_VERSION, record_tags
-from voxcast.tracking.views import describe_model
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator
 
-    from mlflow.models.model import ModelInfo
+    from mlflow import MlflowClient
 
-    from voxcast.serving.served_app import Promotion
-
+MODEL_NAME = "voxcast"
+CHAMPION = "champion"
+CHAMPION_URI = f"models:/{MODEL_NAME}@{CHAMPION}"
+FOLDER = "bundle"  # of the bundle among the artifacts of a model
+CARD = "model_card.md"  # beside it
+SHA256_TAG = "bundle_sha256"
 MARKER = Path("mlruns/registered.json")
-# What the list of versions says of each application.
-SUMMARY = (
-    "family", "reason", "calibrated", "subjects", "runs", "cv_objective", "promoted_at",
-)  # fmt: skip
+# By which MLflow says that a registry has no such model or alias.
+_ABSENT = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
+NOTE = """Runtime and memory of applications on an image, as quantiles by configuration.
+
+A version is a bundle: one forecaster for each application. A promotion replaces that of one
+application, makes a new version, and carries the others over. The alias `champion` is what
+`voxcast predict`, `recommend` and `serve` use.
+"""
 
 
-def set_alias(alias: str, version: str) -> None:
-    """Give an alias to an existing version, which another one then no longer has."""
-    import mlflow
+@contextlib.contextmanager
+def mlflow_client(uri: str) -> Iterator[MlflowClient]:
+    """Give MLflow's client, keep what it prints off stdout, and make its errors one line.
 
-    mlflow.MlflowClient().set_registered_model_alias(MODEL_NAME, alias, version)
+    Raises
+    ------
+    ModelError
+        If the registry does not answer, or refuses what is asked in the block.
+    """
+    with errors_of_mlflow(uri), contextlib.redirect_stdout(sys.stderr):
+        import mlflow
+
+        yield mlflow.MlflowClient(uri, uri)
 
 
-def set_tags(version: str, tags: Mapping[str, str]) -> None:
-    """Add tags to an existing version."""
-    import mlflow
-
-    client = mlflow.MlflowClient()
-    for name, value in tags.items():
-        client.set_model_version_tag(MODEL_NAME, version, name, value)
-
-
-def register(run_id: str, bundle: Path, promoted: str, alias: str = CHAMPION) -> str:
-    """Log a bundle as an MLflow model under a run, register it, and give it an alias.
+def register(project: Path, run_id: str, folder: Path) -> str:
+    """Log a bundle under a run, register it, and make it the champion; return its number.
 
     Parameters
     ----------
+    project : Path
+        Project folder, to whose server MLflow was pointed by `voxcast.tracking.runs.connect`.
     run_id : str
-        Id of the final run of the promoted model.
-    bundle : Path
-        Folder written by `voxcast.serving.bundle.write_bundle`, with this name.
-    promoted : str
-        The application for which this version is made.
-    alias : str
-        By default it becomes champion.
+        Id of a run there.
+    folder : Path
+        A folder of `ModelStore.new_folder` in which a bundle was written; it is moved.
 
-    Returns
-    -------
-    str
-        Number of the version.
+    Raises
+    ------
+    ModelError
+        If it cannot be logged or registered.
     """
     import mlflow
     from mlflow.environment_variables import MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR
@@ -82,55 +87,183 @@ def register(run_id: str, bundle: Path, promoted: str, alias: str = CHAMPION) ->
     from voxcast.serving import predictor_file, requirements
     from voxcast.serving.signature import example, signature
 
+    store, bundle = ModelStore.of(project), Bundle.load(folder)
+    highest = max(map(int, store.numbers()), default=0)
+    card = folder.with_name(CARD)
+    card.write_text(model_card(bundle), encoding="utf-8")
     MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR.set(False)
-    previous = champion(mlflow.get_tracking_uri())
-    registered_bundle = Bundle.load(bundle)
-    promotions = {name: app.promotion for name, app in registered_bundle.apps.items()}
-    summaries = {name: _summary(promotion) for name, promotion in promotions.items()}
-    card = bundle.with_name(CARD)
-    card.write_text(model_card(registered_bundle), encoding="utf-8")
-    with mlflow.start_run(run_id=run_id) as run:
-        logged = mlflow.pyfunc.log_model(
-            name=MODEL_NAME,
-            python_model=str(predictor_file()),
-            artifacts={FOLDER: str(bundle), "model_card": str(card)},
-            signature=signature(registered_bundle.lab_characteristics),
-            # Given explicitly, so that MLflow does not run pip to infer them.
-            pip_requirements=requirements(),
-            input_example=example(promoted),
+    with mlflow_client(tracking_uri(project)) as client:
+        with mlflow.start_run(run_id=run_id):
+            logged = mlflow.pyfunc.log_model(
+                name=MODEL_NAME,
+                python_model=str(predictor_file()),
+                artifacts={FOLDER: str(folder), "model_card": str(card)},
+                signature=signature(bundle.lab_characteristics),
+                # Given explicitly, so that MLflow does not run pip to infer them.
+                pip_requirements=requirements(),
+                input_example=example(bundle.origin.promoted),
+            )
+        tags = {SHA256_TAG: sha256_file(folder / INDEX), **_tags(bundle)}
+        version = mlflow.register_model(logged.model_uri, MODEL_NAME, tags=tags)
+        while int(version.version) <= highest:  # a registry that was begun anew counts from 1
+            client.delete_model_version(MODEL_NAME, version.version)
+            version = mlflow.register_model(logged.model_uri, MODEL_NAME, tags=tags)
+        number = str(version.version)
+        if not client.get_registered_model(MODEL_NAME).description:
+            client.update_registered_model(MODEL_NAME, NOTE)
+        client.update_model_version(MODEL_NAME, number, _description(bundle))
+        client.set_registered_model_alias(MODEL_NAME, CHAMPION, number)
+    store.add(number, folder)
+    return number
+
+
+def _tags(bundle: Bundle) -> dict[str, str]:
+    """Return the facts of a version for a search by ``client.search_model_versions``.
+
+    MLflow compares tags as text.
+    """
+    origin = bundle.origin
+    tags = {"promoted": origin.promoted, "git_commit": origin.git_commit}
+    if origin.promoted in bundle.apps:
+        promotion = bundle.apps[origin.promoted].promotion
+        tags |= {
+            "family": promotion.family,
+            "reason": promotion.reason,
+            "table_sha256": promotion.table_sha256,
+            "calibrated": str(promotion.calibrated).lower(),
+            "cv_objective": f"{promotion.cv_objective:.5f}",
+        }
+    tags["apps"] = json.dumps(bundle.summaries(), sort_keys=True)
+    return {name: value for name, value in tags.items() if value}
+
+
+def _description(bundle: Bundle) -> str:
+    """Return what MLflow's page says of a version."""
+    lines = []
+    for name, app in bundle.apps.items():
+        promotion = app.promotion
+        calibrated = "calibrated" if promotion.calibrated else "not calibrated"
+        lines.append(
+            f"- `{name}` {promotion.app_version}: {promotion.family}, learned from "
+            f"{promotion.runs} runs of {promotion.subjects} subjects, {calibrated}, promoted "
+            f"{promotion.promoted_at}: {promotion.detail}"
         )
-    number = NO_VERSION if previous is None else previous.number
-    tags = {
-        **record_tags(registered_bundle, promoted, run.data.tags.get("git_commit", "")),
-        "promoted_from_version": number,
-        "apps": json.dumps(
-            {name: summaries.get(name) for name in registered_bundle.facts}, sort_keys=True
-        ),
-        FILES_TAG: json.dumps(hashes_of(_files_of(logged)), sort_keys=True),
-    }
-    registered = mlflow.register_model(logged.model_uri, MODEL_NAME, tags=tags)
-    set_alias(alias, registered.version)
-    describe_model(mlflow.MlflowClient(), MODEL_NAME, registered.version, promoted, promotions)
-    return str(registered.version)
+    return "\n".join([*lines, "", f"`artifacts/{CARD}` has the rest."])
 
 
-def _files_of(logged: ModelInfo) -> Path:
-    """Return the folder of a logged model, downloaded unless it is on this machine."""
+def set_champion(project: Path, number: str) -> None:
+    """Make an older version of a project the champion, in MLflow too; errors as `register`."""
+    with mlflow_client(tracking_uri(project)) as client:
+        if _sha256_in(client, number) is not None:  # a registry that was begun anew lacks it
+            client.set_registered_model_alias(MODEL_NAME, CHAMPION, number)
+    ModelStore.of(project).point(number)
+
+
+def pull(store: ModelStore, uri: str, number: str | None = None) -> str:
+    """Fetch a version from MLflow's registry, if it is not here, and make it the champion.
+
+    Parameters
+    ----------
+    store : ModelStore
+        The versions here.
+    uri : str
+        Address of the registry.
+    number : str, optional
+        The version; by default that of the alias ``champion``.
+
+    Returns
+    -------
+    str
+        Its number.
+
+    Raises
+    ------
+    ModelError
+        If the registry has no such version, its files are not those that were registered, or
+        another version of this number is here.
+    """
+    with mlflow_client(uri) as client:
+        number = number or champion_number(client)
+        if number is None:
+            then = "train one with `voxcast learn`"
+            raise UnlearnedError("the registry has no champion", without_password(uri), then)
+        sha256 = _sha256_in(client, number)
+        if sha256 is None:
+            raise ModelError(f"the registry has no version {number}", without_password(uri))
+        present = store.pointer().versions.get(number)
+        if present is not None:
+            if present.sha256 != sha256:
+                then = "begin with an empty folder `models` to use this registry"
+                raise ModelError(
+                    "is another version than the registry's", f"version {number}", then
+                )
+            store.point(number)
+            return number
+        with store.new_folder() as work:
+            bundle = Path(_downloaded(client, uri, number, work))
+            problems = Bundle.load(bundle, sha256).problems()
+            if problems:
+                name, problem = next(iter(problems.items()))
+                raise ModelError(f"{name}: {problem}", f"version {number} of the registry")
+            store.add(number, bundle)
+    return number
+
+
+def _downloaded(client: MlflowClient, uri: str, number: str, folder: str) -> str:
     from mlflow.artifacts import download_artifacts
+    from mlflow.environment_variables import MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR
 
-    return Path(download_artifacts(f"models:/{logged.model_id}"))
+    MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR.set(False)
+    location = client.get_model_version_download_uri(MODEL_NAME, number)
+    return str(
+        download_artifacts(
+            f"{location}/artifacts/{FOLDER}", dst_path=folder, tracking_uri=uri, registry_uri=uri
+        )
+    )
 
 
-def _summary(promotion: Promotion) -> dict[str, Any]:
-    """Return what ``voxcast models`` shows of a promotion."""
-    return {name: getattr(promotion, name) for name in SUMMARY}
+def follow(store: ModelStore, uri: str) -> None:
+    """Take over the champion of a registry that others write to, if it has another one.
+
+    A project's own database is not asked: what it has came from here. Errors are those of `pull`.
+    """
+    if path_of(uri) is not None:
+        return
+    with mlflow_client(uri) as client:
+        number = champion_number(client)
+    if number not in (None, store.pointer().champion):
+        pull(store, uri, number)
 
 
-def write_marker(project: Path, version: str | None, experiment_id: str) -> None:
+def champion_number(client: MlflowClient) -> str | None:
+    """Return the number of the version with the alias ``champion``, or None."""
+    import mlflow
+
+    try:
+        return str(client.get_model_version_by_alias(MODEL_NAME, CHAMPION).version)
+    except mlflow.MlflowException as error:
+        if error.error_code in _ABSENT:
+            return None
+        raise
+
+
+def _sha256_in(client: MlflowClient, number: str) -> str | None:
+    """Return the hash of a version's bundle on record in MLflow; None if there is no version."""
+    import mlflow
+
+    try:
+        return client.get_model_version(MODEL_NAME, number).tags.get(SHA256_TAG, "")
+    except mlflow.MlflowException as error:
+        if error.error_code in _ABSENT:
+            return None
+        raise
+
+
+def write_marker(project: Path, experiment_id: str) -> None:
     """Write the marker, which records the registry; it is an output of the stage `register`."""
     content = {
         "model": CHAMPION_URI,
-        "version": version,
+        "version": ModelStore.of(project).pointer().champion,
         "tracking_uri": _portable(tracking_uri(project), project),
         "experiment_id": experiment_id,
     }
@@ -138,7 +271,7 @@ def write_marker(project: Path, version: str | None, experiment_id: str) -> None
 
 
 def forget_lost(project: Path) -> bool:
-    """Remove the marker if its registry is gone or was emptied, or another one is configured.
+    """Remove the marker if its registry or version is gone, or another registry is configured.
 
     The next ``dvc repro`` then registers a model again.
 
@@ -150,13 +283,14 @@ def forget_lost(project: Path) -> bool:
     marker, uri = project / MARKER, tracking_uri(project)
     if not marker.is_file():
         return False
-    content = read_json(marker)
-    if content.get("tracking_uri") == _portable(uri, project) and not is_missing(uri):
+    content: dict[str, Any] = read_json(marker)
+    database = path_of(uri)
+    is_same = content.get("tracking_uri") == _portable(uri, project)
+    if is_same and (database is None or database.is_file()):
         try:
-            numbers = {version.number for version in versions(uri)}
+            if content.get("version") in (None, *ModelStore.of(project).numbers()):
+                return False
         except ModelError:  # it cannot be read now, which does not mean that it is lost
-            return False
-        if content.get("version") in (None, *numbers):
             return False
     marker.unlink()
     return True
@@ -167,22 +301,3 @@ def _portable(uri: str, project: Path) -> str:
     if path_of(uri) == project.resolve() / DATABASE:
         return f"{SQLITE}{DATABASE}"
     return without_password(uri)
-
-
-def use(project: Path | None) -> str:
-    """Point MLflow at the registry and return its address.
-
-    Raises
-    ------
-    ModelError
-        If the registry is missing or damaged, its artifacts are elsewhere, or its server does not
-        answer.
-    """
-    folder = project or Path.cwd()
-    uri = tracking_uri(folder)
-    check_registry(uri)
-    relocate(folder, uri)
-    import mlflow
-
-    mlflow.set_tracking_uri(uri)
-    return uri

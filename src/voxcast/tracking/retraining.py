@@ -26,11 +26,10 @@ from voxcast.models.selection.out_of_time import (
     window_start,
 )
 from voxcast.models.selection.refitting import fit_forecaster
+from voxcast.serving.model_store import ModelStore
 from voxcast.tracking.challengers import AppFacts, Challenger
 from voxcast.tracking.promotion import Rule, promote
-from voxcast.tracking.registered_versions import champion
-from voxcast.tracking.rivals import readable_bundle
-from voxcast.tracking.runs import tracking_uri
+from voxcast.tracking.rivals import readable_champion
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -80,9 +79,8 @@ def retrain(
         was fitted.
     """
     table = validation.table
-    uri = tracking_uri(project)
-    current = champion(uri)
-    bundle = None if current is None else readable_bundle(uri, current)
+    store = ModelStore.of(project)
+    bundle = readable_champion(store)
     if bundle is None or app.name not in bundle.apps or not bundle.is_intact(app.name):
         # There is nothing to be judged against: the rule decides without a comparison.
         on_step("tuning; there is no champion to judge against")
@@ -101,7 +99,7 @@ def retrain(
         )
         return {
             "registered": False, "reason": TOO_LITTLE, "detail": detail, "new": counts,
-            "version": None if current is None else current.number, "under_load": [],
+            "version": bundle.version, "under_load": [],
         }  # fmt: skip
     since = window_start(validation, split)
     on_step(f"tuning on the runs since {since}" if since else "tuning on all runs")

@@ -12,18 +12,18 @@ from voxcast.files import canonical_json
 from voxcast.models.selection import recipes
 from voxcast.models.selection.comparison import Contender, compare, disturbed
 from voxcast.models.selection.promotion_rule import Rival
-from voxcast.serving.bundle import Bundle
-from voxcast.serving.registry.registered_files import index_sha256
-from voxcast.tracking.registered_versions import bundle_folder
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     import pandas as pd
 
     from voxcast.models.selection.comparison import Comparison
     from voxcast.models.selection.cross_validation import Validation
+    from voxcast.serving.bundle import Bundle
+    from voxcast.serving.model_store import ModelStore
     from voxcast.serving.served_app import ServedApp
     from voxcast.tracking.challengers import AppFacts, Challenger
-    from voxcast.tracking.registered_versions import Version
 
 logger = logging.getLogger(__name__)
 
@@ -31,32 +31,29 @@ logger = logging.getLogger(__name__)
 COMPLETE = 0.9
 
 
-def readable_bundle(uri: str, version: Version) -> Bundle | None:
-    """Return the bundle of a version; None if this release cannot read it, or it was changed.
+def readable_champion(store: ModelStore) -> Bundle | None:
+    """Return the champion; None if there is none, it was changed, or is of another release."""
+    number = store.pointer().champion
+    return None if number is None else readable(store, number)
 
-    Raises
-    ------
-    ModelError
-        If the server cannot be read, see `voxcast.tracking.registered_versions.bundle_folder`.
-    """
-    folder = bundle_folder(uri, version)
-    if folder is None:
-        return None
+
+def readable(store: ModelStore, number: str) -> Bundle | None:
+    """Return a version; None if it was changed, or this release cannot read it."""
     try:
-        return Bundle.load(folder, index_sha256(version.tags))
+        return store.open(number)
     except ModelError as error:
-        logger.warning("version %s cannot be used: %s", version.number, error)
+        logger.warning("version %s cannot be used: %s", number, error)
         return None
 
 
 def rival_of(
     app: AppFacts,
     challenger: Challenger,
-    current: Version | None,
+    present: Collection[str],
     bundle: Bundle | None,
 ) -> Rival | None:
-    """Describe the champion of the application; None if it has none."""
-    if current is None or (bundle is not None and app.name not in bundle.facts):
+    """Describe the champion of the application; None if it is not among those ``present``."""
+    if app.name not in present:
         return None
     if bundle is None or not _can_be_loaded(bundle, app.name):
         return Rival(readable=False)

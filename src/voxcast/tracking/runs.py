@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import voxcast
 from voxcast.commits import commit_of
-from voxcast.errors import ModelError
-from voxcast.serving.registry.database import ARTIFACTS, DATABASE, address_of, is_missing
-from voxcast.serving.registry.lookup import check_registry
-from voxcast.serving.registry.sql_server import without_password
-from voxcast.serving.registry.tracking_server import is_server
-from voxcast.tracking.relocation import relocate
-from voxcast.tracking.views import NOTE, NOTES, describe_experiment
+from voxcast.tracking.address import (
+    ARTIFACTS,
+    DATABASE,
+    errors_of_mlflow,
+    is_mlflow_server,
+    path_of,
+    tracking_uri,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -32,8 +33,28 @@ if TYPE_CHECKING:
     import pandas as pd
 
 EXPERIMENT = "voxcast"
-TRACKING_VARIABLE = "MLFLOW_TRACKING_URI"
+NOTE = "mlflow.note.content"  # the tag that MLflow's page shows as a description
 Kind = Literal["campaign", "study", "trial", "final", "trace"]
+NOTES = {
+    "campaign": "One pass of the search: a study for each family, with its trials.",
+    "study": "The search over one family. The metrics are those of its best trial, out of fold.",
+    "trial": "One set of parameters. `cv/` metrics are out of fold, with whole subjects held out.",
+    "final": "A family with its best parameters, fitted to all training subjects. `cv/` metrics "
+    "are out of fold, `test/` metrics are on unseen subjects; errors are in percent.",
+    "trace": "Phases of a parallel run, from the trace of its communication. `phases.html` shows "
+    "them.",
+}
+_DESCRIPTION = """Models of runtime and memory of neuroimaging applications.
+
+Runs are nested: campaign, study (one for each family), trial, final. The filter
+`tags.kind = 'final'` shows the finals; filter by `tags.app` to compare the families of one
+application. `mape` is the mean absolute error in percent, `coverage` the share of unseen subjects
+below the upper bound, `objective` the mean absolute error of the logarithms of CPU time and
+memory, by which families are ranked.
+"""
+
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -45,11 +66,6 @@ class Session:
     tags: dict[str, str] = field(default_factory=dict)
 
 
-def tracking_uri(project: Path) -> str:
-    """Return ``MLFLOW_TRACKING_URI``, or the address of the project's database."""
-    return os.environ.get(TRACKING_VARIABLE) or address_of(project.resolve() / DATABASE)
-
-
 def connect(project: Path) -> Session:
     """Point MLflow at the project's server and experiment.
 
@@ -59,22 +75,11 @@ def connect(project: Path) -> Session:
     Raises
     ------
     ModelError
-        If the database is damaged, its artifacts are elsewhere, or the server does not answer.
+        If the database is damaged, or the server does not answer.
     """
     uri = tracking_uri(project)
-    if not is_missing(uri):  # MLflow makes a new one
-        check_registry(uri)
-        relocate(project, uri)
-    import mlflow
-
-    for name in ("mlflow", "alembic"):
-        logging.getLogger(name).setLevel(logging.WARNING)
-    try:
+    with errors_of_mlflow(uri):
         return _open_session(project, uri)
-    except (mlflow.MlflowException, OSError, ImportError) as error:
-        raise ModelError(
-            f"runs cannot be tracked: {error}", without_password(uri), "see MLFLOW_TRACKING_URI"
-        ) from error
 
 
 def _open_session(project: Path, uri: str) -> Session:
@@ -82,18 +87,37 @@ def _open_session(project: Path, uri: str) -> Session:
 
     mlflow.set_tracking_uri(uri)
     outer_run_id = os.environ.pop("MLFLOW_RUN_ID", None)
-    if outer_run_id is None and mlflow.get_experiment_by_name(EXPERIMENT) is None:
-        # A server decides for itself; MLflow would use the current folder.
-        location = None if is_server(uri) else (project.resolve() / ARTIFACTS).as_uri()
-        mlflow.create_experiment(EXPERIMENT, artifact_location=location)
     if outer_run_id is None:
-        experiment = mlflow.set_experiment(EXPERIMENT)
+        experiment_id = _experiment(project, uri)
     else:
-        outer = mlflow.get_run(outer_run_id)
-        experiment = mlflow.set_experiment(experiment_id=outer.info.experiment_id)
-    describe_experiment(mlflow.MlflowClient(), experiment.experiment_id)
+        experiment_id = mlflow.get_run(outer_run_id).info.experiment_id
+    mlflow.set_experiment(experiment_id=experiment_id)
     _close_abandoned()
-    return Session(outer_run_id, experiment.experiment_id, provenance(project))
+    return Session(outer_run_id, experiment_id, provenance(project))
+
+
+def _experiment(project: Path, uri: str) -> str:
+    """Return the id of the experiment, made if there is none.
+
+    MLflow stores where the files of an experiment are, as an absolute path that cannot be changed.
+    That of a project which was moved or copied is renamed, and another takes its place, so that
+    nothing is written to where the project was.
+    """
+    import mlflow
+
+    client = mlflow.MlflowClient()
+    # A server decides for itself; MLflow would use the current folder.
+    here = None if is_mlflow_server(uri) else (project.resolve() / ARTIFACTS).as_uri()
+    experiment = client.get_experiment_by_name(EXPERIMENT)
+    if experiment is not None:
+        there = experiment.artifact_location
+        if path_of(uri) != project.resolve() / DATABASE or there == here:
+            return str(experiment.experiment_id)
+        former = f"{EXPERIMENT} of {there.removeprefix('file://')}"
+        client.rename_experiment(experiment.experiment_id, former)
+        logger.info("this project was moved; its former runs are in the experiment %r", former)
+    tags = {NOTE: _DESCRIPTION, "mlflow.experimentKind": "custom_model_development"}
+    return str(client.create_experiment(EXPERIMENT, here, tags=tags))
 
 
 def _close_abandoned() -> None:
@@ -188,13 +212,12 @@ def find(kind: Kind, **tags: str) -> str | None:
     import mlflow
 
     required_tags = {"kind": kind, **tags}
-    matches = mlflow.search_runs(
+    matches = mlflow.search_runs(  # of the current experiment
         filter_string=" and ".join(
             f"tags.{key} = '{value}'" for key, value in required_tags.items()
         ),
         order_by=["attributes.start_time DESC"],
         max_results=1,
-        search_all_experiments=True,
         output_format="list",
     )
     return matches[0].info.run_id if matches else None

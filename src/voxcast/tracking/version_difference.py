@@ -5,34 +5,24 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
-from voxcast.errors import ModelError, one_line
+from voxcast.errors import ModelError
 from voxcast.records import TARGETS
-from voxcast.tracking.registered_versions import bundle_of, model_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from voxcast.serving.bundle import Bundle
     from voxcast.serving.served_app import ServedApp
-    from voxcast.tracking.registered_versions import Version
-
-MLMODEL = "MLmodel"
-Pair = list[Any]  # the value of the first version, and of the second
 
 
-def difference(
-    uri: str, first: Version, second: Version, app: str | None = None
-) -> dict[str, Any]:
+def difference(first: Bundle, second: Bundle, app: str | None = None) -> dict[str, Any]:
     """Return what differs between two versions.
 
     Parameters
     ----------
-    uri : str
-        Tracking address.
-    first, second : Version
+    first, second : Bundle
         The versions.
     app : str, optional
         Application; by default all that one of them has.
@@ -42,37 +32,29 @@ def difference(
     dict
         ``apps``: by application ``fields``, a mapping of a field to its two values where they
         differ; ``runs`` and ``subjects``, each with what was ``added`` and ``removed`` from the
-        first to the second; or ``only_in``, the number of the version that has it. ``signature``:
-        columns that were ``added`` and ``removed``.
+        first to the second; or ``only_in``, the number of the version that has it.
 
     Raises
     ------
     ModelError
-        If a version cannot be read, or neither has the application.
+        If neither has the application.
     """
-    bundles = bundle_of(uri, first), bundle_of(uri, second)
-    names = sorted({*bundles[0].facts, *bundles[1].facts})
+    names = sorted({*first.facts, *second.facts})
     if app is not None and app not in names:
         raise ModelError(f"unknown application; the versions have {', '.join(names)}", app)
-    columns = [signature_columns(uri, version) for version in (first, second)]
     return {
-        "first": first.number,
-        "second": second.number,
-        "apps": {
-            name: _of_app(name, bundles, (first.number, second.number))
-            for name in names
-            if app in (None, name)
-        },
-        "signature": _added_and_removed(*columns),
+        "first": first.version,
+        "second": second.version,
+        "apps": {name: _of_app(name, (first, second)) for name in names if app in (None, name)},
     }
 
 
-def _of_app(app: str, bundles: tuple[Bundle, Bundle], numbers: tuple[str, str]) -> dict[str, Any]:
-    for bundle, other, number in zip(bundles, reversed(bundles), numbers, strict=True):
+def _of_app(app: str, bundles: tuple[Bundle, Bundle]) -> dict[str, Any]:
+    for bundle, other in zip(bundles, reversed(bundles), strict=True):
         if app not in other.facts:
-            return {"only_in": number}
+            return {"only_in": bundle.version}
         if app in bundle.damaged:
-            return {"damaged_in": number, "problem": bundle.damaged[app]}
+            return {"damaged_in": bundle.version, "problem": bundle.damaged[app]}
     before, after = (_fields(bundle.apps[app]) for bundle in bundles)
     sha256 = "forecaster_sha256"
     if bundles[0].has_forecaster(app, after[sha256]):
@@ -127,26 +109,3 @@ def _added_and_removed(before: Sequence[str], after: Sequence[str]) -> dict[str,
         "added": sorted({*after} - {*before}),
         "removed": sorted({*before} - {*after}),
     }
-
-
-def signature_columns(uri: str, version: Version) -> list[str]:
-    """Return the columns of a version's signature, ``in`` or ``out`` before each, with types.
-
-    Raises
-    ------
-    ModelError
-        If the version has no signature that can be read.
-    """
-    import yaml
-
-    where = f"version {version.number}"
-    try:
-        path = model_folder(uri, version) / MLMODEL
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-        return [
-            f"{side} {column['name']}: {column['type']}"
-            for side, key in (("in", "inputs"), ("out", "outputs"), ("parameter", "params"))
-            for column in json.loads(content["signature"][key] or "[]")
-        ]
-    except (OSError, ValueError, LookupError, TypeError, yaml.YAMLError) as error:
-        raise ModelError(f"has no signature: {one_line(error)}", where) from None

@@ -6,22 +6,16 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from voxcast.errors import ModelError, one_line
-from voxcast.serving.registry.lookup import CHAMPION
-from voxcast.tracking import registry
+from voxcast.errors import ModelError
+from voxcast.serving.model_store import LISTED, ModelStore
+from voxcast.tracking.address import tracking_uri
+from voxcast.tracking.finals import final_run
 from voxcast.tracking.other_apps import damaged_others, warn
 from voxcast.tracking.receipts import add_receipt, comparison_json
-from voxcast.tracking.registered_versions import (
-    LISTED,
-    bundle_of,
-    required_champion,
-    version_numbered,
-    versions,
-)
 from voxcast.tracking.registration import register_part
-from voxcast.tracking.rivals import compare_versions, readable_bundle
-from voxcast.tracking.runs import tracking_uri
-from voxcast.tracking.version_tags import rollback_tags
+from voxcast.tracking.registry import follow, set_champion
+from voxcast.tracking.rivals import compare_versions, readable, readable_champion
+from voxcast.tracking.runs import connect
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,14 +23,13 @@ if TYPE_CHECKING:
 
     from voxcast.models.selection.cross_validation import Validation
     from voxcast.serving.bundle import Bundle
-    from voxcast.tracking.registered_versions import Version
 
 
 def roll_back(project: Path, number: str | None = None, app: str | None = None) -> dict[str, Any]:
     """Return to an older version of the model, or of one application's forecaster.
 
-    Without ``app`` the alias of the champion moves. With it a new version is registered, in which
-    the application's forecaster is the older one, and the others are carried over.
+    Without ``app`` an older version is the champion again. With it a new one is registered, in
+    which the application's forecaster is the older one, and the others are carried over.
 
     Parameters
     ----------
@@ -58,17 +51,17 @@ def roll_back(project: Path, number: str | None = None, app: str | None = None) 
     ModelError
         If there is no such version or application, or its files are damaged.
     """
-    uri = tracking_uri(project)
-    current = required_champion(uri)
-    bundle = readable_bundle(uri, current)
+    store = ModelStore.of(project)
+    follow(store, tracking_uri(project))
+    current, bundle = store.champion(), readable_champion(store)
     if app is not None and bundle is None:
         raise ModelError(
             "the champion cannot be read, so nothing can be carried over",
-            f"version {current.number}",
+            f"version {current}",
             "roll back all applications, without --app",
         )
-    former = version_numbered(uri, number or _replaced(uri, current, bundle, app))
-    target, older = bundle_of(uri, former), former.number
+    older = number or _replaced(store, current, bundle, app)
+    target = store.open(older)
     names = list(target.facts) if app is None else [target.app_named(app).name]
     for name in names:
         problem = target.problem_of(name)
@@ -81,27 +74,23 @@ def roll_back(project: Path, number: str | None = None, app: str | None = None) 
     restored = {name: target.apps[name].forecaster_sha256 for name in names}
     damaged: dict[str, str] = {}
     if app is None:
-        if older == current.number:
+        if older == current:
             raise ModelError("is the champion already", f"version {older}", LISTED)
-        registry.use(project)
-        registry.set_alias(CHAMPION, older)
+        set_champion(project, older)
         version = older
     else:
         if bundle is not None and app in present and bundle.has_forecaster(app, restored[app]):
             raise ModelError(f"has the champion's forecaster of {app}", f"version {older}", LISTED)
-        registry.use(project)
         damaged = damaged_others(bundle, app)
         warn(damaged, ())
-        replaced = current.number if app in present else target.apps[app].promotion.from_version
-        version = _with_older_part(former, target, app, bundle, replaced)
-    registry.set_tags(current.number, rollback_tags(app, version, "rolled_back"))
-    registry.set_tags(version, rollback_tags(app, current.number, "restored"))
+        replaced = current if app in present else target.apps[app].promotion.from_version
+        version = _with_older_part(project, target, app, bundle, replaced)
     return add_receipt(
         project,
         "rollback",
         {
             "app": app,
-            "from_version": current.number,
+            "from_version": current,
             "to_version": older,
             "version": version,
             "removed": {
@@ -115,57 +104,57 @@ def roll_back(project: Path, number: str | None = None, app: str | None = None) 
     )
 
 
-def _replaced(uri: str, current: Version, bundle: Bundle | None, app: str | None) -> str:
+def _replaced(store: ModelStore, current: str, bundle: Bundle | None, app: str | None) -> str:
     """Return the version that the champion replaced, or that an application's forecaster did.
 
     Of an application that is damaged or missing in the champion, it is the newest intact one.
     """
-    if app is None or bundle is None:
-        former = current.tags.get("promoted_from_version", "none")
+    if bundle is None:  # nobody can tell which one it replaced: the newest before it
+        former = next((n for n in store.numbers() if int(n) < int(current)), None)
+    elif app is None:
+        former = bundle.origin.previous
     elif not bundle.is_intact(app):
-        return _newest_intact(uri, bundle, app)
+        return _newest_intact(store, bundle, app)
     else:
-        former = bundle.app_named(app).promotion.from_version or "none"
-    if former == "none":
-        raise ModelError("replaced no other", f"version {current.number}", LISTED)
+        former = bundle.app_named(app).promotion.from_version
+    if former is None:
+        raise ModelError("replaced no other", f"version {current}", LISTED)
     return former
 
 
-def _newest_intact(uri: str, bundle: Bundle, app: str) -> str:
+def _newest_intact(store: ModelStore, bundle: Bundle, app: str) -> str:
     """Return the newest version in which an application is intact."""
-    for version in versions(uri):
-        if app in version.apps:
-            candidate = readable_bundle(uri, version)
+    for number in store.numbers():
+        if app in store.record_of(number).apps:
+            candidate = readable(store, number)
             if candidate is not None and candidate.is_intact(app):
-                return version.number
+                return number
     bundle.app_named(app)  # it is not known, or its facts are damaged
     fix = f"`voxcast learn --app {app}` trains another"
     raise ModelError("is damaged in every version", app, fix)
 
 
 def _with_older_part(
-    former: Version, target: Bundle, app: str, bundle: Bundle | None, replaced: str | None
+    project: Path, target: Bundle, app: str, bundle: Bundle | None, replaced: str | None
 ) -> str:
     """Register a version with an older forecaster of one application; return its number.
 
     ``replaced`` is the version to which the next rollback of the application returns.
     """
-    from mlflow.exceptions import MlflowException
-
     part = target.part(app)
     promotion = replace(
         part.served.promotion,
         reason="rolled_back",
-        detail=f"by a person's decision, the forecaster of version {former.number}",
+        detail=f"by a person's decision, the forecaster of version {target.version}",
         promoted_at=datetime.now(UTC).isoformat(timespec="seconds"),
         from_version=replaced,
     )
     part = replace(part, served=replace(part.served, promotion=promotion))
-    try:
-        return register_part(former.run_id, part, bundle)
-    except (MlflowException, OSError) as error:
-        problem = f"cannot be registered: {one_line(error)}"
-        raise ModelError(problem, f"version {former.number}") from error
+    run_id = final_run(
+        connect(project), app, promotion.family, part.forecaster, promotion.table_sha256,
+        promotion.params, {},
+    )  # fmt: skip
+    return register_part(project, run_id, part, bundle, target.origin.git_commit)
 
 
 def _intact_hashes(bundle: Bundle) -> dict[str, str]:
@@ -178,7 +167,7 @@ def _intact_hashes(bundle: Bundle) -> dict[str, str]:
 
 
 def bundles_to_compare(
-    uri: str, numbers: tuple[str, str], app: str | None = None
+    store: ModelStore, numbers: tuple[str, str], app: str | None = None
 ) -> tuple[Bundle, Bundle]:
     """Open the bundles of two versions.
 
@@ -187,7 +176,7 @@ def bundles_to_compare(
     ModelError
         If there is no such version, or one of them does not have the application.
     """
-    first, second = (bundle_of(uri, version_numbered(uri, number)) for number in numbers)
+    first, second = (store.open(number) for number in numbers)
     if app is not None:
         for bundle in (first, second):
             bundle.app_named(app)

@@ -10,7 +10,6 @@ from fastapi import FastAPI
 
 from voxcast import __version__
 from voxcast.errors import ModelError
-from voxcast.serving.registry import database as registry_database
 from voxcast.web.batches import Batches
 from voxcast.web.guards.access import Access
 from voxcast.web.guards.limited_bodies import LimitedBodies
@@ -99,9 +98,7 @@ def application(settings: Settings) -> FastAPI:
 
 
 def load_at_once(app: FastAPI) -> None:
-    """Load the champion of a project's registry; that of another one is loaded beside the service.
-
-    MLflow, which other registries need, takes seconds to start.
+    """Load the champion; that of a registry of MLflow, which takes seconds, beside the service.
 
     Raises
     ------
@@ -109,7 +106,7 @@ def load_at_once(app: FastAPI) -> None:
         If there is no champion, or it cannot be loaded.
     """
     settings: Settings = app.state.settings
-    if registry_database.path_of(settings.registry) is None:
+    if settings.registry is not None:
         return
     switch: ModelSwitch = app.state.switch
     switch.look()

@@ -1,4 +1,4 @@
-"""Follows the aliases of the registry: loads another version beside the served one and switches.
+"""Follows the champion: loads another version beside the served one and switches.
 
 A version is loaded, verified and asked once before it is served. One that cannot be is refused,
 and the old one stays. The switch is one assignment, so requests in flight keep their version.
@@ -12,8 +12,6 @@ import time
 from typing import TYPE_CHECKING
 
 from voxcast.errors import ModelError, VoxcastError, one_line
-from voxcast.serving.registry.lookup import CHAMPION, no_champion
-from voxcast.tracking.aliases import aliases
 from voxcast.web.served_model import ServedModel
 
 if TYPE_CHECKING:
@@ -32,7 +30,7 @@ class ModelSwitch:
     Parameters
     ----------
     settings : Settings
-        With the registry's address, and the time between two looks.
+        With the versions of the model, and the time between two looks.
     switched : callable
         Gets each champion as soon as it is loaded.
 
@@ -41,9 +39,9 @@ class ModelSwitch:
     champion : ServedModel or None
         The version that answers.
     refused : dict of str to str
-        Versions that an alias points to and that are not served, with the reason.
+        The champion that is not served, if any, with the reason.
     problem : str
-        Why the registry could not be read at the last look; empty if it could.
+        Why the champion's number could not be read at the last look; empty if it could.
     switches : int
         How often the champion was replaced.
     """
@@ -74,32 +72,35 @@ class ModelSwitch:
             self._end.wait(self.settings.poll_s)
 
     def look(self) -> None:
-        """Read the aliases once, and load what they point to now."""
+        """Read once which version is the champion, and load it if it is another one."""
+        problem = ""
         try:
-            numbers = aliases(self.settings.registry)
-            if CHAMPION not in numbers:
-                raise no_champion(self.settings.registry)
-        except VoxcastError as error:
-            self._log_problem(one_line(error))
-            return
+            if self.settings.registry is not None:
+                from voxcast.tracking.registry import follow
+
+                follow(self.settings.store, self.settings.registry)
+        except VoxcastError as error:  # the champion that is here is served
+            problem = one_line(error)
         except Exception as error:  # a thread that ends would serve an old model for ever
-            self._log_problem(f"the registry cannot be read: {one_line(error) or error!r}")
+            problem = f"the registry cannot be read: {one_line(error) or error!r}"
+        try:
+            number = self.settings.store.champion()
+        except VoxcastError as error:
+            self._log_problem(problem or one_line(error))
             return
-        self._log_problem("")
-        wanted = {numbers[CHAMPION]}
-        for number in set(self.refused) - wanted:
-            del self.refused[number]
-        loaded = self._following(numbers[CHAMPION], self.champion, keeps_apps=True)
+        self._log_problem(problem)
+        for other in set(self.refused) - {number}:
+            del self.refused[other]
+        loaded = self._loaded(number)
         if loaded is not None and loaded is not self.champion:
             before, self.champion = self.champion, loaded
             self.switches += before is not None
             self._switched(loaded)
             logger.info("version %s is served", loaded.version)
 
-    def _following(
-        self, number: str, served: ServedModel | None, *, keeps_apps: bool = False
-    ) -> ServedModel | None:
+    def _loaded(self, number: str) -> ServedModel | None:
         """Return the version with this number, or what is served if it cannot be loaded."""
+        served = self.champion
         if served is not None and served.version == number:
             return served
         now = time.monotonic()
@@ -108,7 +109,7 @@ class ModelSwitch:
         self._tried_at[number] = now
         try:
             loaded = ServedModel.load(self.settings, number)
-            if keeps_apps and served is not None:
+            if served is not None:
                 _check_loses_nothing(loaded, served)
         except Exception as error:  # whatever its files make of it
             reason = one_line(error) or repr(error)

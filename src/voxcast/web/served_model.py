@@ -1,4 +1,4 @@
-"""The champion as a service holds it: one version, replaced as a whole when the alias moves."""
+"""The champion as a service holds it: one version, replaced as a whole by another."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from voxcast.errors import ModelError, VoxcastError, one_line
-from voxcast.serving.bundle import ARTIFACTS, FOLDER, Bundle
+from voxcast.serving.bundle import Bundle
 from voxcast.serving.prediction_service import PredictionService
-from voxcast.serving.registry.lookup import MODEL_NAME
-from voxcast.serving.registry.model_files import SCHEME, model_files
 
 if TYPE_CHECKING:
     from fastapi import Request
@@ -27,7 +25,7 @@ class ServedModel:
     Attributes
     ----------
     version : str
-        Its number in the registry; empty if that is not known.
+        Its number.
     predictions : PredictionService
         Answers rows of requests.
     damaged : dict of str to str
@@ -61,9 +59,8 @@ class ServedModel:
         ModelError
             If it cannot be read or was changed, or none of its applications answers.
         """
-        files = model_files(f"{SCHEME}{MODEL_NAME}/{number}", settings.registry)
-        bundle = Bundle.load(files.folder / ARTIFACTS / FOLDER, files.index_sha256)
-        predictions = PredictionService(bundle, settings.machines, number)
+        bundle = settings.store.open(number)
+        predictions = PredictionService(bundle, settings.machines)
         damaged = dict(bundle.damaged)
         for app in bundle.apps:
             try:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from voxcast.serving.model_store import ModelStore
+
 MAX_UPLOAD_BYTES = 2**29
 
 
@@ -40,10 +42,12 @@ class Settings:
 
     Attributes
     ----------
-    registry : str
-        Tracking address of the registry.
+    store : ModelStore
+        The versions of the model.
     project : Path, optional
         Project folder, for its clusters, policies and history.
+    registry : str, optional
+        Address of a registry of MLflow that others write to, whose champion is fetched.
     machines : Path, optional
         File with the speeds of machines, see `voxcast.serving.machine_file`.
     token : str, optional
@@ -63,8 +67,9 @@ class Settings:
         What reading an image may take.
     """
 
-    registry: str
+    store: ModelStore
     project: Path | None = None
+    registry: str | None = None
     machines: Path | None = None
     token: str | None = field(default=None, repr=False)
     roots: tuple[Path, ...] = ()

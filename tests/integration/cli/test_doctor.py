@@ -67,24 +67,29 @@ def test_a_restriction_to_one_core_is_seen(tmp_path: Path) -> None:
 def test_what_breaks_the_project_ends_in_exit_code_2(project: Path) -> None:
     checks = _doctor(cwd=project)
     assert checks["project"]["status"] == "works"
-    assert checks["registry"]["status"] == "absent"
-    (project / "mlflow.db").write_text("this is no database, and longer than its header would be")
-    assert _doctor(cwd=project, code=2)["registry"]["status"] == "broken"
-    (project / "mlflow.db").unlink()
+    assert checks["models"]["status"] == "absent"
+    (project / "models").mkdir()
+    (project / "models/champion.json").write_text("{")
+    assert _doctor(cwd=project, code=2)["models"]["status"] == "broken"
+    (project / "models/champion.json").unlink()
     (project / "params.yaml").write_text("images: [")
     assert _doctor(cwd=project, code=2)["project"]["status"] == "broken"
 
 
-def test_the_versions_of_the_registry_are_those_that_were_registered(
+def test_the_versions_are_those_that_were_registered(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(project)
     register_champion(project, 8)
-    check = _doctor(cwd=project)["registry"]
+    check = _doctor(cwd=project)["models"]
     assert check["status"] == "works"
-    assert check["fact"].endswith(f"{project}/mlflow.db, versions: 1; champion: 1, of segment")
+    assert check["fact"].startswith("versions: 1; champion: 1, of segment; MLflow: sqlite:///")
+    (project / "models/v1/trained_on/segment.json").write_text("{}")
+    check = _doctor(cwd=project)["models"]
+    assert check["status"] == "limited"
+    assert "application segment: the list of the runs" in check["fact"]
 
 
 def test_other_versions_than_the_tested_are_named(project: Path) -> None:

@@ -24,10 +24,10 @@ from model_server import free_port, running_server
 from served_project import CONFIGURATIONS, NETWORK, RIDGE, served_project
 from voxcast.records import Configuration
 from voxcast.serving.champion import Champion
-from voxcast.serving.registry.lookup import CHAMPION_URI
+from voxcast.serving.local_model import LocalModel
 from voxcast.serving.signature import OUTPUT_TYPES
-from voxcast.tracking.current_champion import local_champion
-from voxcast.tracking.runs import tracking_uri
+from voxcast.tracking.address import tracking_uri
+from voxcast.tracking.registry import CHAMPION_URI
 
 TOLERANCE = 1e-9  # relative, of numbers
 QUANTILE, PARAMETERS = 0.9, {"iterations": 40}
@@ -54,7 +54,7 @@ def environment(project: Path) -> dict[str, str]:
 
 
 def champion(project: Path, app: str) -> Champion:
-    return local_champion(tracking_uri(project), app)
+    return LocalModel.of_project(project).champion(app)
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,8 @@ import pytest
 from champions import bundle_of_apps
 from voxcast.errors import ModelError
 from voxcast.files import sha256_folder
-from voxcast.serving.bundle import FOLDER, INDEX, Bundle, write_bundle
+from voxcast.serving.bundle import INDEX, Bundle, write_bundle
+from voxcast.tracking.registry import FOLDER
 
 
 @pytest.fixture(scope="module")

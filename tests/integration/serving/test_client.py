@@ -20,17 +20,16 @@ from voxcast.errors import ImageError, ModelError, RequestError, UnlearnedError
 from voxcast.images.characteristics import characteristics
 from voxcast.images.volume import Volume
 from voxcast.serving.champion import Champion
+from voxcast.serving.local_model import LocalModel
 from voxcast.serving.rows.request_rows import header_of
 from voxcast.serving.signature import OUTPUT_TYPES
-from voxcast.tracking.current_champion import local_champion
-from voxcast.tracking.runs import tracking_uri
 
 
 @pytest.fixture(scope="module")
 def local(project: Path) -> Champion:
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
-        return local_champion(tracking_uri(project))
+        return LocalModel.of_project(project).champion()
 
 
 @pytest.fixture(scope="module")

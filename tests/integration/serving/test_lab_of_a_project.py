@@ -28,9 +28,10 @@ from voxcast.models.calibrated_model import calibrate
 from voxcast.models.families.family import FAMILIES
 from voxcast.models.forecaster import Forecaster
 from voxcast.models.selection.cross_validation import Validation
-from voxcast.serving.bundle import FOLDER, write_bundle
-from voxcast.serving.registry.model_files import model_files
+from voxcast.serving.bundle import Origin, write_bundle
+from voxcast.serving.model_store import ModelStore
 from voxcast.tracking import registry, runs
+from voxcast.tracking.registry import FOLDER
 
 ROOT = Path(__file__).parents[3]
 MODULE = "lab_of_this_test"
@@ -59,9 +60,8 @@ def lab_bundle(work: Path) -> Path:
         part.served, characteristics=("bright_ml",),
         forecaster_sha256=sha256_folder(work / "model"),
     )  # fmt: skip
-    return write_bundle(
-        work / FOLDER, [replace(part, served=served, forecaster=work / "model")]
-    ).folder
+    part = replace(part, served=served, forecaster=work / "model")
+    return write_bundle(work / FOLDER, [part], origin=Origin("segment")).folder
 
 
 @pytest.fixture
@@ -76,7 +76,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(folder)
     with runs.run(connected(folder), "final", "ridge final") as run_id:
         pass
-    registry.register(run_id, lab_bundle(tmp_path), "segment")
+    with ModelStore.of(folder).new_folder() as work:
+        registry.register(folder, run_id, lab_bundle(Path(work)))
     params = yaml.safe_load((ROOT / "params.yaml").read_text())
     params["features"]["characteristics"] = {
         "bright_ml": {
@@ -110,13 +111,12 @@ def test_a_named_project_computes_what_its_command_line_does(
 
 def test_no_code_is_run_that_the_user_did_not_name(project: Path) -> None:
     head = project.parent / "head.nii.gz"
-    uri = runs.tracking_uri(project)
     planted_code = project.parent / "copy"
-    shutil.copytree(model_files("models:/voxcast/1", uri).folder, planted_code)
+    shutil.copytree(project / "models/v1", planted_code)
     for name in (f"{MODULE}.py", "params.yaml"):
         shutil.copy(project / name, planted_code)
-    for model in (voxcast.load(tracking_uri=uri), voxcast.load(planted_code)):
-        assert model.predict(head)["input_level"].tolist() == ["header", "header"]
+    model = voxcast.load(planted_code)
+    assert model.predict(head)["input_level"].tolist() == ["header", "header"]
     os.chdir(project)  # where the user happens to be
     answers = voxcast.load().predict(head)
     assert answers["missing_characteristics"].tolist() == ["bright_ml", "bright_ml"]

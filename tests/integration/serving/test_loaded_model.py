@@ -1,4 +1,4 @@
-"""`voxcast.load`: by alias, number and folder; images and rows; errors in one line."""
+"""`voxcast.load`: champion, number and folder; images and rows; errors in one line."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ from champions import HEADER_ROW
 from voxcast.errors import ConfigError, ImageError, ModelError, RequestError, UnlearnedError
 from voxcast.records import Configuration
 from voxcast.serving.loaded_model import Model
-from voxcast.serving.registry.model_files import model_files
-from voxcast.tracking.runs import tracking_uri
 
 
 @pytest.fixture(scope="module")
@@ -25,16 +23,15 @@ def model(project: Path) -> Model:
     return voxcast.load(project=project)
 
 
-def test_a_model_is_loaded_by_alias_number_and_folder(
+def test_a_model_is_loaded_by_number_and_folder(
     project: Path, model: Model, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    uri, expected = tracking_uri(project), model.predict(HEADER_ROW)
+    expected = model.predict(HEADER_ROW)
     assert expected["model_version"].tolist() == [model.version] == ["1"]
     monkeypatch.chdir(tmp_path)
-    folder = model_files("models:/voxcast/1", uri).folder
+    folder = project / "models/v1"
     for loaded in (
-        voxcast.load("models:/voxcast/1", project=project),
-        voxcast.load(tracking_uri=uri),
+        voxcast.load("1", project=project),
         voxcast.load(folder),
         voxcast.load(str(folder)),
     ):
@@ -49,11 +46,8 @@ def test_a_model_is_loaded_by_alias_number_and_folder(
 @pytest.mark.parametrize(
     ("address", "error", "message"),
     [
-        ("models:/voxcast/7", ModelError, "the registry has no version 7; it has 1, @champion"),
-        ("models:/voxcast@rival", ModelError, "no alias rival; it has 1, @champion"),
-        ("models:/other@champion", UnlearnedError, "the registry has no champion"),
-        ("models:/voxcast", ModelError, "is not the address of a model; write models:/voxcast@"),
-        ("models:/voxcast/latest", ModelError, "is not the address of a model"),
+        ("7", ModelError, "version 7: no such version; the model has 1"),
+        ("models:/voxcast/1", ModelError, "contains no model of this release"),
         ("nowhere", ModelError, "contains no model of this release"),
     ],
 )

@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 from champions import PROMOTION
-from voxcast.serving.bundle import Bundle
+from voxcast.serving.bundle import Bundle, Origin
 from voxcast.serving.model_card import model_card
 
 INTERVAL = {"value": 4.321, "low": 3.7, "high": 5.0, "subjects": 20}
@@ -30,10 +30,13 @@ def with_evidence(bundle: Bundle, evidence: dict) -> Bundle:
 
 
 def test_a_card_states_what_is_on_record(bundle: Bundle) -> None:
-    card = model_card(with_evidence(bundle, EVIDENCE), "7", {"promoted": "segment"})
+    bundle = replace(bundle, version="7", origin=Origin("segment", "6"))
+    card = model_card(with_evidence(bundle, EVIDENCE))
     for line in (
         "# voxcast, version 7",
-        "- made for: `segment`, not recorded",
+        "- made for: `segment`",
+        "- replaced version: 6",
+        "- commit of the project: not recorded",
         "- learned from: 40 runs of 20 subjects, 25 % measured beside other work; image sets: "
         "heads (30 runs), without a name (10 runs); measured: 2026-01-01 to 2026-02-03",
         "- software: voxcast==1",
@@ -49,7 +52,7 @@ def test_a_card_states_what_is_on_record(bundle: Bundle) -> None:
 def test_what_is_not_on_record_is_said_and_not_invented(bundle: Bundle) -> None:
     card = model_card(with_evidence(bundle, {}))
     assert card.startswith("# voxcast\n")
-    assert card.count("not recorded") == 16
+    assert card.count("not recorded") == 17
     assert "image sets: not recorded; measured: not recorded" in card
     assert json.dumps(EVIDENCE)[:20] not in card
 

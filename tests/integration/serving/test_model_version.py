@@ -10,25 +10,25 @@ import pandas as pd
 import pytest
 
 from champions import HEADER_ROW, PROMOTION
+from registries import logged_model
 from voxcast.serving import requirements
-from voxcast.serving.bundle import FOLDER, Bundle
+from voxcast.serving.bundle import Bundle
 from voxcast.serving.local_model import LocalModel
-from voxcast.serving.registry.model_files import model_files
-from voxcast.serving.registry.noted_version import FILE, noted_version
+from voxcast.serving.predictor import NOTE, noted_version
 from voxcast.serving.signature import OUTPUT_TYPES, signature
-from voxcast.tracking.current_champion import local_model
-from voxcast.tracking.runs import tracking_uri
+from voxcast.tracking.address import tracking_uri
+from voxcast.tracking.registry import FOLDER
 
 EARLIER_PREDICTOR = Path(__file__).parents[2] / "samples" / "earlier_predictor.py"
 
 
 def test_the_version_is_that_of_the_registry(project: Path) -> None:
-    (answer,) = local_model(tracking_uri(project)).predict([HEADER_ROW], 0.95)
+    (answer,) = LocalModel.of_project(project).predict([HEADER_ROW], 0.95)
     assert (answer["model_version"], answer["calibrated_at"]) == ("1", PROMOTION.promoted_at)
 
 
 def test_rows_that_mlflow_casts_have_the_version_too(project: Path) -> None:
-    (answer,) = local_model(tracking_uri(project)).predict([{**HEADER_ROW, "cpus": "2"}], 0.95)
+    (answer,) = LocalModel.of_project(project).predict([{**HEADER_ROW, "cpus": "2"}], 0.95)
     assert (answer["model_version"], answer["cpus"]) == ("1", 2.0)
 
 
@@ -36,8 +36,8 @@ def test_mlflow_notes_the_version_of_a_model_loaded_by_its_name(
     project: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     copy = tmp_path / "model"
-    shutil.copytree(model_files("models:/voxcast/1", tracking_uri(project)).folder, copy)
-    (copy / FILE).unlink(missing_ok=True)  # of another test
+    shutil.copytree(logged_model(project), copy)
+    (copy / NOTE).unlink(missing_ok=True)  # of another test
     unnamed = mlflow.pyfunc.load_model(str(copy)).predict(pd.DataFrame([HEADER_ROW]))
     assert unnamed["model_version"].tolist() == [""]
     monkeypatch.setenv("MLFLOW_TRACKING_URI", tracking_uri(project))
@@ -45,16 +45,16 @@ def test_mlflow_notes_the_version_of_a_model_loaded_by_its_name(
         pd.DataFrame([HEADER_ROW])
     )
     assert named["model_version"].tolist() == ["1"]
-    (copy / FILE).write_text("model_name: voxcast\nmodel_version: '7'\n")
-    (answer,) = LocalModel.load(copy).predict([HEADER_ROW], 0.95)
-    assert answer["model_version"] == "7"
+    (copy / NOTE).write_text("model_name: voxcast\nmodel_version: '7'\n")
+    noted = mlflow.pyfunc.load_model(str(copy)).predict(pd.DataFrame([HEADER_ROW]))
+    assert noted["model_version"].tolist() == ["7"]
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"[1, 2", b"- 3\n", b"model_version: {a: 1}\n", b"\xff\xfe"]
+    "content", [b"", b"[1, 2", b"- 3\n", b"model_name: voxcast\n", b"\xff\xfe"]
 )
 def test_a_damaged_note_is_no_version(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / FILE).write_bytes(content)
+    (tmp_path / NOTE).write_bytes(content)
     assert noted_version(tmp_path) == ""
     assert noted_version(tmp_path / "gone") == ""
 
@@ -69,5 +69,5 @@ def test_a_model_with_the_code_of_an_earlier_release_answers(
     )  # fmt: skip
     table = mlflow.pyfunc.load_model(str(model)).predict(pd.DataFrame([HEADER_ROW]))
     assert list(table) == list(OUTPUT_TYPES)
-    (answer,) = LocalModel.load(model, version="4").predict([HEADER_ROW], 0.95)
-    assert answer == {**table.to_dict("records")[0], "model_version": "4"}
+    (answer,) = LocalModel(bundle).predict([HEADER_ROW], 0.95)
+    assert answer == table.to_dict("records")[0]

@@ -10,12 +10,10 @@ import json
 import os
 import pickle
 import shutil
-import sqlite3
 import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -24,18 +22,18 @@ import pytest
 import torch
 
 import voxcast
-from champions import HEADER_ROW
+from champions import HEADER_ROW, trust
 from model_server import free_port, running_server
+from registries import logged_model
 from voxcast.errors import ModelError, RequestError
 from voxcast.files import read_json, sha256_file, sha256_folder, write_json
 from voxcast.models.model_files import SEAL, write_sealed
-from voxcast.serving.bundle import ARTIFACTS, FOLDER, INDEX
+from voxcast.serving.bundle import INDEX
 from voxcast.serving.client import Client
-from voxcast.serving.registry.database import version_with_alias
-from voxcast.serving.registry.lookup import MODEL_NAME
-from voxcast.serving.registry.registered_files import TAG
-from voxcast.tracking.current_champion import local_model
-from voxcast.tracking.runs import tracking_uri
+from voxcast.serving.local_model import LocalModel
+from voxcast.serving.model_store import ModelStore
+from voxcast.tracking.address import address_of
+from voxcast.tracking.registry import pull
 
 ROW = HEADER_ROW | {"app": "segment"}
 VOXCAST = Path(sys.executable).with_name("voxcast")
@@ -127,22 +125,13 @@ def marker(tmp_path: Path) -> Path:
     return tmp_path / "executed"
 
 
-def model_folder(project: Path) -> Path:
-    version = version_with_alias(project / "mlflow.db", MODEL_NAME, "champion")
-    assert version is not None
-    assert version.folder is not None
-    assert version.folder.is_relative_to(project)
-    return version.folder
+def version_folder(project: Path) -> Path:
+    return ModelStore.of(project).open().folder
 
 
-def bundle_folder(project: Path) -> Path:
-    return model_folder(project) / ARTIFACTS / FOLDER
-
-
-def forget_hashes(project: Path) -> None:
-    """Make the version one of a release that recorded no hashes of files."""
-    with closing(sqlite3.connect(project / "mlflow.db")) as connection, connection:
-        connection.execute("DELETE FROM model_version_tags WHERE key = ?", (TAG,))
+def ask(project: Path) -> dict[str, Any]:
+    (row,) = LocalModel.of_project(project).predict([ROW], 0.95)
+    return row
 
 
 def seal_again(bundle: Path) -> None:
@@ -182,119 +171,70 @@ def test_a_payload_is_executed_where_it_is_unpickled(
     assert marker.is_dir()
 
 
-def test_mlflow_runs_the_code_of_a_model(copied: Path, marker: Path) -> None:
-    model = model_folder(copied)
-    with (model / "predictor.py").open("a") as file:
-        file.write(code(marker))
-    mlflow.pyfunc.load_model(str(model))
-    assert marker.is_dir()
-
-
 def test_an_untouched_model_answers_and_is_verified(copied: Path) -> None:
-    (row,) = local_model(tracking_uri(copied)).predict([ROW], 0.95)
-    assert row["cpu_s_median"] > 0
+    assert ask(copied)["cpu_s_median"] > 0
     status, text = verify(copied)
     assert (status, text[:10]) == (0, "version 1:")
 
 
-def append_code(model: Path, marker: Path) -> None:
-    with (model / "predictor.py").open("a") as file:
-        file.write(code(marker))
+def test_every_file_is_refused_when_a_byte_of_it_changed(copied: Path) -> None:
+    folder = version_folder(copied)
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    assert len(files) > 8
+    for path in files:
+        content = path.read_bytes()
+        path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+        if path.parent.name == "trained_on":
+            assert not ModelStore.of(copied).open().is_intact("segment")
+        else:
+            with pytest.raises((ModelError, RequestError), match="was registered") as caught:
+                ask(copied)
+            assert len(str(caught.value).splitlines()) == 1
+        assert verify(copied)[0] == 2
+        path.write_bytes(content)
+    assert verify(copied)[0] == 0
 
 
-def change_loader(model: Path, marker: Path) -> None:
-    path = model / "MLmodel"
-    text = path.read_text()
-    assert "mlflow.pyfunc.loaders.code_model" in text
-    path.write_text(text.replace("mlflow.pyfunc.loaders.code_model", "planted"))
-
-
-def change_environment(model: Path, marker: Path) -> None:
-    with (model / "python_env.yaml").open("a") as file:
-        file.write("- planted==1.0\n")
-
-
-def add_code(model: Path, marker: Path) -> None:
-    (model / "code").mkdir()
-    (model / "code/planted.py").write_text(code(marker))
-
-
-def add_pickle(model: Path, marker: Path) -> None:
-    write_pickle(model / "python_model.pkl", marker)
-
-
-def add_pth(model: Path, marker: Path) -> None:
-    write_pth(model / ARTIFACTS / FOLDER / "trunk.pth", marker)
-
-
-def remove_requirements(model: Path, marker: Path) -> None:
-    (model / "requirements.txt").unlink()
-
-
-def rename_application(model: Path, marker: Path) -> None:
-    path = model / ARTIFACTS / FOLDER / INDEX
-    content = read_json(path)
+def rename_application(bundle: Path, marker: Path) -> None:
+    content = read_json(bundle / INDEX)
     content["apps"]["../../planted"] = content["apps"]["segment"]
-    write_json(path, content)
+    write_json(bundle / INDEX, content)
 
 
-def replace_and_seal(model: Path, marker: Path) -> None:
-    bundle = model / ARTIFACTS / FOLDER
+def replace_and_seal(bundle: Path, marker: Path) -> None:
     write_pickle(bundle / REGRESSOR / "regressor.npz", marker)
     seal_again(bundle)
 
 
-CHANGES: dict[str, tuple[Callable[[Path, Path], None], str]] = {
-    "code": (append_code, "predictor.py: is not the file that was registered"),
-    "loader": (change_loader, "MLmodel: is not the file that was registered"),
-    "environment": (change_environment, "python_env.yaml: is not the file that was registered"),
-    "more code": (add_code, "code/planted.py: was not registered"),
-    "pickle": (add_pickle, "python_model.pkl: was not registered"),
-    "pth": (add_pth, "trunk.pth: was not registered"),
-    "removed": (remove_requirements, "requirements.txt: is missing"),
-    "name": (rename_application, "bundle.json: is not the file that was registered"),
-    "sealed": (replace_and_seal, "bundle.json: is not the file that was registered"),
-}
-
-
-@pytest.mark.parametrize("kind", CHANGES)
-def test_a_changed_model_is_refused_before_it_is_read(
-    copied: Path, marker: Path, kind: str
+@pytest.mark.parametrize("change", [rename_application, replace_and_seal])
+def test_a_changed_index_is_refused_before_it_is_read(
+    copied: Path, marker: Path, change: Callable[[Path, Path], None]
 ) -> None:
-    change, problem = CHANGES[kind]
-    change(model_folder(copied), marker)
-    for use in (local_model, lambda uri: voxcast.load(tracking_uri=uri)):
-        with pytest.raises(ModelError) as caught:
-            use(tracking_uri(copied))
-        assert problem in str(caught.value)
-        assert len(str(caught.value).splitlines()) == 1
+    change(version_folder(copied), marker)
+    for use in (LocalModel.of_project, lambda project: voxcast.load(project=project)):
+        with pytest.raises(ModelError, match=r"bundle\.json: is not the file that was registered"):
+            use(copied)
     assert not marker.exists()
 
 
 def test_what_was_changed_is_listed(copied: Path, marker: Path) -> None:
-    model = model_folder(copied)
-    append_code(model, marker)
-    add_pickle(model, marker)
-    write_pickle(model / ARTIFACTS / FOLDER / REGRESSOR / "planted.pkl", marker)
-    (model / ARTIFACTS / FOLDER / "trained_on/planted.json").write_text("{}")
-    (model / "__pycache__").mkdir(exist_ok=True)
-    (model / "__pycache__/predictor.cpython-311.pyc").write_bytes(b"compiled")
+    bundle = version_folder(copied)
+    write_pickle(bundle / "planted.pkl", marker)
+    write_pickle(bundle / REGRESSOR / "planted.pkl", marker)
+    (bundle / "trained_on/planted.json").write_text("{}")
     status, text = verify(copied)
     assert status == 2
     assert text.splitlines() == [
-        "__pycache__/predictor.cpython-311.pyc: is compiled code, which MLflow would run in place "
-        "of predictor.py: remove it",
-        "predictor.py: is not the file that was registered",
-        "python_model.pkl: was not registered",
         "application segment: its forecaster is not the one that was registered",
-        f"{ARTIFACTS}/{FOLDER}/trained_on/planted.json: was not registered",
+        "planted.pkl: was not registered",
+        "trained_on/planted.json: was not registered",
     ]
     assert not marker.exists()
 
 
 @pytest.mark.parametrize("verb", ["predict", "serve"])
 def test_the_command_line_refuses_a_changed_model(copied: Path, marker: Path, verb: str) -> None:
-    append_code(model_folder(copied), marker)
+    replace_and_seal(version_folder(copied), marker)
     arguments = ["--port", str(free_port())] if verb == "serve" else ["head.nii.gz"]
     completed = subprocess.run(
         [VOXCAST, verb, *arguments], cwd=copied, capture_output=True, text=True, check=False
@@ -303,21 +243,40 @@ def test_the_command_line_refuses_a_changed_model(copied: Path, marker: Path, ve
     *log, line = completed.stderr.splitlines()
     assert bool(log) == (verb == "serve")
     assert line.startswith("voxcast: ")
-    assert "predictor.py: is not the file that was registered; `voxcast models rollback`" in line
+    assert "bundle.json: is not the file that was registered; `voxcast models rollback`" in line
     assert not marker.exists()
+
+
+def test_code_in_the_copy_of_mlflow_is_not_run(copied: Path, marker: Path) -> None:
+    """MLflow would run it; predictions and `pull` read the bundle alone."""
+    model, expected = logged_model(copied), ask(copied)
+    with (model / "predictor.py").open("a") as file:
+        file.write(code(marker))
+    write_pickle(model / "python_model.pkl", marker)
+    assert ask(copied) == expected
+    port = free_port()
+    with running_server([VOXCAST, "serve", "--port", str(port)], port, copied) as url:
+        (answer,) = Client(url).predict_rows([ROW], 0.95)
+    assert answer["cpu_s_median"] == pytest.approx(expected["cpu_s_median"])
+    store = ModelStore(copied / "pulled")
+    assert pull(store, address_of(copied / "mlflow.db")) == "1"
+    assert not list(store.folder.rglob("*.p*"))
+    assert not marker.exists()
+    mlflow.pyfunc.load_model(str(model))
+    assert marker.is_dir()
 
 
 @pytest.mark.parametrize("kind", FILES)
 def test_a_file_of_another_kind_instead_of_arrays_is_refused(
     copied: Path, marker: Path, kind: str
 ) -> None:
-    """Even where every hash was made anew, and the registry has none."""
-    bundle = bundle_folder(copied)
+    """Even where every hash was made anew."""
+    bundle = version_folder(copied)
     FILES[kind](bundle / REGRESSOR / "regressor.npz", marker)
     seal_again(bundle)
-    forget_hashes(copied)
+    trust(copied)
     with pytest.raises(RequestError, match="contains no arrays"):
-        local_model(tracking_uri(copied)).predict([ROW], 0.95)
+        ask(copied)
     assert not marker.exists()
 
 
@@ -325,9 +284,9 @@ def test_a_file_of_another_kind_instead_of_arrays_is_refused(
 def test_a_file_of_another_kind_beside_a_model_is_refused(
     copied: Path, marker: Path, kind: str
 ) -> None:
-    FILES[kind](bundle_folder(copied) / REGRESSOR / f"planted.{kind}", marker)
+    FILES[kind](version_folder(copied) / REGRESSOR / f"planted.{kind}", marker)
     with pytest.raises(RequestError, match="is not the model that was registered"):
-        local_model(tracking_uri(copied)).predict([ROW], 0.95)
+        ask(copied)
     assert not marker.exists()
 
 
@@ -345,65 +304,31 @@ def test_a_file_of_another_kind_beside_a_model_is_refused(
 def test_a_name_in_a_sealed_file_is_a_name_and_no_path_or_code(
     copied: Path, file: str, key: str, name: Any
 ) -> None:
-    bundle = bundle_folder(copied)
+    bundle = version_folder(copied)
     content = read_json(bundle / file)
     content.pop(SEAL)
     write_sealed(bundle / file, content | {key: name})
     seal_again(bundle)
-    forget_hashes(copied)
+    trust(copied)
     with pytest.raises(RequestError) as caught:
-        local_model(tracking_uri(copied)).predict([ROW], 0.95)
+        ask(copied)
     assert len(str(caught.value).splitlines()) == 1
 
 
 @pytest.mark.parametrize("name", ["bundle.json", "forecasters", f"{REGRESSOR}/encoder.json"])
-@pytest.mark.parametrize("has_hashes", [True, False])
-def test_a_link_out_of_the_model_is_refused(
-    copied: Path, tmp_path: Path, name: str, has_hashes: bool
-) -> None:
+def test_a_link_out_of_the_model_is_refused(copied: Path, tmp_path: Path, name: str) -> None:
     """A copy of the same content elsewhere has the right hash, and could change at any time."""
-    path = bundle_folder(copied) / name
+    path = version_folder(copied) / name
     path.rename(tmp_path / "elsewhere")
     path.symlink_to(tmp_path / "elsewhere")
-    if not has_hashes:
-        forget_hashes(copied)
     with pytest.raises(ModelError, match=f"{name}: is a link, to "):
-        local_model(tracking_uri(copied))
+        LocalModel.of_project(copied)
 
 
 def test_a_pipe_is_refused_and_not_waited_for(copied: Path) -> None:
-    path = bundle_folder(copied) / "trained_on/segment.json"
+    path = version_folder(copied) / "trained_on/segment.json"
     path.unlink()
     os.mkfifo(path)
-    forget_hashes(copied)
+    trust(copied)
     with pytest.raises(ModelError, match="is no plain file"):
-        local_model(tracking_uri(copied))
-
-
-def test_a_malformed_request_runs_no_code_of_the_model(copied: Path, marker: Path) -> None:
-    append_code(model_folder(copied), marker)
-    change_loader(model_folder(copied), marker)
-    forget_hashes(copied)
-    with pytest.raises(RequestError, match="shape_i"):
-        local_model(tracking_uri(copied)).predict([ROW | {"shape_i": "wide"}], 0.95)
-    assert not marker.exists()
-
-
-def test_a_server_runs_no_code_of_the_model(copied: Path, marker: Path) -> None:
-    (expected,) = local_model(tracking_uri(copied)).predict([ROW], 0.95)
-    append_code(model_folder(copied), marker)
-    change_loader(model_folder(copied), marker)
-    forget_hashes(copied)
-    port = free_port()
-    with running_server([VOXCAST, "serve", "--port", str(port)], port, copied) as url:
-        (answer,) = Client(url).predict_rows([ROW], 0.95)
-    assert answer["cpu_s_median"] == pytest.approx(expected["cpu_s_median"])
-    assert not marker.exists()
-
-
-def test_a_version_without_hashes_answers_and_cannot_be_verified(copied: Path) -> None:
-    forget_hashes(copied)
-    assert local_model(tracking_uri(copied)).predict([ROW], 0.95)
-    status, text = verify(copied)
-    assert status == 2
-    assert "version 1: was registered by a release that recorded no hashes of files" in text
+        LocalModel.of_project(copied)

@@ -12,12 +12,11 @@ from mlflow.exceptions import MlflowException
 from mlflow.pyfunc import PyFuncModel
 
 from champions import HEADER_ROW
+from registries import logged_model
 from voxcast.images.characteristics import CHARACTERISTICS
 from voxcast.serving.loaded_model import Model
-from voxcast.serving.registry.model_files import champion_folder
+from voxcast.serving.local_model import LocalModel
 from voxcast.serving.signature import OUTPUT_TYPES
-from voxcast.tracking.current_champion import local_model
-from voxcast.tracking.runs import tracking_uri
 
 CONTENTS = {
     **dict.fromkeys(CHARACTERISTICS, 0.3), "foreground_voxels": 60_000.0, "foreground_ml": 480.0,
@@ -27,12 +26,12 @@ DTYPES = {"string": "object", "double": "float64", "long": "int64", "boolean": "
 
 @pytest.fixture(scope="module")
 def model(project) -> PyFuncModel:
-    return mlflow.pyfunc.load_model(str(champion_folder(tracking_uri(project))))
+    return mlflow.pyfunc.load_model(str(logged_model(project)))
 
 
 @pytest.fixture(scope="module")
 def python(project) -> Model:
-    return Model(local_model(tracking_uri(project)))
+    return Model(LocalModel.of_project(project))
 
 
 @pytest.fixture(scope="module")

@@ -23,12 +23,14 @@ from voxcast.models.forecaster import Forecaster
 from voxcast.models.openings import BOOK, read_openings
 from voxcast.models.selection.cross_validation import Validation
 from voxcast.records import Configuration
-from voxcast.serving.bundle import FOLDER, Bundle, BundlePart, write_bundle
+from voxcast.serving.bundle import Bundle, BundlePart, Origin, write_bundle
 from voxcast.serving.local_model import LocalModel
+from voxcast.serving.model_store import ModelStore
 from voxcast.serving.served_app import ServedApp
 from voxcast.studies.frozen_champion import judge
 from voxcast.studies.recorded_table import FULL, of_app, opened_table, recorded_table
 from voxcast.tracking import registry, runs
+from voxcast.tracking.registry import FOLDER
 
 ROOT = Path(__file__).parents[3]
 HISTORY = ROOT / "data/history"
@@ -57,9 +59,8 @@ def bundle(table: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Bun
         sha256_folder(folder / "forecaster"), PROMOTION,
     )  # fmt: skip
     keys, subjects = table["cell_key"].tolist(), table["subject"].tolist()
-    return write_bundle(
-        folder / FOLDER, [BundlePart(served, folder / "forecaster", keys, subjects)]
-    )
+    part = BundlePart(served, folder / "forecaster", keys, subjects)
+    return write_bundle(folder / FOLDER, [part], origin=Origin(APP))
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +77,9 @@ def project(bundle: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Path:
         session = connected(folder)
         with runs.run(session, "final", "ridge final") as run_id:
             pass
-        registry.register(run_id, bundle.folder, APP)
+        with ModelStore.of(folder).new_folder() as work:
+            copied = shutil.copytree(bundle.folder, Path(work, FOLDER))
+            registry.register(folder, run_id, copied)
     return folder
 
 
@@ -133,7 +136,7 @@ def test_only_reserved_batches_are_judged_and_nothing_is_opened_before(
 def test_a_model_is_not_judged_on_what_it_learned_from(
     bundle: Bundle, table: pd.DataFrame
 ) -> None:
-    model = LocalModel(bundle.folder.parent, bundle)
+    model = LocalModel(bundle)
     images = pd.read_parquet(HISTORY / "reference" / RECORDED_IMAGES)
     with pytest.raises(ModelError, match="learned from 105 of the subjects to judge on"):
         judge(model, table, images, {})
@@ -142,7 +145,7 @@ def test_a_model_is_not_judged_on_what_it_learned_from(
 def test_the_answers_are_those_of_the_forecaster(bundle: Bundle, tmp_path: Path) -> None:
     batch = HISTORY / "real"
     judging = opened_table(batch, tmp_path / "openings.jsonl", "test", "")
-    model = LocalModel(bundle.folder.parent, bundle)
+    model = LocalModel(bundle)
     images = pd.read_parquet(batch / RECORDED_IMAGES)
     of_segment = judge(model, judging[judging["app"] == APP], images, {})[APP]
     rows = of_app(judging, APP, FULL)

@@ -2,10 +2,9 @@
 
 import functools
 import json
+import os
 import shutil
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,24 +13,25 @@ import pandas as pd
 import pytest
 
 import planted
-from champions import champion_version, register_champion, registered_bundle
+from champions import register_champion, trust
 from registries import connected
 from voxcast.errors import ModelError
-from voxcast.files import sha256_folder
+from voxcast.files import sha256_file, sha256_folder
 from voxcast.models.families.family import FAMILIES
 from voxcast.models.selection.cross_validation import Validation
 from voxcast.models.selection.learning import learn
 from voxcast.models.selection.refitting import fit_forecasters
 from voxcast.records import Configuration
 from voxcast.serving.bundle import INDEX, Bundle
-from voxcast.serving.registry.lookup import MODEL_NAME
-from voxcast.serving.registry.registered_files import TAG
-from voxcast.tracking import current_champion, registry, runs
+from voxcast.serving.local_model import LocalModel
+from voxcast.serving.model_store import ModelStore
+from voxcast.tracking import registry, runs
+from voxcast.tracking.address import address_of, tracking_uri
 from voxcast.tracking.challengers import AppFacts, Challenger
 from voxcast.tracking.promotion import Rule, promote
 from voxcast.tracking.receipts import receipts, rolled_back
-from voxcast.tracking.registered_versions import bundle_folder, versions
-from voxcast.tracking.rivals import readable_bundle
+from voxcast.tracking.registration import publish_champion
+from voxcast.tracking.registry import MODEL_NAME, SHA256_TAG
 from voxcast.tracking.versions import roll_back
 
 MODELS = TemporaryDirectory()
@@ -65,6 +65,12 @@ def learned(
 def trained(*families: str, app: str = "segment") -> Challenger:
     """Learn from the planted runs of an application, once for all tests."""
     return learned(Path(MODELS.name, "-".join(families)), families, app)
+
+
+def register_in(project: Path, subjects: int) -> None:
+    """Register a champion in a process that used another project before."""
+    os.environ.pop("MLFLOW_TRACKING_URI", None)  # where MLflow keeps what it was pointed to
+    register_champion(project, subjects)
 
 
 def promoted(project: Path, *families: str, app: str = "segment") -> dict:
@@ -107,16 +113,21 @@ def test_an_inherited_run_id_becomes_the_parent(
     assert mlflow.get_run(campaign).data.tags["mlflow.parentRunId"] == outer.info.run_id
 
 
-def test_a_missing_registry_and_champion_are_reported(project: Path) -> None:
-    with pytest.raises(ModelError, match=r"no such registry; train a model with `voxcast learn`$"):
-        current_champion.local_model(runs.tracking_uri(project))
+def registered_bundle(project: Path, number: str) -> Bundle:
+    return ModelStore.of(project).open(number)
+
+
+def champion(project: Path) -> str:
+    return ModelStore.of(project).champion()
+
+
+def test_a_missing_champion_is_reported(project: Path) -> None:
+    with pytest.raises(ModelError, match=r"has no champion yet; train .* with `voxcast learn`$"):
+        LocalModel.of_project(project)
     (project / "dvc.yaml").touch()
     (project / "Makefile").write_text("demo: setup ## Run the whole graph\n")  # as in a clone
     with pytest.raises(ModelError, match="train a model with `make demo`, or with"):
-        current_champion.local_model(runs.tracking_uri(project))
-    connected(project)
-    with pytest.raises(ModelError, match="no champion"):
-        current_champion.local_model(runs.tracking_uri(project))
+        LocalModel.of_project(project)
 
 
 def test_first_then_same_then_better_then_worse(project: Path) -> None:
@@ -145,19 +156,13 @@ def test_defaults_of_every_family_are_in_its_search_space() -> None:
         assert set(family.suggest(trial)) == set(family.defaults)
 
 
-def forget_hashes(project: Path) -> None:
-    """Make all versions those of a release that recorded no hashes of files."""
-    with closing(sqlite3.connect(project / "mlflow.db")) as connection, connection:
-        connection.execute("DELETE FROM model_version_tags WHERE key = ?", (TAG,))
-
-
 def changed_champion(project: Path, change: Callable[[dict], None]) -> None:
-    """Change the facts of the champion in its bundle, in a registry without hashes of files."""
-    forget_hashes(project)
-    index = registered_bundle(project, champion_version(project).number).folder / INDEX
+    """Change the facts of the champion in its bundle, and the hash of it on record."""
+    index = registered_bundle(project, champion(project)).folder / INDEX
     content = json.loads(index.read_text())
     change(content)
     index.write_text(json.dumps(content))
+    trust(project)
 
 
 def test_a_champion_of_an_unknown_recipe_is_judged_as_it_is_or_not_at_all(project: Path) -> None:
@@ -197,22 +202,10 @@ def test_a_champion_whose_runs_are_not_all_on_record_is_judged_as_it_is(project:
 def test_a_champion_without_files_of_this_release_is_replaced(project: Path) -> None:
     promoted(project, "median")
     shutil.rmtree(registered_bundle(project, "1").folder)
-    uri = runs.tracking_uri(project)
-    assert bundle_folder(uri, champion_version(project)) is None
-    with pytest.raises(ModelError, match="version 1: has no files of this release"):
+    with pytest.raises(ModelError, match="models/v1: contains no model of this release"):
         registered_bundle(project, "1")
     receipt = promoted(project, "median")
     assert (receipt["registered"], receipt["reason"]) == (True, "champion_unreadable")
-
-
-def test_a_champion_on_a_server_that_fails_is_not_taken_for_lost(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    promoted(project, "median")
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    on_server = replace(champion_version(project), location="mlflow-artifacts:/1/m")
-    with pytest.raises(ModelError, match="version 1: cannot be read"):
-        readable_bundle("http://127.0.0.1:9", on_server)
 
 
 @pytest.mark.parametrize("key", ["format", "forecaster_sha256"])
@@ -220,7 +213,7 @@ def test_a_champion_that_cannot_be_loaded_is_replaced_by_any_model(
     project: Path, key: str
 ) -> None:
     promoted(project, "median", "ridge")
-    version = champion_version(project).number
+    version = champion(project)
 
     def change(content: dict) -> None:
         content["format"] = 0 if key == "format" else content["format"]
@@ -230,7 +223,7 @@ def test_a_champion_that_cannot_be_loaded_is_replaced_by_any_model(
     changed_champion(project, change)
     receipt = promoted(project, "median")
     assert (receipt["registered"], receipt["reason"]) == (True, "champion_unreadable")
-    assert champion_version(project).number != version
+    assert champion(project) != version
 
 
 def test_a_promotion_carries_the_other_applications_over_unchanged(project: Path) -> None:
@@ -247,14 +240,16 @@ def test_a_promotion_carries_the_other_applications_over_unchanged(project: Path
     assert hashes[0] == hashes[1] == first.apps["segment"].forecaster_sha256
     assert second.cell_keys("segment") == first.cell_keys("segment")
     assert second.apps["tile"].promotion.from_version == "1"
-    newest, oldest = versions(runs.tracking_uri(project))
-    assert (newest.is_champion, oldest.is_champion) == (True, False)
-    assert newest.apps["tile"]["family"] == "ridge"
-    assert newest.apps["segment"] == oldest.apps["segment"]
+    newest, oldest = ModelStore.of(project).listed()
+    assert (newest["champion"], oldest["champion"]) == (True, False)
+    assert (newest["promoted"], newest["previous"]) == ("tile", "1")
+    assert newest["apps"]["tile"]["family"] == "ridge"
+    assert newest["apps"]["segment"] == oldest["apps"]["segment"]
     assert_described(first, second)
-    assert current_champion.local_champion(runs.tracking_uri(project), "tile").app == "tile"
+    model = LocalModel.of_project(project)
+    assert model.champion("tile").app == "tile"
     with pytest.raises(ModelError, match="several applications: segment, tile"):
-        current_champion.local_champion(runs.tracking_uri(project))
+        model.champion()
 
 
 def champion_of_two(project: Path) -> Bundle:
@@ -276,8 +271,8 @@ def test_a_damaged_application_is_carried_over_and_said(
     project: Path, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     bundle = champion_of_two(project)
-    forget_hashes(project)
     DAMAGE[kind](bundle)
+    trust(project)
     receipt = promoted(project, "median", "ridge")
     assert (receipt["registered"], receipt["version"]) == (True, "3")
     assert list(receipt["carried_over_damaged"]) == ["tile"]
@@ -370,7 +365,7 @@ def test_a_promotion_that_would_lose_another_application_needs_a_person(
     receipt = promoted(project, "median", "ridge")
     assert (receipt["registered"], receipt["reason"]) == (False, "would_lose_others")
     assert "tile would be lost; `voxcast models rollback`" in receipt["detail"]
-    assert champion_version(project).number == "2"
+    assert champion(project) == "2"
     session, challenger = connected(project), trained("ridge")
     receipt = promote(session, project, APP, challenger, RULE, by_hand=True)
     assert (receipt["registered"], receipt["lost"]) == (True, ["tile"])
@@ -391,9 +386,9 @@ def test_a_champion_whose_list_of_runs_is_damaged_stays_until_a_person_decides(
     assert (receipt["registered"], receipt["version"]) == (True, "2")
 
 
-def test_a_damaged_database_is_refused_before_mlflow_opens_it(project: Path) -> None:
+def test_a_damaged_database_is_reported_in_one_line(project: Path) -> None:
     (project / "mlflow.db").write_bytes(b"not a database" * 50)
-    with pytest.raises(ModelError, match="the registry is damaged: file is not a database"):
+    with pytest.raises(ModelError, match="file is not a database"):
         runs.connect(project)
 
 
@@ -411,30 +406,99 @@ def assert_described(first: Bundle, second: Bundle) -> None:
             facts = served.promotion
             size = f"{facts.runs} runs of {facts.subjects} subjects"
             assert f"- `{app}` {facts.app_version}: {facts.family}, learned from {size}" in note
-    assert note.startswith("Made for the promotion of `tile`: ")
+        tags = client.get_model_version(MODEL_NAME, number).tags
+        assert tags[SHA256_TAG] == sha256_file(bundle.folder / INDEX)
+    assert client.get_model_version_by_alias(MODEL_NAME, "champion").version == 2
 
 
 def test_a_lost_registry_is_detected(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     connected(project)
-    registry.write_marker(project, None, "1")
+    registry.write_marker(project, "1")
     assert not registry.forget_lost(project)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     assert registry.forget_lost(project)
     assert not (project / registry.MARKER).exists()
-    registry.write_marker(project, "1", "1")
+    registry.write_marker(project, "1")
     assert not registry.forget_lost(project)  # a server that does not answer is not lost
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
-    registry.write_marker(project, "1", "1")
-    assert registry.forget_lost(project)  # an empty one took its place
-    registry.write_marker(project, None, "1")
+    register_champion(project, 12)
+    registry.write_marker(project, "1")
+    assert not registry.forget_lost(project)
+    shutil.rmtree(project / "models")
+    assert registry.forget_lost(project)
+    registry.write_marker(project, "1")
     (project / "mlflow.db").unlink()
     assert registry.forget_lost(project)
 
 
-def test_a_registry_with_the_registered_version_is_not_lost(project: Path) -> None:
-    register_champion(project, 12)
-    registry.write_marker(project, "1", "1")
-    assert not registry.forget_lost(project)
+def test_a_registry_that_was_begun_anew_gets_the_champion_under_a_new_number(
+    project: Path,
+) -> None:
+    import mlflow
+
+    bundle = champion_of_two(project)
+    anew = project / "anew"
+    shutil.copytree(project / "models", anew / "models")
+    os.environ.pop("MLFLOW_TRACKING_URI")
+    session = connected(anew)
+    publish_champion(session, anew)
+    publish_champion(session, anew)  # once is enough
+    assert (champion(anew), ModelStore.of(anew).numbers()) == ("3", ["3", "2", "1"])
+    again = registered_bundle(anew, "3")
+    assert again.apps.keys() == bundle.apps.keys()
+    for app, served in bundle.apps.items():
+        assert again.has_forecaster(app, served.forecaster_sha256)
+    assert mlflow.MlflowClient().get_model_version_by_alias(MODEL_NAME, "champion").version == 3
+
+
+def test_a_version_is_fetched_and_what_was_changed_is_refused(project: Path) -> None:
+    champion_of_two(project)
+    uri, store = tracking_uri(project), ModelStore(project / "elsewhere")
+    assert registry.pull(store, uri) == "2"
+    assert registry.pull(store, uri, "1") == store.champion() == "1"
+    assert registry.pull(store, uri) == store.champion() == "2"  # it is here
+    for number in "12":
+        assert not store.open(number).problems()
+    with pytest.raises(ModelError, match="the registry has no version 9"):
+        registry.pull(store, uri, "9")
+    (index,) = (project / "mlruns").rglob("bundle/forecasters/tile/forecaster.json")
+    index.write_text(index.read_text() + " ")
+    fresh = ModelStore(project / "fresh")
+    with pytest.raises(ModelError, match="application tile: its forecaster is not the one"):
+        registry.pull(fresh, uri)
+    assert fresh.pointer().champion is None
+    assert not list(fresh.folder.glob("v*"))
+
+
+def test_another_version_of_that_number_is_not_replaced(project: Path) -> None:
+    promoted(project, "median")
+    other = project / "other"
+    other.mkdir()
+    register_in(other, 12)
+    with pytest.raises(ModelError, match="version 1: is another version than the registry's"):
+        registry.pull(ModelStore.of(other), address_of(project / "mlflow.db"))
+
+
+def test_a_project_that_was_moved_writes_nothing_where_it_was(project: Path) -> None:
+    import mlflow
+
+    first = project / "first"
+    first.mkdir()
+    register_in(first, 12)
+    before = sorted(first.rglob("*"))
+    copy = shutil.copytree(first, project / "copy")
+    register_in(copy, 13)
+    assert sorted(first.rglob("*")) == before
+    assert ModelStore.of(copy).champion() == "2"
+    assert len(list((copy / "mlruns").rglob("bundle.json"))) == 2
+    moved = first.rename(project / "second")
+    assert LocalModel.of_project(moved).bundle.version == "1"
+    register_in(moved, 14)
+    assert not first.exists()
+    names = {experiment.name for experiment in mlflow.MlflowClient().search_experiments()}
+    assert names == {"Default", "voxcast", f"voxcast of {first}/mlruns"}
+    register_in(moved, 15)
+    assert len(mlflow.MlflowClient().search_experiments()) == 3
 
 
 def test_an_unreachable_server_is_reported_in_one_line(
@@ -444,4 +508,4 @@ def test_an_unreachable_server_is_reported_in_one_line(
     with pytest.raises(ModelError, match="foo://nowhere"):
         runs.connect(project)
     with pytest.raises(ModelError, match="foo://nowhere"):
-        current_champion.local_model(runs.tracking_uri(project))
+        registry.pull(ModelStore.of(project), tracking_uri(project))

@@ -12,10 +12,10 @@ from champions import bundle_of_apps
 from registries import connected
 from voxcast.errors import ModelError
 from voxcast.models.selection.cross_validation import Validation
-from voxcast.serving.bundle import FOLDER, write_bundle
-from voxcast.serving.registry.lookup import CHAMPION
+from voxcast.serving.bundle import Origin, write_bundle
+from voxcast.serving.model_store import ModelStore
 from voxcast.tracking import registry, runs
-from voxcast.tracking.registered_versions import version_numbered
+from voxcast.tracking.registry import FOLDER
 from voxcast.tracking.version_difference import difference
 from voxcast.tracking.versions import bundles_to_compare, compare_bundles, roll_back
 
@@ -35,19 +35,19 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
             bundle_of_apps(folder / str(subjects), subjects, "segment").part("segment")
             for subjects in (20, 26)
         )
-        for number, part in enumerate((first, first, other)):
+        for part in (first, first, other):
             with runs.run(session, "final", "ridge final") as run_id:
                 pass
-            work = folder / "work" / str(number) / FOLDER
-            registry.register(run_id, write_bundle(work, [part]).folder, "segment")
+            with ModelStore.of(folder).new_folder() as work:
+                bundle = write_bundle(Path(work, FOLDER), [part], origin=Origin("segment"))
+                registry.register(folder, run_id, bundle.folder)
     (folder / "params.yaml").touch()
     return folder
 
 
 def changed_fields(project: Path, first: str, second: str) -> dict[str, Any]:
-    uri = runs.tracking_uri(project)
-    versions = [version_numbered(uri, number) for number in (first, second)]
-    fields: dict[str, Any] = difference(uri, *versions)["apps"]["segment"]["fields"]
+    versions = [ModelStore.of(project).open(number) for number in (first, second)]
+    fields: dict[str, Any] = difference(*versions)["apps"]["segment"]["fields"]
     return fields
 
 
@@ -60,7 +60,7 @@ def test_versions_with_one_model_are_not_judged(project: Path) -> None:
     validations = {"segment": Validation(planted.table(12, seed=3), None, 3, 0)}
 
     def compared(numbers: tuple[str, str]) -> Any:
-        bundles = bundles_to_compare(runs.tracking_uri(project), numbers)
+        bundles = bundles_to_compare(ModelStore.of(project), numbers)
         return compare_bundles(project, validations, numbers, bundles)["apps"]["segment"]
 
     assert compared(SAME) == {"same_forecaster": True}
@@ -69,7 +69,6 @@ def test_versions_with_one_model_are_not_judged(project: Path) -> None:
 
 
 def test_a_model_does_not_replace_itself(project: Path) -> None:
-    registry.use(project)
-    registry.set_alias(CHAMPION, "2")
+    registry.set_champion(project, "2")
     with pytest.raises(ModelError, match="version 1: has the champion's forecaster of segment"):
         roll_back(project, "1", "segment")

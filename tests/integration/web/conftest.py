@@ -16,8 +16,8 @@ from fastapi.testclient import TestClient
 from champions import register_champion
 from small_head import write_head
 from voxcast.cli import main
-from voxcast.tracking.current_champion import local_champion
-from voxcast.tracking.runs import tracking_uri
+from voxcast.serving.local_model import LocalModel
+from voxcast.serving.model_store import ModelStore
 from voxcast.web.application import application
 from voxcast.web.settings import Settings
 
@@ -25,7 +25,7 @@ from voxcast.web.settings import Settings
 @pytest.fixture(scope="module")
 def service(champion_project: Path) -> Iterator[TestClient]:
     """A client of a service of that champion, in this process."""
-    settings = Settings(tracking_uri(champion_project), champion_project)
+    settings = Settings(ModelStore.of(champion_project), champion_project)
     with TestClient(application(settings), "http://127.0.0.1") as client:
         yield client
 
@@ -52,7 +52,7 @@ def site_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def site_service(site_project: Path) -> Iterator[TestClient]:
     """A client of a service of that project, in this process."""
-    settings = Settings(tracking_uri(site_project), site_project)
+    settings = Settings(ModelStore.of(site_project), site_project)
     with TestClient(application(settings), "http://127.0.0.1") as client:
         yield client
 
@@ -60,7 +60,7 @@ def site_service(site_project: Path) -> Iterator[TestClient]:
 @pytest.fixture(scope="package")
 def image_row(site_project: Path) -> dict[str, Any]:
     """The row of the image, as the verbs ask about it."""
-    champion = local_champion(tracking_uri(site_project))
+    champion = LocalModel.of_project(site_project).champion()
     (row,) = champion.request_rows(site_project / IMAGE, champion.configurations[:1])
     return {k: v for k, v in row.items() if k not in ("app", "device", "cpus", "gpus")}
 

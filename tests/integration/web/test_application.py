@@ -13,8 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from champions import HEADER_ROW
 from voxcast.serving.local_model import LocalModel
-from voxcast.serving.registry.model_files import champion_folder
-from voxcast.tracking.runs import tracking_uri
+from voxcast.serving.model_store import ModelStore
 from voxcast.web.application import application
 from voxcast.web.guards.limited_bodies import MAX_JSON_BYTES
 from voxcast.web.guards.request_log import JsonFormatter
@@ -52,8 +51,7 @@ def test_rows_are_answered_in_order_as_in_this_process(
     service: TestClient, champion_project: Path
 ) -> None:
     rows = [{**ROW, "cpus": 1.0 + n % 2, "file_size_bytes": 3e5 + n} for n in range(300)]
-    folder = champion_folder(tracking_uri(champion_project))
-    expected = LocalModel.load(folder, version="1").predict(rows, 0.9)
+    expected = LocalModel.of_project(champion_project).predict(rows, 0.9)
     answer = service.post("/predict/batch", json={"rows": rows, "quantile": 0.9})
     assert answer.status_code == 200, answer.text
     assert answer.json()["predictions"] == json.loads(json.dumps(expected))
@@ -190,7 +188,7 @@ def test_metrics_count_answers_by_route_and_never_by_what_a_client_chose(
 
 
 def test_a_token_is_needed_for_everything_but_health_and_page(champion_project: Path) -> None:
-    settings = Settings(tracking_uri(champion_project), champion_project, token=TOKEN)
+    settings = Settings(ModelStore.of(champion_project), champion_project, token=TOKEN)
     assert TOKEN not in repr(settings)
     with TestClient(application(settings)) as client:
         for path in ("/health", "/health/live", "/health/ready", "/ping"):
@@ -218,7 +216,7 @@ def test_a_token_is_needed_for_everything_but_health_and_page(champion_project: 
 
 def test_a_page_of_another_site_cannot_ask_by_a_name_of_its_own(champion_project: Path) -> None:
     names = ("localhost", "127.0.0.1", "[::1]")
-    settings = Settings(tracking_uri(champion_project), champion_project, hosts=names)
+    settings = Settings(ModelStore.of(champion_project), champion_project, hosts=names)
     with TestClient(application(settings)) as client:
         for name in ("localhost", "LOCALHOST:5001", "127.0.0.1:80", "[::1]:5001"):
             assert client.get("/models", headers={"Host": name}).status_code == 200
@@ -227,7 +225,7 @@ def test_a_page_of_another_site_cannot_ask_by_a_name_of_its_own(champion_project
 
 
 def test_a_client_that_asks_too_often_is_told_when_to_come_back(champion_project: Path) -> None:
-    settings = Settings(tracking_uri(champion_project), champion_project, rate=0.5)
+    settings = Settings(ModelStore.of(champion_project), champion_project, rate=0.5)
     with TestClient(application(settings)) as client:
         statuses = [client.get("/models").status_code for _ in range(3)]
         assert statuses[0] == 200
@@ -237,7 +235,7 @@ def test_a_client_that_asks_too_often_is_told_when_to_come_back(champion_project
 
 
 def test_a_network_of_ipv6_is_one_client(champion_project: Path) -> None:
-    settings = Settings(tracking_uri(champion_project), champion_project, rate=0.5)
+    settings = Settings(ModelStore.of(champion_project), champion_project, rate=0.5)
     addresses = ("2001:db8:0:1::7", "2001:db8:0:1:a:b:c:d", "2001:db8:0:2::7", "192.0.2.7",
                  "::ffff:192.0.2.7", "192.0.2.8")  # fmt: skip
     headers = {"X-Forwarded-For": "192.0.2.99"}  # is not believed
@@ -268,7 +266,7 @@ def test_a_line_of_the_log_tells_nothing_of_the_question(
 
 
 def test_before_there_is_a_model_questions_are_put_off(champion_project: Path) -> None:
-    app = application(Settings(tracking_uri(champion_project)))
+    app = application(Settings(ModelStore.of(champion_project)))
     with TestClient(app) as client:
         app.state.model = None
         answer = client.post("/predict", json={"row": HEADER_ROW})

@@ -98,11 +98,9 @@ def test_a_cell_is_refused_everywhere(
 ) -> None:
     from voxcast.errors import ModelError
     from voxcast.serving.local_model import LocalModel
-    from voxcast.serving.registry.model_files import champion_folder
-    from voxcast.tracking.runs import tracking_uri
 
     (name,) = cell
-    model = LocalModel.load(champion_folder(tracking_uri(champion_project)))
+    model = LocalModel.of_project(champion_project)
     with pytest.raises(ModelError, match=name):
         model.predict([{**ROW, **cell}], 0.95)
     for path, rows in (("/predict/batch", "rows"), ("/invocations", "dataframe_records")):

@@ -10,7 +10,7 @@ import pytest
 
 from champions import HEADER_ROW
 from voxcast.errors import ModelError
-from voxcast.tracking.runs import tracking_uri
+from voxcast.serving.model_store import ModelStore
 from voxcast.web.batches import MAX_ROWS, Batches
 from voxcast.web.served_model import ServedModel
 from voxcast.web.settings import Settings
@@ -21,7 +21,7 @@ BAD = {**ROW, "shape_i": -1.0}
 
 @pytest.fixture(scope="module")
 def served(champion_project: Path) -> ServedModel:
-    return ServedModel.load(Settings(tracking_uri(champion_project)), "1")
+    return ServedModel.load(Settings(ModelStore.of(champion_project)), "1")
 
 
 def row(number: int) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from recorded_jobs import job_row, measured_row
 from submitted_project import APP, SubmittedProject, voxcast
 from voxcast.runs.store import add_part, load_history
 from voxcast.runs.table import frame_of
-from voxcast.tracking.runs import tracking_uri
+from voxcast.serving.model_store import ModelStore
 from voxcast.web.application import application
 from voxcast.web.routes.history import MAX_RUNS
 from voxcast.web.settings import Settings
@@ -36,7 +36,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def service(project: Path) -> Iterator[TestClient]:
-    settings = Settings(tracking_uri(project), project)
+    settings = Settings(ModelStore.of(project), project)
     with TestClient(application(settings), ADDRESS) as client:
         yield client
 
@@ -118,14 +118,14 @@ def test_the_newest_runs_are_told_of_a_long_history(service: TestClient, project
 
 
 def test_without_a_project_the_reason_is_told(project: Path) -> None:
-    with TestClient(application(Settings(tracking_uri(project))), ADDRESS) as service:
+    with TestClient(application(Settings(ModelStore.of(project))), ADDRESS) as service:
         answer = service.get("/history")
     assert answer.status_code == 404
     assert "without a project" in answer.json()["detail"]
 
 
 def test_a_project_without_runs_has_an_empty_history(champion_project: Path) -> None:
-    settings = Settings(tracking_uri(champion_project), champion_project)
+    settings = Settings(ModelStore.of(champion_project), champion_project)
     with TestClient(application(settings), ADDRESS) as service:
         content = history(service)
     assert (content["runs_on_record"], content["runs"], content["configurations"]) == (0, [], [])
@@ -139,7 +139,7 @@ def test_jobs_that_were_really_submitted_are_compared(tmp_path: Path) -> None:
     assert learned.returncode == 0, learned.stderr
     project.submit(20)
     drift = voxcast(tmp_path, "drift", "--last", "20", "--json")
-    settings = Settings(tracking_uri(tmp_path), tmp_path)
+    settings = Settings(ModelStore.of(tmp_path), tmp_path)
     with TestClient(application(settings), ADDRESS) as service:
         content = history(service)
     assert content["runs_on_record"] == 44

@@ -12,15 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from mlflow import MlflowClient
 
 from champions import HEADER_ROW, register_champion
 from model_server import free_port, running_server
 from served_project import NETWORK, served_project
+from voxcast.serving.model_store import ModelStore
 from voxcast.serving.prediction_service import PredictionService
-from voxcast.serving.registry.lookup import CHAMPION, MODEL_NAME
-from voxcast.tracking.registered_versions import bundle_of, version_numbered
-from voxcast.tracking.runs import tracking_uri
 from voxcast.web.model_switch import ModelSwitch
 from voxcast.web.served_model import ServedModel
 from voxcast.web.settings import Settings
@@ -53,12 +50,8 @@ def project(two_versions: Path, tmp_path: Path) -> Path:
     return tmp_path / "project"
 
 
-def move(project: Path, alias: str, number: str | None) -> None:
-    client = MlflowClient(tracking_uri(project), tracking_uri(project))
-    if number is None:
-        client.delete_registered_model_alias(MODEL_NAME, alias)
-    else:
-        client.set_registered_model_alias(MODEL_NAME, alias, number)
+def move(project: Path, number: str) -> None:
+    ModelStore.of(project).point(number)
 
 
 def switch_of(project: Path) -> tuple[ModelSwitch, list[str]]:
@@ -67,18 +60,17 @@ def switch_of(project: Path) -> tuple[ModelSwitch, list[str]]:
     def switched(model: ServedModel) -> None:
         served.append(model.version)
 
-    return ModelSwitch(Settings(tracking_uri(project), project, poll_s=POLL_S), switched), served
+    return ModelSwitch(Settings(ModelStore.of(project), project, poll_s=POLL_S), switched), served
 
 
 def bundle_index(project: Path, number: str) -> Path:
-    uri = tracking_uri(project)
-    return bundle_of(uri, version_numbered(uri, number)).folder / "bundle.json"
+    return ModelStore.of(project).folder_of(number) / "bundle.json"
 
 
-def test_the_alias_is_followed_and_a_rollback_too(project: Path) -> None:
+def test_the_champion_is_followed_and_a_rollback_too(project: Path) -> None:
     switch, served = switch_of(project)
     for number in ("2", "2", "1", "2"):
-        move(project, CHAMPION, number)
+        move(project, number)
         switch.look()
     assert served == ["2", "1", "2"]
     assert switch.switches == 2
@@ -86,54 +78,51 @@ def test_the_alias_is_followed_and_a_rollback_too(project: Path) -> None:
 
 def test_a_version_that_cannot_be_loaded_is_refused_and_the_old_one_stays(project: Path) -> None:
     switch, served = switch_of(project)
-    move(project, CHAMPION, "1")
+    move(project, "1")
     switch.look()
     index = bundle_index(project, "2")
     content = index.read_text()
     index.write_text("{")
-    move(project, CHAMPION, "2")
+    move(project, "2")
     switch.look()
     assert switch.champion is not None
     assert switch.champion.version == "1"
     assert "not the file that was registered" in switch.refused["2"]
-    move(project, CHAMPION, "1")
+    move(project, "1")
     switch.look()
     assert not switch.refused
     index.write_text(content)
-    move(project, CHAMPION, "2")
+    move(project, "2")
     switch.look()
     assert served == ["1", "2"]
 
 
 def test_a_version_that_lost_an_application_is_refused(project: Path) -> None:
     switch, _ = switch_of(project)
-    move(project, CHAMPION, "1")
+    move(project, "1")
     switch.look()
     forecasters = bundle_index(project, "2").parent / "forecasters"
     next(path for path in forecasters.rglob("*.json")).write_text("{}")
-    move(project, CHAMPION, "2")
+    move(project, "2")
     switch.look()
     assert switch.champion is not None
     assert switch.champion.version == "1"
     assert "not the model that was registered" in switch.refused["2"]
 
 
-def test_a_registry_that_is_gone_leaves_the_model_until_it_is_back(project: Path) -> None:
+def test_a_pointer_that_is_gone_leaves_the_model_until_it_is_back(project: Path) -> None:
     switch, served = switch_of(project)
     switch.look()
-    database = project / "mlflow.db"
-    database.rename(project / "away.db")
-    switch.look()
-    assert "no such registry" in switch.problem
-    database.write_text("no database")
-    switch.look()
-    assert "damaged" in switch.problem
-    (project / "away.db").rename(database)
-    move(project, CHAMPION, None)
+    pointer = project / "models/champion.json"
+    pointer.rename(project / "away.json")
     switch.look()
     assert "no champion" in switch.problem
+    pointer.write_text("no pointer")
+    switch.look()
+    assert "damaged" in switch.problem
     assert switch.champion is not None
-    move(project, CHAMPION, "1")
+    (project / "away.json").rename(pointer)
+    move(project, "1")
     switch.look()
     assert not switch.problem
     assert served == ["2", "1"]
@@ -151,7 +140,7 @@ def test_the_network_of_a_champion_is_built_before_it_takes_over(
         point_model = model.bundle.forecaster(NETWORK).model_at("volume").model
         built.append(point_model.models_by_app[NETWORK].regressor.trunk_ is not None)
 
-    settings = Settings(tracking_uri(served_project(tmp_path)), tmp_path)
+    settings = Settings(ModelStore.of(served_project(tmp_path)), tmp_path)
     ModelSwitch(settings, switched).look()
     assert built == [True]
 
@@ -164,10 +153,9 @@ def served(project: Path) -> Iterator[str]:
         yield f"127.0.0.1:{port}"
 
 
-def test_no_request_is_lost_while_the_alias_moves(project: Path, served: str) -> None:
-    uri = tracking_uri(project)
+def test_no_request_is_lost_while_the_champion_changes(project: Path, served: str) -> None:
     expected = {
-        number: PredictionService(bundle_of(uri, version_numbered(uri, number))).predict([ROW])[0]
+        number: PredictionService(ModelStore.of(project).open(number)).predict([ROW])[0]
         for number in ("1", "2")
     }
     assert expected["1"]["cpu_s_median"] != expected["2"]["cpu_s_median"]
@@ -188,7 +176,7 @@ def test_no_request_is_lost_while_the_alias_moves(project: Path, served: str) ->
     try:
         for n in range(MOVES):
             number = ("1", "2")[n % 2]
-            move(project, CHAMPION, number)
+            move(project, number)
             deadline = time.monotonic() + PATIENCE_S
             while not answers or answers[-1][1] != number:
                 assert time.monotonic() < deadline, f"version {number} is not served"

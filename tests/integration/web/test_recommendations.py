@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from voxcast.tracking.runs import tracking_uri
+from voxcast.serving.model_store import ModelStore
 from voxcast.web.application import application
 from voxcast.web.settings import Settings
 
@@ -192,7 +192,7 @@ def test_sites_are_those_of_the_project(site_service: TestClient, site_project: 
 
 
 def test_without_a_project_the_sites_are_those_of_the_installation(champion_project: Path) -> None:
-    settings = Settings(tracking_uri(champion_project))
+    settings = Settings(ModelStore.of(champion_project))
     with TestClient(application(settings), "http://127.0.0.1") as service:
         clusters = service.get("/sites").json()["clusters"]
     assert "osc" in [cluster["name"] for cluster in clusters]

@@ -16,8 +16,8 @@ from fastapi.testclient import TestClient
 import nifti_bytes
 from small_head import write_head
 from voxcast.images.characteristics import CHARACTERISTICS
-from voxcast.tracking.current_champion import local_champion
-from voxcast.tracking.runs import tracking_uri
+from voxcast.serving.local_model import LocalModel
+from voxcast.serving.model_store import ModelStore
 from voxcast.web.application import application
 from voxcast.web.settings import Settings
 
@@ -49,7 +49,7 @@ def service(
 ) -> TestClient:
     roots = (tmp_path_factory.mktemp("images"),)
     shutil.copy(heads[0], roots[0] / "scan.nii.gz")  # the first is compressed
-    settings = Settings(tracking_uri(champion_project), champion_project, roots=roots)
+    settings = Settings(ModelStore.of(champion_project), champion_project, roots=roots)
     with TestClient(application(settings)) as client:
         yield client
 
@@ -57,7 +57,7 @@ def service(
 def test_an_upload_is_answered_exactly_as_the_command_answers(
     service: TestClient, champion_project: Path, heads: list[Path]
 ) -> None:
-    champion = local_champion(tracking_uri(champion_project), "segment")
+    champion = LocalModel.of_project(champion_project).champion("segment")
     for path in heads:
         answer = service.post(
             "/predict", files={"file": ("name", path.read_bytes())}, data={"app": "segment"}
@@ -70,7 +70,7 @@ def test_an_upload_is_answered_exactly_as_the_command_answers(
 def test_characteristics_are_those_of_the_command_and_their_row_answers_again(
     service: TestClient, champion_project: Path, heads: list[Path]
 ) -> None:
-    champion = local_champion(tracking_uri(champion_project), "segment")
+    champion = LocalModel.of_project(champion_project).champion("segment")
     for path in heads:
         with path.open("rb") as file:
             answer = service.post(

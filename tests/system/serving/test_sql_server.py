@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import socket
+from pathlib import Path
+
 import pytest
 
 from model_server import free_port
 from voxcast.cli import main
 from voxcast.errors import ModelError
-from voxcast.serving.registry.lookup import check_registry
-from voxcast.serving.registry.sql_server import is_sql_server, without_password
+from voxcast.tracking import address
+from voxcast.tracking.address import check, is_sql_server, without_password
 
 
 @pytest.mark.parametrize(
-    ("address", "displayed"),
+    ("uri", "displayed"),
     [
         ("postgresql+psycopg://a:b@h:1/d?sslmode=require", "postgresql+psycopg://a@h:1/d?sslmode=require"),
         ("postgresql://a:b%40c@h/d", "postgresql://a@h/d"),
@@ -24,8 +27,8 @@ from voxcast.serving.registry.sql_server import is_sql_server, without_password
         ("sqlite:////a:b@c/mlflow.db", "sqlite:////a:b@c/mlflow.db"),
     ],
 )  # fmt: skip
-def test_a_password_is_not_displayed(address: str, displayed: str) -> None:
-    assert without_password(address) == displayed
+def test_a_password_is_not_displayed(uri: str, displayed: str) -> None:
+    assert without_password(uri) == displayed
 
 
 def test_addresses_of_database_servers() -> None:
@@ -46,10 +49,15 @@ def test_addresses_of_database_servers() -> None:
     ],
 )  # fmt: skip
 def test_what_cannot_be_used_is_one_line_without_the_password(
-    uri: str, message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    uri: str,
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
-    assert main(["models"]) == 2
+    (tmp_path / "params.yaml").touch()
+    assert main(["models", "pull", "--project", str(tmp_path)]) == 2
     error = capsys.readouterr().err
     assert error.startswith(f"voxcast: {message}")
     assert "secret" not in error
@@ -60,6 +68,15 @@ def test_a_server_that_is_not_there_is_named_at_once() -> None:
     pytest.importorskip("psycopg")
     uri = f"postgresql+psycopg://a:secret@127.0.0.1:{free_port()}/d"
     with pytest.raises(ModelError, match=r"does not answer: .*[Cc]onnection refused") as caught:
-        check_registry(uri)
+        check(uri)
     assert "secret" not in str(caught.value)
     assert "PGPASSWORD" in str(caught.value)
+
+
+def test_a_server_that_never_answers_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(address, "WAIT_S", 1)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        uri = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        with pytest.raises(ModelError, match="does not answer within 1 s") as caught:
+            check(uri)
+    assert uri in str(caught.value)

@@ -10,12 +10,14 @@ from pathlib import Path
 import mlflow
 import pytest
 
-import voxcast
 from champions import HEADER_ROW, register_champion
 from model_server import free_port, running_server
 from production_servers import BINARIES, Servers, missing, plain_environment, production_servers
 from voxcast.serving.client import Client
-from voxcast.serving.registry.lookup import CHAMPION, MODEL_NAME
+from voxcast.serving.loaded_model import Model
+from voxcast.serving.local_model import LocalModel
+from voxcast.serving.model_store import ModelStore
+from voxcast.tracking.registry import CHAMPION, MODEL_NAME, follow, pull
 
 pytestmark = [
     pytest.mark.postgres,
@@ -39,23 +41,28 @@ def test_the_files_of_versions_are_in_the_bucket(servers: Servers) -> None:
     assert sum(key.endswith("bundle.json") for key in servers.keys("")) == 2
 
 
-def test_python_reads_each_version(servers: Servers) -> None:
-    by_version = {
-        number: voxcast.load(f"models:/{MODEL_NAME}/{number}", tracking_uri=servers.mlflow)
-        for number in ("1", "2")
-    }
-    medians = {n: m.predict([ROW])["runtime_s_median"].item() for n, m in by_version.items()}
-    assert medians["1"] != medians["2"]
-    champion = voxcast.load(tracking_uri=servers.mlflow)
-    assert champion.predict([ROW])["model_version"].item() == "2"
-    assert champion.predict([ROW])["runtime_s_median"].item() == medians["2"]
+def median(store: ModelStore, number: str) -> float:
+    answers = Model(LocalModel(store.open(number))).predict([ROW])
+    return float(answers["runtime_s_median"].item())
+
+
+def test_each_version_is_fetched(servers: Servers, tmp_path: Path) -> None:
+    store = ModelStore(tmp_path / "models")
+    assert pull(store, servers.mlflow, "1") == store.champion() == "1"
+    assert pull(store, servers.mlflow) == store.champion() == "2"
+    assert median(store, "1") != median(store, "2")
+    follow(store, servers.mlflow)
+    assert store.champion() == "2"
 
 
 def test_the_service_follows_the_champion_of_the_server(servers: Servers, tmp_path: Path) -> None:
     variables = {**plain_environment(), "MLFLOW_TRACKING_URI": servers.mlflow}
     port = free_port()
     command = [str(BINARIES / "voxcast"), "serve", "--port", str(port), "--poll", "1s"]
-    aliases = mlflow.MlflowClient(servers.mlflow, servers.mlflow)
+    aliases, store = (
+        mlflow.MlflowClient(servers.mlflow, servers.mlflow),
+        ModelStore(tmp_path / "x"),
+    )
     with (
         running_server(command, port, tmp_path, variables, path="/health/ready") as url,
         Client(url) as client,
@@ -67,7 +74,6 @@ def test_the_service_follows_the_champion_of_the_server(servers: Servers, tmp_pa
                 assert time.monotonic() < deadline, (tmp_path / "server.log").read_text()
                 time.sleep(0.2)
             (answer,) = client.predict_rows([ROW], 0.95)
-            model = voxcast.load(f"models:/{MODEL_NAME}/{number}", tracking_uri=servers.mlflow)
-            expected = model.predict([ROW])["runtime_s_median"].item()
-            assert answer["runtime_s_median"] == pytest.approx(expected, rel=1e-9)
+            pull(store, servers.mlflow, number)
+            assert answer["runtime_s_median"] == pytest.approx(median(store, number), rel=1e-9)
             assert answer["model_version"] == number

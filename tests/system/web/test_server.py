@@ -236,7 +236,7 @@ def test_a_model_that_cannot_be_read_ends_all_processes_with_a_line(
     monkeypatch.chdir(tmp_path)
     register_champion(tmp_path, 20)
     (tmp_path / "params.yaml").touch()
-    for path in (tmp_path / "mlruns").rglob("bundle.json"):
+    for path in (tmp_path / "models").rglob("bundle.json"):
         path.write_text("{")
     words = [sys.executable, "-m", "voxcast.cli", "serve", "--port", str(free_port())]
     result = subprocess.run(

@@ -19,7 +19,7 @@ router = APIRouter()
 class Health(BaseModel):
     """The state of the service.
 
-    ``refused`` are versions that an alias names and that cannot be served; ``registry`` tells
+    ``refused`` is a champion that cannot be served; ``registry`` tells
     whether the registry could be read last time. The log has the reasons.
     """
 

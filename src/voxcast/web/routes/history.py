@@ -117,7 +117,6 @@ class HistoryView:
     """The history of a project as JSON, computed anew when it has changed."""
 
     project: Path
-    registry: str
     _state: str = ""
     _content: bytes = b""
 
@@ -146,8 +145,8 @@ class HistoryView:
 
 
 @functools.cache
-def _view_of(project: Path, registry: str) -> HistoryView:
-    return HistoryView(project, registry)
+def _view_of(project: Path) -> HistoryView:
+    return HistoryView(project)
 
 
 @router.get(
@@ -162,7 +161,7 @@ async def history(request: Request) -> Response:
     settings, served = settings_of(request), served_model(request)
     if settings.project is None:
         raise HTTPException(404, "the service was started without a project, which has the runs")
-    view = _view_of(settings.project, settings.registry)
+    view = _view_of(settings.project)
     loop = asyncio.get_running_loop()
     content, state = await loop.run_in_executor(_THREAD, view.content, served)
     headers = {"ETag": f'"{state}"', "Cache-Control": "no-cache"}
@@ -175,7 +174,6 @@ def _overview(project: Path, served: ServedModel) -> dict[str, Any]:
     from voxcast.analysis.measured_allocations import measured_allocations
     from voxcast.analysis.monthly_coverage import monthly_coverage
     from voxcast.analysis.run_outlines import run_outlines
-    from voxcast.tracking.registry import SUMMARY
 
     promotions = {name: app.promotion for name, app in served.bundle.apps.items()}
     runs, evaluated = _runs(project), _evaluated(project, promotions)
@@ -200,10 +198,7 @@ def _overview(project: Path, served: ServedModel) -> dict[str, Any]:
         "configurations": allocations,
         "champion": {
             "version": served.version,
-            "apps": {
-                name: {fact: getattr(promotion, fact) for fact in SUMMARY}
-                for name, promotion in promotions.items()
-            },
+            "apps": {name: promotion.summary() for name, promotion in promotions.items()},
         },
     }
 

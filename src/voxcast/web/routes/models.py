@@ -1,4 +1,4 @@
-"""``GET /models``: the version that answers, what it learned from, and the registry's versions."""
+"""``GET /models``: the version that answers, what it learned from, and all versions."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pydantic import BaseModel
 from starlette.responses import Response
 
 from voxcast.errors import ModelError
-from voxcast.serving.registry.lookup import MODEL_NAME
 from voxcast.web.json_answers import json_answer
 from voxcast.web.served_model import ServedModel, served_model
 
 if TYPE_CHECKING:
+    from voxcast.serving.model_store import ModelStore
     from voxcast.serving.served_app import ServedApp
     from voxcast.web.model_switch import ModelSwitch
 
@@ -24,8 +24,8 @@ router = APIRouter()
 class ModelsAnswer(BaseModel):
     """The model that answers.
 
-    ``damaged`` are applications that are not served and ``refused`` versions that an alias names
-    and that cannot be loaded, each with the reason.
+    ``damaged`` are applications that are not served, and ``refused`` is a champion that cannot be
+    loaded, each with the reason.
     """
 
     name: str
@@ -42,11 +42,11 @@ async def models(request: Request) -> Response:
     served = served_model(request)
     state = request.app.state
     switch: ModelSwitch = state.switch
-    versions = await asyncio.to_thread(_versions, state.settings.registry)
+    versions = await asyncio.to_thread(_versions, state.settings.store)
     apps = {name: app_facts(served, name) for name in sorted(served.intact_apps)}
     return json_answer(
         {
-            "name": MODEL_NAME,
+            "name": "voxcast",
             "version": served.version,
             "apps": apps,
             "damaged": served.damaged,
@@ -91,14 +91,9 @@ def _ranges(served: ServedModel, app: str) -> dict[str, tuple[float, float]]:
     return dict(model.ranges(Query({"app": app})))
 
 
-def _versions(uri: str) -> list[dict[str, Any]]:
+def _versions(store: ModelStore) -> list[dict[str, Any]]:
     """Return the versions as ``voxcast models --json`` does; none if they cannot be read now."""
-    from voxcast.tracking.registered_versions import versions
-
     try:
-        return [
-            {"version": v.number, "champion": v.is_champion, **v.tags, "apps": v.apps}
-            for v in versions(uri)
-        ]
+        return store.listed()
     except ModelError:
         return []

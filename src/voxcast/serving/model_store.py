@@ -1,0 +1,225 @@
+"""The versions of a project's model: folders that never change, and a pointer to the champion.
+
+::
+
+    models/champion.json    number of the champion; hash and applications of each version
+    models/v3/              a bundle, see `voxcast.serving.bundle`
+
+A folder is complete before the file names it, and the file is replaced in one step: whoever reads
+meanwhile gets the former champion or the new one. Predictions need nothing else; MLflow keeps a
+copy of each version, see `voxcast.tracking.registry`. The hashes tell damage and planted files
+apart from what was registered; whoever may write to the whole folder may change both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from voxcast.errors import ModelError, UnlearnedError
+from voxcast.files import (
+    PARTIAL,
+    commit_folder,
+    locked,
+    read_json,
+    remove_folder,
+    sha256_file,
+    sync_all,
+    write_json,
+)
+from voxcast.serving.bundle import INDEX, Bundle
+
+MODELS = "models"  # folder of a project
+POINTER = "champion.json"
+FORMAT = 1
+LISTED = "`voxcast models` lists the versions"
+REPAIR = "bring back a copy, or fetch the champion from MLflow by `voxcast models pull`"
+TRAIN = "train a model with `voxcast learn`"
+TRAIN_BY_DEMO = "train a model with `make demo`, or with `voxcast learn` on images of yours"
+
+
+@dataclass(frozen=True)
+class VersionRecord:
+    """What the pointer has of a version: hash of its ``bundle.json``, and its applications."""
+
+    sha256: str
+    apps: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """Content of ``champion.json``: number of the champion, and all versions by number."""
+
+    champion: str | None = None
+    versions: dict[str, VersionRecord] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ModelStore:
+    """The versions in a folder ``models``.
+
+    Attributes
+    ----------
+    folder : Path
+        The folder; it need not exist yet.
+    """
+
+    folder: Path
+
+    @classmethod
+    def of(cls, project: Path) -> ModelStore:
+        """Return that of a project."""
+        return cls(project / MODELS)
+
+    def pointer(self) -> Pointer:
+        """Read which versions there are; none where nothing was registered yet.
+
+        Raises
+        ------
+        ModelError
+            If the file cannot be read or is damaged.
+        """
+        path = self.folder / POINTER
+        try:
+            content = read_json(path)
+        except FileNotFoundError:
+            return Pointer()
+        except OSError as error:
+            raise ModelError(f"cannot be read: {error.strerror}", path) from None
+        except (ValueError, RecursionError):
+            raise ModelError("is damaged: not JSON", path, REPAIR) from None
+        try:
+            if content["format"] != FORMAT:
+                raise ModelError("was written by another release", path, REPAIR)
+            versions = {
+                str(int(number)): VersionRecord(str(record["sha256"]), tuple(record["apps"]))
+                for number, record in content["versions"].items()
+            }
+            champion = None if content["champion"] is None else str(content["champion"])
+            if champion not in (None, *versions):
+                raise ValueError(f"no version {champion}")
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise ModelError(f"is damaged: {error!r}", path, REPAIR) from None
+        return Pointer(champion, versions)
+
+    def champion(self) -> str:
+        """Return the number of the champion.
+
+        Raises
+        ------
+        UnlearnedError
+            If there is none.
+        ModelError
+            As `pointer`.
+        """
+        number = self.pointer().champion
+        if number is None:
+            raise UnlearnedError("has no champion yet", self.folder, self._train())
+        return number
+
+    def numbers(self) -> list[str]:
+        """Return the numbers of all versions, newest first; errors as `pointer`."""
+        return sorted(self.pointer().versions, key=int, reverse=True)
+
+    def record_of(self, number: str) -> VersionRecord:
+        """Return what the pointer has of a version.
+
+        Raises
+        ------
+        ModelError
+            If there is no such version.
+        """
+        versions = self.pointer().versions
+        if number not in versions:
+            listed = ", ".join(sorted(versions, key=int, reverse=True)) or "none"
+            raise ModelError(f"no such version; the model has {listed}", f"version {number}")
+        return versions[number]
+
+    def folder_of(self, number: str) -> Path:
+        """Return the folder of a version."""
+        return self.folder / f"v{number}"
+
+    def open(self, number: str | None = None) -> Bundle:
+        """Open a version, by default the champion; its forecasters are read when they are asked.
+
+        Raises
+        ------
+        ModelError
+            If there is no such version, or it was changed since it was registered.
+        """
+        if number is None:
+            number = self.champion()
+        return Bundle.load(self.folder_of(number), self.record_of(number).sha256, number)
+
+    def listed(self) -> list[dict[str, Any]]:
+        """Return all versions, newest first, with what is known of each; errors as `pointer`.
+
+        A version that cannot be read has its applications alone, without their facts.
+        """
+        pointer, rows = self.pointer(), []
+        for number in self.numbers():
+            row: dict[str, Any] = {"version": number, "champion": number == pointer.champion}
+            try:
+                bundle = self.open(number)
+                rows.append({**row, **asdict(bundle.origin), "apps": bundle.summaries()})
+            except ModelError:
+                rows.append({**row, "apps": dict.fromkeys(pointer.versions[number].apps)})
+        return rows
+
+    def new_folder(self) -> TemporaryDirectory[str]:
+        """Return a folder in which a bundle is written that `add` moves into its place."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        return TemporaryDirectory(dir=self.folder, prefix=PARTIAL)
+
+    def add(self, number: str, bundle: Path) -> None:
+        """Make a bundle a version, and that the champion.
+
+        Parameters
+        ----------
+        number : str
+            A number that no version has.
+        bundle : Path
+            A folder of `new_folder`, which is moved.
+
+        Raises
+        ------
+        ModelError
+            If the bundle cannot be read.
+        """
+        record = VersionRecord(sha256_file(bundle / INDEX), tuple(Bundle.load(bundle).facts))
+        target = self.folder_of(number)
+        sync_all(bundle.rglob("*"))
+        with locked(self.folder):
+            versions = self.pointer().versions
+            if number not in versions and target.exists():  # of a process that was killed here
+                remove_folder(target)
+            commit_folder(bundle, target)
+            self._write(Pointer(number, {**versions, number: record}))
+
+    def point(self, number: str) -> None:
+        """Make a version the champion; errors as `record_of`."""
+        with locked(self.folder):
+            self.record_of(number)
+            self._write(Pointer(number, self.pointer().versions))
+
+    def _write(self, pointer: Pointer) -> None:
+        versions: dict[str, Any] = {
+            number: {"sha256": record.sha256, "apps": list(record.apps)}
+            for number, record in sorted(pointer.versions.items(), key=lambda item: int(item[0]))
+        }
+        content = {"format": FORMAT, "champion": pointer.champion, "versions": versions}
+        write_json(self.folder / POINTER, content)
+
+    def _train(self) -> str:
+        """Return how the first model is trained: in a clone of this project by its demo, too."""
+        makefile = self.folder.parent / "Makefile"
+        try:
+            has_demo = (self.folder.parent / "dvc.yaml").is_file() and any(
+                line.startswith("demo:")
+                for line in makefile.read_text(encoding="utf-8").splitlines()
+            )
+        except (OSError, UnicodeDecodeError):  # no project, or none that this user can read
+            has_demo = False
+        return TRAIN_BY_DEMO if has_demo else TRAIN
