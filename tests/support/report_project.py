@@ -176,7 +176,7 @@ def _write_results(
     training = completed[~completed["cell_key"].isin(all_tests["cell_key"])]
     _write(root / "data/features/train.parquet", training.assign(image_set="a" * 64, batch=""))
     marker = {"tracking_uri": f"sqlite:///{root}/mlflow.db", "experiment_id": "1"}
-    write_json(root / "mlruns/registered.json", marker)
+    write_json(root / "models/registered.json", marker)
     (root / "results/tune").mkdir(parents=True, exist_ok=True)
     pd.DataFrame(board).to_csv(root / "results/tune/leaderboard.csv", index=False)
     write_json(root / "results/evaluate/families.json", metrics)

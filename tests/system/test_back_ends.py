@@ -120,7 +120,7 @@ def test_the_graph_leaves_its_runs_and_models_on_the_server(
     keys = servers.keys("artifacts/")
     assert any(key.endswith("/artifacts/artifacts/bundle/bundle.json") for key in keys)
     assert not list((study.project / "mlruns").rglob("bundle.json"))
-    marker = json.loads((study.project / "mlruns/registered.json").read_text())
+    marker = json.loads((study.project / "models/registered.json").read_text())
     assert marker["tracking_uri"] == servers.mlflow
     study.run("voxcast", "models", "--refresh")
     assert "up to date" in study.run("dvc", "repro")

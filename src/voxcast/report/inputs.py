@@ -161,7 +161,7 @@ class ReportInputs:
             metrics=_json(project / "results/evaluate/families.json"),
             distribution=_json(project / "results/evaluate/distribution.json"),
             receipt=_json(project / "results/register/receipt.json"),
-            marker=_json(project / "mlruns/registered.json"),
+            marker=_json(project / "models/registered.json"),
         )
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from voxcast.models.selection.comparison import Comparison
 
-LOG = Path("mlruns/receipts.jsonl")
+LOG = Path("models/receipts.jsonl")
 
 
 def add_receipt(project: Path, kind: str, content: Mapping[str, Any]) -> dict[str, Any]:

@@ -38,7 +38,7 @@ CHAMPION_URI = f"models:/{MODEL_NAME}@{CHAMPION}"
 FOLDER = "bundle"  # of the bundle among the artifacts of a model
 CARD = "model_card.md"  # beside it
 SHA256_TAG = "bundle_sha256"
-MARKER = Path("mlruns/registered.json")
+MARKER = Path("models/registered.json")
 # By which MLflow says that a registry has no such model or alias.
 _ABSENT = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
 NOTE = """Runtime and memory of applications on an image, as quantiles by configuration.

@@ -110,10 +110,10 @@ def _experiment(project: Path, uri: str) -> str:
     here = None if is_mlflow_server(uri) else (project.resolve() / ARTIFACTS).as_uri()
     experiment = client.get_experiment_by_name(EXPERIMENT)
     if experiment is not None:
-        there = experiment.artifact_location
-        if path_of(uri) != project.resolve() / DATABASE or there == here:
+        place = experiment.artifact_location
+        if path_of(uri) != project.resolve() / DATABASE or place == here:
             return str(experiment.experiment_id)
-        former = f"{EXPERIMENT} of {there.removeprefix('file://')}"
+        former = f"{EXPERIMENT} of {place.removeprefix('file://')}"
         client.rename_experiment(experiment.experiment_id, former)
         logger.info("this project was moved; its former runs are in the experiment %r", former)
     tags = {NOTE: _DESCRIPTION, "mlflow.experimentKind": "custom_model_development"}

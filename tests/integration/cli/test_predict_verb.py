@@ -230,8 +230,7 @@ def test_an_unknown_application_is_refused_before_a_forecaster_or_image_is_read(
     project: Path, tmp_path: Path
 ) -> None:
     folder = copied(project, tmp_path / "without_forecasters")
-    (forecasters,) = folder.rglob("forecasters")
-    shutil.rmtree(forecasters)
+    shutil.rmtree(folder / "models/v1/forecasters")
     line = refused(run("predict", "gone.nii.gz", "--app", "unheard", cwd=folder))
     assert "unknown application; the model has segment" in line
 

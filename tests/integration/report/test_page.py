@@ -105,7 +105,7 @@ def test_the_page_states_the_champion_and_its_limits(
     elsewhere = summary(Narrative.of(ReportInputs.read(tmp_path)), "index.html")
     assert lines(elsewhere)["next"] == predict.removeprefix(binaries)
     assert predict in content.text
-    link = "http://127.0.0.1:5000/#/experiments/1/runs?viewStateShareKey=finals"
+    link = "http://127.0.0.1:5000/#/experiments/1"
     assert summary_lines["or"] == f"{binaries}mlflow ui, then {link}"
     assert link in content.text
     assert "Learned from 22 runs of 8 subjects on record, from 1 image set" in content.text

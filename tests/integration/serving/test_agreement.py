@@ -185,9 +185,11 @@ def test_a_table_of_rows(
     check(printed, expected)
 
 
-@pytest.mark.parametrize("address", [CHAMPION_URI, "models:/voxcast/1"])
-def test_python_with_rows(project: Path, rows: Rows, expected: Rows, address: str) -> None:
-    model = voxcast.load(address, project=project)
+@pytest.mark.parametrize("version", [None, "1"])
+def test_python_with_rows(
+    project: Path, rows: Rows, expected: Rows, version: str | None
+) -> None:
+    model = voxcast.load(version, project=project)
     for requests in (rows, pd.DataFrame(rows)):
         table = model.predict(requests, quantile=QUANTILE, explain=True)
         check(table.to_dict("records"), expected)
