@@ -15,7 +15,7 @@ from voxcast.commits import commit_of
 from voxcast.config import EvaluationConfig
 from voxcast.errors import exits_cleanly
 from voxcast.features.table import volumes_of
-from voxcast.files import atomic_path, sha256_file, write_json
+from voxcast.files import atomic_path, write_json
 from voxcast.models import openings
 from voxcast.models.evaluation import (
     distribution_metrics,
@@ -26,8 +26,6 @@ from voxcast.models.evaluation import (
 from voxcast.models.forecaster import Forecaster
 from voxcast.models.selection.leaderboard import Leaderboard
 from voxcast.models.selection.leaderboard_files import load_leaderboard
-from voxcast.tracking import runs
-from voxcast.tracking.finals import final_run
 
 TEST = Path("data/features/test.parquet")
 VOLUMES = Path("data/features/volumes.npz")
@@ -39,7 +37,7 @@ CODE = ("src", "pipelines", "conf")
 
 @exits_cleanly
 def main() -> int:
-    """Write results/evaluate, add the test metrics to the final runs and a line to the book."""
+    """Write results/evaluate, and add a line to the book."""
     cfg = config.load().evaluation
     table = pd.read_parquet(TEST)
     if len(table):
@@ -47,7 +45,6 @@ def main() -> int:
         openings.enter_opening(openings.BOOK, "test table", table, "stage evaluate", commit)
     opening_counts = openings.counts(openings.openings_of(Path()), table)
     write_json(OUT / "openings.json", asdict(opening_counts))
-    session = runs.connect(Path())
     metrics_by_app: dict[str, dict[str, Any]] = {}
     headlines: dict[str, dict[str, Any]] = {}
     distributions: dict[str, dict[str, Any]] = {}
@@ -55,7 +52,7 @@ def main() -> int:
     for tuned in sorted(folder for folder in TUNED.iterdir() if folder.is_dir()):
         app, leaderboard = tuned.name, load_leaderboard(tuned)
         rows = table[table["app"] == app].reset_index(drop=True)
-        evaluated = _evaluated(session, app, leaderboard, rows, cfg) if len(rows) else {}
+        evaluated = _evaluated(app, leaderboard, rows, cfg) if len(rows) else {}
         frames += [frame.assign(family=name) for name, frame in evaluated.items()]
         metrics_by_app[app] = {
             "runs": len(rows),
@@ -77,26 +74,15 @@ def main() -> int:
 
 
 def _evaluated(
-    session: runs.Session,
-    app: str,
-    leaderboard: Leaderboard,
-    rows: pd.DataFrame,
-    cfg: EvaluationConfig,
+    app: str, leaderboard: Leaderboard, rows: pd.DataFrame, cfg: EvaluationConfig
 ) -> dict[str, pd.DataFrame]:
-    """Predict the test runs of an application by all its models; log the errors."""
-    volumes, trained_on = volumes_of(rows, VOLUMES), sha256_file(TEST.with_name("train.parquet"))
+    """Predict the test runs of an application by all its models."""
+    volumes = volumes_of(rows, VOLUMES)
     quantiles = cfg.lower_quantile, cfg.upper_quantile
     frames = {}
     for name in sorted(leaderboard.params):
-        folder = MODELS / app / name
-        forecaster = Forecaster.load(folder)
+        forecaster = Forecaster.load(MODELS / app / name)
         frames[name] = predict_runs(forecaster, rows, volumes, *quantiles)
-        errors = target_metrics(frames[name])
-        flat = {f"{t}/{m}": v for t, scores in errors.items() for m, v in scores.items()}
-        params, cv_metrics = leaderboard.params[name], leaderboard.metrics["volume"][name]
-        final = final_run(session, app, name, folder, trained_on, params, cv_metrics)
-        runs.add(final, runs.prefixed("test", flat))
-        runs.log_dataset(final, rows, TEST, sha256_file(TEST), "evaluation")
     # All forecasters of an application have the same model of headers.
     frames["header_only"] = predict_runs(
         forecaster, rows, volumes, *quantiles, input_level="header"

@@ -11,9 +11,11 @@ from voxcast import config
 from voxcast.config.served_facts import app_facts, promotion_rule
 from voxcast.errors import exits_cleanly
 from voxcast.files import read_json, write_json
+from voxcast.records import as_fields
 from voxcast.serving.model_store import ModelStore
 from voxcast.tracking import registry, runs
 from voxcast.tracking.challengers import challengers
+from voxcast.tracking.learning_runs import log_finals, log_search
 from voxcast.tracking.promotion import promote
 from voxcast.tracking.registration import publish_champion
 
@@ -23,12 +25,14 @@ RECEIPT = Path("results/register/receipt.json")
 
 @exits_cleanly
 def main() -> int:
-    """Write the receipt; register the champions, or leave the registry as it was."""
+    """Log the pass in MLflow; register the champions, or leave the registry as it was."""
     cfg = config.load()
     session = runs.connect(Path())
     evaluated = read_json(EVALUATED / "families.json")
     receipts: dict[str, Any] = {}
     by_app = challengers(Path(), cfg.tune.folds, cfg.tune.seed)
+    log_search(session, Path(), by_app, cfg.campaign.name, as_fields(cfg.campaign))
+    log_finals(session, Path(), by_app, evaluated)
     for name, challenger in by_app.items():
         app = app_facts(cfg, name, challenger.table)
         receipts[name] = promote(session, Path(), app, challenger, promotion_rule(cfg))

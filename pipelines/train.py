@@ -8,12 +8,9 @@ from pathlib import Path
 
 from voxcast import config
 from voxcast.errors import exits_cleanly
-from voxcast.files import sha256_file
 from voxcast.models.selection.leaderboard_files import load_leaderboard
 from voxcast.models.selection.refitting import fit_forecasters
-from voxcast.models.selection.validations import TRAIN, validations
-from voxcast.tracking import runs
-from voxcast.tracking.finals import final_run
+from voxcast.models.selection.validations import validations
 
 TUNED = Path("data/tune")
 OUT = Path("data/models")
@@ -21,20 +18,14 @@ OUT = Path("data/models")
 
 @exits_cleanly
 def main() -> int:
-    """Write data/models and log the final run of every family and ensemble."""
+    """Write data/models."""
     cfg = config.load()
-    session = runs.connect(Path())
-    table_sha256 = sha256_file(TRAIN)
     for app, validation in validations(Path(), cfg.tune.folds, cfg.tune.seed).items():
-        table = validation.table
-        leaderboard = load_leaderboard(TUNED / app, table["cell_key"].tolist())
+        leaderboard = load_leaderboard(TUNED / app, validation.table["cell_key"].tolist())
         for name, forecaster in fit_forecasters(
             validation, leaderboard, list(leaderboard.params), cfg.evaluation.uncalibrated_factor
         ):
             forecaster.save(OUT / app / name)
-            params, metrics = leaderboard.params[name], leaderboard.metrics["volume"][name]
-            run_id = final_run(session, app, name, OUT / app / name, table_sha256, params, metrics)
-            runs.log_dataset(run_id, table, TRAIN, table_sha256, "training")
     return 0
 
 

@@ -2,7 +2,9 @@
 
 import json
 import runpy
+import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -135,6 +137,51 @@ def test_runs_of_mlflow_name_their_application() -> None:
     for run in finals:
         study = mlflow.get_run(run.data.tags["mlflow.parentRunId"])
         assert study.data.tags["app"] == run.data.tags["app"] == run.data.params["app"]
+    (ridge,) = (run for run in finals if run.data.tags["family"] == "ridge")
+    assert {"cv/objective", "test/cpu_s/mape"} <= ridge.data.metrics.keys()
+    contexts = {tag.value for entry in ridge.inputs.dataset_inputs for tag in entry.tags}
+    assert contexts == {"training", "evaluation"}
+
+
+def logged(kind: str) -> list[Any]:
+    import mlflow
+
+    return mlflow.search_runs(
+        search_all_experiments=True, filter_string=f"tags.kind = '{kind}'", output_format="list"
+    )
+
+
+def test_trials_are_nested_in_studies_and_logged_once(project: Path) -> None:
+    (campaign,) = logged("campaign")
+    studies = {run.info.run_id: run for run in logged("study")}
+    assert {run.data.tags["mlflow.parentRunId"] for run in studies.values()} == {
+        campaign.info.run_id
+    }
+    names = {run.data.tags["family"] for run in studies.values() if run.data.tags["app"] == "tile"}
+    assert names == {"median", "voxels", "grid"}
+    trials = logged("trial")
+    for trial in trials:
+        study = studies[trial.data.tags["mlflow.parentRunId"]]
+        assert study.data.tags["family"] == trial.data.tags["family"]
+        assert trial.data.metrics["fit_s"] > 0
+    count = {run.data.tags["family"]: run.data.params["trials"] for run in studies.values()
+             if run.data.tags["app"] == "segment"}  # fmt: skip
+    assert (count["ridge"], count["median"], count["grid"]) == ("2", "1", "0")
+    before = len(logged("trial")), len(logged("final"))
+    assert runpy.run_path(str(ROOT / "pipelines/register.py"))["main"]() == 0
+    assert (len(logged("campaign")), len(logged("trial")), len(logged("final"))) == (1, *before)
+
+
+def test_a_lost_database_is_filled_without_a_search(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = {kind: len(logged(kind)) for kind in ("campaign", "study", "trial", "final")}
+    copy = shutil.copytree(project, tmp_path / "copy", ignore=lambda folder, names: {"mlflow.db"})
+    monkeypatch.chdir(copy)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    assert runpy.run_path(str(ROOT / "pipelines/register.py"))["main"]() == 0
+    assert {kind: len(logged(kind)) for kind in before} == before
+    assert ModelStore.of(copy).numbers() == ["3", "2", "1"]
 
 
 def test_a_busy_machine_more_subjects_and_a_person(

@@ -207,7 +207,7 @@ class ModelStore:
     def _write(self, pointer: Pointer) -> None:
         versions: dict[str, Any] = {
             number: {"sha256": record.sha256, "apps": list(record.apps)}
-            for number, record in sorted(pointer.versions.items(), key=lambda version: int(version[0]))
+            for number, record in pointer.versions.items()
         }
         content = {"format": FORMAT, "champion": pointer.champion, "versions": versions}
         write_json(self.folder / POINTER, content)

@@ -186,9 +186,7 @@ def test_a_table_of_rows(
 
 
 @pytest.mark.parametrize("version", [None, "1"])
-def test_python_with_rows(
-    project: Path, rows: Rows, expected: Rows, version: str | None
-) -> None:
+def test_python_with_rows(project: Path, rows: Rows, expected: Rows, version: str | None) -> None:
     model = voxcast.load(version, project=project)
     for requests in (rows, pd.DataFrame(rows)):
         table = model.predict(requests, quantile=QUANTILE, explain=True)

@@ -10,6 +10,7 @@ import pandas as pd
 from voxcast.errors import ModelError
 from voxcast.files import atomic_path, read_json, write_json
 from voxcast.models.selection.leaderboard import GRID, Leaderboard, TrialCounts
+from voxcast.models.selection.search import Trial
 from voxcast.records import TARGETS
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from voxcast.models.point_model import InputLevel
+    from voxcast.models.selection.search import Search
 
 _COLUMNS = [f"log_{target}" for target in TARGETS]
 
@@ -49,6 +51,18 @@ def save_leaderboard(leaderboard: Leaderboard, cell_keys: Sequence[str], data: P
     ]
     with atomic_path(data / "out_of_fold.parquet") as partial:
         pd.concat(frames, ignore_index=True).to_parquet(partial, index=False)
+
+
+def save_trials(searches: Sequence[Search], data: Path) -> None:
+    """Write ``trials.json``: the trials of each family, in their order."""
+    trials = {search.family: [asdict(trial) for trial in search.trials] for search in searches}
+    write_json(data / "trials.json", trials)
+
+
+def load_trials(data: Path) -> dict[str, list[Trial]]:
+    """Read what `save_trials` wrote under ``data``."""
+    by_family = read_json(data / "trials.json")
+    return {name: [Trial(**trial) for trial in trials] for name, trials in by_family.items()}
 
 
 def save_table(leaderboards: Mapping[str, Leaderboard], path: Path) -> None:

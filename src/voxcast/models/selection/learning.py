@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from voxcast.models.out_of_fold import Metrics
     from voxcast.models.point_model import InputLevel
     from voxcast.models.selection.cross_validation import Validation
-    from voxcast.models.selection.search import Trial
 
 BASELINE = "median"  # can be fitted to any table
 ALWAYS = ("median", "ridge")  # fast, so that there is a model within any budget
@@ -55,7 +54,6 @@ def learn(
     input_levels: Sequence[InputLevel] = ("volume",),
     fixed_params: Mapping[str, Params] | None = None,
     on_family: Callable[[str], None] = lambda name: None,
-    on_trial: Callable[[Trial], None] = lambda trial: None,
     on_search: Callable[[Search], None] = lambda search: None,
 ) -> Leaderboard:
     """Tune every family that the table allows, and blend them.
@@ -78,9 +76,8 @@ def learn(
         Families are tuned at the first and evaluated with the same parameters at the others.
     fixed_params : mapping, optional
         Parameters of families that are not tuned.
-    on_family, on_trial, on_search : callable
-        Called with a family's name before its search, with each trial, and with the search when it
-        is over.
+    on_family, on_search : callable
+        Called with a family's name before its search, and with the search when it is over.
     """
     fixed = fixed_params or {}
     searches = {}
@@ -101,7 +98,7 @@ def learn(
             try:
                 search = tune(
                     validation, name, trials=trials, budget_s=share_s, limit_s=limit_s,
-                    must_finish=name in ALWAYS, input_level=input_levels[0], on_trial=on_trial,
+                    must_finish=name in ALWAYS, input_level=input_levels[0],
                 )  # fmt: skip
             except TimeUpError:
                 logger.info("%s: left out, a trial takes more than %.3g s", name, limit_s)

@@ -12,8 +12,6 @@ from voxcast.models.out_of_fold import Metrics, error_metrics, objective
 from voxcast.models.selection.time_limit import TimeUpError, time_limit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import numpy as np
     import optuna
 
@@ -61,7 +59,6 @@ def tune(
     limit_s: float = math.inf,
     must_finish: bool = False,
     input_level: InputLevel = "volume",
-    on_trial: Callable[[Trial], None] = lambda trial: None,
 ) -> Search:
     """Search a family's parameters on the training side.
 
@@ -80,8 +77,6 @@ def tune(
         `budget_s` if it took as long as the longest so far.
     must_finish : bool
         Whether the first trial is never stopped.
-    on_trial : callable
-        Called with each completed or pruned trial.
 
     Raises
     ------
@@ -127,7 +122,6 @@ def tune(
             finished.append(Trial(trial.number, params, "complete", duration_s, metrics))
             if best is None or metrics["objective"] < best.metrics["objective"]:
                 best = Search(name, params, metrics, out_of_fold)
-        on_trial(finished[-1])
     assert best is not None  # noqa: S101  # the first trial is never pruned
     return replace(best, trials=tuple(finished), cut_short=len(finished) < maximum)
 

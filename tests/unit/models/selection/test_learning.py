@@ -119,23 +119,14 @@ def test_a_forecaster_of_every_name_shares_extrapolator_and_header_model() -> No
     assert alone.predict(queries) == forecasters["voting"].predict(queries)
 
 
-def test_callbacks_report_families_trials_and_searches() -> None:
+def test_callbacks_report_families_and_searches() -> None:
     heard: list[str] = []
     learn(
         Validation(planted.table(12), None, 3, 0), ("median", "extra_trees"), trials=2,
         on_family=lambda name: heard.append(name),
-        on_trial=lambda trial: heard.append(f"trial {trial.number}"),
         on_search=lambda search: heard.append(f"{search.family}: {len(search.trials)}"),
     )  # fmt: skip
-    assert heard == [
-        "median",
-        "trial 0",
-        "median: 1",
-        "extra_trees",
-        "trial 0",
-        "trial 1",
-        "extra_trees: 2",
-    ]
+    assert heard == ["median", "median: 1", "extra_trees", "extra_trees: 2"]
 
 
 def test_fixed_parameters_are_not_tuned() -> None:
