@@ -58,7 +58,7 @@ def project_checks(project: Path | None) -> Iterator[Check]:
         return
     yield _configuration(project)
     yield _rights(project)
-    yield _registry(project)
+    yield _models(project)
     for name, program, folder, means in (
         ("git", "git", ".git", "results are not under version control"),
         ("DVC", "dvc", ".dvc", "`voxcast learn` and `dvc repro` do not work"),
@@ -124,7 +124,7 @@ def _rights(project: Path) -> Check:
     return Check("disk", "works", fact, "")
 
 
-def _registry(project: Path) -> Check:
+def _models(project: Path) -> Check:
     from voxcast.serving.model_store import ModelStore
 
     store = ModelStore.of(project)
@@ -147,4 +147,26 @@ def _registry(project: Path) -> Check:
         return Check(
             "models", "limited", f"{fact}; {name}: {problem}", "see `voxcast models verify`"
         )
+    return _registry(tracking_uri(project), pointer.champion, fact)
+
+
+def _registry(uri: str, champion: str, fact: str) -> Check:
+    """Return whether a registry that others write to has the same champion."""
+    from voxcast.tracking.address import path_of
+    from voxcast.tracking.registry import champion_number, mlflow_client
+
+    if path_of(uri) is not None:
+        return Check("models", "works", fact, "")
+    try:
+        with mlflow_client(uri) as client:
+            number = champion_number(client)
+    except VoxcastError as error:
+        fact = f"{fact}; {one_line(error)}"
+        return Check("models", "limited", fact, "nothing can be learned")
+    if number is None:
+        fact = f"{fact}; it has no champion"
+        return Check("models", "limited", fact, "`make repro` registers this one")
+    if number != champion:
+        fact = f"{fact}; its champion is version {number}"
+        return Check("models", "limited", fact, "`voxcast models pull` fetches it")
     return Check("models", "works", fact, "")
