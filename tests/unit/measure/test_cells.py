@@ -75,6 +75,13 @@ def _draw(rows, configurations=CPU, *, apps=APPS, seed=1, **changes):
     return draw_cells([sweep], apps, good_volumes(rows), configurations, seed)
 
 
+def test_the_same_voxels_in_two_files_are_measured_once():
+    rows = _catalogue([1.0, 1.0])
+    rows["volume_id"] = "v000"
+    assert _draw(rows).keys() == _draw(rows[:1]).keys()
+    assert len(good_volumes(rows)) == 1
+
+
 def test_key_is_the_recorded_one():
     # A change of this hash would measure every history again: it must be intended.
     assert CELL.key == "5092b43a7ed07303d5542ce473aee2a19e2b1e435f669377721ba7b801b541c5"

@@ -146,6 +146,15 @@ def test_scores_are_scaled_by_widths_and_the_margin_of_few_subjects_is_not() -> 
     assert few.upper(0.95, 2.0, widths) == pytest.approx([0.8, 0.8])
 
 
+@given(st.floats(0, 1), st.floats(1e-3, 1))
+def test_both_bounds_move_outwards_with_the_distance(margin: float, further: float) -> None:
+    calibrator = calibrator_of([-0.1, 0.1] * 15, [str(n) for n in range(30)], ["x"] * 30)
+    margins = np.array([margin, margin + further])
+    bounds = calibrator.bounds("x", np.zeros(2), 0.05, 0.95, margins=margins)
+    assert bounds.upper[1] - bounds.upper[0] == pytest.approx(further)
+    assert bounds.lower[0] - bounds.lower[1] == pytest.approx(further)
+
+
 @pytest.mark.parametrize("subjects", [3, 30])
 def test_a_bound_reaches_ten_times_what_was_measured_and_is_then_not_calibrated(
     subjects: int,

@@ -115,3 +115,14 @@ def test_times_with_and_without_a_zone_are_compared(tmp_path: Path) -> None:
     )
     reading = nextflow(tmp_path / "t")
     assert [row["app"] for row in reading.rows] == ["A", "B"]
+
+
+@pytest.mark.parametrize(("completes", "read"), [("02:10", 1), ("01:05", 0)])
+def test_a_clock_is_set_back_by_an_hour_and_no_more(
+    tmp_path: Path, completes: str, read: int
+) -> None:
+    (tmp_path / "t").write_text(
+        "name\tstatus\trealtime\tstart\tcomplete\n"
+        f"A\tCOMPLETED\t10m\t2024-10-27 03:00:00\t2024-10-27 {completes}:00\n"
+    )
+    assert len(nextflow(tmp_path / "t").rows) == read

@@ -22,6 +22,7 @@ from voxcast.models.selection.risk import Risk
 
 SAFE = {"cpu_s": Risk(0, 8, 0.0, (0.0, 0.37))}
 RISKY = {"cpu_s": Risk(0, 8, 0.0, (0.0, 0.37)), "runtime_s": Risk(1, 8, 0.125, (0.0, 0.5))}
+AT_LIMIT = {"runtime_s": Risk(1, 10, 0.10, (0.0, 0.5))}
 NOWHERE = Interval(math.nan, math.nan, math.nan, 0)
 
 
@@ -64,6 +65,7 @@ def test_what_is_decided_without_a_comparison(champion: Rival | None, reason: st
         ({"new_subjects": 2, "new_disturbed": 0.9}, gains(-0.1, 0.001), SAFE, "under_load"),
         ({"new_subjects": 2}, gains(-0.1, -0.01), SAFE, "not_better"),
         ({}, gains(0.01, 0.1), RISKY, "under_request"),
+        ({}, gains(0.01, 0.1), AT_LIMIT, "under_request"),
         ({"calibrated": False}, gains(0.01, 0.1), RISKY, "better"),
         ({}, None, SAFE, "not_comparable"),
         ({}, gains(0.01, 0.1, Interval(-0.01, -0.1, 0.1, 5)), SAFE, "under_load"),
