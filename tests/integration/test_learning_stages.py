@@ -140,7 +140,7 @@ def test_runs_of_mlflow_name_their_application() -> None:
     (ridge,) = (run for run in finals if run.data.tags["family"] == "ridge")
     assert {"cv/objective", "test/cpu_s/mape"} <= ridge.data.metrics.keys()
     contexts = {tag.value for entry in ridge.inputs.dataset_inputs for tag in entry.tags}
-    assert contexts == {"training", "evaluation"}
+    assert contexts == {"training"}
 
 
 def logged(kind: str) -> list[Any]:

@@ -51,7 +51,9 @@ def fit_forecaster(subjects: int, app: str = "segment", name: str = "ridge") -> 
     return Forecaster(calibrated)
 
 
-def bundle_of_apps(folder: Path, subjects: int, *apps: str, name: str = "ridge") -> Bundle:
+def bundle_of_apps(
+    folder: Path, subjects: int, *apps: str, name: str = "ridge", previous: str | None = None
+) -> Bundle:
     """Write a bundle into a folder ``bundle``; each application has a model of planted runs."""
     configurations = [Configuration("cpu", n) for n in (1, 2)]
     parts = []
@@ -65,7 +67,7 @@ def bundle_of_apps(folder: Path, subjects: int, *apps: str, name: str = "ridge")
         table = planted.table(subjects, apps=(app,))
         keys, labels = table["cell_key"].tolist(), table["subject"].tolist()
         parts.append(BundlePart(served, forecaster, keys, labels))
-    return write_bundle(folder / FOLDER, parts, origin=Origin(apps[-1]))
+    return write_bundle(folder / FOLDER, parts, origin=Origin(apps[-1], previous))
 
 
 def trust(project: Path) -> None:
@@ -113,6 +115,8 @@ def register_champion(folder: Path, subjects: int, *apps: str) -> None:
     session = connected(folder)
     with runs.run(session, "final", "ridge final") as run_id:
         pass
-    with ModelStore.of(folder).new_folder() as work:
-        bundle = bundle_of_apps(Path(work), subjects, *names)
+    store = ModelStore.of(folder)
+    with store.new_folder() as work:
+        previous = store.pointer().champion
+        bundle = bundle_of_apps(Path(work), subjects, *names, previous=previous)
         registry.register(folder, run_id, bundle.folder)

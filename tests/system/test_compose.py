@@ -92,14 +92,15 @@ def test_environment_variables_are_read_by_somebody(name: str) -> None:
 def test_our_command_is_understood(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It gets as far as the registry, and finds none."""
+    """It gets as far as the model, and finds none."""
     command = SERVICES["voxcast"]["command"]
     assert command[0] == "voxcast"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
     monkeypatch.setenv("VOXCAST_TOKEN", "0" * 48)
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "params.yaml").touch()
     assert main(command[1:]) == 2
-    assert "no such registry" in capsys.readouterr().err
+    assert "has no champion yet" in capsys.readouterr().err
 
 
 def test_the_command_of_mlflow_is_understood() -> None:

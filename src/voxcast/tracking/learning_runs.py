@@ -6,7 +6,6 @@ lost is filled from them again.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -14,20 +13,19 @@ import pandas as pd
 from voxcast.files import sha256_file, sha256_folder
 from voxcast.models.selection.leaderboard import GRID
 from voxcast.models.selection.leaderboard_files import load_trials
+from voxcast.models.selection.validations import TRAIN
 from voxcast.tracking import runs
 from voxcast.tracking.challengers import TUNED
 from voxcast.tracking.finals import final_run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from voxcast.models.out_of_fold import Metrics
     from voxcast.models.selection.leaderboard import Leaderboard
     from voxcast.models.selection.search import Trial
     from voxcast.tracking.challengers import Challenger
-
-TABLES = {"training": Path("data/features/train.parquet"),
-          "evaluation": Path("data/features/test.parquet")}  # fmt: skip
 
 
 def log_search(
@@ -57,7 +55,7 @@ def log_search(
     sha256 = sha256_folder(project / TUNED)
     if runs.find("campaign", tuned_sha256=sha256):
         return
-    path = project / TABLES["training"]
+    path = project / TRAIN
     table, tags = pd.read_parquet(path), {"table_sha256": sha256_file(path)}
     totals = {
         "runs": len(table),
@@ -125,8 +123,6 @@ def log_finals(
     evaluated : mapping
         Errors on unseen subjects by application, family and target.
     """
-    tables = {kind: (project / path, pd.read_parquet(project / path), sha256_file(project / path))
-              for kind, path in TABLES.items()}  # fmt: skip
     for app, challenger in challengers.items():
         leaderboard = challenger.leaderboard
         for name, params in leaderboard.params.items():
@@ -137,7 +133,6 @@ def log_finals(
             errors = evaluated.get(app, {}).get(name, {})
             flat = {f"{t}/{metric}": v for t, of in errors.items() for metric, v in of.items()}
             runs.add(run_id, runs.prefixed("test", flat))
-            for kind, (path, table, sha256) in tables.items():
-                rows = table[table["app"] == app]
-                if len(rows):
-                    runs.log_dataset(run_id, rows, path, sha256, kind)
+            runs.log_dataset(
+                run_id, challenger.table, project / TRAIN, challenger.table_sha256, "training"
+            )
