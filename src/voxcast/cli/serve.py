@@ -13,6 +13,7 @@ import os
 import shlex
 import socket
 import urllib.request
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 TOKEN_VARIABLE = "VOXCAST_TOKEN"  # noqa: S105  # a name
 MIN_TOKEN = 16  # letters
 MAX_TOKEN_BYTES = 4096
-RATE = 100.0  # requests a second and client, beyond this machine
 MAX_COMMAND = 60  # characters shown of another program's command line
 ASK_S = 2.0  # for the version of another service
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
@@ -60,10 +60,9 @@ def main(argv: list[str]) -> int:
     from voxcast.web.server import serve
     from voxcast.web.settings import Settings
 
-    rate = args.rate if args.rate is not None else 0.0 if is_local else RATE
     settings = Settings(
         store, folder, registry, machines_file(args.project), token, roots, args.poll,
-        _names(args.host, args.allow_host), rate, args.max_upload,
+        _names(args.host, args.allow_host), args.max_upload,
     )  # fmt: skip
     return serve(settings, args.host, args.port, args.workers)
 
@@ -100,11 +99,6 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
         help="largest image that is received (default 512MiB)",
     )  # fmt: skip
     add(
-        "--rate", type=float, metavar="N",
-        help="requests a second of one client; 0 for no limit (default: none on this machine, "
-        f"else {RATE:g})",
-    )  # fmt: skip
-    add(
         "--poll", type=duration_s, default="2s", metavar="TIME",
         help="time between two looks for another champion (default 2s)",
     )  # fmt: skip
@@ -116,8 +110,6 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
         raise ConfigError("is empty", "--host", "leave it out for this machine only")
     if args.workers < 1:
         raise ConfigError(f"must be at least 1, not {args.workers}", "--workers")
-    if args.rate is not None and not 0 <= args.rate < float("inf"):
-        raise ConfigError(f"must be 0 or more, not {args.rate}", "--rate")
     if args.poll < 0.1:
         raise ConfigError("must be at least 0.1s", "--poll")
     return args
@@ -195,21 +187,32 @@ def _check_port_is_free(host: str, port: int) -> None:
 
 
 def _holder(port: int) -> str | None:
-    """Return who listens on a port, and how it is ended; None if that cannot be seen."""
-    from voxcast.web.listeners import listeners
+    """Return who listens on a port, and how it is ended; None if that cannot be seen.
 
-    holders = listeners(port)
-    if not holders:
+    Processes of other users cannot be seen, unless we are root.
+    """
+    import psutil
+
+    try:
+        pids = {
+            connection.pid
+            for connection in psutil.net_connections("tcp")
+            if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port
+        }
+        holders = [psutil.Process(pid) for pid in pids if pid is not None]
+        # The oldest starts and ends the others.
+        holder = min(holders, key=psutil.Process.create_time)
+        started_at, command = datetime.fromtimestamp(holder.create_time()), holder.cmdline()
+    except (psutil.Error, ValueError):  # none, or one that has just ended
         return None
-    holder = holders[0]  # the oldest, which starts and ends the others
-    since = f"since {holder.started_at:%Y-%m-%d %H:%M}"
+    since = f"since {started_at:%Y-%m-%d %H:%M}"
     if version := _served_version(port):
         use = f"--url http://127.0.0.1:{port}"
         return (
             f"cannot listen: process {holder.pid} serves version {version} here {since}; "
             f"use it with {use}, stop it with `kill {holder.pid}`"
         )
-    name = shlex.join(holder.command)
+    name = shlex.join(command)
     name = name if len(name) <= MAX_COMMAND else f"{name[:MAX_COMMAND]}…"
     return f"cannot listen: process {holder.pid} ({name}) listens here {since}; stop it"
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 GRACE_S = 5  # of running requests at the end
 BACKLOG = 2048
+OPEN_FILES = 4096
 _PR_SET_PDEATHSIG = 1
 
 logger = logging.getLogger(__name__)
@@ -52,17 +53,15 @@ def serve(settings: Settings, host: str, port: int, workers: int = 1) -> int:
     import uvicorn
     from uvicorn.config import STARTUP_FAILURE
 
-    from voxcast.web.guards.http_protocol import MAX_CONNECTIONS, BoundedProtocol
-
     log_in_json()
-    _allow_open_files(2 * MAX_CONNECTIONS)
+    _allow_open_files(OPEN_FILES)
     config = uvicorn.Config(
         functools.partial(_application, settings, os.getpid()),
         factory=True,
         host=host,
         port=port,
         workers=workers,
-        http=BoundedProtocol,
+        http="httptools",
         ws="none",
         loop="uvloop",
         log_config=None,

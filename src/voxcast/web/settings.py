@@ -59,8 +59,6 @@ class Settings:
     hosts : tuple of str
         Names by which clients may call the service, without port; empty for any. A page of another
         site whose name was pointed at this machine is refused by it.
-    rate : float
-        Requests a second of one client; 0 for no limit.
     max_upload_bytes : int
         Size of the largest request with an image.
     images : ImageLimits
@@ -75,6 +73,5 @@ class Settings:
     roots: tuple[Path, ...] = ()
     poll_s: float = 2.0
     hosts: tuple[str, ...] = ()
-    rate: float = 0.0
     max_upload_bytes: int = MAX_UPLOAD_BYTES
     images: ImageLimits = ImageLimits()

@@ -1,15 +1,12 @@
-"""Who is answered: the name that was called, the token, the rate, the load, and a loaded model."""
+"""Who is answered: the name that was called, the token, the load, and a loaded model."""
 
 from __future__ import annotations
 
 import hmac
-import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from voxcast.web.guards.client_address import client_of
-from voxcast.web.guards.rate_limit import RateLimit
 from voxcast.web.problems import problem
 
 if TYPE_CHECKING:
@@ -19,8 +16,8 @@ if TYPE_CHECKING:
     from voxcast.web.settings import Settings
 
 MAX_IN_FLIGHT = 512
-RETRY_S = 1
-# Answered without a token, without a limit, and without a model.
+RETRY_S = 1  # after which to ask again
+# Answered without a token and without a model.
 OPEN_PATHS = ("/health", "/health/live", "/health/ready", "/ping")
 # Answered without a token and without a model.
 PAGE_PATHS = ("/", "/page/")
@@ -36,16 +33,12 @@ class Access:
     app : callable
         The other application. ``state.model`` of a request is the model that it ends with.
     settings : Settings
-        Token, names and rate.
+        Token and names.
     """
 
     app: ASGIApp
     settings: Settings
     in_flight: int = 0
-    _rates: RateLimit = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._rates = RateLimit(self.settings.rate)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -75,23 +68,17 @@ class Access:
         if self.settings.hosts and _without_port(name) not in self.settings.hosts:
             detail = "this service does not answer to that name; see --allow-host"
             return problem(HTTPStatus.MISDIRECTED_REQUEST, detail, path=path)
-        if path in OPEN_PATHS:
-            return None
-        wait_s = self._rates.wait_s(client_of(scope["client"][0] if scope.get("client") else ""))
-        if wait_s:
-            detail = f"at most {self.settings.rate:g} requests a second of one client"
-            return _later(HTTPStatus.TOO_MANY_REQUESTS, detail, wait_s, path)
         if _needs_no_token(path):
             return None
         if self.in_flight >= MAX_IN_FLIGHT:
             detail = f"{MAX_IN_FLIGHT} requests are being answered"
-            return _later(HTTPStatus.TOO_MANY_REQUESTS, detail, RETRY_S, path)
+            return _later(HTTPStatus.TOO_MANY_REQUESTS, detail, path)
         if not self._has_token(headers.get(b"authorization", b"")):
             detail = "needs the token of this service, as `Authorization: Bearer TOKEN`"
             challenge = {"WWW-Authenticate": "Bearer"}
             return problem(HTTPStatus.UNAUTHORIZED, detail, challenge, path)
         if scope["state"]["model"] is None and path not in MODEL_FREE_PATHS:
-            return _later(HTTPStatus.SERVICE_UNAVAILABLE, "no model is loaded yet", RETRY_S, path)
+            return _later(HTTPStatus.SERVICE_UNAVAILABLE, "no model is loaded yet", path)
         return None
 
     def _has_token(self, header: bytes) -> bool:
@@ -120,5 +107,5 @@ def _without_port(name: str) -> str:
     return (host if host and port.isdigit() else name).lower()
 
 
-def _later(status: HTTPStatus, detail: str, wait_s: float, path: str) -> Response:
-    return problem(status, detail, {"Retry-After": str(max(1, math.ceil(wait_s)))}, path)
+def _later(status: HTTPStatus, detail: str, path: str) -> Response:
+    return problem(status, detail, {"Retry-After": str(RETRY_S)}, path)

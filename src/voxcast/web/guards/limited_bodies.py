@@ -1,10 +1,12 @@
-"""Bodies of requests: their size is limited while they are received, and so is their time."""
+"""Bodies of requests: their size is limited while they are received.
+
+Bodies and headers that come slowly are left to a proxy, see ``nginx.conf``.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING
@@ -22,15 +24,12 @@ MAX_JSON_BYTES = 2**23
 MAX_BULK_BYTES = 2**24  # 20,000 rows without a volume
 BULK_PATHS = ("/predict/batch", INVOCATIONS)
 FORM_BYTES = 2**20  # of the fields of a form beside its file
-IDLE_S = 15.0  # between two parts of a body
-GRACE_S = 20.0  # after which a body must come at this rate
-LEAST_BYTES_A_SECOND = 10_000
 DROP_S = 30.0  # in which the rest of a body that is refused is received and dropped
 
 
 @dataclass(frozen=True)
 class LimitedBodies:
-    """An ASGI application that ends the reading of bodies that are too large or too slow.
+    """An ASGI application that ends the reading of bodies that are too large.
 
     The handler that reads the body of another application gets an `HTTPException`.
     """
@@ -65,27 +64,20 @@ class LimitedBodies:
 
 
 def _limited(receive: Receive, limit: int) -> Receive:
-    """Return a `receive` that raises when a body exceeds its limits."""
-    size, complete, started_s = 0, False, time.monotonic()
+    """Return a `receive` that raises when a body exceeds its limit."""
+    size, complete = 0, False
 
     async def limited() -> Message:
         nonlocal size, complete
+        message = await receive()
         if complete:  # what comes now is that the client has gone
-            return await receive()
-        try:
-            async with asyncio.timeout(IDLE_S):
-                message = await receive()
-        except TimeoutError:
-            raise _too_slow("the body does not come") from None
+            return message
         size += len(message.get("body", b""))
         complete = not message.get("more_body", False)
         if size > limit:
             if not complete:
                 await _drop(receive, limit)
             raise _too_large(limit)
-        needed_s = GRACE_S + size / LEAST_BYTES_A_SECOND
-        if not complete and time.monotonic() - started_s > needed_s:
-            raise _too_slow("the body comes too slowly")
         return message
 
     return limited
@@ -103,10 +95,6 @@ async def _drop(receive: Receive, limit: int) -> None:
                 message = await receive()
                 size += len(message.get("body", b""))
                 more = message.get("more_body", False)
-
-
-def _too_slow(detail: str) -> HTTPException:
-    return HTTPException(HTTPStatus.REQUEST_TIMEOUT, detail, {"Connection": "close"})
 
 
 def _too_large(limit: int) -> HTTPException:
