@@ -110,7 +110,6 @@ parcel-study: setup ## Cache, passes, predictability, and three ways on a privat
 
 .PHONY: ui
 ui: setup ## Compare runs in the browser: mlflow ui on http://127.0.0.1:5000
-	@voxcast models --refresh
 	mlflow ui --host 127.0.0.1 --port 5000
 
 .PHONY: serve

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pebble import ProcessExpired
 from tqdm import tqdm
 
 from live_service import live_service, planted_project
@@ -25,12 +26,11 @@ from timing import machine
 from upload_mutations import case, sound_images
 from voxcast.files import write_json
 from voxcast.web.images.reader_pool import ReaderPool
-from voxcast.web.images.reader_process import ReaderEndedError
 from voxcast.web.settings import ImageLimits
 
 OUT = Path("results/service/upload_fuzz.json")
 TASK = {"max_voxels": 2**28, "coarse_points": 64, "network_points": 16, "voxels": True,
-        "slices": True, "memory_bytes": 240_000_000}  # fmt: skip
+        "slices": True}  # fmt: skip
 FAULTS = ("ended", "unforeseen", "5xx", "no answer")
 
 
@@ -67,11 +67,19 @@ class Tally:
         }
 
 
+def peak_resident_bytes(pid: int) -> int:
+    """Return the greatest memory that a process ever had; 0 where it has ended."""
+    try:
+        fields = Path(f"/proc/{pid}/status").read_text().split()
+    except OSError:
+        return 0
+    return int(fields[fields.index("VmHWM:") + 1]) * 1024 if "VmHWM:" in fields else 0
+
+
 def against_reader(first: int, cases: int) -> dict[str, Any]:
     """Ask a reader about damaged files."""
     tally, images = Tally(), sound_images()
     pool = ReaderPool(ImageLimits(readers=1))
-    reader = pool.new_reader()
     idle_bytes = peak_bytes = 0
     try:
         for seed in tqdm(range(first, first + cases), "reader", disable=None):
@@ -81,19 +89,17 @@ def against_reader(first: int, cases: int) -> dict[str, Any]:
                 file.flush()
                 start = time.perf_counter()
                 try:
-                    answer = reader.ask(file.fileno(), TASK)
-                except ReaderEndedError:
-                    reader.end()
-                    reader = pool.new_reader()
+                    answer = pool.submit(file, TASK).result()
+                except (TimeoutError, ProcessExpired):
                     answer = {}
             duration_s = time.perf_counter() - start
-            peak_bytes = max(peak_bytes, reader.peak_bytes())
-            idle_bytes = idle_bytes or reader.idle_bytes
+            peaks = [peak_resident_bytes(pid) for pid in pool.pids()]
+            idle_bytes = idle_bytes or max(peaks)  # after the first image, which is sound
+            peak_bytes = max(peak_bytes, *peaks)
             tally.add(mutation, _outcome(answer), duration_s, seed)
             if "problem" in answer:
                 tally.reasons[_reason(str(answer["problem"]))] += 1
     finally:
-        reader.end()
         pool.close()
     return {**tally.to_json(), "peak_above_idle_bytes": peak_bytes - idle_bytes}
 

@@ -50,6 +50,7 @@ EXTRAS = {
     "mlflow": "serve",
     "fastapi": "serve",
     "orjson": "serve",
+    "pebble": "serve",
     "prometheus_client": "serve",
     "python_multipart": "serve",
     "starlette": "serve",

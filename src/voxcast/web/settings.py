@@ -19,10 +19,9 @@ class ImageLimits:
     voxels : int
         Number that a header may declare; 2²⁸ are a cube of 645.
     memory_bytes : int
-        What all that are read at a time may allocate, on top of idle readers. Each has its share
-        at first; one that needs more is read again, by itself.
+        What reading one may allocate, on top of what an idle reader has.
     read_s : int
-        CPU time of reading one; it may take twice as long by the clock.
+        Seconds in which one must be read.
     readers : int
         Processes that read images.
     images : int
@@ -31,7 +30,7 @@ class ImageLimits:
 
     voxels: int = 2**28
     memory_bytes: int = 240_000_000
-    read_s: int = 60
+    read_s: int = 120
     readers: int = 2
     images: int = 16
 

@@ -1,33 +1,24 @@
-"""The readers of a service: few processes, a bounded number of waiting images, one folder.
+"""Images are read in processes of their own: a hostile one ends a process, and not the service.
 
-The folder holds two links and a cache of what was computed, no image: uploads are files without a
-name, which the system removes when the service closes them or ends. A folder that a killed
-service has left is removed when another one starts.
+A reader opens what the service has open, by its descriptor: an upload is a file without a name.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
+import ctypes
 import logging
+import multiprocessing
 import os
-import shutil
 import signal
-import tempfile
-import threading
-import time
-from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pebble import ProcessExpired, ProcessFuture, ProcessPool
 from starlette.exceptions import HTTPException
 
 from voxcast.errors import ImageError
-from voxcast.web.images.image_reader import COMPRESSED, IMAGE_FD, PLAIN, TOO_SMALL
-from voxcast.web.images.reader_process import ReaderEndedError, ReaderProcess
-from voxcast.web.images.shared_memory import SharedMemory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,11 +26,10 @@ if TYPE_CHECKING:
 
     from voxcast.web.settings import ImageLimits
 
-PREFIX = "voxcast-images-"
-ATTEMPTS = 2  # a reader may be ended by something else than its image
+MAX_TASKS = 100  # of a reader, which is then replaced by one without what they left
 RETRY_AFTER_S = 2
-NEW_S = 10.0
-ENDED = "ended"  # of an answer: whether something outside ended what was to give it
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+_PR_SET_PDEATHSIG = 1
 
 logger = logging.getLogger(__name__)
 
@@ -55,14 +45,15 @@ class ReaderPool:
 
     def __init__(self, limits: ImageLimits) -> None:
         self.limits = limits
-        self.folder, self._lock = _own_folder()
-        self._threads = ThreadPoolExecutor(limits.readers, "image-reader")
-        self._guard = threading.Lock()
-        self._readers = [self.new_reader()]  # others when they are needed
-        self._idle = list(self._readers)
         self._images = 0
-        self._memory = SharedMemory(limits.memory_bytes)
-        self._share_bytes = limits.memory_bytes // limits.readers
+        self._pool = ProcessPool(
+            limits.readers,
+            MAX_TASKS,
+            _prepare,
+            [os.getpid(), limits.memory_bytes],
+            multiprocessing.get_context("spawn"),
+        )
+        self._pool.schedule(_is_ready)  # imports take a second, for which no image should wait
 
     @contextlib.contextmanager
     def place(self) -> Iterator[None]:
@@ -81,102 +72,70 @@ class ReaderPool:
         finally:
             self._images -= 1
 
+    def submit(self, file: BinaryIO, task: dict[str, Any]) -> ProcessFuture:
+        """Have an open file read; see `voxcast.web.images.image_reader.answer`."""
+        descriptor = os.dup(file.fileno())  # the question may be given up before it is read
+        path = f"/proc/{os.getpid()}/fd/{descriptor}"
+        future = self._pool.schedule(_read, [path, task], timeout=self.limits.read_s)
+        future.add_done_callback(lambda _: os.close(descriptor))
+        return future
+
     async def read(self, file: BinaryIO, task: dict[str, Any]) -> dict[str, Any]:
-        """Return the answer of a reader for an open file, see `voxcast.web.images.image_reader`.
+        """Return the answer of a reader for an open file; a question that is given up ends it.
 
         Raises
         ------
         ImageError
             If the image is refused.
         HTTPException
-            503 if readers were ended from outside.
+            503 if the reader was ended from outside.
         """
-        descriptor = os.dup(file.fileno())  # this question may be given up before it is read
-        future = self._threads.submit(self._read, descriptor, task)
-        future.add_done_callback(lambda _: os.close(descriptor))
-        answer = await asyncio.wrap_future(future)
-        if ENDED in answer:
-            raise _unavailable("what reads images was ended from outside")
+        try:
+            answer: dict[str, Any] = await asyncio.wrap_future(self.submit(file, task))
+        except TimeoutError:
+            problem = f"takes more than {self.limits.read_s} s to be read"
+            raise ImageError(problem) from None
+        except ProcessExpired as error:
+            logger.warning("a reader of images ended (%s)", error.exitcode)
+            if error.exitcode == -signal.SIGKILL:  # by somebody, or by the system for memory
+                raise _unavailable("what reads images was ended from outside") from None
+            problem = "ends the process that reads it; convert it again"
+            raise ImageError(problem) from None
+        if "unforeseen" in answer:
+            logger.warning("an image made its reader raise %s", answer["unforeseen"])
         if "problem" in answer:
             raise ImageError(str(answer["problem"]))
         return answer
 
-    def new_reader(self) -> ReaderProcess:
-        """Start a reader with the folder of the pool; the caller ends it."""
-        return ReaderProcess(self.folder, self.limits)
-
     def pids(self) -> list[int]:
         """Return the ids of the processes."""
-        with self._guard:
-            return [reader.pid for reader in self._readers]
+        return sorted(process.pid for process in multiprocessing.active_children() if process.pid)
 
     def close(self) -> None:
-        """End all processes and remove the folder."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
-        with self._guard:
-            for reader in self._readers:
-                reader.end()
-            self._readers, self._idle = [], []
-        shutil.rmtree(self.folder, ignore_errors=True)
-        os.close(self._lock)
+        """End all processes."""
+        self._pool.stop()
+        self._pool.join()
 
-    def _read(self, descriptor: int, task: dict[str, Any]) -> dict[str, Any]:
-        """Read an image with its share of the memory, and where that is too little with all."""
-        answer: dict[str, Any] = {}
-        for memory_bytes in dict.fromkeys((self._share_bytes, self.limits.memory_bytes)):
-            with self._memory.lent(memory_bytes):
-                answer = self._ask(descriptor, task | {"memory_bytes": memory_bytes})
-            if not answer.get(TOO_SMALL):
-                break
-        return answer
 
-    def _ask(self, descriptor: int, task: dict[str, Any]) -> dict[str, Any]:
-        ended_by = 0
-        for attempt in range(ATTEMPTS):
-            reader = self._take()
-            try:
-                answer = reader.ask(descriptor, task)
-            except ReaderEndedError as error:
-                self._replace(reader)
-                if error.of_the_image:
-                    problem = f"takes more than {self.limits.read_s} s of computing to be read"
-                    return {"problem": problem}
-                ended_by = error.signal
-                logger.warning("a reader of images ended (%s), attempt %d", error, attempt + 1)
-                continue
-            except BaseException:
-                self._replace(reader)
-                raise
-            if "unforeseen" in answer:
-                logger.warning("an image made its reader raise %s", answer["unforeseen"])
-            if reader.has_grown:
-                self._replace(reader)
-            else:
-                self._give_back(reader)
-            return answer
-        if ended_by == signal.SIGKILL:  # no limit does this: somebody, or the system for memory
-            return {ENDED: True}
-        return {"problem": "ends the process that reads it; convert it again"}
+def _prepare(parent: int, memory_bytes: int) -> None:
+    """Prepare a reader, which ends with the service."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)  # it was killed before prctl
+    os.environ |= dict.fromkeys(THREADS, "1")
+    from voxcast.web.images import image_reader  # numpy, after its number of threads
 
-    def _take(self) -> ReaderProcess:
-        with self._guard:
-            if not self._idle:
-                self._idle.append(self.new_reader())
-                self._readers += self._idle
-            return self._idle.pop()
+    image_reader.prepare(memory_bytes)
 
-    def _give_back(self, reader: ReaderProcess) -> None:
-        with self._guard:
-            self._idle.append(reader)
 
-    def _replace(self, reader: ReaderProcess) -> None:
-        """Start another reader at once, so that the next image does not wait for its imports."""
-        reader.end()
-        with self._guard:
-            if reader in self._readers:  # else the pool was closed meanwhile
-                self._readers.remove(reader)
-                self._readers.append(self.new_reader())
-                self._idle.append(self._readers[-1])
+def _is_ready() -> None:
+    """Do nothing."""
+
+
+def _read(path: str, task: dict[str, Any]) -> dict[str, Any]:
+    from voxcast.web.images import image_reader
+
+    return image_reader.answer(path, task)
 
 
 def _unavailable(problem: str) -> HTTPException:
@@ -185,29 +144,3 @@ def _unavailable(problem: str) -> HTTPException:
         f"{problem}; ask again in a moment",
         {"Retry-After": str(RETRY_AFTER_S)},
     )
-
-
-def _own_folder() -> tuple[Path, int]:
-    """Make the folder of this service; return it with the descriptor that locks it."""
-    _remove_abandoned()
-    folder = Path(tempfile.mkdtemp(prefix=PREFIX))
-    lock = os.open(folder, os.O_RDONLY)
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    for name in (PLAIN, COMPRESSED):
-        (folder / name).symlink_to(f"/proc/self/fd/{IMAGE_FD}")
-    return folder, lock
-
-
-def _remove_abandoned() -> None:
-    """Remove the folders of services of this user that were killed."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
-        with contextlib.suppress(OSError):
-            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-            try:
-                status = os.fstat(handle)
-                is_new = time.time() - status.st_mtime < NEW_S  # and may not be locked yet
-                if status.st_uid == os.getuid() and not is_new:
-                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    shutil.rmtree(folder, ignore_errors=True)
-            finally:
-                os.close(handle)

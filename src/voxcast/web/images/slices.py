@@ -14,14 +14,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from voxcast.content_cache import Arrays
     from voxcast.images.header import ImageHeader
     from voxcast.images.volume import Volume
 
 PLANES = ("sagittal", "coronal", "axial")  # across the first, second, third axis of RAS
 MAX_PIXELS = 256  # along an edge
 WINDOW_PERCENTILES = (1.0, 99.5)  # from black to white: a few bright voxels darken nothing
-VERSION = "1"
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,25 +58,6 @@ def middle_slices(volume: Volume, max_voxels: int) -> list[Slice]:
     low, high = np.percentile(finite, WINDOW_PERCENTILES) if finite.size else (0.0, 1.0)
     return [
         _slice(part, axis, volume.header, stride, (low, high)) for axis, part in enumerate(values)
-    ]
-
-
-def to_arrays(slices: list[Slice]) -> Arrays:
-    """Return slices as arrays for a cache."""
-    arrays: Arrays = {}
-    for view in slices:
-        arrays[view.plane] = view.pixels
-        arrays[f"{view.plane}_spacing_mm"] = np.array(view.spacing_mm)
-    return arrays
-
-
-def from_arrays(arrays: Arrays) -> list[Slice]:
-    """Return what `to_arrays` was given."""
-    planes = [plane for plane in PLANES if plane in arrays]
-    spacings = [arrays[f"{plane}_spacing_mm"].tolist() for plane in planes]
-    return [
-        Slice(plane, arrays[plane], (width_mm, height_mm))
-        for plane, (width_mm, height_mm) in zip(planes, spacings, strict=True)
     ]
 
 
