@@ -31,9 +31,8 @@ def upload_times() -> str:
     """Return the time of an upload against reading the same image."""
     of = results("bench/upload.json")
     names = {
-        "predict": "`/predict`, a new image",
-        "characteristics": "`/characteristics`, a new image",
-        "predict_again": "`/predict`, the same image again",
+        "predict": "`/predict`",
+        "characteristics": "`/characteristics`",
     }
     rows = [["reading it, without a service", f"{of['read_s']:.2f} s", "1", ""]]
     for name, text in names.items():

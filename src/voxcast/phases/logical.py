@@ -55,15 +55,6 @@ class LogicalTrace:
         """Return the number of events of each tick, shape (ticks,)."""
         return np.diff(self.starts, append=len(self.rows))
 
-    def by_process(self, values: np.ndarray) -> np.ndarray:
-        """Return values of shape (events,) as a matrix of shape (ticks, processes).
-
-        NaN where a process has no event in a tick. It takes memory for ticks times processes.
-        """
-        matrix = np.full((len(self), len(self.events.processes)), np.nan)
-        matrix[self.tick, self.events["process"]] = values
-        return matrix
-
     def elapsed_ns(self) -> np.ndarray:
         """Return the time of each event with the computation before it, shape (events,).
 

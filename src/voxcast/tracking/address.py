@@ -97,11 +97,6 @@ def is_sql_server(uri: str) -> bool:
     return bool(separator) and _SQL_SERVERS.fullmatch(scheme) is not None
 
 
-def is_remote(uri: str) -> bool:
-    """Whether others may register versions there that this project does not have."""
-    return path_of(uri) is None
-
-
 def without_password(uri: str) -> str:
     """Return an address as it may be written to a file or a message.
 
