@@ -14,6 +14,7 @@ from voxcast import config
 from voxcast.commits import commit_of
 from voxcast.config import EvaluationConfig
 from voxcast.errors import exits_cleanly
+from voxcast.evaluation.headline import new_day_errors
 from voxcast.features.table import volumes_of
 from voxcast.files import atomic_path, write_json
 from voxcast.models import openings
@@ -26,6 +27,7 @@ from voxcast.models.evaluation import (
 from voxcast.models.forecaster import Forecaster
 from voxcast.models.selection.leaderboard import Leaderboard
 from voxcast.models.selection.leaderboard_files import load_leaderboard
+from voxcast.models.selection.validations import validations
 
 TEST = Path("data/features/test.parquet")
 VOLUMES = Path("data/features/volumes.npz")
@@ -67,10 +69,22 @@ def main() -> int:
     write_json(OUT / "families.json", metrics_by_app)
     write_json(OUT / "metrics.json", headlines)
     write_json(OUT / "distribution.json", distributions)
+    with atomic_path(OUT / "new_days.csv") as partial:
+        _new_days().to_csv(partial, index=False, float_format="%.6g")
     with atomic_path(OUT / "predictions.csv") as partial:
         predictions = pd.concat(frames) if frames else pd.DataFrame({"family": []})
         predictions.to_csv(partial, index=False, float_format="%.6g")
     return 0
+
+
+def _new_days() -> pd.DataFrame:
+    """Return the errors of the best recipes on days that were not measured, by training runs."""
+    tune, frames = config.load().tune, [pd.DataFrame(columns=["app"])]
+    for app, validation in validations(Path(), tune.folds, tune.seed).items():
+        leaderboard = load_leaderboard(TUNED / app, validation.table["cell_key"].tolist())
+        name = leaderboard.best
+        frames.append(new_day_errors(validation, name, leaderboard.params[name]).assign(app=app))
+    return pd.concat(frames)
 
 
 def _evaluated(

@@ -175,6 +175,8 @@ def _write_results(
         receipts[app] |= receipt
     training = completed[~completed["cell_key"].isin(all_tests["cell_key"])]
     _write(root / "data/features/train.parquet", training.assign(image_set="a" * 64, batch=""))
+    (root / "results/evaluate").mkdir(parents=True, exist_ok=True)
+    (root / "results/evaluate/new_days.csv").write_text("app\n")
     marker = {"tracking_uri": f"sqlite:///{root}/mlflow.db", "experiment_id": "1"}
     write_json(root / "models/registered.json", marker)
     (root / "results/tune").mkdir(parents=True, exist_ok=True)

@@ -28,6 +28,7 @@ from voxcast.records import TARGETS
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from voxcast.models.blend import Blend
     from voxcast.models.forecaster import Forecaster
     from voxcast.models.selection.fold_cache import FoldCache
     from voxcast.models.speed.speeds import Speeds
@@ -97,6 +98,19 @@ class VoxcastContender:
         return pd.DataFrame(medians, index=runs.index)
 
 
+def recipe_contender(model: point_model.PointModel | Blend, train: pd.DataFrame) -> Contender:
+    """Return a fitted recipe as a contender, with the speeds that it learned."""
+    speeds = next(iter(speeds_by_app(train).values()), None)
+    return Contender(_family_work(model), speeds, _at_usual_speed(train))
+
+
+def _at_usual_speed(train: pd.DataFrame) -> pd.DataFrame:
+    """Return runs with their times on a machine of usual speed."""
+    speeds = speeds_by_app(train)
+    deviations = log_speeds(train, speeds) if speeds else np.zeros(len(train))
+    return train.assign(**{time: train[time] * np.exp(deviations) for time in TIMES})
+
+
 def contenders(train: pd.DataFrame, scaled_down: pd.DataFrame, seed: int) -> dict[str, Contender]:
     """Fit the contenders that are not tuned, by name.
 
@@ -109,8 +123,7 @@ def contenders(train: pd.DataFrame, scaled_down: pd.DataFrame, seed: int) -> dic
     """
     speeds = speeds_by_app(train)
     app_speeds = next(iter(speeds.values()), None)
-    deviations = log_speeds(train, speeds) if speeds else np.zeros(len(train))
-    work = train.assign(**{time: train[time] * np.exp(deviations) for time in TIMES})
+    work = _at_usual_speed(train)
     fitted: dict[str, Contender] = {}
     for name in ("median", "voxels", "law") if SIZE in train else ("median",):
         model = point_model.fit(train, None, name, {}, "volume", seed, speeds=speeds)
@@ -123,7 +136,7 @@ def contenders(train: pd.DataFrame, scaled_down: pd.DataFrame, seed: int) -> dic
     return fitted
 
 
-def _family_work(model: point_model.PointModel) -> Work:
+def _family_work(model: point_model.PointModel | Blend) -> Work:
     def work(runs: pd.DataFrame) -> pd.DataFrame:
         logs = point_model.predict_table(model, _anywhere(runs), None)
         return pd.DataFrame(np.exp(logs), index=runs.index, columns=list(TARGETS))

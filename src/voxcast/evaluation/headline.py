@@ -13,18 +13,30 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from voxcast.evaluation.contenders import FULL, Contender, VoxcastContender, contenders
+from voxcast.evaluation.contenders import (
+    FULL,
+    Contender,
+    VoxcastContender,
+    contenders,
+    recipe_contender,
+)
 from voxcast.evaluation.floors import floor_percent
 from voxcast.evaluation.protocols import PROTOCOLS, Fold, Place, Protocol, draws, folds
+from voxcast.models.selection import recipes
 from voxcast.models.selection.fold_cache import FoldCache
 from voxcast.records import TARGETS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from voxcast.models.families.family import Params
+    from voxcast.models.selection.cross_validation import Validation
+
 FAMILIES = ("ridge", "boosted", "gaussian_process", "phases")  # that voxcast tunes and blends
 TUNED = {"ridge": ("ridge",), "GP": ("gaussian_process",)}  # each alone
 DRAWS, RESAMPLES, LEVEL = 20, 2000, 0.95
+FEW = 2  # local runs, which any user can make
+MINIMUM_SUBJECTS = 4  # to learn from
 CELL = ("volume_id", "parameters_json", "cpus", "device")
 
 
@@ -62,9 +74,7 @@ def headline(
     reserved = table.head(0) if elsewhere is None else elsewhere
     everywhere = pd.concat([table.assign(reserved=False), reserved.assign(reserved=True)])
     full = (everywhere["scale"] == FULL).to_numpy()
-    runs = everywhere[full].reset_index(drop=True)
-    runs["day"] = runs["started_at"].astype(str).str[:10]
-    runs["cell"] = runs[list(CELL)].astype(str).agg("|".join, axis=1)
+    runs = _with_places(everywhere[full])
     scaled_down = everywhere[~full & ~everywhere["reserved"].to_numpy()]
     predictions = [
         part
@@ -85,6 +95,65 @@ def headline(
     columns = ["app", "target", "protocol", "local_runs", "contender"]
     result = pd.DataFrame(rows).assign(app=str(runs["app"].iloc[0]))
     return result[[*columns, *(name for name in result if name not in columns)]]
+
+
+def new_day_errors(
+    validation: Validation,
+    name: str,
+    params: Params,
+    *,
+    n_folds: int = 3,
+    n_draws: int = 5,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Return how far the medians of a recipe lie off on days that were not measured.
+
+    It is fitted anew without the judged subjects and days.
+
+    Parameters
+    ----------
+    validation : Validation
+        Runs of one application.
+    name, params : str, dict
+        See `voxcast.models.selection.recipes`.
+
+    Returns
+    -------
+    DataFrame
+        Rows of `headline` without bounds, for protocols on a new day; empty where the runs are of
+        too few days or subjects, or the recipe needs volumes.
+    """
+    runs = _with_places(validation.table.assign(reserved=False))
+    protocols = [p for p in PROTOCOLS if p.place == "new sitting" and p.local_runs <= FEW]
+    answers = []
+    for fold in folds(runs, "new sitting", n_folds=n_folds, seed=seed):
+        if runs["subject"].iloc[fold.train].nunique() < MINIMUM_SUBJECTS:
+            return pd.DataFrame()
+        part = validation.part(fold.train)
+        model = recipes.fit(part, name, params, "volume")
+        if model.needs_volume:
+            return pd.DataFrame()
+        contender = recipe_contender(model, part.table)
+        for protocol in protocols:
+            answers += _answers(runs, fold, protocol, name, contender, n_draws, seed)
+    if not answers:
+        return pd.DataFrame()
+    together = pd.concat(answers, ignore_index=True)
+    return pd.DataFrame([
+        {"local_runs": protocol.local_runs, **_scores(runs, part, target, protocol, seed)}
+        for protocol in protocols
+        if len(part := together[together["protocol"] == protocol.name])
+        for target in TARGETS
+    ])  # fmt: skip
+
+
+def _with_places(runs: pd.DataFrame) -> pd.DataFrame:
+    """Add the day and the cell of each run."""
+    days = runs["started_at"].astype(str).str[:10]
+    # Where parameters are not told, no run is known to repeat another one.
+    known = list(CELL) if set(CELL) <= set(runs) else ["cell_key"]
+    cells = runs[known].astype(str).agg("|".join, axis=1)
+    return runs.assign(day=days, cell=cells).reset_index(drop=True)
 
 
 def _predictions(

@@ -12,6 +12,8 @@ from voxcast.report.formatting import percent, percent_interval
 from voxcast.report.labels import baseline_title
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from voxcast.analysis.model_comparison import ModelComparison
     from voxcast.analysis.training_runs import TrainingRuns
 
@@ -36,6 +38,8 @@ class AppNarrative:
         error, comparable with the errors of models; see `RepeatNoise.error_percent`.
     recorded_alone : dict
         See `voxcast.models.selection.recorded_runs_alone`; empty without recorded runs.
+    new_days : DataFrame
+        See `voxcast.evaluation.headline.new_day_errors`.
     """
 
     app: str
@@ -43,6 +47,7 @@ class AppNarrative:
     training: TrainingRuns
     floor_percent: dict[str, float]
     recorded_alone: dict[str, Any]
+    new_days: pd.DataFrame
 
     def error(self) -> float:
         """Return the winner's error of CPU time in percent, of the headline."""
@@ -183,6 +188,22 @@ class AppNarrative:
         if not errors["cpu_s"].bounded:
             runs += ", too few for an interval"
         return f"{text}; {runs}{self._floor_beside()}"
+
+    def on_new_days(self) -> str:
+        """Write the errors of CPU time on days that were not measured."""
+        if self.new_days.empty:
+            return "unknown: too few days or subjects were measured to hold some out"
+        rows = self.new_days[self.new_days["target"] == "cpu_s"]
+        texts = []
+        for row in rows.sort_values("local_runs").to_dict("records"):
+            error = f"{percent(row['mape'])} ({percent(row['low'])} to {percent(row['high'])})"
+            after = f"after {counted(int(row['local_runs']), 'run')} on that day "
+            texts.append(f"{after if row['local_runs'] else ''}{error}")
+        first = rows.iloc[0]
+        return (
+            f"{', '.join(texts)} in CPU time; {counted(int(first['subjects']), 'subject')} on "
+            f"{counted(int(first['days']), 'day')}, each held out"
+        )
 
     def _floor_beside(self) -> str:
         floor = self.floor_percent.get("cpu_s")

@@ -50,6 +50,8 @@ class ReportInputs:
         As written by explain, by application: what recorded runs alone predicted of those here.
     metrics, distribution, receipt : dict
         As written by evaluate and register, by application.
+    new_days : DataFrame
+        As written by evaluate: errors on days that were not measured.
     marker : dict
         Where the champion was registered, see `voxcast.tracking.registry.write_marker`.
     """
@@ -69,6 +71,7 @@ class ReportInputs:
     recorded_runs_alone: dict[str, Any]
     metrics: dict[str, Any]
     distribution: dict[str, Any]
+    new_days: pd.DataFrame
     receipt: dict[str, Any]
     marker: dict[str, Any]
 
@@ -160,6 +163,7 @@ class ReportInputs:
             recorded_runs_alone=_json(project / "results/explain/recorded_runs_alone.json"),
             metrics=_json(project / "results/evaluate/families.json"),
             distribution=_json(project / "results/evaluate/distribution.json"),
+            new_days=_csv(project / "results/evaluate/new_days.csv"),
             receipt=_json(project / "results/register/receipt.json"),
             marker=_json(project / "models/registered.json"),
         )

@@ -61,6 +61,7 @@ class Narrative:
                     training_runs(inputs.trained_on, app),
                     _floor_percent(noise_by_app.get(app)),
                     inputs.recorded_runs_alone.get(app, {}),
+                    inputs.new_days[inputs.new_days["app"] == app],
                 )
                 for app in inputs.apps
             ),
@@ -101,6 +102,10 @@ class Narrative:
     def predicted_before(self) -> str:
         """Write how far the runs measured here lay from what recorded runs alone predict."""
         return self.of_each(AppNarrative.predicted_before)
+
+    def on_new_days(self) -> str:
+        """Write the errors on days that were not measured."""
+        return self.of_each(AppNarrative.on_new_days)
 
     def calibration(self) -> str:
         """Write whether the upper bounds are calibrated."""

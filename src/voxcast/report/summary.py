@@ -31,6 +31,7 @@ def summary(narrative: Narrative, report: str) -> str:
         ("champion", narrative.champion()),
         ("error by CV", narrative.cross_validated()),
         ("on unseen", narrative.tested()),
+        ("another day", narrative.on_new_days()),
         ("bounds", narrative.calibration()),
         ("report", report),
         ("next", f"{binaries()}voxcast predict {example(narrative)}"),
