@@ -197,7 +197,7 @@ def _holder(port: int) -> str | None:
         pids = {
             connection.pid
             for connection in psutil.net_connections("tcp")
-            if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port
+            if connection.status == psutil.CONN_LISTEN and connection.laddr[1:] == (port,)
         }
         holders = [psutil.Process(pid) for pid in pids if pid is not None]
         # The oldest starts and ends the others.

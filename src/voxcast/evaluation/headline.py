@@ -129,30 +129,31 @@ def new_day_errors(
     for fold in folds(runs, "new sitting", n_folds=n_folds, seed=seed):
         if runs["subject"].iloc[fold.train].nunique() < MINIMUM_SUBJECTS:
             return pd.DataFrame()
-        part = validation.part(fold.train)
-        model = recipes.fit(part, name, params, "volume")
+        training = validation.part(fold.train)
+        model = recipes.fit(training, name, params, "volume")
         if model.needs_volume:
             return pd.DataFrame()
-        contender = recipe_contender(model, part.table)
+        contender = recipe_contender(model, training.table)
         for protocol in protocols:
             answers += _answers(runs, fold, protocol, name, contender, n_draws, seed)
     if not answers:
         return pd.DataFrame()
     together = pd.concat(answers, ignore_index=True)
-    return pd.DataFrame([
-        {"local_runs": protocol.local_runs, **_scores(runs, part, target, protocol, seed)}
-        for protocol in protocols
-        if len(part := together[together["protocol"] == protocol.name])
-        for target in TARGETS
-    ])  # fmt: skip
+    rows = []
+    for protocol in protocols:
+        part = together[together["protocol"] == protocol.name]
+        if len(part):
+            scored = [_scores(runs, part, target, protocol, seed) for target in TARGETS]
+            rows += [{"local_runs": protocol.local_runs, **row} for row in scored]
+    return pd.DataFrame(rows)
 
 
 def _with_places(runs: pd.DataFrame) -> pd.DataFrame:
     """Add the day and the cell of each run."""
     days = runs["started_at"].astype(str).str[:10]
     # Where parameters are not told, no run is known to repeat another one.
-    known = list(CELL) if set(CELL) <= set(runs) else ["cell_key"]
-    cells = runs[known].astype(str).agg("|".join, axis=1)
+    columns = list(CELL) if set(CELL) <= set(runs) else ["cell_key"]
+    cells = runs[columns].astype(str).agg("|".join, axis=1)
     return runs.assign(day=days, cell=cells).reset_index(drop=True)
 
 

@@ -40,7 +40,8 @@ def test_mlflow_notes_the_version_of_a_model_loaded_by_its_name(
     (copy / NOTE).unlink(missing_ok=True)  # of another test
     unnamed = mlflow.pyfunc.load_model(str(copy)).predict(pd.DataFrame([HEADER_ROW]))
     assert unnamed["model_version"].tolist() == [""]
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", tracking_uri(project))
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    mlflow.set_tracking_uri(tracking_uri(project))  # another test may have named another one
     named = mlflow.pyfunc.load_model("models:/voxcast@champion").predict(
         pd.DataFrame([HEADER_ROW])
     )

@@ -16,7 +16,7 @@ import uvicorn
 
 from model_server import free_port
 from page_blocks import BLOCK, PROJECT
-from voxcast.tracking.runs import tracking_uri
+from voxcast.serving.model_store import ModelStore
 from voxcast.web.application import application
 from voxcast.web.settings import Settings
 
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.skipif(
 def address(documented_project: Path) -> Iterator[str]:
     """The address of a service in a thread of this process."""
     port = free_port()
-    app = application(Settings(tracking_uri(documented_project), documented_project))
+    app = application(Settings(ModelStore.of(documented_project), documented_project))
     server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="warning"))
     thread = threading.Thread(target=server.run)
     thread.start()

@@ -139,14 +139,12 @@ def test_circles_are_cut_and_told(processes, order) -> None:
 
 def test_a_table_without_events() -> None:
     trace = logical_trace(event_table([[], []]))
-    assert (len(trace), trace.by_process(trace.tick).shape) == (0, (0, 2))
+    assert len(trace) == 0
     assert len(trace.sum_by_tick(trace.elapsed_ns())) == 0
 
 
-def test_the_matrix_has_no_number_where_a_process_has_no_event() -> None:
+def test_a_message_is_received_in_a_later_tick() -> None:
     trace = logical_trace(event_table([[send(1, computation=5e6)], [receive(0, computation=20)]]))
-    matrix = trace.by_process(trace.events["computation"])
-    np.testing.assert_equal(matrix, [[5e6, np.nan], [np.nan, 20]])
     assert trace.events_by_tick().tolist() == [1, 1]
 
 

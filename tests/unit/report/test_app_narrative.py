@@ -2,11 +2,14 @@
 
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from voxcast.analysis.model_comparison import ModelComparison
 from voxcast.analysis.training_runs import TrainingRuns
 from voxcast.report.app_narrative import AppNarrative
+
+NO_DAYS = pd.DataFrame({"app": []})
 
 
 @pytest.mark.parametrize(
@@ -45,7 +48,9 @@ def test_runs_measured_here_are_compared_with_recorded_ones(
     assert narrative(6.0, 20.0, {}).predicted_before() == ""
 
 
-def narrative(error: float, rival: float, recorded_alone: dict[str, Any]) -> AppNarrative:
+def narrative(
+    error: float, rival: float, recorded_alone: dict[str, Any], new_days: pd.DataFrame = NO_DAYS
+) -> AppNarrative:
     models = ModelComparison(
         winner="ridge", champion="ridge", version="1", registered=True, reason="first", detail="",
         calibrated=False, upper_quantile=0.95, subjects_needed=19, training_subjects=3,
@@ -54,4 +59,17 @@ def narrative(error: float, rival: float, recorded_alone: dict[str, Any]) -> App
         tested={}, gain={}, voxels_gain=None,
     )  # fmt: skip
     training = TrainingRuns(3, 3, 0, (), 0)
-    return AppNarrative("segment", models, training, {}, recorded_alone)
+    return AppNarrative("segment", models, training, {}, recorded_alone, new_days)
+
+
+def test_another_day_is_said_to_be_unknown_or_off_by_so_much() -> None:
+    assert narrative(6.0, 20.0, {}).on_new_days().startswith("unknown: ")
+    days = pd.DataFrame({
+        "target": ["cpu_s", "cpu_s", "runtime_s"], "local_runs": [0, 2, 0],
+        "mape": [13.3, 8.0, 50.0], "low": [10.0, 7.1, 40.0], "high": [17.0, 9.6, 60.0],
+        "subjects": [24, 24, 24], "days": [12, 12, 12],
+    })  # fmt: skip
+    assert narrative(6.0, 20.0, {}, days).on_new_days() == (
+        "13 % (10 % to 17 %), after 2 runs on that day 8.0 % (7.1 % to 9.6 %) in CPU time; "
+        "24 subjects on 12 days, each held out"
+    )

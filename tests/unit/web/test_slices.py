@@ -11,7 +11,7 @@ import pytest
 
 from voxcast.images.volume import Volume
 from voxcast.web.images.png import png
-from voxcast.web.images.slices import MAX_PIXELS, Slice, from_arrays, middle_slices, to_arrays
+from voxcast.web.images.slices import MAX_PIXELS, Slice, middle_slices
 
 MAX_VOXELS = 10**8
 SPACING_MM = np.array([1.0, 2.0, 3.0])  # of right, anterior, superior
@@ -67,16 +67,6 @@ def test_values_without_a_number_are_black_and_few_bright_ones_do_not_darken(
     nibabel.save(nibabel.Nifti1Image(voxels, np.eye(4)), tmp_path / "image.nii")
     for view in views_of(tmp_path / "image.nii").values():
         assert 100 < np.median(view.pixels) < 155
-
-
-def test_slices_come_back_from_arrays(tmp_path: Path) -> None:
-    voxels = np.random.default_rng(0).integers(0, 9, (5, 6, 7)).astype(np.uint8)
-    nibabel.save(nibabel.Nifti1Image(voxels, np.diag([*SPACING_MM, 1.0])), tmp_path / "i.nii")
-    views = middle_slices(Volume.open(tmp_path / "i.nii"), MAX_VOXELS)
-    for view in from_arrays(to_arrays(views)):
-        (expected,) = (other for other in views if other.plane == view.plane)
-        assert np.array_equal(view.pixels, expected.pixels)
-        assert view.spacing_mm == expected.spacing_mm
 
 
 def test_a_picture_is_png_as_others_read_it(tmp_path: Path) -> None:

@@ -12,13 +12,14 @@ import logging
 import multiprocessing
 import os
 import signal
+from concurrent.futures.process import BrokenProcessPool
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from pebble import ProcessExpired, ProcessFuture, ProcessPool
 from starlette.exceptions import HTTPException
 
-from voxcast.errors import ImageError
+from voxcast.errors import ImageError, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,14 +47,18 @@ class ReaderPool:
     def __init__(self, limits: ImageLimits) -> None:
         self.limits = limits
         self._images = 0
-        self._pool = ProcessPool(
-            limits.readers,
+        self._pool = self._started()
+
+    def _started(self) -> ProcessPool:
+        pool = ProcessPool(
+            self.limits.readers,
             MAX_TASKS,
             _prepare,
-            [os.getpid(), limits.memory_bytes],
+            [os.getpid(), self.limits.memory_bytes],
             multiprocessing.get_context("spawn"),
         )
-        self._pool.schedule(_is_ready)  # imports take a second, for which no image should wait
+        pool.schedule(_is_ready)  # imports take a second, for which no image should wait
+        return pool
 
     @contextlib.contextmanager
     def place(self) -> Iterator[None]:
@@ -72,8 +77,11 @@ class ReaderPool:
         finally:
             self._images -= 1
 
-    def submit(self, file: BinaryIO, task: dict[str, Any]) -> ProcessFuture:
+    def submit(self, file: BinaryIO, task: dict[str, Any]) -> ProcessFuture[dict[str, Any]]:
         """Have an open file read; see `voxcast.web.images.image_reader.answer`."""
+        if not self._pool.active:  # a reader was killed while it had nothing to do
+            self.close()
+            self._pool = self._started()
         descriptor = os.dup(file.fileno())  # the question may be given up before it is read
         path = f"/proc/{os.getpid()}/fd/{descriptor}"
         future = self._pool.schedule(_read, [path, task], timeout=self.limits.read_s)
@@ -95,9 +103,10 @@ class ReaderPool:
         except TimeoutError:
             problem = f"takes more than {self.limits.read_s} s to be read"
             raise ImageError(problem) from None
-        except ProcessExpired as error:
-            logger.warning("a reader of images ended (%s)", error.exitcode)
-            if error.exitcode == -signal.SIGKILL:  # by somebody, or by the system for memory
+        except (ProcessExpired, BrokenProcessPool) as error:
+            logger.warning("a reader of images ended: %s", one_line(error))
+            # By somebody, or by the system for memory.
+            if getattr(error, "exitcode", -signal.SIGKILL) == -signal.SIGKILL:
                 raise _unavailable("what reads images was ended from outside") from None
             problem = "ends the process that reads it; convert it again"
             raise ImageError(problem) from None
@@ -113,7 +122,7 @@ class ReaderPool:
 
     def close(self) -> None:
         """End all processes."""
-        self._pool.stop()
+        self._pool.stop()  # type: ignore[no-untyped-call]
         self._pool.join()
 
 
