@@ -199,11 +199,12 @@ def _holder(port: int) -> str | None:
             for connection in psutil.net_connections("tcp")
             if connection.status == psutil.CONN_LISTEN and connection.laddr[1:] == (port,)
         }
-        holders = [psutil.Process(pid) for pid in pids if pid is not None]
-        # The oldest starts and ends the others.
-        holder = min(holders, key=psutil.Process.create_time)
+        holder = next(psutil.Process(pid) for pid in pids if pid is not None)
+        # Of the processes of a service, the first one starts and ends the others.
+        while "multiprocessing" in " ".join(holder.cmdline()) and (parent := holder.parent()):
+            holder = parent
         started_at, command = datetime.fromtimestamp(holder.create_time()), holder.cmdline()
-    except (psutil.Error, ValueError):  # none, or one that has just ended
+    except (psutil.Error, StopIteration):  # none, or one that has just ended
         return None
     since = f"since {started_at:%Y-%m-%d %H:%M}"
     if version := _served_version(port):

@@ -38,7 +38,10 @@ def _serving(project: Path, port: int, *options: str) -> Iterator[int]:
     with running_server([*words, "--project", str(project)], port, project, _environment()):
         pids = {entry.pid for entry in psutil.net_connections("tcp")
                 if entry.status == psutil.CONN_LISTEN and entry.laddr.port == port}  # fmt: skip
-        yield min(pids, key=lambda pid: psutil.Process(pid).create_time())
+        holder = psutil.Process(next(pid for pid in pids if pid is not None))
+        while "multiprocessing" in " ".join(holder.cmdline()) and (parent := holder.parent()):
+            holder = parent
+        yield holder.pid
 
 
 def _family(pid: int) -> set[int]:

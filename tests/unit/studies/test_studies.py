@@ -55,7 +55,7 @@ def test_parameters_are_held_out_point_by_point() -> None:
 
 
 def test_all_contenders_predict_and_voxcast_finds_the_law() -> None:
-    results = splits.study(table(), folds=3, trials=2)["segment"]
+    results = splits.study(table(), folds=2, trials=1)["segment"]
     subject = results["subject"]
     assert {"voxcast", "constant", "voxels", "harp_WTM", "harp_MAE", "harp_full_scale"} == set(
         subject
@@ -165,7 +165,7 @@ def test_runs_of_other_subjects_on_that_day_tell_the_speed_of_the_sitting() -> N
 
 
 def test_a_tenth_of_the_cost_is_a_tenth_of_the_cost() -> None:
-    results = scales.study(table(60), folds=3, trials=1)["segment"]
+    results = scales.study(table(60), folds=2, trials=1)["segment"]
     assert results["all"]["cost_share"] == 1
     for name in ("mixed", "full_only", "chosen"):
         assert 0.05 < results[name]["cost_share"] < 0.13
