@@ -7,8 +7,8 @@ A bundle is a folder::
     trained_on/APP.json           cell keys and subjects of the runs it learned from
 
 Only ``bundle.json`` is read when a bundle is opened; a forecaster is read when it is first needed.
-What is hashed is what is used, even if somebody changes the files meanwhile: ``bundle.json`` is
-read once, and a forecaster is copied to a folder of this process and read from there.
+The bytes that are hashed are the bytes that are used, even if files change meanwhile:
+``bundle.json`` is read once, and a forecaster is copied to a temporary folder and read from there.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _NAME_RULE = "at most 100 letters, digits, and . _ -"
 _REMOVE = "remove it; `voxcast models rollback` returns to an older version, if any"
 _NAME_LIMIT = 40  # letters of a name in a message
-# What a damaged file may raise; a deeply nested one ends the recursion of the JSON parser.
+# Exceptions that a damaged file may raise; a deeply nested one exhausts the JSON parser's stack.
 _DAMAGE = (
     OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError,
 )  # fmt: skip
@@ -74,8 +74,8 @@ class Origin:
 class BundlePart:
     """One application of a bundle that is to be written.
 
-    ``forecaster`` is the folder to copy; ``cell_keys`` and ``subjects`` are those of the runs that
-    it learned from. Subjects are kept apart: they are measured again under other keys.
+    ``forecaster`` is the folder to copy; ``cell_keys`` and ``subjects`` belong to the runs
+    that it learned from. Subjects are kept apart: they are measured again under other keys.
     """
 
     served: ServedApp
@@ -97,7 +97,7 @@ class Bundle:
     apps : dict of str to ServedApp
         Those applications whose facts can be read.
     damaged : dict of str to str
-        Why the facts of the others cannot.
+        Why the facts of other applications cannot.
     version : str
         Its number; empty where it is not known, as of a bare folder.
     origin : Origin
@@ -114,7 +114,7 @@ class Bundle:
 
     @classmethod
     def load(cls, folder: Path, sha256: str | None = None, version: str = "") -> Bundle:
-        """Read ``bundle.json``; damage to one application leaves the others as they are.
+        """Read ``bundle.json``; damage to one application does not affect other applications.
 
         Parameters
         ----------
@@ -171,7 +171,7 @@ class Bundle:
         Raises
         ------
         UnlearnedError
-            If there is no such application.
+            If the model lacks the application.
         ModelError
             If its facts are damaged, or none is named and there are several.
         """
@@ -181,7 +181,7 @@ class Bundle:
         return self.apps[app]
 
     def problem_of(self, app: str) -> str | None:
-        """Return what is damaged of an application, or None if it is intact."""
+        """Return the damage to an application, or None if it is intact."""
         if app in self.damaged:
             return self.damaged[app]
         if not self._is_as_registered(app):
@@ -199,7 +199,7 @@ class Bundle:
         Raises
         ------
         ModelError
-            If its files are not those that were registered.
+            If its files have changed since they were registered.
         """
         if app not in self._forecasters:
             from voxcast.models.forecaster import Forecaster
@@ -226,7 +226,7 @@ class Bundle:
         }
 
     def problems(self) -> dict[str, str]:
-        """Return what is wrong with any application or file, by its name; reads all of them.
+        """Return the problem of every damaged application or file, by name; reads all of them.
 
         Raises
         ------
@@ -350,7 +350,7 @@ def write_bundle(
     parts : iterable of BundlePart
         Applications.
     carried_over : Bundle, optional
-        Its other applications are copied as they are. What is damaged or missing of one stays so,
+        Its other applications are copied as they are. Damaged or missing files of one stay so,
         and is refused when that application is used.
     origin : Origin, optional
         Why it is made.
@@ -380,7 +380,7 @@ def write_bundle(
 
 
 def _carry_over(bundle: Bundle, app: str, folder: Path) -> None:
-    """Copy the files of an application, those that are there."""
+    """Copy the files of an application, as far as they exist."""
     forecaster, trained_on = bundle.forecaster_folder(app), bundle.trained_on_path(app)
     try:
         if forecaster.is_dir():

@@ -70,9 +70,9 @@ class Champion:
     host_classes, measured
         See `voxcast.serving.served_app.ServedApp`; empty where a server does not tell them.
     characteristics : tuple of str or None
-        Those that the model sees; None where a server does not tell them, which gets all.
+        Characteristics that the model sees; None if a server does not list them, which then gets all.
     lab : mapping
-        Those of a laboratory that this project declares, see
+        Characteristics of a laboratory that this project declares, see
         `voxcast.images.lab_characteristics`; others are never computed.
     parameters : mapping
         Parameters of the application that differ from its defaults.
@@ -165,7 +165,7 @@ class Champion:
 
     @cached_property
     def _network_points(self) -> int:
-        """`network_points`, or what the answer about any image tells."""
+        """`network_points`, or the value in an answer about any image."""
         if self.network_points is not None:
             return self.network_points
         app = {} if self.app is None else {"app": self.app}

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 MAX_NETWORK_POINTS = 64  # the volume of more has millions of cells
 COARSE_POINTS = range(16, 257)  # as `voxcast.config.schema` allows
-# Half of what a server receives: texts become longer as JSON.
+# Half of a server's limit: texts become longer as JSON.
 PART_BYTES, PART_ROWS, PART_EXPLAINED = 2**23, 10_000, 500
 _VALUE_BYTES = 24
 _KINDS: dict[str, tuple[type, ...]] = {
@@ -44,11 +44,11 @@ class Client:
 
     Notes
     -----
-    All questions raise `voxcast.errors.RequestError` where the server refuses what they contain,
+    All questions raise `voxcast.errors.RequestError` where the server refuses their content,
     and `voxcast.errors.ModelError` where it cannot be reached or does not answer as it should.
 
     A question is about an image: the path of a NIfTI file, or a row that `row` or
-    ``POST /characteristics`` returned. ``send`` tells what of a file leaves this machine:
+    ``POST /characteristics`` returned. ``send`` selects the parts of a file that leave this machine:
 
     - ``"characteristics"``: header and characteristics, which are computed here; the default.
       Where the model's network wants one, also a volume of a few thousand voxels.
@@ -192,7 +192,7 @@ class Client:
         host : str, optional
             Machine to predict for: its id, a host class or a node type.
         configurations : sequence of mapping, optional
-            Each with ``device``, ``cpus`` and ``gpus``; by default those that were measured.
+            Each with ``device``, ``cpus`` and ``gpus``; by default all that were measured.
         quantile : float, optional
             Probability of the upper bounds; by default 0.95.
         explain : bool, optional
@@ -218,7 +218,7 @@ class Client:
         configurations: Sequence[Mapping[str, Any]] | None = None,
         send: Sent = "characteristics",
     ) -> dict[str, Any]:
-        """Return what to request: ``chosen``, ``why``, all ``configurations`` and a ``script``.
+        """Return a recommendation: ``chosen``, ``why``, all ``configurations`` and a ``script``.
 
         Parameters
         ----------
@@ -283,7 +283,7 @@ class Client:
         return self._about("/characteristics", image, send, app=app)
 
     def models(self) -> dict[str, Any]:
-        """Return the registered model: its applications, what they learned from, its versions."""
+        """Return the registered model: its applications, their training data, its versions."""
         return self._server.content(self._server.get("/models"))
 
     def sites(self) -> dict[str, Any]:
@@ -324,16 +324,16 @@ def encoded(row: Mapping[str, Any]) -> Row:
 def predictions_in_parts(
     rows: Sequence[Row], predict: Callable[[list[Row]], list[Row]], *, explain: bool
 ) -> list[Row]:
-    """Return the predictions of all rows, asked for in parts.
+    """Return the predictions of all rows, requested in parts.
 
     Parameters
     ----------
     rows : sequence of dict
         As JSON has them.
     predict : callable
-        Asks for the rows of a part.
+        Requests the rows of a part.
     explain : bool
-        Whether each row is explained, of which servers do fewer at a time.
+        Whether each row is explained, which servers do for fewer rows at a time.
 
     Raises
     ------
@@ -367,7 +367,7 @@ def _parts(rows: Sequence[Row], most_rows: int) -> Iterator[list[Row]]:
 
 
 def problem_of_answers(answers: Sequence[Any]) -> str | None:
-    """Return what is wrong with the rows that a server answers, or None."""
+    """Return the problem of the rows that a server answers, or None."""
     for number, answer in enumerate(answers):
         if not isinstance(answer, dict):
             return f"answers row {number} with something else than an object"
@@ -377,7 +377,7 @@ def problem_of_answers(answers: Sequence[Any]) -> str | None:
             value = answer[name]
             is_kind = isinstance(value, _KINDS[kind])
             is_flag = isinstance(value, bool) and kind != "boolean"
-            # What is not finite is null in JSON.
+            # Infinite values and NaN are null in JSON.
             if (not is_kind or is_flag) and not (value is None and kind == "double"):
                 return f"answers row {number} with another kind of {name} than {kind}"
         points = answer["network_points"]

@@ -65,7 +65,7 @@ def predict_images(
 def _answers(
     champion: Champion, requests: Sequence[ImageRows], confidence: float
 ) -> Iterator[tuple[Path, list[dict[str, Any]]]]:
-    """Yield the predictions of each image that the champion does not refuse; log the others."""
+    """Yield the predictions of each image that the champion accepts; log the rest."""
     try:
         predictions = champion.predict([row for _, rows in requests for row in rows], confidence)
     except RequestError as error:

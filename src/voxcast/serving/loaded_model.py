@@ -59,7 +59,7 @@ class Model:
 
     @property
     def apps(self) -> dict[str, ServedApp]:
-        """What it predicts: applications by name, with ``parameters`` and ``configurations``."""
+        """The applications it predicts, by name, with ``parameters`` and ``configurations``."""
         return dict(self.local.bundle.apps)
 
     def predict(
@@ -88,7 +88,7 @@ class Model:
             Parameters of the application, for images and for rows without ``parameters_json``.
         configurations : sequence of Configuration, optional
             Allocations to predict each image or row for. By default images are predicted for
-            those of the application, and rows for the one that they state.
+            all of the application, and rows for the one that they state.
 
         Returns
         -------
@@ -154,7 +154,7 @@ class Model:
         return table
 
     def _lab_of(self, characteristics: Sequence[str]) -> Mapping[str, Characteristic]:
-        """Return the functions of those that are not computed by voxcast itself."""
+        """Return the functions of characteristics that voxcast itself does not compute."""
         from voxcast.images.characteristics import CHARACTERISTICS
 
         needed = tuple(name for name in characteristics if name not in CHARACTERISTICS)

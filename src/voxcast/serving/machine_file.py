@@ -1,7 +1,7 @@
 """The speeds of machines that were measured after training, in one JSON file of the project.
 
 An entry is of a machine, an application and the forecaster that its runs were compared with. Those
-of another forecaster are passed over until `voxcast.serving.machine_updates` writes them anew.
+of another forecaster are passed over until `voxcast.serving.machine_updates` rewrites them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from voxcast.files import read_json, write_json
 from voxcast.models.speed.speeds import MachineSpeed, SittingSpeed
 
 MACHINES = Path("data/machines.json")  # of a project
-VARIABLE = "VOXCAST_MACHINES"  # by which a server is told the file
+VARIABLE = "VOXCAST_MACHINES"  # that names the file for a server
 FORMAT = 1
 REPAIR = "remove it; `voxcast host` writes it from the runs on record"
 LARGEST_LOG = 10.0  # of a speed: no machine is 20,000 times faster
@@ -27,7 +27,7 @@ MachineSpeeds = dict[tuple[str, str, str], MachineSpeed]
 
 
 def read_machines(path: Path) -> MachineSpeeds:
-    """Read a file; empty if there is none.
+    """Read a file; empty if it does not exist.
 
     Raises
     ------

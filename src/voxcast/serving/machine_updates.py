@@ -81,7 +81,7 @@ def update_machines(
     Parameters
     ----------
     versions : mapping, optional
-        Versions of the characteristics by name, with those that the project adds; without them
+        Versions of the characteristics by name, with the project's own; without them
         the runs of applications that declare such tell no speed.
     """
     on_record = ProjectRuns.read(project, versions)
@@ -111,7 +111,7 @@ def _machine_by_app(
 ) -> dict[str, MachineSpeed]:
     """Return the speed of a machine for each application with something to tell it.
 
-    That is its own runs, or else those of the other applications.
+    These are its own runs, or else runs of other applications.
     """
     residuals = {app: run_residuals(bundle, app, on_record, host) for app in by_app}
     measured = {
@@ -136,7 +136,7 @@ def run_residuals(
     """Return the residuals of the completed runs of an application on a machine.
 
     Runs that the forecaster learned from, of another version of the application, scaled down, on a
-    volume of which a declared characteristic is not on record, or out of the forecaster's range
+    volume without a declared characteristic on record, or out of the forecaster's range
     are left out.
     """
     served, trained_on = bundle.apps[app], set(bundle.cell_keys(app))

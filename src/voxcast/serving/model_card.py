@@ -1,7 +1,7 @@
 """The card of a version of the registered model, as Markdown, for the people who use its answers.
 
-It states what the bundle has, and that the rest is not recorded. The
-headings follow Mitchell et al., Model cards for model reporting (FAT* 2019).
+It states the facts in the bundle, and says that the rest is not recorded. The headings follow
+Mitchell et al., Model cards for model reporting (FAT* 2019).
 """
 
 from __future__ import annotations

@@ -5,10 +5,10 @@
     models/champion.json    number of the champion; hash and applications of each version
     models/v3/              a bundle, see `voxcast.serving.bundle`
 
-A folder is complete before the file names it, and the file is replaced in one step: whoever reads
-meanwhile gets the former champion or the new one. Predictions need nothing else; MLflow keeps a
-copy of each version, see `voxcast.tracking.registry`. The hashes tell damage and planted files
-apart from what was registered; whoever may write to the whole folder may change both.
+A folder is complete before the file names it, and the file is replaced in one step: a reader gets
+the former champion or the new one. Predictions need nothing else; MLflow keeps a
+copy of each version, see `voxcast.tracking.registry`. The hashes reveal damaged and
+planted files; a person who may write to the whole folder can change both.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ TRAIN_BY_DEMO = "train a model with `make demo`, or with `voxcast learn` on imag
 
 @dataclass(frozen=True)
 class VersionRecord:
-    """What the pointer has of a version: hash of its ``bundle.json``, and its applications."""
+    """The record of a version: hash of its ``bundle.json``, and its applications."""
 
     sha256: str
     apps: tuple[str, ...]
@@ -70,7 +70,7 @@ class ModelStore:
 
     @classmethod
     def of(cls, project: Path) -> ModelStore:
-        """Return that of a project."""
+        """Return the store of a project."""
         return cls(project / MODELS)
 
     def pointer(self) -> Pointer:
@@ -110,7 +110,7 @@ class ModelStore:
         Raises
         ------
         UnlearnedError
-            If there is none.
+            If no version has been registered.
         ModelError
             As `pointer`.
         """
@@ -124,12 +124,12 @@ class ModelStore:
         return sorted(self.pointer().versions, key=int, reverse=True)
 
     def record_of(self, number: str) -> VersionRecord:
-        """Return what the pointer has of a version.
+        """Return the record of a version.
 
         Raises
         ------
         ModelError
-            If there is no such version.
+            If the version does not exist.
         """
         versions = self.pointer().versions
         if number not in versions:
@@ -147,14 +147,14 @@ class ModelStore:
         Raises
         ------
         ModelError
-            If there is no such version, or it was changed since it was registered.
+            If the version does not exist, or was changed since it was registered.
         """
         if number is None:
             number = self.champion()
         return Bundle.load(self.folder_of(number), self.record_of(number).sha256, number)
 
     def listed(self) -> list[dict[str, Any]]:
-        """Return all versions, newest first, with what is known of each; errors as `pointer`.
+        """Return all versions and their facts, newest first; errors as `pointer`.
 
         A version that cannot be read has its applications alone, without their facts.
         """

@@ -43,7 +43,7 @@ class PredictionService:
     bundle : Bundle
         The registered model.
     machines : Path, optional
-        File with the speeds of machines that were measured after training; read anew when it has
+        File with the speeds of machines that were measured after training; read again when it has
         changed.
     """
 
@@ -99,8 +99,8 @@ class PredictionService:
         Raises
         ------
         ModelError
-            If a row is invalid; the message names the row and the problem. Or if there is no such
-            quantile.
+            If a row is invalid; the message names the row and the problem. Or if the quantile is
+            not allowed.
         """
         # JSON's null passes the signature.
         if not isinstance(quantile, int | float) or not 0.5 < quantile < 1:

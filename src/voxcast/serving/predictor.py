@@ -1,7 +1,7 @@
 """The registered model as code: MLflow logs this file and runs it when the model is loaded.
 
 It only connects MLflow's interface to the installed package; nothing is unpickled. The copy among
-the files of a model outlives this release, so what it imports of voxcast never moves.
+the files of a model outlives this release, so the modules of voxcast that it imports never move.
 """
 
 import os

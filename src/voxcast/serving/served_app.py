@@ -15,7 +15,7 @@ from voxcast.records import Configuration, as_fields
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# What the list of versions says of each application.
+# Facts that the list of versions shows for each application.
 SUMMARY = (
     "family", "reason", "calibrated", "subjects", "runs", "cv_objective", "promoted_at",
 )  # fmt: skip
@@ -32,7 +32,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 @dataclass(frozen=True)
 class Promotion:
-    """What a forecaster is, what it learned from, and why it was promoted.
+    """A forecaster's recipe, its training data, and why it was promoted.
 
     Attributes
     ----------
@@ -78,7 +78,7 @@ class Promotion:
     evidence: dict[str, Any] = field(default_factory=dict)
 
     def summary(self) -> dict[str, Any]:
-        """Return what the list of versions says of it."""
+        """Return the facts that the list of versions shows."""
         return {name: getattr(self, name) for name in SUMMARY}
 
 
@@ -99,14 +99,14 @@ class ServedApp:
     forecaster_sha256 : str
         Hash of the forecaster's folder, checked when it is read.
     promotion : Promotion
-        What the forecaster is and why it is here.
+        The forecaster's recipe and why it was promoted.
     host_classes : tuple of str
         Machines on which the runs were measured, see `voxcast.measure.host.host_class`; empty
         where a bundle does not have them.
     measured : tuple of (device, CPUs, GPUs)
         Allocations of the runs; empty where a bundle does not have them.
     characteristics : tuple of str
-        Those that its model sees; all, where a bundle does not have them.
+        Characteristics that its model sees; all, where a bundle does not list them.
     trained_on_sha256 : str
         Hash of the list of the runs that it learned from, checked when it is read; empty where a
         bundle does not have it.
@@ -176,7 +176,7 @@ def app_among(names: Sequence[str], name: str | None) -> str:
     Raises
     ------
     UnlearnedError
-        If there is no such application.
+        If the model lacks the application.
     ModelError
         If none is named and there are several.
 

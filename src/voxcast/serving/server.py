@@ -1,7 +1,7 @@
 """One HTTP server of predictions: its address, the token it is shown, and its answers in words.
 
 Questions change nothing on a server, so a broken or refused one is asked again. Redirections are
-not followed: a token would go where nobody sent it.
+not followed: a token would go to another server.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ TOKEN_FILE_VARIABLE = "VOXCAST_TOKEN_FILE"  # noqa: S105
 PLAIN_HTTP_VARIABLE = "VOXCAST_TOKEN_OVER_HTTP"
 CONNECT_S = 5.0
 HEALTH_S = 10.0
-MAX_ANSWER_BYTES = 2**26  # of 10,000 predictions, which are asked for at a time, are 25 MB
+MAX_ANSWER_BYTES = 2**26  # 10,000 predictions, which are requested at a time, are 25 MB
 LONGEST_WAIT_S, TOLD_WAIT_S = 10.0, 1.0
-# The server is busy or starting; 502 is a connection that was refused, told by a proxy.
+# The server is busy or starting; 502 is a proxy's report of a refused connection.
 BUSY = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE)
 # Of a question that another server, such as MLflow's, does not know.
 UNKNOWN_PATH = (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED)
@@ -61,7 +61,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Answer:
-    """What a server answered."""
+    """The answer of a server."""
 
     status: int
     headers: Mapping[str, str]
@@ -76,7 +76,7 @@ class Server:
     url : str
         Its address; what precedes the path of every question stays.
     token : str, optional
-        Sent with every question; by default that of ``VOXCAST_TOKEN``, or the first line of the
+        Sent with every question; by default ``VOXCAST_TOKEN``, or the first line of the
         file that ``VOXCAST_TOKEN_FILE`` names.
     plain_http_token : bool
         Whether the token may leave this machine unencrypted; also by
@@ -92,7 +92,7 @@ class Server:
     Raises
     ------
     ModelError
-        If the address is none.
+        If the address is invalid.
     ConfigError
         If the token cannot be used, or would go over a network unencrypted.
     """
@@ -146,7 +146,7 @@ class Server:
         return self._ask("POST", path, content=json.dumps(content).encode(), headers=headers)
 
     def post_file(self, path: str, image: Path, fields: Mapping[str, Any]) -> Answer:
-        """Return the answer to a file and fields, of which those that are no text go as JSON.
+        """Return the answer to a file and fields, with fields that are not text as JSON.
 
         The name of the file is not sent, which may tell who the subject is.
 
@@ -221,7 +221,7 @@ class Server:
         headers: Mapping[str, str],
         content: Mapping[str, Any],
     ) -> Answer:
-        """Ask once; what is late raises `httpx.ReadTimeout`, also where it comes byte by byte."""
+        """Ask once; a late answer raises `httpx.ReadTimeout`, also where it comes byte by byte."""
         left_s = max(0.001, min(timeout_s, end_s - time.monotonic()))
         timeout = httpx.Timeout(left_s, connect=min(CONNECT_S, left_s))
         for part in content.get("files", {}).values():
@@ -339,14 +339,14 @@ def _seconds(text: str) -> float:
 
 
 def _is_about_content(answer: Answer) -> bool:
-    """Tell whether 404 is of what a question names, such as a path, and not of its address."""
+    """Tell whether 404 is about an item of a question, such as a path, and not of its address."""
     is_problem = answer.headers.get("content-type", "").startswith(_PROBLEM)
     named = _detail(answer) not in ("", HTTPStatus.NOT_FOUND.phrase)
     return answer.status == HTTPStatus.NOT_FOUND and is_problem and named
 
 
 def _stated(answer: Answer) -> str:
-    """Return what a server answered instead of a result, in words."""
+    """Return a server's answer that is not a result, in words."""
     if target := answer.headers.get("location"):
         return f"answers {answer.status}: it is elsewhere, at {_printable(target)}"
     detail = _detail(answer)

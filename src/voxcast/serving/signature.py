@@ -20,14 +20,14 @@ device, cpus, gpus
     The allocation: ``cpu``, or another device that the model has, and numbers of cores and GPUs;
     by default the first configuration of the application.
 parameters_json
-    JSON object with parameters of the application; those that it lacks have their defaults.
+    JSON object with parameters of the application; missing ones have their defaults.
 host
     The machine: its id, or a host class or node type on record; by default the one that answers.
 host_class
     Class of the machine (models of CPU, cores, GPUs), for one that is not on record.
 foreground_voxels, and the other characteristics
-    What the voxels tell, see `voxcast.images.characteristics`; all that the application declares,
-    or none.
+    Computed from the voxels, see `voxcast.images.characteristics`; all that the application
+    declares, or none.
 volume
     The small volume for a network, ``.npy`` of `voxcast.images.network_volume`; JSON has it in
     base64.
@@ -35,7 +35,7 @@ volume
 Answer
 ------
 app, device, cpus, gpus
-    What the answer is for.
+    The application and allocation of the answer.
 cpu_s, runtime_s, peak_rss_bytes, each with _lower, _median, _upper
     Quantiles of CPU time and wall time in seconds and of peak memory in bytes. ``_upper`` is at
     the parameter ``quantile``, ``_lower`` at one minus it.
@@ -44,12 +44,12 @@ input_level
 family
     Family of the model that answered, or of its extrapolator.
 network_points
-    Cells along an axis of the volume that the network wants; 0 if there is none.
+    Cells along an axis of the volume that the network wants; 0 without one.
 calibrated, calibrated_at
     Whether the upper bounds hold as stated, and when the forecaster of this application was
     calibrated and promoted (ISO 8601).
 missing_subjects, measured_subjects
-    Subjects that the bounds lack to be calibrated, and those that they are based on.
+    Subjects that the bounds lack to be calibrated, and the number they are based on.
 out_of_range, out_of_range_reason
     Features, or pairs of them (``A×B``), in which the request lies outside everything measured,
     separated by spaces; and the same in words. Empty for a request in range.
@@ -57,14 +57,14 @@ host, host_known, host_runs
     The machine that the answer is for, whether its speed is known well enough for calibrated
     bounds, and from how many runs.
 speed_lower, speed_median, speed_upper
-    Speed of the machine as a multiple of that of the reference machine.
+    Speed of the machine as a multiple of the reference machine's.
 missing_characteristics
     Characteristics of a laboratory that the model wants and the request lacks.
 model_version
     Number of the version in the registry; empty if the model was read from a folder that does not
     tell.
 because
-    JSON list of what changed the runtime most, see `voxcast.models.explanation`; empty without
+    JSON list of the features that changed the runtime most, see `voxcast.models.explanation`; empty without
     the parameter ``explain``.
 
 All columns of an answer are there in every answer, with the same types, so that the parts of a
@@ -98,11 +98,11 @@ OPTIONAL_COLUMNS = {
     "host_class": "string",
     "host": "string",
 }
-# What a model needs of a laboratory and a request lacks, in the answer.
+# Characteristics of a laboratory that a model needs and a request lacks, in the answer.
 MISSING = "missing_characteristics"
 # The input of the network, of an image whose characteristics are there too.
 VOLUME = "volume"
-# Types of all columns of a request, and those that every row has.
+# Types of all columns of a request, and the columns that every row has.
 INPUT_TYPES = {
     **{
         name: "string" if HEADER_TYPES[name] is str else "double"

@@ -79,7 +79,7 @@ class SiteCandidates:
         ]
 
     def rows(self, row: Mapping[str, Any]) -> list[Row]:
-        """Return the rows to ask about an image, one for all candidates that a model tells apart.
+        """Return the rows to ask about an image, one for all candidates that a model distinguishes.
 
         Parameters
         ----------
@@ -99,7 +99,7 @@ class SiteCandidates:
         ]
 
     def by_candidate(self, predictions: Sequence[Row]) -> list[Row]:
-        """Return the prediction of each candidate from those of `rows`."""
+        """Return the prediction of each candidate from the predictions of `rows`."""
         questions = self._questions
         position = {question: n for n, question in enumerate(dict.fromkeys(questions))}
         return [predictions[position[question]] for question in questions]
@@ -122,7 +122,7 @@ class SiteCandidates:
         host_classes, measured
             See `voxcast.serving.served_app.ServedApp`; empty where they are not known.
         parameters : mapping, optional
-            Parameters of the application that were asked for.
+            Parameters of the application in the question.
         """
         cluster = _with_mapped_files(self.cluster, str(images[0].by_candidate[0]["app"]))
         return Recommendation.of(
@@ -151,7 +151,7 @@ def _with_this_machine(cluster: Cluster, host_classes: Sequence[str]) -> Cluster
 
 
 def _with_mapped_files(cluster: Cluster, app: str) -> Cluster:
-    """Return the cluster; where resident pages count, with what an application maps."""
+    """Return the cluster; where resident pages count, including mapped files."""
     if cluster.memory_counted != "rss":
         return cluster
     cluster = cluster.for_app(app)

@@ -26,7 +26,7 @@ SQLITE = "sqlite:///"
 SQLITE_DRIVER = "sqlite+pysqlite:///"
 WAIT_S = 10  # for a server
 HEALTH = "/health"  # of MLflow's server; it needs no password
-# MLflow's own limits, in whole seconds and repetitions; those that the user sets are kept.
+# MLflow's own limits, in whole seconds and repetitions; values that the user sets are kept.
 _LIMITS = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": str(WAIT_S),
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
@@ -79,12 +79,12 @@ def path_of(uri: str) -> Path | None:
 
 
 def is_mlflow_server(uri: str) -> bool:
-    """Whether an address is that of MLflow's server."""
+    """Whether an address belongs to MLflow's server."""
     return uri.startswith(("http://", "https://"))
 
 
 def is_sql_server(uri: str) -> bool:
-    """Whether an address is that of a database server.
+    """Whether an address belongs to a database server.
 
     Examples
     --------
@@ -157,7 +157,7 @@ def errors_of_mlflow(uri: str) -> Iterator[None]:
 
 
 def _check_mlflow_server(uri: str) -> None:
-    """Check that it answers at all; what it answers is left to MLflow's client."""
+    """Check that it answers at all; MLflow's client reads the answer."""
     import httpx
 
     then = f"see {TRACKING_VARIABLE}"

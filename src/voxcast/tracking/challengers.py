@@ -92,7 +92,7 @@ class Challenger:
         return sha256_folder(self.forecaster)
 
     def is_model(self, recorded: str) -> bool:
-        """Whether it is the model of which a hash is on record."""
+        """Whether it is the model with this hash."""
         return self.forecaster_sha256 == recorded
 
 

@@ -44,7 +44,7 @@ def log_search(
     project : Path
         Project folder.
     challengers : mapping
-        What was found for each application.
+        The best model of each application.
     campaign : str
         Name of the campaign.
     params : mapping
@@ -68,7 +68,9 @@ def log_search(
         for app, challenger in challengers.items():
             trials = load_trials(project / TUNED / app)
             _log_studies(session, run_id, {**tags, "app": app}, challenger.leaderboard, trials)
-        mlflow.set_tag("tuned_sha256", sha256)  # at the end: what was interrupted is logged anew
+        mlflow.set_tag(
+            "tuned_sha256", sha256
+        )  # at the end, so that an interrupted log is written again
 
 
 def _log_studies(

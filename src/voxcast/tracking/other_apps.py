@@ -1,4 +1,4 @@
-"""The applications that a promotion does not concern: what is damaged or lost of them."""
+"""The applications that a promotion does not concern, and damage to them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 def damaged_others(bundle: Bundle | None, app: str) -> dict[str, str]:
-    """Return what is damaged of the other applications of a bundle, which are carried over."""
+    """Return the damage to the other applications of a bundle, which are carried over."""
     if bundle is None:
         return {}
     problems = {name: bundle.problem_of(name) for name in bundle.facts if name != app}
@@ -30,7 +30,7 @@ def lost_others(apps: Iterable[str], bundle: Bundle | None, app: str) -> list[st
 
 
 def warn(damaged: Mapping[str, str], lost: Iterable[str]) -> None:
-    """Log what a new version carries over damaged, and what it is without."""
+    """Log which applications a new version carries over damaged, and which it lacks."""
     for name, problem in damaged.items():
         logger.warning("%s is carried over as it is, damaged: %s; %s", name, problem, _fix(name))
     for name in lost:

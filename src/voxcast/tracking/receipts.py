@@ -28,7 +28,7 @@ def add_receipt(project: Path, kind: str, content: Mapping[str, Any]) -> dict[st
     Parameters
     ----------
     kind : {"promotion", "rollback", "comparison"}
-        What it is a receipt of.
+        The decision it records.
     content : mapping
         JSON-able facts.
     """
@@ -73,7 +73,7 @@ def rolled_back(project: Path, app: str) -> set[str]:
 
 
 def comparison_json(comparison: Comparison) -> dict[str, Any]:
-    """Return a comparison for a receipt: means with their intervals; None for what is unknown."""
+    """Return a comparison for a receipt: means with their intervals; None for an unknown value."""
 
     def finite(value: float) -> float | None:
         return value if math.isfinite(value) else None

@@ -45,7 +45,7 @@ def promotion_of(
     replaced: str | None,
     judgement: dict[str, Any],
 ) -> Promotion:
-    """Return what is recorded of a model that is registered.
+    """Return the record of a model that is registered.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def evidence(
     risk: Mapping[str, Risk],
     comparison: Comparison | None = None,
 ) -> dict[str, Any]:
-    """Return how a challenger was judged, for its model card; what is not finite is None."""
+    """Return how a challenger was judged, for its model card; infinite values and NaN are None."""
     errors = {
         name: value if math.isfinite(value) else None for name, value in challenger.metrics.items()
     }
@@ -141,9 +141,9 @@ def register_challenger(
     project : Path
         Project folder.
     app, challenger, promotion
-        The application, its best model, and what is recorded of it, see `promotion_of`.
+        The application, its best model, and its record, see `promotion_of`.
     bundle : Bundle or None
-        That of the champion.
+        The champion's.
 
     Returns
     -------
@@ -205,7 +205,7 @@ def register_part(
 
 
 def publish_champion(session: runs.Session, project: Path) -> None:
-    """Register the champion again in a registry that was lost or begun anew, and has none."""
+    """Register the champion again in a registry that was lost or replaced, and has none."""
     store = ModelStore.of(project)
     if store.pointer().champion is None:
         return

@@ -1,6 +1,6 @@
 """MLflow's registry: each version is registered there too, under one number and alias.
 
-A project predicts with what is in its `voxcast.serving.model_store`. A version is logged in
+A project predicts with the versions in its `voxcast.serving.model_store`. A version is logged in
 MLflow, gets the alias ``champion`` there, and then becomes the champion of the project; a process
 that is killed between leaves a version that `pull` fetches.
 """
@@ -51,12 +51,12 @@ application, makes a new version, and carries the others over. The alias `champi
 
 @contextlib.contextmanager
 def mlflow_client(uri: str) -> Iterator[MlflowClient]:
-    """Give MLflow's client, keep what it prints off stdout, and make its errors one line.
+    """Give MLflow's client, keep its output off stdout, and make its errors one line.
 
     Raises
     ------
     ModelError
-        If the registry does not answer, or refuses what is asked in the block.
+        If the registry does not answer, or refuses a request in the block.
     """
     with errors_of_mlflow(uri), contextlib.redirect_stdout(sys.stderr):
         import mlflow
@@ -105,7 +105,7 @@ def register(project: Path, run_id: str, folder: Path) -> str:
             )
         tags = {SHA256_TAG: sha256_file(folder / INDEX), **_tags(bundle)}
         version = mlflow.register_model(logged.model_uri, MODEL_NAME, tags=tags)
-        while int(version.version) <= highest:  # a registry that was begun anew counts from 1
+        while int(version.version) <= highest:  # a new registry counts from 1
             client.delete_model_version(MODEL_NAME, version.version)
             version = mlflow.register_model(logged.model_uri, MODEL_NAME, tags=tags)
         number = str(version.version)
@@ -154,7 +154,7 @@ def _description(bundle: Bundle) -> str:
 def set_champion(project: Path, number: str) -> None:
     """Make an older version of a project the champion, in MLflow too; errors as `register`."""
     with mlflow_client(tracking_uri(project)) as client:
-        if _sha256_in(client, number) is not None:  # a registry that was begun anew lacks it
+        if _sha256_in(client, number) is not None:  # a new registry lacks it
             client.set_registered_model_alias(MODEL_NAME, CHAMPION, number)
     ModelStore.of(project).point(number)
 
@@ -169,7 +169,7 @@ def pull(store: ModelStore, uri: str, number: str | None = None) -> str:
     uri : str
         Address of the registry.
     number : str, optional
-        The version; by default that of the alias ``champion``.
+        The version; by default the one with the alias ``champion``.
 
     Returns
     -------
@@ -179,7 +179,7 @@ def pull(store: ModelStore, uri: str, number: str | None = None) -> str:
     Raises
     ------
     ModelError
-        If the registry has no such version, its files are not those that were registered, or
+        If the registry has no such version, its files have changed since they were registered, or
         another version of this number is here.
     """
     with mlflow_client(uri) as client:
@@ -225,7 +225,7 @@ def _downloaded(client: MlflowClient, uri: str, number: str, folder: str) -> str
 def follow(store: ModelStore, uri: str) -> None:
     """Take over the champion of a registry that others write to, if it has another one.
 
-    A project's own database is not asked: what it has came from here. Errors are those of `pull`.
+    A project's own database is not read: its versions came from here. Errors as in `pull`.
     """
     if path_of(uri) is not None:
         return
@@ -248,7 +248,7 @@ def champion_number(client: MlflowClient) -> str | None:
 
 
 def _sha256_in(client: MlflowClient, number: str) -> str | None:
-    """Return the hash of a version's bundle on record in MLflow; None if there is no version."""
+    """Return the hash of a version's bundle in MLflow's tags; None without such a version."""
     import mlflow
 
     try:

@@ -68,14 +68,14 @@ def retrain(
     validation : Validation
         All runs on record that may train, of this application.
     on_step : callable
-        Called with what is done next.
+        Called with a description of the next step.
 
     Returns
     -------
     dict
         The receipt of `voxcast.tracking.promotion.promote`, with ``window_since`` (first run that
         was learned from; empty for all), ``judged`` (runs, subjects, and since when) and ``new``
-        (runs and subjects after those of the champion); ``reason`` is `TOO_LITTLE` where nothing
+        (runs and subjects newer than the champion's); ``reason`` is `TOO_LITTLE` where nothing
         was fitted.
     """
     table = validation.table

@@ -32,7 +32,7 @@ COMPLETE = 0.9
 
 
 def readable_champion(store: ModelStore) -> Bundle | None:
-    """Return the champion; None if there is none, it was changed, or is of another release."""
+    """Return the champion; None if it is missing, changed, or from another release."""
     number = store.pointer().champion
     return None if number is None else readable(store, number)
 
@@ -85,7 +85,7 @@ def rival_of(
 
 
 def _facts(app: AppFacts | ServedApp) -> str:
-    """Return what a forecaster is served with, in a form to compare."""
+    """Return the facts a forecaster is served with, in a form to compare."""
     allocations = [[c.device, c.cpus, c.gpus] for c in app.configurations]
     grids = [app.coarse_points, app.network_points]
     return canonical_json([app.parameters, allocations, grids, sorted(app.characteristics)])

@@ -97,11 +97,11 @@ def _open_session(project: Path, uri: str) -> Session:
 
 
 def _experiment(project: Path, uri: str) -> str:
-    """Return the id of the experiment, made if there is none.
+    """Return the id of the experiment, created if needed.
 
     MLflow stores where the files of an experiment are, as an absolute path that cannot be changed.
-    That of a project which was moved or copied is renamed, and another takes its place, so that
-    nothing is written to where the project was.
+    In a project that was moved or copied the experiment is renamed, and another takes its place,
+    so that nothing is written to the former place.
     """
     import mlflow
 

@@ -71,7 +71,7 @@ def _of_app(app: str, bundles: tuple[Bundle, Bundle]) -> dict[str, Any]:
 
 
 def _fields(served: ServedApp) -> dict[str, Any]:
-    """Return what is compared of an application, in the order in which it is shown."""
+    """Return the facts of an application that are compared, in the order of display."""
     promotion = served.promotion
     errors = promotion.evidence.get("cross_validation", {})
     risks = promotion.evidence.get("risk_at_upper_quantile", {})

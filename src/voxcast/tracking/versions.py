@@ -49,7 +49,7 @@ def roll_back(project: Path, number: str | None = None, app: str | None = None) 
     Raises
     ------
     ModelError
-        If there is no such version or application, or its files are damaged.
+        If the version or application does not exist, or its files are damaged.
     """
     store = ModelStore.of(project)
     follow(store, tracking_uri(project))
@@ -69,7 +69,7 @@ def roll_back(project: Path, number: str | None = None, app: str | None = None) 
             fix = "choose another version, or one application with --app"
             raise ModelError(f"{name} is damaged: {problem}", f"version {older}", fix)
         target.forecaster(name)  # this release can read it
-    # What is damaged is repaired: nobody decided against the model.
+    # Damage is repaired: no person decided against the model.
     present = {} if bundle is None else _intact_hashes(bundle)
     restored = {name: target.apps[name].forecaster_sha256 for name in names}
     damaged: dict[str, str] = {}
@@ -109,7 +109,7 @@ def _replaced(store: ModelStore, current: str, bundle: Bundle | None, app: str |
 
     Of an application that is damaged or missing in the champion, it is the newest intact one.
     """
-    if bundle is None:  # nobody can tell which one it replaced: the newest before it
+    if bundle is None:  # which one it replaced is unknown: the newest before it
         former = next((n for n in store.numbers() if int(n) < int(current)), None)
     elif app is None:
         former = bundle.origin.previous
@@ -174,7 +174,7 @@ def bundles_to_compare(
     Raises
     ------
     ModelError
-        If there is no such version, or one of them does not have the application.
+        If a version does not exist or lacks the application.
     """
     first, second = (store.open(number) for number in numbers)
     if app is not None:
@@ -199,7 +199,7 @@ def compare_bundles(
     validations : mapping
         Training runs by application, see `voxcast.models.selection.validations`.
     numbers : (str, str)
-        Versions; gains are those of the first.
+        Versions; a gain above zero means that the first is better.
     bundles : (Bundle, Bundle)
         Their bundles, see `bundles_to_compare`.
     app : str, optional
@@ -208,7 +208,7 @@ def compare_bundles(
     Raises
     ------
     ModelError
-        If there is no application to compare.
+        If the versions have no application to compare.
     """
     both = [name for name in bundles[0].apps if app in (None, name) and name in bundles[1].apps]
     names = [name for name in both if name in validations]

@@ -98,12 +98,12 @@ def application(settings: Settings) -> FastAPI:
 
 
 def load_at_once(app: FastAPI) -> None:
-    """Load the champion; that of a registry of MLflow, which takes seconds, beside the service.
+    """Load the champion; one in a registry of MLflow, which takes seconds, is loaded later.
 
     Raises
     ------
     ModelError
-        If there is no champion, or it cannot be loaded.
+        If no champion can be loaded.
     """
     settings: Settings = app.state.settings
     if settings.registry is not None:

@@ -67,12 +67,12 @@ class Batches:
     ) -> Rows:
         """Return one prediction for each row, in order.
 
-        Many rows are predicted beside those of other requests, which do not wait for them.
+        Many rows are predicted beside the rows of other requests, which do not wait for them.
 
         Raises
         ------
         ModelError
-            If a row is refused; those of other requests are answered.
+            If a row is refused; other requests are answered.
         """
         loop = asyncio.get_running_loop()
         question = _Question(served, rows, quantile, explain, loop.create_future())
@@ -142,5 +142,7 @@ def _answers(questions: list[_Question]) -> list[Rows | Exception]:
 def _answer(question: _Question) -> Rows | Exception:
     try:
         return question.predict()
-    except Exception as error:  # each is an answer; what is no user's error is logged there
+    except (
+        Exception
+    ) as error:  # each is an answer; errors that are not the user's are logged there
         return error

@@ -1,7 +1,7 @@
-"""Bodies in JSON: their kind, and a bound on what they hold before they are parsed.
+"""Bodies in JSON: their kind, and a bound on their content before they are parsed.
 
-A parser holds up all other requests, and makes fifty bytes of two: what a body may hold is counted
-in its bytes first.
+A parser holds up all other requests, and makes fifty bytes of two: the content of a body is
+counted in its bytes first.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class BulkBodies:
         Raises
         ------
         HTTPException
-            413 or 415 for a body that is not read, 429 if there is no place.
+            413 or 415 for a body that is not read, 429 if no place is free.
         """
         kind_of(request, MEDIA_TYPE)
         stated = request.headers.get("content-length", "")

@@ -99,7 +99,7 @@ class ModelSwitch:
             logger.info("version %s is served", loaded.version)
 
     def _loaded(self, number: str) -> ServedModel | None:
-        """Return the version with this number, or what is served if it cannot be loaded."""
+        """Return the version with this number, or the served one if it cannot be loaded."""
         served = self.champion
         if served is not None and served.version == number:
             return served
@@ -111,7 +111,7 @@ class ModelSwitch:
             loaded = ServedModel.load(self.settings, number)
             if served is not None:
                 _check_loses_nothing(loaded, served)
-        except Exception as error:  # whatever its files make of it
+        except Exception as error:  # any error that its files can cause
             reason = one_line(error) or repr(error)
             if self.refused.get(number) != reason:
                 logger.warning("version %s is refused: %s", number, reason)

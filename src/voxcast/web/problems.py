@@ -20,7 +20,7 @@ MEDIA_TYPE = "application/problem+json"
 MAX_DETAIL = 500  # letters of a reason, which may repeat a value of the request
 # Where clients of MLflow's server look for the reason, see `voxcast.web.routes.invocations`.
 INVOCATIONS = "/invocations"
-CLIENT_GONE = "the client went away"  # for the log; nobody reads it
+CLIENT_GONE = "the client went away"  # for the log only
 _OF_PYDANTIC = "Value error, "  # before the reason of a validator of ours
 
 # Reasons of pydantic by their type, for those who do not know Python.

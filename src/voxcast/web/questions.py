@@ -60,7 +60,7 @@ class ImageQuestion(BaseModel):
 
 
 Question = TypeVar("Question", bound=ImageQuestion)
-# What a reader tells of an image, see `voxcast.web.images.image_reader`.
+# The answer of a reader about an image, see `voxcast.web.images.image_reader`.
 Answer = dict[str, Any]
 
 
@@ -74,7 +74,7 @@ async def question(request: Request, kind: type[Question]) -> Question:
     VoxcastError
         If the image cannot be used.
     HTTPException
-        If the body cannot be received, there is no such path, or no place for another image.
+        If the body cannot be received, the path does not exist, or no image can be read now.
     """
     query, answer = await question_and_image(request, kind)
     if answer is not None:
@@ -90,7 +90,7 @@ async def question_and_image(
     Parameters
     ----------
     everything : bool
-        Compute views and all characteristics, also those that the model does not need.
+        Compute views and all characteristics, also ones that the model does not need.
 
     Raises
     ------
@@ -178,7 +178,7 @@ def _refusal(field: str, problem: str) -> RequestValidationError:
 
 
 def settings_of(request: Request) -> Settings:
-    """Return what the service was started with."""
+    """Return the settings of the service."""
     settings: Settings = request.app.state.settings
     return settings
 

@@ -50,8 +50,8 @@ class ServedModel:
     def load(cls, settings: Settings, number: str) -> ServedModel:
         """Load a version completely, and let each application answer once.
 
-        The files are those that were registered, or it is refused. Forecasters have hashes of
-        their own: those that are damaged are left out, as in every other use of a model. Networks
+        A version whose files have changed is refused. Forecasters have hashes of
+        their own: damaged ones are left out, as in every other use of a model. Networks
         are built.
 
         Raises

@@ -39,7 +39,7 @@ def serve(settings: Settings, host: str, port: int, workers: int = 1) -> int:
     Parameters
     ----------
     settings : Settings
-        What is served, and to whom.
+        The model, the project, and the limits.
     host, port : str, int
         Where it listens.
     workers : int

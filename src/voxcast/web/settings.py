@@ -1,4 +1,4 @@
-"""What a service is started with."""
+"""Settings of a service."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class ImageLimits:
     voxels : int
         Number that a header may declare; 2²⁸ are a cube of 645.
     memory_bytes : int
-        What reading one may allocate, on top of what an idle reader has.
+        Memory that reading one may allocate, beyond an idle reader.
     read_s : int
         Seconds in which one must be read.
     readers : int
         Processes that read images.
     images : int
-        Those that are received, wait or are read at a time; more are answered with 503.
+        Images that are received, wait or are read at a time; more are answered with 503.
     """
 
     voxels: int = 2**28
@@ -50,7 +50,7 @@ class Settings:
     machines : Path, optional
         File with the speeds of machines, see `voxcast.serving.machine_file`.
     token : str, optional
-        What a client sends as ``Authorization: Bearer TOKEN``; None for no check.
+        Sent by clients as ``Authorization: Bearer TOKEN``; None for no check.
     roots : tuple of Path
         Folders whose images may be named by their path.
     poll_s : float

@@ -1,7 +1,7 @@
 """Predictions for the rows of a file of any length: read, predicted and written in batches.
 
-A row that the model refuses has no prediction, and the reason in a column ``error``; the others
-are predicted.
+A row that the model refuses has no prediction, and the reason in a column ``error``; all other
+rows are predicted.
 """
 
 from __future__ import annotations

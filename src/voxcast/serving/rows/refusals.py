@@ -31,7 +31,7 @@ def refusal(message: str, server: str | None = None) -> RequestError:
 
 
 def renumbered(error: RequestError, before: int) -> RequestError:
-    """Return the error of a request of more rows, of which ``before`` come before these."""
+    """Return the error of a request of more rows, ``before`` of them before these."""
     problem = _ROW.sub(lambda match: f"row {before + int(match[1])}", error.problem, count=1)
     return RequestError(problem, error.where, error.then)
 

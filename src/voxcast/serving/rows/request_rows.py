@@ -119,7 +119,7 @@ def host_of(row: Mapping[str, Any]) -> str | None:
     Raises
     ------
     ModelError
-        If it is no name.
+        If it cannot be a name.
     """
     if "host" not in row:
         return None
@@ -147,7 +147,7 @@ def volume_of(row: Mapping[str, Any]) -> bytes | None:
 
 
 def parameters_of(row: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the application's parameters: the defaults, replaced by those of the row."""
+    """Return the application's parameters: the defaults, replaced by the row's."""
     try:
         parameters = json.loads(str(row.get("parameters_json", "{}")))
     except (ValueError, RecursionError) as error:  # also numbers of thousands of digits

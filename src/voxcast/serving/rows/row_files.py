@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 PARQUET, CSV = ".parquet", ".csv"
 SUFFIXES = (PARQUET, CSV)
 _BLOCK_BYTES = 2**20  # of a CSV file at a time
-# Each row group costs memory until the file is closed, and time of whoever reads it.
+# Each row group costs memory until the file is closed, and the reader's time.
 _ROW_GROUP_BYTES = 2**24
 
 
@@ -38,9 +38,9 @@ class RowFile:
     Attributes
     ----------
     schema : pyarrow.Schema
-        Names and types of its columns; those of a CSV file are texts.
+        Names and types of its columns; columns of a CSV file are texts.
     rows : int or None
-        Number of rows, where the file tells it.
+        Number of rows, if the file states it.
     """
 
     path: Path
@@ -106,7 +106,7 @@ def _csv_reader(path: Path, names: list[str]) -> Any:
     import pyarrow as pa
     from pyarrow.csv import ConvertOptions, ReadOptions, open_csv
 
-    # Texts throughout: types are those of the model, and a cell that has another refuses its row.
+    # Texts throughout: the model gives the types, and a cell that has another refuses its row.
     types = dict.fromkeys(names, pa.string())
     convert = ConvertOptions(column_types=types, strings_can_be_null=True, null_values=[""])
     read = ReadOptions(block_size=_BLOCK_BYTES, column_names=names, skip_rows=1)
@@ -140,7 +140,7 @@ class _RowGroups:
             self.flush()
 
     def flush(self) -> None:
-        """Write what was put together."""
+        """Write the collected rows."""
         import pyarrow as pa
 
         if self._batches:

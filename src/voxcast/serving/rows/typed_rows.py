@@ -85,7 +85,7 @@ def double(value: Any, name: str) -> float:
     Raises
     ------
     ModelError
-        If it is none, such as true, which Python takes for 1.
+        If it is another value, such as true, which Python takes for 1.
     """
     if isinstance(value, bool) or not isinstance(value, float | str | Real | Decimal):
         raise _refusal(name, "a number", value)
@@ -111,7 +111,7 @@ def binary(value: Any, name: str) -> bytes:
         raise _refusal(name, "bytes, or text in base64", value)
     try:
         return base64.b64decode(value, validate=True)
-    except ValueError:  # also that of letters beyond ASCII
+    except ValueError:  # also with letters beyond ASCII
         raise ModelError("is not base64", name) from None
 
 

@@ -1,1 +1,1 @@
-"""What a request meets before it is answered: names, tokens, rates, sizes, and the log."""
+"""Checks before a request is answered: names, tokens, rates, sizes, and the log."""

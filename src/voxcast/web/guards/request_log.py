@@ -1,6 +1,6 @@
 """One line a request, and the headers that every answer has.
 
-The line tells nothing of what was asked: no query, body, file name or token.
+The line reveals nothing of the question: no query, body, file name or token.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 REQUEST_ID = b"x-request-id"
 _SANE_ID = re.compile(rb"[A-Za-z0-9_.-]{1,64}")
-UNMATCHED = "unmatched"  # the route of a path that is none, which a client chooses
+UNMATCHED = "unmatched"  # the route of an unknown path, which a client chooses
 # Of every answer that does not say otherwise.
 HEADERS = {
     b"content-security-policy": (
@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 
 
 class JsonFormatter(logging.Formatter):
-    """Writes a record as one line of JSON; those of requests have fields of their own."""
+    """Writes a record as one line of JSON; records of requests have fields of their own."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""

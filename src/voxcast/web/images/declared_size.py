@@ -36,7 +36,7 @@ def check_declared_size(path: Path, max_voxels: int) -> None:
         ) from None
     kinds: tuple[Any, ...] = (Nifti1Header, Nifti2Header)
     for kind in kinds:
-        if not kind.may_contain_header(start):  # as nibabel decides what it reads
+        if not kind.may_contain_header(start):  # as nibabel chooses the format
             continue
         header = kind(start[: kind.template_dtype.itemsize], check=False)
         try:

@@ -1,4 +1,4 @@
-"""What a gzip file has beside data, bounded before it is decompressed.
+"""The parts of a gzip file beside its data, bounded before it is decompressed.
 
 Python reads names and padding byte by byte, and a member takes longer than a megabyte of data, so
 that a small file of empty members would take minutes (RFC 1952, 2.2 and 2.3).

@@ -92,8 +92,8 @@ class AllowedFolders:
     def open(self, name: str) -> BinaryIO:
         """Open a regular file below one of the folders.
 
-        Links are followed within these folders, as BIDS data sets of DataLad have them. Whatever
-        is wrong, the message is the same: it tells nothing of what lies elsewhere.
+        Links are followed within these folders, as BIDS data sets of DataLad have them. The
+        message is always the same: it reveals nothing about files elsewhere.
 
         Parameters
         ----------
@@ -103,7 +103,7 @@ class AllowedFolders:
         Raises
         ------
         HTTPException
-            404 if there is no such file, or it may not be read.
+            404 if the file does not exist or may not be read.
         """
         if "\0" not in name and 0 < len(os.fsencode(name)) <= MAX_PATH:
             folders = [folder for folder in self.folders if folder.is_same]
@@ -132,7 +132,7 @@ def _opened(path: str, real_roots: Sequence[Path]) -> BinaryIO | None:
         handle = os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except (OSError, ValueError):
         return None
-    # A folder may have been replaced by a link since: what counts is what is open.
+    # A folder may have been replaced by a link since: the open file counts.
     opened = os.path.realpath(f"/proc/self/fd/{handle}")
     if stat.S_ISREG(os.fstat(handle).st_mode) and _is_below(opened, real_roots):
         return os.fdopen(handle, "rb")

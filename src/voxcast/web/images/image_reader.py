@@ -1,4 +1,4 @@
-"""What is read of an image that a client sent, in a process of `voxcast.web.images.reader_pool`.
+"""Reading an image that a client sent, in a process of `voxcast.web.images.reader_pool`.
 
 The kernel limits the memory of the process. Readers of NIfTI tell by its name whether a file is
 compressed, so it is read by a link with such a name.
@@ -36,8 +36,8 @@ _GZIP = b"\x1f\x8b"
 
 
 def prepare(memory_bytes: int) -> None:
-    """Limit what this process may allocate beyond what it has."""
-    logging.disable()  # of what others write there is nothing that the answer does not say
+    """Limit how much more memory this process may allocate."""
+    logging.disable()  # libraries log nothing that the answer does not say
     warnings.simplefilter("ignore")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal goes to all: others decide
     voxels.KEPT_BYTES = KEPT_BYTES
@@ -48,7 +48,7 @@ def prepare(memory_bytes: int) -> None:
 
 
 def answer(file: str, task: dict[str, Any]) -> dict[str, Any]:
-    """Return what is read of an image, or why it is refused, as ``problem``.
+    """Return the facts of an image, or why it is refused, as ``problem``.
 
     Parameters
     ----------
@@ -68,14 +68,14 @@ def answer(file: str, task: dict[str, Any]) -> dict[str, Any]:
             return {"problem": " ".join(text.replace(str(path), "the image").split())}
         except MemoryError:
             return {"problem": "needs more memory than this service has for an image"}
-        except Exception as error:  # whatever damage makes a reader raise: it is here for this
+        except Exception as error:  # any exception that damage can cause
             kind = type(error).__name__
             problem = f"cannot be read ({kind}); convert the file again"
             return {"problem": problem, "unforeseen": kind}
 
 
 def _import_readers() -> None:
-    """Import what is imported when it is first needed, so that it counts as idle memory."""
+    """Import all modules that reading needs, so that they count as idle memory."""
     import numpy as np
     import scipy.ndimage
     import scipy.sparse.csgraph  # noqa: F401

@@ -1,6 +1,6 @@
 """Images are read in processes of their own: a hostile one ends a process, and not the service.
 
-A reader opens what the service has open, by its descriptor: an upload is a file without a name.
+A reader opens a file of the service by its descriptor: an upload is a file without a name.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from voxcast.web.settings import ImageLimits
 
-MAX_TASKS = 100  # of a reader, which is then replaced by one without what they left
+MAX_TASKS = 100  # of a reader, which is then replaced by a fresh one
 RETRY_AFTER_S = 2
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _PR_SET_PDEATHSIG = 1
@@ -67,7 +67,7 @@ class ReaderPool:
         Raises
         ------
         HTTPException
-            503 if there is none.
+            503 if all are taken.
         """
         if self._images >= self.limits.images:
             raise _unavailable(f"{self.limits.images} images are being read")

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 FILE_FIELD = "file"
 MAX_FIELDS = 32
 MAX_FIELD_BYTES = 2**18
-DRAIN_S = 10.0  # in which what is refused is received and dropped, so that its answer is read
+DRAIN_S = 10.0  # in which a refused body is received and dropped, so that its answer is read
 CLOSE = {"Connection": "close"}
 UTF_8 = (b"utf-8", b"utf8")
 
@@ -52,7 +52,7 @@ class Form:
 
 
 class LimitedBody:
-    """The body of a request, of which some bytes are received at most.
+    """The body of a request, received up to a limit.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ class LimitedBody:
             yield part
 
     async def drain(self) -> None:
-        """Receive and drop what is left of it, for some seconds at most.
+        """Receive and drop the rest, for some seconds at most.
 
         Most clients read no answer before they have sent all, and report a broken connection
         instead.

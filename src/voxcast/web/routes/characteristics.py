@@ -1,4 +1,4 @@
-"""``POST /characteristics``: what an image's header and voxels tell, and three views of it."""
+"""``POST /characteristics``: facts from an image's header and voxels, and three views of it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class CharacteristicsQuestion(ImageQuestion):
 
 
 class CharacteristicValue(BaseModel):
-    """A characteristic of an image, beside what the model learned from."""
+    """A characteristic of an image, beside its range in training."""
 
     name: str
     value: float
@@ -80,7 +80,7 @@ class ImageFacts(BaseModel):
 
 
 class CharacteristicsAnswer(BaseModel):
-    """What is read of an image; ``row`` is what other questions take."""
+    """Facts of an image; other questions take its ``row``."""
 
     model_version: str
     row: dict[str, float | str]
@@ -95,7 +95,7 @@ class CharacteristicsAnswer(BaseModel):
     responses=QUESTION_PROBLEMS,
 )  # fmt: skip
 async def characteristics(request: Request) -> CharacteristicsAnswer:
-    """Read an image: its header, its characteristics beside those of training, three views."""
+    """Read an image: its header, its characteristics with their ranges in training, three views."""
     query, answer = await question_and_image(request, CharacteristicsQuestion, everything=True)
     served = served_model(request)
     values = {name: v for name, v in (answer or {})["row"].items() if name in CHARACTERISTICS}
@@ -111,7 +111,7 @@ async def characteristics(request: Request) -> CharacteristicsAnswer:
 def beside_training(
     forecaster: Forecaster, app: str, values: dict[str, float]
 ) -> list[CharacteristicValue]:
-    """Return characteristics with the range of those that a model learned from.
+    """Return characteristics with their ranges in a model's training data.
 
     A model records the range of those columns that decide whether a question is out of range, and
     the median of all that it uses.
@@ -151,7 +151,7 @@ def _range(
 
 
 def _in_unit(column: str, value: float) -> float:
-    """Return the value of a characteristic from that of its feature."""
+    """Return the value of a characteristic from the value of its feature."""
     if column.startswith(f"{CONTENT}log_"):
         return math.expm1(value)
     return value * 1e6 if column.endswith("_megavoxels") else value

@@ -1,4 +1,4 @@
-"""``GET /history``: runs on record against what was requested and predicted, and the champion."""
+"""``GET /history``: runs on record against requests and predictions, and the champion."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class VersionAnswer(BaseModel):
 
 
 class HistoryAnswer(BaseModel):
-    """What is on record."""
+    """The runs on record."""
 
     runs_on_record: int
     runs: list[RunAnswer] = Field(description=f"the newest {MAX_RUNS:,}, in order of start")
@@ -114,7 +114,7 @@ class HistoryAnswer(BaseModel):
 
 @dataclass
 class HistoryView:
-    """The history of a project as JSON, computed anew when it has changed."""
+    """The history of a project as JSON, computed again when it has changed."""
 
     project: Path
     _state: str = ""
@@ -156,7 +156,7 @@ def _view_of(project: Path) -> HistoryView:
 async def history(request: Request) -> Response:
     """Compare what runs requested, used and were predicted to use.
 
-    It is computed anew when the history has changed, and has an `ETag`.
+    It is computed again when the history has changed, and has an `ETag`.
     """
     settings, served = settings_of(request), served_model(request)
     if settings.project is None:

@@ -1,7 +1,7 @@
 """MLflow's protocol of served models, for clients that have it: ``POST /invocations``.
 
-The answers are those of ``mlflow models serve`` on the same model; what it cannot read is refused
-with the reason.
+The answers equal those from ``mlflow models serve`` on the same model; rows that it cannot read
+are refused with the reason.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 1024, 4096, 20_000)
 
 
 class Metrics:
-    """The counters of one service; labels are routes and statuses, never what a client chose."""
+    """The counters of one service; labels are routes and statuses, never chosen by a client."""
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()

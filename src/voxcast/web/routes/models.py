@@ -1,4 +1,4 @@
-"""``GET /models``: the version that answers, what it learned from, and all versions."""
+"""``GET /models``: the version that answers, its training data, and all versions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ModelsAnswer(BaseModel):
 
 @router.get("/models", response_model=ModelsAnswer)
 async def models(request: Request) -> Response:
-    """Return what the model answers for, and what it learned from."""
+    """Return the applications of the model, and their training data."""
     served = served_model(request)
     state = request.app.state
     switch: ModelSwitch = state.switch

@@ -1,6 +1,6 @@
 """``GET /`` and ``GET /page/NAME``: the page, from the files of the package alone.
 
-The browser is told to load nothing from another host, and to run no script or style that is
+Headers let the browser load nothing from another host, and to run no script or style that is
 written into the document.
 """
 
@@ -43,7 +43,7 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
-    # The browser asks each time whether the page is still that of this release.
+    # The browser asks each time whether the page is still from this release.
     "Cache-Control": "no-cache",
 }
 

@@ -77,7 +77,7 @@ class PredictAnswer(BaseModel):
 async def predict_image(
     request: Request, rows: Sequence[dict[str, Any]], quantile: float, *, explain: bool = False
 ) -> list[dict[str, Any]]:
-    """Return predictions of one image; its rows are ours, so an error tells no number of a row.
+    """Return predictions of one image; its rows are ours, so an error names no row.
 
     Raises
     ------

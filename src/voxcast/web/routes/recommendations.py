@@ -61,7 +61,7 @@ class RecommendQuestion(ImageQuestion):
 
 
 class CandidateAnswer(BaseModel):
-    """A configuration on a type of node: what to request, what to expect, and at what cost."""
+    """A configuration on a type of node: its request, expected use and cost."""
 
     node_type: str
     partition: str
@@ -148,7 +148,7 @@ class RecommendAnswer(BaseModel):
     openapi_extra=body_of(RecommendQuestion), responses=QUESTION_PROBLEMS,
 )  # fmt: skip
 async def recommend(request: Request) -> RecommendAnswer:
-    """Assess every configuration on the nodes of a cluster, and recommend what to request.
+    """Assess every configuration on the nodes of a cluster, and recommend a request.
 
     Limits are at the confidence of the policy. With a deadline the cheapest configuration within
     it is chosen, with a budget the fastest; else cost and time are weighed by the policy.

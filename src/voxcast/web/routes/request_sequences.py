@@ -1,4 +1,4 @@
-"""``POST /requests``: what to request first for an image, and next after each failure."""
+"""``POST /requests``: the first request for an image, and the next after each failure."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class SequencesAnswer(BaseModel):
     openapi_extra=body_of(SequenceQuestion), responses=QUESTION_PROBLEMS,
 )  # fmt: skip
 async def request_sequences(request: Request) -> SequencesAnswer:
-    """Predict the distribution of the runtime, and compute what to request first, and next.
+    """Predict the distribution of the runtime, and compute the first request, and the next ones.
 
     Like the bounds of the model it is for the longest run of a subject, slightly wider than that
     of a single run.

@@ -27,7 +27,7 @@ Stamps = tuple[tuple[str, int, int], ...]
 
 
 class PartitionFacts(BaseModel):
-    """A partition; null is no limit."""
+    """A partition; null means unlimited."""
 
     name: str
     max_walltime_s: float | None
@@ -37,7 +37,7 @@ class PartitionFacts(BaseModel):
 
 
 class NodeTypeFacts(BaseModel):
-    """A kind of node, and what an hour of it costs."""
+    """A kind of node, and the cost of an hour."""
 
     name: str
     partition: str
@@ -86,7 +86,7 @@ class SitesAnswer(BaseModel):
 
 @dataclass
 class Sites:
-    """The clusters and policies of a folder ``conf``, composed anew when a file has changed.
+    """The clusters and policies of a folder ``conf``, composed again when a file has changed.
 
     How Slurm counts memory is asked when a file is composed, and then taken to stay so.
     """
@@ -104,12 +104,12 @@ class Sites:
         return config.options(self.conf_dir / group)
 
     def site(self, cluster: str | None = None, policy: str | None = None) -> Site:
-        """Return a cluster and a policy; None for those of ``submit.yaml``.
+        """Return a cluster and a policy; None for the ones in ``submit.yaml``.
 
         Raises
         ------
         ConfigError
-            If there is no such file, or it cannot be used.
+            If the file is missing or cannot be used.
         """
         from voxcast import config
 
