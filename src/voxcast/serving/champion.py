@@ -70,7 +70,7 @@ class Champion:
     host_classes, measured
         See `voxcast.serving.served_app.ServedApp`; empty where a server does not tell them.
     characteristics : tuple of str or None
-        Characteristics that the model sees; None if a server does not list them, which then gets all.
+        Characteristics that the model sees; None if a server does not list them; it then gets all.
     lab : mapping
         Characteristics of a laboratory that this project declares, see
         `voxcast.images.lab_characteristics`; others are never computed.

@@ -48,7 +48,7 @@ class Client:
     and `voxcast.errors.ModelError` where it cannot be reached or does not answer as it should.
 
     A question is about an image: the path of a NIfTI file, or a row that `row` or
-    ``POST /characteristics`` returned. ``send`` selects the parts of a file that leave this machine:
+    ``POST /characteristics`` returned. ``send`` selects the parts of a file that are sent:
 
     - ``"characteristics"``: header and characteristics, which are computed here; the default.
       Where the model's network wants one, also a volume of a few thousand voxels.

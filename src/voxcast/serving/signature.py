@@ -64,8 +64,8 @@ model_version
     Number of the version in the registry; empty if the model was read from a folder that does not
     tell.
 because
-    JSON list of the features that changed the runtime most, see `voxcast.models.explanation`; empty without
-    the parameter ``explain``.
+    JSON list of the features that changed the runtime most, see `voxcast.models.explanation`;
+    empty without the parameter ``explain``.
 
 All columns of an answer are there in every answer, with the same types, so that the parts of a
 table can be put together again.
