@@ -79,7 +79,7 @@ class SiteCandidates:
         ]
 
     def rows(self, row: Mapping[str, Any]) -> list[Row]:
-        """Return the rows to ask about an image, one for all candidates that a model distinguishes.
+        """Return the rows of an image, one for all candidates that a model distinguishes.
 
         Parameters
         ----------

@@ -95,7 +95,7 @@ class CharacteristicsAnswer(BaseModel):
     responses=QUESTION_PROBLEMS,
 )  # fmt: skip
 async def characteristics(request: Request) -> CharacteristicsAnswer:
-    """Read an image: its header, its characteristics with their ranges in training, three views."""
+    """Read an image: header, characteristics with their ranges in training, three views."""
     query, answer = await question_and_image(request, CharacteristicsQuestion, everything=True)
     served = served_model(request)
     values = {name: v for name, v in (answer or {})["row"].items() if name in CHARACTERISTICS}
