@@ -68,9 +68,8 @@ def log_search(
         for app, challenger in challengers.items():
             trials = load_trials(project / TUNED / app)
             _log_studies(session, run_id, {**tags, "app": app}, challenger.leaderboard, trials)
-        mlflow.set_tag(
-            "tuned_sha256", sha256
-        )  # at the end, so that an interrupted log is written again
+        # At the end, so that a log that was interrupted is written again.
+        mlflow.set_tag("tuned_sha256", sha256)
 
 
 def _log_studies(
