@@ -12,7 +12,7 @@ import pandas as pd
 
 from voxcast import config
 from voxcast.commits import commit_of
-from voxcast.config import EvaluationConfig
+from voxcast.config import EvaluationConfig, TuneConfig
 from voxcast.errors import exits_cleanly
 from voxcast.evaluation.headline import new_day_errors
 from voxcast.features.table import volumes_of
@@ -40,7 +40,8 @@ CODE = ("src", "pipelines", "conf")
 @exits_cleanly
 def main() -> int:
     """Write results/evaluate, and add a line to the book."""
-    cfg = config.load().evaluation
+    params = config.load()
+    cfg = params.evaluation
     table = pd.read_parquet(TEST)
     if len(table):
         commit = commit_of(Path(), CODE)
@@ -70,16 +71,16 @@ def main() -> int:
     write_json(OUT / "metrics.json", headlines)
     write_json(OUT / "distribution.json", distributions)
     with atomic_path(OUT / "new_days.csv") as partial:
-        _new_days().to_csv(partial, index=False, float_format="%.6g")
+        _new_days(params.tune).to_csv(partial, index=False, float_format="%.6g")
     with atomic_path(OUT / "predictions.csv") as partial:
         predictions = pd.concat(frames) if frames else pd.DataFrame({"family": []})
         predictions.to_csv(partial, index=False, float_format="%.6g")
     return 0
 
 
-def _new_days() -> pd.DataFrame:
+def _new_days(tune: TuneConfig) -> pd.DataFrame:
     """Return the errors of the best recipes on days that were not measured, by training runs."""
-    tune, frames = config.load().tune, [pd.DataFrame(columns=["app"])]
+    frames = [pd.DataFrame(columns=["app"])]
     for app, validation in validations(Path(), tune.folds, tune.seed).items():
         leaderboard = load_leaderboard(TUNED / app, validation.table["cell_key"].tolist())
         name = leaderboard.best

@@ -55,6 +55,15 @@ def running_server(
         process.wait()
 
 
+def received(connection: socket.socket) -> bytes:
+    """Return all that comes until the connection is closed."""
+    parts = []
+    with contextlib.suppress(ConnectionError):
+        while part := connection.recv(2**16):
+            parts.append(part)
+    return b"".join(parts)
+
+
 def _answers(url: str) -> bool:
     try:
         urllib.request.urlopen(url, timeout=2)

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from voxcast import project
-from voxcast.cli.registry_options import action_parser, quiet_mlflow
+from voxcast.cli.registry_options import action_parser
 
 
 def main(argv: list[str]) -> int:
@@ -23,14 +23,13 @@ def main(argv: list[str]) -> int:
     from voxcast.tracking.versions import bundles_to_compare, compare_bundles
 
     numbers = args.first, args.second
-    with quiet_mlflow():
-        bundles = bundles_to_compare(ModelStore.of(folder), numbers, args.app)
-        from voxcast import config
-        from voxcast.models.selection.validations import validations
+    bundles = bundles_to_compare(ModelStore.of(folder), numbers, args.app)
+    from voxcast import config
+    from voxcast.models.selection.validations import validations
 
-        cfg = config.load(folder / config.PARAMS_FILE)
-        by_app = validations(folder, cfg.tune.folds, cfg.tune.seed)
-        receipt = compare_bundles(folder, by_app, numbers, bundles, args.app)
+    cfg = config.load(folder / config.PARAMS_FILE)
+    by_app = validations(folder, cfg.tune.folds, cfg.tune.seed)
+    receipt = compare_bundles(folder, by_app, numbers, bundles, args.app)
     if args.json:
         print(json.dumps(receipt, indent=2))
         return 0

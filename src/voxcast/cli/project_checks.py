@@ -129,7 +129,7 @@ def _models(project: Path) -> Check:
 
     store = ModelStore.of(project)
     try:
-        pointer, where = store.pointer(), without_password(tracking_uri(project))
+        pointer, uri = store.pointer(), tracking_uri(project)
     except VoxcastError as error:
         return Check("models", "broken", one_line(error), "nothing can be predicted or learned")
     if pointer.champion is None:
@@ -137,7 +137,10 @@ def _models(project: Path) -> Check:
         return Check("models", "absent", "no version yet", then)
     numbers = ", ".join(sorted(pointer.versions, key=int))
     apps = ", ".join(pointer.versions[pointer.champion].apps)
-    fact = f"versions: {numbers}; champion: {pointer.champion}, of {apps}; MLflow: {where}"
+    fact = (
+        f"versions: {numbers}; champion: {pointer.champion}, of {apps}; "
+        f"MLflow: {without_password(uri)}"
+    )
     try:
         problems = store.open().problems()
     except VoxcastError as error:
@@ -147,7 +150,7 @@ def _models(project: Path) -> Check:
         return Check(
             "models", "limited", f"{fact}; {name}: {problem}", "see `voxcast models verify`"
         )
-    return _registry(tracking_uri(project), pointer.champion, fact)
+    return _registry(uri, pointer.champion, fact)
 
 
 def _registry(uri: str, champion: str, fact: str) -> Check:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import sys
 from typing import TYPE_CHECKING
 
@@ -28,7 +27,5 @@ def action_parser(
 @contextlib.contextmanager
 def quiet_mlflow() -> Iterator[None]:
     """Keep what MLflow prints off stdout."""
-    for name in ("mlflow", "alembic"):
-        logging.getLogger(name).setLevel(logging.ERROR)
     with contextlib.redirect_stdout(sys.stderr):
         yield

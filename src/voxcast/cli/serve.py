@@ -18,11 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from voxcast import project
-from voxcast.cli.shared_options import (
-    add_project_argument,
-    duration_s,
-    machines_file,
-)
+from voxcast.cli.shared_options import add_project_argument, duration_s
 from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import ConfigError
 
@@ -47,6 +43,7 @@ def main(argv: list[str]) -> int:
         raise ConfigError("others can reach this address, so a token is needed", args.host, then)
     roots = tuple(_root(folder) for folder in args.root)
     _check_port_is_free(args.host, args.port)
+    from voxcast.serving.machine_file import MACHINES
     from voxcast.serving.model_store import MODELS, ModelStore
     from voxcast.tracking.address import TRACKING_VARIABLE, path_of
 
@@ -60,8 +57,9 @@ def main(argv: list[str]) -> int:
     from voxcast.web.server import serve
     from voxcast.web.settings import Settings
 
+    machines = None if folder is None else folder / MACHINES
     settings = Settings(
-        store, folder, registry, machines_file(args.project), token, roots, args.poll,
+        store, folder, registry, machines, token, roots, args.poll,
         _names(args.host, args.allow_host), args.max_upload,
     )  # fmt: skip
     return serve(settings, args.host, args.port, args.workers)

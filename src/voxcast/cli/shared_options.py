@@ -196,14 +196,6 @@ def question_cache(folder: Path | None) -> ContentCache | None:
         return None
 
 
-def machines_file(folder: Path | None) -> Path | None:
-    """Return the file of measured machines of the project; None where there is no project."""
-    from voxcast.serving.machine_file import MACHINES
-
-    folder_above = project.find(folder)
-    return None if folder_above is None else folder_above / MACHINES
-
-
 def characteristic_versions(folder: Path) -> dict[str, int]:
     """Return the versions of all characteristics, with those that a project declares."""
     from voxcast import config

@@ -26,7 +26,7 @@ from voxcast.models.speed.updates import RunResidual, updated
 from voxcast.records import TARGETS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from voxcast.models.blend import Blend
     from voxcast.models.forecaster import Forecaster
@@ -100,13 +100,13 @@ class VoxcastContender:
 
 def recipe_contender(model: point_model.PointModel | Blend, train: pd.DataFrame) -> Contender:
     """Return a fitted recipe as a contender, with the speeds that it learned."""
-    speeds = next(iter(speeds_by_app(train).values()), None)
-    return Contender(_family_work(model), speeds, _at_usual_speed(train))
-
-
-def _at_usual_speed(train: pd.DataFrame) -> pd.DataFrame:
-    """Return runs with their times on a machine of usual speed."""
     speeds = speeds_by_app(train)
+    app_speeds = next(iter(speeds.values()), None)
+    return Contender(_family_work(model), app_speeds, _at_usual_speed(train, speeds))
+
+
+def _at_usual_speed(train: pd.DataFrame, speeds: Mapping[str, Speeds]) -> pd.DataFrame:
+    """Return runs with their times on a machine of usual speed."""
     deviations = log_speeds(train, speeds) if speeds else np.zeros(len(train))
     return train.assign(**{time: train[time] * np.exp(deviations) for time in TIMES})
 
@@ -123,7 +123,7 @@ def contenders(train: pd.DataFrame, scaled_down: pd.DataFrame, seed: int) -> dic
     """
     speeds = speeds_by_app(train)
     app_speeds = next(iter(speeds.values()), None)
-    work = _at_usual_speed(train)
+    work = _at_usual_speed(train, speeds)
     fitted: dict[str, Contender] = {}
     for name in ("median", "voxels", "law") if SIZE in train else ("median",):
         model = point_model.fit(train, None, name, {}, "volume", seed, speeds=speeds)

@@ -184,10 +184,10 @@ NAMESPACE = Path("/proc/self/ns/pid")
 _MARK = re.compile(r"([0-9a-f]{8})-([0-9]+)-([0-9]+)-[0-9a-z_]+")
 
 
-def end_with(driver: int) -> None:
-    """Have the kernel kill this process when the thread that started it ends; before ``exec``."""
+def end_with(parent: int) -> None:
+    """Have the kernel kill this process when the thread that started it ends."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != driver:
+    if os.getppid() != parent:
         os._exit(1)  # it was killed before prctl
 
 

@@ -1,4 +1,4 @@
-"""The files of models: sealed JSON, and arrays whose hash is in such a JSON.
+"""The files of models: sealed JSON, arrays whose hash is in such a JSON, and unsealed records.
 
 A seal is the hash of the content, so a file that was cut short or changed is refused in one line.
 Nothing is unpickled: arrays are ``.npz`` files without objects.
@@ -10,7 +10,7 @@ import hashlib
 import io
 import zipfile
 from dataclasses import fields, is_dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -18,8 +18,10 @@ from voxcast.errors import ModelError
 from voxcast.files import atomic_path, read_json, sha256_file, sha256_of, write_json
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
+
+Record = TypeVar("Record")
 
 SEAL = "sha256"
 RETRAIN = "train it again: `voxcast learn`, or `voxcast fit` for a table"
@@ -70,6 +72,43 @@ def read_object(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ModelError("the file is damaged: not a JSON object", path, RETRAIN)
     return content
+
+
+def read_record(
+    path: Path, version: int, parse: Callable[[dict[str, Any]], Record], then: str
+) -> Record | None:
+    """Read a JSON file of one format; None if there is no such file.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    version : int
+        The ``format`` that this release reads.
+    parse : callable
+        Makes the record of the content, and raises where it is damaged.
+    then : str
+        What to do about a file that is damaged or of another release.
+
+    Raises
+    ------
+    ModelError
+        If the file cannot be read, is damaged, or of another release.
+    """
+    try:
+        content = read_json(path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ModelError(f"cannot be read: {error.strerror}", path) from None
+    except (ValueError, RecursionError):
+        raise ModelError("is damaged: not JSON", path, then) from None
+    try:
+        if content["format"] != version:
+            raise ModelError("was written by another release", path, then)
+        return parse(content)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise ModelError(f"is damaged: {error!r}", path, then) from None
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> str:

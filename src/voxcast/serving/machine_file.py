@@ -12,8 +12,8 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
-from voxcast.errors import ModelError
-from voxcast.files import read_json, write_json
+from voxcast.files import write_json
+from voxcast.models.model_files import read_record
 from voxcast.models.speed.speeds import MachineSpeed, SittingSpeed
 
 MACHINES = Path("data/machines.json")  # of a project
@@ -34,25 +34,7 @@ def read_machines(path: Path) -> MachineSpeeds:
     ModelError
         If it is damaged, or of another release.
     """
-    try:
-        content = read_json(path)
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        raise ModelError(f"cannot be read: {error.strerror}", path) from None
-    except (ValueError, RecursionError):
-        raise ModelError("is damaged: not JSON", path, REPAIR) from None
-    try:
-        if content["format"] != FORMAT:
-            raise ModelError("was written by another release", path, REPAIR)
-        return {
-            (str(entry["host"]), str(entry["app"]), str(entry["forecaster_sha256"])): _machine(
-                entry["speed"]
-            )
-            for entry in content["machines"]
-        }
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise ModelError(f"is damaged: {error!r}", path, REPAIR) from None
+    return read_record(path, FORMAT, _machines, REPAIR) or {}
 
 
 def write_machines(path: Path, machines: MachineSpeeds) -> None:
@@ -62,6 +44,15 @@ def write_machines(path: Path, machines: MachineSpeeds) -> None:
         for (host, app, sha256), speed in sorted(machines.items(), key=lambda entry: entry[0])
     ]
     write_json(path, {"format": FORMAT, "machines": entries})
+
+
+def _machines(content: dict[str, Any]) -> MachineSpeeds:
+    return {
+        (str(entry["host"]), str(entry["app"]), str(entry["forecaster_sha256"])): _machine(
+            entry["speed"]
+        )
+        for entry in content["machines"]
+    }
 
 
 def _machine(content: dict[str, Any]) -> MachineSpeed:

@@ -6,9 +6,9 @@
     models/v3/              a bundle, see `voxcast.serving.bundle`
 
 A folder is complete before the file names it, and the file is replaced in one step: a reader gets
-the former champion or the new one. Predictions need nothing else; MLflow keeps a
-copy of each version, see `voxcast.tracking.registry`. The hashes reveal damaged and
-planted files; a person who may write to the whole folder can change both.
+the former champion or the new one. Predictions need nothing else; MLflow keeps a copy of each
+version, see `voxcast.tracking.registry`. The hashes reveal damaged and planted files; a person who
+may write to the whole folder can change both.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from voxcast.files import (
     PARTIAL,
     commit_folder,
     locked,
-    read_json,
     remove_folder,
     sha256_file,
     sync_all,
     write_json,
 )
+from voxcast.models.model_files import read_record
 from voxcast.serving.bundle import INDEX, Bundle
 
 MODELS = "models"  # folder of a project
@@ -54,6 +54,24 @@ class Pointer:
 
     champion: str | None = None
     versions: dict[str, VersionRecord] = field(default_factory=dict)
+
+    @property
+    def numbers(self) -> list[str]:
+        """The numbers of all versions, newest first."""
+        return sorted(self.versions, key=int, reverse=True)
+
+    def record_of(self, number: str) -> VersionRecord:
+        """Return the record of a version.
+
+        Raises
+        ------
+        ModelError
+            If the version does not exist.
+        """
+        if number not in self.versions:
+            listed = ", ".join(self.numbers) or "none"
+            raise ModelError(f"no such version; the model has {listed}", f"version {number}")
+        return self.versions[number]
 
 
 @dataclass(frozen=True)
@@ -81,28 +99,7 @@ class ModelStore:
         ModelError
             If the file cannot be read or is damaged.
         """
-        path = self.folder / POINTER
-        try:
-            content = read_json(path)
-        except FileNotFoundError:
-            return Pointer()
-        except OSError as error:
-            raise ModelError(f"cannot be read: {error.strerror}", path) from None
-        except (ValueError, RecursionError):
-            raise ModelError("is damaged: not JSON", path, REPAIR) from None
-        try:
-            if content["format"] != FORMAT:
-                raise ModelError("was written by another release", path, REPAIR)
-            versions = {
-                str(int(number)): VersionRecord(str(record["sha256"]), tuple(record["apps"]))
-                for number, record in content["versions"].items()
-            }
-            champion = None if content["champion"] is None else str(content["champion"])
-            if champion not in (None, *versions):
-                raise ValueError(f"no version {champion}")
-        except (LookupError, TypeError, ValueError, AttributeError) as error:
-            raise ModelError(f"is damaged: {error!r}", path, REPAIR) from None
-        return Pointer(champion, versions)
+        return read_record(self.folder / POINTER, FORMAT, _pointer, REPAIR) or Pointer()
 
     def champion(self) -> str:
         """Return the number of the champion.
@@ -114,28 +111,11 @@ class ModelStore:
         ModelError
             As `pointer`.
         """
-        number = self.pointer().champion
-        if number is None:
-            raise UnlearnedError("has no champion yet", self.folder, self._train())
-        return number
+        return self._champion(self.pointer())
 
     def numbers(self) -> list[str]:
         """Return the numbers of all versions, newest first; errors as `pointer`."""
-        return sorted(self.pointer().versions, key=int, reverse=True)
-
-    def record_of(self, number: str) -> VersionRecord:
-        """Return the record of a version.
-
-        Raises
-        ------
-        ModelError
-            If the version does not exist.
-        """
-        versions = self.pointer().versions
-        if number not in versions:
-            listed = ", ".join(sorted(versions, key=int, reverse=True)) or "none"
-            raise ModelError(f"no such version; the model has {listed}", f"version {number}")
-        return versions[number]
+        return self.pointer().numbers
 
     def folder_of(self, number: str) -> Path:
         """Return the folder of a version."""
@@ -149,9 +129,8 @@ class ModelStore:
         ModelError
             If the version does not exist, or was changed since it was registered.
         """
-        if number is None:
-            number = self.champion()
-        return Bundle.load(self.folder_of(number), self.record_of(number).sha256, number)
+        pointer = self.pointer()
+        return self._bundle(pointer, self._champion(pointer) if number is None else number)
 
     def listed(self) -> list[dict[str, Any]]:
         """Return all versions and their facts, newest first; errors as `pointer`.
@@ -159,10 +138,10 @@ class ModelStore:
         A version that cannot be read has its applications alone, without their facts.
         """
         pointer, rows = self.pointer(), []
-        for number in self.numbers():
+        for number in pointer.numbers:
             row: dict[str, Any] = {"version": number, "champion": number == pointer.champion}
             try:
-                bundle = self.open(number)
+                bundle = self._bundle(pointer, number)
                 rows.append({**row, **asdict(bundle.origin), "apps": bundle.summaries()})
             except ModelError:
                 rows.append({**row, "apps": dict.fromkeys(pointer.versions[number].apps)})
@@ -199,10 +178,19 @@ class ModelStore:
             self._write(Pointer(number, {**versions, number: record}))
 
     def point(self, number: str) -> None:
-        """Make a version the champion; errors as `record_of`."""
+        """Make a version the champion; errors as `Pointer.record_of`."""
         with locked(self.folder):
-            self.record_of(number)
-            self._write(Pointer(number, self.pointer().versions))
+            pointer = self.pointer()
+            pointer.record_of(number)
+            self._write(Pointer(number, pointer.versions))
+
+    def _champion(self, pointer: Pointer) -> str:
+        if pointer.champion is None:
+            raise UnlearnedError("has no champion yet", self.folder, self._train())
+        return pointer.champion
+
+    def _bundle(self, pointer: Pointer, number: str) -> Bundle:
+        return Bundle.load(self.folder_of(number), pointer.record_of(number).sha256, number)
 
     def _write(self, pointer: Pointer) -> None:
         versions: dict[str, Any] = {
@@ -223,3 +211,14 @@ class ModelStore:
         except (OSError, UnicodeDecodeError):  # no project, or none that this user can read
             has_demo = False
         return TRAIN_BY_DEMO if has_demo else TRAIN
+
+
+def _pointer(content: dict[str, Any]) -> Pointer:
+    versions = {
+        str(int(number)): VersionRecord(str(record["sha256"]), tuple(record["apps"]))
+        for number, record in content["versions"].items()
+    }
+    champion = None if content["champion"] is None else str(content["champion"])
+    if champion not in (None, *versions):
+        raise ValueError(f"no version {champion}")
+    return Pointer(champion, versions)

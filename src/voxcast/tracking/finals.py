@@ -1,7 +1,7 @@
 """The final MLflow run of each fitted model, identified by the hash of the model's files.
 
-Training, evaluation and registration find it or create it: the tracking server may have changed
-since training, or DVC may have restored the model from its cache.
+The log of a pass makes it. Registration finds it or makes it: the tracking server may have changed
+since the pass, or the forecaster may be an older version's.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from voxcast.tracking.registration import (
     register_challenger,
 )
 from voxcast.tracking.registry import follow
-from voxcast.tracking.rivals import readable_champion, rival_of
+from voxcast.tracking.rivals import readable, rival_of
 
 if TYPE_CHECKING:
     from voxcast.models.selection.out_of_time import OutOfTime
@@ -87,7 +87,8 @@ def promote(
     store = ModelStore.of(project)
     follow(store, tracking_uri(project))
     pointer = store.pointer()
-    current, bundle = pointer.champion, readable_champion(store)
+    current = pointer.champion
+    bundle = None if current is None else readable(store, current)
     present = pointer.versions[current].apps if current else ()
     rival = rival_of(app, challenger, present, bundle)
     comparison = None

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -167,36 +168,47 @@ def register_challenger(
     part = BundlePart(
         served, challenger.forecaster, table["cell_key"].tolist(), table["subject"].tolist()
     )
-    run_id = final_run(
-        session,
-        app.name,
-        challenger.family,
-        challenger.forecaster,
-        challenger.table_sha256,
-        challenger.params,
-        challenger.metrics,
-    )
-    return register_part(project, run_id, part, bundle, session.tags.get("git_commit", ""))
+    commit = session.tags.get("git_commit", "")
+    return register_part(session, project, part, bundle, commit, challenger.metrics)
 
 
 def register_part(
-    project: Path, run_id: str, part: BundlePart, bundle: Bundle | None, git_commit: str = ""
+    session: runs.Session,
+    project: Path,
+    part: BundlePart,
+    bundle: Bundle | None,
+    git_commit: str,
+    metrics: Mapping[str, float] = MappingProxyType({}),
 ) -> str:
     """Register a version with one application replaced or added; return its number.
 
+    It is logged under the final run of the forecaster, which is made where MLflow has none.
+
     Parameters
     ----------
+    session : Session
+        Connection to the tracking server.
     project : Path
         Project folder.
-    run_id : str
-        Run under which the model is logged.
     part : BundlePart
         The application.
     bundle : Bundle or None
         Bundle of the champion; its other applications are carried over unchanged.
     git_commit : str
         Commit of the project when the model was trained.
+    metrics : mapping
+        Its metrics on the leaderboard, for a run that is made here.
     """
+    promotion = part.served.promotion
+    run_id = final_run(
+        session,
+        part.served.name,
+        promotion.family,
+        part.forecaster,
+        promotion.table_sha256,
+        promotion.params,
+        metrics,
+    )
     origin = Origin(part.served.name, bundle.version if bundle else None, git_commit)
     with ModelStore.of(project).new_folder() as work:
         folder = Path(work, FOLDER)
@@ -216,13 +228,7 @@ def publish_champion(session: runs.Session, project: Path) -> None:
     intact = [app for app in bundle.apps if bundle.is_intact(app)]
     if not intact:
         return
-    part = bundle.part(intact[0])
-    promotion = part.served.promotion
-    run_id = final_run(
-        session, part.served.name, promotion.family, part.forecaster, promotion.table_sha256,
-        promotion.params, {},
-    )  # fmt: skip
-    register_part(project, run_id, part, bundle, bundle.origin.git_commit)
+    register_part(session, project, bundle.part(intact[0]), bundle, bundle.origin.git_commit)
 
 
 def is_calibrated(folder: Path, quantile: float) -> bool:

@@ -79,8 +79,7 @@ def retrain(
         was fitted.
     """
     table = validation.table
-    store = ModelStore.of(project)
-    bundle = readable_champion(store)
+    bundle = readable_champion(ModelStore.of(project))
     if bundle is None or app.name not in bundle.apps or not bundle.is_intact(app.name):
         # There is nothing to be judged against: the rule decides without a comparison.
         on_step("tuning; there is no champion to judge against")

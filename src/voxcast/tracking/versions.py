@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 from voxcast.errors import ModelError
 from voxcast.serving.model_store import LISTED, ModelStore
 from voxcast.tracking.address import tracking_uri
-from voxcast.tracking.finals import final_run
 from voxcast.tracking.other_apps import damaged_others, warn
 from voxcast.tracking.receipts import add_receipt, comparison_json
 from voxcast.tracking.registration import register_part
 from voxcast.tracking.registry import follow, set_champion
-from voxcast.tracking.rivals import compare_versions, readable, readable_champion
+from voxcast.tracking.rivals import compare_versions, readable
 from voxcast.tracking.runs import connect
 
 if TYPE_CHECKING:
@@ -53,7 +52,8 @@ def roll_back(project: Path, number: str | None = None, app: str | None = None) 
     """
     store = ModelStore.of(project)
     follow(store, tracking_uri(project))
-    current, bundle = store.champion(), readable_champion(store)
+    current = store.champion()
+    bundle = readable(store, current)
     if app is not None and bundle is None:
         raise ModelError(
             "the champion cannot be read, so nothing can be carried over",
@@ -124,8 +124,9 @@ def _replaced(store: ModelStore, current: str, bundle: Bundle | None, app: str |
 
 def _newest_intact(store: ModelStore, bundle: Bundle, app: str) -> str:
     """Return the newest version in which an application is intact."""
-    for number in store.numbers():
-        if app in store.record_of(number).apps:
+    pointer = store.pointer()
+    for number in pointer.numbers:
+        if app in pointer.versions[number].apps:
             candidate = readable(store, number)
             if candidate is not None and candidate.is_intact(app):
                 return number
@@ -150,11 +151,7 @@ def _with_older_part(
         from_version=replaced,
     )
     part = replace(part, served=replace(part.served, promotion=promotion))
-    run_id = final_run(
-        connect(project), app, promotion.family, part.forecaster, promotion.table_sha256,
-        promotion.params, {},
-    )  # fmt: skip
-    return register_part(project, run_id, part, bundle, target.origin.git_commit)
+    return register_part(connect(project), project, part, bundle, target.origin.git_commit)
 
 
 def _intact_hashes(bundle: Bundle) -> dict[str, str]:

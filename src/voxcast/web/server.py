@@ -5,7 +5,6 @@ A signal to the command ends all of them, and so does its death.
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import logging
 import os
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import EXIT_BAD_INPUT, ModelError, one_line
 from voxcast.log import PACKAGE, StderrHandler
+from voxcast.measure.tree import end_with
 from voxcast.web.guards.request_log import JsonFormatter
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 GRACE_S = 5  # of running requests at the end
 BACKLOG = 2048
 OPEN_FILES = 4096
-_PR_SET_PDEATHSIG = 1
 
 logger = logging.getLogger(__name__)
 
@@ -115,7 +114,7 @@ def _application(settings: Settings, parent: int) -> Any:
     in_worker = parent != os.getpid()
     if in_worker:
         log_in_json()
-        _end_with(parent)
+        end_with(parent)
     app = application(settings)
     try:
         load_at_once(app)
@@ -136,9 +135,3 @@ def log_in_json() -> None:
         package = logging.getLogger(name)
         package.handlers, package.propagate = [handler], False
         package.setLevel(level)
-
-
-def _end_with(parent: int) -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        sys.exit(1)  # it was killed before prctl

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from model_server import free_port, running_server
+from model_server import free_port, received, running_server
 from voxcast.web.guards.limited_bodies import MAX_JSON_BYTES
 from voxcast.web.json_bodies import BULK_PLACES
 
@@ -36,15 +36,6 @@ def port(champion_project: Path, tmp_path_factory: pytest.TempPathFactory) -> It
 
 def _connected(port: int, patience_s: float = PATIENCE_S) -> socket.socket:
     return socket.create_connection(("127.0.0.1", port), timeout=patience_s)
-
-
-def _rest(connection: socket.socket) -> bytes:
-    """Return all that comes until the server closes the connection."""
-    parts = []
-    with contextlib.suppress(ConnectionError):
-        while part := connection.recv(2**16):
-            parts.append(part)
-    return b"".join(parts)
 
 
 def test_a_refusal_reaches_a_client_that_sends_all_before_it_reads(port: int) -> None:
@@ -70,7 +61,7 @@ def test_two_hosts_are_a_problem_like_others(port: int) -> None:
     with _connected(port) as connection:
         connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nHost: example.org\r\n\r\n")
         connection.shutdown(socket.SHUT_WR)
-        head, _, body = _rest(connection).partition(b"\r\n\r\n")
+        head, _, body = received(connection).partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 400")
     assert b"content-type: application/problem+json" in head
     assert b"x-content-type-options: nosniff" in head
@@ -92,11 +83,11 @@ def test_large_questions_have_few_places(port: int) -> None:
             connection.sendall(large)
         refused = stack.enter_context(_connected(port))
         refused.sendall(large + b" ")
-        assert (answer := _rest(refused)).startswith(b"HTTP/1.1 429")
+        assert (answer := received(refused)).startswith(b"HTTP/1.1 429")
         assert b"retry-after: " in answer
         other = stack.enter_context(_connected(port))
         other.sendall(small)
-        assert _rest(other).startswith(b"HTTP/1.1 422")
+        assert received(other).startswith(b"HTTP/1.1 422")
         for connection in slow:
             connection.sendall(b" ")
-            assert _rest(connection).startswith(b"HTTP/1.1 422")
+            assert received(connection).startswith(b"HTTP/1.1 422")

@@ -18,7 +18,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from model_server import free_port, running_server
+from model_server import free_port, received, running_server
 from small_head import write_head
 from voxcast.cli import main
 from voxcast.serving.client import Client
@@ -78,16 +78,6 @@ def port(champion_project: Path, tmp_path_factory: pytest.TempPathFactory) -> It
         yield number
 
 
-def rest(connection: socket.socket) -> bytes:
-    """Return all that comes until the connection is closed."""
-    connection.settimeout(PATIENCE_S)
-    parts = []
-    with contextlib.suppress(ConnectionError):
-        while part := connection.recv(2**16):
-            parts.append(part)
-    return b"".join(parts)
-
-
 def test_questions_and_refusals_pass(
     port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -103,18 +93,18 @@ def test_questions_and_refusals_pass(
 
 
 def test_headers_that_come_slowly_end_the_connection(port: int) -> None:
-    with socket.create_connection(("127.0.0.1", port)) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as connection:
         connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Slow: ")
-        assert rest(connection) == b""  # closed within the patience of the test
+        assert received(connection) == b""  # closed within the patience of the test
 
 
 def test_a_body_that_pauses_ends_the_connection(port: int) -> None:
-    with socket.create_connection(("127.0.0.1", port)) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as connection:
         connection.sendall(
             b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2000\r\n"
             b"Authorization: Bearer " + TOKEN.encode() + b"\r\n\r\n{"
         )
-        assert rest(connection)[:12] in (b"", b"HTTP/1.1 408")  # closed, in time
+        assert received(connection)[:12] in (b"", b"HTTP/1.1 408")  # closed, in time
 
 
 def test_a_body_that_is_too_large_is_refused(port: int) -> None:

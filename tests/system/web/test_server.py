@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from champions import register_champion
-from model_server import free_port, running_server
+from model_server import free_port, received, running_server
 from voxcast.measure.tree import alive, listed
 from voxcast.web.guards.limited_bodies import MAX_BULK_BYTES
 
@@ -109,11 +109,7 @@ def _received(port: int, request: bytes, patience_s: float = PATIENCE_S) -> byte
     """Return all that comes back on one connection until the server closes it."""
     with socket.create_connection(("127.0.0.1", port), timeout=patience_s) as connection:
         connection.sendall(request)
-        parts = []
-        with contextlib.suppress(ConnectionError):
-            while part := connection.recv(2**16):
-                parts.append(part)
-    return b"".join(parts)
+        return received(connection)
 
 
 def test_a_body_that_is_too_large_is_refused_although_all_of_it_is_sent(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import logging
 import multiprocessing
 import os
@@ -20,6 +19,7 @@ from pebble import ProcessExpired, ProcessFuture, ProcessPool
 from starlette.exceptions import HTTPException
 
 from voxcast.errors import ImageError, one_line
+from voxcast.measure.tree import end_with
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 MAX_TASKS = 100  # of a reader, which is then replaced by a fresh one
 RETRY_AFTER_S = 2
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-_PR_SET_PDEATHSIG = 1
 
 logger = logging.getLogger(__name__)
 
@@ -128,9 +127,7 @@ class ReaderPool:
 
 def _prepare(parent: int, memory_bytes: int) -> None:
     """Prepare a reader, which ends with the service."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)  # it was killed before prctl
+    end_with(parent)
     os.environ |= dict.fromkeys(THREADS, "1")
     from voxcast.web.images import image_reader  # numpy, after its number of threads
 
