@@ -152,8 +152,9 @@ test: setup ## Unit and integration tests, on up to four cores (JOBS=1 for one)
 	$(PYTEST) -m "not slow" tests/unit tests/integration src
 
 .PHONY: system
+# Servers and batch jobs are waited for, so that one process more than cores is kept busy.
 system: setup ## System tests: the whole graph, Slurm, kills, servers, the browser, the documentation
-	$(PYTEST) -m "not slow" tests/system
+	$(PYTEST) -n $$(($(JOBS) + 1)) -m "not slow" tests/system
 
 .PHONY: test-all
 test-all: setup ## All tests, also those of many minutes

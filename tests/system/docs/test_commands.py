@@ -9,20 +9,30 @@ import os
 import re
 import shlex
 import subprocess
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from shutil import which
 
 import pandas as pd
 import pytest
+import uvicorn
 import yaml
 
 from model_server import free_port, running_server
-from page_blocks import COMMANDS, PAGES, Block, blocks_of, shell_environment
+from page_blocks import BLOCK, COMMANDS, PAGES, PROJECT, Block, blocks_of, shell_environment
 from voxcast.cli import main
+from voxcast.serving.model_store import ModelStore
+from voxcast.web.application import application
+from voxcast.web.settings import Settings
 
 LIMIT_S = 120.0
 PORT = "5001"  # in the pages; a free one is taken instead
 OWN_APPLICATION = next(page for page in PAGES if page.name == "own-application.md")
+HTTP_PAGE = PROJECT / "docs/http-recommendations.md"
+HTTP_MARK = "not tested: needs a service; a test of the documentation runs it"
+SHOWN_ADDRESS = f"127.0.0.1:{PORT}"
 # A command of ours with nothing for a shell to do: no variables, pipes or redirections.
 PLAIN = re.compile(r"voxcast [^$|<>&;`\\]*")
 RUN = [page for page in PAGES
@@ -142,3 +152,55 @@ def test_a_user_application_is_measured_with_its_phases(documented_project: Path
     expected = set(described["recon_all"]["phase_patterns"])
     for _, of_run in phases.groupby("cell_key"):
         assert expected <= set(of_run["phase"])
+
+
+@pytest.fixture(scope="module")
+def address(documented_project: Path) -> Iterator[str]:
+    """The address of a service in a thread of this process."""
+    port = free_port()
+    app = application(Settings(ModelStore.of(documented_project), documented_project))
+    server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="warning"))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        assert thread.is_alive()
+        time.sleep(0.05)
+    yield f"127.0.0.1:{port}"
+    server.should_exit = True
+    thread.join()
+
+
+@pytest.mark.skipif(which("curl") is None or which("jq") is None, reason="needs curl and jq")
+def test_each_http_command_answers_as_the_page_shows(address: str, tmp_path: Path) -> None:
+    text = HTTP_PAGE.read_text(encoding="utf-8")
+    marked = [block["text"] for block in BLOCK.finditer(text) if block["mark"] == HTTP_MARK]
+    assert len(marked) >= 4
+    for block in marked:
+        for command, printed in commands_shown(block):
+            ended = subprocess.run(
+                ["bash", "-euo", "pipefail", "-c", command.replace(SHOWN_ADDRESS, address)],
+                cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60,
+            )  # fmt: skip
+            assert ended.returncode == 0, f"{command}\n{ended.stdout}\n{ended.stderr}"
+            if printed:
+                answer, expected = (json.loads(text) for text in (ended.stdout, printed))
+                assert shape_of(answer) == shape_of(expected), command
+
+
+def commands_shown(block: str) -> Iterator[tuple[str, str]]:
+    """Yield commands with what the page shows as their output; a script is one command."""
+    if not block.startswith("$ "):
+        yield block, ""
+        return
+    for part in re.split(r"^\$ ", block, flags=re.M)[1:]:
+        command, _, printed = part.partition("\n")
+        yield command, printed.strip()
+
+
+def shape_of(content: object) -> object:
+    """Return the names and the kinds of values of a JSON document, whose numbers may differ."""
+    if isinstance(content, dict):
+        return {name: shape_of(value) for name, value in content.items()}
+    if isinstance(content, list):
+        return [shape_of(content[0])] if content else []
+    return "number" if isinstance(content, int | float) else type(content).__name__
