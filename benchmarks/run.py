@@ -162,9 +162,9 @@ def bench_predict() -> dict[str, Any]:
     """One row, all targets and quantiles, by the champion in process."""
     from dataclasses import replace
 
-    from voxcast.serving.local_model import LocalModel
+    from voxcast.serving.prediction_service import PredictionService
 
-    model = LocalModel.of_project(PROJECT)
+    model = PredictionService.of_project(PROJECT)
     champion = model.champion(next(iter(model.bundle.apps)))
     image = next((PROJECT / "data/images").glob("sub-*/anat/*.nii.gz"))
     figures = {}

@@ -51,10 +51,10 @@ class DemoError(Exception):
 def has_model(project: Path) -> bool:
     """Tell whether a project has a registered model of the application."""
     from voxcast.errors import ModelError
-    from voxcast.serving.local_model import LocalModel
+    from voxcast.serving.prediction_service import PredictionService
 
     try:
-        LocalModel.of_project(project).champion(APP)
+        PredictionService.of_project(project).champion(APP)
     except ModelError:
         return False
     return True

@@ -20,7 +20,7 @@ from voxcast.image_sets.recorded import RECORDED_IMAGES
 from voxcast.images.network_volume import SMALL_VOLUMES, read_small_volumes
 from voxcast.models import openings
 from voxcast.runs.store import batch_names, reserved_names
-from voxcast.serving.local_model import LocalModel
+from voxcast.serving.prediction_service import PredictionService
 from voxcast.studies.frozen_champion import judge
 from voxcast.studies.recorded_table import opened_table
 
@@ -39,13 +39,13 @@ def main() -> int:
             choices = ", ".join(reserved) or f"none of {HISTORY}/reserved.txt is recorded"
             problem = f"no batch that is reserved for judging: {name!r}"
             raise ConfigError(problem, "judge.py", f"choose from {choices}")
-    model = LocalModel.of_project(Path())  # it is there before anything is opened
+    model = PredictionService.of_project(Path())  # it is there before anything is opened
     for name in batches:
         _judge(model, HISTORY / name)
     return 0
 
 
-def _judge(model: LocalModel, batch: Path) -> None:
+def _judge(model: PredictionService, batch: Path) -> None:
     version = model.bundle.version
     by = f"judge version {version} of the registered model"
     runs = opened_table(batch, openings.BOOK, by, commit_of(Path(), CODE))

@@ -110,7 +110,7 @@ class RequestError(ModelError):
     """The model refuses a request; it may answer others."""
 
 
-class RowError(ModelError):
+class RowError(RequestError):
     """A row of a request is refused.
 
     Parameters

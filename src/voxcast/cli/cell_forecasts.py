@@ -41,9 +41,9 @@ def _forecasts(
     cluster: Cluster, folder: Path, cells: Mapping[str, Cell], paths: Mapping[str, Path]
 ) -> dict[str, CellForecast]:
     try:
-        from voxcast.serving.local_model import LocalModel
+        from voxcast.serving.prediction_service import PredictionService
 
-        model = LocalModel.of_project(folder)
+        model = PredictionService.of_project(folder)
     except ModelError as error:
         logger.debug("no predictions: %s", one_line(error))
         return {}
@@ -77,8 +77,7 @@ def _of_app(
     champion: Champion, cluster: Cluster, cells: Mapping[str, Cell], paths: Mapping[str, Path]
 ) -> dict[str, CellForecast]:
     """Return the forecasts of cells of one application, the largest over the nodes that fit."""
-    from voxcast.serving.image_predictions import predict_images
-    from voxcast.serving.site_candidates import SiteCandidates
+    from voxcast.serving.site_candidates import SiteCandidates, predict_images
 
     sizes = {key: _size(cell.configuration) for key, cell in cells.items()}
     try:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from voxcast.serving.champion import Predict
-    from voxcast.serving.rows.batch_predictions import BatchPredictions
+    from voxcast.serving.table_files import BatchPredictions
 
     Write = Callable[[list[dict[str, Any]]], None]
 
@@ -51,8 +51,7 @@ def predict_rows(args: argparse.Namespace) -> int:
     if args.out is None and not args.json:
         raise ConfigError("is needed for a table", "--out", "or --json for a list on stdout")
     from voxcast.log import progress
-    from voxcast.serving.rows.batch_predictions import ERROR
-    from voxcast.serving.rows.row_files import open_rows
+    from voxcast.serving.table_files import ERROR, open_rows
 
     source = open_rows(args.images[0])
     batch_predictions = _batch_predictions(args, source)
@@ -80,7 +79,7 @@ def predict_rows(args: argparse.Namespace) -> int:
 
 def _batch_predictions(args: argparse.Namespace, source: Any) -> BatchPredictions:
     from voxcast.files import canonical_json
-    from voxcast.serving.rows.batch_predictions import BatchPredictions
+    from voxcast.serving.table_files import BatchPredictions
 
     predict, lab, app_parameters = _model(args)
     parameters = parameters_of(args.parameters, app_parameters)
@@ -103,9 +102,9 @@ def _model(
         from voxcast.serving.client import Client
 
         return Client(args.url).predict_rows, (), None
-    from voxcast.serving.local_model import LocalModel
+    from voxcast.serving.prediction_service import PredictionService
 
-    model = LocalModel.of_project(project.require(args.project))
+    model = PredictionService.of_project(project.require(args.project))
     names = [*model.bundle.facts] if args.app is None else [args.app]
     parameters = model.bundle.app_named(names[0]).parameters if len(names) == 1 else None
     return model.predict, model.bundle.lab_characteristics, parameters
@@ -120,7 +119,7 @@ def _output(path: Path | None, batch_predictions: BatchPredictions) -> Iterator[
         return
     import pyarrow as pa
 
-    from voxcast.serving.rows.row_files import written_rows
+    from voxcast.serving.table_files import written_rows
 
     with written_rows(path, schema) as writer:
         yield lambda rows: writer.write_batch(pa.RecordBatch.from_pylist(rows, schema))

@@ -114,8 +114,7 @@ def recommendation_of(
     """
     from dataclasses import replace
 
-    from voxcast.serving.image_predictions import predict_images
-    from voxcast.serving.site_candidates import SiteCandidates
+    from voxcast.serving.site_candidates import SiteCandidates, predict_images
 
     cluster = site.cluster
     if args.waiting is not None:

@@ -33,7 +33,7 @@ def parameters_of(
     if not texts:
         return {}
     from voxcast.apps.parameters import parameter_values
-    from voxcast.serving.rows.request_rows import check_parameters
+    from voxcast.serving.rows import check_parameters
 
     parameters = parameter_values(texts, app_parameters)
     if app_parameters is not None:

@@ -149,11 +149,11 @@ def champion_of(args: argparse.Namespace) -> Champion:
     if args.url:
         champion = _served_champion(args.url, args.app, project.find(args.project))
     else:
-        from voxcast.serving.local_model import LocalModel
+        from voxcast.serving.prediction_service import PredictionService
 
         folder = project.require(args.project)
         try:
-            champion = LocalModel.of_project(folder).champion(args.app)
+            champion = PredictionService.of_project(folder).champion(args.app)
         except UnlearnedError:
             if not (folder / CONF_APP / f"{args.app}.yaml").is_file():
                 raise

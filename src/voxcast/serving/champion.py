@@ -13,7 +13,7 @@ from voxcast.images.network_volume import network_to_bytes
 from voxcast.images.summary import Grids, summarise
 from voxcast.images.volume import POINTS, Volume
 from voxcast.records import Configuration
-from voxcast.serving.rows.image_row import header_row
+from voxcast.serving.rows import header_row
 from voxcast.serving.signature import EXAMPLE, VOLUME
 
 if TYPE_CHECKING:
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from voxcast.content_cache import ContentCache
     from voxcast.images.characteristics import Characteristic
-    from voxcast.serving.local_model import LocalModel
-    from voxcast.serving.served_app import ServedApp
 
     Rows = list[dict[str, Any]]
 
@@ -32,7 +30,7 @@ class Predict(Protocol):
     """Sends request rows to a model; see `voxcast.serving.client`."""
 
     def __call__(
-        self, rows: Sequence[dict[str, Any]], quantile: float, *, explain: bool = False
+        self, requests: Sequence[dict[str, Any]], quantile: float = ..., *, explain: bool = False
     ) -> Rows:
         """Return one row of predictions for each row of the request."""
 
@@ -106,15 +104,6 @@ class Champion:
     network_points: int | None = None
     volumes: dict[str, dict[str, Any]] | None = None
     cache: ContentCache | None = None
-
-    @classmethod
-    def of(cls, model: LocalModel, served: ServedApp) -> Champion:
-        """Return a model in this process, with the defaults of one of its applications."""
-        return cls(
-            model.predict, served.name, served.configurations, served.coarse_points,
-            host_classes=served.host_classes, measured=served.measured,
-            characteristics=served.characteristics, app_parameters=served.parameters,
-        )  # fmt: skip
 
     def request_rows(
         self, image: Path, configurations: Sequence[Configuration] | None = None

@@ -1,37 +1,88 @@
-"""A client of the server that ``voxcast serve`` starts; of MLflow's for predictions of rows."""
+"""A client of the server that ``voxcast serve`` starts; of MLflow's for predictions of rows.
+
+Questions change nothing on a server, so a broken or refused one is asked again. Redirections are
+not followed: a token would go to another server.
+"""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+import ipaddress
+import json
+import logging
+import os
+import random
+import re
+import ssl
+import stat
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Annotated, Any, Self, TypeVar
 
-from voxcast.errors import ModelError, RequestError
+import httpx
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+import voxcast
+from voxcast.errors import ConfigError, ImageError, ModelError, RequestError, one_line
+from voxcast.quantities import format_seconds
 from voxcast.records import Configuration
 from voxcast.serving.champion import Champion
-from voxcast.serving.rows.refusals import renumbered
+from voxcast.serving.rows import refusal_of
 from voxcast.serving.served_app import app_among
-from voxcast.serving.server import UNKNOWN_PATH, Server
-from voxcast.serving.signature import OUTPUT_TYPES, VOLUME
+from voxcast.serving.signature import QUANTILE, VOLUME, Answer
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+TOKEN_VARIABLE = "VOXCAST_TOKEN"  # noqa: S105  # the name of a variable, not a token
+TOKEN_FILE_VARIABLE = "VOXCAST_TOKEN_FILE"  # noqa: S105
+PLAIN_HTTP_VARIABLE = "VOXCAST_TOKEN_OVER_HTTP"
+CONNECT_S, HEALTH_S = 5.0, 10.0
+LONGEST_WAIT_S, TOLD_WAIT_S = 10.0, 1.0
+# The server is busy or starting; 502 is a proxy's report of a refused connection.
+BUSY = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE)
+_REFUSED = (400, 413, 415, 422)
+_PROBLEM = "application/problem+json"  # RFC 9457, as the service answers
+_FIX = "is it the server of `voxcast serve`?"
+_MAX_REASON = 500  # letters
+_TOKEN = re.compile(r"[!-~]+")  # anything else could end the header
+# What would steer a terminal, as JSON has it.
+_STEERING = re.compile(r"\\u00(?:0[0-8bcef]|1.|7f|[89].)|[\x7f-\x9f]", re.IGNORECASE)
+_ROW = re.compile(r"\brow (\d+)")
+# MLflow repeats the request, voxels included, before the reason.
+_REPEATED_REQUEST = re.compile(
+    r"Failed to (?:predict|enforce schema of) data .*?\bError: ", flags=re.DOTALL
+)
+_RANDOM = random.SystemRandom()  # so that clients started together do not wait alike
+# Of one request, about half of a server's limit: texts become longer as JSON.
+PART_BYTES, PART_ROWS, PART_EXPLAINED = 2**22, 10_000, 500
 
-    Row = dict[str, Any]
-    Image = Path | str | Mapping[str, Any]
-    Sent = Literal["characteristics", "file", "path"]
+Row = dict[str, Any]
+Image = Path | str | Mapping[str, Any]
+Content = TypeVar("Content")
 
-MAX_NETWORK_POINTS = 64  # the volume of more has millions of cells
-COARSE_POINTS = range(16, 257)  # as `voxcast.config.schema` allows
-# Half of a server's limit: texts become longer as JSON.
-PART_BYTES, PART_ROWS, PART_EXPLAINED = 2**23, 10_000, 500
-_VALUE_BYTES = 24
-_KINDS: dict[str, tuple[type, ...]] = {
-    "string": (str,), "double": (int, float), "long": (int,), "boolean": (bool,),
-}  # fmt: skip
+logger = logging.getLogger(__name__)
+
+
+class ServedFacts(BaseModel):
+    """Facts of an application in ``GET /models`` that a client needs to ask about images."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    configurations: Annotated[list[Configuration], Field(min_length=1)]
+    measured: tuple[tuple[str, int, int], ...]
+    coarse_points: Annotated[int, Field(ge=16, le=256)]
+    network_points: Annotated[int, Field(ge=0, le=64)]
+    characteristics: tuple[str, ...]
+    host_classes: tuple[str, ...]
+    parameters: dict[str, Any]
+
+
+class ServedApps(BaseModel):
+    """The applications in ``GET /models``."""
+
+    apps: dict[str, ServedFacts]
+    damaged: dict[str, str]
 
 
 class Client:
@@ -39,21 +90,37 @@ class Client:
 
     Parameters
     ----------
-    url, token, plain_http_token, timeout_s, total_s, attempts
-        See `voxcast.serving.server.Server`, also for errors.
+    url : str
+        Its address; what precedes the path of every question stays.
+    token : str, optional
+        Sent with every question; by default ``VOXCAST_TOKEN``, or the first line of the
+        file that ``VOXCAST_TOKEN_FILE`` names.
+    plain_http_token : bool
+        Whether the token may leave this machine unencrypted; also by
+        ``VOXCAST_TOKEN_OVER_HTTP=1``.
+    timeout_s : float
+        Longest wait for the next bytes of an answer; the first ones come when the work is done.
+    total_s : float
+        After which a question is not repeated any more.
+    attempts : int
+        Of one question. The wait after a failure is drawn from 0 to a limit that doubles, up to
+        10 s: full jitter, see M. Brooker, "Exponential Backoff And Jitter" (2015).
+
+    Raises
+    ------
+    ModelError
+        If the address is invalid.
+    ConfigError
+        If the token cannot be used, or would go over a network unencrypted.
 
     Notes
     -----
     All questions raise `voxcast.errors.RequestError` where the server refuses their content,
     and `voxcast.errors.ModelError` where it cannot be reached or does not answer as it should.
 
-    A question is about an image: the path of a NIfTI file, or a row that `row` or
-    ``POST /characteristics`` returned. ``send`` selects the parts of a file that are sent:
-
-    - ``"characteristics"``: header and characteristics, which are computed here; the default.
-      Where the model's network wants one, also a volume of a few thousand voxels.
-    - ``"file"``: all of it.
-    - ``"path"``: its path, which means a file of the server, below a folder that it allows.
+    A question is about an image: the path of a NIfTI file, of which header and characteristics are
+    computed here and sent, with a volume of a few thousand voxels where the model has a network;
+    or a row that `row`, `upload` or `described` returned.
 
     Examples
     --------
@@ -72,11 +139,22 @@ class Client:
         total_s: float = 180.0,
         attempts: int = 5,
     ) -> None:
-        self._server = Server(
-            url, token, plain_http_token=plain_http_token, timeout_s=timeout_s, total_s=total_s,
-            attempts=attempts,
-        )  # fmt: skip
-        self.address = self._server.address
+        address = _address(url)
+        self.address = str(address)
+        self.timeout_s, self.total_s, self.attempts = timeout_s, total_s, attempts
+        is_local = _is_loopback(address.host)
+        token = _token(address, token, plain_http=plain_http_token or is_local)
+        self._has_token = token is not None
+        headers = {"Accept": "application/json", "User-Agent": f"voxcast/{voxcast.__version__}"}
+        if token is not None:
+            headers["Authorization"] = f"Bearer {token}"
+        self._http = httpx.Client(
+            headers=headers,
+            timeout=httpx.Timeout(timeout_s, connect=CONNECT_S),
+            trust_env=not is_local,  # no proxy for this machine
+            # With the certificates of this system, to which a hospital adds its own.
+            verify=ssl.create_default_context(),
+        )
 
     def __repr__(self) -> str:
         return f"Client({self.address!r})"
@@ -89,31 +167,33 @@ class Client:
 
     def close(self) -> None:
         """Close the connections."""
-        self._server.close()
+        self._http.close()
 
     def predict_rows(
-        self, rows: Sequence[Row], quantile: float = 0.95, *, explain: bool = False
+        self, requests: Sequence[Row], quantile: float = QUANTILE, *, explain: bool = False
     ) -> list[Row]:
         """Return the predictions of rows of the model's signature; many take several requests.
 
         Parameters
         ----------
-        rows, quantile, explain
+        requests, quantile, explain
             See `voxcast.serving.signature`, with ``volume`` as bytes or base64; and `predict`.
         """
-        options = {"quantile": quantile, "explain": explain}
-        return predictions_in_parts(
-            [encoded(row) for row in rows], lambda part: self._part(part, options), explain=explain
-        )
-
-    def _part(self, rows: list[Row], options: Mapping[str, Any]) -> list[Row]:
-        content = {"dataframe_records": rows, "params": options}
-        answer = self._server.post("/invocations", content)
-        predictions = self._server.content(answer).get("predictions")
-        if not isinstance(predictions, list) or len(predictions) != len(rows):
-            raise self._server.problem("has no prediction for each row")
-        if wrong := problem_of_answers(predictions):
-            raise self._server.problem(wrong)
+        params = {"quantile": quantile, "explain": explain}
+        predictions: list[Row] = []
+        rows = [encoded(row) for row in requests]
+        for part in parts(rows, PART_EXPLAINED if explain else PART_ROWS):
+            content = {"dataframe_records": part, "params": params}
+            try:
+                answer = self._content(self._post("/invocations", content)).get("predictions")
+            except RequestError as error:  # its number is that among all rows
+                before = len(predictions)
+                text = _ROW.sub(lambda m: f"row {before + int(m[1])}", error.problem, count=1)  # noqa: B023
+                raise RequestError(text, error.where, error.then) from None
+            if not isinstance(answer, list) or len(answer) != len(part):
+                raise self._problem("has no prediction for each row")
+            self._checked(_answers(), answer)
+            predictions += answer
         return predictions
 
     def row(self, image: Path | str, app: str | None = None) -> Row:
@@ -132,185 +212,212 @@ class Client:
 
         MLflow's server does not tell its allocations and characteristics.
         """
-        answer = self._server.get("/models")
-        if answer.status in UNKNOWN_PATH:
+        answer = self._asked("GET", "/models")
+        if answer.status_code in (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED):
             return Champion(self.predict_rows, app)
-        content = self._server.content(answer)
-        try:
-            return self._champion(content, app)
-        except (ValueError, LookupError, TypeError, AttributeError):
-            raise self._server.problem("lists its applications in another form") from None
-
-    def _champion(self, answer: Mapping[str, Any], app: str | None) -> Champion:
-        apps, damaged = dict(answer["apps"]), dict(answer["damaged"])
-        name = app_among((*apps, *damaged), app)
-        if name in damaged:
+        listed = self._checked(TypeAdapter(ServedApps), self._content(answer))
+        name = app_among((*listed.apps, *listed.damaged), app)
+        if name in listed.damaged:
             raise ModelError("is damaged on the server", name, "tell who runs it")
-        facts = apps[name]
-        coarse_points, network_points = facts["coarse_points"], facts["network_points"]
-        if coarse_points not in COARSE_POINTS or not 0 <= network_points <= MAX_NETWORK_POINTS:
-            raise ValueError(facts)
+        facts = listed.apps[name]
         return Champion(
-            self.predict_rows,
-            name,
-            [
-                Configuration(str(c["device"]), int(c["cpus"]), int(c["gpus"]))
-                for c in facts["configurations"]
-            ],
-            coarse_points,
-            host_classes=tuple(map(str, facts["host_classes"])),
-            measured=tuple(
-                (str(device), int(cpus), int(gpus)) for device, cpus, gpus in facts["measured"]
-            ),
-            characteristics=tuple(map(str, facts["characteristics"])),
-            app_parameters=dict(facts["parameters"]),
-            network_points=network_points,
-        )
+            self.predict_rows, name, facts.configurations, facts.coarse_points,
+            host_classes=facts.host_classes, measured=facts.measured,
+            characteristics=facts.characteristics, app_parameters=facts.parameters,
+            network_points=facts.network_points,
+        )  # fmt: skip
 
-    def predict(
-        self,
-        image: Image,
-        *,
-        app: str | None = None,
-        parameters: Mapping[str, Any] | None = None,
-        host: str | None = None,
-        configurations: Sequence[Mapping[str, Any]] | None = None,
-        quantile: float | None = None,
-        explain: bool | None = None,
-        send: Sent = "characteristics",
-    ) -> dict[str, Any]:
+    def predict(self, image: Image, **question: Any) -> dict[str, Any]:
         """Return ``model_version`` and ``predictions``, one for each configuration.
 
         Parameters
         ----------
         image : Path, str or mapping
-            See the notes of the class, as for ``send``.
-        app : str, optional
-            Needed if the model has several.
-        parameters : mapping, optional
-            Of the application, over its defaults.
-        host : str, optional
-            Machine to predict for: its id, a host class or a node type.
-        configurations : sequence of mapping, optional
-            Each with ``device``, ``cpus`` and ``gpus``; by default all that were measured.
-        quantile : float, optional
-            Probability of the upper bounds; by default 0.95.
-        explain : bool, optional
-            Add what changed the runtime most.
+            See the notes of the class.
+        **question
+            Fields of ``POST /predict``: ``app``, ``parameters``, ``host``, ``configurations``,
+            ``quantile``, ``explain``.
         """
-        return self._about(
-            "/predict", image, send, app=app, parameters=parameters, host=host,
-            configurations=configurations, quantile=quantile, explain=explain,
-        )  # fmt: skip
+        rows = [self._row_of(image, question)]
+        return self._answer("/predict", {"rows": rows, "configurations": "all", **question})
 
-    def recommend(
-        self,
-        image: Image,
-        *,
-        app: str | None = None,
-        parameters: Mapping[str, Any] | None = None,
-        host: str | None = None,
-        cluster: str | None = None,
-        policy: str | None = None,
-        deadline: str | None = None,
-        budget_usd: float | None = None,
-        partition: str | None = None,
-        configurations: Sequence[Mapping[str, Any]] | None = None,
-        send: Sent = "characteristics",
-    ) -> dict[str, Any]:
+    def recommend(self, image: Image, **question: Any) -> dict[str, Any]:
         """Return a recommendation: ``chosen``, ``why``, all ``configurations`` and a ``script``.
 
         Parameters
         ----------
-        cluster, policy, partition : str, optional
-            Of the server's site; by default its own.
-        deadline : str, optional
-            Hard limit: a duration such as ``2h``, or a time in ISO 8601.
-        budget_usd : float, optional
-            Hard limit of the cost of the image.
-        image, app, parameters, host, configurations, send
-            As in `predict`.
+        image : Path, str or mapping
+            See the notes of the class.
+        **question
+            Fields of ``POST /recommend``: ``app``, ``parameters``, ``host``, ``configurations``,
+            ``cluster``, ``policy``, ``partition``, ``deadline``, ``budget_usd``.
         """
-        return self._about(
-            "/recommend", image, send, app=app, parameters=parameters, host=host, cluster=cluster,
-            policy=policy, deadline=deadline, budget_usd=budget_usd, partition=partition,
-            configurations=configurations,
-        )  # fmt: skip
+        return self._answer("/recommend", {"row": self._row_of(image, question), **question})
 
-    def requests(
-        self,
-        image: Image,
-        *,
-        app: str | None = None,
-        parameters: Mapping[str, Any] | None = None,
-        host: str | None = None,
-        configuration: Mapping[str, Any] | None = None,
-        alpha: float | None = None,
-        beta: float | None = None,
-        gamma: float | None = None,
-        checkpoint_s: float | None = None,
-        restart_s: float | None = None,
-        strategy: str | None = None,
-        send: Sent = "characteristics",
-    ) -> dict[str, Any]:
+    def requests(self, image: Image, **question: Any) -> dict[str, Any]:
         """Return ``sequences`` of requests, the cheapest first, and the ``knots`` of their law.
 
         Parameters
         ----------
-        configuration : mapping, optional
-            With ``device``, ``cpus`` and ``gpus``.
-        alpha, beta, gamma : float, optional
-            Price of requested time, of used time and of each request.
-        checkpoint_s, restart_s : float, optional
-            Duration of writing a checkpoint and of a restart; both or none.
-        strategy : str, optional
-            One strategy; by default all.
-        image, app, parameters, host, send
-            As in `predict`.
+        image : Path, str or mapping
+            See the notes of the class.
+        **question
+            Fields of ``POST /requests``: ``app``, ``parameters``, ``host``, ``configuration``,
+            ``alpha``, ``beta``, ``gamma``, ``checkpoint_s``, ``restart_s``, ``strategy``.
         """
-        return self._about(
-            "/requests", image, send, app=app, parameters=parameters, host=host,
-            configuration=configuration, alpha=alpha, beta=beta, gamma=gamma,
-            checkpoint_s=checkpoint_s, restart_s=restart_s, strategy=strategy,
-        )  # fmt: skip
+        return self._answer("/requests", {"row": self._row_of(image, question), **question})
 
-    def characteristics(
-        self, image: Path | str, *, app: str | None = None, send: Sent = "file"
-    ) -> dict[str, Any]:
-        """Let the server describe an image: ``row``, which `row` computes here, and ``slices``."""
-        if send == "characteristics":
-            raise ModelError("needs the file or its path", "send", "`Client.row` computes a row")
-        return self._about("/characteristics", image, send, app=app)
+    def upload(self, image: Path | str, app: str | None = None) -> dict[str, Any]:
+        """Let the server read an image: its ``row``, ``slices``, ``predictions``.
+
+        The name of the file is not sent, which may tell who the subject is.
+
+        Raises
+        ------
+        ImageError
+            If the file cannot be read, or has become shorter.
+        """
+        headers = {"Content-Type": "application/octet-stream"}
+        try:
+            with Path(image).open("rb") as file:
+                headers["Content-Length"] = str(os.fstat(file.fileno()).st_size)
+                answer = self._asked("POST", "/images", _stated(app=app), headers, file)
+        except httpx.LocalProtocolError:
+            raise ImageError("has changed while it was sent", image) from None
+        except OSError as error:
+            reason = "no such file" if isinstance(error, FileNotFoundError) else error.strerror
+            raise ImageError(str(reason), image) from None
+        return self._content(answer)
+
+    def described(self, path: str, app: str | None = None) -> dict[str, Any]:
+        """Return what `upload` does for a file of the server, in a folder that it allows."""
+        return self._content(self._asked("GET", "/images", _stated(path=path, app=app)))
 
     def models(self) -> dict[str, Any]:
         """Return the registered model: its applications, their training data, its versions."""
-        return self._server.content(self._server.get("/models"))
+        return self._content(self._asked("GET", "/models"))
 
     def sites(self) -> dict[str, Any]:
         """Return the clusters and policies that `recommend` knows."""
-        return self._server.content(self._server.get("/sites"))
+        return self._content(self._asked("GET", "/sites"))
 
     def health(self) -> dict[str, Any]:
         """Return whether the server is ``live`` and ``ready``, and its version; asked once."""
-        answer = self._server.get_once("/health")
-        if answer.status == HTTPStatus.SERVICE_UNAVAILABLE:
-            answer = replace(answer, status=HTTPStatus.OK)
-        return self._server.content(answer)
+        return self._content(self._asked("GET", "/health", attempts=1, timeout_s=HEALTH_S))
 
-    def _about(self, path: str, image: Image, send: Sent, **fields: Any) -> dict[str, Any]:
-        stated = {name: value for name, value in fields.items() if value is not None}
+    def _row_of(self, image: Image, question: Mapping[str, Any]) -> Row:
         if isinstance(image, Mapping):
-            stated["row"] = encoded(image)
-        elif send == "path":
-            stated["path"] = str(image)
-        elif send == "file":
-            answer = self._server.post_file(path, Path(image), stated)
-            return self._server.content(answer)
-        elif send == "characteristics":
-            stated["row"] = self.row(image, stated.get("app"))
-        else:
-            raise ModelError(f"unknown: {send}", "send", "choose characteristics, file or path")
-        return self._server.content(self._server.post(path, stated))
+            return encoded(image)
+        return self.row(image, question.get("app"))
+
+    def _answer(self, path: str, question: Mapping[str, Any]) -> dict[str, Any]:
+        return self._content(self._post(path, _stated(**question)))
+
+    def _post(self, path: str, content: Mapping[str, Any]) -> httpx.Response:
+        headers = {"Content-Type": "application/json"}
+        return self._asked("POST", path, None, headers, json.dumps(content).encode())
+
+    def _asked(
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        content: Any = None,
+        *,
+        attempts: int | None = None,
+        timeout_s: float | None = None,
+    ) -> httpx.Response:
+        """Return an answer that is not that the server is busy.
+
+        Raises
+        ------
+        ModelError
+            If the server cannot be reached, is late, or stays busy.
+        """
+        attempts, timeout_s = attempts or self.attempts, timeout_s or self.timeout_s
+        timeout = httpx.Timeout(timeout_s, connect=min(CONNECT_S, timeout_s))
+        end_s = time.monotonic() + self.total_s
+        for failures in range(1, attempts + 1):
+            requested_s = 0.0
+            if hasattr(content, "seek"):
+                content.seek(0)
+            try:
+                answer = self._http.request(
+                    method, self.address + path, params=params, headers=headers,
+                    content=content, timeout=timeout,
+                )  # fmt: skip
+            except (httpx.ReadTimeout, httpx.WriteTimeout):
+                limit = format_seconds(timeout_s)
+                raise self._problem(f"does not answer within {limit}", "see its log") from None
+            except httpx.LocalProtocolError:
+                raise
+            except httpx.TransportError as error:
+                failure = f"is not there: {one_line(error) or type(error).__name__}"
+                if "CERTIFICATE_VERIFY" in failure:
+                    raise self._problem(failure, "ask who runs it for its certificate") from None
+                then = "is it running? see `voxcast serve`"
+            else:
+                if answer.status_code not in BUSY or attempts == 1:
+                    return answer
+                wanted = answer.headers.get("retry-after", "")
+                requested_s = float(wanted) if wanted.isdecimal() else 0.0
+                failure, then = _words(answer), "ask later"
+            limit_s = min(LONGEST_WAIT_S, 0.25 * 2.0 ** (failures - 1))
+            wait_s = requested_s + _RANDOM.uniform(0.0, limit_s)
+            if failures == attempts or time.monotonic() + wait_s > end_s:
+                break
+            if wait_s >= TOLD_WAIT_S:
+                again = format_seconds(wait_s)
+                logger.info("%s %s; asked again in %s", self.address, failure, again)
+            time.sleep(wait_s)
+        counted = f", asked {failures} times" if failures > 1 else ""
+        raise self._problem(f"{failure}{counted}", then)
+
+    def _content(self, answer: httpx.Response) -> dict[str, Any]:
+        """Return the object of an answer.
+
+        Raises
+        ------
+        RequestError
+            If the question was refused.
+        ModelError
+            If it is another error, or no object.
+        """
+        status = answer.status_code
+        # 404 of our service may be about an item of a question, such as a path.
+        is_problem = answer.headers.get("content-type", "").startswith(_PROBLEM)
+        is_item = status == 404 and is_problem and _detail(answer) not in ("", "Not Found")
+        if status in _REFUSED or is_item:
+            reason = _REPEATED_REQUEST.sub("", _detail(answer))
+            raise RequestError(reason[:_MAX_REASON], self.address)
+        if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+            problem = "refuses the token" if self._has_token else "wants a token"
+            raise self._problem(problem, f"set {TOKEN_VARIABLE} or {TOKEN_FILE_VARIABLE}")
+        if status != HTTPStatus.OK:
+            raise self._problem(_words(answer))
+        try:
+            content = json.loads(answer.content)
+        except (ValueError, RecursionError):
+            content = None
+        if not isinstance(content, dict):
+            raise self._problem("answers something else than a JSON object")
+        if _STEERING.search(answer.text):
+            raise self._problem("answers with unprintable characters")
+        return content
+
+    def _checked(self, kind: TypeAdapter[Content], content: Any) -> Content:
+        """Return content of an answer as records; refuse another form."""
+        try:
+            return kind.validate_python(content)
+        except ValidationError as error:
+            where, reason = refusal_of(error.errors(include_url=False))
+            problem = f"answers in another form: {_printable(f'{where}: {reason}')}"
+            raise self._problem(problem) from None
+
+    def _problem(self, problem: str, then: str = _FIX) -> ModelError:
+        """Return the error of a server that does not answer as it should."""
+        return ModelError(f"the server {problem}", self.address, then)
 
 
 def encoded(row: Mapping[str, Any]) -> Row:
@@ -321,66 +428,104 @@ def encoded(row: Mapping[str, Any]) -> Row:
     return dict(row)
 
 
-def predictions_in_parts(
-    rows: Sequence[Row], predict: Callable[[list[Row]], list[Row]], *, explain: bool
-) -> list[Row]:
-    """Return the predictions of all rows, requested in parts.
-
-    Parameters
-    ----------
-    rows : sequence of dict
-        As JSON has them.
-    predict : callable
-        Requests the rows of a part.
-    explain : bool
-        Whether each row is explained, which servers do for fewer rows at a time.
-
-    Raises
-    ------
-    RequestError
-        If a row is refused; its number is that among all rows.
-    """
-    predictions: list[Row] = []
-    for part in _parts(rows, PART_EXPLAINED if explain else PART_ROWS):
-        try:
-            predictions += predict(part)
-        except RequestError as error:
-            raise renumbered(error, len(predictions)) from None
-    return predictions
-
-
-def _parts(rows: Sequence[Row], most_rows: int) -> Iterator[list[Row]]:
-    """Yield rows in order; there is one part at least, and a row in each."""
+def parts(rows: Sequence[Row], most_rows: int) -> Iterator[list[Row]]:
+    """Yield rows in order, as many at a time as a server receives; there is one part at least."""
     part: list[Row] = []
-    part_bytes = 0
+    volume_bytes = 0
     for row in rows:
-        size = sum(
-            len(name) + (len(value) if isinstance(value, str) else _VALUE_BYTES)
-            for name, value in row.items()
-        )
-        if part and (part_bytes + size > PART_BYTES or len(part) == most_rows):
+        size = len(row.get(VOLUME) or "")
+        if part and (volume_bytes + size > PART_BYTES or len(part) == most_rows):
             yield part
-            part, part_bytes = [], 0
+            part, volume_bytes = [], 0
         part.append(row)
-        part_bytes += size
+        volume_bytes += size
     yield part
 
 
-def problem_of_answers(answers: Sequence[Any]) -> str | None:
-    """Return the problem of the rows that a server answers, or None."""
-    for number, answer in enumerate(answers):
-        if not isinstance(answer, dict):
-            return f"answers row {number} with something else than an object"
-        for name, kind in OUTPUT_TYPES.items():
-            if name not in answer:
-                return f"answers row {number} without {name}"
-            value = answer[name]
-            is_kind = isinstance(value, _KINDS[kind])
-            is_flag = isinstance(value, bool) and kind != "boolean"
-            # Infinite values and NaN are null in JSON.
-            if (not is_kind or is_flag) and not (value is None and kind == "double"):
-                return f"answers row {number} with another kind of {name} than {kind}"
-        points = answer["network_points"]
-        if points is None or not 0 <= points <= MAX_NETWORK_POINTS:
-            return f"answers row {number} with {points} network_points, not 0 to 64"
-    return None
+@cache
+def _answers() -> TypeAdapter[list[Any]]:
+    return TypeAdapter(list[Answer])
+
+
+def _stated(**fields: Any) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _address(url: str) -> httpx.URL:
+    """Return the address of a server, without a slash or ``/invocations`` at its end."""
+    wrong = ModelError("not an HTTP address", url, "e.g. http://127.0.0.1:5001")
+    try:
+        address = httpx.URL(url)
+    except httpx.InvalidURL:
+        raise wrong from None
+    if address.userinfo:  # before the address is in any message
+        then = f"put a token into {TOKEN_VARIABLE}"
+        raise ModelError("has a name or a password in it", "the address", then)
+    is_plain = url.isascii() and url.isprintable() and " " not in url
+    if address.scheme not in ("http", "https") or not address.host or not is_plain:
+        raise wrong
+    if address.query or address.fragment:
+        raise ModelError("must end with its path", url, "leave out ? and #")
+    return address.copy_with(path=address.path.rstrip("/").removesuffix("/invocations"))
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _token(address: httpx.URL, token: str | None, *, plain_http: bool) -> str | None:
+    """Return the token to send, which is refused where anyone on the way could read it."""
+    where = "the token"
+    if token is None:
+        where = TOKEN_VARIABLE
+        token = os.environ.get(TOKEN_VARIABLE)
+    if token is None and (where := os.environ.get(TOKEN_FILE_VARIABLE, "")):
+        token = _token_of(Path(where))
+    if token is None:
+        return None
+    if not _TOKEN.fullmatch(token):
+        raise ConfigError("empty, or with characters that a token cannot have", where)
+    if address.scheme == "http" and not plain_http and os.environ.get(PLAIN_HTTP_VARIABLE) != "1":
+        then = f"use https, or set {PLAIN_HTTP_VARIABLE}=1 if the network between is trusted"
+        raise ConfigError(f"would go to {address} unencrypted", where, then)
+    return token
+
+
+def _token_of(path: Path) -> str:
+    """Return the first line of a file."""
+    try:
+        token = path.read_text(encoding="utf-8").split("\n")[0].strip()
+        mode = path.stat().st_mode
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not text"
+        then = f"see {TOKEN_FILE_VARIABLE}"
+        raise ConfigError(f"cannot be read: {reason}", path, then) from None
+    if mode & (stat.S_IRGRP | stat.S_IROTH):
+        logger.warning("%s: others can read this token; chmod 600 keeps it to you", path)
+    return token
+
+
+def _words(answer: httpx.Response) -> str:
+    """Return a server's answer that is not a result, in words."""
+    if target := answer.headers.get("location"):
+        return f"answers {answer.status_code}: it is elsewhere, at {_printable(target)}"
+    detail = _detail(answer)
+    return f"answers {answer.status_code}{f': {detail}' if detail else ''}"
+
+
+def _detail(answer: httpx.Response) -> str:
+    """Return the reason in an answer: of RFC 9457, of MLflow, or the text of a proxy."""
+    try:
+        content = answer.json()
+        reason = content.get("detail") or content.get("message")
+    except (ValueError, RecursionError, AttributeError):
+        reason = answer.text[: 2**16]
+    return _printable(str(reason or ""))[:2000]
+
+
+def _printable(text: str) -> str:
+    """Return a text of others on one line, without what would steer a terminal."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())

@@ -12,9 +12,9 @@ from voxcast import project as projects
 from voxcast.errors import ModelError
 from voxcast.files import canonical_json
 from voxcast.serving.bundle import Bundle
-from voxcast.serving.champion import Champion, allocation_columns
-from voxcast.serving.local_model import LocalModel
+from voxcast.serving.champion import allocation_columns
 from voxcast.serving.machine_file import MACHINES
+from voxcast.serving.prediction_service import PredictionService
 from voxcast.serving.request_table import answer_table, plain_row, rows_of
 from voxcast.serving.signature import QUANTILE
 
@@ -41,7 +41,7 @@ class Model:
 
     Attributes
     ----------
-    local : LocalModel
+    local : PredictionService
         Its files; forecasters are read when they are first asked.
     lab_characteristics : callable, optional
         Returns the characteristics of a laboratory with these names that the user's project
@@ -49,7 +49,7 @@ class Model:
         none are computed.
     """
 
-    local: LocalModel
+    local: PredictionService
     lab_characteristics: LabCharacteristics | None = None
 
     @property
@@ -144,7 +144,7 @@ class Model:
     ) -> pd.DataFrame:
         from dataclasses import replace
 
-        champion = Champion.of(self.local, self.local.bundle.app_named(app))
+        champion = self.local.champion(app)
         lab = self._lab_of(champion.characteristics or ())
         champion = replace(champion, parameters=parameters or {}, lab=lab)
         by_image = [champion.request_rows(image, configurations) for image in images]
@@ -176,9 +176,11 @@ def load(
     folder = projects.find(None if project is None else Path(project))
     if model is None or str(model).isdecimal():
         number = None if model is None else str(model)
-        local = LocalModel.of_project(projects.require(folder), number)
+        local = PredictionService.of_project(projects.require(folder), number)
     else:
-        local = LocalModel(Bundle.load(Path(model)), None if folder is None else folder / MACHINES)
+        local = PredictionService(
+            Bundle.load(Path(model)), None if folder is None else folder / MACHINES
+        )
     return Model(local, lab_characteristics)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from voxcast.errors import ModelError, RowError, VoxcastError
+from voxcast.errors import ModelError, RequestError, RowError, VoxcastError
 from voxcast.features.rows import features
 from voxcast.files import canonical_json
 from voxcast.images.network_volume import network_from_bytes, network_to_bytes, volume_dtype
@@ -20,9 +20,10 @@ from voxcast.models import explanation
 from voxcast.models.query import Query
 from voxcast.models.speed.updates import with_machines
 from voxcast.records import TARGETS, Configuration
-from voxcast.serving.machine_file import read_machines
-from voxcast.serving.rows import request_rows
-from voxcast.serving.signature import EXAMPLE, MISSING, QUANTILES, VOLUME
+from voxcast.serving.machine_file import MACHINES, read_machines
+from voxcast.serving.model_store import ModelStore
+from voxcast.serving.rows import Row
+from voxcast.serving.signature import EXAMPLE, MISSING, QUANTILE, QUANTILES, VOLUME
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from voxcast.models.forecaster import Forecaster, Prediction
     from voxcast.serving.bundle import Bundle
+    from voxcast.serving.champion import Champion
     from voxcast.serving.machine_file import MachineSpeeds
     from voxcast.serving.served_app import ServedApp
 
@@ -50,6 +52,28 @@ class PredictionService:
     bundle: Bundle
     machines: Path | None = None
     _read: dict[tuple[int, int, int], MachineSpeeds] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of_project(cls, project: Path, version: str | None = None) -> PredictionService:
+        """Open a version of a project, by default the champion; errors as `ModelStore.open`."""
+        return cls(ModelStore.of(project).open(version), project / MACHINES)
+
+    def champion(self, app: str | None = None) -> Champion:
+        """Return it with the defaults of an application; None stands for the only one.
+
+        Raises
+        ------
+        ModelError
+            See `voxcast.serving.bundle.Bundle.app_named`.
+        """
+        from voxcast.serving.champion import Champion
+
+        served = self.bundle.app_named(app)
+        return Champion(
+            self.predict, served.name, served.configurations, served.coarse_points,
+            host_classes=served.host_classes, measured=served.measured,
+            characteristics=served.characteristics, app_parameters=served.parameters,
+        )  # fmt: skip
 
     def forecaster(self, app: str) -> Forecaster:
         """Return the forecaster of an application, with all speeds of machines on record."""
@@ -80,7 +104,7 @@ class PredictionService:
     def predict(
         self,
         requests: Sequence[Mapping[str, Any]],
-        quantile: float = 0.95,
+        quantile: float = QUANTILE,
         *,
         explain: bool = False,
     ) -> list[dict[str, Any]]:
@@ -89,7 +113,7 @@ class PredictionService:
         Parameters
         ----------
         requests : sequence of mapping
-            Rows as `voxcast.serving.rows.request_rows` reads them, without missing values.
+            Rows; see `voxcast.serving.rows.Row`.
         quantile : float
             Probability of the upper bounds; the lower bounds are at ``1 - quantile``.
         explain : bool
@@ -98,26 +122,28 @@ class PredictionService:
 
         Raises
         ------
-        ModelError
+        RequestError
             If a row is invalid; the message names the row and the problem. Or if the quantile is
             not allowed.
         """
         # JSON's null passes the signature.
         if not isinstance(quantile, int | float) or not 0.5 < quantile < 1:
-            raise ModelError(f"must be above 0.5 and below 1, not {quantile}", "quantile")
-        queries, configurations, here = [], [], host_facts().host_id
+            raise RequestError(f"must be above 0.5 and below 1, not {quantile}", "quantile")
+        rows, queries, configurations, here = [], [], [], host_facts().host_id
         for number, request in enumerate(requests):
             try:
-                query, configuration = self._query(request, here)
+                row = Row.of(request)
+                query, configuration = self._query(row, here)
             except VoxcastError as error:
                 raise RowError(number, error) from None
+            rows.append(row)
             queries.append(query)
             configurations.append(configuration)
         predictions = self._predictions(queries, quantile)
         return [
-            self._columns(request, query, configuration, prediction, explain=explain)
-            for request, query, configuration, prediction in zip(
-                requests, queries, configurations, predictions, strict=True
+            self._columns(row, query, configuration, prediction, explain=explain)
+            for row, query, configuration, prediction in zip(
+                rows, queries, configurations, predictions, strict=True
             )
         ]
 
@@ -139,13 +165,14 @@ class PredictionService:
             return
         characteristics = dict.fromkeys(served.characteristics, 1.0)
         volume = network_to_bytes(np.ones((), volume_dtype(served.network_points)))
-        query, _ = self._query(row | characteristics | {VOLUME: volume}, host_facts().host_id)
+        of_network = Row.of(row | characteristics | {VOLUME: volume})
+        query, _ = self._query(of_network, host_facts().host_id)
         # The example may be out of range, where the network is not asked.
         self.forecaster(app).without_extrapolators().predict([query])
 
     def _columns(
         self,
-        request: Mapping[str, Any],
+        row: Row,
         query: Query,
         configuration: Configuration,
         prediction: Prediction,
@@ -160,7 +187,7 @@ class PredictionService:
         }
         knows_machines = forecaster.speeds_of(query.app) is not None
         because = explanation.explain(forecaster, query) if explain else ()
-        missing = request_rows.missing_of_lab(request, served.characteristics)
+        missing = row.missing_of_lab(served.characteristics)
         return {
             "app": query.app,
             "device": configuration.device,
@@ -198,31 +225,27 @@ class PredictionService:
             by_position.update(zip(positions, predictions, strict=True))
         return [by_position[n] for n in range(len(queries))]
 
-    def _query(self, request: Mapping[str, Any], here: str) -> tuple[Query, Configuration]:
-        name = request.get("app")
-        served = self.bundle.app_named(None if name is None else str(name))
-        configuration = request_rows.configuration_of(request, served.configurations[0])
+    def _query(self, row: Row, here: str) -> tuple[Query, Configuration]:
+        served = self.bundle.app_named(row.app)
+        configuration = row.configuration(served.configurations[0])
         devices = sorted({c.device for c in served.configurations})
         if configuration.device not in devices:
             raise ModelError(
                 f"unknown device; the model has {', '.join(devices)}", configuration.device
             )
-        parameters = request_rows.parameters_of(request, served.parameters)
-        header = request_rows.header_of(request)
-        content, volume = request_rows.characteristics_of(request, served.characteristics), None
-        request_rows.check_foreground(content, header)
-        data = request_rows.volume_of(request)
-        if data is not None and self.network_points(served):
-            volume = network_from_bytes(data, served.network_points)
-        row = features(header.columns(), content, served.name, parameters, configuration)
-        host = request_rows.host_of(request) or here
-        host_class, sitting = request.get("host_class"), None
+        parameters = row.parameters(served.parameters)
+        content, volume = row.characteristics(served.characteristics), None
+        if row.volume is not None and self.network_points(served):
+            volume = network_from_bytes(row.volume, served.network_points)
+        known = features(row.header.columns(), content, served.name, parameters, configuration)
+        host = row.host or here
+        host_class, sitting = row.host_class, None
         speeds = self.forecaster(served.name).speeds_of(served.name)
         if speeds is not None:
             sitting = speeds.current_sitting(host, datetime.now(UTC))
             kinds = {machine.host_class for machine in speeds.named(host)} - {""}
             host_class = host_class or (kinds.pop() if len(kinds) == 1 else None)
-        return Query(row, configuration.cpus, host_class, volume, host, sitting), configuration
+        return Query(known, configuration.cpus, host_class, volume, host, sitting), configuration
 
     def network_points(self, served: ServedApp) -> int:
         """Return the size of the volume that the network of an application wants, or 0."""

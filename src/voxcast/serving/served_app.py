@@ -5,8 +5,11 @@ Fields that this release does not know are left out, so a record of a later rele
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any
+
+from pydantic import TypeAdapter
 
 from voxcast.errors import ModelError, UnlearnedError
 from voxcast.images.characteristics import CHARACTERISTICS
@@ -19,15 +22,6 @@ if TYPE_CHECKING:
 SUMMARY = (
     "family", "reason", "calibrated", "subjects", "runs", "cv_objective", "promoted_at",
 )  # fmt: skip
-# The annotations of the fields that are read as they are.
-_TYPES: dict[str, tuple[type, ...]] = {
-    "str": (str,),
-    "str | None": (str, type(None)),
-    "int": (int,),
-    "float": (int, float),
-    "bool": (bool,),
-    "dict[str, Any]": (dict,),
-}
 
 
 @dataclass(frozen=True)
@@ -126,18 +120,9 @@ class ServedApp:
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON-able form, without the name."""
-        return {
-            "parameters": self.parameters,
-            "configurations": [as_fields(c) for c in self.configurations],
-            "coarse_points": self.coarse_points,
-            "network_points": self.network_points,
-            "forecaster_sha256": self.forecaster_sha256,
-            "promotion": asdict(self.promotion),
-            "host_classes": list(self.host_classes),
-            "measured": [list(allocation) for allocation in self.measured],
-            "characteristics": list(self.characteristics),
-            "trained_on_sha256": self.trained_on_sha256,
-        }
+        content = asdict(self) | {"configurations": [as_fields(c) for c in self.configurations]}
+        del content["name"]
+        return content
 
     @classmethod
     def from_json(cls, name: str, content: dict[str, Any]) -> ServedApp:
@@ -148,26 +133,18 @@ class ServedApp:
         ValueError, LookupError, TypeError, AttributeError, ArithmeticError
             If a field is missing, empty, or of another type.
         """
-        configurations = [
-            Configuration(str(c["device"]), int(c["cpus"]), int(c["gpus"]))
-            for c in content["configurations"]
-        ]
+        kept = ("device", "cpus", "gpus")
+        configurations = [{k: c[k] for k in kept} for c in content["configurations"]]
+        facts = {**content, "name": name, "configurations": configurations}
+        served: ServedApp = _adapter().validate_python(facts)
         if not configurations:
             raise ValueError("no configurations")
-        converted = {
-            "name": name,
-            "configurations": configurations,
-            "promotion": Promotion(**_fields(Promotion, content["promotion"])),
-            "host_classes": tuple(str(host) for host in content.get("host_classes", ())),
-            "measured": tuple(
-                (str(device), int(cpus), int(gpus))
-                for device, cpus, gpus in content.get("measured", ())
-            ),
-            "characteristics": tuple(
-                str(name) for name in content.get("characteristics", CHARACTERISTICS)
-            ),
-        }
-        return cls(**{**_fields(cls, content), **converted})
+        return served
+
+
+@cache
+def _adapter() -> TypeAdapter[ServedApp]:
+    return TypeAdapter(ServedApp)
 
 
 def app_among(names: Sequence[str], name: str | None) -> str:
@@ -193,16 +170,3 @@ def app_among(names: Sequence[str], name: str | None) -> str:
     if app is None or app not in names:
         raise UnlearnedError(f"unknown application; the model has {listed or 'none'}", app)
     return app
-
-
-def _fields(kind: type, content: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of a dataclass that ``content`` has, checked for their types."""
-    checked = {}
-    for entry in fields(kind):
-        if entry.name not in content:
-            continue
-        value, annotation = content[entry.name], str(entry.type)
-        if annotation in _TYPES and not isinstance(value, _TYPES[annotation]):
-            raise TypeError(f"{entry.name} must be {annotation}, not {str(value)[:40]!r}")
-        checked[entry.name] = value
-    return checked

@@ -73,7 +73,9 @@ table can be put together again.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from pydantic import create_model
 
 from voxcast.images.characteristics import CHARACTERISTICS
 from voxcast.images.header import HEADER_TYPES
@@ -139,6 +141,12 @@ OUTPUT_TYPES = {
     "because": "string",
 }
 QUANTILE = 0.95  # of the upper bounds, if a request has no other
+# An answer as JSON has it, where infinite values and NaN are null.
+_JSON_TYPES: dict[str, Any] = {
+    "string": str, "double": float | None, "long": int, "boolean": bool,
+}  # fmt: skip
+_FIELDS: dict[str, Any] = {n: (_JSON_TYPES[kind], ...) for n, kind in OUTPUT_TYPES.items()}
+Answer: Any = create_model("Answer", **_FIELDS)
 
 
 # A request without an application: a typical head scan of 1 mm, header only.

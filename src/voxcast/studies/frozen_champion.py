@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-    from voxcast.serving.local_model import LocalModel
+    from voxcast.serving.prediction_service import PredictionService
 
 QUANTILE = 0.95
 OF_RUN = ("app", "device", "cpus", "gpus", "parameters_json", "host_class")
 
 
 def judge(
-    model: LocalModel,
+    model: PredictionService,
     runs: pd.DataFrame,
     images: pd.DataFrame,
     small_volumes: Mapping[str, np.ndarray],
@@ -42,7 +42,7 @@ def judge(
 
     Parameters
     ----------
-    model : LocalModel
+    model : PredictionService
         The registered model.
     runs : DataFrame
         Runs of a reserved batch, see `voxcast.studies.recorded_table.opened_table`. Those at full
@@ -81,7 +81,7 @@ def judge(
 
 
 def _judged_app(
-    model: LocalModel,
+    model: PredictionService,
     app: str,
     runs: pd.DataFrame,
     images: pd.DataFrame,

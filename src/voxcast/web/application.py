@@ -4,96 +4,84 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.responses import FileResponse
+from starlette.staticfiles import StaticFiles
 
 from voxcast import __version__
 from voxcast.errors import ModelError
-from voxcast.web.batches import Batches
-from voxcast.web.guards.access import Access
-from voxcast.web.guards.limited_bodies import LimitedBodies
-from voxcast.web.guards.request_log import RequestLog
-from voxcast.web.images.image_paths import AllowedFolders
-from voxcast.web.json_bodies import BulkBodies
-from voxcast.web.model_switch import ModelSwitch
-from voxcast.web.problems import add_problem_handlers
-from voxcast.web.question_schema import ANY_PROBLEM
-from voxcast.web.routes import (
-    characteristics,
-    health,
+from voxcast.web import (
     history,
-    invocations,
-    metrics,
+    images,
     models,
-    page,
+    observation,
     predictions,
+    problems,
     recommendations,
-    request_sequences,
     sites,
 )
-from voxcast.web.routes.metrics import Metrics
+from voxcast.web.batches import Batches
+from voxcast.web.guards import PLACES
+from voxcast.web.model_switch import ModelSwitch
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from voxcast.web.served_model import ServedModel
     from voxcast.web.settings import Settings
 
-ROUTERS = tuple(
-    module.router
-    for module in (
-        characteristics, predictions, recommendations, request_sequences, sites, history,
-        models, health, metrics, invocations, page,
-    )
-)  # fmt: skip
+PAGE = Path(__file__).with_name("page")
+INDEX = PAGE / "index.html"
 
 
 def application(settings: Settings) -> FastAPI:
     """Return the application of a service; it loads its model when it starts.
 
-    ``app.state`` has ``settings``, ``model`` (the current `ServedModel`, None before there is
-    one), ``switch``, ``batches``, ``bulk``, ``roots``
-    and ``metrics``.
+    ``app.state`` has ``settings``, ``switch`` with the model, ``batches``, ``metrics``,
+    ``readers`` and the ``places`` of large bodies.
     """
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        switch: ModelSwitch = app.state.switch
-        if app.state.model is None:
+        if app.state.switch.champion is None:
             load_at_once(app)
-        switch.start()
+        app.state.switch.start()
         yield
-        await asyncio.to_thread(switch.stop)
+        await asyncio.to_thread(app.state.switch.stop)
         app.state.batches.close()
 
-    # Without the pages of documentation, which load scripts from another host.
     app = FastAPI(
         title="voxcast",
         version=__version__,
         lifespan=lifespan,
-        docs_url=None,
+        docs_url=None,  # pages of documentation load scripts from another host
         redoc_url=None,
-        responses=ANY_PROBLEM,
+        strict_content_type=False,
+        responses={422: problems.SCHEMA, "default": problems.SCHEMA},
     )
-
-    def serve(model: ServedModel) -> None:
-        app.state.model = model
-
     app.state.settings = settings
-    app.state.model = None
-    app.state.switch = ModelSwitch(settings, serve)
-    app.state.metrics = Metrics()
-    app.state.roots = AllowedFolders.of(settings.roots)
-    app.state.bulk = BulkBodies()
-    app.state.batches = Batches(app.state.metrics.observe_rows)
+    app.state.switch = ModelSwitch(settings)
+    app.state.metrics = observation.Metrics()
+    app.state.batches = Batches(app.state.metrics.rows.observe)
+    app.state.places = asyncio.Semaphore(PLACES)
     # The last one is the first that a request meets.
-    app.add_middleware(LimitedBodies, settings=settings)
-    app.add_middleware(Access, settings=settings)
-    app.add_middleware(RequestLog, metrics=app.state.metrics)
-    add_problem_handlers(app)
-    for router in ROUTERS:
-        app.include_router(router)
+    if settings.hosts:
+        app.add_middleware(TrustedHostMiddleware, allowed_hosts=settings.hosts, www_redirect=False)
+    app.add_middleware(observation.Observation, metrics=app.state.metrics)
+    problems.add_problem_handlers(app)
+    app.include_router(images.router, max_body_size=settings.max_upload_bytes)
+    for module in (predictions, recommendations, sites, history, models, observation):
+        app.include_router(module.router)
+    app.include_router(models.open_router)
+
+    @app.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
+    async def index() -> FileResponse:
+        return FileResponse(INDEX)
+
+    app.mount("/page", StaticFiles(directory=PAGE))
     return app
 
 
@@ -105,10 +93,9 @@ def load_at_once(app: FastAPI) -> None:
     ModelError
         If no champion can be loaded.
     """
-    settings: Settings = app.state.settings
-    if settings.registry is not None:
-        return
     switch: ModelSwitch = app.state.switch
+    if switch.settings.registry is not None:
+        return
     switch.look()
     if switch.champion is None:
         raise ModelError("; ".join(switch.refused.values()) or switch.problem)

@@ -17,7 +17,7 @@ from voxcast.errors import VoxcastError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from voxcast.web.served_model import ServedModel
+    from voxcast.web.model_switch import ServedModel
 
 Rows = list[dict[str, Any]]
 

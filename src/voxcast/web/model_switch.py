@@ -9,19 +9,74 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from voxcast.errors import ModelError, VoxcastError, one_line
-from voxcast.web.served_model import ServedModel
+from voxcast.serving.prediction_service import PredictionService
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from voxcast.serving.bundle import Bundle
     from voxcast.web.settings import Settings
 
 RETRY_S = 60.0  # between two tries of a version that was refused
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """One version of the registered model; requests that began with it end with it.
+
+    Attributes
+    ----------
+    version : str
+        Its number.
+    predictions : PredictionService
+        Answers rows of requests.
+    damaged : dict of str to str
+        Why an application of it is not served.
+    """
+
+    version: str
+    predictions: PredictionService
+    damaged: dict[str, str]
+
+    @property
+    def bundle(self) -> Bundle:
+        """The facts of its applications."""
+        return self.predictions.bundle
+
+    @property
+    def intact_apps(self) -> set[str]:
+        """The applications that it answers."""
+        return set(self.bundle.facts) - set(self.damaged)
+
+    @classmethod
+    def load(cls, settings: Settings, number: str) -> ServedModel:
+        """Load a version completely, and let each application answer once.
+
+        A version whose files have changed is refused. Forecasters have hashes of their own:
+        damaged ones are left out, as in every other use of a model. Networks are built.
+
+        Raises
+        ------
+        ModelError
+            If it cannot be read or was changed, or none of its applications answers.
+        """
+        bundle = settings.store.open(number)
+        predictions = PredictionService(bundle, settings.machines)
+        damaged = dict(bundle.damaged)
+        for app in bundle.apps:
+            try:
+                predictions.warm(app)
+            except VoxcastError as error:
+                damaged[app] = one_line(error)
+        for app, reason in damaged.items():
+            logger.warning("version %s: %s is not served: %s", number, app, reason)
+        if damaged.keys() >= bundle.facts.keys():
+            raise ModelError(next(iter(damaged.values())), f"version {number}")
+        return cls(number, predictions, damaged)
 
 
 class ModelSwitch:
@@ -31,8 +86,6 @@ class ModelSwitch:
     ----------
     settings : Settings
         With the versions of the model, and the time between two looks.
-    switched : callable
-        Gets each champion as soon as it is loaded.
 
     Attributes
     ----------
@@ -46,8 +99,8 @@ class ModelSwitch:
         How often the champion was replaced.
     """
 
-    def __init__(self, settings: Settings, switched: Callable[[ServedModel], None]) -> None:
-        self.settings, self._switched = settings, switched
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
         self.champion: ServedModel | None = None
         self.refused: dict[str, str] = {}
         self.problem = ""
@@ -95,7 +148,6 @@ class ModelSwitch:
         if loaded is not None and loaded is not self.champion:
             before, self.champion = self.champion, loaded
             self.switches += before is not None
-            self._switched(loaded)
             logger.info("version %s is served", loaded.version)
 
     def _loaded(self, number: str) -> ServedModel | None:

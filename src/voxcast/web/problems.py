@@ -1,61 +1,64 @@
-"""Errors as answers: ``application/problem+json`` of RFC 9457, with the reason in ``detail``."""
+"""Answers in JSON, and errors as ``application/problem+json`` of RFC 9457, with a reason."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import orjson
+from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
+from starlette.responses import Response
 
 from voxcast.errors import VoxcastError, one_line
-from voxcast.web.json_answers import json_answer
-
-if TYPE_CHECKING:
-    from fastapi import FastAPI, Request
-    from starlette.responses import Response
+from voxcast.serving.rows import refusal_of
 
 MEDIA_TYPE = "application/problem+json"
 MAX_DETAIL = 500  # letters of a reason, which may repeat a value of the request
-# Where clients of MLflow's server look for the reason, see `voxcast.web.routes.invocations`.
+# Of MLflow's protocol, whose clients look for the reason in other fields.
 INVOCATIONS = "/invocations"
-CLIENT_GONE = "the client went away"  # for the log only
-_OF_PYDANTIC = "Value error, "  # before the reason of a validator of ours
-
-# Reasons of pydantic by their type, for those who do not know Python.
-_REASONS = {
-    "bool_parsing": "must be true or false",
-    "bool_type": "must be true or false",
-    "dict_type": "must be an object",
-    "extra_forbidden": "unknown field; `GET /openapi.json` lists those of each question",
-    "finite_number": "must be finite",
-    "float_parsing": "must be a number",
-    "float_type": "must be a number",
-    "greater_than": "must be above {gt}",
-    "greater_than_equal": "must be at least {ge}",
-    "int_from_float": "must be a whole number",
-    "int_parsing": "must be a whole number",
-    "int_parsing_size": "is too large a number",
-    "int_type": "must be a whole number",
-    "json_invalid": "not valid JSON: {error}",
-    "less_than": "must be below {lt}",
-    "less_than_equal": "must be at most {le}",
-    "list_type": "must be a list",
-    "missing": "is missing",
-    "model_type": "must be an object",
-    "none_required": "does not belong here",
-    "string_too_long": "may have at most {max_length} characters",
-    "string_type": "must be a text",
-    "too_long": "may have at most {max_length} entries",
-    "too_short": "needs {min_length} or more entries",
+_TEXT = {"type": "string"}
+SCHEMA: dict[str, Any] = {
+    "description": "a refusal; see `detail`, and `Retry-After` of 429 and 503",
+    "content": {
+        MEDIA_TYPE: {
+            "schema": {
+                "type": "object",
+                "required": ["type", "title", "status", "detail"],
+                "properties": {
+                    "type": _TEXT,
+                    "title": _TEXT,
+                    "status": {"type": "integer"},
+                    "detail": {**_TEXT, "description": "what is wrong, where, and what to do"},
+                },
+            }
+        }
+    },
 }
 
 
-def problem(
-    status: int, detail: str, headers: dict[str, str] | None = None, path: str = ""
+def json_answer(
+    content: Any, status: int = 200, headers: Mapping[str, str] | None = None, kind: str = ""
 ) -> Response:
-    """Return the answer of a request that is refused.
+    """Return an answer; NaN and infinities become null."""
+    body = orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS)
+    return Response(body, status, headers, kind or "application/json")
+
+
+def later(status: HTTPStatus, problem: str, seconds: int = 2) -> HTTPException:
+    """Return the refusal of a question that may be repeated after some seconds."""
+    return HTTPException(
+        status, f"{problem}; ask again in a moment", {"Retry-After": str(seconds)}
+    )
+
+
+def problem(
+    status: int, detail: str, headers: Mapping[str, str] | None = None, path: str = ""
+) -> Response:
+    """Return the answer to a request that is refused.
 
     Parameters
     ----------
@@ -63,7 +66,7 @@ def problem(
         HTTP status.
     detail : str
         The reason.
-    headers : dict, optional
+    headers : mapping, optional
         Further headers.
     path : str
         Path of the request; answers to `INVOCATIONS` have MLflow's fields too.
@@ -77,14 +80,6 @@ def problem(
     return json_answer(content, status, headers, MEDIA_TYPE)
 
 
-def _reason(error: dict[str, Any]) -> str:
-    """Return why a field is wrong, without the words of a library."""
-    reason = _REASONS.get(error["type"])
-    if reason is None:
-        return str(error["msg"]).removeprefix(_OF_PYDANTIC)
-    return reason.format_map(error.get("ctx", {}))
-
-
 def add_problem_handlers(app: FastAPI) -> None:
     """Let an application answer errors of users with 4xx and their reason."""
 
@@ -92,20 +87,18 @@ def add_problem_handlers(app: FastAPI) -> None:
         return problem(HTTPStatus.BAD_REQUEST, one_line(error), path=request.url.path)
 
     async def of_schema(request: Request, error: Any) -> Response:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"] if part != "body")
-        detail = f"{where}: {_reason(first)}" if where else _reason(first)
-        return problem(HTTPStatus.UNPROCESSABLE_ENTITY, detail, path=request.url.path)
+        path = request.url.path
+        status = HTTPStatus.BAD_REQUEST if path == INVOCATIONS else HTTPStatus.UNPROCESSABLE_ENTITY
+        return problem(status, ": ".join(filter(None, refusal_of(error.errors()))), path=path)
 
     async def of_http(request: Request, error: Any) -> Response:
-        headers = dict(error.headers or {})
-        detail = str(error.detail)
+        headers, detail, path = dict(error.headers or {}), str(error.detail), request.url.path
         if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-            detail = f"{request.url.path}: answers {headers.get('Allow')}; see GET /openapi.json"
-        return problem(error.status_code, detail, headers, request.url.path)
+            detail = f"{path}: answers {headers.get('Allow')}; see GET /openapi.json"
+        return problem(error.status_code, detail, headers, path)
 
     async def of_disconnect(request: Request, error: Any) -> Response:
-        return problem(HTTPStatus.BAD_REQUEST, CLIENT_GONE, path=request.url.path)
+        return problem(HTTPStatus.BAD_REQUEST, "the client went away")  # for the log only
 
     app.add_exception_handler(VoxcastError, of_voxcast)
     app.add_exception_handler(ClientDisconnect, of_disconnect)

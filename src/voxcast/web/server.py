@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from voxcast.errors import EXIT_BAD_INPUT, ModelError, one_line
 from voxcast.log import PACKAGE, StderrHandler
 from voxcast.measure.tree import end_with
-from voxcast.web.guards.request_log import JsonFormatter
+from voxcast.web.observation import JsonFormatter
 
 if TYPE_CHECKING:
     from socket import socket
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 GRACE_S = 5  # of running requests at the end
 BACKLOG = 2048
+MAX_CONNECTIONS = 512  # open ones; more are answered with 503
+KEEP_ALIVE_S = 15
 OPEN_FILES = 4096
 
 logger = logging.getLogger(__name__)
@@ -68,6 +70,8 @@ def serve(settings: Settings, host: str, port: int, workers: int = 1) -> int:
         server_header=False,
         proxy_headers=False,
         backlog=BACKLOG,
+        limit_concurrency=MAX_CONNECTIONS,
+        timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=GRACE_S,
     )
     logger.info("serves on http://%s:%d", f"[{host}]" if ":" in host else host, port)

@@ -24,7 +24,7 @@ from model_server import free_port, running_server
 from served_project import CONFIGURATIONS, NETWORK, RIDGE, served_project
 from voxcast.records import Configuration
 from voxcast.serving.champion import Champion
-from voxcast.serving.local_model import LocalModel
+from voxcast.serving.prediction_service import PredictionService
 from voxcast.serving.signature import OUTPUT_TYPES
 from voxcast.tracking.address import tracking_uri
 from voxcast.tracking.registry import CHAMPION_URI
@@ -54,7 +54,7 @@ def environment(project: Path) -> dict[str, str]:
 
 
 def champion(project: Path, app: str) -> Champion:
-    return LocalModel.of_project(project).champion(app)
+    return PredictionService.of_project(project).champion(app)
 
 
 @pytest.fixture(scope="module")

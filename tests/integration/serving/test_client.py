@@ -20,8 +20,8 @@ from voxcast.errors import ImageError, ModelError, RequestError, UnlearnedError
 from voxcast.images.characteristics import characteristics
 from voxcast.images.volume import Volume
 from voxcast.serving.champion import Champion
-from voxcast.serving.local_model import LocalModel
-from voxcast.serving.rows.request_rows import header_of
+from voxcast.serving.prediction_service import PredictionService
+from voxcast.serving.rows import header_of
 from voxcast.serving.signature import OUTPUT_TYPES
 
 
@@ -29,7 +29,7 @@ from voxcast.serving.signature import OUTPUT_TYPES
 def local(project: Path) -> Champion:
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
-        return LocalModel.of_project(project).champion()
+        return PredictionService.of_project(project).champion()
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from champions import HEADER_ROW, PROMOTION
 from registries import logged_model
 from voxcast.serving import requirements
 from voxcast.serving.bundle import Bundle
-from voxcast.serving.local_model import LocalModel
+from voxcast.serving.prediction_service import PredictionService
 from voxcast.serving.predictor import NOTE, noted_version
 from voxcast.serving.signature import OUTPUT_TYPES, signature
 from voxcast.tracking.address import tracking_uri
@@ -23,12 +23,12 @@ EARLIER_PREDICTOR = Path(__file__).parents[2] / "samples" / "earlier_predictor.p
 
 
 def test_the_version_is_that_of_the_registry(project: Path) -> None:
-    (answer,) = LocalModel.of_project(project).predict([HEADER_ROW], 0.95)
+    (answer,) = PredictionService.of_project(project).predict([HEADER_ROW], 0.95)
     assert (answer["model_version"], answer["calibrated_at"]) == ("1", PROMOTION.promoted_at)
 
 
 def test_rows_that_mlflow_casts_have_the_version_too(project: Path) -> None:
-    (answer,) = LocalModel.of_project(project).predict([{**HEADER_ROW, "cpus": "2"}], 0.95)
+    (answer,) = PredictionService.of_project(project).predict([{**HEADER_ROW, "cpus": "2"}], 0.95)
     assert (answer["model_version"], answer["cpus"]) == ("1", 2.0)
 
 
@@ -70,5 +70,5 @@ def test_a_model_with_the_code_of_an_earlier_release_answers(
     )  # fmt: skip
     table = mlflow.pyfunc.load_model(str(model)).predict(pd.DataFrame([HEADER_ROW]))
     assert list(table) == list(OUTPUT_TYPES)
-    (answer,) = LocalModel(bundle).predict([HEADER_ROW], 0.95)
+    (answer,) = PredictionService(bundle).predict([HEADER_ROW], 0.95)
     assert answer == table.to_dict("records")[0]

@@ -30,7 +30,7 @@ from voxcast.files import read_json, sha256_file, sha256_folder, write_json
 from voxcast.models.model_files import SEAL, write_sealed
 from voxcast.serving.bundle import INDEX
 from voxcast.serving.client import Client
-from voxcast.serving.local_model import LocalModel
+from voxcast.serving.prediction_service import PredictionService
 from voxcast.serving.model_store import ModelStore
 from voxcast.tracking.address import address_of
 from voxcast.tracking.registry import pull
@@ -130,7 +130,7 @@ def version_folder(project: Path) -> Path:
 
 
 def ask(project: Path) -> dict[str, Any]:
-    (row,) = LocalModel.of_project(project).predict([ROW], 0.95)
+    (row,) = PredictionService.of_project(project).predict([ROW], 0.95)
     return row
 
 
@@ -211,7 +211,7 @@ def test_a_changed_index_is_refused_before_it_is_read(
     copied: Path, marker: Path, change: Callable[[Path, Path], None]
 ) -> None:
     change(version_folder(copied), marker)
-    for use in (LocalModel.of_project, lambda project: voxcast.load(project=project)):
+    for use in (PredictionService.of_project, lambda project: voxcast.load(project=project)):
         with pytest.raises(ModelError, match=r"bundle\.json: is not the file that was registered"):
             use(copied)
     assert not marker.exists()
@@ -322,7 +322,7 @@ def test_a_link_out_of_the_model_is_refused(copied: Path, tmp_path: Path, name: 
     path.rename(tmp_path / "elsewhere")
     path.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(ModelError, match=f"{name}: is a link, to "):
-        LocalModel.of_project(copied)
+        PredictionService.of_project(copied)
 
 
 def test_a_pipe_is_refused_and_not_waited_for(copied: Path) -> None:
@@ -331,4 +331,4 @@ def test_a_pipe_is_refused_and_not_waited_for(copied: Path) -> None:
     os.mkfifo(path)
     trust(copied)
     with pytest.raises(ModelError, match="is no plain file"):
-        LocalModel.of_project(copied)
+        PredictionService.of_project(copied)

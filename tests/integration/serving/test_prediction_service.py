@@ -23,7 +23,7 @@ from voxcast.models.query import Query
 from voxcast.records import TARGETS, Configuration
 from voxcast.serving.bundle import Bundle, write_bundle
 from voxcast.serving.prediction_service import PredictionService
-from voxcast.serving.rows.request_rows import header_of
+from voxcast.serving.rows import header_of
 from voxcast.serving.signature import EXAMPLE, OUTPUT_TYPES
 
 

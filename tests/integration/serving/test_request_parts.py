@@ -13,7 +13,7 @@ from voxcast.serving.client import (
     PART_ROWS,
     predictions_in_parts,
 )
-from voxcast.serving.local_model import LocalModel
+from voxcast.serving.prediction_service import PredictionService
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_a_refused_row_has_its_number_among_all_rows(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    champion = LocalModel.of_project(project).champion()
+    champion = PredictionService.of_project(project).champion()
     rows = [dict(HEADER_ROW) for _ in range(PART_EXPLAINED + 10)]
     rows[PART_EXPLAINED + 7] |= {"dtype": "elephant"}
     with pytest.raises(RequestError, match=f"row {PART_EXPLAINED + 7}: dtype: unknown type"):

@@ -8,7 +8,7 @@ from champions import HEADER_ROW
 from voxcast.errors import ModelError
 from voxcast.images.characteristics import CHARACTERISTICS
 from voxcast.records import Configuration
-from voxcast.serving.rows.request_rows import (
+from voxcast.serving.rows import (
     characteristics_of,
     check_foreground,
     configuration_of,

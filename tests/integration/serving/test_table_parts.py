@@ -15,7 +15,7 @@ from champions import HEADER_ROW
 from registries import logged_model
 from voxcast.images.characteristics import CHARACTERISTICS
 from voxcast.serving.loaded_model import Model
-from voxcast.serving.local_model import LocalModel
+from voxcast.serving.prediction_service import PredictionService
 from voxcast.serving.signature import OUTPUT_TYPES
 
 CONTENTS = {
@@ -31,7 +31,7 @@ def model(project) -> PyFuncModel:
 
 @pytest.fixture(scope="module")
 def python(project) -> Model:
-    return Model(LocalModel.of_project(project))
+    return Model(PredictionService.of_project(project))
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 
 from champions import HEADER_ROW
 from voxcast.errors import RowError
-from voxcast.serving.rows.typed_rows import typed_rows
+from voxcast.serving.rows import typed_rows
 
 NPY = b"\x93NUMPY"
 DEEP = json.loads("[" * 900 + "]" * 900)

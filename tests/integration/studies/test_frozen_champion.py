@@ -24,7 +24,7 @@ from voxcast.models.openings import BOOK, read_openings
 from voxcast.models.selection.cross_validation import Validation
 from voxcast.records import Configuration
 from voxcast.serving.bundle import Bundle, BundlePart, Origin, write_bundle
-from voxcast.serving.local_model import LocalModel
+from voxcast.serving.prediction_service import PredictionService
 from voxcast.serving.model_store import ModelStore
 from voxcast.serving.served_app import ServedApp
 from voxcast.studies.frozen_champion import judge
@@ -136,7 +136,7 @@ def test_only_reserved_batches_are_judged_and_nothing_is_opened_before(
 def test_a_model_is_not_judged_on_what_it_learned_from(
     bundle: Bundle, table: pd.DataFrame
 ) -> None:
-    model = LocalModel(bundle)
+    model = PredictionService(bundle)
     images = pd.read_parquet(HISTORY / "reference" / RECORDED_IMAGES)
     with pytest.raises(ModelError, match="learned from 105 of the subjects to judge on"):
         judge(model, table, images, {})
@@ -145,7 +145,7 @@ def test_a_model_is_not_judged_on_what_it_learned_from(
 def test_the_answers_are_those_of_the_forecaster(bundle: Bundle, tmp_path: Path) -> None:
     batch = HISTORY / "real"
     judging = opened_table(batch, tmp_path / "openings.jsonl", "test", "")
-    model = LocalModel(bundle)
+    model = PredictionService(bundle)
     images = pd.read_parquet(batch / RECORDED_IMAGES)
     of_segment = judge(model, judging[judging["app"] == APP], images, {})[APP]
     rows = of_app(judging, APP, FULL)

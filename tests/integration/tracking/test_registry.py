@@ -23,7 +23,7 @@ from voxcast.models.selection.learning import learn
 from voxcast.models.selection.refitting import fit_forecasters
 from voxcast.records import Configuration
 from voxcast.serving.bundle import INDEX, Bundle
-from voxcast.serving.local_model import LocalModel
+from voxcast.serving.prediction_service import PredictionService
 from voxcast.serving.model_store import ModelStore
 from voxcast.tracking import registry, runs
 from voxcast.tracking.address import address_of, tracking_uri
@@ -123,11 +123,11 @@ def champion(project: Path) -> str:
 
 def test_a_missing_champion_is_reported(project: Path) -> None:
     with pytest.raises(ModelError, match=r"has no champion yet; train .* with `voxcast learn`$"):
-        LocalModel.of_project(project)
+        PredictionService.of_project(project)
     (project / "dvc.yaml").touch()
     (project / "Makefile").write_text("demo: setup ## Run the whole graph\n")  # as in a clone
     with pytest.raises(ModelError, match="train a model with `make demo`, or with"):
-        LocalModel.of_project(project)
+        PredictionService.of_project(project)
 
 
 def test_first_then_same_then_better_then_worse(project: Path) -> None:
@@ -246,7 +246,7 @@ def test_a_promotion_carries_the_other_applications_over_unchanged(project: Path
     assert newest["apps"]["tile"]["family"] == "ridge"
     assert newest["apps"]["segment"] == oldest["apps"]["segment"]
     assert_described(first, second)
-    model = LocalModel.of_project(project)
+    model = PredictionService.of_project(project)
     assert model.champion("tile").app == "tile"
     with pytest.raises(ModelError, match="several applications: segment, tile"):
         model.champion()
@@ -492,7 +492,7 @@ def test_a_project_that_was_moved_writes_nothing_where_it_was(project: Path) -> 
     assert ModelStore.of(copy).champion() == "2"
     assert len(list((copy / "mlruns").rglob("bundle.json"))) == 2
     moved = first.rename(project / "second")
-    assert LocalModel.of_project(moved).bundle.version == "1"
+    assert PredictionService.of_project(moved).bundle.version == "1"
     register_in(moved, 14)
     assert not first.exists()
     names = {experiment.name for experiment in mlflow.MlflowClient().search_experiments()}

@@ -16,7 +16,7 @@ from fastapi.testclient import TestClient
 from champions import register_champion
 from small_head import write_head
 from voxcast.cli import main
-from voxcast.serving.local_model import LocalModel
+from voxcast.serving.prediction_service import PredictionService
 from voxcast.serving.model_store import ModelStore
 from voxcast.web.application import application
 from voxcast.web.settings import Settings
@@ -60,7 +60,7 @@ def site_service(site_project: Path) -> Iterator[TestClient]:
 @pytest.fixture(scope="package")
 def image_row(site_project: Path) -> dict[str, Any]:
     """The row of the image, as the verbs ask about it."""
-    champion = LocalModel.of_project(site_project).champion()
+    champion = PredictionService.of_project(site_project).champion()
     (row,) = champion.request_rows(site_project / IMAGE, champion.configurations[:1])
     return {k: v for k, v in row.items() if k not in ("app", "device", "cpus", "gpus")}
 

@@ -12,7 +12,7 @@ from fastapi.testclient import TestClient
 from prometheus_client.parser import text_string_to_metric_families
 
 from champions import HEADER_ROW
-from voxcast.serving.local_model import LocalModel
+from voxcast.serving.prediction_service import PredictionService
 from voxcast.serving.model_store import ModelStore
 from voxcast.web.application import application
 from voxcast.web.guards.limited_bodies import MAX_JSON_BYTES
@@ -51,7 +51,7 @@ def test_rows_are_answered_in_order_as_in_this_process(
     service: TestClient, champion_project: Path
 ) -> None:
     rows = [{**ROW, "cpus": 1.0 + n % 2, "file_size_bytes": 3e5 + n} for n in range(300)]
-    expected = LocalModel.of_project(champion_project).predict(rows, 0.9)
+    expected = PredictionService.of_project(champion_project).predict(rows, 0.9)
     answer = service.post("/predict/batch", json={"rows": rows, "quantile": 0.9})
     assert answer.status_code == 200, answer.text
     assert answer.json()["predictions"] == json.loads(json.dumps(expected))

@@ -97,10 +97,10 @@ def test_a_cell_is_refused_everywhere(
     service: TestClient, champion_project: Any, cell: dict[str, Any]
 ) -> None:
     from voxcast.errors import ModelError
-    from voxcast.serving.local_model import LocalModel
+    from voxcast.serving.prediction_service import PredictionService
 
     (name,) = cell
-    model = LocalModel.of_project(champion_project)
+    model = PredictionService.of_project(champion_project)
     with pytest.raises(ModelError, match=name):
         model.predict([{**ROW, **cell}], 0.95)
     for path, rows in (("/predict/batch", "rows"), ("/invocations", "dataframe_records")):

@@ -16,7 +16,7 @@ from fastapi.testclient import TestClient
 import nifti_bytes
 from small_head import write_head
 from voxcast.images.characteristics import CHARACTERISTICS
-from voxcast.serving.local_model import LocalModel
+from voxcast.serving.prediction_service import PredictionService
 from voxcast.serving.model_store import ModelStore
 from voxcast.web.application import application
 from voxcast.web.settings import Settings
@@ -57,7 +57,7 @@ def service(
 def test_an_upload_is_answered_exactly_as_the_command_answers(
     service: TestClient, champion_project: Path, heads: list[Path]
 ) -> None:
-    champion = LocalModel.of_project(champion_project).champion("segment")
+    champion = PredictionService.of_project(champion_project).champion("segment")
     for path in heads:
         answer = service.post(
             "/predict", files={"file": ("name", path.read_bytes())}, data={"app": "segment"}
@@ -70,7 +70,7 @@ def test_an_upload_is_answered_exactly_as_the_command_answers(
 def test_characteristics_are_those_of_the_command_and_their_row_answers_again(
     service: TestClient, champion_project: Path, heads: list[Path]
 ) -> None:
-    champion = LocalModel.of_project(champion_project).champion("segment")
+    champion = PredictionService.of_project(champion_project).champion("segment")
     for path in heads:
         with path.open("rb") as file:
             answer = service.post(

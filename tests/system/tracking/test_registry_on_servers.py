@@ -15,7 +15,7 @@ from model_server import free_port, running_server
 from production_servers import BINARIES, Servers, missing, plain_environment, production_servers
 from voxcast.serving.client import Client
 from voxcast.serving.loaded_model import Model
-from voxcast.serving.local_model import LocalModel
+from voxcast.serving.prediction_service import PredictionService
 from voxcast.serving.model_store import ModelStore
 from voxcast.tracking.registry import CHAMPION, MODEL_NAME, follow, pull
 
@@ -42,7 +42,7 @@ def test_the_files_of_versions_are_in_the_bucket(servers: Servers) -> None:
 
 
 def median(store: ModelStore, number: str) -> float:
-    answers = Model(LocalModel(store.open(number))).predict([ROW])
+    answers = Model(PredictionService(store.open(number))).predict([ROW])
     return float(answers["runtime_s_median"].item())
 
 

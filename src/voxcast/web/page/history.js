@@ -111,7 +111,7 @@ function dumbbell(run, quantity, place) {
 function configurationCard(configurations) {
   const title = "Configurations compared";
   if (!configurations.length) return card(title, nothing("No run is on record yet."));
-  const ratios = configurations.flatMap((row) => [row.ratio, row.ratio_low, row.ratio_high]).filter(Number.isFinite);
+  const ratios = configurations.flatMap(({ ratio }) => (ratio ? [ratio.value, ratio.low, ratio.high] : [])).filter(Number.isFinite);
   const place = scale([1, ...ratios], [4, WIDTH - 4], { log: true });
   const rows = configurations.map((row) => [
     html("span", {}, row.app, html("span", { class: "soft when" }, [allocation(row), row.host_class].filter(Boolean).join(", "))),
@@ -123,18 +123,19 @@ function configurationCard(configurations) {
   return compared;
 }
 
-function ratioText({ ratio, ratio_low: low, ratio_high: high }) {
-  if (!Number.isFinite(ratio)) return "–";
-  return Number.isFinite(low) ? `${number(ratio, 2)} (${number(low, 2)} to ${number(high, 2)})` : number(ratio, 2);
+function ratioText({ ratio }) {
+  if (!ratio) return "–";
+  const { value, low, high } = ratio;
+  return Number.isFinite(low) ? `${number(value, 2)} (${number(low, 2)} to ${number(high, 2)})` : number(value, 2);
 }
 
-function ratioBar({ ratio, ratio_low: low, ratio_high: high }, place) {
-  const y = HEIGHT / 2;
+function ratioBar({ ratio }, place) {
+  const y = HEIGHT / 2, { value, low, high } = ratio ?? {};
   return svg("svg", { class: "dumbbell", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, width: WIDTH, height: HEIGHT, "aria-hidden": "true" },
     svg("line", { class: "track", x1: 0, x2: WIDTH, y1: y, y2: y }),
     svg("line", { class: "equal", x1: place(1), x2: place(1), y1: 0, y2: HEIGHT }),
     Number.isFinite(low) ? svg("line", { class: "range", x1: place(low), x2: place(high), y1: y, y2: y }) : null,
-    Number.isFinite(ratio) ? svg("line", { class: "median", x1: place(ratio), x2: place(ratio), y1: y - 7, y2: y + 7 }) : null);
+    Number.isFinite(value) ? svg("line", { class: "median", x1: place(value), x2: place(value), y1: y - 7, y2: y + 7 }) : null);
 }
 
 function calibrationCard(rows) {

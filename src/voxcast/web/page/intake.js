@@ -3,10 +3,10 @@
 import { announce, byId } from "./dom.js";
 import { clearProblem, showProblem } from "./problems.js";
 import { bytes, percent } from "./quantities.js";
-import { post, upload } from "./service.js";
+import { get, upload } from "./service.js";
 
 /**
- * Read scans, and again when another application wants other characteristics; `received(name, answer)` is called with each answer of `POST /characteristics`.
+ * Read scans, and again when another application wants other characteristics; `received(name, answer)` is called with each answer of `/images`.
  *
  * @param {() => Promise<string>} app - gives the application whose ranges are wanted, once there is one
  */
@@ -45,7 +45,7 @@ export function intake(app, received) {
   }
 
   function readFile(file) {
-    read(file.name, (wanted, signal) => upload("characteristics", file, { app: wanted }, (share) => {
+    read(file.name, (wanted, signal) => upload(`images?${new URLSearchParams({ app: wanted })}`, file, (share) => {
       show(share, share < 1 ? `Sending ${file.name}: ${percent(share, 2)} of ${bytes(file.size)}`
         : `Computing the characteristics of ${file.name}`);
     }, signal));
@@ -55,7 +55,7 @@ export function intake(app, received) {
     const name = path.split("/").at(-1);
     read(name, (wanted, signal) => {
       show(1, `Computing the characteristics of ${name}`);
-      return post("characteristics", { path, app: wanted }, signal);
+      return get(`images?${new URLSearchParams({ path, app: wanted })}`, signal);
     });
   }
 

@@ -16,7 +16,7 @@ import { askForToken } from "./token.js";
 import { learnedTable } from "./versions.js";
 
 const QUANTILE = 0.95;
-let scan = null; // the last answer of POST /characteristics
+let scan = null; // the last answer about an image
 let predictions = []; // the last answer of POST /predict
 let recommended = null; // the configuration that was recommended last, or the nearest
 
@@ -99,8 +99,8 @@ const askRecommendation = asking("recommendation", async (signal, question) => {
   if (recommended && allocation(recommended) !== before) askRequests(0);
 });
 
-const askPredictions = asking("predictions", async (signal, question) => {
-  const answer = await post("predict", { ...question, quantile: QUANTILE }, signal);
+const askPredictions = asking("predictions", async (signal, { row, ...question }) => {
+  const answer = await post("predict", { rows: [row], configurations: "all", ...question, quantile: QUANTILE }, signal);
   clearProblem(problemBox("predictions"));
   predictions = answer.predictions;
   showPredictions();

@@ -75,8 +75,8 @@ async function fetched(path, options) {
 }
 
 /** Return the answer of a GET. */
-export function get(path) {
-  return withToken(() => fetched(path, {}));
+export function get(path, signal) {
+  return withToken(() => fetched(path, { signal }));
 }
 
 /** Return the answer of a question in JSON. */
@@ -87,12 +87,8 @@ export function post(path, question, signal) {
 }
 
 /** Return the answer of an upload; `progress(share)` is called while it is sent. */
-export function upload(path, file, fields, progress, signal) {
+export function upload(path, file, progress, signal) {
   const send = () => new Promise((resolve, reject) => {
-    const form = new FormData();
-    // Fields first: the service may refuse before it has read the file.
-    for (const [name, value] of Object.entries(fields)) form.append(name, value);
-    form.append("file", file, file.name);
     const request = new XMLHttpRequest();
     request.open("POST", path);
     for (const [name, value] of Object.entries(headers())) request.setRequestHeader(name, value);
@@ -105,7 +101,7 @@ export function upload(path, file, fields, progress, signal) {
     request.addEventListener("error", () => reject(new Refusal(0, GONE)));
     request.addEventListener("abort", () => reject(new DOMException("stopped", "AbortError")));
     signal.addEventListener("abort", () => request.abort());
-    request.send(form);
+    request.send(file);
   });
   return withToken(send);
 }

@@ -7,9 +7,11 @@ does not depend on the volume.
 
 from __future__ import annotations
 
+import base64
+import io
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -39,6 +41,18 @@ class Slice:
     plane: str
     pixels: np.ndarray
     spacing_mm: tuple[float, float]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the view as JSON has it, with its picture as PNG in base64."""
+        from PIL import Image
+
+        file = io.BytesIO()
+        Image.fromarray(self.pixels).save(file, "PNG")
+        height, width = self.pixels.shape
+        return {
+            "plane": self.plane, "width": width, "height": height, "spacing_mm": self.spacing_mm,
+            "png": base64.b64encode(file.getvalue()).decode(),
+        }  # fmt: skip
 
 
 def middle_slices(volume: Volume, max_voxels: int) -> list[Slice]:

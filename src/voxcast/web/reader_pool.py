@@ -16,10 +16,10 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from pebble import ProcessExpired, ProcessFuture, ProcessPool
-from starlette.exceptions import HTTPException
 
 from voxcast.errors import ImageError, one_line
 from voxcast.measure.tree import end_with
+from voxcast.web.problems import later
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from voxcast.web.settings import ImageLimits
 
 MAX_TASKS = 100  # of a reader, which is then replaced by a fresh one
-RETRY_AFTER_S = 2
+BUSY = HTTPStatus.SERVICE_UNAVAILABLE
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 logger = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ class ReaderPool:
             503 if all are taken.
         """
         if self._images >= self.limits.images:
-            raise _unavailable(f"{self.limits.images} images are being read")
+            raise later(BUSY, f"{self.limits.images} images are being read")
         self._images += 1
         try:
             yield
@@ -77,7 +77,7 @@ class ReaderPool:
             self._images -= 1
 
     def submit(self, file: BinaryIO, task: dict[str, Any]) -> ProcessFuture[dict[str, Any]]:
-        """Have an open file read; see `voxcast.web.images.image_reader.answer`."""
+        """Have an open file read; see `voxcast.web.image_reader.answer`."""
         if not self._pool.active:  # a reader was killed while it had nothing to do
             self.close()
             self._pool = self._started()
@@ -106,7 +106,7 @@ class ReaderPool:
             logger.warning("a reader of images ended: %s", one_line(error))
             # By somebody, or by the system for memory.
             if getattr(error, "exitcode", -signal.SIGKILL) == -signal.SIGKILL:
-                raise _unavailable("what reads images was ended from outside") from None
+                raise later(BUSY, "what reads images was ended from outside") from None
             problem = "ends the process that reads it; convert it again"
             raise ImageError(problem) from None
         if "unforeseen" in answer:
@@ -129,7 +129,7 @@ def _prepare(parent: int, memory_bytes: int) -> None:
     """Prepare a reader, which ends with the service."""
     end_with(parent)
     os.environ |= dict.fromkeys(THREADS, "1")
-    from voxcast.web.images import image_reader  # numpy, after its number of threads
+    from voxcast.web import image_reader  # numpy, after its number of threads
 
     image_reader.prepare(memory_bytes)
 
@@ -139,14 +139,6 @@ def _is_ready() -> None:
 
 
 def _read(path: str, task: dict[str, Any]) -> dict[str, Any]:
-    from voxcast.web.images import image_reader
+    from voxcast.web import image_reader
 
     return image_reader.answer(path, task)
-
-
-def _unavailable(problem: str) -> HTTPException:
-    return HTTPException(
-        HTTPStatus.SERVICE_UNAVAILABLE,
-        f"{problem}; ask again in a moment",
-        {"Retry-After": str(RETRY_AFTER_S)},
-    )

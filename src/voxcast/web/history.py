@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import functools
-import math
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fastapi import APIRouter, Request
+import orjson
+from fastapi import Request
 from fastapi.responses import Response
-from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
 from voxcast.errors import TableError, VoxcastError
-from voxcast.web.question_schema import problems
-from voxcast.web.questions import settings_of
-from voxcast.web.served_model import served_model
+from voxcast.web.guards import served_model, service_router, settings_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,7 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from voxcast.serving.served_app import Promotion
-    from voxcast.web.served_model import ServedModel
+    from voxcast.web.model_switch import ServedModel
 
 MAX_RUNS = 5000
 SOURCES = ("data/history", "data/runs")
@@ -36,80 +32,8 @@ EVALUATED = Path("results/evaluate/predictions.csv")
 # One computation at a time, so that threads of predictions are never taken by those who wait.
 _THREAD = ThreadPoolExecutor(1, "history")
 
-router = APIRouter()
-
-
-class RunAnswer(BaseModel):
-    """A run; null is not known."""
-
-    app: str
-    source: str = Field(description="`measured` by a campaign, `submit`, or accounting")
-    outcome: str
-    device: str
-    cpus: int
-    gpus: int
-    started_at: str
-    requested_s: float | None = Field(description="null for a campaign, which requests nothing")
-    requested_bytes: float | None
-    used_s: float | None
-    used_bytes: float | None
-    predicted_by: str = Field(description="`submission`, `evaluation`, or empty")
-    predicted_median_s: float | None
-    predicted_upper_s: float | None
-    predicted_median_bytes: float | None
-    predicted_upper_bytes: float | None
-    confidence: float | None = Field(description="probability of the upper bounds")
-
-
-class CoverageAnswer(BaseModel):
-    """Subjects of a month that stayed below their bound."""
-
-    month: str
-    app: str
-    target: str
-    basis: str = Field(description="`submission`: jobs; `evaluation`: unseen subjects")
-    stated: float = Field(description="probability of the bound")
-    below: int
-    subjects: int
-    runs: int
-    share_within: float
-    low: float = Field(description="of the exact 95 % interval")
-    high: float
-
-
-class AllocationAnswer(BaseModel):
-    """Medians of an application's runs in one allocation, on one kind of machine."""
-
-    app: str
-    host_class: str
-    device: str
-    cpus: int
-    gpus: int
-    runs: int
-    subjects: int
-    runtime_s: float | None
-    cpu_s: float | None
-    peak_rss_bytes: float | None
-    ratio: float | None = Field(description="of its runtime to that in the smallest allocation")
-    ratio_low: float | None = Field(description="of the 95 % interval over subjects")
-    ratio_high: float | None
-
-
-class VersionAnswer(BaseModel):
-    """A version of the registered model."""
-
-    version: str
-    apps: dict[str, dict[str, Any] | None]
-
-
-class HistoryAnswer(BaseModel):
-    """The runs on record."""
-
-    runs_on_record: int
-    runs: list[RunAnswer] = Field(description=f"the newest {MAX_RUNS:,}, in order of start")
-    calibration: list[CoverageAnswer]
-    configurations: list[AllocationAnswer]
-    champion: VersionAnswer
+router = service_router()
+OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
 
 
 @dataclass
@@ -124,8 +48,7 @@ class HistoryView:
         """Return the answer, and a name of the state that it is of; for one thread at a time."""
         state = self._state_of(served.version)
         if state != self._state:
-            content = _overview(self.project, served)
-            self._content = HistoryAnswer(**content).model_dump_json().encode()
+            self._content = orjson.dumps(_overview(self.project, served), option=OPTIONS)
             self._state = state
         return self._content, self._state
 
@@ -151,12 +74,14 @@ def _view_of(project: Path) -> HistoryView:
 
 @router.get(
     "/history", summary="Runs on record, and how predictions held",
-    responses={200: {"model": HistoryAnswer}, **problems(401, 404, 429, 503)},
+    response_model=dict[str, Any],
 )  # fmt: skip
 async def history(request: Request) -> Response:
     """Compare what runs requested, used and were predicted to use.
 
-    It is computed again when the history has changed, and has an `ETag`.
+    ``runs`` are the newest 5,000, ``calibration`` is the share of subjects of a month below their
+    bound, ``configurations`` are medians by allocation. It is computed again when the history has
+    changed, and has an `ETag`.
     """
     settings, served = settings_of(request), served_model(request)
     if settings.project is None:
@@ -177,25 +102,19 @@ def _overview(project: Path, served: ServedModel) -> dict[str, Any]:
 
     promotions = {name: app.promotion for name, app in served.bundle.apps.items()}
     runs, evaluated = _runs(project), _evaluated(project, promotions)
-    coverage = []
-    for month in monthly_coverage(runs, evaluated):
-        low, high = month.interval
-        share = {"share_within": month.below / month.subjects, "low": low, "high": high}
-        coverage.append(dataclasses.asdict(month) | share)
-    allocations = []
-    for allocation in measured_allocations(runs):
-        ratio = allocation.ratio
-        ends = (None, None, None) if ratio is None else (ratio.value, ratio.low, ratio.high)
-        named = dict(zip(("ratio", "ratio_low", "ratio_high"), ends, strict=True))
-        allocations.append(_without_nan({**vars(allocation), **named}))
     return {
         "runs_on_record": len(runs),
-        "runs": [
-            _without_nan({str(name): value for name, value in run.items()})
-            for run in run_outlines(runs.tail(MAX_RUNS), evaluated).to_dict("records")
+        "runs": run_outlines(runs.tail(MAX_RUNS), evaluated).to_dict("records"),
+        "calibration": [
+            {
+                **vars(month),
+                "share_within": month.below / month.subjects,
+                "low": month.interval[0],
+                "high": month.interval[1],
+            }
+            for month in monthly_coverage(runs, evaluated)
         ],
-        "calibration": coverage,
-        "configurations": allocations,
+        "configurations": [asdict(allocation) for allocation in measured_allocations(runs)],
         "champion": {
             "version": served.version,
             "apps": {name: promotion.summary() for name, promotion in promotions.items()},
@@ -235,10 +154,3 @@ def _evaluated(project: Path, promotions: Mapping[str, Promotion]) -> pd.DataFra
         return winners.assign(stated=winners["app"].map(stated))
     except (OSError, ValueError, KeyError, VoxcastError):  # of another release, or none yet
         return None
-
-
-def _without_nan(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value
-        for name, value in values.items()
-    }

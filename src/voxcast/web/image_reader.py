@@ -1,4 +1,4 @@
-"""Reading an image that a client sent, in a process of `voxcast.web.images.reader_pool`.
+"""Reading an image that a client sent, in a process of `voxcast.web.reader_pool`.
 
 The kernel limits the memory of the process. Readers of NIfTI tell by its name whether a file is
 compressed, so it is read by a link with such a name.
@@ -21,12 +21,9 @@ from voxcast.images import volume as voxels
 from voxcast.images.network_volume import network_to_bytes
 from voxcast.images.summary import Grids, summarise
 from voxcast.images.volume import Volume
-from voxcast.serving.rows.image_row import header_row
+from voxcast.serving.rows import header_row
 from voxcast.serving.signature import VOLUME
-from voxcast.web.images.declared_size import check_declared_size
-from voxcast.web.images.gzip_members import check_members
-from voxcast.web.images.png import png
-from voxcast.web.images.slices import middle_slices
+from voxcast.web.slices import middle_slices
 
 PLAIN, COMPRESSED = "image.nii", "image.nii.gz"
 # Between two passes; less than the command line keeps, for the bound of memory. The result is the
@@ -55,8 +52,7 @@ def answer(file: str, task: dict[str, Any]) -> dict[str, Any]:
     file : str
         Path of an open file.
     task : dict
-        ``max_voxels``, ``coarse_points`` and ``network_points``; whether ``voxels`` are read, and
-        ``slices`` made.
+        ``max_voxels``, ``coarse_points`` and ``network_points``.
     """
     with TemporaryDirectory(prefix="voxcast-image-") as folder, open(file, "rb") as stream:  # noqa: PTH123
         path = Path(folder, COMPRESSED if stream.read(2) == _GZIP else PLAIN)
@@ -94,21 +90,15 @@ def _data_bytes() -> int:
 
 def _read(path: Path, task: dict[str, Any]) -> dict[str, Any]:
     max_voxels = int(task["max_voxels"])
-    if path.name == COMPRESSED:
-        check_members(path)
-    check_declared_size(path, max_voxels)
     volume = Volume.open(path)
-    row = header_row(volume.header)
-    if task["voxels"]:
-        grids = Grids(int(task["coarse_points"]), int(task["network_points"]))
-        summary = summarise(volume, grids, max_voxels)
-        row |= summary.characteristics
-        if summary.network_volume is not None:
-            row[VOLUME] = base64.b64encode(network_to_bytes(summary.network_volume)).decode()
+    grids = Grids(int(task["coarse_points"]), int(task["network_points"]))
+    summary = summarise(volume, grids, max_voxels)
+    row = {**header_row(volume.header), **summary.characteristics}
     for name, value in row.items():
         if isinstance(value, float) and not math.isfinite(value):
             raise ImageError(f"its {name} is {value}", path, "look at its header and voxels")
-    views = middle_slices(volume, max_voxels) if task["slices"] else []
+    if summary.network_volume is not None:
+        row[VOLUME] = base64.b64encode(network_to_bytes(summary.network_volume)).decode()
     header, note = volume.header, volume.itk_refusal
     return {
         "row": row,
@@ -117,11 +107,5 @@ def _read(path: Path, task: dict[str, Any]) -> dict[str, Any]:
             "shape": header.shape, "spacing_mm": header.spacing_mm, "orientation": header.axcodes,
             "dtype": header.dtype, "bytes": header.file_size_bytes,
         },
-        "slices": [
-            {
-                "plane": view.plane, "width": view.pixels.shape[1], "height": view.pixels.shape[0],
-                "spacing_mm": view.spacing_mm, "png": base64.b64encode(png(view.pixels)).decode(),
-            }
-            for view in views
-        ],
+        "slices": [view.as_json() for view in middle_slices(volume, max_voxels)],
     }  # fmt: skip

@@ -1,0 +1,345 @@
+"""Rows of questions to a model: their columns, types and limits, and why one is refused.
+
+Rows come from JSON, files, MLflow and Python. Each becomes a `Row` once, where it is predicted, so
+that it is refused in the same words whichever way it came.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import reprlib
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from numbers import Real
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import numpy as np
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    WithJsonSchema,
+    create_model,
+    model_validator,
+)
+
+from voxcast.errors import ModelError
+from voxcast.images.characteristics import CHARACTERISTICS
+from voxcast.images.header import ImageHeader
+from voxcast.records import Configuration
+from voxcast.serving.signature import EXAMPLE, REQUEST_HEADER_COLUMNS
+
+# NIfTI stores a size in 16 bits; no scanner has voxels outside these limits.
+MAX_POINTS = 2**15 - 1
+MAX_CPUS = 65_536
+MAX_CHARACTERISTIC = 1e15
+MAX_PARAMETER = 1e100  # far from where its square or a distance overflows
+DTYPES = {dtype.name: dtype for dtype in map(np.dtype, "bBhHiIlLfd")}
+_NPY = b"\x93NUMPY"
+_AXES = ({"R", "L"}, {"A", "P"}, {"S", "I"})
+_BRIEF = reprlib.Repr()  # also of lists in lists that are too deep for `repr`
+_BRIEF.maxstring = _BRIEF.maxlong = _BRIEF.maxother = 60
+_OWN = "Value error, "  # begins the message of a validator of ours
+_BASE64 = {"type": "string", "contentEncoding": "base64", "description": "for a network"}
+
+# Reasons of pydantic by their type, for those who do not know Python.
+_REASONS = {
+    "bool_parsing": "must be true or false, not {value}",
+    "bool_type": "must be true or false, not {value}",
+    "dict_type": "must be an object",
+    "extra_forbidden": "unknown field; `GET /openapi.json` lists those of each question",
+    "finite_number": "must be finite",
+    "float_parsing": "must be a number, not {value}",
+    "float_type": "must be a number, not {value}",
+    "greater_than": "must be above {gt}, not {value}",
+    "greater_than_equal": "must be at least {ge}, not {value}",
+    "int_from_float": "must be a whole number, not {value}",
+    "int_parsing": "must be a whole number, not {value}",
+    "int_parsing_size": "is too large a number",
+    "int_type": "must be a whole number, not {value}",
+    "json_invalid": "not valid JSON: {error}",
+    "less_than": "must be below {lt}, not {value}",
+    "less_than_equal": "must be at most {le}, not {value}",
+    "list_type": "must be a list",
+    "literal_error": "must be {expected}, not {value}",
+    "missing": "is missing",
+    "model_attributes_type": "must be an object",
+    "model_type": "must be an object",
+    "string_too_long": "may have at most {max_length} characters",
+    "string_too_short": "is empty",
+    "string_type": "must be text, not {value}",
+    "too_long": "may have at most {max_length} entries",
+    "too_short": "needs {min_length} or more entries",
+}
+
+
+def brief(value: Any) -> str:
+    """Return a value as a message has it, in some letters however large or nested it is."""
+    return _BRIEF.repr(value)
+
+
+def refusal_of(errors: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+    """Return where the first error of pydantic lies, and why, without the words of a library."""
+    missing = sorted(str(e["loc"][-1]) for e in errors if e["type"] == "missing")
+    if len(missing) > 1:
+        return ", ".join(missing), "are missing"
+    first = errors[0]
+    parts = [] if first["type"] == "json_invalid" else first["loc"]
+    # Without the kind that was chosen in a union.
+    where = ".".join(str(part) for part in parts if part != "body" and "[" not in str(part))
+    reason = _REASONS.get(first["type"], str(first["msg"]).removeprefix(_OWN))
+    if first["type"] in _REASONS:
+        reason = reason.format_map({**first.get("ctx", {}), "value": _text(first["input"])})
+    return where, reason
+
+
+def _text(value: Any) -> str:
+    """Write a number with all its digits, so that it never looks like a limit that it exceeds."""
+    return repr(value).removesuffix(".0") if isinstance(value, float) else brief(value)
+
+
+def _double(value: Any) -> float:
+    """Return a number, which may be written as text; true, which Python takes for 1, is none."""
+    if isinstance(value, bool) or not isinstance(value, float | str | Real | Decimal):
+        raise ValueError(f"must be a number, not {brief(value)}")
+    try:
+        return float(value)
+    except ValueError:
+        raise ValueError(f"must be a number, not {brief(value)}") from None
+    except OverflowError:  # an integer of more than 308 digits
+        raise ValueError("is too large a number") from None
+
+
+def _finite(value: float) -> float:
+    if not math.isfinite(value):
+        raise ValueError("must be finite")
+    return value
+
+
+def _whole(value: float) -> float:
+    if value != int(value):
+        raise ValueError(f"must be a whole number, not {value!r}")
+    return value
+
+
+def _axcodes(value: str) -> str:
+    if len(value) != 3 or any(not set(value) & axis for axis in _AXES):
+        raise ValueError(f"must name three axes, not {brief(value)}; e.g. RAS")
+    return value
+
+
+def _volume(value: Any) -> bytes:
+    if isinstance(value, str):
+        try:
+            value = base64.b64decode(value, validate=True)
+        except ValueError:  # also with letters beyond ASCII
+            raise ValueError("is not base64") from None
+    if not isinstance(value, bytes | bytearray | memoryview):
+        raise ValueError(f"must be bytes, or text in base64, not {brief(value)}")
+    data = bytes(value)
+    if not data.startswith(_NPY):
+        raise ValueError("not a .npy array of one small volume")
+    return data
+
+
+# Numbers are doubles throughout, as in the signature.
+Number = Annotated[float, BeforeValidator(_double), AfterValidator(_finite)]
+Whole = Annotated[Number, AfterValidator(_whole), Field(json_schema_extra={"type": "integer"})]
+Points = Annotated[Whole, Field(ge=1, le=MAX_POINTS)]
+Spacing = Annotated[Number, Field(ge=1e-3, le=1e3)]
+Text = Annotated[str, Field(min_length=1, max_length=500)]
+
+
+Size = Annotated[Number, Field(ge=0, le=MAX_CHARACTERISTIC)]
+if TYPE_CHECKING:
+    Characteristics = BaseModel
+else:
+    Characteristics = create_model(
+        "Characteristics",
+        **{
+            name: (Size | None, Field(None, description=entry.meaning))
+            for name, entry in CHARACTERISTICS.items()
+        },
+    )
+
+
+class Row(Characteristics):
+    """A row: the header of an image, an allocation, and what was computed from the voxels.
+
+    Columns that no model has are ignored: a client may know more than it.
+    """
+
+    model_config = ConfigDict(extra="allow", json_schema_extra={"examples": [dict(EXAMPLE)]})
+
+    shape_i: Points
+    shape_j: Points
+    shape_k: Points
+    spacing_i_mm: Spacing
+    spacing_j_mm: Spacing
+    spacing_k_mm: Spacing
+    file_size_bytes: Annotated[Whole, Field(ge=1, le=10**15)]
+    dtype: Literal[tuple(DTYPES)]  # type: ignore[valid-type]  # names of numpy's types
+    axcodes: Annotated[str, AfterValidator(_axcodes)] = "RAS"
+    obliqueness_deg: Annotated[Number, Field(ge=0, le=90)] = 0.0
+    app: str | None = None
+    device: str | None = None
+    cpus: Annotated[Whole, Field(ge=1, le=MAX_CPUS)] | None = None
+    gpus: Annotated[Whole, Field(ge=0, le=MAX_CPUS)] | None = None
+    parameters_json: str = "{}"
+    host: Text | None = None
+    host_class: str | None = None
+    volume: Annotated[Any, BeforeValidator(_volume), WithJsonSchema(_BASE64)] = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _stated(cls, cells: Any) -> Any:
+        """Leave out missing cells, which are None or NaN."""
+        if not isinstance(cells, Mapping):
+            return cells
+        return {
+            name: cell
+            for name, cell in cells.items()
+            if cell is not None and not (isinstance(cell, float) and math.isnan(cell))
+        }
+
+    @classmethod
+    def of(cls, cells: Mapping[str, Any]) -> Row:
+        """Return a row.
+
+        Raises
+        ------
+        ModelError
+            If a column is missing, or a cell cannot be used; the message names the column.
+        """
+        try:
+            return cls.model_validate(cells)
+        except ValidationError as error:
+            where, reason = refusal_of(error.errors(include_url=False))
+            raise ModelError(reason, where) from None
+
+    @property
+    def header(self) -> ImageHeader:
+        """The header that the row describes."""
+        dtype = DTYPES[self.dtype]
+        return ImageHeader(
+            (int(self.shape_i), int(self.shape_j), int(self.shape_k)),
+            (self.spacing_i_mm, self.spacing_j_mm, self.spacing_k_mm),
+            self.axcodes, self.obliqueness_deg, dtype.name, dtype.itemsize,
+            int(self.file_size_bytes),
+        )  # fmt: skip
+
+    def configuration(self, default: Configuration) -> Configuration:
+        """Return the allocation; missing columns are taken from ``default``."""
+        return Configuration(
+            default.device if self.device is None else self.device,
+            default.cpus if self.cpus is None else int(self.cpus),
+            default.gpus if self.gpus is None else int(self.gpus),
+        )
+
+    def cells(self) -> dict[str, Any]:
+        """Return the cells that were stated, with the types of the signature."""
+        return {name: getattr(self, name) for name in self.model_fields_set}
+
+    def missing_of_lab(self, declared: Sequence[str]) -> tuple[str, ...]:
+        """Return the declared characteristics of a laboratory that a row with others lacks.
+
+        A client without the functions of that laboratory cannot compute them.
+        """
+        cells = self.model_fields_set
+        if cells.isdisjoint({*CHARACTERISTICS, *declared}):
+            return ()
+        return tuple(n for n in declared if n not in CHARACTERISTICS and n not in cells)
+
+    def characteristics(self, declared: Sequence[str]) -> dict[str, float] | None:
+        """Return the declared characteristics of the image.
+
+        None for a row that has none at all, or lacks one of a laboratory, see `missing_of_lab`.
+
+        Raises
+        ------
+        ModelError
+            If others are missing, or one is invalid.
+        """
+        cells = self.model_fields_set
+        if cells.isdisjoint({*CHARACTERISTICS, *declared}) or self.missing_of_lab(declared):
+            return None
+        values = {}
+        for name in declared:
+            if name not in cells:
+                raise ModelError("is missing", name)
+            values[name] = _characteristic(name, getattr(self, name))
+        voxels = math.prod(self.header.shape)
+        if values.get("foreground_voxels", 0.0) > voxels:
+            stated = _text(values["foreground_voxels"])
+            problem = f"is {stated}, and the image has {voxels} voxels"
+            raise ModelError(problem, "foreground_voxels")
+        return values
+
+    def parameters(self, defaults: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the application's parameters: the defaults, replaced by the row's.
+
+        Raises
+        ------
+        ModelError
+            If the application has no such parameter, or its value is of another type.
+        """
+        try:
+            parameters = json.loads(self.parameters_json)
+        except (ValueError, RecursionError) as error:  # also numbers of thousands of digits
+            raise ModelError(f"not JSON: {error}", "parameters_json") from None
+        if not isinstance(parameters, dict):
+            raise ModelError("must be a JSON object", "parameters_json")
+        check_parameters(parameters, defaults, "parameters_json")
+        return {**defaults, **parameters}
+
+
+def header_row(header: ImageHeader) -> dict[str, Any]:
+    """Return the header's columns of a request; numbers are floats, as in the signature."""
+    columns = header.columns()
+    return {
+        name: float(columns[name]) if isinstance(columns[name], int) else columns[name]
+        for name in REQUEST_HEADER_COLUMNS
+    }
+
+
+def check_parameters(
+    parameters: Mapping[str, Any], defaults: Mapping[str, Any], where: str
+) -> None:
+    """Check that an application has these parameters, and that their values are of its types.
+
+    Raises
+    ------
+    ModelError
+        If not; ``where`` says where they are from.
+    """
+    for name, value in parameters.items():
+        if name not in defaults:
+            names = f"choose from {', '.join(sorted(defaults))}" if defaults else "it has none"
+            raise ModelError(f"unknown parameter; {names}", f"{where}: {name}")
+        kind = type(defaults[name]).__name__
+        if _is_number(value) != _is_number(defaults[name]) or not (
+            _is_number(value) or isinstance(value, type(defaults[name]))
+        ):
+            raise ModelError(f"must be {kind}, not {brief(value)}", f"{where}: {name}")
+        if isinstance(value, int | float) and not abs(value) <= MAX_PARAMETER:
+            raise ModelError("must be finite, and below 1e100", f"{where}: {name}")
+
+
+def _characteristic(name: str, value: Any) -> float:
+    """Return a characteristic as a number; one of a laboratory was not checked yet."""
+    try:
+        number = _finite(_double(value))
+    except ValueError as error:
+        raise ModelError(str(error), name) from None
+    if abs(number) > MAX_CHARACTERISTIC:
+        raise ModelError(f"must be at most {MAX_CHARACTERISTIC:g}, not {_text(number)}", name)
+    return number
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

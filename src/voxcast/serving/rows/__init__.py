@@ -1,1 +1,0 @@
-"""Rows of questions and answers: from images, JSON, tables and files, checked."""

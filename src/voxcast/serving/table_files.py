@@ -1,0 +1,276 @@
+"""Predictions for the rows of a table of any length, Parquet or CSV, batch by batch.
+
+A row that the model refuses has no prediction, and the reason in a column ``error``; all other
+rows are predicted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from voxcast.errors import ConfigError, ModelError, RequestError, TableError, one_line
+from voxcast.files import atomic_path
+from voxcast.serving.rows import Row
+from voxcast.serving.signature import INPUT_TYPES, OUTPUT_TYPES, REQUIRED_COLUMNS, VOLUME
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    from voxcast.serving.champion import Predict
+
+    Cells = dict[str, Any]
+
+PARQUET, CSV = ".parquet", ".csv"
+SUFFIXES = (PARQUET, CSV)
+_BLOCK_BYTES = 2**20  # of a CSV file at a time
+# At a time. Each is a row group of Parquet, which costs memory until the file is closed.
+ROWS, ROWS_WITH_VOLUME = 4000, 50
+ERROR = "error"
+_NUMBERED = re.compile(r"^row \d+: ")
+
+
+class Writer(Protocol):
+    """Takes the batches of a file; of pyarrow."""
+
+    def write_batch(self, batch: pa.RecordBatch) -> None:
+        """Append a batch."""
+
+
+@dataclass(frozen=True)
+class RowFile:
+    """A file of rows that is open for reading.
+
+    Attributes
+    ----------
+    schema : pyarrow.Schema
+        Names and types of its columns; columns of a CSV file are texts.
+    rows : int or None
+        Number of rows, if the file states it.
+    """
+
+    path: Path
+    schema: pa.Schema
+    rows: int | None
+
+    def batches(self, size: int) -> Iterator[pa.RecordBatch]:
+        """Yield the rows in their order, at most ``size`` at a time.
+
+        Raises
+        ------
+        TableError
+            If the file is damaged.
+        """
+        with _readable(self.path):
+            for batch in self._stored_batches(size):
+                for start in range(0, batch.num_rows, size):
+                    yield batch.slice(start, size)
+
+    def _stored_batches(self, size: int) -> Iterator[pa.RecordBatch]:
+        if self.path.suffix == CSV:
+            yield from _csv_reader(self.path, self.schema.names)
+            return
+        import pyarrow.parquet
+
+        # Without reading ahead, which would hold the whole file.
+        with pyarrow.parquet.ParquetFile(self.path, pre_buffer=False) as file:
+            yield from file.iter_batches(size, use_threads=False)
+
+
+def open_rows(path: Path) -> RowFile:
+    """Open a file of rows.
+
+    Raises
+    ------
+    TableError
+        If it is missing, damaged, of another kind, or names a column twice.
+    """
+    import pyarrow as pa
+
+    if path.suffix not in SUFFIXES:
+        raise TableError("is no table of rows", path, f"save it as {' or '.join(SUFFIXES)}")
+    rows = None
+    with _readable(path):
+        if path.suffix == CSV:
+            with path.open(newline="", encoding="utf-8-sig") as stream:
+                names = [name.strip() for name in next(csv.reader(stream), [])]
+            schema = pa.schema([(name, pa.string()) for name in names])
+        else:
+            import pyarrow.parquet
+
+            with pyarrow.parquet.ParquetFile(path) as file:
+                schema, rows = file.schema_arrow, file.metadata.num_rows
+    if not schema.names:
+        raise TableError("is empty", path)
+    for name in schema.names:
+        if schema.names.count(name) > 1:
+            raise TableError(f"names the column {name} twice", path, "rename one of them")
+    return RowFile(path, schema, rows)
+
+
+def _csv_reader(path: Path, names: list[str]) -> Any:
+    import pyarrow as pa
+    from pyarrow.csv import ConvertOptions, ReadOptions, open_csv
+
+    # Texts throughout: the model gives the types, and a cell that has another refuses its row.
+    types = dict.fromkeys(names, pa.string())
+    convert = ConvertOptions(column_types=types, strings_can_be_null=True, null_values=[""])
+    read = ReadOptions(block_size=_BLOCK_BYTES, column_names=names, skip_rows=1)
+    return open_csv(path, read_options=read, convert_options=convert)
+
+
+@contextlib.contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    import pyarrow as pa
+
+    try:
+        yield
+    except FileNotFoundError:
+        raise TableError("no such file", path) from None
+    except (pa.ArrowException, UnicodeDecodeError, csv.Error, OSError) as error:
+        raise TableError(f"cannot be read: {one_line(error)}", path) from None
+
+
+@contextlib.contextmanager
+def written_rows(path: Path, schema: pa.Schema) -> Iterator[Writer]:
+    """Give a writer of a new file, which replaces ``path`` when the block succeeds.
+
+    Raises
+    ------
+    ConfigError
+        If it is to be neither Parquet nor CSV, or CSV cannot have a column.
+    """
+    if path.suffix not in SUFFIXES:
+        raise ConfigError("is no name of a table", path, f"end it with {' or '.join(SUFFIXES)}")
+    import pyarrow.types
+    from pyarrow.csv import CSVWriter
+    from pyarrow.parquet import ParquetWriter
+
+    is_csv = path.suffix == CSV
+    for column in schema if is_csv else ():
+        if pyarrow.types.is_nested(column.type):
+            raise ConfigError(f"CSV cannot have the column {column.name}", path, "write .parquet")
+    with atomic_path(path) as partial:
+        with (CSVWriter if is_csv else ParquetWriter)(partial, schema) as writer:
+            yield writer
+
+
+@dataclass(frozen=True)
+class BatchPredictions:
+    """The predictions of a file.
+
+    Attributes
+    ----------
+    predict : callable
+        See `voxcast.serving.champion.Predict`.
+    source : RowFile
+        Rows with the columns of `voxcast.serving.signature`. Columns that the model does not have,
+        such as the name of a subject, are copied.
+    quantile, explain
+        See `voxcast.serving.prediction_service.PredictionService.predict`.
+    defaults : mapping of str to str
+        Cells of rows in which they are missing, such as ``app``.
+    lab : collection of str
+        Characteristics of laboratories that the model has.
+    """
+
+    predict: Predict
+    source: RowFile
+    quantile: float
+    explain: bool
+    defaults: Mapping[str, str]
+    lab: Collection[str] = ()
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Names and types of the columns of `batches`.
+
+        Raises
+        ------
+        TableError
+            If the file lacks a column that is required.
+        """
+        import pyarrow as pa
+
+        if missing := sorted(REQUIRED_COLUMNS - set(self.source.schema.names)):
+            names = ", ".join(missing)
+            then = "see docs/predicting.md; for a model of `voxcast fit` give --model"
+            raise TableError(f"has no column {names}", self.source.path, then)
+        kinds = {
+            "string": pa.string(), "double": pa.float64(), "long": pa.int64(),
+            "boolean": pa.bool_(),
+        }  # fmt: skip
+        predicted = [(name, kinds[kind]) for name, kind in OUTPUT_TYPES.items()]
+        copied = [self.source.schema.field(name) for name in self._copied]
+        return pa.schema([*copied, *predicted, (ERROR, pa.string())])
+
+    @property
+    def _columns(self) -> set[str]:
+        return {*INPUT_TYPES, *self.lab}
+
+    @property
+    def _copied(self) -> list[str]:
+        """Columns of the file that neither the model nor an answer has."""
+        taken = {*self._columns, *OUTPUT_TYPES, ERROR}
+        return [name for name in self.source.schema.names if name not in taken]
+
+    def batches(self) -> Iterator[list[Cells]]:
+        """Yield the rows of the answer in the order of the file, some at a time.
+
+        Raises
+        ------
+        TableError
+            If the file is damaged.
+        ModelError
+            If the model cannot be read, or a server does not answer.
+        """
+        size = ROWS_WITH_VOLUME if VOLUME in self.source.schema.names else ROWS
+        for batch in self.source.batches(size):
+            cells = batch.to_pylist()
+            answers = self._answers([{**row, **self._open_cells(row)} for row in cells])
+            yield [
+                {name: row[name] for name in self._copied} | answer
+                for row, answer in zip(cells, answers, strict=True)
+            ]
+
+    def _open_cells(self, row: Cells) -> dict[str, str]:
+        return {name: text for name, text in self.defaults.items() if row.get(name) is None}
+
+    def _answers(self, rows: Sequence[Cells]) -> list[Cells]:
+        """Return an answer or an error for each row."""
+        answers: list[Cells] = [{} for _ in rows]
+        # MLflow's protocol has no missing bytes: rows with a volume are a request of their own.
+        requests: dict[bool, dict[int, Cells]] = {False: {}, True: {}}
+        for n, row in enumerate(rows):
+            try:
+                cells = Row.of(row).cells()
+            except ModelError as error:
+                answers[n] = {ERROR: one_line(error)}
+                continue
+            known = {name: cell for name, cell in cells.items() if name in self._columns}
+            requests[VOLUME in known][n] = known
+        for request in requests.values():
+            predicted = self._predicted(list(request.values()))
+            for n, answer in zip(request, predicted, strict=True):
+                answers[n] = answer
+        return answers
+
+    def _predicted(self, rows: list[Cells]) -> list[Cells]:
+        """Return an answer or an error for each row; halves are asked again after a refusal."""
+        if not rows:
+            return []
+        try:
+            answers = self.predict(rows, self.quantile, explain=self.explain)
+            return [{**answer, ERROR: None} for answer in answers]
+        except RequestError as error:
+            if len(rows) == 1:
+                return [{ERROR: _NUMBERED.sub("", error.problem)}]
+        half = len(rows) // 2
+        return self._predicted(rows[:half]) + self._predicted(rows[half:])

@@ -1,1 +1,0 @@
-"""Checks before a request is answered: names, tokens, rates, sizes, and the log."""

@@ -1,1 +1,0 @@
-"""The questions of the service, each with its answer."""
