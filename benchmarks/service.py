@@ -88,7 +88,7 @@ def _answers(port: int) -> bool:
 
 def _body(path: str) -> bytes:
     if path == "/predict":
-        return json.dumps({"row": EXAMPLE, "configurations": [{"cpus": 1}]}).encode()
+        return json.dumps({"rows": [{**EXAMPLE, "cpus": 1}]}).encode()
     return json.dumps({"dataframe_records": [{**EXAMPLE, "cpus": 1}]}).encode()
 
 

@@ -61,17 +61,13 @@ def main() -> int:
         project = planted_project(Path(folder))
         with live_service(project, Path(folder) / "log") as service, httpx.Client() as client:
 
-            def upload(question: str) -> None:
-                answer = client.post(
-                    f"{service.url}/{question}", files={"file": content},
-                    data={"app": "segment"}, timeout=300,
-                )  # fmt: skip
-                answer.raise_for_status()
+            def upload() -> None:
+                url = f"{service.url}/images?app=segment"
+                client.post(url, content=content, timeout=300).raise_for_status()
 
             actions: dict[str, Callable[[], None]] = {
                 "read": functools.partial(read, path),
-                "predict": functools.partial(upload, "predict"),
-                "characteristics": functools.partial(upload, "characteristics"),
+                "images": upload,
             }
             for action in actions.values():
                 action()
@@ -90,13 +86,13 @@ def main() -> int:
             f"{name}_over_read": statistics.median(
                 a / b for a, b in zip(times[name], times["read"], strict=True)
             )
-            for name in ("predict", "characteristics")
+            for name in ("images",)
         },
         "peak_above_idle_bytes": peak_bytes - idle_bytes,
         "bound_over_read": BOUND,
     }
     print(json.dumps(figures, indent=2))
-    return int(figures["predict_over_read"] > BOUND)
+    return int(figures["images_over_read"] > BOUND)
 
 
 if __name__ == "__main__":

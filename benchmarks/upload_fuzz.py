@@ -25,12 +25,11 @@ from live_service import live_service, planted_project
 from timing import machine
 from upload_mutations import case, sound_images
 from voxcast.files import write_json
-from voxcast.web.images.reader_pool import ReaderPool
+from voxcast.web.reader_pool import ReaderPool
 from voxcast.web.settings import ImageLimits
 
 OUT = Path("results/service/upload_fuzz.json")
-TASK = {"max_voxels": 2**28, "coarse_points": 64, "network_points": 16, "voxels": True,
-        "slices": True}  # fmt: skip
+TASK = {"max_voxels": 2**28, "coarse_points": 64, "network_points": 16}
 FAULTS = ("ended", "unforeseen", "5xx", "no answer")
 
 
@@ -150,23 +149,10 @@ def _class_of(status: int) -> str:
 
 
 def _post(host: str, content: bytes) -> tuple[int, str]:
-    """Upload a file to ``/characteristics``; return the status and the reason of a refusal."""
-    boundary = "0123456789abcdef" * 2
-    fields = {"app": b"segment"}
-    parts = [
-        f'--{boundary}\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n'.encode() + value
-        for name, value in fields.items()
-    ]
-    parts.append(
-        f'--{boundary}\r\nContent-Disposition: form-data; name="file"; filename="x"\r\n'
-        "Content-Type: application/octet-stream\r\n\r\n".encode()
-        + content
-    )
-    body = b"\r\n".join([*parts, f"--{boundary}--\r\n".encode()])
+    """Upload a file to ``/images``; return the status and the reason of a refusal."""
     connection = http.client.HTTPConnection(host, timeout=300)
     try:
-        headers = {"Content-Type": f"multipart/form-data; boundary={boundary}"}
-        connection.request("POST", "/characteristics", body, headers)
+        connection.request("POST", "/images?app=segment", content)
         answer = connection.getresponse()
         text = answer.read()
         detail = json.loads(text).get("detail", "") if answer.status != 200 else ""

@@ -76,10 +76,7 @@ def post(url: str, body: bytes, kind: str = "application/json") -> Any:
 
 
 def upload(url: str, image: Path) -> Any:
-    """Send a file as a form does."""
-    head = f'--sep\r\nContent-Disposition: form-data; name="file"; filename="{image.name}"'
-    body = f"{head}\r\n\r\n".encode() + image.read_bytes() + b"\r\n--sep--\r\n"
-    return post(url, body, "multipart/form-data; boundary=sep")
+    return post(url, image.read_bytes(), "application/octet-stream")
 
 
 # The graph, the registry and what is served
@@ -240,7 +237,7 @@ def test_image_characteristics(graph: Path, image: Path, server: str) -> None:
     path_of = {row["volume_id"]: str(row) for row in catalogue.to_dict("records")}
     (volume,) = (v for v, text in path_of.items() if "sub-0001" in text)
     trained = table[table["volume_id"] == volume].iloc[0]
-    served = upload(f"{server}/characteristics", image)
+    served = upload(f"{server}/images", image)
     values = {entry["name"]: entry["value"] for entry in served["characteristics"]}
     for name in ("foreground_voxels", "entropy_bits", "noise_ratio"):
         assert inspected[name] == pytest.approx(trained[name])
@@ -252,9 +249,11 @@ def test_page_for_a_dropped_scan(server: str, image: Path) -> None:
     with urllib.request.urlopen(f"{server}/", timeout=30) as answer:
         page = answer.read().decode()
     assert 'type="file"' in page
-    facts = upload(f"{server}/characteristics", image)
+    facts = upload(f"{server}/images", image)
     assert len(facts["slices"]) == 3
-    predicted = post(f"{server}/predict", json.dumps({"row": facts["row"]}).encode())
+    question = {"rows": [facts["row"]], "configurations": "all"}
+    predicted = post(f"{server}/predict", json.dumps(question).encode())
+    assert predicted["predictions"] == facts["predictions"]
     assert predicted["predictions"][0]["runtime_s_median"] > 0
 
 

@@ -85,7 +85,8 @@ def brief(value: Any) -> str:
 
 def refusal_of(errors: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
     """Return where the first error of pydantic lies, and why, without the words of a library."""
-    missing = sorted(str(e["loc"][-1]) for e in errors if e["type"] == "missing")
+    names = (error["loc"][-1] for error in errors if error["type"] == "missing")
+    missing = sorted(name for name in names if isinstance(name, str))
     if len(missing) > 1:
         return ", ".join(missing), "are missing"
     first = errors[0]
@@ -94,13 +95,18 @@ def refusal_of(errors: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
     where = ".".join(str(part) for part in parts if part != "body" and "[" not in str(part))
     reason = _REASONS.get(first["type"], str(first["msg"]).removeprefix(_OWN))
     if first["type"] in _REASONS:
-        reason = reason.format_map({**first.get("ctx", {}), "value": _text(first["input"])})
+        limits = {name: _plain(limit) for name, limit in first.get("ctx", {}).items()}
+        reason = reason.format_map({**limits, "value": _text(first["input"])})
     return where, reason
 
 
 def _text(value: Any) -> str:
     """Write a number with all its digits, so that it never looks like a limit that it exceeds."""
-    return repr(value).removesuffix(".0") if isinstance(value, float) else brief(value)
+    return str(_plain(value)) if isinstance(value, float) else brief(value)
+
+
+def _plain(value: Any) -> Any:
+    return repr(value).removesuffix(".0") if isinstance(value, float) else value
 
 
 def _double(value: Any) -> float:

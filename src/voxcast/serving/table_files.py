@@ -157,9 +157,9 @@ def written_rows(path: Path, schema: pa.Schema) -> Iterator[Writer]:
     for column in schema if is_csv else ():
         if pyarrow.types.is_nested(column.type):
             raise ConfigError(f"CSV cannot have the column {column.name}", path, "write .parquet")
-    with atomic_path(path) as partial:
-        with (CSVWriter if is_csv else ParquetWriter)(partial, schema) as writer:
-            yield writer
+    kind = CSVWriter if is_csv else ParquetWriter
+    with atomic_path(path) as partial, kind(partial, schema) as writer:
+        yield writer
 
 
 @dataclass(frozen=True)

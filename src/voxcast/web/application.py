@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 from starlette.middleware.trustedhost import TrustedHostMiddleware
-from starlette.responses import FileResponse
+from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 
 from voxcast import __version__
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from voxcast.web.settings import Settings
 
 PAGE = Path(__file__).with_name("page")
-INDEX = PAGE / "index.html"
+INDEX = "index.html"
 
 
 def application(settings: Settings) -> FastAPI:
@@ -77,11 +77,13 @@ def application(settings: Settings) -> FastAPI:
         app.include_router(module.router)
     app.include_router(models.open_router)
 
-    @app.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
-    async def index() -> FileResponse:
-        return FileResponse(INDEX)
+    page = StaticFiles(directory=PAGE)
+    app.mount("/page", page)
 
-    app.mount("/page", StaticFiles(directory=PAGE))
+    @app.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
+    async def index(request: Request) -> Response:
+        return await page.get_response(INDEX, request.scope)
+
     return app
 
 

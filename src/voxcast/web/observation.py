@@ -28,7 +28,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import Response
 
 from voxcast.web.guards import service_router
-from voxcast.web.problems import problem
+from voxcast.web.problems import REASONS, problem
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -53,12 +53,6 @@ HEADERS = {
     b"cross-origin-opener-policy": b"same-origin",
     b"cache-control": b"no-store",
 }
-# The reasons of refusals that Starlette writes as plain text.
-_PLAIN = {
-    400: "this service does not answer to that name; see --allow-host",
-    413: "the body is too large; ask for fewer rows at a time, or see --max-upload",
-}
-
 router = service_router()
 logger = logging.getLogger(__name__)
 # Times at which counters began, a series beside each of them.
@@ -146,7 +140,7 @@ class Observation:
             if message["type"] == "http.response.start":
                 headers = dict(message["headers"])
                 is_text = headers.get(b"content-type", b"").startswith(b"text/plain")
-                plain = message["status"] if is_text and message["status"] in _PLAIN else 0
+                plain = message["status"] if is_text and message["status"] in REASONS else 0
                 status = message["status"]
                 message["headers"] = [
                     *message["headers"], (REQUEST_ID, identifier.encode()),
@@ -163,7 +157,7 @@ class Observation:
         try:
             await self.app(scope, receive, completed)
             if plain:
-                await refuse(plain, _PLAIN[plain])
+                await refuse(plain, REASONS[HTTPStatus(plain)])
         except Exception:
             logger.exception("request %s failed", identifier)
             if status:  # the answer has begun: only its end can tell

@@ -20,6 +20,13 @@ MEDIA_TYPE = "application/problem+json"
 MAX_DETAIL = 500  # letters of a reason, which may repeat a value of the request
 # Of MLflow's protocol, whose clients look for the reason in other fields.
 INVOCATIONS = "/invocations"
+# The reasons of refusals that Starlette leaves to us, or writes as plain text.
+REASONS = {
+    HTTPStatus.BAD_REQUEST: "this service does not answer to that name; see --allow-host",
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "the body is too large; ask for fewer rows at a time, or "
+    "see --max-upload",
+}
+_TOO_LARGE = "Content Too Large"
 _TEXT = {"type": "string"}
 SCHEMA: dict[str, Any] = {
     "description": "a refusal; see `detail`, and `Retry-After` of 429 and 503",
@@ -95,6 +102,8 @@ def add_problem_handlers(app: FastAPI) -> None:
         headers, detail, path = dict(error.headers or {}), str(error.detail), request.url.path
         if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
             detail = f"{path}: answers {headers.get('Allow')}; see GET /openapi.json"
+        if detail == _TOO_LARGE:
+            detail = REASONS[HTTPStatus.REQUEST_ENTITY_TOO_LARGE]
         return problem(error.status_code, detail, headers, path)
 
     async def of_disconnect(request: Request, error: Any) -> Response:

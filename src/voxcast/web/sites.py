@@ -125,9 +125,9 @@ def _answer(present: Sites) -> dict[str, Any]:
 
 def _facts(name: str, read: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
     try:
-        return {"problem": None, **read(name)}
+        return {**read(name), "problem": None}
     except ConfigError as error:
-        return {"problem": one_line(error), "name": name}
+        return {"name": name, "problem": one_line(error)}
 
 
 def _cluster(cluster: Cluster) -> dict[str, Any]:

@@ -19,9 +19,8 @@ import pytest
 import voxcast
 from champions import HEADER_ROW, register_champion
 from voxcast.cli import main
-from voxcast.serving.table_files import ROWS
-from voxcast.serving.table_files import written_rows
 from voxcast.serving.signature import OUTPUT_TYPES
+from voxcast.serving.table_files import ROWS, written_rows
 
 ROW = {**HEADER_ROW, "subject": "01", "age_years": 63}
 

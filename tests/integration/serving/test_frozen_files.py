@@ -10,7 +10,6 @@ from voxcast.errors import ModelError
 from voxcast.files import sha256_folder
 from voxcast.serving import predictor_file
 from voxcast.serving.bundle import INDEX, Bundle
-from voxcast.serving.client import problem_of_answers
 
 
 def test_a_registered_predictor_imports_modules_that_never_move() -> None:
@@ -35,8 +34,3 @@ def test_the_index_is_compared_as_it_is_read(bundle: Bundle) -> None:
     assert Bundle.load(bundle.folder, sha256).apps == bundle.apps
     with pytest.raises(ModelError, match="is not the file that was registered"):
         Bundle.load(bundle.folder, "0" * 64)
-
-
-@pytest.mark.parametrize("answer", ["x", {}, {"network_points": 1e9}])
-def test_answers_of_another_kind_are_told(answer: object) -> None:
-    assert "answers row 0" in str(problem_of_answers([answer]))

@@ -121,7 +121,7 @@ def test_values_of_numpy_and_pandas_are_plain_ones(model: Model) -> None:
         ([HEADER_ROW, "head.nii.gz"], "is neither images nor rows; give paths of images"),
         ([3], "is neither images nor rows"),
         (3, "is neither images nor rows"),
-        ([{**HEADER_ROW, "cpus": 0.5}], "row 0: cpus: must be between 1 and 65536"),
+        ([{**HEADER_ROW, "cpus": 0.5}], "row 0: cpus: must be a whole number, not 0.5"),
         ([HEADER_ROW, {**HEADER_ROW, "cpus": "two"}], r"row 1: cpus: must be a number, not 'two'"),
         ([{**HEADER_ROW, "cpus": [1, 2]}], r"row 0: cpus: must be a number, not \[1, 2\]"),
         ([{"app": "segment"}], "row 0: dtype, file_size_bytes, .*: are missing"),

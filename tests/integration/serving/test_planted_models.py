@@ -30,8 +30,8 @@ from voxcast.files import read_json, sha256_file, sha256_folder, write_json
 from voxcast.models.model_files import SEAL, write_sealed
 from voxcast.serving.bundle import INDEX
 from voxcast.serving.client import Client
-from voxcast.serving.prediction_service import PredictionService
 from voxcast.serving.model_store import ModelStore
+from voxcast.serving.prediction_service import PredictionService
 from voxcast.tracking.address import address_of
 from voxcast.tracking.registry import pull
 

@@ -23,7 +23,7 @@ from voxcast.models.query import Query
 from voxcast.records import TARGETS, Configuration
 from voxcast.serving.bundle import Bundle, write_bundle
 from voxcast.serving.prediction_service import PredictionService
-from voxcast.serving.rows import header_of
+from voxcast.serving.rows import Row
 from voxcast.serving.signature import EXAMPLE, OUTPUT_TYPES
 
 
@@ -56,7 +56,7 @@ def test_predictions_are_those_of_the_forecaster(
 ) -> None:
     rows = [HEADER_ROW, {**HEADER_ROW, "cpus": 2.0, **contents}]
     table = predictions(service, rows, 0.9)
-    header = header_of(HEADER_ROW)
+    header = Row.of(HEADER_ROW).header
     for n, (cpus, known) in enumerate(((1, None), (2, contents))):
         row = features(
             header.columns(), known, "segment", planted.PARAMETERS, Configuration("cpu", cpus)
@@ -99,7 +99,7 @@ def test_an_explanation_names_features(
     [
         ({"app": "unheard"}, "row 1: unheard: unknown application; the model has segment"),
         ({"device": "tpu"}, "row 1: tpu: unknown device; the model has cpu"),
-        ({"shape_i": -3.0}, "row 1: shape_i: must be between"),
+        ({"shape_i": -3.0}, "row 1: shape_i: must be at least 1, not -3"),
         ({"noise_ratio": 0.1}, "row 1: foreground_voxels: is missing"),
         ({"parameters_json": "[1"}, "row 1: parameters_json: not JSON"),
     ],

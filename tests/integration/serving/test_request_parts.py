@@ -1,19 +1,15 @@
 """Many rows go in several requests; answers keep the order, and refusals the number of the row."""
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from champions import HEADER_ROW
+from misbehaving_server import answers, misbehaving_server
+from voxcast import Client
 from voxcast.errors import RequestError
-from voxcast.serving.client import (
-    PART_BYTES,
-    PART_EXPLAINED,
-    PART_ROWS,
-    predictions_in_parts,
-)
-from voxcast.serving.prediction_service import PredictionService
+from voxcast.serving.client import PART_BYTES, PART_EXPLAINED, PART_ROWS, parts
+from voxcast.serving.signature import OUTPUT_TYPES
+
+values = {"string": "", "double": 1.0, "long": 1, "boolean": True}
 
 
 @pytest.mark.parametrize(
@@ -31,23 +27,15 @@ def test_parts_stay_within_what_a_server_receives(
     count: int, letters: int, explain: bool, sizes: list[int]
 ) -> None:
     rows = [{"n": n, "volume": letters * "A"} for n in range(count)]
-    parts: list[int] = []
-
-    def numbers(part: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        parts.append(len(part))
-        return [{"n": row["n"]} for row in part]
-
-    answers = predictions_in_parts(rows, numbers, explain=explain)
-    assert parts == sizes
-    assert [answer["n"] for answer in answers] == list(range(count))
+    made = list(parts(rows, PART_EXPLAINED if explain else PART_ROWS))
+    assert [len(part) for part in made] == sizes
+    assert [row["n"] for part in made for row in part] == list(range(count))
 
 
-def test_a_refused_row_has_its_number_among_all_rows(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    champion = PredictionService.of_project(project).champion()
-    rows = [dict(HEADER_ROW) for _ in range(PART_EXPLAINED + 10)]
-    rows[PART_EXPLAINED + 7] |= {"dtype": "elephant"}
-    with pytest.raises(RequestError, match=f"row {PART_EXPLAINED + 7}: dtype: unknown type"):
-        predictions_in_parts(rows, lambda part: champion.predict(part, 0.95), explain=True)
+def test_a_refused_row_has_its_number_among_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("voxcast.serving.client.PART_ROWS", 1)
+    row = {name: values[kind] for name, kind in OUTPUT_TYPES.items()}
+    refusal = answers(400, {"message": "row 0: dtype: is missing"})
+    expected = pytest.raises(RequestError, match="row 1: dtype: is missing")
+    with misbehaving_server(answers(200, {"predictions": [row]}), refusal) as server, expected:
+        Client(server.url).predict_rows([HEADER_ROW, {}])

@@ -24,8 +24,8 @@ from voxcast.models.openings import BOOK, read_openings
 from voxcast.models.selection.cross_validation import Validation
 from voxcast.records import Configuration
 from voxcast.serving.bundle import Bundle, BundlePart, Origin, write_bundle
-from voxcast.serving.prediction_service import PredictionService
 from voxcast.serving.model_store import ModelStore
+from voxcast.serving.prediction_service import PredictionService
 from voxcast.serving.served_app import ServedApp
 from voxcast.studies.frozen_champion import judge
 from voxcast.studies.recorded_table import FULL, of_app, opened_table, recorded_table

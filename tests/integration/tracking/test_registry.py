@@ -23,8 +23,8 @@ from voxcast.models.selection.learning import learn
 from voxcast.models.selection.refitting import fit_forecasters
 from voxcast.records import Configuration
 from voxcast.serving.bundle import INDEX, Bundle
-from voxcast.serving.prediction_service import PredictionService
 from voxcast.serving.model_store import ModelStore
+from voxcast.serving.prediction_service import PredictionService
 from voxcast.tracking import registry, runs
 from voxcast.tracking.address import address_of, tracking_uri
 from voxcast.tracking.challengers import AppFacts, Challenger

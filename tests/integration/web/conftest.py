@@ -16,8 +16,8 @@ from fastapi.testclient import TestClient
 from champions import register_champion
 from small_head import write_head
 from voxcast.cli import main
-from voxcast.serving.prediction_service import PredictionService
 from voxcast.serving.model_store import ModelStore
+from voxcast.serving.prediction_service import PredictionService
 from voxcast.web.application import application
 from voxcast.web.settings import Settings
 

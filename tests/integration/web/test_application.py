@@ -12,16 +12,16 @@ from fastapi.testclient import TestClient
 from prometheus_client.parser import text_string_to_metric_families
 
 from champions import HEADER_ROW
-from voxcast.serving.prediction_service import PredictionService
 from voxcast.serving.model_store import ModelStore
+from voxcast.serving.prediction_service import PredictionService
 from voxcast.web.application import application
-from voxcast.web.guards.limited_bodies import MAX_JSON_BYTES
-from voxcast.web.guards.request_log import JsonFormatter
-from voxcast.web.routes.predictions import MAX_CONFIGURATIONS, MAX_ROWS
+from voxcast.web.guards import MAX_BODY_BYTES
+from voxcast.web.observation import JsonFormatter
+from voxcast.web.predictions import MAX_CONFIGURATIONS, MAX_ROWS
 from voxcast.web.settings import Settings
 
 ROW = {**HEADER_ROW, "app": "segment"}
-NESTED = "[" * 1000 + "]" * 1000  # which the parser takes, and `repr` does not
+NESTED = "[" * 900 + "]" * 900  # which the parser takes, and `repr` does not
 TOKEN = "a-token-that-is-long-enough"  # noqa: S105
 
 
@@ -52,7 +52,7 @@ def test_rows_are_answered_in_order_as_in_this_process(
 ) -> None:
     rows = [{**ROW, "cpus": 1.0 + n % 2, "file_size_bytes": 3e5 + n} for n in range(300)]
     expected = PredictionService.of_project(champion_project).predict(rows, 0.9)
-    answer = service.post("/predict/batch", json={"rows": rows, "quantile": 0.9})
+    answer = service.post("/predict", json={"rows": rows, "quantile": 0.9})
     assert answer.status_code == 200, answer.text
     assert answer.json()["predictions"] == json.loads(json.dumps(expected))
     split = {"columns": list(rows[0]), "data": [list(row.values()) for row in rows]}
@@ -69,18 +69,27 @@ def test_rows_are_answered_in_order_as_in_this_process(
         ('{"dataframe_records": [{"shape_i": ' + "9" * 5_000 + "}]}", "not valid JSON"),
         ({"dataframe_records": [ROW], "params": {"quantil": 0.99}}, "quantil: unknown"),
         ({"dataframe_records": [ROW], "params": {"quantile": None}}, "not None"),
-        ({"dataframe_records": [ROW], "params": {"quantile": 2}}, "quantile: must be above 0.5"),
-        ({"dataframe_records": [{**ROW, "shape_i": "NaN"}]}, "row 0: shape_i: is missing"),
+        ({"dataframe_records": [ROW], "params": {"quantile": 2}}, "quantile: must be below 1"),
+        ({"dataframe_records": [{**ROW, "shape_i": "NaN"}]}, "row 0: shape_i: must be finite"),
         ({"dataframe_records": [{**ROW, "shape_i": "x"}]}, "shape_i: must be a number, not 'x'"),
         ({"dataframe_records": [{**ROW, "shape_i": None}]}, "shape_i: is missing"),
-        ({"dataframe_records": [ROW, {**ROW, "shape_i": 0}]}, "row 1: shape_i: must be between"),
+        (
+            {"dataframe_records": [ROW, {**ROW, "shape_i": 0}]},
+            "row 1: shape_i: must be at least 1",
+        ),
         ({"dataframe_records": [{**ROW, "volume": "é"}]}, "volume: is not base64"),
-        (f'{{"dataframe_records": [{{"cpus": {NESTED}}}]}}', "must be a number, not [["),
-        (f'{{"dataframe_records": [{{}}], "params": {{"explain": {NESTED}}}}}', "false, not [["),
+        (
+            json.dumps({"dataframe_records": [{**ROW, "cpus": json.loads(NESTED)}]}),
+            "number, not [[",
+        ),
+        (
+            f'{{"dataframe_records": [{{}}], "params": {{"explain": {NESTED}}}}}',
+            "true or false, not [[",
+        ),
         ({"dataframe_records": []}, "dataframe_records"),
-        ({"dataframe_records": [ROW], "dataframe_split": {}}, "either"),
+        ({"dataframe_records": [ROW], "dataframe_split": {"columns": [], "data": []}}, "either"),
         ({"dataframe_split": {"columns": ["a"], "data": [[1, 2]]}}, "as many values"),
-        ({"instances": [1]}, "either"),
+        ({"instances": [1]}, "instances: unknown field"),
         ("[]", "must be an object"),
     ],
 )
@@ -112,14 +121,14 @@ def test_a_wrong_invocation_is_refused_with_its_reason(
 def test_wrong_rows_are_refused_with_their_reason(
     service: TestClient, question: dict[str, Any], status: int, problem: str
 ) -> None:
-    answer = service.post("/predict/batch", json=question)
+    answer = service.post("/predict", json=question)
     assert answer.status_code == status
     assert problem in answer.json()["detail"]
     assert answer.headers["content-type"] == "application/problem+json"
 
 
 def test_too_many_configurations_are_refused(service: TestClient) -> None:
-    question = {"row": HEADER_ROW, "app": "segment"}
+    question = {"rows": [HEADER_ROW], "app": "segment"}
     several = {**question, "configurations": [{"cpus": 1}] * (MAX_CONFIGURATIONS + 1)}
     assert service.post("/predict", json=several).status_code == 422
 
@@ -128,12 +137,13 @@ def test_bodies_are_limited_by_their_kind(service: TestClient) -> None:
     def parts(size: int) -> Any:
         yield from (b" " * 2**20 for _ in range(size // 2**20 + 1))
 
-    stated = service.post("/predict", content=b" " * (MAX_JSON_BYTES + 1))
-    assert stated.status_code == 413
-    assert "fewer rows" in stated.json()["detail"]
-    assert service.post("/predict", content=parts(MAX_JSON_BYTES)).status_code == 413
-    assert service.post("/predict/batch", content=parts(MAX_JSON_BYTES)).status_code == 422
-    assert service.get("/health", headers={"Content-Length": "1e9"}).status_code == 413
+    for content in (b" " * (MAX_BODY_BYTES + 1), parts(MAX_BODY_BYTES)):
+        refused = service.post("/predict", content=content)
+        assert refused.status_code == 413
+        assert "fewer rows" in refused.json()["detail"]
+        assert refused.headers["content-type"] == "application/problem+json"
+    assert service.post("/predict", content=parts(MAX_BODY_BYTES // 2)).status_code == 422
+    assert service.post("/images", content=parts(MAX_BODY_BYTES)).status_code == 400
 
 
 def test_only_json_is_an_invocation(service: TestClient) -> None:
@@ -158,17 +168,24 @@ def test_the_model_tells_what_it_learned_from(service: TestClient) -> None:
 
 def test_the_document_describes_the_questions(service: TestClient) -> None:
     document = service.get("/openapi.json").json()
-    body = document["paths"]["/predict"]["post"]["requestBody"]["content"]["application/json"]
-    assert "quantile" in body["schema"]["properties"]
-    (allocations, _) = body["schema"]["properties"]["configurations"]["anyOf"]
-    assert set(allocations["items"]["properties"]) == {"device", "cpus", "gpus"}
+    schemas = document["components"]["schemas"]
+    question = schemas["PredictQuestion"]["properties"]
+    assert {"rows", "quantile", "configurations", "parameters"} <= set(question)
+    row = question["rows"]["items"]
+    assert {"shape_i", "dtype", "foreground_voxels", "host", "volume"} <= set(row["properties"])
+    assert "shape_i" in row["required"]
+    assert set(schemas["Allocation"]["properties"]) == {"device", "cpus", "gpus"}
+    for path in ("/recommend", "/requests", "/predict", "/images"):
+        route = document["paths"][path]["post"]
+        assert route["requestBody"]["required"]
+        assert set(route["responses"]) >= {"200", "422", "default"}
     assert service.get("/docs").status_code == 404  # it would load scripts from another host
 
 
 def test_metrics_count_answers_by_route_and_never_by_what_a_client_chose(
     service: TestClient,
 ) -> None:
-    service.post("/predict/batch", json={"rows": [ROW] * 3})
+    service.post("/predict", json={"rows": [ROW] * 3})
     service.get("/a-path-of-a-client")
     text = service.get("/metrics").text
     samples = [s for family in text_string_to_metric_families(text) for s in family.samples]
@@ -177,7 +194,7 @@ def test_metrics_count_answers_by_route_and_never_by_what_a_client_chose(
         for s in samples
         if s.name == "voxcast_requests_total"
     }
-    assert counts["/predict/batch", "200"] >= 1
+    assert counts["/predict", "200"] >= 1
     assert counts["unmatched", "404"] >= 1
     assert "a-path-of-a-client" not in text
     values = {s.name: s.value for s in samples if not s.labels}
@@ -193,7 +210,7 @@ def test_a_token_is_needed_for_everything_but_health_and_page(champion_project: 
     with TestClient(application(settings)) as client:
         for path in ("/health", "/health/live", "/health/ready", "/ping"):
             assert client.get(path).status_code == 200
-        for path in ("/models", "/metrics", "/openapi.json", "/version", "/page", "/healthy"):
+        for path in ("/models", "/metrics", "/version", "/history", "/sites", "/images?path=x"):
             refused = client.get(path)
             assert refused.status_code == 401, path
             assert refused.headers["www-authenticate"] == "Bearer"
@@ -221,15 +238,15 @@ def test_a_page_of_another_site_cannot_ask_by_a_name_of_its_own(champion_project
         for name in ("localhost", "LOCALHOST:5001", "127.0.0.1:80", "[::1]:5001"):
             assert client.get("/models", headers={"Host": name}).status_code == 200
         for name in ("evil.example", "evil.example:5001", "localhost.evil.example", "[::2]", ""):
-            assert client.get("/health", headers={"Host": name}).status_code == 421
+            assert client.get("/health", headers={"Host": name}).status_code == 400
 
 
 def test_a_line_of_the_log_tells_nothing_of_the_question(
     service: TestClient, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.INFO, "voxcast.web.guards.request_log"):
+    with caplog.at_level(logging.INFO, "voxcast.web.observation"):
         service.post(
-            "/predict?secret=query", json={"row": HEADER_ROW, "app": "segment", "host": "a-host"},
+            "/predict?secret=query", json={"rows": [ROW], "host": "a-host"},
             headers={"Authorization": "Bearer secret-token", "X-Request-ID": "id-1"},
         )  # fmt: skip
     (record,) = caplog.records
@@ -246,10 +263,21 @@ def test_a_line_of_the_log_tells_nothing_of_the_question(
 def test_before_there_is_a_model_questions_are_put_off(champion_project: Path) -> None:
     app = application(Settings(ModelStore.of(champion_project)))
     with TestClient(app) as client:
-        app.state.model = None
-        answer = client.post("/predict", json={"row": HEADER_ROW})
+        app.state.switch.champion = None
+        answer = client.post("/predict", json={"rows": [HEADER_ROW]})
         assert answer.status_code == 503
         assert answer.headers["retry-after"] == "1"
         assert client.get("/health/ready").status_code == 503
         assert client.get("/health/live").status_code == 200
         assert client.get("/metrics").status_code == 200
+
+
+def test_each_measured_allocation_is_predicted(service: TestClient) -> None:
+    question = {"rows": [HEADER_ROW], "app": "segment", "configurations": "all"}
+    answer = service.post("/predict", json=question)
+    assert answer.status_code == 200, answer.text
+    predictions = answer.json()["predictions"]
+    assert [row["cpus"] for row in predictions] == [1, 2]
+    assert all(row["runtime_s_lower"] < row["runtime_s_upper"] for row in predictions)
+    chosen = service.post("/predict", json={**question, "configurations": [{"cpus": 2}]})
+    assert chosen.json()["predictions"] == predictions[1:]

@@ -12,7 +12,7 @@ from champions import HEADER_ROW
 from voxcast.errors import ModelError
 from voxcast.serving.model_store import ModelStore
 from voxcast.web.batches import MAX_ROWS, Batches
-from voxcast.web.served_model import ServedModel
+from voxcast.web.model_switch import ServedModel
 from voxcast.web.settings import Settings
 
 ROW = {**HEADER_ROW, "app": "segment", "cpus": 1.0}

@@ -15,7 +15,7 @@ from voxcast.runs.store import add_part, load_history
 from voxcast.runs.table import frame_of
 from voxcast.serving.model_store import ModelStore
 from voxcast.web.application import application
-from voxcast.web.routes.history import MAX_RUNS
+from voxcast.web.history import MAX_RUNS
 from voxcast.web.settings import Settings
 
 ADDRESS = "http://127.0.0.1"

@@ -19,7 +19,6 @@ from served_project import NETWORK, served_project
 from voxcast.serving.model_store import ModelStore
 from voxcast.serving.prediction_service import PredictionService
 from voxcast.web.model_switch import ModelSwitch
-from voxcast.web.served_model import ServedModel
 from voxcast.web.settings import Settings
 
 POLL_S = 0.2
@@ -54,13 +53,15 @@ def move(project: Path, number: str) -> None:
     ModelStore.of(project).point(number)
 
 
-def switch_of(project: Path) -> tuple[ModelSwitch, list[str]]:
-    served: list[str] = []
+def switch_of(project: Path) -> ModelSwitch:
+    return ModelSwitch(Settings(ModelStore.of(project), project, poll_s=POLL_S))
 
-    def switched(model: ServedModel) -> None:
-        served.append(model.version)
 
-    return ModelSwitch(Settings(ModelStore.of(project), project, poll_s=POLL_S), switched), served
+def served_by(switch: ModelSwitch) -> str:
+    """Let a switch look; the version that it serves then."""
+    switch.look()
+    assert switch.champion is not None
+    return switch.champion.version
 
 
 def bundle_index(project: Path, number: str) -> Path:
@@ -68,64 +69,56 @@ def bundle_index(project: Path, number: str) -> Path:
 
 
 def test_the_champion_is_followed_and_a_rollback_too(project: Path) -> None:
-    switch, served = switch_of(project)
+    switch = switch_of(project)
     for number in ("2", "2", "1", "2"):
         move(project, number)
-        switch.look()
-    assert served == ["2", "1", "2"]
+        assert served_by(switch) == number
     assert switch.switches == 2
 
 
 def test_a_version_that_cannot_be_loaded_is_refused_and_the_old_one_stays(project: Path) -> None:
-    switch, served = switch_of(project)
+    switch = switch_of(project)
     move(project, "1")
-    switch.look()
+    assert served_by(switch) == "1"
     index = bundle_index(project, "2")
     content = index.read_text()
     index.write_text("{")
     move(project, "2")
-    switch.look()
-    assert switch.champion is not None
-    assert switch.champion.version == "1"
+    assert served_by(switch) == "1"
     assert "not the file that was registered" in switch.refused["2"]
     move(project, "1")
-    switch.look()
+    assert served_by(switch) == "1"
     assert not switch.refused
     index.write_text(content)
     move(project, "2")
-    switch.look()
-    assert served == ["1", "2"]
+    assert served_by(switch) == "2"
 
 
 def test_a_version_that_lost_an_application_is_refused(project: Path) -> None:
-    switch, _ = switch_of(project)
+    switch = switch_of(project)
     move(project, "1")
-    switch.look()
+    assert served_by(switch) == "1"
     forecasters = bundle_index(project, "2").parent / "forecasters"
     next(path for path in forecasters.rglob("*.json")).write_text("{}")
     move(project, "2")
-    switch.look()
-    assert switch.champion is not None
-    assert switch.champion.version == "1"
+    assert served_by(switch) == "1"
     assert "not the model that was registered" in switch.refused["2"]
 
 
 def test_a_pointer_that_is_gone_leaves_the_model_until_it_is_back(project: Path) -> None:
-    switch, served = switch_of(project)
-    switch.look()
+    switch = switch_of(project)
+    assert served_by(switch) == "2"
     pointer = project / "models/champion.json"
     pointer.rename(project / "away.json")
-    switch.look()
+    assert served_by(switch) == "2"
     assert "no champion" in switch.problem
     pointer.write_text("no pointer")
-    switch.look()
+    assert served_by(switch) == "2"
     assert "damaged" in switch.problem
-    assert switch.champion is not None
     (project / "away.json").rename(pointer)
     move(project, "1")
-    switch.look()
+    assert served_by(switch) == "1"
     assert not switch.problem
-    assert served == ["2", "1"]
 
 
 def test_the_network_of_a_champion_is_built_before_it_takes_over(
@@ -134,15 +127,11 @@ def test_the_network_of_a_champion_is_built_before_it_takes_over(
     for name in ("MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
-    built: list[bool] = []
-
-    def switched(model: ServedModel) -> None:
-        point_model = model.bundle.forecaster(NETWORK).model_at("volume").model
-        built.append(point_model.models_by_app[NETWORK].regressor.trunk_ is not None)
-
-    settings = Settings(ModelStore.of(served_project(tmp_path)), tmp_path)
-    ModelSwitch(settings, switched).look()
-    assert built == [True]
+    switch = ModelSwitch(Settings(ModelStore.of(served_project(tmp_path)), tmp_path))
+    assert served_by(switch) == "1"
+    assert switch.champion is not None
+    point_model = switch.champion.bundle.forecaster(NETWORK).model_at("volume").model
+    assert point_model.models_by_app[NETWORK].regressor.trunk_ is not None
 
 
 @pytest.fixture
@@ -165,7 +154,7 @@ def test_no_request_is_lost_while_the_champion_changes(project: Path, served: st
     def ask() -> None:
         connection = http.client.HTTPConnection(served, timeout=PATIENCE_S)
         while not ended.is_set():
-            connection.request("POST", "/predict/batch", json.dumps({"rows": [ROW]}))
+            connection.request("POST", "/predict", json.dumps({"rows": [ROW]}))
             with connection.getresponse() as reply:
                 content = json.load(reply)
             answers.append((reply.status, content["model_version"], content["predictions"][0]))

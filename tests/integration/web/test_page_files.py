@@ -1,21 +1,20 @@
 """The files of the page: types, caching, the policy, and that nothing comes from elsewhere."""
 
 import re
-from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
 
-from voxcast.web.routes import page
+from voxcast.web.application import INDEX, PAGE
+from voxcast.web.observation import POLICY
 
-FOLDER = Path(page.__file__).parents[1] / "page"
-FILES = sorted(path.name for path in FOLDER.iterdir())
+FILES = sorted(path.name for path in PAGE.iterdir())
 SCRIPTS = [name for name in FILES if name.endswith(".js")]
 XML_NAMESPACE = "http://www.w3.org/2000/svg"
 
 
 def source(name: str) -> str:
-    return (FOLDER / name).read_text(encoding="utf-8")
+    return (PAGE / name).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -33,7 +32,7 @@ def test_a_file_is_sent_with_its_type_and_the_policy(
     answer = service.get(path)
     assert answer.status_code == 200
     assert answer.headers["content-type"] == media_type
-    assert answer.headers["content-security-policy"] == page.CONTENT_SECURITY_POLICY
+    assert answer.headers["content-security-policy"] == POLICY
     assert answer.headers["x-content-type-options"] == "nosniff"
     again = service.get(path, headers={"If-None-Match": answer.headers["etag"]})
     assert (again.status_code, again.content) == (304, b"")
@@ -50,7 +49,7 @@ def test_other_files_are_not_sent(service: TestClient, name: str) -> None:
 
 
 def test_the_policy_allows_nothing_that_is_written_into_the_document() -> None:
-    assert "unsafe" not in page.CONTENT_SECURITY_POLICY
+    assert "unsafe" not in POLICY
     document = source("index.html")
     assert not re.search(r"\son\w+=|\sstyle=|<style|javascript:", document)
     assert all("src=" in tag for tag in re.findall(r"<script[^>]*>", document))
@@ -79,7 +78,7 @@ def test_the_document_names_files_that_there_are() -> None:
     assert named <= set(FILES)
     imported = {m for name in SCRIPTS for m in re.findall(r"from \"\./([\w.]+)\"", source(name))}
     assert imported | {"main.js"} == set(SCRIPTS)
-    assert set(FILES) == named | imported | {page.INDEX}
+    assert set(FILES) == named | imported | {INDEX}
 
 
 def test_labels_and_ids_of_the_scripts_are_in_the_document() -> None:

@@ -45,7 +45,7 @@ def test_the_sequences_are_those_of_the_verb(
     left_out = [name for name in STRATEGIES if name not in expected]
     if "strategy" not in fields:
         assert content["need_checkpoints"] == left_out
-    predicted = site_service.post("/predict", json={"row": image_row}).json()["predictions"]
+    predicted = site_service.post("/predict", json={"rows": [image_row]}).json()["predictions"]
     assert content["host"] == predicted[0]["host"]
     levels, runtimes = zip(*content["knots"], strict=True)
     assert 0.5 in levels

@@ -15,8 +15,8 @@ from model_server import free_port, running_server
 from production_servers import BINARIES, Servers, missing, plain_environment, production_servers
 from voxcast.serving.client import Client
 from voxcast.serving.loaded_model import Model
-from voxcast.serving.prediction_service import PredictionService
 from voxcast.serving.model_store import ModelStore
+from voxcast.serving.prediction_service import PredictionService
 from voxcast.tracking.registry import CHAMPION, MODEL_NAME, follow, pull
 
 pytestmark = [

@@ -62,7 +62,7 @@ def test_a_dropped_scan_is_shown_predicted_and_requested(
     assert opened.page.locator("#sequence .strategies > li").count() >= 3
     assert opened.page.locator("#because li").count() >= 1
     assert opened.text("#script-text").startswith("#!/bin/bash")
-    assert opened.count("/characteristics") == 1
+    assert opened.count("/images") == 1
     keep_screenshot(opened, "scan-light-wide", tmp_path)
 
 
@@ -104,7 +104,7 @@ def test_limits_change_the_request_without_another_upload(opened: Visit, project
     opened.page.select_option("#policy", "cautious")
     opened.settled()
     assert opened.text("#policy-hint") != before
-    assert opened.count("/characteristics") == 1
+    assert opened.count("/images") == 1
 
 
 def test_a_refused_limit_is_told_at_once_and_the_answer_stays(
@@ -154,7 +154,7 @@ def test_another_application_reads_the_scan_anew(opened: Visit, project: Path) -
     opened.page.select_option("#app", "segment")
     opened.page.wait_for_timeout(PAUSE_MS)
     opened.settled()
-    assert opened.count("/characteristics") == 2
+    assert opened.count("/images") == 2
     assert opened.page.input_value("#app") == "segment"
     opened.page.locator("#parameters-box summary").click()
     first = opened.page.locator("#parameters input").first

@@ -21,7 +21,7 @@ import pytest
 from champions import register_champion
 from model_server import free_port, received, running_server
 from voxcast.measure.tree import alive, listed
-from voxcast.web.guards.limited_bodies import MAX_BULK_BYTES
+from voxcast.web.guards import MAX_BODY_BYTES
 
 PATIENCE_S = 20.0
 
@@ -119,7 +119,7 @@ def test_a_body_that_is_too_large_is_refused_although_all_of_it_is_sent(
     with _serving(champion_project, port) as pid:
         before = _resident_bytes(pid)
         request = urllib.request.Request(
-            f"http://127.0.0.1:{port}/invocations", b" " * (MAX_BULK_BYTES + 1),
+            f"http://127.0.0.1:{port}/invocations", b" " * (MAX_BODY_BYTES + 1),
             {"Content-Type": "application/json"},
         )  # fmt: skip
         with pytest.raises(urllib.error.HTTPError) as refused:

@@ -50,11 +50,8 @@ def head(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return nifti_bytes.head(tmp_path_factory.mktemp("head"))
 
 
-def ask(live: LiveService, content: bytes, name: str = "scan.nii") -> httpx.Response:
-    return httpx.post(
-        f"{live.url}/predict", files={"file": (name, content)}, data={"app": "segment"},
-        timeout=LIMIT_S,
-    )  # fmt: skip
+def ask(live: LiveService, content: bytes) -> httpx.Response:
+    return httpx.post(f"{live.url}/images?app=segment", content=content, timeout=LIMIT_S)
 
 
 def attacks(head: bytes) -> dict[str, bytes]:
@@ -150,14 +147,7 @@ def test_strange_files_that_have_an_answer_get_it(live: LiveService, head: bytes
         "a wrong number of bits": change(head, bitpix=8),
         "the magic of a pair, in one file": change(head, magic=b"ni1\0"),
     }.items():
-        assert ask(live, content, "../../etc/passwd\\x.mgz").status_code == 200, name
-
-
-FORM = b'--b\r\nContent-Disposition: form-data; name="%b"%b\r\n\r\n%b\r\n'
-
-
-def part(name: bytes, value: bytes, more: bytes = b"") -> bytes:
-    return FORM % (name, more, value)
+        assert ask(live, content).status_code == 200, name
 
 
 def stored_bytes(live: LiveService, folder: Path) -> int:
@@ -181,12 +171,10 @@ def test_a_stream_of_2_gb_is_cut_at_the_limit(
     idle_bytes, stored = live.rest(), stored_bytes(live, folder)
     host = live.url.removeprefix("http://")
     connection = http.client.HTTPConnection(host, timeout=LIMIT_S)
-    connection.putrequest("POST", "/predict")
-    connection.putheader("Content-Type", "multipart/form-data; boundary=b")
+    connection.putrequest("POST", "/images?app=segment")
     size = 2 * 10**9
-    start = part(b"file", b"", b'; filename="x"')[:-2]
     name = "Content-Length" if states_its_length else "Transfer-Encoding"
-    connection.putheader(name, str(size + len(start)) if states_its_length else "chunked")
+    connection.putheader(name, str(size) if states_its_length else "chunked")
     connection.endheaders()
     most = 0
     block = bytes(10**6)
@@ -196,7 +184,6 @@ def test_a_stream_of_2_gb_is_cut_at_the_limit(
         connection.send(framed)
 
     try:
-        send(start)
         for number in range(size // len(block)):
             send(block)
             if number % 50 == 0:
@@ -218,11 +205,8 @@ def test_nothing_is_left_of_a_client_that_goes_away(
     live: LiveService, folder: Path, head: bytes
 ) -> None:
     stored, descriptors = stored_bytes(live, folder), live.process.num_fds()
-    body = part(b"file", head * 20, b'; filename="x"')
-    request = (
-        b"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Type: multipart/form-data; boundary=b\r\n"
-        b"Content-Length: 39999999\r\n\r\n"
-    )
+    body = head * 20
+    request = b"POST /images HTTP/1.1\r\nHost: x\r\nContent-Length: 39999999\r\n\r\n"
     host, port = live.url.removeprefix("http://").split(":")
     for _ in range(5):
         with socket.create_connection((host, int(port))) as connection:
@@ -278,8 +262,7 @@ def test_places_for_images_are_bounded(
         host, port = service.url.removeprefix("http://").split(":")
         with socket.create_connection((host, int(port))) as slow:
             slow.sendall(
-                b"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Length: 5000\r\n"
-                b"Content-Type: multipart/form-data; boundary=b\r\n\r\n--b\r\n"
+                b"POST /images HTTP/1.1\r\nHost: x\r\nContent-Length: 5000\r\n\r\n--b\r\n"
             )
             deadline = time.monotonic() + 30
             answer: Any = ask(service, head)

@@ -18,11 +18,10 @@ from starlette.exceptions import HTTPException
 
 import nifti_bytes
 from voxcast.errors import ImageError
-from voxcast.web.images.reader_pool import ReaderPool
+from voxcast.web.reader_pool import ReaderPool
 from voxcast.web.settings import ImageLimits
 
-TASK = {"max_voxels": 2**28, "coarse_points": 64, "network_points": 16, "voxels": True,
-        "slices": False}  # fmt: skip
+TASK = {"max_voxels": 2**28, "coarse_points": 64, "network_points": 16}
 
 
 @pytest.fixture
@@ -109,7 +108,7 @@ def test_a_reader_that_is_killed_at_work_is_no_fault_of_the_image(
     try:
         read(pool, image)
         (pid,) = pool.pids()
-        killer = threading.Timer(1.0, os.kill, (pid, signal.SIGKILL))
+        killer = threading.Timer(0.5, os.kill, (pid, signal.SIGKILL))
         killer.start()
         with pytest.raises(HTTPException) as refused:
             read(pool, slow_image(tmp_path))

@@ -14,11 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from upload_mutations import NIFTI1, NIFTI2, case, sound_images
-from voxcast.web.images.reader_pool import ReaderPool
+from voxcast.web.reader_pool import ReaderPool
 from voxcast.web.settings import ImageLimits
 
-TASK = {"max_voxels": 2**28, "coarse_points": 64, "network_points": 16, "voxels": True,
-        "slices": True}  # fmt: skip
+TASK = {"max_voxels": 2**28, "coarse_points": 64, "network_points": 16}
 IMAGES = sound_images()
 FIELDS = sorted({*NIFTI1.values(), *NIFTI2.values()})
 # Each has failed once: spacing of 0, a range that underflows, an infinite offset, an affine in a
