@@ -13,7 +13,13 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 # Names that are imported when they are used, so that `import voxcast` stays light.
-_LAZY = {"Client": "voxcast.serving.client"}
+_LAZY = {
+    "Client": "voxcast.serving.client",
+    "Configuration": "voxcast.records",
+    "RuntimeRegressor": "voxcast.models.regressor",
+    "VoxcastError": "voxcast.errors",
+    "fit": "voxcast.models.regressor",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import os
 import shlex
 import time
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING
 from voxcast.cli.fit_report import NOVELTY, show
 from voxcast.cli.shared_options import add_time_budget_argument
 from voxcast.cli.verb_parser import VerbParser
-from voxcast.errors import ConfigError, TableError
+from voxcast.errors import ConfigError
 from voxcast.files import atomic_folder, remove_folder, write_text
 
 if TYPE_CHECKING:
@@ -85,48 +84,29 @@ def main(argv: list[str]) -> int:
 
     _require_free(args.out, force=args.force)
 
-    from voxcast.features.any_table import choose_columns, learnable
     from voxcast.features.csv_table import read_csv
-    from voxcast.features.run_status import is_censored, statuses
-    from voxcast.features.screening import screened
     from voxcast.log import progress
-    from voxcast.models.table_fitting import FAMILIES, OUTER, fit_table
+    from voxcast.models.regressor import fit
+    from voxcast.models.table_fitting import FAMILIES, OUTER
 
     table = read_csv(args.table)
-    columns = choose_columns(table, args.target, args.group, args.excluded)
-    usable, left_out = learnable(table, columns, keep_failed=args.keep_failed)
-    censored = None
-    if not args.keep_failed:
-        censored = table[is_censored(statuses(table, (columns.target, columns.group)))]
-    screening = screened(table[usable], columns, args.keep)
-    if screening.close and args.strict:
-        raise TableError(
-            "; ".join(f"{name} {reason}" for name, reason in screening.close.items()),
-            args.target, f"--keep or --exclude {' '.join(screening.close)}",
-        )  # fmt: skip
-    for reason, rows in left_out.items():
-        examples = ", ".join(map(str, rows[:5])) + (", …" if len(rows) > 5 else "")
-        logger.info("%d rows excluded, %s: %s", len(rows), reason, examples)
     with progress(total=(OUTER + 1) * len(FAMILIES), desc="fit") as bar:
 
         def step(description: str) -> None:
             bar.set_postfix_str(description)
             bar.update()
 
-        fitted = fit_table(
-            table[usable], screening.columns, quantile=args.quantile, seed=args.seed, on_step=step,
-            trials=args.trials or 50,
-            budget_s=math.inf if args.trials is not None
-            else started + budget_s - time.monotonic(),
-            censored=censored,
+        regressor = fit(
+            table, args.target, groups=args.group, exclude=args.excluded, keep=args.keep,
+            keep_failed=args.keep_failed, strict=args.strict, quantile=args.quantile,
+            trials=args.trials, time_budget=started + budget_s - time.monotonic(),
+            random_state=args.seed, on_step=step,
         )  # fmt: skip
-    count = int(usable.sum())
-    if fitted.rows < count:
-        logger.info("trained on a sample of %d of %d rows", fitted.rows, count)
+    fitted, screening, left_out = regressor.fitted_, regressor.screening_, regressor.left_out_
     content = {
         "family": fitted.family,
         "rows": fitted.rows,
-        "rows_with_a_label": count,
+        "rows_with_a_label": len(table) - sum(map(len, left_out.values())),
         "groups": fitted.groups,
         "errors_are_for": NOVELTY[fitted.novelty],
         "left_out": {reason: len(rows) for reason, rows in left_out.items()},

@@ -108,6 +108,7 @@ def fit_table(
     seed: int = 0,
     families: Sequence[str] = FAMILIES,
     censored: pd.DataFrame | None = None,
+    evaluate: bool = True,
     on_step: Callable[[str], None] = lambda step: None,
 ) -> FittedTable:
     """Evaluate all families on a table, and fit the best on all rows.
@@ -126,6 +127,8 @@ def fit_table(
     censored : DataFrame, optional
         Rows that were stopped before they completed, see `voxcast.features.run_status`; they
         count where bounds are calibrated.
+    evaluate : bool
+        Whether the procedure is evaluated on held-out groups; without it there are no metrics.
     on_step : callable
         Called with the name of the next step.
     """
@@ -152,9 +155,12 @@ def fit_table(
         name: fit_times.of(name, len(validation.table)) for name in fit_times.lines
     }  # fmt: skip
     folds_end = started + budget_s * (1 - FINAL_SHARE)
-    metrics, families, cut_short = _evaluated(
-        validation, families, columns, quantile, trials, folds_end, fit_s, on_step
-    )
+    metrics: dict[str, dict[str, float]] = {CHOSEN: {}}
+    cut_short = False
+    if evaluate:
+        metrics, families, cut_short = _evaluated(
+            validation, families, columns, quantile, trials, folds_end, fit_s, on_step
+        )
     model, final = fit_on_all(
         validation, columns, families, quantile=quantile, trials=trials,
         budget_s=started + LEARNING_SHARE * budget_s - time.monotonic(), fit_s=fit_s,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,10 +110,12 @@ class Family:
             return PhasesRegressor(columns, labels, cpu, **params)
         if self.needs_volume:
             return network_head.network_regressor(params, seed, columns)
+        if not columns:  # none of them varies among the runs
+            return TabularRegressor(functools.partial(estimators.median, params, seed, columns))
         estimator = self.estimator
         assert estimator is not None  # noqa: S101
         return TabularRegressor(
-            lambda: estimator(params, seed, columns), self.scale(params), self.weights
+            functools.partial(estimator, params, seed, columns), self.scale(params), self.weights
         )
 
     def load(self, folder: Path) -> Regressor:

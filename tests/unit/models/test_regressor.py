@@ -1,0 +1,89 @@
+"""The regressor of any table keeps scikit-learn's contract, and says what it does not know."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.model_selection import GroupKFold, cross_val_score
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import voxcast
+from voxcast.errors import TableError
+from voxcast.models.regressor import RuntimeRegressor
+from voxcast.models.table_model import TableModel
+
+FEW = ("median", "ridge", "boosted")
+
+
+@pytest.fixture(scope="module")
+def runs() -> pd.DataFrame:
+    """Runs of two tools, one twice as slow; their peak memory is known afterwards only."""
+    rng = np.random.default_rng(7)
+    size, tool = rng.uniform(1, 100, 120), rng.choice(["fast", "slow"], 120)
+    seconds = (2 + size) * np.where(tool == "fast", 1, 2) * np.exp(rng.normal(0, 0.03, 120))
+    return pd.DataFrame({
+        "size": size, "tool": tool, "subject": rng.integers(0, 30, 120).astype(str),
+        "peak_rss_bytes": 1e6 * seconds, "seconds": seconds,
+    })  # fmt: skip
+
+
+@parametrize_with_checks([RuntimeRegressor(families=("median", "ridge"), trials=1)])
+def test_it_keeps_the_contract_of_scikit_learn(estimator, check):
+    check(estimator)
+
+
+def test_it_is_evaluated_by_the_tools_of_scikit_learn(runs):
+    scores = cross_val_score(
+        RuntimeRegressor(families=FEW, trials=1), runs[["size", "tool"]], runs["seconds"],
+        groups=runs["subject"], cv=GroupKFold(3), scoring="neg_mean_absolute_percentage_error",
+    )  # fmt: skip
+    assert scores.min() > -0.15
+
+
+def test_intervals_hold_and_rows_out_of_range_are_named(runs):
+    train, test = runs.iloc[:90], runs.iloc[90:]
+    regressor = RuntimeRegressor(families=FEW, trials=1).fit(
+        train[["size", "tool"]], train["seconds"], groups=train["subject"]
+    )
+    bounds = regressor.predict_interval(test[["size", "tool"]])
+    assert (bounds["upper"].to_numpy() >= test["seconds"].to_numpy()).mean() > 0.8
+    wider = regressor.predict_interval(test[["size", "tool"]], quantile=0.96)
+    assert (wider["upper"] >= bounds["upper"]).all()
+    (far,) = regressor.predict_interval(pd.DataFrame({"size": [900.0], "tool": ["slow"]})).T
+    row = regressor.predict_interval(pd.DataFrame({"size": [900.0], "tool": ["slow"]})).loc[far]
+    assert row["out_of_range"] == "size"
+    assert not row["calibrated"]
+    assert 900 < row["prediction"] < 10 * runs["seconds"].max()
+
+
+def test_stopped_runs_are_lower_bounds_and_no_labels(runs):
+    features, seconds = runs[["size"]], runs["seconds"].clip(upper=120)
+    stopped = (runs["seconds"] >= 120).to_numpy()
+    model = RuntimeRegressor(families=("ridge",), trials=1)
+    as_labels = model.fit(features, seconds).predict_interval(features.head(1))["calibrated"]
+    as_bounds = model.fit(features, seconds, censored=stopped).predict_interval(features.head(1))
+    assert as_labels.all()
+    assert not as_bounds["calibrated"].any()
+
+
+def test_fit_leaves_out_what_is_known_afterwards_and_states_its_errors(runs, tmp_path):
+    regressor = voxcast.fit(runs, "seconds", groups="subject", trials=1)
+    assert list(regressor.feature_names_in_) == ["size", "tool"]
+    assert "peak_rss_bytes" in regressor.screening_.left_out
+    assert regressor.metrics_["mape"] < 10
+    assert set(regressor.cv_results_.index) >= {"median", "ridge", regressor.family_}
+    regressor.save(tmp_path / "model")
+    read = TableModel.load(tmp_path / "model").predict(runs)
+    np.testing.assert_allclose(read["prediction"], regressor.predict(runs[["size", "tool"]]))
+
+
+def test_bad_input_is_refused_in_one_line(runs):
+    with pytest.raises(TableError, match="no such column"):
+        voxcast.fit(runs, "minutes")
+    with pytest.raises(TableError, match="ranks the rows"):
+        voxcast.fit(runs.assign(load=2 * runs["seconds"]), "seconds", strict=True)
+    with pytest.raises(ValueError, match="above 0"):
+        RuntimeRegressor().fit(runs[["size"]], -runs["seconds"])
+    with pytest.raises(ValueError, match="at least 4"):
+        RuntimeRegressor().fit(runs[["size"]].head(3), runs["seconds"].head(3))
