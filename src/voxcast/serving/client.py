@@ -212,7 +212,7 @@ class Client:
 
         MLflow's server does not tell its allocations and characteristics.
         """
-        answer = self._asked("GET", "/models")
+        answer = self._response("GET", "/models")
         if answer.status_code in (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED):
             return Champion(self.predict_rows, app)
         listed = self._checked(TypeAdapter(ServedApps), self._content(answer))
@@ -281,7 +281,7 @@ class Client:
         try:
             with Path(image).open("rb") as file:
                 headers["Content-Length"] = str(os.fstat(file.fileno()).st_size)
-                answer = self._asked("POST", "/images", _stated(app=app), headers, file)
+                answer = self._response("POST", "/images", _stated(app=app), headers, file)
         except httpx.LocalProtocolError:
             raise ImageError("has changed while it was sent", image) from None
         except OSError as error:
@@ -291,19 +291,19 @@ class Client:
 
     def described(self, path: str, app: str | None = None) -> dict[str, Any]:
         """Return what `upload` does for a file of the server, in a folder that it allows."""
-        return self._content(self._asked("GET", "/images", _stated(path=path, app=app)))
+        return self._content(self._response("GET", "/images", _stated(path=path, app=app)))
 
     def models(self) -> dict[str, Any]:
         """Return the registered model: its applications, their training data, its versions."""
-        return self._content(self._asked("GET", "/models"))
+        return self._content(self._response("GET", "/models"))
 
     def sites(self) -> dict[str, Any]:
         """Return the clusters and policies that `recommend` knows."""
-        return self._content(self._asked("GET", "/sites"))
+        return self._content(self._response("GET", "/sites"))
 
     def health(self) -> dict[str, Any]:
         """Return whether the server is ``live`` and ``ready``, and its version; asked once."""
-        return self._content(self._asked("GET", "/health", attempts=1, timeout_s=HEALTH_S))
+        return self._content(self._response("GET", "/health", attempts=1, timeout_s=HEALTH_S))
 
     def _row_of(self, image: Image, question: Mapping[str, Any]) -> Row:
         if isinstance(image, Mapping):
@@ -315,9 +315,9 @@ class Client:
 
     def _post(self, path: str, content: Mapping[str, Any]) -> httpx.Response:
         headers = {"Content-Type": "application/json"}
-        return self._asked("POST", path, None, headers, json.dumps(content).encode())
+        return self._response("POST", path, None, headers, json.dumps(content).encode())
 
-    def _asked(
+    def _response(
         self,
         method: str,
         path: str,

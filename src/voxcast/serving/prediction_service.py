@@ -237,7 +237,7 @@ class PredictionService:
         content, volume = row.characteristics(served.characteristics), None
         if row.volume is not None and self.network_points(served):
             volume = network_from_bytes(row.volume, served.network_points)
-        known = features(row.header.columns(), content, served.name, parameters, configuration)
+        seen = features(row.header.columns(), content, served.name, parameters, configuration)
         host = row.host or here
         host_class, sitting = row.host_class, None
         speeds = self.forecaster(served.name).speeds_of(served.name)
@@ -245,7 +245,7 @@ class PredictionService:
             sitting = speeds.current_sitting(host, datetime.now(UTC))
             kinds = {machine.host_class for machine in speeds.named(host)} - {""}
             host_class = host_class or (kinds.pop() if len(kinds) == 1 else None)
-        return Query(known, configuration.cpus, host_class, volume, host, sitting), configuration
+        return Query(seen, configuration.cpus, host_class, volume, host, sitting), configuration
 
     def network_points(self, served: ServedApp) -> int:
         """Return the size of the volume that the network of an application wants, or 0."""

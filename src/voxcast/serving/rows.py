@@ -44,7 +44,7 @@ _NPY = b"\x93NUMPY"
 _AXES = ({"R", "L"}, {"A", "P"}, {"S", "I"})
 _BRIEF = reprlib.Repr()  # also of lists in lists that are too deep for `repr`
 _BRIEF.maxstring = _BRIEF.maxlong = _BRIEF.maxother = 60
-_OWN = "Value error, "  # begins the message of a validator of ours
+_PREFIX = "Value error, "  # begins the message of a validator of ours
 _BASE64 = {"type": "string", "contentEncoding": "base64", "description": "for a network"}
 
 # Reasons of pydantic by their type, for those who do not know Python.
@@ -93,7 +93,7 @@ def refusal_of(errors: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
     parts = [] if first["type"] == "json_invalid" else first["loc"]
     # Without the kind that was chosen in a union.
     where = ".".join(str(part) for part in parts if part != "body" and "[" not in str(part))
-    reason = _REASONS.get(first["type"], str(first["msg"]).removeprefix(_OWN))
+    reason = _REASONS.get(first["type"], str(first["msg"]).removeprefix(_PREFIX))
     if first["type"] in _REASONS:
         limits = {name: _plain(limit) for name, limit in first.get("ctx", {}).items()}
         reason = reason.format_map({**limits, "value": _text(first["input"])})
@@ -155,8 +155,10 @@ def _volume(value: Any) -> bytes:
 
 # Numbers are doubles throughout, as in the signature.
 Number = Annotated[float, BeforeValidator(_double), AfterValidator(_finite)]
-Whole = Annotated[Number, AfterValidator(_whole), Field(json_schema_extra={"type": "integer"})]
-Points = Annotated[Whole, Field(ge=1, le=MAX_POINTS)]
+WholeNumber = Annotated[
+    Number, AfterValidator(_whole), Field(json_schema_extra={"type": "integer"})
+]
+Points = Annotated[WholeNumber, Field(ge=1, le=MAX_POINTS)]
 Spacing = Annotated[Number, Field(ge=1e-3, le=1e3)]
 Text = Annotated[str, Field(min_length=1, max_length=500)]
 
@@ -188,14 +190,14 @@ class Row(Characteristics):
     spacing_i_mm: Spacing
     spacing_j_mm: Spacing
     spacing_k_mm: Spacing
-    file_size_bytes: Annotated[Whole, Field(ge=1, le=10**15)]
+    file_size_bytes: Annotated[WholeNumber, Field(ge=1, le=10**15)]
     dtype: Literal[tuple(DTYPES)]  # type: ignore[valid-type]  # names of numpy's types
     axcodes: Annotated[str, AfterValidator(_axcodes)] = "RAS"
     obliqueness_deg: Annotated[Number, Field(ge=0, le=90)] = 0.0
     app: str | None = None
     device: str | None = None
-    cpus: Annotated[Whole, Field(ge=1, le=MAX_CPUS)] | None = None
-    gpus: Annotated[Whole, Field(ge=0, le=MAX_CPUS)] | None = None
+    cpus: Annotated[WholeNumber, Field(ge=1, le=MAX_CPUS)] | None = None
+    gpus: Annotated[WholeNumber, Field(ge=0, le=MAX_CPUS)] | None = None
     parameters_json: str = "{}"
     host: Text | None = None
     host_class: str | None = None

@@ -133,8 +133,8 @@ class ServedApp:
         ValueError, LookupError, TypeError, AttributeError, ArithmeticError
             If a field is missing, empty, or of another type.
         """
-        kept = ("device", "cpus", "gpus")
-        configurations = [{k: c[k] for k in kept} for c in content["configurations"]]
+        names = ("device", "cpus", "gpus")
+        configurations = [{k: c[k] for k in names} for c in content["configurations"]]
         facts = {**content, "name": name, "configurations": configurations}
         served: ServedApp = _adapter().validate_python(facts)
         if not configurations:

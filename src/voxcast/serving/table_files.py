@@ -32,7 +32,7 @@ PARQUET, CSV = ".parquet", ".csv"
 SUFFIXES = (PARQUET, CSV)
 _BLOCK_BYTES = 2**20  # of a CSV file at a time
 # At a time. Each is a row group of Parquet, which costs memory until the file is closed.
-ROWS, ROWS_WITH_VOLUME = 4000, 50
+ROWS, ROWS_WITH_VOLUME = 1000, 50
 ERROR = "error"
 _NUMBERED = re.compile(r"^row \d+: ")
 
@@ -254,8 +254,8 @@ class BatchPredictions:
             except ModelError as error:
                 answers[n] = {ERROR: one_line(error)}
                 continue
-            known = {name: cell for name, cell in cells.items() if name in self._columns}
-            requests[VOLUME in known][n] = known
+            sent = {name: cell for name, cell in cells.items() if name in self._columns}
+            requests[VOLUME in sent][n] = sent
         for request in requests.values():
             predicted = self._predicted(list(request.values()))
             for n, answer in zip(request, predicted, strict=True):

@@ -5,6 +5,8 @@ Neither reveals anything of the question: no query, body, file name or token.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import logging
 import re
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
     from voxcast.web.model_switch import ModelSwitch
 
 REQUEST_ID = b"x-request-id"
+DRAIN_S = 30.0
+_OF_BODY = frozenset({b"content-length", b"transfer-encoding"})
 _SANE_ID = re.compile(rb"[A-Za-z0-9_.-]{1,64}")
 UNMATCHED = "unmatched"  # the route of an unknown path, which a client chooses
 SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
@@ -132,8 +136,24 @@ class Observation:
             await self.app(scope, receive, send)
             return
         start, status, sent, plain = time.perf_counter(), 0, 0, 0
-        identifier = _request_id(dict(scope["headers"]).get(REQUEST_ID, b""))
+        stated = dict(scope["headers"])
+        identifier = _request_id(stated.get(REQUEST_ID, b""))
         scope.setdefault("state", {})["request_id"] = identifier
+        # A client that expects permission to send waits for it.
+        has_rest = not _OF_BODY.isdisjoint(stated) and b"expect" not in stated
+
+        async def received() -> Message:
+            nonlocal has_rest
+            message = await receive()
+            has_rest = message.get("more_body", False)
+            return message
+
+        async def drop_rest() -> None:
+            """Receive the rest of a body: most clients read no answer before they sent all."""
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(DRAIN_S):
+                    while has_rest:
+                        await received()
 
         async def completed(message: Message) -> None:
             nonlocal status, sent, plain
@@ -142,6 +162,8 @@ class Observation:
                 is_text = headers.get(b"content-type", b"").startswith(b"text/plain")
                 plain = message["status"] if is_text and message["status"] in REASONS else 0
                 status = message["status"]
+                if status >= HTTPStatus.BAD_REQUEST:
+                    await drop_rest()
                 message["headers"] = [
                     *message["headers"], (REQUEST_ID, identifier.encode()),
                     *((name, value) for name, value in HEADERS.items() if name not in headers),
@@ -155,7 +177,7 @@ class Observation:
 
         self.metrics.in_flight.inc()
         try:
-            await self.app(scope, receive, completed)
+            await self.app(scope, received, completed)
             if plain:
                 await refuse(plain, REASONS[HTTPStatus(plain)])
         except Exception:
