@@ -89,7 +89,7 @@ def app_history(folder: Path, name: str, forecaster: Forecaster | None) -> AppHi
     import pandas as pd
 
     from voxcast.features.comparability import Comparability
-    from voxcast.features.table import censored_subjects
+    from voxcast.features.training_table import censored_subjects
 
     cfg, training = runs_of_app(folder, name)
     points = cfg.features.network_points
@@ -116,7 +116,7 @@ def runs_of_app(folder: Path, name: str) -> tuple[Config, TrainingRuns]:
     """
     from voxcast import config
     from voxcast.features.training_runs import batches_to_learn_from, training_runs
-    from voxcast.images.characteristic_versions import versions_of
+    from voxcast.images.characteristics import versions_of
 
     cfg = config.load(folder / config.PARAMS_FILE)
     app = config.load_app(folder / APP_FILES, name)

@@ -11,7 +11,7 @@ from voxcast import config, project
 from voxcast.cli.shared_options import add_project_argument
 from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import ConfigError, is_disk_full
-from voxcast.image_sets import sources
+from voxcast.images import sources
 from voxcast.text_table import text_table
 
 SOURCES = Path("data/sources.tsv")

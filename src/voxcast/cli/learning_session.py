@@ -87,7 +87,7 @@ class LearningSession:
         import pandas as pd
 
         from voxcast.config.learning import compose_request
-        from voxcast.image_sets.image_set import (
+        from voxcast.images.image_set import (
             catalogue_volumes,
             image_set_label,
             list_volumes,
@@ -122,7 +122,7 @@ class LearningSession:
 
     def generated_to_replace(self) -> int:
         """Return how many generated volumes the named images take the place of."""
-        from voxcast.image_sets.cohort import PARTICIPANTS, generated_ids
+        from voxcast.images.cohort import PARTICIPANTS, generated_ids
 
         if not self._new_images() or not (IMAGES / PARTICIPANTS).is_file():
             return 0

@@ -199,7 +199,7 @@ def question_cache(folder: Path | None) -> ContentCache | None:
 def characteristic_versions(folder: Path) -> dict[str, int]:
     """Return the versions of all characteristics, with those that a project declares."""
     from voxcast import config
-    from voxcast.images.characteristic_versions import versions_of
+    from voxcast.images.characteristics import versions_of
 
     return versions_of(config.load(folder / config.PARAMS_FILE).features.characteristics)
 

@@ -204,8 +204,8 @@ def fit(
     Parameters
     ----------
     table : DataFrame
-        Completed runs as returned by `voxcast.features.table.build_table`, or any rows with
-        columns of features and targets.
+        Completed runs as returned by `voxcast.features.training_table.build_table`, or any rows
+        with columns of features and targets.
     volumes : ndarray or None, shape (n_runs,)
         Small volume of each run, for a family that needs it.
     name : str

@@ -56,7 +56,8 @@ def imported_table(
     Returns
     -------
     DataFrame
-        As of `voxcast.features.table.build_table`, with ``parameters_json`` and ``started_at``.
+        As of `voxcast.features.training_table.build_table`, with ``parameters_json`` and
+        ``started_at``.
         Applications without a usable run are left out with a warning.
 
     Raises

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, TypeAlias
 from voxcast.errors import TableError
 from voxcast.features.phase_labels import COLUMN as PHASES
 from voxcast.features.phase_labels import phase_texts
-from voxcast.features.table import build_table
+from voxcast.features.training_table import build_table
 from voxcast.features.usual_speed import with_speed_deviations
-from voxcast.image_sets.recorded import RECORDED_IMAGES
-from voxcast.images.characteristic_versions import current_rows, versions_of
-from voxcast.images.characteristics import CHARACTERISTICS
+from voxcast.images.characteristics import CHARACTERISTICS, current_rows, versions_of
 from voxcast.images.network_volume import SMALL_VOLUMES, read_stacked
+from voxcast.images.recorded import RECORDED_IMAGES
 from voxcast.models.openings import enter_opening
 from voxcast.runs.store import batch_names, load_history, load_phases, reserved_names
 
@@ -61,8 +60,8 @@ def recorded_table(
     Returns
     -------
     DataFrame
-        As of `voxcast.features.table.build_table`, with `CONTEXT_COLUMNS`, ``batch``, the name of
-        the folder, and the column of `voxcast.features.usual_speed`.
+        As of `voxcast.features.training_table.build_table`, with `CONTEXT_COLUMNS`, ``batch``,
+        the name of the folder, and the column of `voxcast.features.usual_speed`.
 
     Raises
     ------
@@ -143,7 +142,7 @@ def table_on_images(
     Returns
     -------
     table : DataFrame
-        As of `voxcast.features.table.build_table`.
+        As of `voxcast.features.training_table.build_table`.
     left_out : dict of str to int
         Number of runs left out, by reason.
     """

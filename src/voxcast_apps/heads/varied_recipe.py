@@ -1,8 +1,8 @@
-"""Recipes of varied heads: all that `Variety` names is drawn anew for each subject.
+"""Recipes of varied heads: all that `Variety` names is drawn for each subject.
 
-Ranges are those of physics and of practice, and wider than any one scanner's, as domain
-randomisation wants them (SynthSeg, Billot et al. 2023): what a model has seen too much of costs
-less than what it has not seen.
+Ranges follow physics and practice, and are wider than any one scanner's, as domain
+randomisation wants them (SynthSeg, Billot et al. 2023): too much variety in training costs
+less than too little.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from voxcast.heads import template
-from voxcast.heads.grids import Sizes, even_share, place
-from voxcast.heads.recipe import (
+from voxcast_apps.heads import template
+from voxcast_apps.heads.grids import Sizes, even_share, place
+from voxcast_apps.heads.recipe import (
     BACKGROUNDS,
     DTYPES,
     ORIENTATIONS,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def draw_varied_recipe(seed: int, index: int, sizes: Sizes, attempt: int = 0) -> Recipe:
-    """Draw the recipe of a varied head; see `voxcast.heads.recipe.draw_recipe`.
+    """Draw the recipe of a varied head; see `voxcast_apps.heads.recipe.draw_recipe`.
 
     Raises
     ------

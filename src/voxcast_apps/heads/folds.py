@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from voxcast.heads.interpolation import TemplateGrid, sample
+from voxcast_apps.heads.interpolation import TemplateGrid, sample
 
 if TYPE_CHECKING:
     import torch

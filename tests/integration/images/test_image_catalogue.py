@@ -18,14 +18,12 @@ from pydantic import TypeAdapter
 
 from voxcast.config.schema import ImagesConfig
 from voxcast.errors import ImageError
-from voxcast.image_sets.catalogue import build_catalogue
-from voxcast.image_sets.image_set import image_set_label
-from voxcast.image_sets.on_record import read_on_record
-from voxcast.image_sets.sources import read_tsv, scan
-from voxcast.images.characteristic_versions import VERSIONS
-from voxcast.images.characteristics import CHARACTERISTICS
+from voxcast.images.catalogue import build_catalogue, read_on_record
+from voxcast.images.characteristics import CHARACTERISTICS, VERSIONS
 from voxcast.images.header import HEADER_COLUMNS
+from voxcast.images.image_set import image_set_label
 from voxcast.images.network_volume import volume_dtype
+from voxcast.images.sources import read_tsv, scan
 
 ROOT = Path(__file__).parents[3]
 

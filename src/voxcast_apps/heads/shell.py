@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import ndimage
 
-from voxcast.heads.interpolation import share_below
+from voxcast_apps.heads.interpolation import share_below
 
 GRID_MM = 2.0
 LOW_MM = np.array([-112.0, -150.0, -190.0])  # corner of the maps' grid
@@ -26,7 +26,7 @@ CSF, BONE, MARROW, SKIN, MUSCLE, AIR = 0.16, 0.06, 0.55, 0.5, 0.48, 0.02
 
 @dataclass(frozen=True)
 class Tissues:
-    """Intensities of what is painted, white matter being 1, and how it is spread.
+    """Intensities of painted tissues, white matter being 1, and how it is spread.
 
     `gap_mm` is the fluid between brain hull and skull, `bone_spread` how much the thickness of the
     skull follows the patches, 0 to 1.

@@ -10,12 +10,10 @@ import pandas as pd
 import pytest
 
 from voxcast.errors import TableError
-from voxcast.image_sets.catalogue import build_catalogue
-from voxcast.image_sets.on_record import ON_RECORD, columns_of, read_on_record
-from voxcast.image_sets.sources import scan
-from voxcast.images.characteristic_versions import VERSIONS, versions_of
-from voxcast.images.characteristics import CHARACTERISTICS
+from voxcast.images.catalogue import ON_RECORD, build_catalogue, columns_of, read_on_record
+from voxcast.images.characteristics import CHARACTERISTICS, VERSIONS, versions_of
 from voxcast.images.network_volume import points_of
+from voxcast.images.sources import scan
 
 
 def save(path: Path, seed: int, *, spacing_mm: float = 1.0) -> Path:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from voxcast.errors import ImageError, TableError
-from voxcast.image_sets.sources import COLUMNS, changed, read_tsv, refresh, scan, write_tsv
 from voxcast.images.bids import find_images, write_dataset_files
+from voxcast.images.sources import COLUMNS, changed, read_tsv, refresh, scan, write_tsv
 
 if TYPE_CHECKING:
     from pathlib import Path

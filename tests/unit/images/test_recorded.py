@@ -8,12 +8,12 @@ import pandas as pd
 import pytest
 
 from voxcast.errors import ImageError
-from voxcast.heads.grids import Sizes
-from voxcast.image_sets.catalogue import build_catalogue
-from voxcast.image_sets.cohort import generated_ids, recipe_of, write_cohort
-from voxcast.image_sets.recorded import check_recorded, recorded_images
+from voxcast.images.catalogue import build_catalogue
 from voxcast.images.characteristics import CHARACTERISTICS
+from voxcast.images.cohort import generated_ids, recipe_of, write_cohort
 from voxcast.images.header import HEADER_COLUMNS
+from voxcast.images.recorded import check_recorded, recorded_images
+from voxcast_apps.heads.grids import Sizes
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,24 +11,24 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from voxcast.heads import template
-from voxcast.heads.interpolation import sample
-from voxcast.heads.recipe import draw_recipe
-from voxcast.heads.rendering import grid_of, render, template_points, turned, write_volume
-from voxcast.heads.template import maps_at
 from voxcast.log import progress
+from voxcast_apps.heads import template
+from voxcast_apps.heads.interpolation import sample
+from voxcast_apps.heads.recipe import draw_recipe
+from voxcast_apps.heads.rendering import grid_of, render, template_points, turned, write_volume
+from voxcast_apps.heads.template import maps_at
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from voxcast.heads.grids import Sizes
-    from voxcast.heads.recipe import Recipe
+    from voxcast_apps.heads.grids import Sizes
+    from voxcast_apps.heads.recipe import Recipe
 
 TISSUES = ("background", "csf", "gm", "wm")  # the label of a tissue is its index
 
 
 def tissue_labels(recipe: Recipe) -> np.ndarray:
-    """Return the labels of the volume that `voxcast.heads.rendering.render` makes.
+    """Return the labels of the volume that `voxcast_apps.heads.rendering.render` makes.
 
     Returns
     -------

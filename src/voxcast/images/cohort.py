@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import ConfigError, ImageError
 from voxcast.files import read_json, sha256_file, sha256_of, write_json
-from voxcast.heads.recipe import DESCRIPTIONS, Recipe, draw_recipe
-from voxcast.heads.rendering import Rendered, render, write_volume
-from voxcast.heads.varied_recipe import draw_varied_recipe
-from voxcast.image_sets.sources import ImageFile
 from voxcast.images.bids import write_dataset_files
+from voxcast.images.sources import ImageFile
 from voxcast.log import progress
+from voxcast_apps.heads.recipe import DESCRIPTIONS, Recipe, draw_recipe
+from voxcast_apps.heads.rendering import Rendered, render, write_volume
+from voxcast_apps.heads.varied_recipe import draw_varied_recipe
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable
 
-    from voxcast.heads.grids import Sizes
+    from voxcast_apps.heads.grids import Sizes
 
 PARTICIPANTS = "participants.tsv"
 MAX_ATTEMPTS = 5
@@ -54,12 +54,12 @@ def write_cohort(
     root : str or Path
         Paths in the list are relative to it.
     varied : bool
-        Whether heads are varied, see `voxcast.heads.recipe`.
+        Whether heads are varied, see `voxcast_apps.heads.recipe`.
 
     Raises
     ------
     ConfigError
-        If there are no subjects, or a parameter is invalid.
+        Without subjects, or if a parameter is invalid.
     ImageError
         If a subject fails the check of its volume five times.
     """
@@ -188,7 +188,7 @@ def generated_ids(
 def recipe_of(folder: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
     """Return the recipes of a generated set by volume identifier, as plain values for JSON.
 
-    Each holds the fields of `voxcast.heads.recipe.Recipe` and ``generator_version``.
+    Each holds the fields of `voxcast_apps.heads.recipe.Recipe` and ``generator_version``.
     """
     return {row["volume_id"]: recipe_of_row(row) for row in read_participants(folder)}
 

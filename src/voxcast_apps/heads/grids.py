@@ -98,7 +98,7 @@ class Placement:
 def even_share(seed: int, index: int) -> float:
     """Return a number from 0 to 1 for a subject; consecutive subjects are spread evenly.
 
-    With independent draws a hundred subjects could cost twice or half of what was planned.
+    With independent draws a hundred subjects could cost twice or half the planned time.
     """
     start = float(np.random.default_rng(np.random.SeedSequence([seed, 0])).random())
     return (start + index * GOLDEN_RATIO) % 1.0
@@ -114,7 +114,7 @@ def free_grid(
     extent_mm : sequence of float
         Field of view along the three axes.
     aspect : sequence of float
-        Spacing along each axis over the others, e.g. 1, 1 and 3 for thick slices.
+        Relative spacing along each axis, e.g. 1, 1 and 3 for thick slices.
     share : float
         Share of the volumes of the set that are smaller, 0 to 1. Logarithms of the numbers of
         voxels have a triangular or an even distribution, cut to what this field of view can have.

@@ -1,6 +1,6 @@
-"""A varied head: brain, scalp, and what was removed, at any points of the template.
+"""A varied head: brain, scalp and removed parts at any points of the template.
 
-The template's tissues are those of an average brain, in which folds are blurred away. Sheets of
+The template is an average brain, in which folds are blurred away. Sheets of
 fluid between two ribbons of cortex take their place near the surface. Fat, bone and skin have a
 thickness and an intensity of their own.
 """
@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from voxcast.heads import shell, template
-from voxcast.heads.acquisition import retained_voxels
-from voxcast.heads.folds import SHEETS_MM, FoldedSheets
-from voxcast.heads.interpolation import sample, share_below, share_of_sheet
-from voxcast.heads.shell import Tissues
-from voxcast.heads.template import maps_near
+from voxcast_apps.heads import shell, template
+from voxcast_apps.heads.acquisition import retained_voxels
+from voxcast_apps.heads.folds import SHEETS_MM, FoldedSheets
+from voxcast_apps.heads.interpolation import sample, share_below, share_of_sheet
+from voxcast_apps.heads.shell import Tissues
+from voxcast_apps.heads.template import maps_near
 
 if TYPE_CHECKING:
     import torch
 
-    from voxcast.heads.recipe import Recipe, Variety
+    from voxcast_apps.heads.recipe import Recipe, Variety
 
 _LEAST_SHARE = 0.01  # of the brain in a voxel
 _COIL_CENTRE_MM = (0.0, -18.0, 8.0)  # right, anterior, superior: the middle of the brain
@@ -32,7 +32,7 @@ _FAT_BETWEEN_MUSCLES = (0.62, 0.95)  # intensities of the template's deep tissue
 
 @dataclass(frozen=True)
 class HeadPart:
-    """Intensity, the brain's share and what is retained, of voxels at some points."""
+    """Intensity, the brain's share and the retained part, of voxels at some points."""
 
     intensity: np.ndarray
     brain: np.ndarray
@@ -170,12 +170,12 @@ def scalp_intensity(
     fat_mm: float,
     fat_intensity: float,
 ) -> np.ndarray:
-    """Return intensities around the brain, with air as 0; see `voxcast.heads.shell.paint`.
+    """Return intensities around the brain, with air as 0; see `voxcast_apps.heads.shell.paint`.
 
     Parameters
     ----------
     maps : numpy.ndarray
-        Distances from hull and face, and the deep tissue, of `voxcast.heads.shell.ShellMaps`.
+        Distances from hull and face, and the deep tissue, of `voxcast_apps.heads.shell.ShellMaps`.
     points_mm : numpy.ndarray
         Where the voxels lie in the template, in reversed axis order, shape ``(..., 3)``.
     patches : numpy.ndarray

@@ -1,7 +1,7 @@
 """The template head that all generated volumes are warped from, built once per process.
 
 The brain is the MNI152 T1 that nilearn bundles, which is skull-stripped, with its tissue priors,
-which are those of an average brain; what surrounds it comes from `voxcast.heads.shell`.
+of an average brain; what surrounds it comes from `voxcast_apps.heads.shell`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import ndimage
 
-from voxcast.heads import shell
-from voxcast.heads.interpolation import TemplateGrid
+from voxcast_apps.heads import shell
+from voxcast_apps.heads.interpolation import TemplateGrid
 
 if TYPE_CHECKING:
     import torch

@@ -1,6 +1,6 @@
 """The recipe of a generated volume: all numbers that decide it, drawn from seed and index.
 
-A recipe is data; `voxcast.heads.rendering` follows it.
+A recipe is data; `voxcast_apps.heads.rendering` follows it.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from voxcast.files import canonical_json, sha256_of
-from voxcast.heads import template
-from voxcast.heads.grids import Shape, Sizes, even_share, place
+from voxcast_apps.heads import template
+from voxcast_apps.heads.grids import Shape, Sizes, even_share, place
 
 # Raised whenever a recipe gives other voxels: they are part of the id of every generated volume.
 GENERATOR_VERSION = "2"
@@ -319,6 +319,6 @@ def vector(values: np.ndarray) -> Vector:
 
 
 def rounded(values: np.ndarray) -> tuple[float, ...]:
-    """Return numbers with the decimals that the table holds, which are those that are followed."""
+    """Return numbers with the decimals of the table, so that the table alone defines a head."""
     # + 0.0 for -0.0
     return tuple(round(float(value), 4) + 0.0 for value in values)

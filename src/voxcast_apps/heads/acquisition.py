@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from voxcast.heads.recipe import Recipe, Variety
+    from voxcast_apps.heads.recipe import Recipe, Variety
 
 BIAS_ORDER = 3
 _BIAS_POINTS = (32, 32, 32)
@@ -68,7 +68,7 @@ def acquire(clean: np.ndarray, recipe: Recipe, affine: np.ndarray) -> np.ndarray
 
 
 def process(image: np.ndarray, variety: Variety, retained: np.ndarray | None) -> None:
-    """Smooth an acquired image, and set to zero what was removed from it, in place."""
+    """Smooth an acquired image, and set the removed parts to zero, in place."""
     from scipy import ndimage
 
     if variety.blur > 0:

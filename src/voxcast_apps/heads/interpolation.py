@@ -28,7 +28,7 @@ def sample(
     Parameters
     ----------
     edge : str
-        What is outside of the grid: ``zeros``, its ``border``, or its ``reflection``.
+        Values outside the grid: ``zeros``, its ``border``, or its ``reflection``.
     """
     import torch
 

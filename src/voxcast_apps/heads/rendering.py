@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from voxcast.files import atomic_path
-from voxcast.heads import acquisition, shell, template
-from voxcast.heads.interpolation import TemplateGrid, sample
-from voxcast.heads.varied_head import VariedHead
+from voxcast_apps.heads import acquisition, shell, template
+from voxcast_apps.heads.interpolation import TemplateGrid, sample
+from voxcast_apps.heads.varied_head import VariedHead
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from voxcast.heads.recipe import Recipe
+    from voxcast_apps.heads.recipe import Recipe
 
 MASK_RATIO = (0.8, 1.1)
 SIGNAL_TO_NOISE = (4.0, 1000.0)
@@ -108,9 +108,9 @@ def turned(array: np.ndarray, affine: np.ndarray, recipe: Recipe) -> tuple[np.nd
 def _warp(
     recipe: Recipe, pose: np.ndarray, affine: np.ndarray, shape: tuple[int, ...]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """Return the clean image (white matter near 1), the brain's share, and what is retained.
+    """Return the clean image (white matter near 1), the brain's share, and the retained part.
 
-    Everything is where the last is None.
+    None as the last means everything.
     """
     spacing_mm = float(np.prod(recipe.spacing_mm) ** (1 / 3))
     clean = np.empty(shape, np.float32)

@@ -12,13 +12,13 @@ import pytest
 
 from voxcast.errors import ConfigError
 from voxcast.files import sha256_of
-from voxcast.heads.grids import FixedGrid, Sizes
-from voxcast.heads.recipe import DESCRIPTIONS, GENERATOR_VERSION, Recipe, draw_recipe
-from voxcast.heads.rendering import Rendered, render
-from voxcast.image_sets.cohort import generated_ids, recipe_of, write_cohort
-from voxcast.image_sets.sources import ImageFile
 from voxcast.images.bids import find_images
+from voxcast.images.cohort import generated_ids, recipe_of, write_cohort
+from voxcast.images.sources import ImageFile
 from voxcast.images.volume import Volume
+from voxcast_apps.heads.grids import FixedGrid, Sizes
+from voxcast_apps.heads.recipe import DESCRIPTIONS, GENERATOR_VERSION, Recipe, draw_recipe
+from voxcast_apps.heads.rendering import Rendered, render
 
 if TYPE_CHECKING:
     from pathlib import Path

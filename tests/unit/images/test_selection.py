@@ -3,8 +3,7 @@ from pathlib import Path
 import pytest
 
 from voxcast.errors import ImageError
-from voxcast.image_sets.selection import ImageSelection, select
-from voxcast.image_sets.sources import refresh
+from voxcast.images.sources import ImageSelection, refresh, select
 
 
 def touch(*paths: Path) -> None:

@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from voxcast.errors import ConfigError
-from voxcast.image_sets.cohort import PARTICIPANTS, generated_ids, recipe_of
-from voxcast.image_sets.sources import read_tsv, refresh, write_tsv
+from voxcast.images.cohort import PARTICIPANTS, generated_ids, recipe_of
+from voxcast.images.sources import read_tsv, refresh, write_tsv
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from voxcast.heads.grids import Sizes
-    from voxcast.image_sets.sources import ImageFile
     from voxcast.images.characteristics import Characteristic
+    from voxcast.images.sources import ImageFile
+    from voxcast_apps.heads.grids import Sizes
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ def list_volumes(choice: ImageChoice, folder: Path, hashes: Path) -> list[ImageF
         If a user's images are chosen and no path is set.
     """
     if choice.generated:
-        from voxcast.image_sets.cohort import write_cohort
+        from voxcast.images.cohort import write_cohort
 
         files = write_cohort(
             folder,
@@ -111,7 +111,7 @@ def catalogue_volumes(
     int
         Number of volumes that cannot be used.
     """
-    from voxcast.image_sets.catalogue import build_catalogue
+    from voxcast.images.catalogue import build_catalogue
 
     files = read_tsv(folder / LIST_FILE)
     # The list decides which images belong to the set: identifiers of an earlier cohort match no
@@ -127,7 +127,7 @@ def log_problems(catalogue: Path) -> None:
     """Log which volumes of a catalogue cannot be used, and why."""
     import pandas as pd
 
-    from voxcast.image_sets.catalogue import CATALOGUE
+    from voxcast.images.catalogue import CATALOGUE
 
     volumes = pd.read_parquet(catalogue / CATALOGUE)
     problems = volumes["problem"].dropna()

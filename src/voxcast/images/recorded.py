@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import ImageError
 from voxcast.files import canonical_json
-from voxcast.image_sets.catalogue import CATALOGUE, CHARACTERISTICS_TABLE
-from voxcast.image_sets.cohort import read_participants, recipe_of_row
+from voxcast.images.catalogue import CATALOGUE, CHARACTERISTICS_TABLE
 from voxcast.images.characteristics import CHARACTERISTICS
+from voxcast.images.cohort import read_participants, recipe_of_row
 from voxcast.images.header import HEADER_COLUMNS, SHAPE_COLUMNS
 
 if TYPE_CHECKING:
@@ -75,12 +75,12 @@ def check_recorded(
     *,
     require_all: bool = True,
 ) -> int:
-    """Check that the volumes of a catalogue are those that were recorded.
+    """Check that the volumes of a catalogue are the recorded ones.
 
     Parameters
     ----------
     recorded : str or os.PathLike
-        Parquet file of what `recorded_images` returned.
+        Parquet file with the table of `recorded_images`.
     rtol : float
         Largest relative difference of a characteristic; near zero an absolute one, see `FLOORS`.
     require_all : bool
