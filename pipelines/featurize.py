@@ -13,7 +13,7 @@ import pandas as pd
 
 from voxcast import config
 from voxcast.errors import TableError, exits_cleanly
-from voxcast.features.split import Sides, side, split
+from voxcast.features.split import MIN_SUBJECTS, Sides, side, split
 from voxcast.features.training_runs import training_runs
 from voxcast.features.training_table import censored_subjects, training_table
 from voxcast.files import atomic_path, write_json
@@ -98,7 +98,7 @@ def _summary(
         by_app[app] = {"train": _counted(train), "test": _counted(test), "left_out": reasons}
         if app in sides.not_judged:
             by_app[app]["note"] = (
-                "too few subjects to keep any apart: all train, and none is left to judge on"
+                f"fewer than {MIN_SUBJECTS} subjects: all train, and cross-validation judges"
             )
     return counts | {"apps": by_app}
 

@@ -10,8 +10,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Side = Literal["train", "test"]
-# With fewer on the training side nothing can be held out there.
-MIN_TRAINING_SUBJECTS = 2
+# Of fewer subjects a quarter would be less than ten. Those tell little, and would be missed where
+# models learn and bounds are calibrated: cross-validation then judges on all.
+MIN_SUBJECTS = 40
 
 
 @dataclass(frozen=True)
@@ -49,9 +50,8 @@ def split(table: pd.DataFrame, split_seed: int, test_fraction: float) -> Sides:
 
     Subjects of different image sets that share a label are one group: they may be the same person,
     and a person on both sides would make the test too easy. An application with fewer than
-    `MIN_TRAINING_SUBJECTS` on the training side has all its subjects there, so that there is
-    something to learn from; no subject is left to judge it on. When more subjects are on record,
-    each is on its own side again.
+    `MIN_SUBJECTS` has all of them on the training side, and is judged by cross-validation alone.
+    When more subjects are on record, each is on its own side.
 
     Parameters
     ----------
@@ -59,8 +59,8 @@ def split(table: pd.DataFrame, split_seed: int, test_fraction: float) -> Sides:
         Runs with ``app`` and ``subject``.
     """
     sides = table["subject"].map(lambda s: side(str(s), split_seed, test_fraction))
-    training_subjects = table["subject"].where(sides == "train").groupby(table["app"]).nunique()
-    few = training_subjects[training_subjects < MIN_TRAINING_SUBJECTS].index
+    subjects = table["subject"].groupby(table["app"]).nunique()
+    few = subjects[subjects < MIN_SUBJECTS].index
     sides = sides.mask(table["app"].isin(few), "train")
     train, test = (table[sides == name].reset_index(drop=True) for name in ("train", "test"))
     return Sides(train, test, frozenset(map(str, few)))

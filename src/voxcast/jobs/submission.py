@@ -287,6 +287,8 @@ class Submission:
         except PermissionError:
             then = "give a folder of your own by --folder"
             raise ConfigError("belongs to another user", folder.parent, then) from None
+        except FileNotFoundError:  # a file system that takes no new folders
+            raise ConfigError("cannot be made", folder.parent, "name another folder") from None
         if others:
             raise ConfigError("is not an empty folder", folder, "move it away, or name another")
         out.mkdir(parents=True, exist_ok=True)  # last, as it may be in that folder

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from voxcast.analysis.model_comparison import BASELINES
+from voxcast.features.split import MIN_SUBJECTS
 from voxcast.models.selection.promotion_rule import REASONS
 from voxcast.quantities import counted
 from voxcast.report.formatting import percent, percent_interval
@@ -105,7 +106,7 @@ class AppNarrative:
                 rival = percent(m.cross_validated[m.baseline]["cpu_s"])
                 text += f", the {baseline_title(m.baseline)} {rival}"
         if not m.tested:
-            return f"{text}; it was not tested on unseen subjects"
+            return f"{text}; no subject was kept apart to test it"
         return text
 
     def learned_from(self) -> str:
@@ -179,7 +180,7 @@ class AppNarrative:
         m = self.models
         errors = m.tested.get(m.winner)
         if not errors:
-            return "no subject is on the test side, so the error on unseen subjects is unknown"
+            return f"none is kept apart of fewer than {MIN_SUBJECTS} subjects: see the error by CV"
         text = f"{percent_interval(errors['cpu_s'])} in CPU time"
         if m.baseline is not None and m.baseline in m.tested:
             rival = percent_interval(m.tested[m.baseline]["cpu_s"])

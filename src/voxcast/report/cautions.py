@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from voxcast.features.split import MIN_SUBJECTS
 from voxcast.quantities import counted
 from voxcast.report.formatting import TITLES, percent
 from voxcast.report.labels import baseline_title, cpu_label
@@ -28,7 +29,11 @@ def app_cautions(app: AppNarrative, narrative: Narrative) -> list[str]:
 def _of_the_test(narrative: AppNarrative) -> list[str]:
     m, lines = narrative.models, []
     if not m.tested:
-        lines.append("No subject is on the test side, so no error below is for unseen subjects.")
+        lines.append(
+            f"With fewer than {MIN_SUBJECTS} subjects none is kept apart. Errors are those of "
+            f"cross-validation over {counted(m.training_subjects, 'subject')}: each is predicted "
+            "by models that have not seen it, but the family was chosen by the same errors."
+        )
     elif m.test_subjects == 1:
         lines.append(
             f"Only 1 unseen subject: errors on it have no interval and say little of other "

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from voxcast.errors import ModelError
-from voxcast.features.split import MIN_TRAINING_SUBJECTS
+from voxcast.features.split import MIN_SUBJECTS
 from voxcast.files import canonical_json
 from voxcast.models.selection import recipes
 from voxcast.models.selection.comparison import Contender, compare, disturbed
@@ -76,7 +76,7 @@ def rival_of(
         rival,
         judged_as_fitted=its_contender.fitted is not None,
         # Subjects too few for a test side may be on that side now.
-        is_included=champion.subjects <= max(len(its_subjects), MIN_TRAINING_SUBJECTS - 1),
+        is_included=champion.subjects <= max(len(its_subjects), MIN_SUBJECTS - 1),
         new_subjects=len(set(table["subject"]) - its_subjects),
         disturbed=champion.noisy_runs / champion.runs,
         new_disturbed=float(noisy.mean()) if len(noisy) else 0.0,

@@ -144,14 +144,14 @@ def test_volumes_of_another_grid_are_excluded_by_this_cause(project: Project) ->
     assert project.summary()["runs"] == 16
 
 
-@pytest.mark.parametrize("subjects", [1, 2, 3, 4])
+@pytest.mark.parametrize("subjects", [1, 4])
 def test_few_subjects_all_train(project: Project, subjects: int) -> None:
     project.measure("own", range(subjects))
     project.featurize(test_fraction=0.99)
     summary = project.summary()
     assert summary["train"] == {"runs": 2 * subjects, "subjects": subjects}
     assert summary["test"] == {"runs": 0, "subjects": 0}
-    assert "none is left to judge on" in summary["apps"]["app"]["note"]
+    assert "cross-validation judges" in summary["apps"]["app"]["note"]
     test = pd.read_parquet(project.folder / "data/features/test.parquet")
     train = pd.read_parquet(project.folder / "data/features/train.parquet")
     assert list(test) == list(train)

@@ -254,9 +254,9 @@ def test_hostile_names_stay_text_and_images_that_cannot_be_read_are_said(build: 
 
 def test_an_empty_test_side_is_stated(build: Build) -> None:
     content, _, text = rendered(build(test_subjects=0))
-    assert "it was not tested on unseen subjects" in content.text
+    assert "no subject was kept apart to test it" in content.text
     assert not content.all("img")
-    assert "the error on unseen subjects is unknown" in lines(text)["on unseen"]
+    assert "see the error by CV" in lines(text)["on unseen"]
 
 
 def test_one_configuration_without_repeats(build: Build) -> None:
