@@ -84,7 +84,7 @@ def app_history(folder: Path, name: str, forecaster: Forecaster | None) -> AppHi
     Raises
     ------
     VoxcastError
-        If there is no such application, or nothing on record can be used.
+        If the application is unknown, or nothing on record can be used.
     """
     import pandas as pd
 
@@ -112,7 +112,7 @@ def runs_of_app(folder: Path, name: str) -> tuple[Config, TrainingRuns]:
     Raises
     ------
     VoxcastError
-        If there is no such application, or no run of it is on record.
+        If the application is unknown, or no run of it is on record.
     """
     from voxcast import config
     from voxcast.features.training_runs import batches_to_learn_from, training_runs

@@ -1,7 +1,7 @@
 """``voxcast learn IMAGES --app NAME``: measure, learn, register, and name the next command.
 
 Without IMAGES and --app the project's present configuration is run. The images are not copied.
-Whatever was measured is kept: the same command continues after an interruption.
+Measured runs are kept: the same command continues after an interruption.
 """
 
 from __future__ import annotations

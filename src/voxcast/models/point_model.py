@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from voxcast.models.predictor import Predictor
     from voxcast.models.query import Query
 
-# What is known of a volume: its header alone, or its voxels too.
+# The known part of a volume: its header alone, or its voxels too.
 InputLevel = Literal["header", "volume"]
 INPUT_LEVELS: tuple[InputLevel, ...] = ("header", "volume")
 CPU, WALL = "cpu_s", "runtime_s"

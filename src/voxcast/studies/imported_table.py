@@ -1,7 +1,7 @@
 """Imported runs without images as a training table, from what their source states.
 
 Features are application, allocation, parameters, and labels that were known before the run. A run
-of which the source states no subject is a subject of its own.
+without a subject in the source is a subject of its own.
 """
 
 from __future__ import annotations

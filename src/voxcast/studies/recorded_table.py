@@ -48,7 +48,7 @@ def recorded_table(
     Parameters
     ----------
     batches : sequence of Path
-        Folders of ``data/history``, each of which includes the characteristics of its volumes.
+        Folders of ``data/history``, each with the characteristics of its volumes.
     is_sealed : callable
         Whether a subject is on the test side.
     declared : mapping
@@ -161,7 +161,7 @@ def table_on_images(
         )
         tables.append(rows)
         left_out.update(left_out_of_app)
-    # In the order of the keys, whatever the applications.
+    # In the order of the keys, across applications.
     table = pd.concat([rows for rows in tables if len(rows)] or tables[:1])
     if len(table):
         table = table.sort_values("cell_key", ignore_index=True)
@@ -189,7 +189,7 @@ def of_app(table: pd.DataFrame, app: str, scale: str | None = None) -> pd.DataFr
 def network_volumes(table: pd.DataFrame, batches: Sequence[Path]) -> np.ndarray:
     """Return the small volume of each run as recorded in several batches, shape (n_runs,).
 
-    That of a run without an image is unknown, all zeros.
+    The volume of a run without an image is unknown, all zeros.
 
     Raises
     ------

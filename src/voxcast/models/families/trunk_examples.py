@@ -1,4 +1,4 @@
-"""Generated volumes for the trunk: small volumes, and what is known exactly of the native ones.
+"""Generated volumes for the trunk: small volumes, and exact facts on the native ones.
 
 They come from the generator of the cohorts, of seeds that no measured image set has, and cost no
 measuring.
