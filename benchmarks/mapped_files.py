@@ -21,10 +21,10 @@ import psutil
 from voxcast import config
 from voxcast.apps.app import command, environment
 from voxcast.files import write_json
-from voxcast.heads.grids import Sizes
-from voxcast.image_sets.cohort import write_cohort
+from voxcast.images.cohort import write_cohort
 from voxcast.measure.tree import read
 from voxcast.records import Configuration
+from voxcast_apps.heads.grids import Sizes
 
 OUT, APPS = Path("results/memory/mapped_files.json"), Path("conf/app")
 NAMES = ("ants_segment", "ants_register", "tile_segment", "dnn_train")

@@ -99,11 +99,11 @@ def segmentations(folder: Path, core: int, repeats: int) -> list[Run]:
     """Segment one generated volume on ``core``; the first time does not count."""
     from voxcast.apps.app import command, environment
     from voxcast.config import load_app
-    from voxcast.heads.grids import Sizes
-    from voxcast.image_sets.cohort import write_cohort
+    from voxcast.images.cohort import write_cohort
     from voxcast.measure.runner import measure
     from voxcast.records import Configuration
     from voxcast.records import Run as Measured
+    from voxcast_apps.heads.grids import Sizes
 
     sizes = Sizes(voxels=VOXELS, axis_voxels=(48, 256), fixed_grids=())
     [image] = write_cohort(folder / "images", seed=1, subjects=1, sizes=sizes, root="/")

@@ -84,8 +84,8 @@ def stage_of_project(stage: str) -> None:
 
 def generated_images(folder: Path, count: int) -> list[str]:
     """Write small head volumes; those that are there are kept."""
-    from voxcast.heads.grids import Sizes
-    from voxcast.image_sets.cohort import write_cohort
+    from voxcast.images.cohort import write_cohort
+    from voxcast_apps.heads.grids import Sizes
 
     files = write_cohort(
         folder, seed=SEED, subjects=count, sizes=Sizes(VOXELS, AXIS_VOXELS), label_prefix="l"

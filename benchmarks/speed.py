@@ -22,10 +22,10 @@ import pandas as pd
 from voxcast import config
 from voxcast.cli.host import AXIS_VOXELS, VOXELS
 from voxcast.config.schema import ImagesConfig
-from voxcast.features.table import build_table
-from voxcast.image_sets.catalogue import CATALOGUE, CHARACTERISTICS_TABLE
-from voxcast.image_sets.image_set import prepare_image_set
-from voxcast.images.characteristic_versions import VERSIONS
+from voxcast.features.training_table import build_table
+from voxcast.images.catalogue import CATALOGUE, CHARACTERISTICS_TABLE
+from voxcast.images.characteristics import VERSIONS
+from voxcast.images.image_set import prepare_image_set
 from voxcast.measure.host import host_facts
 from voxcast.measure.local import run_campaign
 from voxcast.measure.plan import CampaignPlan, CampaignSettings, good_volumes

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 
 from voxcast.content_cache import ContentCache, entries_of
 from voxcast.files import sha256_file, write_json
-from voxcast.heads.grids import Sizes
-from voxcast.image_sets.cohort import write_cohort
+from voxcast.images.cohort import write_cohort
 from voxcast.images.header import MAX_VOXELS
 from voxcast.images.network_volume import POINTS as NETWORK_POINTS
 from voxcast.images.summary import Grids, summarise
 from voxcast.images.volume import POINTS, Volume
+from voxcast_apps.heads.grids import Sizes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

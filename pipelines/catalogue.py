@@ -13,7 +13,7 @@ from pathlib import Path
 
 from voxcast import config
 from voxcast.errors import exits_cleanly
-from voxcast.image_sets.image_set import catalogue_volumes, image_set_label, log_problems
+from voxcast.images.image_set import catalogue_volumes, image_set_label, log_problems
 from voxcast.images.lab_characteristics import load_lab_characteristics
 
 IMAGES = Path("data/images")

@@ -14,11 +14,10 @@ import pandas as pd
 from voxcast import config
 from voxcast.errors import TableError, exits_cleanly
 from voxcast.features.split import MIN_SUBJECTS, Sides, side, split
-from voxcast.features.table import censored_subjects
 from voxcast.features.training_runs import training_runs
-from voxcast.features.training_table import training_table
+from voxcast.features.training_table import censored_subjects, training_table
 from voxcast.files import atomic_path, write_json
-from voxcast.images.characteristic_versions import versions_of
+from voxcast.images.characteristics import versions_of
 from voxcast.images.network_volume import SMALL_VOLUMES, write_small_volumes
 
 CATALOGUE = Path("data/catalogue")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from voxcast import config
 from voxcast.errors import exits_cleanly
-from voxcast.image_sets.image_set import LIST_FILE, list_volumes
+from voxcast.images.image_set import LIST_FILE, list_volumes
 
 FOLDER = Path("data/images")
 SOURCES = Path("data/sources.tsv")

@@ -16,8 +16,8 @@ import pandas as pd
 from voxcast.commits import commit_of
 from voxcast.errors import ConfigError, exits_cleanly
 from voxcast.files import write_json
-from voxcast.image_sets.recorded import RECORDED_IMAGES
 from voxcast.images.network_volume import SMALL_VOLUMES, read_small_volumes
+from voxcast.images.recorded import RECORDED_IMAGES
 from voxcast.models import openings
 from voxcast.runs.store import batch_names, reserved_names
 from voxcast.serving.prediction_service import PredictionService

@@ -26,7 +26,7 @@ from voxcast.commits import commit_of
 from voxcast.errors import ConfigError, exits_cleanly
 from voxcast.features.split import side
 from voxcast.files import write_json
-from voxcast.image_sets.recorded import RECORDED_IMAGES
+from voxcast.images.recorded import RECORDED_IMAGES
 from voxcast.models.openings import BOOK
 from voxcast.models.selection.fold_cache import FoldCache
 from voxcast.records import TARGETS, App

@@ -14,8 +14,8 @@ import numpy as np
 
 from voxcast.errors import exits_cleanly
 from voxcast.files import write_json
-from voxcast.heads.grids import Sizes
-from voxcast.heads.tissue_labels import write_labelled_heads
+from voxcast_apps.heads.grids import Sizes
+from voxcast_apps.heads.tissue_labels import write_labelled_heads
 from voxcast_apps.tiles import training
 from voxcast_apps.tiles.network import save_weights
 

@@ -98,7 +98,7 @@ class RunError(VoxcastError):
     """A run or its record cannot be created or read."""
 
 
-class TableError(VoxcastError, ValueError):
+class TableError(VoxcastError):
     """A history or feature table cannot be read or lacks required data."""
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from voxcast.features.phase_labels import phase_texts
-from voxcast.features.table import build_table
+from voxcast.features.training_table import build_table
 from voxcast.images.network_volume import STEPS, volume_dtype
 
 PARAMETERS = {"iterations": 30}

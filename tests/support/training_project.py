@@ -15,10 +15,10 @@ import yaml
 import featurize
 import synthetic_runs
 from commands import call
-from voxcast.image_sets.catalogue import build_catalogue
-from voxcast.image_sets.recorded import recorded_images
-from voxcast.image_sets.sources import scan
+from voxcast.images.catalogue import build_catalogue
 from voxcast.images.network_volume import copy_small_volumes
+from voxcast.images.recorded import recorded_images
+from voxcast.images.sources import scan
 from voxcast.records import Configuration
 from voxcast.runs.series import write_tables_of
 from voxcast.runs.store import collect

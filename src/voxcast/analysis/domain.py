@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import TableError
-from voxcast.image_sets.recorded import RECORDED_IMAGES
 from voxcast.images.characteristics import CHARACTERISTICS
+from voxcast.images.recorded import RECORDED_IMAGES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

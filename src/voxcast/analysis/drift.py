@@ -32,7 +32,7 @@ class Anchor:
 
     @property
     def change(self) -> dict[str, float]:
-        """CPU time minus that of the first sitting, as a fraction of the latter."""
+        """CPU time minus the first sitting's, as a fraction of the latter."""
         first_cpu_s = next(iter(self.cpu_s.values()))
         return {sitting: value / first_cpu_s - 1 for sitting, value in self.cpu_s.items()}
 
@@ -90,7 +90,7 @@ def largest_change_by_noise(cv_percent: float, changes: int, confidence: float =
     """Return the fraction that the largest of several changes stays below by noise alone.
 
     A change is the difference of two single runs, so its logarithm has the square root of 2 times
-    the scatter of repeats. The bound over all changes is that of Šidák, which holds for changes
+    the scatter of repeats. The bound over all changes is Šidák's, which holds for changes
     from a common first run as well.
 
     Parameters

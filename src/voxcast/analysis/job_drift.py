@@ -80,7 +80,7 @@ class ErrorWindow:
 
 @dataclass(frozen=True)
 class MedianDrift:
-    """Predicted medians against what was used.
+    """Predicted medians against the amounts used.
 
     Attributes
     ----------
@@ -186,7 +186,7 @@ def _below(job: Mapping[Hashable, Any], amount: str, killed: str) -> bool | None
 
 
 def coverage_of(jobs: pd.DataFrame, amount: str) -> Coverage | None:
-    """Return the coverage of the stated bounds of an amount; None if no job tells of it."""
+    """Return the coverage of the stated bounds of an amount; None if no job shows it."""
     from scipy.stats import binom
 
     if "confidence" not in jobs:
@@ -246,7 +246,7 @@ def medians_of(jobs: pd.DataFrame, amount: str, level: float) -> MedianDrift | N
 
 
 def memory_notes(jobs: pd.DataFrame, usual: str) -> list[str]:
-    """Return a line if memory of jobs was measured by another method than that of training runs.
+    """Return a line if memory of jobs was measured by another method than in training runs.
 
     Examples
     --------
@@ -263,7 +263,7 @@ def memory_notes(jobs: pd.DataFrame, usual: str) -> list[str]:
 def machine_drift(
     host: str, speeds: Speeds, residuals: Sequence[RunResidual], level: float
 ) -> MachineDrift:
-    """Compare the speed of a machine in jobs with what the model has.
+    """Compare the speed of a machine in jobs with the model's estimate.
 
     Days differ by the spread that the model learned, so that one day shows little.
 

@@ -31,9 +31,9 @@ class MeasuredAllocation:
     runs, subjects : int
         How many.
     runtime_s, cpu_s, peak_rss_bytes : float
-        Medians; NaN where no run tells.
+        Medians; NaN where unknown.
     ratio : Interval or None
-        Geometric mean of the runtime over that of the same work in the smallest allocation, with
+        Geometric mean of the runtime relative to the same work in the smallest allocation, with
         a 95 % interval over subjects (Student's t of logarithms). None for the smallest, and where
         no work was run in both.
     """

@@ -26,13 +26,13 @@ class MonthlyCoverage:
         In which the runs started, such as ``2026-11``.
     basis : {"submission", "evaluation"}
         Jobs below the bound that they were submitted with, the newest of each subject; or unseen
-        subjects all of whose runs were below that of the evaluation.
+        subjects all of whose runs were below the bound of the evaluation.
     stated : float
         Probability of the bound.
     below, subjects : int
         Subjects below it, and all.
     runs : int
-        Runs of which that is known.
+        Runs where that is known.
     interval : tuple of float
         Exact (Clopper-Pearson) 95 % interval of the share.
     """

@@ -30,7 +30,7 @@ class RepeatNoise:
     cells, runs : int
         Number of cells that were repeated, and number of runs of these cells.
     cv : dict of str to Interval
-        By target. The 95 % interval is that of chi-squared for the variance of logarithms.
+        By target. The 95 % interval follows chi-squared for the variance of logarithms.
     degrees_of_freedom : dict of str to int
         By target: runs minus cells, over the runs whose target was measured.
     """

@@ -34,11 +34,11 @@ class FeatureShift:
     psi : float
         As observed.
     bias : float
-        What it is on average for as many jobs without any shift.
+        Its average for as many jobs without any shift.
     corrected : float
         Their difference, at least 0.
     shifted : bool
-        At least `LARGE` when corrected, and above what the largest of all features is by chance.
+        At least `LARGE` when corrected, and above the largest of all features by chance.
     """
 
     name: str

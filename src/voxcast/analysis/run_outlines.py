@@ -1,4 +1,4 @@
-"""Runs on record in outline: what each requested, what it used, and what had been predicted."""
+"""Runs on record in outline: the request, the use and the prediction of each."""
 
 from __future__ import annotations
 

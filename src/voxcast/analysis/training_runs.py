@@ -43,7 +43,8 @@ def training_runs(table: pd.DataFrame, app: str) -> TrainingRuns:
     Parameters
     ----------
     table : DataFrame
-        With ``app subject noisy image_set batch``, see `voxcast.features.table.build_table`.
+        With ``app subject noisy image_set batch``, see
+        `voxcast.features.training_table.build_table`.
     app : str
         Name of the application.
     """

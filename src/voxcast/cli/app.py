@@ -189,7 +189,7 @@ def _values(args: argparse.Namespace, template: AppTemplate | None, start: Path)
     if version_command is not None:
         return {"version": printed_version(argv_of(version_command)), **values}
     program_path = shutil.which(values["argv"][0])
-    # Without a command the version is that of the program's file.
+    # Without a command the version is the hash of the program's file.
     if (
         program_path
         and not args.container

@@ -84,12 +84,12 @@ def app_history(folder: Path, name: str, forecaster: Forecaster | None) -> AppHi
     Raises
     ------
     VoxcastError
-        If there is no such application, or nothing on record can be used.
+        If the application is unknown, or nothing on record can be used.
     """
     import pandas as pd
 
     from voxcast.features.comparability import Comparability
-    from voxcast.features.table import censored_subjects
+    from voxcast.features.training_table import censored_subjects
 
     cfg, training = runs_of_app(folder, name)
     points = cfg.features.network_points
@@ -112,11 +112,11 @@ def runs_of_app(folder: Path, name: str) -> tuple[Config, TrainingRuns]:
     Raises
     ------
     VoxcastError
-        If there is no such application, or no run of it is on record.
+        If the application is unknown, or no run of it is on record.
     """
     from voxcast import config
     from voxcast.features.training_runs import batches_to_learn_from, training_runs
-    from voxcast.images.characteristic_versions import versions_of
+    from voxcast.images.characteristics import versions_of
 
     cfg = config.load(folder / config.PARAMS_FILE)
     app = config.load_app(folder / APP_FILES, name)

@@ -44,12 +44,12 @@ def _summary(name: str) -> str:
 
 
 def show_app(name: str, *, as_json: bool) -> int:
-    """Print the file of an application, and what it lacks.
+    """Print the file of an application, and its gaps.
 
     Raises
     ------
     ConfigError
-        If there is no such application, or its file is invalid.
+        If the application is unknown, or its file is invalid.
     """
     from voxcast import config
     from voxcast.apps.checks import gaps_of

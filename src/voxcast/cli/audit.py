@@ -1,4 +1,4 @@
-"""``voxcast audit``: what the jobs of a site asked for, used and lost, from its accounting.
+"""``voxcast audit``: resources that a site's jobs requested, used and lost, from its accounting.
 
 FILE is what ``sacct -P`` writes, with any columns, packed
 with gzip or not; a folder is all its files. Nothing of it needs to have been submitted by

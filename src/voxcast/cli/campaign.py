@@ -1,7 +1,7 @@
 """``voxcast campaign run|status|lend|collect NAME``: measure a campaign and record it.
 
-Images, catalogue and runs of a campaign are in ``data/campaigns/NAME``, separate from those of
-the project; its permanent record is collected in ``data/history/NAME``.
+Images, catalogue and runs of a campaign are in ``data/campaigns/NAME``, separate from the
+project's; its permanent record is collected in ``data/history/NAME``.
 """
 
 from __future__ import annotations

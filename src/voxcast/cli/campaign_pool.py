@@ -183,7 +183,7 @@ def _cluster(name: str) -> Cluster:
 
 
 def _run_here(campaign: Campaign, follower: Follower, args: argparse.Namespace) -> None:
-    """Run workers side by side, and then one with all of the machine for what was too large."""
+    """Run workers side by side, and then one with all of the machine for the rest."""
     from voxcast.jobs.campaign import collect_pool
     from voxcast.jobs.passes import run_local_workers, work_command
     from voxcast.measure.host import host_facts

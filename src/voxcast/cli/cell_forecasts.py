@@ -32,7 +32,7 @@ def cell_forecasts(cluster: Cluster, folder: Path) -> Forecast:
     """Return what predicts the cells of a campaign on the nodes of a cluster.
 
     Cells are left out that the registered model of the project in ``folder`` has not learned: of
-    another application, version or parameters, or outside what was measured.
+    another application, version or parameters, or outside the measured range.
     """
     return partial(_forecasts, cluster, folder)
 
@@ -109,5 +109,5 @@ def _largest(rows: Sequence[Mapping[str, object]]) -> CellForecast:
 
 
 def _size(configuration: Configuration) -> Configuration:
-    """Return what the model knows of a configuration."""
+    """Return the model's forecast of a configuration."""
     return Configuration(configuration.device, configuration.cpus, configuration.gpus)

@@ -2,7 +2,7 @@
 
 These are processes, control groups and temporary folders of runs whose ``voxcast`` was killed, and
 unfinished files and folders of the project that nothing has written to for an hour. The cached
-fits in ``build/folds`` are no leftovers: they make learning faster, and are removed with
+fits in ``build/folds`` are not leftovers: they make learning faster, and are removed with
 ``--cache`` only. Measurements, results, and registered models are never removed.
 """
 
@@ -55,7 +55,7 @@ def main(argv: list[str]) -> int:
             try:
                 remove(leftover)
                 removed = True
-            except VoxcastError as error:  # the others are still removed
+            except VoxcastError as error:  # the rest is still removed
                 logger.error("%s", one_line(error))
         rows.append({
             "kind": leftover.kind, "name": leftover.name, "pids": list(leftover.pids),

@@ -2,7 +2,7 @@
 
 Looks at the jobs that ``voxcast submit`` and ``voxcast status --collect`` have put on record:
 coverage of the bounds that they were submitted with, errors of the medians over time, features
-against those of the training runs, speeds of the machines.
+against the training runs', speeds of the machines.
 
 The exit code is 0 if nothing drifted, 1 if something did, 3 if there are too few jobs to tell.
 """
@@ -104,7 +104,7 @@ def _drift(folder: Path, name: str, bundle: Bundle, runs: pd.DataFrame, last: in
     learned_from = table["cell_key"].isin(bundle.cell_keys(name))
     since = table[table["cell_key"].isin(jobs["cell_key"]) & ~learned_from]
     hosts = sorted(set(since["host_id"]) - {""})
-    # Each is tested at this level, so that all together are wrong with that of `LEVEL`.
+    # Each is tested at this level, so that all together are wrong with probability `LEVEL`.
     level = LEVEL / (2 * len(AMOUNTS) + len(hosts) + 1)
     coverage = {a: c for a in AMOUNTS if (c := coverage_of(jobs, a)) is not None}
     coverage = {a: replace(c, drifted=c.probability < level) for a, c in coverage.items()}

@@ -34,7 +34,7 @@ def main(arguments: list[str]) -> int:
 
 
 class _Errors(logging.Filter):
-    """Leaves out what is no error, an interruption, and the advice to delete a lock in use."""
+    """Leaves out interruptions, and the advice to delete a lock in use."""
 
     locked = False
 

@@ -18,7 +18,7 @@ NOVELTY = {
     "configurations": "configurations not seen before",
     "runs": "new runs of the configurations in the table",
 }
-MOST = 0.5  # share of held-out rows with a calibrated bound, for a coverage that tells of it
+MOST = 0.5  # share of held-out rows with a calibrated bound, for a coverage that describes it
 METRICS = ("mape", "median_ape", "upp", "ov_mape", "coverage")
 
 
@@ -75,7 +75,7 @@ def show(fitted: FittedTable, target: str, out: Path, trials_by_family: int | No
 
 
 def _bound_lines(evidence: BoundEvidence, calibrated_share: float) -> Iterator[str]:
-    """Yield whether the upper bound of the model, and those that were held out, are calibrated."""
+    """Yield whether the upper bound of the model, and of the held-out models, are calibrated."""
     name = f"the {100 * evidence.quantile:g} % bound"
     if evidence.missing:
         texts = [

@@ -22,7 +22,7 @@ DVC = (
     "sys.exit(main(sys.argv[1:]))"
 )
 OUTPUT_S = 1.0  # for the last lines; a process that a stage left behind may hold the pipe open
-ADVICE = "Use `dvc push`"  # there is no remote storage
+ADVICE = "Use `dvc push`"  # without remote storage
 
 
 def reproduce(*arguments: str, then: str) -> None:
@@ -44,7 +44,7 @@ def reproduce(*arguments: str, then: str) -> None:
     """
     import dvc  # noqa: F401  # a missing extra is reported before anything is started
 
-    # The stages start `python`: that of this installation, whether or not it is activated.
+    # The stages start `python`: the one of this installation, whether or not it is activated.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     variables = {"PATH": path, "DVC_NO_ANALYTICS": "true", "MLFLOW_DISABLE_TELEMETRY": "true"}
     process = subprocess.Popen(

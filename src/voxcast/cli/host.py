@@ -1,6 +1,6 @@
 """``voxcast host [measure]``: how fast this machine is, as far as runs on record tell.
 
-``measure`` makes a few short runs of the model's applications here, and shows what they changed.
+``measure`` makes a few short runs of the model's applications here, and shows their effect.
 It can be stopped at any time; the next call goes on.
 """
 
@@ -85,7 +85,7 @@ class AppSpeed:
 
 
 def main(argv: list[str]) -> int:
-    """Show what is known of this machine, and with ``measure`` measure it first."""
+    """Show the speed of this machine, and with ``measure`` measure it first."""
     parser = VerbParser(prog="voxcast host", description=__doc__)
     parser.add_argument("action", nargs="?", choices=("show", "measure"), default="show")
     parser.add_argument(

@@ -11,7 +11,7 @@ from voxcast import config, project
 from voxcast.cli.shared_options import add_project_argument
 from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import ConfigError, is_disk_full
-from voxcast.image_sets import sources
+from voxcast.images import sources
 from voxcast.text_table import text_table
 
 SOURCES = Path("data/sources.tsv")
@@ -66,7 +66,7 @@ def refresh_sources(folder: Path, images: config.ImagesConfig) -> int:
             raise ConfigError(f"cannot be written ({reason})", path, then) from None
         before, now = ({(f.path, f.sha256) for f in listed} for listed in (earlier, files))
         gone = len(before - now)
-        # A volume is never used in place of another: what was measured of the earlier one counts.
+        # A volume is never used in place of another: runs on the earlier one count.
         changed = (
             f", {gone} changed or no longer here; runs of these stay on record" if gone else ""
         )

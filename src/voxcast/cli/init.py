@@ -20,7 +20,7 @@ def main(argv: list[str]) -> int:
     from voxcast.config.project_files import create_project
     from voxcast.tracking.address import DATABASE, address_of
 
-    address_of(args.folder.resolve() / DATABASE)  # a folder of which MLflow has no address
+    address_of(args.folder.resolve() / DATABASE)  # a folder that MLflow cannot address
     names = create_project(args.folder)
     if args.json:
         print(json.dumps({"project": str(args.folder.resolve()), "files": names}))

@@ -1,6 +1,6 @@
 """``voxcast inspect IMAGE…``: header and image characteristics, as in the catalogue.
 
-``--list`` shows all characteristics with unit, cost and source. In a project those that it adds
+``--list`` shows all characteristics with unit, cost and source. In a project its own
 are shown too.
 """
 
@@ -83,7 +83,7 @@ def _of_project(folder: Path | None) -> dict[str, Characteristic]:
 def _of_voxels(
     volume: Volume, max_voxels: int, lab: Mapping[str, Characteristic]
 ) -> dict[str, float]:
-    """Return the characteristics of an image; of the project's, those that could be computed."""
+    """Return the characteristics of an image; of the project's, as many as could be computed."""
     from voxcast.images.summary import Grids, summarise
 
     summary = summarise(volume, Grids(POINTS), max_voxels, lab)

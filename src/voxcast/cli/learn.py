@@ -1,7 +1,7 @@
 """``voxcast learn IMAGES --app NAME``: measure, learn, register, and name the next command.
 
 Without IMAGES and --app the project's present configuration is run. The images are not copied.
-Whatever was measured is kept: the same command continues after an interruption.
+Measured runs are kept: the same command continues after an interruption.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def _parser() -> argparse.ArgumentParser:
 def _request(args: argparse.Namespace, paths: list[Path]) -> LearningRequest:
     from voxcast.config.learning import LearningRequest
     from voxcast.features.training_runs import batches_to_learn_from
-    from voxcast.image_sets.selection import select
+    from voxcast.images.sources import select
 
     if args.participants and not paths:
         raise ConfigError("needs the dataset of the participants", "--participant-label")

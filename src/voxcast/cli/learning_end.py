@@ -33,7 +33,7 @@ def show_end(devices: Sequence[DeviceOutlook], again: str, *, as_json: bool) -> 
     as_json : bool
         One JSON document, with all images that failed.
     """
-    # Failed runs are no runs left: only a mended tool measures them.
+    # Failed runs are not left to do: only a mended tool measures them.
     left = sum(entry.outlook.left - entry.outlook.failed for entry in devices)
     left_s = sum(entry.outlook.left_s - entry.outlook.failed_s for entry in devices)
     failed = [

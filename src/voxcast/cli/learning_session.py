@@ -1,4 +1,4 @@
-"""One call of ``voxcast learn`` in a project: its configuration, what it measures, its end."""
+"""One call of ``voxcast learn`` in a project: its configuration, its measurements, its end."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class LearningSession:
     Attributes
     ----------
     request : LearningRequest or None
-        What is learned; None for the present configuration.
+        The request; None for the present configuration.
     again : str
         The command that continues.
     """
@@ -87,7 +87,7 @@ class LearningSession:
         import pandas as pd
 
         from voxcast.config.learning import compose_request
-        from voxcast.image_sets.image_set import (
+        from voxcast.images.image_set import (
             catalogue_volumes,
             image_set_label,
             list_volumes,
@@ -122,7 +122,7 @@ class LearningSession:
 
     def generated_to_replace(self) -> int:
         """Return how many generated volumes the named images take the place of."""
-        from voxcast.image_sets.cohort import PARTICIPANTS, generated_ids
+        from voxcast.images.cohort import PARTICIPANTS, generated_ids
 
         if not self._new_images() or not (IMAGES / PARTICIPANTS).is_file():
             return 0
@@ -140,7 +140,7 @@ class LearningSession:
             write_text(path, text)
 
     def measure_first(self, devices: list[DeviceOutlook]) -> None:
-        """Measure one small image with applications of which no time is known.
+        """Measure one small image with applications of unknown runtime.
 
         Images on which an application fails are passed over, up to a number.
 
@@ -163,7 +163,7 @@ class LearningSession:
                 raise RunError(f"no run on the smallest {images}: {run.outcome}", log, then)
 
     def run(self, devices: list[DeviceOutlook]) -> None:
-        """Measure what is missing and run all stages that are out of date."""
+        """Make the missing runs, and run all stages that are out of date."""
         from voxcast.tracking.registry import forget_lost
 
         then = f"mend it and run `{self.again}` again; finished runs are kept"

@@ -15,9 +15,9 @@ logger = logging.getLogger(__name__)
 
 
 def update_after_runs(folder: Path) -> None:
-    """Write the speeds of machines of a project anew, if it has a champion.
+    """Write the speeds of machines of a project again, if it has a champion.
 
-    A failure is logged: what was measured or learned before is not lost by it.
+    A failure is logged: runs and models are not lost by it.
     """
     from voxcast.serving.machine_updates import update_machines
     from voxcast.serving.model_store import ModelStore

@@ -25,7 +25,7 @@ def measured_runs(
 ) -> pd.DataFrame:
     """Return the completed runs of one application in a history or a CSV table, each once.
 
-    How a run of a table ended is told by the columns of `voxcast.features.run_status`.
+    How a run of a table ended is read from the columns of `voxcast.features.run_status`.
 
     Parameters
     ----------
@@ -34,12 +34,12 @@ def measured_runs(
     conditions : sequence of str
         See `voxcast.runs.table.runs_where`.
     column : str
-        Column of times, which tells of no outcome whatever its name.
+        Column of times, which is never read as an outcome.
 
     Raises
     ------
     TableError
-        If there is no such history, application, column or value.
+        If the history, application, column or value is missing.
     """
     import pandas as pd
 
@@ -82,7 +82,7 @@ def measured_runs(
 
 
 def _log_left_out(status: np.ndarray) -> None:
-    """Log how many runs did not complete, and that those that were stopped may be the longest."""
+    """Log how many runs did not complete, and that stopped runs may be the longest."""
     from voxcast.features.run_status import COMPLETED, is_censored
 
     names, counts = np.unique(status[status != COMPLETED].astype(str), return_counts=True)
@@ -112,9 +112,9 @@ def law_of_column(runs: pd.DataFrame, column: str, family: str | None, history: 
     Raises
     ------
     ConfigError
-        If there is no such family.
+        If the family is unknown.
     TableError
-        If there is no such column, it has no values, or one is no finite number above 0.
+        If the column is missing or empty, or a value is not a finite number above 0.
     """
     from voxcast.laws.empirical import EmpiricalLaw
     from voxcast.laws.families import FAMILIES

@@ -3,8 +3,8 @@
 voxcast models list                      the versions, with every application; also without `list`
 voxcast models diff A B                  in what two versions differ
 voxcast models compare A B               which of two versions is better on all runs on record
-voxcast models card [VERSION]            what a version is, on one page
-voxcast models verify [VERSION]          whether its files are those that were registered
+voxcast models card [VERSION]            a version on one page
+voxcast models verify [VERSION]          whether its files are unchanged
 voxcast models pull [VERSION]            fetch the champion, or another version, from MLflow
 voxcast models promote --app NAME        register the newest model although the rule refused it
 voxcast models rollback [VERSION]        return to an older version; --app NAME: of one application
@@ -34,7 +34,7 @@ ACTIONS = {
 
 
 def main(argv: list[str]) -> int:
-    """List the versions, or do what the first argument names."""
+    """List the versions, or take the action that the first argument names."""
     if argv and argv[0] in ACTIONS:
         code: int = importlib.import_module(f"voxcast.cli.{ACTIONS[argv[0]]}").main(argv[1:])
         return code

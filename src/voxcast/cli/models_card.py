@@ -1,4 +1,4 @@
-"""``voxcast models card [VERSION]``: what a version is, on one page of Markdown."""
+"""``voxcast models card [VERSION]``: a version on one page of Markdown."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def newest_model(folder: Path, name: str) -> Iterator[tuple[Session, AppFacts, C
     from voxcast.tracking import runs
     from voxcast.tracking.challengers import challengers
 
-    # The stages of a pass write what is read here.
+    # The stages of a pass write these files.
     with learning_lock(folder), dvc_lock(folder), quiet_mlflow():
         cfg = config.load(folder / config.PARAMS_FILE)
         by_app = challengers(folder, cfg.tune.folds, cfg.tune.seed)
@@ -71,7 +71,7 @@ def newest_model(folder: Path, name: str) -> Iterator[tuple[Session, AppFacts, C
 
 
 def _not_in_last_pass(app: str, by_app: Iterable[str], folder: Path) -> ModelError:
-    """Return the error of an application of which no model was trained in the last pass."""
+    """Return the error of an application without a model in the last pass."""
     from voxcast.serving.model_store import ModelStore
 
     trained = ", ".join(sorted(by_app))

@@ -1,4 +1,4 @@
-"""``voxcast models verify [VERSION]``: whether its files are those that were registered."""
+"""``voxcast models verify [VERSION]``: whether its files are unchanged."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """``voxcast phases predict TRACE``: the time of a parallel run from a trace of its first part.
 
 A trace is a folder of ``voxcast trace``, an OTF2 archive, or traces of PyTorch's profiler. How far
-the run had come is told by --fraction, such as 40/200 for 40 of 200 iterations.
+the run had come is given by --fraction, such as 40/200 for 40 of 200 iterations.
 """
 
 from __future__ import annotations

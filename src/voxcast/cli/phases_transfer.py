@@ -1,7 +1,8 @@
 """``voxcast phases transfer BASE --run SHORT``: the time of a run on another machine.
 
-BASE is the trace of a whole run here; SHORT that of the same program on the other machine with
-fewer iterations or epochs, and all else the same. Each phase takes the time that it took there.
+BASE is the trace of a whole run here, SHORT one of the same program on the other machine
+with fewer iterations or epochs, and all else the same. Each phase takes the time that it took
+there.
 """
 
 from __future__ import annotations

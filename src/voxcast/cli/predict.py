@@ -179,7 +179,7 @@ def _reason_lines(predictions: pd.DataFrame, model: TableModel) -> Iterator[str]
 def prediction_lines(
     image: str, predictions: list[dict[str, Any]], quantile: float
 ) -> Iterator[str]:
-    """Yield the predictions of an image as a table, and what to know about them."""
+    """Yield the predictions of an image as a table, with remarks."""
     from voxcast.allocation.recommendation import caveats, input_lines, machine_line
 
     low, high = f"{100 * (1 - quantile):.3g} %", f"{100 * quantile:.3g} %"

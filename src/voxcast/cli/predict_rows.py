@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 def is_table(path: Path) -> bool:
-    """Whether a path is that of a table, not of an image."""
+    """Whether a path names a table, not an image."""
     return path.suffix in (".parquet", ".csv")
 
 
@@ -96,7 +96,7 @@ def _model(
 ) -> tuple[Predict, Collection[str], dict[str, Any] | None]:
     """Return what predicts, the characteristics of a laboratory, and the parameters of ``--app``.
 
-    A server tells neither.
+    A server states neither.
     """
     if args.url:
         from voxcast.serving.client import Client

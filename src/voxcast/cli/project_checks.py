@@ -1,4 +1,4 @@
-"""What the installation and the project offer, one check for each; nothing is changed."""
+"""Features of the installation and the project, one check for each; nothing is changed."""
 
 from __future__ import annotations
 

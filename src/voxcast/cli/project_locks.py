@@ -63,7 +63,7 @@ def _take(
 
 
 def process_of_stage(project: Path) -> str | None:
-    """Return the living process that reads or writes for a stage of DVC; None if there is none."""
+    """Return the living process that reads or writes for a stage of DVC; None without one."""
     path = project / DVC_FOLDER / DVC_STAGES
     try:
         listed = json.loads(path.read_text(encoding="utf-8"))

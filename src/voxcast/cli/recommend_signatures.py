@@ -51,7 +51,7 @@ def recommendation_by_signatures(
     Raises
     ------
     ConfigError, RunError
-        If the cluster has no such node, or a file is no prediction that the policy can use.
+        If the cluster lacks a node, or a file is not a prediction that the policy can use.
     """
     from voxcast.allocation.recommendation import ImagePredictions, Recommendation
 

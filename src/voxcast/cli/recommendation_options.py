@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 def add_recommendation_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `recommendation_of`, with those of the champion."""
+    """Add the arguments of `recommendation_of`, with the champion's."""
     parser.add_argument(
         "--deadline", metavar="2h|WHEN",
         help="hard limit: finish within this duration, or by a time such as 2030-01-31T18:00",
@@ -82,7 +82,7 @@ def refuse_local(site: Site, args: argparse.Namespace) -> None:
     Raises
     ------
     ConfigError
-        Naming the others.
+        Naming the other clusters.
     """
     from voxcast import config
     from voxcast.allocation.site import THIS_MACHINE
@@ -105,7 +105,7 @@ def recommendation_of(
 ) -> Recommendation | None:
     """Return the recommendation for the images that can be predicted; None if there are none.
 
-    ``volumes`` is filled as that of `voxcast.serving.champion.Champion`.
+    ``volumes`` is filled as in `voxcast.serving.champion.Champion`.
 
     Raises
     ------

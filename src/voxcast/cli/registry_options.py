@@ -1,4 +1,4 @@
-"""What the actions of ``voxcast models`` share: a parser, and MLflow kept off stdout."""
+"""Options that the actions of ``voxcast models`` share: a parser, and MLflow kept off stdout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the costs of a replay mean for the requests of a user, as sentences."""
+"""The meaning of a replay's costs for the requests of a user, as sentences."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 TRUSTED_PERCENT = 10.0  # difference of the replayed cost from the predicted, to be relied on
-CLAIRVOYANT = "clairvoyant"  # which nobody can request
+CLAIRVOYANT = "clairvoyant"  # which is no possible request
 TITLES = {
     "site_default": "the site's default", "laboratory": "mean of the last runs, × 1.5",
     "harp_doubling": "predicted, doubled (HARP)", "population": "optimal for as many CPUs",
@@ -22,7 +22,7 @@ def titles(*, has_images: bool) -> dict[str, str]:
 
 
 def meaning(app: str, result: Mapping[str, Any], *, has_images: bool) -> Iterator[str]:
-    """Yield what the comparison means for the requests of a user, as sentences.
+    """Yield the meaning of the comparison for the requests of a user, as sentences.
 
     Parameters
     ----------

@@ -1,9 +1,9 @@
 """``voxcast requests``: a sequence of requests, each longer than the last, until one suffices.
 
-The distribution of runtimes is a named one (``--law``), that of measured runs (``--history``), or
+The distribution of runtimes is a named one (``--law``), measured runs (``--history``), or
 the champion's prediction for an image (``--image``). The prediction, like the champion's bounds,
-is for the longest run of a subject and slightly wider than that of a single run. A request of
-length W, of which u is used, costs alpha W + beta u + gamma.
+is for the longest run of a subject and slightly wider than for a single run. A request of
+length W with u of it used costs alpha W + beta u + gamma.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def _strategy_help() -> str:
 
 
 def _law(args: argparse.Namespace) -> tuple[Law, bool, list[str]]:
-    """Return the distribution of runtimes, whether it is in seconds, and what it leaves open."""
+    """Return the distribution of runtimes, whether it is in seconds, and its caveats."""
     for name, default in (("column", "runtime_s"), ("family", None), ("where", [])):
         if getattr(args, name) != default and args.history is None:
             raise ConfigError("needs --history", f"--{name}")

@@ -68,7 +68,7 @@ def main(argv: list[str]) -> int:
 
 
 def registered_bundle(folder: Path) -> Bundle | None:
-    """Return the champion's bundle; None if there is none or it cannot be read."""
+    """Return the champion's bundle; None if it is missing or cannot be read."""
     from voxcast.serving.model_store import ModelStore
     from voxcast.tracking.rivals import readable_champion
 

@@ -1,4 +1,4 @@
-"""Options for what is run and with what: parameters of an application, and its allocation."""
+"""Options of runs: parameters of an application, and its allocation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def add_parameter_argument(parser: argparse.ArgumentParser) -> None:
 def parameters_of(
     texts: Sequence[str], app_parameters: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """Return parameters of a command line, checked unless those of the application are not known.
+    """Return parameters of a command line, checked if the application's are known.
 
     Raises
     ------
@@ -56,7 +56,7 @@ def gpu_counts(text: str) -> tuple[int, ...]:
     Raises
     ------
     argparse.ArgumentTypeError
-        If one is no whole number, or negative.
+        If one is not a whole number, or negative.
     """
     counts = text.split(",")
     if not all(count.isascii() and count.isdigit() for count in counts):
@@ -77,14 +77,14 @@ def allocations(
     Parameters
     ----------
     listed : sequence of Configuration
-        Those that the model was trained on. ``device`` and ``gpus`` choose among them.
+        The ones that the model was trained on. ``device`` and ``gpus`` choose among them.
     device : str or None
         Name of a device.
     cpus, gpus : sequence of int or None
         Replace the numbers of the allocations that are chosen. Numbers of CPUs alone are for
         allocations without GPUs, if there are such.
     complete : bool
-        Whether there are no other devices; those of a server are not listed.
+        Whether all devices are listed; a server does not list its own.
 
     Raises
     ------

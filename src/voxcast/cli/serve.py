@@ -1,7 +1,7 @@
 """``voxcast serve``: answer predictions over HTTP, by default to this machine only.
 
-When the champion changes, requests that come are answered by the new one. That of an MLflow server
-or a database server, see MLFLOW_TRACKING_URI, is fetched.
+When the champion changes, later requests are answered by the new one. The champion of an MLflow
+server or a database server, see MLFLOW_TRACKING_URI, is fetched.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ def _holder(port: int) -> str | None:
             if connection.status == psutil.CONN_LISTEN and connection.laddr[1:] == (port,)
         }
         holder = next(psutil.Process(pid) for pid in pids if pid is not None)
-        # Of the processes of a service, the first one starts and ends the others.
+        # Of the processes of a service, the first one starts and ends the rest.
         while "multiprocessing" in " ".join(holder.cmdline()) and (parent := holder.parent()):
             holder = parent
         started_at, command = datetime.fromtimestamp(holder.create_time()), holder.cmdline()
@@ -217,7 +217,7 @@ def _holder(port: int) -> str | None:
 
 
 def _served_version(port: int) -> str | None:
-    """Return the version that a service on this machine answers with; None if it is none."""
+    """Return the version that a service on this machine answers with; None otherwise."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=ASK_S) as reply:
             version = json.loads(reply.read(10_000))["model_version"]

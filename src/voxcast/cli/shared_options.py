@@ -1,4 +1,4 @@
-"""Options shared by several verbs: the project folder, the champion and what it predicts."""
+"""Options shared by several verbs: the project folder, the champion and its configurations."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def duration_s(text: str) -> float:
     Raises
     ------
     argparse.ArgumentTypeError
-        If it is none.
+        Otherwise.
     """
     try:
         return parse_seconds(text)
@@ -142,9 +142,9 @@ def champion_of(args: argparse.Namespace) -> Champion:
     Raises
     ------
     ConfigError
-        If there is no project, or no such allocation.
+        Without a project, or if the allocation is unknown.
     ModelError
-        If there is no champion, or it has no such application or parameter.
+        Without a champion, or if it lacks the application or parameter.
     """
     if args.url:
         champion = _served_champion(args.url, args.app, project.find(args.project))
@@ -176,7 +176,7 @@ def champion_of(args: argparse.Namespace) -> Champion:
 
 
 def question_cache(folder: Path | None) -> ContentCache | None:
-    """Return the cache of what images tell: of ``VOXCAST_CACHE``, or that of a project if any.
+    """Return the cache of image summaries: of ``VOXCAST_CACHE``, or a project's if any.
 
     A project that this user may not write to is used without.
 
@@ -197,15 +197,15 @@ def question_cache(folder: Path | None) -> ContentCache | None:
 
 
 def characteristic_versions(folder: Path) -> dict[str, int]:
-    """Return the versions of all characteristics, with those that a project declares."""
+    """Return the versions of all characteristics, also of a project's."""
     from voxcast import config
-    from voxcast.images.characteristic_versions import versions_of
+    from voxcast.images.characteristics import versions_of
 
     return versions_of(config.load(folder / config.PARAMS_FILE).features.characteristics)
 
 
 def _lab_of(champion: Champion, folder: Path | None) -> dict[str, Characteristic]:
-    """Return those that the project declares and the champion may need."""
+    """Return the ones that the project declares and the champion may need."""
     from voxcast.images.characteristics import CHARACTERISTICS
 
     needed = champion.characteristics

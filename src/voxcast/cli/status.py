@@ -1,4 +1,4 @@
-"""``voxcast status DIR``: where a submission stands, or what a cache holds.
+"""``voxcast status DIR``: where a submission stands, or the content of a cache.
 
 DIR is the folder of a submission (of a pool of work: its cells), of the outputs of one, or of a
 cache (entries and hit rate).

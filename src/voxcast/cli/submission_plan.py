@@ -62,7 +62,7 @@ def plan_of(args: argparse.Namespace) -> tuple[Plan, int]:
         else:
             name, tasks = from_file(_cores(content, args), args.requests)
             app = _described(args, args.app or name)
-            parameters = content.get("parameters", {})  # not in those of an earlier release
+            parameters = content.get("parameters", {})  # missing in plans of an earlier release
             if not isinstance(parameters, dict):
                 raise ConfigError("parameters must be an object", args.requests, "write it again")
             cluster = str(content.get("cluster", ""))
@@ -117,7 +117,7 @@ def _plan(
     cluster: str,
     parameters: Mapping[str, Any],
 ) -> Plan:
-    """Return a plan; ``parameters`` are those that differ from the application's defaults."""
+    """Return a plan; ``parameters`` differ from the application's defaults."""
     from voxcast.apps.parameters import scaled_parameters
     from voxcast.jobs.submission import Plan
 
@@ -177,7 +177,7 @@ def _model_facts(args: argparse.Namespace, app: str) -> dict[str, Any]:
 
 
 def _images(args: argparse.Namespace) -> list[Path]:
-    """Return the images named, or those of a dataset.
+    """Return the named images, or a dataset's.
 
     Raises
     ------

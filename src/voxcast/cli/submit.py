@@ -4,7 +4,7 @@ Requests are predicted for each image, from the project's champion, from ``--url
 file (``--requests``), which needs no project. Images with similar requests share an array job of
 Slurm. A job that was too short, or had too little memory, is submitted again with more; one that
 was preempted, or lost its node, with the same. Results go to DIR/NAME, one folder for each image,
-and never over what is there.
+and existing results are never replaced.
 
 With ``--nodes N --cores-per-node C`` each image gets the CPUs by which all images are done
 soonest, from its predicted scaling.
@@ -223,5 +223,5 @@ def _print_end(submission: Submission, follower: Follower, *, as_json: bool) -> 
     return TASKS_GIVEN_UP if statuses & {"refused", "given up"} else 0
 
 
-if __name__ == "__main__":  # what a follow-up job runs
+if __name__ == "__main__":  # a follow-up job runs this
     sys.exit(main(sys.argv[1:]))

@@ -54,7 +54,7 @@ def checked_share(value: float, option: str) -> float:
 
 
 def read_logical_trace(path: Path) -> LogicalTrace:
-    """Read a trace and order it; what it lacks is told on stderr.
+    """Read a trace and order it; its gaps are named on stderr.
 
     Raises
     ------

@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 def worker_request(args: argparse.Namespace, cluster: Cluster | None = None) -> Request:
-    """Return what the job of a worker asks for: more where a cluster counts mapped files too."""
+    """Return the request of a worker's job: more where a cluster counts mapped files too."""
     from voxcast.records import Request
 
     added = 0 if cluster is None else cluster.added_bytes

@@ -1,4 +1,4 @@
-"""The search that ``voxcast tune`` makes: studies and runs of a project, and what they are of."""
+"""The search that ``voxcast tune`` makes: studies and runs of a project, and their table."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SETTINGS, TOKEN = "settings.json", "token"
 
 
 def project_search(folder: Path, url: str) -> tuple[SharedSearch, Searches, dict[str, Any]]:
-    """Return the search of the project, its runs, and what it is of.
+    """Return the search of the project, its runs, and its table.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ def project_search(folder: Path, url: str) -> tuple[SharedSearch, Searches, dict
     Raises
     ------
     ConfigError
-        If there is no table, or the folder is of another one.
+        Without a table, or if the folder belongs to another one.
     """
     import pandas as pd
 

@@ -40,7 +40,7 @@ class VerbParser(argparse.ArgumentParser):
     def parse_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> argparse.Namespace:
-        """Parse the arguments, and refuse those that are left."""
+        """Parse the arguments, and refuse unknown ones."""
         parsed, left = self.parse_known_args(args, namespace)
         self._refuse(left)
         return parsed

@@ -26,7 +26,7 @@ from voxcast.records import as_fields
 if TYPE_CHECKING:
     import pandas as pd
 
-    from voxcast.image_sets.selection import ImageSelection
+    from voxcast.images.sources import ImageSelection
 
 CAMPAIGN = "learn"
 # A run is stopped after this time at least, however short the time for all of them: a run that was

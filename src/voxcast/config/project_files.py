@@ -20,7 +20,7 @@ import yaml
 import voxcast
 from voxcast.errors import ConfigError
 from voxcast.files import PARTIAL, read_json, sha256_of, write_json
-from voxcast.image_sets.sources import write_tsv
+from voxcast.images.sources import write_tsv
 from voxcast.project import PROJECT_FILE
 from voxcast.runs.store import batch_names, reserved_names
 

@@ -18,12 +18,12 @@ from voxcast.config.validation import (
     section,
 )
 from voxcast.errors import ConfigError
-from voxcast.heads.grids import FixedGrid, Sizes
 from voxcast.images.characteristics import CHARACTERISTICS
 from voxcast.images.lab_characteristics import LabCharacteristic, check_lab_characteristics
 from voxcast.measure.plan import Sweep
 from voxcast.quantities import parse_bytes
 from voxcast.records import NOISY_REPEAT, App, Configuration
+from voxcast_apps.heads.grids import FixedGrid, Sizes
 
 
 @dataclass(frozen=True)

@@ -108,7 +108,7 @@ def new_day_errors(
 ) -> pd.DataFrame:
     """Return how far the medians of a recipe lie off on days that were not measured.
 
-    It is fitted anew without the judged subjects and days.
+    It is fitted again without the judged subjects and days.
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ def new_day_errors(
 def _with_places(runs: pd.DataFrame) -> pd.DataFrame:
     """Add the day and the cell of each run."""
     days = runs["started_at"].astype(str).str[:10]
-    # Where parameters are not told, no run is known to repeat another one.
+    # Where parameters are unknown, no run is known to repeat another one.
     columns = list(CELL) if set(CELL) <= set(runs) else ["cell_key"]
     cells = runs[columns].astype(str).agg("|".join, axis=1)
     return runs.assign(day=days, cell=cells).reset_index(drop=True)

@@ -1,1 +1,1 @@
-"""Features of models, from what is known before a run."""
+"""Features of models, known before a run."""

@@ -36,7 +36,7 @@ OUTCOME = "outcome"
 class Columns:
     """The roles of a table's columns; those in `logs` are also used as logarithms.
 
-    ``units`` are the smallest magnitudes of those with zeros or values below zero. Rows that
+    ``units`` are the smallest magnitudes of columns with zeros or values below zero. Rows that
     differ in ``idle`` columns alone are of one configuration, see `voxcast.features.idle_columns`.
     """
 
@@ -142,7 +142,7 @@ def logarithm(values: Any, unit: float) -> Any:
 
 
 def exponential(log: float, unit: float) -> float:
-    """Return the number of which `logarithm` is ``log``."""
+    """Return the inverse of `logarithm`."""
     return float(np.sinh(log) * unit if unit else np.exp(log))
 
 
@@ -176,7 +176,7 @@ def feature_table(table: pd.DataFrame, columns: Columns) -> pd.DataFrame:
 def learnable(
     table: pd.DataFrame, columns: Columns, *, keep_failed: bool = False
 ) -> tuple[np.ndarray, dict[str, list[int]]]:
-    """Return a mask of rows with a label, and the numbers of the others (from 1) by reason.
+    """Return a mask of rows with a label, and the numbers of the excluded rows (from 1) by reason.
 
     A run that did not complete has no label: its value is a lower bound at most. See
     `voxcast.features.run_status`.

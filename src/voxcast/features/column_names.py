@@ -1,6 +1,6 @@
-"""What the name of a column tells: a measurement of the run, a name of rows, a moment.
+"""What the name of a column says: a measurement of the run, a name of rows, a moment.
 
-Names are split at separators and capitals. Those of Slurm's accounting, Nextflow's trace,
+Names are split at separators and capitals. Names of Slurm's accounting, Nextflow's trace,
 Snakemake's benchmarks, the Standard Workload Format, GNU time and this project are listed. Words
 that inputs have too, such as `duration`, `end`, `system` or `size`, tell nothing.
 """
@@ -68,7 +68,7 @@ _MOMENTS = _set(
 
 
 def is_measurement(name: str) -> bool:
-    """Return whether a name is one that accounting systems use for what they measure of a run.
+    """Return whether a name is used by accounting systems for a measurement of a run.
 
     Examples
     --------
@@ -91,7 +91,7 @@ def is_measurement(name: str) -> bool:
 
 
 def names_rows(name: str) -> bool:
-    """Return whether a name is that of an identifier: it ends in one, and is no count of them.
+    """Return whether a name is an identifier's: it ends in one, and does not count them.
 
     Examples
     --------
@@ -105,7 +105,7 @@ def names_rows(name: str) -> bool:
 
 
 def names_moment(name: str) -> bool:
-    """Return whether a name is that of a moment in time, and of nothing else.
+    """Return whether a name means a moment in time, and nothing else.
 
     Examples
     --------
@@ -117,7 +117,7 @@ def names_moment(name: str) -> bool:
 
 
 def is_version(name: str) -> bool:
-    """Return whether a name is that of a version, which is no number: 1.10 is not 1.1.
+    """Return whether a name means a version, which must not be read as a number: 1.10 is not 1.1.
 
     Examples
     --------

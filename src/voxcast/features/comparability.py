@@ -1,4 +1,4 @@
-"""Which runs of an application can be compared: those of one version and one memory method.
+"""Which runs of an application can be compared: runs of one version and one memory method.
 
 Each application has its own, so that one of them does not discard runs of another. Runs measured
 in the project decide; recorded batches only where there are none.
@@ -33,7 +33,7 @@ class Comparability:
 
     @classmethod
     def of(cls, profiles: pd.DataFrame) -> Comparability:
-        """Return what the runs of ``profiles`` must have.
+        """Return the requirements on the runs of ``profiles``.
 
         Parameters
         ----------
@@ -57,7 +57,7 @@ class Comparability:
         )
 
     def objection(self, run: Mapping[str, Any]) -> str | None:
-        """Return why a run cannot be compared with the others; None if it can."""
+        """Return why a run cannot be compared with the rest; None if it can."""
         if not self.has_version(run["app"], run["device"], run["app_version"]):
             return "another version of the application"
         if run["memory_method"] != self.methods.get(run["app"], run["memory_method"]):

@@ -2,7 +2,7 @@
 
 A column in which all cells are numbers, or hold a mark for a missing value such as ``-``, is one
 of numbers. Versions are texts, since 1.10 is not 1.1; so is every column that a model learned as
-texts, to the letter, whatever the cells of another table look like.
+texts, to the letter, in any other table too.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ def read_csv(path: Path, texts: Collection[str] | None = None) -> pd.DataFrame:
     Parameters
     ----------
     texts : collection of str, optional
-        Columns to read as texts, those of a model; by default those of versions.
+        Columns to read as texts, from a model; by default columns of versions.
 
     Raises
     ------
     TableError
-        If the file is missing or empty, is no table with commas, or repeats a column name.
+        If the file is missing or empty, is not a table with commas, or repeats a column name.
     """
     import pandas as pd
 
@@ -116,12 +116,12 @@ def _clean(column: pd.Series, *, as_text: bool) -> pd.Series:
 
 
 def spelled_as_numbers(column: pd.Series) -> str | None:
-    """Return why a column of texts is none of numbers, as a clause, and what to do about it.
+    """Return why a column is read as texts and not as numbers, as a clause, with the next step.
 
     Returns
     -------
     str or None
-        None if its texts are no numbers, or those of versions.
+        None if its texts are not numbers, or are versions.
     """
     import pandas as pd
 

@@ -33,7 +33,7 @@ class Quantity:
     unit : str
         Follows a value; empty for a number or where ``phrase`` holds the unit.
     subject : str
-        What is larger or smaller; empty where only a range can be stated.
+        The quantity that is larger or smaller; empty where only a range can be stated.
     """
 
     title: str
@@ -195,7 +195,7 @@ def change(name: str, factor: float, value: float, usual_value: float) -> str:
 
 
 def outside(column: str, value: float | str | None, low: float | None, high: float | None) -> str:
-    """Write in what a question lies outside everything measured.
+    """Describe how a question lies outside everything measured.
 
     Parameters
     ----------

@@ -2,7 +2,7 @@
 
 An accounting export has a priority or a waiting time in each row. Twenty runs of one input then
 look like twenty configurations, and repeats on both sides of a fold make errors and bounds too
-good. Which columns these are is decided by what they do within the rows that are equal otherwise:
+good. Which columns these are is decided by their effect within the rows that are equal otherwise:
 without them many rows must be repeats, and within these none may tell anything of the target.
 """
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 DISTINCT = 0.1  # share of distinct values from which a number may be idle; fewer are settings
 MIN_DISTINCT = 20
-UNIQUE = 0.9  # the same share of a text, of which each value then occurs about once
+UNIQUE = 0.9  # the same share of a text, whose values then occur about once each
 REPEATED = 0.2  # share of the rows that repeat another one without the idle columns
-MIN_FREEDOM = 10  # rows beyond the first of each configuration; fewer do not tell what is idle
-CHANCE = 0.01  # that an idle column is taken for one that tells something
+MIN_FREEDOM = 10  # rows beyond the first of each configuration; fewer do not show which are idle
+CHANCE = 0.01  # that an idle column is taken for an informative one
 TESTS = 3  # of each column
 
 
@@ -59,7 +59,7 @@ def idle_columns(table: pd.DataFrame, columns: Columns) -> tuple[str, ...]:
     if not _is_repeated(_groups(hashes, candidates), configurations):
         return ()
     removed: list[str] = []
-    # Those of most values first: an input that is repeated has fewer.
+    # Most values first: an input that is repeated has fewer.
     for name in sorted(candidates, key=lambda name: -distinct[name]):
         removed.append(name)
         removed = _idle(removed, values, logs, _groups(hashes, removed), configurations)
@@ -76,7 +76,7 @@ def _idle(
     groups: np.ndarray,
     configurations: int,
 ) -> list[str]:
-    """Return those of the removed columns that hide repeats and tell nothing.
+    """Return the removed columns that hide repeats and tell nothing.
 
     While no more rows repeat without them, all are returned.
     """
@@ -99,7 +99,7 @@ def _values(column: pd.Series, *, is_number: bool) -> np.ndarray:
 
 
 def _hashes(values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return hashes of which the sum over columns tells rows apart, each of shape (n_rows,)."""
+    """Return hashes whose sum over columns identifies rows, each of shape (n_rows,)."""
     from pandas.util import hash_array
 
     return {
@@ -133,7 +133,7 @@ def _varies(x: np.ndarray, groups: np.ndarray) -> bool:
 
 
 def _tells(x: np.ndarray, logs: np.ndarray, groups: np.ndarray) -> bool:
-    """Whether a column tells anything of the target within rows that are equal otherwise.
+    """Whether a column carries information on the target within rows that are equal otherwise.
 
     By the correlation of ranks, by that with their squares, and by the successive differences in
     the order of the column (von Neumann 1941), which see any smooth dependence.
@@ -148,7 +148,7 @@ def _tells(x: np.ndarray, logs: np.ndarray, groups: np.ndarray) -> bool:
     freedom = len(y) - (int(groups.max(initial=-1)) + 1) - 1
     if freedom < MIN_FREEDOM:
         return True
-    # The ranks of deviations, so that an outlier does not hide what the others tell.
+    # The ranks of deviations, so that an outlier does not hide the rest.
     y = _centred(stats.rankdata(_centred(y, groups)), groups)
     if not np.any(y):
         return False

@@ -35,7 +35,7 @@ class PhaseLabels:
     names : tuple of str
         The phases, and `REST`.
     shares : ndarray, shape (n_runs, phases)
-        From 0 to 1, and 1 together; NaN for a run of which they are not known.
+        From 0 to 1, and 1 together; NaN where they are unknown.
     drivers : dict of str to tuple of str
         What decides the time of a phase, see `voxcast.records.App`; none for a constant one.
     """
@@ -63,7 +63,7 @@ def phase_texts(
     cpu_s : mapping
         CPU time of each run by cell key.
     drivers : mapping
-        Drivers by phase; without any there are no labels.
+        Drivers by phase; without any there are none.
     """
     if not drivers or phases.empty:
         return {}

@@ -1,10 +1,10 @@
 """The features of one run, computed by the same function for training and serving.
 
-They use only what is known before the run: the header, the voxels' characteristics, the
+They are known before the run: the header, the voxels' characteristics, the
 application with its parameters, and the allocation. Nothing measured during the run is used. The
 prefix of a name is its source, so that a model can exclude features of the voxels: ``header.``,
 ``content.``, ``allocation.``, ``parameter.``. ``app``, ``device`` and text parameters are
-categories. The machine is no feature: how fast it is, `voxcast.models.speed` tells from runs.
+categories. The machine is not a feature: `voxcast.models.speed` estimates its speed from runs.
 """
 
 from __future__ import annotations

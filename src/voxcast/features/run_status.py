@@ -1,7 +1,7 @@
 """How the run of each row ended, by the columns that accounting has for it.
 
-The time of a run that failed is not the time of the run. That of one that was stopped, by its
-time limit or for its memory, is a lower bound.
+A run that failed has no time to learn from. The time of a run that was stopped, by its limit of
+time or memory, is a lower bound.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _EXIT_CODE = re.compile(r"(-?\d+)(?:\.0+)?(?::(\d+))?$")
 def statuses(table: pd.DataFrame, others: Collection[str | None] = ()) -> np.ndarray:
     """Return the status of each row: completed, failed, or one of `CENSORED_OUTCOMES`.
 
-    A status column outranks an exit code, of which every value but zero is a failure. A row of
+    A status column outranks an exit code, where every value but zero is a failure. A row of
     which nothing is told is completed, unless its column says of others that they are.
 
     Parameters
@@ -80,7 +80,7 @@ def is_censored(status: np.ndarray) -> np.ndarray:
 
 
 def _status_of(cell: object) -> str | None:
-    """Return the status that a cell tells; `CANCELLED by 1000` and `TIMEOUT+` tell theirs.
+    """Return the status that a cell states; `CANCELLED by 1000` and `TIMEOUT+` tell theirs.
 
     Examples
     --------

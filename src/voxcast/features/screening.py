@@ -1,9 +1,9 @@
-"""Which columns of any table are left out as features, and which the user is told of.
+"""Which columns of any table are left out as features, and which the user is asked about.
 
-Names decide what is left out: those of measurements, and those of rows, runs and outcomes. Of
-what is used, the user is told which columns rank the rows as the target does, as a column does
-that is known only after the run. An input of a deterministic tool does so too, and must be used:
-no value can tell the two apart.
+Names decide what is left out: names of measurements, rows, runs and outcomes. Of the columns that
+are used, the user is asked about those whose values rank the rows as the target does, as a column
+does that is known only after the run. An input of a deterministic tool does so too, and must be
+used: no value tells the two apart.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Screening:
     Attributes
     ----------
     columns : Columns
-        With the features that are used, and those of them that are idle.
+        With the features that are used, and which of them are idle.
     left_out : dict of str to str
         Column to the reason, as a clause about it.
     requested : dict of str to str
@@ -51,7 +51,7 @@ class Screening:
         reason as a clause about each.
     spelled : dict of str to str
         Columns that are used as texts although most of their cells are numbers, or numbers with
-        units; the reason and what to do, as a clause about each.
+        units; the reason and the next step, as a clause about each.
     """
 
     columns: Columns
@@ -69,12 +69,12 @@ def screened(table: pd.DataFrame, columns: Columns, keep: Sequence[str] = ()) ->
     table : DataFrame
         Rows with a label.
     keep : sequence of str
-        Columns to use whatever their name, and whatever they give.
+        Columns to use regardless of their names and values.
 
     Raises
     ------
     TableError
-        If a column to keep is no feature of the table, or no column is left.
+        If a column to keep is not a feature of the table, or no column is left.
     """
     for name in keep:
         if name not in (*columns.numbers, *columns.texts):

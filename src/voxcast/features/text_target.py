@@ -1,4 +1,4 @@
-"""What to say of a target column that is text: a column of numbers with a like name, or times."""
+"""The error of a target column that is text: a column of numbers with a like name, or times."""
 
 from __future__ import annotations
 

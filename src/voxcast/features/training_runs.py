@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from voxcast.errors import ConfigError, TableError, one_line
-from voxcast.image_sets.on_record import ON_RECORD, RESTORE, read_on_record
-from voxcast.image_sets.recorded import RECORDED_IMAGES
-from voxcast.images.characteristic_versions import current_rows, versions_of
+from voxcast.images.catalogue import ON_RECORD, RESTORE, read_on_record
+from voxcast.images.characteristics import current_rows, versions_of
 from voxcast.images.header import HEADER_COLUMNS
 from voxcast.images.network_volume import SMALL_VOLUMES, points_of, read_small_volumes
+from voxcast.images.recorded import RECORDED_IMAGES
 from voxcast.runs.series import RUNS, phases_in
 from voxcast.runs.store import (
     batch_names,
@@ -95,17 +95,17 @@ def training_runs(
     apps : collection of str
         Names of the applications.
     coarse_points : int
-        Grid of the characteristics. Those of another grid cannot be compared.
+        Grid of the characteristics; other grids cannot be compared.
     network_points : int
-        Grid of the small volumes. Those of another grid are not used.
+        Grid of the small volumes; other grids are not used.
     versions : mapping, optional
-        Versions of the characteristics by name; those of voxcast by default. Values of another
+        Versions of the characteristics by name; by default voxcast's own. Values of another
         version are unknown.
 
     Raises
     ------
     ConfigError
-        If there is no such recorded batch.
+        If a recorded batch is missing.
     TableError
         If a table is missing or cannot be read, or a recorded batch has no images.
     """
@@ -116,7 +116,7 @@ def training_runs(
     phases = [phases_in(path.parent) for path in profiles]
     versions = versions_of({}) if versions is None else dict(versions)
     volumes = []
-    if profiles or (catalogue / ON_RECORD).is_file():  # where nothing was measured there is none
+    if profiles or (catalogue / ON_RECORD).is_file():  # missing where nothing was measured
         volumes.append(read_on_record(catalogue / ON_RECORD, versions))
     small_volumes = _small_volumes(catalogue, network_points, RESTORE)
     for name in dict.fromkeys(batches):
@@ -132,10 +132,10 @@ def training_runs(
     all_runs = pd.concat([table for table in runs if len(table)] or runs[:1], ignore_index=True)
     # The project's own come first: they stay.
     all_runs = all_runs[all_runs["app"].isin(list(apps))].drop_duplicates("cell_key")
-    # Campaigns record no grid: theirs is that of the configuration that measured them.
+    # Campaigns record no grid: the configuration that measured them states it.
     columns = [*VOLUME_COLUMNS, *versions, "image_set", "coarse_points"]
     all_volumes = pd.concat([table.reindex(columns=columns) for table in volumes])
-    # Of a volume that is there twice, the row counts of which more is known.
+    # Of a volume that is there twice, the more complete row counts.
     order = all_volumes[list(versions)].isna().sum(axis=1).argsort(kind="stable")
     all_volumes = all_volumes.iloc[order]
     all_volumes = all_volumes.drop_duplicates("volume_id", ignore_index=True)

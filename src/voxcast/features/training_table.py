@@ -1,16 +1,27 @@
-"""The training table of a project: one row for each run on record that may train."""
+"""The training table of a project: a row for each completed run that may train.
+
+Runs that did not complete are not labels; the subjects of stopped ones count where bounds are
+calibrated.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Any, cast
 
+from voxcast.features.comparability import Comparability
+from voxcast.features.phase_labels import COLUMN as PHASES
 from voxcast.features.phase_labels import phase_texts
-from voxcast.features.table import build_table
+from voxcast.features.rows import features
+from voxcast.features.table import CENSORED_OUTCOMES, IDENTITY, PLACE, WORK
 from voxcast.features.usual_speed import with_speed_deviations
+from voxcast.files import sha256_of
 from voxcast.images.characteristics import CHARACTERISTICS
+from voxcast.records import ANCHOR_REPEAT, MEASURED, TARGETS, Configuration
+from voxcast.runs.table import settled
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     import pandas as pd
 
@@ -21,10 +32,10 @@ if TYPE_CHECKING:
 def training_table(
     training: TrainingRuns, apps: Mapping[str, App]
 ) -> tuple[pd.DataFrame, dict[str, dict[str, int]]]:
-    """Return the table of some applications, and by application what was left out, by reason.
+    """Return the table of some applications, and the numbers of runs left out, by reason.
 
     The table has neither rows nor columns if no run can be used; see
-    `voxcast.features.table.build_table`.
+    `build_table`.
     """
     import pandas as pd
 
@@ -50,3 +61,170 @@ def training_table(
     if table.empty:
         return table, left_out
     return with_speed_deviations(table, training.profiles, training.phases), left_out
+
+
+def build_table(
+    profiles: pd.DataFrame,
+    catalogue: pd.DataFrame,
+    characteristics: pd.DataFrame,
+    *,
+    scales: Collection[str] = ("full_scale",),
+    without_image: bool = False,
+    declared: Collection[str] | None = None,
+    phase_texts: Mapping[str, str] | None = None,
+) -> tuple[pd.DataFrame, dict[str, int]]:
+    """Join profiles with headers and characteristics of their volumes.
+
+    Censored runs (every outcome but ``completed``) are lower bounds and never become labels. Runs
+    of another scale, and runs that `voxcast.features.comparability` objects to, are excluded.
+    Anchors, which every sitting repeats, and disturbed runs that were repeated undisturbed do not
+    count twice. Excluded runs are counted by reason.
+
+    Parameters
+    ----------
+    profiles : DataFrame
+        Runs; column ``batch``, if there is one, names the recorded batch.
+    catalogue : DataFrame
+        Headers of the volumes, with the ``problem`` of unusable ones, and
+        ``image_set``, if it is known.
+    characteristics : DataFrame
+        Characteristics of the volumes.
+    scales : collection of str
+        Runs at other scales are excluded.
+    without_image : bool
+        Whether to include runs of applications that take no image. Each set of parameters is a
+        subject of such runs.
+    declared : collection of str, optional
+        The characteristics that are features; all of them if None. A run on a volume of which one
+        is unknown is excluded.
+    phase_texts : mapping, optional
+        Labels by phase of each run, see `voxcast.features.phase_labels`.
+
+    Returns
+    -------
+    table : DataFrame
+        One row per usable run, sorted by cell key. Beside the features, whose names have a dot or
+        are in `CATEGORIES`, it has identity and targets of the run, whether it was ``noisy``,
+        ``image_set`` and ``batch`` that it comes from, and `PLACE`, all empty if unknown.
+    left_out : dict of str to int
+        Number of excluded runs, by reason.
+    """
+    import pandas as pd
+
+    usable = catalogue["problem"].isna()
+    by_volume = _by_volume(catalogue[usable].drop_duplicates("volume_id"))
+    problems = _by_volume(catalogue[~usable].dropna(subset="volume_id"))
+    contents = _by_volume(characteristics.drop_duplicates("volume_id"))
+    computed = [str(name) for name in characteristics if name != "volume_id"]
+    names = computed if declared is None else sorted(declared)
+    records = []
+    left_out: dict[str, int] = {}
+    comparability = Comparability.of(profiles)
+    completed = profiles[profiles["outcome"] == "completed"]
+    settled_keys = set(settled(completed)["cell_key"])
+    for run in _records(profiles.sort_values("cell_key")):
+        reason = _unusable(run, by_volume, problems, without_image)
+        content: dict[str, Any] = {
+            name: contents.get(run["volume_id"], {}).get(name) for name in names
+        }
+        reason = reason or comparability.objection(run) or _unknown(run["volume_id"], content)
+        if not reason and run["scale"] not in scales:
+            reason = f"scale: {run['scale']}"
+        if not reason and run["cell_key"] not in settled_keys:
+            is_anchor = run["repeat"] >= ANCHOR_REPEAT
+            reason = "anchor of a sitting" if is_anchor else "disturbed, and undisturbed again"
+        if reason:
+            left_out[reason] = left_out.get(reason, 0) + 1
+            continue
+        volume_id = run["volume_id"]
+        row = features(
+            by_volume[volume_id] if volume_id else None,
+            content if volume_id else None,
+            run["app"],
+            json.loads(run["parameters_json"] or "{}"),  # imports state none
+            Configuration(run["device"], int(run["cpus"]), int(run["gpus"])),
+        )
+        identity = {n: run[n] for n in IDENTITY} | {t: run[t] for t in TARGETS}
+        if not volume_id:
+            identity["subject"] = sha256_of(run["parameters_json"])[:12]
+        identity["image_set"] = by_volume.get(volume_id, {}).get("image_set", "")
+        identity["batch"] = run.get("batch", "")
+        identity |= {name: run.get(name, "") for name in PLACE}
+        if identity["batch"] and identity["sitting"]:  # batches number their own sittings
+            identity["sitting"] = f"{identity['batch']}/{identity['sitting']}"
+        if phase_texts is not None:
+            identity[PHASES] = phase_texts.get(run["cell_key"], "")
+        records.append(identity | row)
+    return pd.DataFrame(records), left_out
+
+
+def censored_subjects(
+    profiles: pd.DataFrame, volumes: Collection[str], scales: Collection[str] = ("full_scale",)
+) -> pd.DataFrame:
+    """Return application and subject of censored runs: those stopped before they completed.
+
+    Their values are lower bounds: they are not in the table but count where a bound is calibrated.
+    Failed runs carry no information on time or memory and are not included. A run that was stopped
+    and made again with more time or memory is known: it completed.
+
+    Parameters
+    ----------
+    volumes : collection of str
+        Ids of the volumes on record.
+    """
+    censored = profiles[
+        profiles["outcome"].isin(CENSORED_OUTCOMES)
+        & profiles["scale"].isin(list(scales))
+        & profiles["volume_id"].isin(list(volumes))
+    ]
+    completed = profiles.loc[profiles["outcome"] == "completed", list(WORK)].drop_duplicates()
+    again = censored[list(WORK)].merge(completed, how="left", on=list(WORK), indicator=True)
+    censored = censored[(again["_merge"] == "left_only").to_numpy()]
+    comparability = Comparability.of(profiles)
+    current = [
+        comparability.has_version(app, device, version)
+        for app, device, version in zip(
+            censored["app"], censored["device"], censored["app_version"], strict=True
+        )
+    ]
+    columns = ["app", "subject"]
+    return censored.loc[current, columns].drop_duplicates().sort_values(columns, ignore_index=True)
+
+
+def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    return cast("list[dict[str, Any]]", frame.to_dict("records"))
+
+
+def _by_volume(frame: pd.DataFrame) -> dict[str, dict[str, Any]]:
+    return cast("dict[str, dict[str, Any]]", frame.set_index("volume_id").to_dict("index"))
+
+
+def _unusable(
+    run: Mapping[str, Any],
+    volumes: Mapping[str, Any],
+    problems: Mapping[str, Mapping[str, Any]],
+    without_image: bool,
+) -> str | None:
+    import pandas as pd
+
+    if run["outcome"] != "completed":
+        return f"censored: {run['outcome']}"
+    volume_id = run["volume_id"]
+    if not volume_id and not without_image:
+        imported = run.get("source", MEASURED) != MEASURED
+        return "imported without an image" if imported else "an application without an image"
+    if volume_id and volume_id not in volumes:
+        return str(problems.get(volume_id, {}).get("problem", "volume not on record"))
+    if not run["device"] or run["cpus"] < 1:
+        return f"{'number of CPUs' if run['device'] else 'device'} is not stated"
+    for target in TARGETS:
+        if pd.isna(run[target]) or not float(run[target]) > 0:
+            return f"{target} is unknown or not positive"
+    return None
+
+
+def _unknown(volume_id: str, content: Mapping[str, float | None]) -> str | None:
+    import pandas as pd
+
+    unknown = [name for name, value in content.items() if volume_id and pd.isna(value)]
+    return f"{unknown[0]} of the volume is unknown, or of another version" if unknown else None

@@ -1,6 +1,6 @@
 """How much faster than usual its machine was during each run: a column of the training table.
 
-The work of neighbours comes and goes within minutes. What was timed beside a run tells part of it
+The work of neighbours comes and goes within minutes. Timings beside a run show part of it
 (`voxcast.runs.speed`), so that families can be compared by errors that are less of
 the machine. It is measured during the run, so it is never a feature, and labels stay as measured.
 """
@@ -27,9 +27,9 @@ def with_speed_deviations(
     Parameters
     ----------
     table : DataFrame
-        As of `voxcast.features.table.build_table`.
+        As of `voxcast.features.training_table.build_table`.
     runs, phases : DataFrame
-        All runs on record with their phases: those of the table, and others that tell how runs
+        All runs on record with their phases: the runs of the table, and others that show how runs
         follow the speed of the machine.
     """
     completed = runs[runs["outcome"] == "completed"].drop_duplicates("cell_key")

@@ -1,4 +1,1 @@
-"""Image sets: headers, characteristics on a coarse grid, and the sources of volumes.
-
-This room is independent of applications, runs and models.
-"""
+"""Images: headers, volumes, characteristics, and image sets with their catalogue."""

@@ -1,6 +1,6 @@
 """The volumes in a folder: BIDS names read and written, plain folders of NIfTI files.
 
-Only names are read here; files are hashed in `voxcast.image_sets.sources`.
+Only names are read here; files are hashed in `voxcast.images.sources`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ENTITY = re.compile(r"([a-zA-Z]+)-([a-zA-Z0-9]+)")
 
 @dataclass(frozen=True)
 class ImageEntry:
-    """A volume by its name; `session` is empty where there is none.
+    """A volume by its name; `session` may be empty.
 
     With a `problem` it cannot be used, or is a folder that may not be read.
     """

@@ -1,13 +1,13 @@
 """The foreground of a volume on its native grid, as ANTs' ``get_mask`` finds it.
 
-The voxels of this mask are those that bias correction and segmentation work on, so they decide how
-long these run. On a coarser grid nobody can tell whether two voxels of erosion part scalp from
-brain, and that decides the mask.
+Bias correction and segmentation work on the voxels of this mask, so it decides how long they run.
+A coarser grid does not show whether two voxels of erosion separate scalp from brain, and that
+decides the mask.
 
-The steps are those of antspyx 0.6.3: threshold at the mean, erosion, largest piece, dilation, and
+The steps follow antspyx 0.6.3: threshold at the mean, erosion, largest piece, dilation, and
 holes filled, where a hole is every piece of the background but the largest. Equally large pieces
 are all kept. Where no piece of 50 voxels is left by the ball of radius 2, or the mask would be the
-whole grid, the ball of radius 1 is tried, with all pieces whatever their size, and then none
+whole grid, the ball of radius 1 is tried, with all pieces, small ones too, and then none
 (``get_mask``, and ``iMathGetLargestComponent`` of ANTs, whose mask is then constant).
 """
 
@@ -19,12 +19,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from voxcast.images.line_runs import LineRuns, line_runs
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     Planes = Callable[[int, int], np.ndarray]
+
 
 RADII_VOXELS = (2, 1)
 MIN_PIECE_VOXELS = 50  # ANTs drops smaller pieces after the first erosion
@@ -40,7 +39,7 @@ class Foreground:
     voxels, above_mean_voxels : int
         In the mask, and at or above the mean intensity.
     core_voxels : int
-        In the pieces after erosion from which the mask was grown; 0 if there was no erosion.
+        In the pieces after erosion from which the mask was grown; 0 without erosion.
     box_voxels : tuple of int
         Size of the bounding box along each axis.
     faces : tuple of int
@@ -48,7 +47,7 @@ class Foreground:
     coarse : numpy.ndarray
         The mask at every k-th voxel, bool, as the data of `voxcast.images.volume.CoarseVolume`.
     eroded : LineRuns
-        Voxels of which all in the ball of radius 2 are at or above the mean intensity.
+        Voxels whose neighbours in the ball of radius 2 are all at or above the mean intensity.
     """
 
     voxels: int
@@ -153,7 +152,7 @@ def _moved(
 
 
 def _combined(planes: np.ndarray, radius: int, combine: np.ufunc) -> np.ndarray:
-    """Combine each voxel with those around it; what is outside of the grid does not count.
+    """Combine each voxel with those around it; voxels outside the grid do not count.
 
     ITK's ball of radius r holds the offsets of at most r + 1/2 voxels. For 2 these are the cube of
     27 moved to its six sides, for 1 three squares of nine: both are made of steps along one axis.
@@ -197,3 +196,137 @@ def _windows(
     for first in range(0, count, step):
         last = min(first + step, count)
         yield first, planes(max(first - before, 0), min(last + after, count))
+
+
+Shape = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class LineRuns:
+    """Runs of voxels along the first axis, in the order of the file.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Of the grid, (i, j, k).
+    starts, ends : numpy.ndarray
+        Shape (runs,), int64, ``starts < ends``, both increasing. A voxel has the position
+        ``(k * shape[1] + j) * (shape[0] + 1) + i``: a position after each row belongs to no voxel,
+        so a run never continues in the next row.
+    """
+
+    shape: Shape
+    starts: np.ndarray
+    ends: np.ndarray
+
+    @property
+    def voxels(self) -> int:
+        """Number of voxels in the mask."""
+        return int((self.ends - self.starts).sum())
+
+    def planes(self, first: int, last: int) -> np.ndarray:
+        """Return planes ``first`` to ``last - 1`` of the last axis, bool, shape (planes, j, i)."""
+        i, j, _ = self.shape
+        plane = j * (i + 1)
+        a, b = np.searchsorted(self.starts, (first * plane, last * plane))
+        steps = np.zeros((last - first) * plane + 1, np.int8)
+        steps[self.starts[a:b] - first * plane] = 1
+        steps[self.ends[a:b] - first * plane] = -1
+        inside = np.cumsum(steps[:-1], dtype=np.int8).view(bool)
+        return np.ascontiguousarray(inside.reshape(last - first, j, i + 1)[:, :, :i])
+
+    def complement(self) -> LineRuns:
+        """Return the runs of the voxels that are not in the mask."""
+        rows = np.arange(self.shape[1] * self.shape[2], dtype=np.int64) * (self.shape[0] + 1)
+        starts = np.sort(np.concatenate((rows, self.ends)))
+        ends = np.sort(np.concatenate((self.starts, rows + self.shape[0])))
+        filled = starts < ends
+        return LineRuns(self.shape, starts[filled], ends[filled])
+
+    def largest_piece(self) -> LineRuns:
+        """Return the largest 6-connected piece; of equal ones the first."""
+        if not len(self.starts):
+            return self
+        pieces, voxels = self._pieces()
+        return self._only(pieces == voxels.argmax())
+
+    def largest_pieces(self, min_voxels: int) -> LineRuns:
+        """Return all 6-connected pieces of the size of the largest, none if it is too small.
+
+        Parameters
+        ----------
+        min_voxels : int
+            The size from which a piece counts.
+        """
+        if not len(self.starts):
+            return self
+        pieces, voxels = self._pieces()
+        return self._only(voxels[pieces] == max(voxels.max(), min_voxels))
+
+    def bounds(self) -> tuple[int, int, int]:
+        """Return the size of the bounding box in voxels along each axis."""
+        i, j, _ = self.shape
+        first = self.starts % (i + 1)
+        last = self.ends - self.starts + first
+        plane, line = np.divmod(self.starts // (i + 1), j)
+        return (
+            int(np.ptp((first.min(), last.max()))),
+            int(np.ptp(line)) + 1,
+            int(np.ptp(plane)) + 1,
+        )
+
+    def _only(self, runs: np.ndarray) -> LineRuns:
+        return LineRuns(self.shape, self.starts[runs], self.ends[runs])
+
+    def _pieces(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the number of the connected piece of each run, from 0, and voxels of each piece.
+
+        Pieces are numbered in the order of their first runs.
+        """
+        from scipy.sparse import coo_array
+        from scipy.sparse.csgraph import connected_components
+
+        i, j, _ = self.shape
+        in_plane = np.flatnonzero(self.starts // (i + 1) % j != j - 1)
+        pairs = (
+            self._overlaps(in_plane, i + 1),
+            self._overlaps(np.arange(len(self.starts)), (i + 1) * j),
+        )
+        upper, lower = (np.concatenate(ends) for ends in zip(*pairs, strict=True))
+        size = len(self.starts)
+        graph = coo_array((np.ones(len(upper), np.int8), (upper, lower)), (size, size))
+        pieces: np.ndarray = connected_components(graph, directed=False)[1]
+        return pieces, np.bincount(pieces, weights=self.ends - self.starts)
+
+    def _overlaps(self, runs: np.ndarray, distance: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the pairs of a run and one that touches it ``distance`` positions further on."""
+        first = np.searchsorted(self.ends, self.starts[runs] + distance, "right")
+        count = np.searchsorted(self.starts, self.ends[runs] + distance, "left") - first
+        before = np.cumsum(count) - count
+        touched = np.arange(count.sum()) + np.repeat(first - before, count)
+        return np.repeat(runs, count), touched
+
+
+def line_runs(planes: np.ndarray, first: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Return starts and ends of the runs of some planes, the first of which is plane ``first``.
+
+    Parameters
+    ----------
+    planes : numpy.ndarray
+        Shape (planes, j, i), bool.
+
+    Examples
+    --------
+    >>> starts, ends = line_runs(np.array([[[True, True, False], [False, False, True]]]))
+    >>> starts.tolist(), ends.tolist()
+    ([0, 6], [2, 7])
+    """
+    *rows, i = planes.shape
+    padded = np.zeros((math.prod(rows), i + 1), bool)
+    padded[:, :i] = planes.reshape(-1, i)
+    flat = padded.reshape(-1)
+    edges = np.flatnonzero(flat[1:] != flat[:-1]) + 1
+    if flat.size and flat[0]:
+        edges = np.concatenate(([0], edges))
+    edges = edges + first * rows[1] * (i + 1)
+    return edges[::2], edges[1::2]

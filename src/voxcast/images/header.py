@@ -30,7 +30,7 @@ MAX_OFFSET_BYTES = 64 * 2**20  # extensions of the header lie before the voxels
 # Millimetres of a unit by its code in NIfTI: metres and micrometres, which ITK converts too. All
 # other codes are read as millimetres.
 _UNIT_MM = {1: 1e3, 3: 1e-3}
-_UNIT_BITS = 0b111  # the others are of time
+_UNIT_BITS = 0b111  # other units are of time
 # Size of the header, position and type of the offset of the voxels, in NIfTI-1 and NIfTI-2.
 _OFFSETS = ((348, 108, "f"), (540, 168, "q"))
 _ENDINGS = (".nii", ".nii.gz", ".nii.bz2", ".nii.zst")
@@ -144,7 +144,7 @@ def _check_offset(path: Path) -> None:
         for order in "<>":
             if start[:4] == struct.pack(f"{order}i", size) and len(start) >= size:
                 (offset_bytes,) = struct.unpack_from(order + kind, start, position)
-                # Also false for a number that is none.
+                # Also false for NaN.
                 if not size <= offset_bytes <= MAX_OFFSET_BYTES:
                     raise ImageError(
                         f"voxels begin at byte {offset_bytes:g}, not in {size} to "
@@ -214,7 +214,7 @@ def _affine(image: Any, path: Path) -> np.ndarray:
     affine[:3] *= _UNIT_MM.get(int(image.header["xyzt_units"]) & _UNIT_BITS, 1.0)
     singular = not np.isfinite(affine).all() or abs(np.linalg.det(affine[:3, :3])) < 1e-9
     # Of axes of very different lengths, or nearly in one plane, nibabel names some only, and a
-    # spacing of less than 10 nm is none.
+    # spacing of less than 10 nm is an error.
     if singular or None in nibabel.aff2axcodes(affine) or not _spacing_mm(affine).all():
         raise ImageError("its affine is singular", path, fix)
     return affine
@@ -230,7 +230,7 @@ def _spacing_mm(affine: np.ndarray) -> np.ndarray:
 def check_complete(path: Path, size_bytes: int, end_bytes: int) -> None:
     """Raise ImageError if a file ends before its last voxel, at ``end_bytes``.
 
-    Sizes alone are compared: that of the file, or the one that gzip stores in its last four bytes.
+    Only sizes are compared: the size of the file, or the one in the last four bytes of gzip.
     """
     if path.suffix.lower() != ".gz":
         if size_bytes < end_bytes:

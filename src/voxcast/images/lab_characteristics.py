@@ -1,6 +1,6 @@
 """Characteristics that a project adds: functions of a laboratory, declared in the configuration.
 
-Only what the configuration of the project names is imported, never what a model asks for.
+Only functions that the project's configuration names are imported, never names from a model.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _function(entry: LabCharacteristic, project: Path) -> Callable[[VolumeConten
     where = f"{KEY}.{entry.name}.function"
     folder = str(project.resolve())
     if folder not in sys.path:
-        sys.path.append(folder)  # last: nothing in the project hides what is installed
+        sys.path.append(folder)  # last: nothing in the project hides an installed package
     try:
         function = getattr(importlib.import_module(module), name, None)
     except Exception as error:  # the code of a laboratory may raise anything
@@ -129,7 +129,7 @@ def lab_values(
         values[name] = math.nan
         try:
             value: object = entry.function(volume)
-        except Exception as error:  # one image must not end the reading of the others
+        except Exception as error:  # one image must not end the reading of other images
             failures[name] = f"{type(error).__name__}: {one_line(error)}"[:200]
             continue
         is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)

@@ -3,7 +3,8 @@
 Each cell of the cube is a mean over the voxels that lie in it, so nothing falls between samples:
 their intensity (from the coarse grid), the share of them at or above the volume's mean intensity,
 which is where bias correction and segmentation begin, and the share of them with no darker voxel
-within two voxels, which tells thick from thin where the cells do not (both from the native grid).
+within two voxels, which separates thick from thin where the cells do not (both from the native
+grid).
 Pooling loses how many voxels make a cell, so shape and spacing go with the cube.
 
 A file of them by volume id, ``volumes.npz``, holds no pickled objects.
@@ -26,8 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from pathlib import Path
 
-    from voxcast.images.foreground import RowBits
-    from voxcast.images.line_runs import LineRuns
+    from voxcast.images.foreground import LineRuns, RowBits
     from voxcast.images.volume import CoarseVolume, VolumeContents
 
 POINTS = 32
@@ -155,7 +155,7 @@ def network_from_bytes(data: bytes, points: int) -> np.ndarray:
     Raises
     ------
     ImageError
-        If it is no ``.npy`` of one volume of `volume_dtype`, or its grid is none.
+        Unless it is the ``.npy`` of one volume of `volume_dtype` with a valid grid.
     """
     where, then = "volume", f"send network_to_bytes(network_volume(contents, {points}))"
     dtype, shape, offset = _npy_layout(data)
@@ -216,7 +216,7 @@ def read_stacked(path: Path, then: str) -> tuple[list[str], np.ndarray]:
     Parameters
     ----------
     then : str
-        What the user can do if it cannot be read.
+        Next step for the user if it cannot be read.
 
     Raises
     ------
@@ -234,7 +234,7 @@ def read_stacked(path: Path, then: str) -> tuple[list[str], np.ndarray]:
 
 
 def copy_small_volumes(folder: Path, target: Path, ids: Collection[str]) -> None:
-    """Write the small volumes of some ids from the file of one folder into that of another."""
+    """Write the small volumes of some ids from one folder into another."""
     volumes = read_small_volumes(folder / SMALL_VOLUMES, "build the catalogue again")
     chosen = {key: volume for key, volume in volumes.items() if key in ids}
     if chosen:

@@ -1,9 +1,9 @@
-"""What is kept of a volume, from a cache where the same bytes were read.
+"""The summary of a volume, from a cache where the same bytes were read.
 
 An entry is found by the SHA-256 of all bytes of the file, with the code of this package and the
 size of the grids. Size, time and inode of a file could tell sooner that it is the same, but not
 safely: copies keep times, and network file systems answer with old ones. Hashing takes a few
-hundredths of what reading does, see `results/cache/volume_summary.json`.
+hundredths of the time of reading, see `results/cache/volume_summary.json`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 
 from voxcast.errors import ImageError, one_line
 from voxcast.files import canonical_json, sha256_file
-from voxcast.images.characteristic_versions import VERSIONS, versions_of
+from voxcast.images.characteristics import VERSIONS, versions_of
 from voxcast.images.header import MAX_VOXELS
 from voxcast.images.network_volume import network_volume
 from voxcast.images.volume import Volume
@@ -43,16 +43,16 @@ ID_DIGITS = 16
 
 @dataclass(frozen=True, eq=False)
 class VolumeSummary:
-    """What a question, a catalogue and a record of runs need of an image.
+    """The facts that a question, a catalogue and a record of runs need of an image.
 
     Attributes
     ----------
     voxel_sha256 : str
         See `voxcast.images.volume.VolumeContents`.
     characteristics : dict of str to float
-        Those of voxcast, and those of a laboratory that could be computed.
+        voxcast's own, and a laboratory's as far as they could be computed.
     network_volume : ndarray, optional
-        Of `voxcast.images.network_volume.volume_dtype`; None if none was asked for.
+        Of `voxcast.images.network_volume.volume_dtype`; None unless requested.
     failures : dict of str to str
         Why characteristics of a laboratory could not be computed, by name.
     itk_refusal : str
@@ -122,7 +122,7 @@ def summarise(
     lab: Mapping[str, Characteristic] | None = None,
     cache: ContentCache | None = None,
 ) -> VolumeSummary:
-    """Return the summary of a volume, from the cache if it has that of the same bytes.
+    """Return the summary of a volume, from the cache if the same bytes were read before.
 
     With characteristics of a laboratory nothing is cached: their code may change at any time.
 
@@ -141,7 +141,7 @@ def summarise(
         with contextlib.suppress(KeyError, ValueError):  # written by something else
             return _from_arrays(arrays, volume)
     summary = _summarised(volume, grids, max_voxels, {})
-    # Were the file replaced meanwhile, the bytes that were hashed are not those that were read.
+    # If the file was replaced meanwhile, other bytes may have been hashed than were read.
     if _file_sha256(volume.path) == content["file_sha256"]:
         cache.put(FUNCTION, version, content, _to_arrays(summary))
     return summary

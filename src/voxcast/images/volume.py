@@ -1,7 +1,7 @@
 """A volume: opened once, its header parsed once, its voxels read in blocks of bounded size.
 
-A damaged, short or compressed file is never held in memory as a whole. What is computed from the
-voxels is in `voxcast.images.characteristics` and `voxcast.images.network_volume`.
+A damaged, short or compressed file is never held in memory as a whole. Figures computed from the
+voxels are in `voxcast.images.characteristics` and `voxcast.images.network_volume`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ MAX_PADDING_BYTES = 2**30
 class CoarseVolume:
     """Every `stride`-th voxel of a volume, in its native orientation.
 
-    `data` is float32 and finite; `shape` and `spacing_mm` are those of the native grid.
+    `data` is float32 and finite; `shape` and `spacing_mm` describe the native grid.
     """
 
     data: np.ndarray
@@ -58,7 +58,7 @@ class CoarseVolume:
 
 @dataclass(frozen=True)
 class VolumeContents:
-    """What is taken from the voxels of a volume, each part computed once.
+    """Figures from the voxels of a volume, each part computed once.
 
     Attributes
     ----------
@@ -143,7 +143,7 @@ class Volume:
     Attributes
     ----------
     affine : numpy.ndarray
-        From voxels to millimetres, whatever the unit of the file, shape (4, 4).
+        From voxels to millimetres in any unit of the file, shape (4, 4).
     dtype : numpy.dtype
         Of the voxels as stored.
     offset_bytes : int
@@ -210,7 +210,7 @@ class Volume:
 
         A block holds as many whole rows of the first axis as fit into 4 MiB, or a part of one row
         that is longer than that. The checksum of a compressed file is checked after its last
-        voxel, so what is computed from the blocks is valid only after the last one.
+        voxel, so figures computed from the blocks are valid only after the last one.
 
         Raises
         ------
@@ -322,7 +322,7 @@ class Volume:
         with np.errstate(over="ignore"):
             extent = float(np.ptp(data))
         single = np.finfo(np.float32)
-        # 0 is that of the coarse grid; the voxels between its points vary.
+        # 0 is the first of the coarse grid; the voxels between its points vary.
         if extent and not single.tiny <= extent <= single.max:
             raise self._out_of_precision()
         return CoarseVolume(data, stride, header.shape, header.spacing_mm, header.axcodes)
@@ -349,7 +349,7 @@ class Volume:
         raise ImageError(f"is constant, all voxels are {low:g}", self.path, "make it again")
 
     def _sum(self, block: np.ndarray) -> float:
-        """Return the sum of voxels as stored, those that are not finite as `_finite` has them."""
+        """Return the sum of voxels as stored, after `_finite`."""
         if block.dtype.kind in "iu":
             return float(block.sum(dtype=np.int64 if block.dtype.itemsize < 8 else np.float64))
         with np.errstate(over="ignore", invalid="ignore"):
@@ -357,7 +357,7 @@ class Volume:
         return total if math.isfinite(total) else float(self._finite(block).sum(dtype=np.float64))
 
     def _bright(self, stored: Iterable[np.ndarray], mean: float) -> RowBits:
-        """Return the voxels at or above the mean; ``mean`` is that of the voxels as stored.
+        """Return the voxels at or above the mean; ``mean`` is the mean of the voxels as stored.
 
         Scaling keeps their order, or turns it, so it need not be applied.
         """
@@ -378,7 +378,7 @@ class Volume:
         return bits
 
     def _finite(self, stored: np.ndarray) -> np.ndarray:
-        """Return voxels as stored; those that are not finite get what is scaled to 0."""
+        """Return voxels as stored; where they are not finite, the value that is scaled to 0."""
         with np.errstate(over="ignore", invalid="ignore"):
             finite = np.isfinite(stored * self.slope + self.intercept)
         return np.where(finite, stored, -self.intercept / self.slope)

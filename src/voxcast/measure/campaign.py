@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any
 from voxcast.apps.checks import check_startable
 from voxcast.errors import ConfigError, VoxcastError, one_line
 from voxcast.files import atomic_path
-from voxcast.image_sets.catalogue import CATALOGUE, CHARACTERISTICS_TABLE
-from voxcast.image_sets.image_set import ImageChoice, prepare_image_set, recipes_in
-from voxcast.image_sets.recorded import RECORDED_IMAGES, check_recorded, recorded_images
+from voxcast.images.catalogue import CATALOGUE, CHARACTERISTICS_TABLE
+from voxcast.images.image_set import ImageChoice, prepare_image_set, recipes_in
 from voxcast.images.lab_characteristics import LabCharacteristic, load_lab_characteristics
 from voxcast.images.network_volume import copy_small_volumes
+from voxcast.images.recorded import RECORDED_IMAGES, check_recorded, recorded_images
 from voxcast.measure.host import HostFacts, host_facts
 from voxcast.measure.local import (
     Progress,

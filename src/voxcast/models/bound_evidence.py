@@ -1,4 +1,4 @@
-"""What the upper bound of a table's model rests on, and in words why it does not hold."""
+"""The evidence behind the upper bound of a table's model, and in words why it does not hold."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class BoundEvidence:
     unit : {"groups", "rows"}
         What gives one score, see `voxcast.models.conformal`.
     complete, stopped : int
-        Number of units of which every run completed, and of those with a run that was stopped,
+        Number of units whose runs all completed, and of units with a run that was stopped,
         which count as above every bound.
     missing : int
         Number of complete units that the bound lacks to be calibrated; 0 if it is.
@@ -69,7 +69,7 @@ class BoundEvidence:
         return self.complete + self.stopped >= math.ceil(odds * (1 - 1e-12))
 
     def text(self) -> str:
-        """Return what is missing for a calibrated bound, as one clause."""
+        """Return the runs missing for a calibrated bound, as one clause."""
         name = f"a {100 * self.quantile:g} % bound"
         total = self.complete + self.stopped
         if not self.missing:
@@ -93,7 +93,7 @@ class BoundEvidence:
         return f"{total} {self.unit}{stopped} are too few for {name}"
 
     def advice(self) -> str:
-        """Return what a user can do for a calibrated bound, as one clause."""
+        """Return the user's next step to a calibrated bound, as one clause."""
         options = []
         if self.stopped:
             options.append("run the stopped jobs again with a higher limit and replace their rows")

@@ -109,7 +109,7 @@ class CalibratedModel:
     def _widen(
         self, logs: np.ndarray, rows: np.ndarray, queries: Sequence[Query], quantiles: Quantiles
     ) -> np.ndarray:
-        """Widen the bounds of times by what is not known of the machine's speed, in quadrature.
+        """Widen the bounds of times by the uncertainty of the machine's speed, in quadrature.
 
         ``logs`` are changed in place; its ``rows`` are of one application.
 
@@ -145,7 +145,7 @@ class CalibratedModel:
     ) -> tuple[bool, int, tuple[float, float, float]]:
         """Return whether the machine of a query is known, its runs, and quantiles of its speed.
 
-        A speed is a multiple of that of the reference machine.
+        A speed is a multiple of the reference machine's.
         """
         speeds = self.model.speeds_of(query.app)
         if speeds is None:

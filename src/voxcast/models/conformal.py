@@ -12,7 +12,7 @@ subject `ONE_SUBJECT_MARGIN`, of `voxcast.models.subject_scores`. Nor is it less
 bound that is calibrated, so that bounds never cross. The prediction is marked as not calibrated.
 
 No bound is farther than `REACH` from both the prediction and everything measured. Where a
-width, a residual of a poor fit, or what is not known of a machine's speed would take it there, it
+width, a residual of a poor fit, or the uncertainty of a machine's speed would take it there, it
 stops and is not calibrated.
 
 The residuals come from cross-validation and the model is refitted on all subjects. This is cross-
@@ -137,7 +137,7 @@ class Calibrator:
         return self.by_app.get(app, Scores((), ())).subjects
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON-able form, without what is not known."""
+        """Return a JSON-able form, without unknown values."""
         content = asdict(self)
         for fields in content["by_app"].values():
             if not all(map(math.isfinite, fields["measured"])):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from voxcast.models.query import Query
 
 STEEPEST = 3.0  # the number of voxels is the third power of their spacing
-MOST = math.log(10.0)  # of what a feature of unknown effect widens a bound by
+MOST = math.log(10.0)  # the most by which a feature of unknown effect widens a bound
 ALLOCATION = "allocation."
 LOG2 = "allocation.log2_"
 
@@ -93,7 +93,7 @@ def _distance(
 def log_distance(name: str, value: float, low: float, high: float) -> float:
     """Return the logarithm of the ratio of a value to the nearest end of a range; 0 within it.
 
-    Where there is no ratio, the width of the range takes the place of the end.
+    Without a ratio, the width of the range takes the place of the end.
 
     Examples
     --------

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from voxcast.models.forecaster import Forecaster
     from voxcast.models.point_model import InputLevel
 
-# With their mirror images and the median, the quantiles of which reliability is told.
+# With their mirror images and the median, the quantiles whose reliability is measured.
 UPPER_QUANTILES = (0.55, 0.6, 0.7, 0.8, 0.9, 0.95)
 _IDENTITY = ("cell_key", "subject", "volume_id", "app", "device", "cpus", "repeat")
 

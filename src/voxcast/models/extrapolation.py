@@ -7,8 +7,8 @@ ends of the range, after training on those inside, side by side
 are to hold for: on each side with the recipe that was best on the other sides, so that a recipe
 is not selected by the residuals that calibrate it. Each side has its own bounds
 (`voxcast.models.side`), since a law may bend at one end only. A model that was too high past the
-end of the others may be too low past that of all: errors count with either sign. They are never
-called calibrated: nobody tells how far out the next query is.
+end of some may be too low past the end of all: errors count with either sign. They are never
+called calibrated, since the next query may lie farther out.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _OuterRuns:
     """The held-out runs of one side, and the predictions of each recipe for them.
 
     ``log_predictions`` has the shape (recipes, n, targets), ``errors`` (recipes,), and
-    ``lengths``, the distances past the end of the others, (n,).
+    ``lengths``, the distances past the end of the remaining runs, (n,).
     """
 
     positions: np.ndarray
@@ -79,7 +79,7 @@ def fit_extrapolator(
     by_side = _predicted_sides(validation, recipes, input_level)
     table, seed, targets = validation.table, validation.seed, validation.targets
     if not by_side:
-        # The subjects are too few to hold out the outermost: the bounds are those of all.
+        # The subjects are too few to hold out the outermost: the bounds are calibrated on all.
         recipe = _cross_validated(validation, params_by_family, input_level)
         model = point_model.fit(
             table, None, *recipe, input_level, seed, targets, validation.speeds

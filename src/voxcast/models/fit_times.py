@@ -27,7 +27,7 @@ MIN_ROWS = 500
 ENOUGH_ROWS = 3000  # from which more rows help less than another family
 MIN_FAMILIES = 3
 WARM_ROWS = 20
-LARGEST_SHARE = 0.6  # of the time that is left, for a family; those that matter most come first
+LARGEST_SHARE = 0.6  # of the time that is left, for a family; the most important come first
 STEP = 0.85
 
 
@@ -48,8 +48,8 @@ class FitTimes:
         """Return the families and the number of rows whose fits stay in a budget.
 
         A slow family would cost all others most of their rows. So the families of ``first`` are
-        taken, then the others, the fastest first, as long as `ENOUGH_ROWS` rows stay affordable;
-        what is left of the budget is for more rows.
+        taken, then the rest, the fastest first, as long as `ENOUGH_ROWS` rows stay affordable;
+        the rest of the budget is for more rows.
 
         Parameters
         ----------
@@ -61,7 +61,7 @@ class FitTimes:
         Returns
         -------
         families : list of str
-            Of those that could be timed.
+            Out of the timed ones.
         rows : int
             At least `MIN_ROWS`, or all rows; few where hardly a family could be timed.
         """

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from voxcast.models.speed.speeds import Speeds
 
 FILE = "forecaster.json"
-# Of the files; models of other formats are not read. Those of format 4 know no speeds of machines.
+# Of the files; models of other formats are not read. Format 4 knows no speeds of machines.
 FORMAT = 5
 
 
@@ -39,7 +39,7 @@ class Prediction:
     quantiles : dict of str to tuple of float
         Lower, median and upper of each target in its own unit.
     input_level : {"header", "volume"}
-        What is known of the volume.
+        Whether the voxels are known.
     family : str
         Family of the model that made the prediction.
     calibrated : bool
@@ -56,7 +56,7 @@ class Prediction:
     host_runs : int
         Number of runs on the machine, from which its speed is known.
     speed : tuple of float
-        The machine's speed as a multiple of that of the reference machine: lower, median and
+        The machine's speed as a multiple of the reference machine's: lower, median and
         upper quantile.
     """
 
@@ -164,7 +164,7 @@ class Forecaster:
         return self.model_at(self.input_level(query)).model.medians(query)
 
     def outside(self, query: Query, names: Sequence[str]) -> list[str]:
-        """Write in what a query lies outside everything measured, one phrase per feature.
+        """Describe how a query lies outside everything measured, one phrase per feature.
 
         Parameters
         ----------
@@ -208,7 +208,7 @@ class Forecaster:
         Raises
         ------
         ModelError
-            If there is no model in ``folder``, it is in the format of another release, or one of
+            If ``folder`` holds no model, it is in the format of another release, or one of
             its files is missing or damaged.
         """
         if not (folder / FILE).is_file():

@@ -1,7 +1,7 @@
 """Memory by another method of measuring, brought to the level of the usual one.
 
 Slurm's MaxRSS counts other pages than a control group, and is sampled. One factor for all runs of
-an application is what the two differ by: the median of measured over predicted. A change of the
+an application is their ratio: the median of measured over predicted. A change of the
 level of memory cannot be learned from such runs, and differences between images can.
 """
 

@@ -40,13 +40,13 @@ def read_sealed(path: Path) -> dict[str, Any]:
     Raises
     ------
     ModelError
-        If the file is missing, is no JSON object, or differs from what was written.
+        If the file is missing, is not a JSON object, or differs from the one written.
     """
     content = read_object(path)
     seal = content.pop(SEAL, None)
     try:
         matches = seal == sha256_of(content)
-    except (ValueError, RecursionError):  # NaN is no JSON
+    except (ValueError, RecursionError):  # NaN is not JSON
         matches = False
     if not matches:
         raise ModelError("the file is damaged: its content does not match its hash", path, RETRAIN)
@@ -59,7 +59,7 @@ def read_object(path: Path) -> dict[str, Any]:
     Raises
     ------
     ModelError
-        If the file is missing or is no JSON object.
+        If the file is missing or is not a JSON object.
     """
     try:
         content = read_json(path)
@@ -77,7 +77,7 @@ def read_object(path: Path) -> dict[str, Any]:
 def read_record(
     path: Path, version: int, parse: Callable[[dict[str, Any]], Record], then: str
 ) -> Record | None:
-    """Read a JSON file of one format; None if there is no such file.
+    """Read a JSON file of one format; None if it is missing.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ def read_record(
     parse : callable
         Makes the record of the content, and raises where it is damaged.
     then : str
-        What to do about a file that is damaged or of another release.
+        Next step for a file that is damaged or of another release.
 
     Raises
     ------
@@ -133,7 +133,7 @@ def read_arrays(path: Path, sha256: str) -> dict[str, np.ndarray]:
     except (AttributeError, ValueError, OverflowError, MemoryError, zipfile.BadZipFile) as error:
         raise ModelError(f"contains no arrays: {error}", path, RETRAIN) from None
     for name, array in arrays.items():
-        if not isinstance(array, np.ndarray):  # what is no array is read as bytes
+        if not isinstance(array, np.ndarray):  # members other than arrays are read as bytes
             raise ModelError(f"contains no arrays: {name} is something else", path, RETRAIN)
     return arrays
 

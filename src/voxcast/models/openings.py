@@ -1,8 +1,8 @@
 """The book of openings: every time that held-out runs were used to judge models.
 
-Errors on held-out runs are unbiased the first time. Whoever changes a model afterwards and judges
+Errors on held-out runs are unbiased the first time. To change a model afterwards and judge
 it on the same subjects has chosen it by them. So each opening is a line of one file that is only
-ever added to, whatever becomes of the table that was opened.
+ever added to, even if the opened table changes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 BOOK = Path("results/openings.jsonl")  # of a project
 PUBLISHED = Path(
     "published/openings.jsonl"
-)  # those that are in git; only `make publish` adds to it
+)  # published ones, in git; only `make publish` adds to it
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Opening:
     opened_at : str
         Time in ISO 8601.
     note : str
-        What a reader has to know; the origin of a line that was entered later.
+        A remark for readers; the origin of a line that was entered later.
     """
 
     table: str

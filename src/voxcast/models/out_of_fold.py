@@ -1,4 +1,4 @@
-"""Errors of out-of-fold predictions: those of runs by models that were fitted without them."""
+"""Errors of out-of-fold predictions: of runs by models that were fitted without them."""
 
 from __future__ import annotations
 

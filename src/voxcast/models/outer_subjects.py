@@ -1,9 +1,9 @@
-"""The subjects at the ends of the range: those that tell how well a model extrapolates.
+"""The subjects at the ends of the range, which show how well a model extrapolates.
 
 A side is one end of one feature that decides about being out of range. The subjects beyond
-`OUTER_SHARE` of it are held out, all their runs, and a model of the others predicts them. The
+`OUTER_SHARE` of it are held out, all their runs, and a model of the rest predicts them. The
 features of tables of other tools are too many for that: one side then holds the subjects that are
-least like the others altogether.
+least like all others.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 OUTER_SHARE = 0.2  # of the subjects of each application
 MOST_OUTER = 0.5  # where many subjects share the outermost value
-MINIMUM_SUBJECTS = 10  # with fewer, the outermost hardly differ from the others
+MINIMUM_SUBJECTS = 10  # with fewer, the outermost hardly differ from the rest
 OUTERMOST = "outermost"
 # A machine, an allocation and a column of another tool are not at the end of a range of sizes.
 NO_SIDE = ("allocation.", "host.", "column.")
@@ -77,7 +77,7 @@ def _end(runs: pd.DataFrame, name: str, *, is_high: bool) -> np.ndarray:
 
 
 def outermost(table: pd.DataFrame, input_level: InputLevel = "volume") -> np.ndarray:
-    """Return a mask of the runs of subjects least like the others, by application.
+    """Return a mask of the runs of subjects least like the rest, by application.
 
     The measure is the mean distance of a subject's features from their means, in standard
     deviations. No run is selected for applications with fewer than `MINIMUM_SUBJECTS`.

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from voxcast.models.predictor import Predictor
     from voxcast.models.query import Query
 
-# What is known of a volume: its header alone, or its voxels too.
+# The known part of a volume: its header alone, or its voxels too.
 InputLevel = Literal["header", "volume"]
 INPUT_LEVELS: tuple[InputLevel, ...] = ("header", "volume")
 CPU, WALL = "cpu_s", "runtime_s"
@@ -204,8 +204,8 @@ def fit(
     Parameters
     ----------
     table : DataFrame
-        Completed runs as returned by `voxcast.features.table.build_table`, or any rows with
-        columns of features and targets.
+        Completed runs as returned by `voxcast.features.training_table.build_table`, or any rows
+        with columns of features and targets.
     volumes : ndarray or None, shape (n_runs,)
         Small volume of each run, for a family that needs it.
     name : str

@@ -65,7 +65,7 @@ class Predictor(Protocol):
 
 
 def speed_estimates(model: Predictor, queries: Sequence[Query]) -> list[SpeedEstimate]:
-    """Return the speed of the machine of each query; 0, and known, where there are no machines."""
+    """Return the speed of the machine of each query; 0, and known, without machines."""
     estimates = []
     for query in queries:
         speeds = model.speeds_of(query.app)

@@ -20,7 +20,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from voxcast.errors import TableError
+from voxcast.errors import TableError, one_line
 from voxcast.features.any_table import choose_columns, learnable
 from voxcast.features.idle_columns import idle_columns
 from voxcast.features.run_status import is_censored, statuses
@@ -58,7 +58,7 @@ class RuntimeRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # 
     trials : int
         Trials of parameters for each family.
     time_budget_s : float, optional
-        Total time in seconds; by default there is no limit, and the result is reproducible.
+        Total time in seconds; without a limit by default, and then the result is reproducible.
     quantile : float
         Probability of the upper bound, above 0.5 and below 1.
     evaluate : bool
@@ -109,7 +109,7 @@ class RuntimeRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # 
         self.random_state = random_state
 
     def __sklearn_tags__(self) -> Tags:
-        """Return what the regressor accepts: texts, missing values, and targets above 0."""
+        """Return the tags of accepted input: texts, missing values, and targets above 0."""
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = tags.input_tags.string = tags.input_tags.categorical = True
         tags.target_tags.positive_only = True
@@ -153,9 +153,12 @@ class RuntimeRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # 
         if groups is not None:
             group = _free(GROUP, table)
             table[group] = np.asarray(groups).astype(str)
-        columns = choose_columns(table, name, group)
-        columns = replace(columns, idle=idle_columns(table[~stopped], columns))
-        return self._fit_rows(table[~stopped], columns, table[stopped])
+        try:
+            columns = choose_columns(table, name, group)
+            columns = replace(columns, idle=idle_columns(table[~stopped], columns))
+            return self._fit_rows(table[~stopped], columns, table[stopped])
+        except TableError as error:
+            raise ValueError(one_line(error)) from error
 
     def _fit_rows(
         self,
@@ -189,7 +192,7 @@ class RuntimeRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # 
         X : DataFrame or array, shape (n_rows, n_features)
             As in `fit`.
         quantile : float, optional
-            Probability of the upper bounds; by default that of the regressor.
+            Probability of the upper bounds; by default the regressor's.
 
         Returns
         -------
@@ -258,7 +261,7 @@ def fit(
     groups : str, optional
         Column of groups that are never split, such as the subject.
     exclude, keep : sequence of str
-        Columns that are no features, and columns to use whatever their names suggest.
+        Columns that are not features, and columns to use regardless of their names.
     keep_failed : bool
         Whether to use runs that did not complete as if they had.
     strict : bool

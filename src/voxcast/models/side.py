@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from voxcast.models.distance import Distance
 
 UNCERTAIN_POWER = 0.5
-# Standard errors by which errors must grow with distance, to be told from chance.
+# Standard errors by which errors must grow with distance, to exceed chance.
 SUPPORT = 1.645
 FEWEST_SUBJECTS = 10  # that tell how errors grow
-SMALLEST_RANGE = 1e-6  # of logarithmic distances; those of equal values differ by rounding
+SMALLEST_RANGE = 1e-6  # of logarithmic distances; equal values differ by rounding
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def widths(lengths: np.ndarray, growth: Mapping[str, float], targets: Sequence[s
 
 
 def margins(far: Sequence[Distance], sides: Mapping[str, Side]) -> np.ndarray:
-    """Return the logarithms by which bounds are wider for what no subject tells, shape (n,)."""
+    """Return the logarithms by which bounds widen for effects that no subject shows, (n,)."""
 
     def untested(distance: Distance) -> float:
         return sum(

@@ -65,7 +65,7 @@ class Scores:
         censored : collection of str
             Subjects with a run that was stopped.
         widths : ndarray, shape (n_runs,), or float
-            What the offset of each run's bound is multiplied by.
+            Multiplier of the offset of each run's bound.
         either_sign : bool
             Whether an error may have the other sign the next time, and counts with both.
         """
@@ -113,7 +113,7 @@ class Scores:
         factor : float
             Multiplies the largest residual where `missing` is not 0.
         widths : ndarray, shape (n,), or float
-            What the score is multiplied by.
+            Multiplier of the score.
 
         Returns
         -------

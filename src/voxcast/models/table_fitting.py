@@ -2,7 +2,7 @@
 
 The evaluation is nested. In each outer fold, families are tuned, blended, selected and calibrated
 by folds within its training groups alone, and then predict the held-out groups. The metrics of
-the selected model are those of the procedure, which may select another family in each fold.
+the selected model describe the procedure, which may select another family in each fold.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ FIRST = ("median", "ridge", "boosted")  # of a table without time for all
 OUTER = 3
 FINAL_SHARE = 0.3  # of the time, for the model that is saved
 LEARNING_SHARE = 0.85  # of the time; the rest is for the last fits and for saving
-LAST_SHARE = 0.7  # of what is then left, for a fit of all rows where a sample was used
+LAST_SHARE = 0.7  # of the time then left, for a fit of all rows where a sample was used
 # Fits of all rows for one trial of a family: in each outer fold two thirds of the rows twice and
 # once more to predict, then all rows twice and once more.
 FITS = 9
@@ -80,7 +80,7 @@ class FittedTable:
     rows, groups : int
         Size of the training table.
     novelty : {"groups", "configurations", "runs"}
-        What is new about the rows that the metrics are of.
+        In which sense the rows of the metrics are new.
     trials : int
         Number of trials for the model that is saved.
     deterministic : bool
@@ -123,12 +123,12 @@ def fit_table(
         Number of trials per family, in each outer fold and for the final model.
     budget_s : float
         Total time for everything. Where it is too short for all rows, a sample of the groups is
-        used; families of which no trial ends in its share are left out.
+        used; families without a trial that ends in its share are left out.
     censored : DataFrame, optional
         Rows that were stopped before they completed, see `voxcast.features.run_status`; they
         count where bounds are calibrated.
     evaluate : bool
-        Whether the procedure is evaluated on held-out groups; without it there are no metrics.
+        Whether the procedure is evaluated on held-out groups; otherwise there are none.
     on_step : callable
         Called with the name of the next step.
     """
@@ -234,7 +234,7 @@ def _evaluated(
     metrics : dict of str to dict
         Of the candidates of all folds: a family that was too slow in one fold is not compared.
     families : sequence of str
-        Those with a model in every fold.
+        With a model in every fold.
     cut_short : bool
         Whether a search stopped at the time budget.
     """

@@ -34,7 +34,7 @@ OUT_OF_RANGE, NEW_CONFIGURATION, CUT_OFF = "out of range", "new configuration", 
 class TableModel:
     """A forecaster of one column, for tables with the columns of its training table.
 
-    ``configurations`` are those of the training table where its bound is about new runs of them;
+    ``configurations`` come from the training table where its bound is about new runs of them;
     it is empty where the bound is about others too.
     """
 
@@ -48,8 +48,8 @@ class TableModel:
 
         ``calibrated`` is whether ``upper`` holds with the model's probability. ``out_of_range``
         names the columns that are outside the range of the training rows, joined by `SEPARATOR`;
-        it is empty where there are none. Such rows continue the trend of the others, see
-        `voxcast.models.continuation`. ``reason`` tells why a bound is not calibrated, in a few
+        it is empty where there are none. Such rows continue the trend of the training rows, see
+        `voxcast.models.continuation`. ``reason`` says why a bound is not calibrated, in a few
         words joined by `SEPARATOR`; it is empty where it is.
 
         Raises
@@ -98,7 +98,7 @@ class TableModel:
         return [reason for reason, holds in reasons.items() if holds] or [CUT_OFF]
 
     def evidence(self) -> BoundEvidence:
-        """Return what the bound rests on: groups or rows, and how many of them were stopped."""
+        """Return the evidence behind the bound: groups or rows, and how many were stopped."""
         calibrator = self.forecaster.model_at("header").calibrators[TARGET]
         scores = calibrator.by_app.get("", Scores((), ()))
         unit = "rows" if self.columns.group is None else "groups"

@@ -1,7 +1,7 @@
 """The selected model of a sample of a table, fitted once more on all rows, if there is time.
 
 One fit of many rows costs far less than the search for the recipe, and its errors are smaller.
-Bounds stay those of the sample, which are wider.
+Bounds stay the sample's, which are wider.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def refitted(
     Parameters
     ----------
     all_rows : Validation
-        The rows of which the model has learned a sample. Of a family that is not fitted to large
+        All rows; the model has learned a sample of them. Of a family that is not fitted to large
         tables, as many as it takes.
     params : dict
         Parameters of the model, see `voxcast.models.selection.recipes`.

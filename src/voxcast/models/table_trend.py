@@ -1,9 +1,9 @@
-"""Whether a table's model continues a trend beyond the range of its rows, and of which family.
+"""Whether a table's model continues a trend beyond the range of its rows, and by which family.
 
-The rows that lie farthest up are held out, whatever their group, since groups may have rows of
-all sizes; the model learns from the others. The trend of a family is continued only if held-out
-rows beyond the others are then predicted better than by the model at the edge of the range. Where
-the last of them show that it bends down, only what is left of it there is continued, see
+The rows that lie farthest up are held out, also parts of a group, since groups may have rows of
+all sizes; the model learns from the rest. The trend of a family is continued only if held-out
+rows beyond the rest are then predicted better than by the model at the edge of the range. Where
+the last of them show that it bends down, only its remaining part is continued, see
 `voxcast.models.trend_bend`.
 """
 
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 OUTER_SHARE = 0.2  # of the rows
 LARGEST_SHARE = 0.5  # more rows of the same values are not held out
 MAX_ROWS = 3000  # of the test: more cost time and change little
-MIN_OUTER_ROWS = 5  # out of range, without which nothing is known of what lies beyond
-SHORTEST = 0.1  # logarithm of the distance from which a row counts as beyond the others
+MIN_OUTER_ROWS = 5  # out of range, needed to judge beyond the range
+SHORTEST = 0.1  # logarithm of the distance from which a row counts as beyond the rest
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def choose_trend(
     if not tried:
         return None
     smallest = min((entry[0] for entry in tried), key=np.mean)
-    # Of those that differ by chance, the family that is best within the range.
+    # Of the families that differ by chance, the family that is best within the range.
     _, family_name, params, trends = min(
         (entry for entry in tried if _is_chance(entry[0] - smallest)),
         key=lambda entry: (leaderboard.objectives[entry[1]], entry[0].mean()),
@@ -127,7 +127,7 @@ def _trends(leaderboard: Leaderboard) -> list[tuple[str, Params]]:
 def outermost(table: pd.DataFrame, columns: Columns) -> np.ndarray:
     """Return a mask of the rows that are among the largest in any column.
 
-    The columns are those with a logarithm, or all numbers where there are none. Rows of equal
+    The columns are the ones with a logarithm, or all numbers where there are none. Rows of equal
     values stay together.
 
     Returns
@@ -137,7 +137,7 @@ def outermost(table: pd.DataFrame, columns: Columns) -> np.ndarray:
     names = [f"{PREFIX}{name}" for name in columns.logs or columns.numbers]
     if not names:
         return np.zeros(len(table), dtype=bool)
-    # A share of the rows that are not larger: the many rows of a largest value are no outermost.
+    # A share of the rows that are not larger: the many rows of a largest value are not outermost.
     ranks = table[names].rank(method="min", pct=True).max(axis=1).fillna(0).to_numpy()
     mask: np.ndarray = ranks >= np.quantile(ranks, 1 - OUTER_SHARE)
     return mask if mask.mean() <= LARGEST_SHARE else np.zeros(len(table), dtype=bool)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     HeldOut = tuple[np.ndarray, np.ndarray, np.ndarray]  # positions, medians, upper bounds
 
-    # What is new about a row that the stated errors are of.
+    # In which sense a row of the stated errors is new are of.
     Novelty = Literal["groups", "configurations", "runs"]
 
 TARGET = "target"
@@ -38,14 +38,14 @@ def validation_of(
     """Return the training rows; of a large table, as many complete groups as allowed.
 
     Without a group column every row gives a score of its own, so that a bound holds for new rows
-    of the same mixture, whatever the folds are.
+    of the same mixture, under any folds.
 
     Parameters
     ----------
     censored : DataFrame, optional
-        Rows that were stopped before they completed. They are grouped as the others are.
+        Rows that were stopped before they completed. They are grouped like the labelled ones.
     groups : ndarray of str, shape (n_rows,), optional
-        By default those of `groups_of`.
+        By default from `groups_of`.
     """
     novelty = novelty_of(table, columns)
     runs = feature_table(table, columns)
@@ -77,7 +77,7 @@ def _censored(
 
 
 def novelty_of(table: pd.DataFrame, columns: Columns) -> Novelty:
-    """Return what is held out: groups, configurations, or runs of few configurations.
+    """Return the unit that is held out: groups, configurations, or runs of few configurations.
 
     A configuration is the features of a row without the idle ones. With many of them a new row may
     have another one, and repeats of one must not fall on both sides of a fold. With few the
@@ -117,7 +117,7 @@ def configurations_of(table: pd.DataFrame, columns: Columns) -> np.ndarray:
 def sampled(validation: Validation, rows: int) -> Validation:
     """Return complete groups of at most ``rows`` rows, or at least two groups.
 
-    Groups of which every run was censored are as likely to be left out as the others.
+    Groups whose runs were all censored are as likely to be left out as any.
     """
     runs = validation.table
     if len(runs) <= rows:

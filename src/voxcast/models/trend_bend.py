@@ -88,13 +88,13 @@ def _share(
 ) -> tuple[float, float, float]:
     """Return the share of a trend past a knot, that before it, and the margin of a one-sided test.
 
-    The standard error is the larger of that of ordinary least squares and of the one that allows
+    The standard error is the larger of the ordinary least-squares one and the one that allows
     for groups and unequal variances (Liang and Zeger 1986).
 
     Parameters
     ----------
     x : ndarray, shape (n_rows, 4)
-        Ones, the trend of the column, its part past the knot, and the trend of the others.
+        Ones, the trend of the column, its part past the knot, and the trend of the other columns.
     """
     from scipy import stats
 

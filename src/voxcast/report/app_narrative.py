@@ -1,4 +1,4 @@
-"""What was learned of an application, as sentences, shared by the page and the summary."""
+"""The results for an application, as sentences, shared by the page and the summary."""
 
 from __future__ import annotations
 

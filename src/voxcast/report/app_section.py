@@ -78,7 +78,7 @@ def app_sections(
 
 
 def overview(apps: Sequence[AppNarrative]) -> Table:
-    """List the applications with champion, errors and what they were learned from."""
+    """List the applications with champion, errors and training runs."""
     rows = []
     for app in apps:
         models, training = app.models, app.training

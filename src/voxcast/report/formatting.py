@@ -75,7 +75,7 @@ def amount(target: str, value: float) -> str:
 
 
 def amounts(target: str, values: Sequence[float]) -> str:
-    """Write several values of ``target`` in one unit, that of the largest.
+    """Write several values of ``target`` in one unit, the one of the largest.
 
     Examples
     --------

@@ -30,7 +30,7 @@ class ReportInputs:
     Attributes
     ----------
     catalogue : DataFrame
-        All volumes, including those with a ``problem``.
+        All volumes, also the ones with a ``problem``.
     runs : DataFrame
         Profiles of all devices, including censored runs.
     notes : list of str
@@ -38,7 +38,7 @@ class ReportInputs:
     runs_left : int
         Planned runs for which the time did not suffice.
     on_record, phases_on_record : DataFrame
-        All measured runs and their phases, including those of other image sets and of the
+        All measured runs and their phases, also of other image sets and of the
         recorded history: devices are compared on all of them.
     trained_on : DataFrame
         The training side of the table: ``cell_key app subject noisy image_set batch`` of each run.

@@ -26,7 +26,7 @@ BASELINE_TITLES = {
 
 
 def baseline_title(family: str) -> str:
-    """Write what a baseline is; its family may have the name of a statistic.
+    """Describe a baseline; its family may have the name of a statistic.
 
     Examples
     --------

@@ -29,7 +29,7 @@ class Narrative:
     Attributes
     ----------
     apps : tuple of AppNarrative
-        What was learned, by application.
+        The results, by application.
     noise : RepeatNoise or None
         Pooled over all repeats of comparable runs; None if no run was repeated undisturbed.
     cpu_comparisons : list of CpuComparison

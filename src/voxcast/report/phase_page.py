@@ -67,7 +67,7 @@ def phase_page(overview: TraceOverview, memory: RunMemory | None = None) -> str:
 
 
 def trace_content(overview: TraceOverview) -> dict[str, Any]:
-    """Return what the section of a trace shows, for the macro ``trace_section``."""
+    """Return the content of the section of a trace, for the macro ``trace_section``."""
     run = overview.signature
     timelines = [("The run", overview.timeline)]
     if overview.detail is not None:
@@ -131,7 +131,7 @@ def _timeline(title: str, part: Timeline, marks: str) -> dict[str, Any]:
 
 
 def _matrix(traffic: Traffic, names: tuple[str, ...]) -> dict[str, Any] | None:
-    """Return messages and bytes between pairs; None if there are no messages."""
+    """Return messages and bytes between pairs; None without messages."""
     if not traffic.messages.any():
         return None
     messages, size_bytes = traffic.summed(MAX_CELLS)

@@ -15,7 +15,7 @@ MLFLOW_UI = "http://127.0.0.1:5000"  # of `mlflow ui`
 
 
 def summary(narrative: Narrative, report: str) -> str:
-    """Return about ten lines: what was measured and learned, its errors, and the next commands.
+    """Return about ten lines: measurements, the champion, its errors, and the next commands.
 
     Parameters
     ----------

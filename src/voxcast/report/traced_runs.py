@@ -57,7 +57,7 @@ def memory_panels(completed: pd.DataFrame, project: Path) -> list[Drawing]:
 def traced_runs(completed: pd.DataFrame, project: Path) -> list[dict[str, Any]]:
     """Return title, text and trace of the last traced run of each application.
 
-    The trace is what the macro ``trace_section`` shows; None if it cannot be read.
+    The trace is the input of the macro ``trace_section``; None if it cannot be read.
     """
     sections = []
     for app, traces in _last_traces(completed, project):

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import TableError, one_line
 from voxcast.files import atomic_path
-from voxcast.image_sets.recorded import RECORDED_IMAGES
 from voxcast.images.bids import find_images, stem
+from voxcast.images.recorded import RECORDED_IMAGES
 from voxcast.images.summary import Grids, summaries
 
 if TYPE_CHECKING:

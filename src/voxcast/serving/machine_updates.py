@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from voxcast.features.rows import features
-from voxcast.image_sets.on_record import ON_RECORD, read_on_record
+from voxcast.images.catalogue import ON_RECORD, read_on_record
 from voxcast.models.query import Query
 from voxcast.models.speed import updates
 from voxcast.models.speed.updates import RunResidual, for_another_application, updated
@@ -39,7 +39,7 @@ class ProjectRuns:
     def read(cls, project: Path, versions: Mapping[str, int] | None = None) -> ProjectRuns:
         """Read the runs of the project and of its campaigns; broken records are left out.
 
-        ``versions`` of the characteristics as in `voxcast.image_sets.on_record.read_on_record`.
+        ``versions`` of the characteristics as in `voxcast.images.recorded.read_on_record`.
         """
         import pandas as pd
 

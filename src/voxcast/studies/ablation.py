@@ -34,7 +34,7 @@ NETWORK = "cnn"
 # A network that was not pretrained learns from the runs alone, by passes over them.
 UNTRAINED = {"epochs": 15, "learning_rate": 3e-3, "head": "gaussian_process"}
 HARDWARE, PARAMETERS = ("allocation.",), ("parameter.",)
-# The others are compared with the first of these that there is.
+# Each other one is compared with the first of these that there is.
 REFERENCES = ("header + content", "all")
 COMPARED = ("cpu_s", "peak_rss_bytes")
 

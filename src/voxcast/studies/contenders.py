@@ -102,7 +102,7 @@ def voxcast_predictions(
 
 
 def with_local_runs(forecaster: Forecaster, local: pd.DataFrame) -> Forecaster:
-    """Return a forecaster that was told the speed of machines by runs, as in production.
+    """Return a forecaster that knows the speed of machines from runs, as in production.
 
     Parameters
     ----------
@@ -125,7 +125,7 @@ def with_local_runs(forecaster: Forecaster, local: pd.DataFrame) -> Forecaster:
 
 
 def baseline_predictions(train: pd.DataFrame, test: pd.DataFrame, baseline: str) -> pd.DataFrame:
-    """Return the medians that one of `BASELINES` predicts for ``test``; there are no bounds."""
+    """Return the medians that one of `BASELINES` predicts for ``test``, without bounds."""
     model = point_model.fit(train, None, BASELINES[baseline], {}, "volume", 0)
     logs = point_model.predict_table(model, test, None)
     return run_columns(test).assign(

@@ -1,8 +1,8 @@
 """The registered model judged as it is: the answers that a user would get for recorded runs.
 
 Nothing is learned here. The rows go through the checks of a request and the bundle's forecasters,
-with what a client would send: header and characteristics of the image, parameters, allocation,
-and the small volume where the model has a network and it is on record.
+with the content of a client's question: header and characteristics of the image, parameters,
+allocation, and the small volume where the model has a network and it is on record.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def judge(
     images : DataFrame
         Header and characteristics of their images, with ``volume_id``.
     small_volumes : mapping
-        By volume id. Without that of an image a network answers from the header alone.
+        By volume id. Without it a network answers from the header alone.
 
     Returns
     -------

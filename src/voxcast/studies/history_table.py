@@ -6,10 +6,9 @@ import logging
 from typing import TYPE_CHECKING
 
 from voxcast.errors import TableError
-from voxcast.image_sets.on_record import ON_RECORD, read_on_record
-from voxcast.image_sets.recorded import RECORDED_IMAGES
-from voxcast.images.characteristic_versions import current_rows, versions_of
-from voxcast.images.characteristics import CHARACTERISTICS
+from voxcast.images.catalogue import ON_RECORD, read_on_record
+from voxcast.images.characteristics import CHARACTERISTICS, current_rows, versions_of
+from voxcast.images.recorded import RECORDED_IMAGES
 from voxcast.records import MEASURED
 from voxcast.studies.imported_table import imported_table, with_targets
 from voxcast.studies.recorded_table import table_on_images

@@ -52,7 +52,7 @@ def split(table: pd.DataFrame, holdout: str, *, folds: int = 5, seed: int = 0) -
     table : DataFrame
         Runs of one application at all scales, see `voxcast.studies.recorded_table.of_app`.
     holdout : str
-        What is held out, one of `HOLDOUTS`.
+        The held-out kind, one of `HOLDOUTS`.
     folds : int
         Maximum number of folds.
     """

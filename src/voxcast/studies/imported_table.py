@@ -1,7 +1,7 @@
 """Imported runs without images as a training table, from what their source states.
 
 Features are application, allocation, parameters, and labels that were known before the run. A run
-of which the source states no subject is a subject of its own.
+without a subject in the source is a subject of its own.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ def imported_table(
     Returns
     -------
     DataFrame
-        As of `voxcast.features.table.build_table`, with ``parameters_json`` and ``started_at``.
+        As of `voxcast.features.training_table.build_table`, with ``parameters_json`` and
+        ``started_at``.
         Applications without a usable run are left out with a warning.
 
     Raises

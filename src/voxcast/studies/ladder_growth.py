@@ -1,7 +1,7 @@
 """Study: by how much a request grows after the predicted bound was exceeded.
 
 All rules make the same first request, the bound, so that they differ on the runs beyond it alone.
-Cost is that of `voxcast.jobs.task`: of each request 0.95 of its length, its time in use, and a
+Cost follows `voxcast.jobs.task`: of each request 0.95 of its length, its time in use, and a
 minute. Where waiting follows the requested time so, it is the turnaround.
 """
 
@@ -68,7 +68,7 @@ class BeyondBound:
 
     @classmethod
     def of_runs(cls, app: str, runs: pd.DataFrame) -> BeyondBound:
-        """Return those of an application, in the time of a cluster."""
+        """Return the results of an application, in the time of a cluster."""
         scale = SCALES.get(app, RECORDED_SCALE)
         median, upper, used = (
             scale * runs[name].to_numpy(dtype=np.float64)
@@ -166,7 +166,7 @@ def regrets(outcomes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     -------
     dict
         ``largest`` ratio to the best factor of the same data, of turnaround or time held, by
-        factor; the factor ``chosen``, of which it is smallest; and the factors that would be
+        factor; the factor ``chosen``, where it is smallest; and the factors that would be
         chosen ``without`` each of the data.
     """
     rules = [f"{growth:g}" for growth in GROWTHS]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from voxcast.models.selection.fold_cache import FoldCache
 
 COUNTS = (8, 16, 32, 64, 128)
-# Those that win on few subjects, and are fast.
+# Families that win on few subjects, and are fast.
 FAMILIES = ("ridge", "boosted", "gaussian_process")
 
 

@@ -1,4 +1,4 @@
-"""Nested cross-validation: what is tuned and chosen is so by folds within the training runs."""
+"""Nested cross-validation: parameters and family are chosen by folds within the training runs."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Learner:
         volumes : (train, test), optional
             Small volumes, for the network.
         every_family : bool
-            Whether those of each family and ensemble are returned beside those of `CHOSEN`.
+            Whether each family and ensemble is returned beside `CHOSEN`.
         """
         validation = Validation(
             train.reset_index(drop=True),

@@ -121,7 +121,7 @@ def phase_labels(
     rest = whole_runs[list(TARGETS)].astype(float)
     for labels in by_phase.values():
         rest = rest - labels
-    # Memory is that of the phases: outside them is no peak of its own.
+    # Memory comes from the phases: no peak lies outside them.
     peaks = np.array([labels[MEMORY].to_numpy() for labels in by_phase.values()])
     by_phase[REST] = rest.assign(**{MEMORY: peaks.min(axis=0)})
     return [*names, REST], {

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, TypeAlias
 from voxcast.errors import TableError
 from voxcast.features.phase_labels import COLUMN as PHASES
 from voxcast.features.phase_labels import phase_texts
-from voxcast.features.table import build_table
+from voxcast.features.training_table import build_table
 from voxcast.features.usual_speed import with_speed_deviations
-from voxcast.image_sets.recorded import RECORDED_IMAGES
-from voxcast.images.characteristic_versions import current_rows, versions_of
-from voxcast.images.characteristics import CHARACTERISTICS
+from voxcast.images.characteristics import CHARACTERISTICS, current_rows, versions_of
 from voxcast.images.network_volume import SMALL_VOLUMES, read_stacked
+from voxcast.images.recorded import RECORDED_IMAGES
 from voxcast.models.openings import enter_opening
 from voxcast.runs.store import batch_names, load_history, load_phases, reserved_names
 
@@ -49,7 +48,7 @@ def recorded_table(
     Parameters
     ----------
     batches : sequence of Path
-        Folders of ``data/history``, each of which includes the characteristics of its volumes.
+        Folders of ``data/history``, each with the characteristics of its volumes.
     is_sealed : callable
         Whether a subject is on the test side.
     declared : mapping
@@ -61,8 +60,8 @@ def recorded_table(
     Returns
     -------
     DataFrame
-        As of `voxcast.features.table.build_table`, with `CONTEXT_COLUMNS`, ``batch``, the name of
-        the folder, and the column of `voxcast.features.usual_speed`.
+        As of `voxcast.features.training_table.build_table`, with `CONTEXT_COLUMNS`, ``batch``,
+        the name of the folder, and the column of `voxcast.features.usual_speed`.
 
     Raises
     ------
@@ -143,7 +142,7 @@ def table_on_images(
     Returns
     -------
     table : DataFrame
-        As of `voxcast.features.table.build_table`.
+        As of `voxcast.features.training_table.build_table`.
     left_out : dict of str to int
         Number of runs left out, by reason.
     """
@@ -162,7 +161,7 @@ def table_on_images(
         )
         tables.append(rows)
         left_out.update(left_out_of_app)
-    # In the order of the keys, whatever the applications.
+    # In the order of the keys, across applications.
     table = pd.concat([rows for rows in tables if len(rows)] or tables[:1])
     if len(table):
         table = table.sort_values("cell_key", ignore_index=True)
@@ -190,7 +189,7 @@ def of_app(table: pd.DataFrame, app: str, scale: str | None = None) -> pd.DataFr
 def network_volumes(table: pd.DataFrame, batches: Sequence[Path]) -> np.ndarray:
     """Return the small volume of each run as recorded in several batches, shape (n_runs,).
 
-    That of a run without an image is unknown, all zeros.
+    The volume of a run without an image is unknown, all zeros.
 
     Raises
     ------

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from voxcast.laws.intervals import Interval
 
 QUARTILES = 4
-TRIMMED_SHARE = 0.05  # of the subjects, those with the largest error
+TRIMMED_SHARE = 0.05  # of the subjects, the ones with the largest error
 
 
 def scored_runs(predictions: pd.DataFrame, target: str) -> pd.DataFrame:
@@ -102,7 +102,7 @@ def _trimmed_mean(shares: np.ndarray, subjects: pd.Series) -> float:
 def paired(
     predictions: pd.DataFrame, rival: pd.DataFrame, target: str, confidence: float = 0.95
 ) -> dict[str, Any]:
-    """Return the error of a rival minus that of other predictions of the same runs, in points.
+    """Return the error of a rival minus that error of other predictions, in points.
 
     Returns
     -------

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 OPTION = "--storage"
 ATTEMPTS, PAUSE_S = 10, 0.3
-SECRETS = ("password", "passwd", "sslpassword")  # parameters of drivers that are no address
+SECRETS = ("password", "passwd", "sslpassword")  # parameters of drivers, which are not addresses
 
 
 def search_database(url: str) -> optuna.storages.RDBStorage:
@@ -29,7 +29,7 @@ def search_database(url: str) -> optuna.storages.RDBStorage:
     Raises
     ------
     ConfigError
-        If it is no address of a database, holds a password, or its driver is not installed.
+        If it is not the address of a database, holds a password, or its driver is not installed.
     RunError
         If the database does not answer, or refuses.
     ModuleNotFoundError

@@ -1,7 +1,7 @@
 """The journal file of a search, which outlives writers that were killed within a line.
 
 Optuna appends to a line that a killed writer, or a full disk, left without its end; from then on
-no process can read the file. Here such a rest, which nobody has read, is removed before the next
+no process can read the file. Here such an unread rest is removed before the next
 line is written.
 """
 

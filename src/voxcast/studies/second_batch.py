@@ -75,8 +75,8 @@ def local_runs(candidates: pd.DataFrame, test: pd.DataFrame) -> pd.DataFrame:
     """Return the last runs before each sitting of ``test``, at most `LOCAL_RUNS` of each.
 
     They are of one CPU, of different subjects, and on the same machine, no longer ago than a
-    sitting lasts after its last run. Their ``sitting`` is replaced by that of ``test``: they were
-    made for other campaigns, which number their own sittings.
+    sitting lasts after its last run. Their ``sitting`` is replaced by the one of ``test``: they
+    were made for other campaigns, which number their own sittings.
     """
     chosen = [candidates.head(0)]
     for (host, sitting), runs in test.groupby(["host_id", "sitting"], sort=True):

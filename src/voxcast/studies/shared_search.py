@@ -2,9 +2,9 @@
 
 All trials are enqueued before the first worker starts. The parameters of trial N are drawn at
 random with a seed made of the study's name and N, and the first are the family's defaults. They
-look at no other trial, as a sampler that learns from those that happen to have ended would make
-the result one of timing. So the chosen parameters are those of the smallest error, of equal ones
-the lowest N, whoever made which trial when.
+look at no other trial, as a sampler that learns from the trials that happen to have ended would
+make the result one of timing. So the chosen parameters have the smallest error and, of equal ones,
+the lowest N, independently of workers and timing.
 
 The study is an Optuna study in a journal file, locked by a symbolic link as NFS needs it, or in a
 database. A worker that died shows by its file of life; its trials are failed and enqueued again.
@@ -45,7 +45,7 @@ class FamilyResult:
     Attributes
     ----------
     params : dict or None
-        Of the best trial so far; None if there is none.
+        Of the best trial so far; None before the first.
     completed, given_up, trials : int
         Of the trials, how many are on record, and how many failed too often.
     lost : int
@@ -101,7 +101,7 @@ class SharedSearch:
             self._storage = optuna.storages.JournalStorage(SearchJournal(folder / JOURNAL))
 
     def add(self, name: str, family_name: str) -> None:
-        """Enqueue the trials of a study, or those of it that are lacking."""
+        """Enqueue the trials of a study that are missing."""
         self._enqueue_missing(self._study(name), name, family_name)
 
     def result(self, name: str, family_name: str) -> FamilyResult:

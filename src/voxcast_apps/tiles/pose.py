@@ -62,7 +62,7 @@ def reference() -> Reference:
     image = load_mni152_template(resolution=1)
     fine = np.asarray(image.dataobj, dtype=np.float32)
     brain = ndimage.binary_fill_holes(fine > 0).astype(np.float32)
-    # As in voxcast.heads.template: fluid is brighter in an average than in a scan.
+    # As in voxcast_apps.heads.template: fluid is brighter in an average than in a scan.
     fine = np.clip((fine / np.percentile(fine[fine > 0], 95) - 0.2) / 0.8, 0.0, None)
     inside = to_grid(brain, image.affine) > 0.5
     rim = ndimage.distance_transform_edt(~inside) * SPACING_MM <= RIM_MM

@@ -11,7 +11,7 @@ import pytest
 
 from training_project import Project
 from voxcast.features.table import feature_names, volumes_of
-from voxcast.image_sets.on_record import ON_RECORD, read_on_record
+from voxcast.images.catalogue import ON_RECORD, read_on_record
 from voxcast.images.network_volume import (
     points_of,
     read_small_volumes,

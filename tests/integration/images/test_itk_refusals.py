@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from voxcast.errors import ImageError
-from voxcast.image_sets.catalogue import build_catalogue
-from voxcast.image_sets.sources import scan
+from voxcast.images.catalogue import build_catalogue
 from voxcast.images.header import log_itk_refusals
+from voxcast.images.sources import scan
 from voxcast.images.volume import Volume
 
 ROTATION = np.linalg.qr(np.random.default_rng(3).normal(size=(3, 3)))[0]

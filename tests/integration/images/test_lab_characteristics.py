@@ -10,15 +10,14 @@ import pytest
 
 from training_project import write_volume
 from voxcast.errors import ConfigError
-from voxcast.image_sets.catalogue import build_catalogue
-from voxcast.image_sets.on_record import ON_RECORD, read_on_record
-from voxcast.image_sets.sources import scan
-from voxcast.images.characteristic_versions import versions_of
+from voxcast.images.catalogue import ON_RECORD, build_catalogue, read_on_record
+from voxcast.images.characteristics import versions_of
 from voxcast.images.lab_characteristics import (
     LabCharacteristic,
     check_lab_characteristics,
     load_lab_characteristics,
 )
+from voxcast.images.sources import scan
 
 CODE = """
 import math

@@ -15,9 +15,9 @@ import yaml
 from training_project import ROOT, Project, write_volume
 from voxcast.cli import main
 from voxcast.errors import ImageError, TableError
-from voxcast.image_sets.catalogue import build_catalogue
-from voxcast.image_sets.sources import scan
+from voxcast.images.catalogue import build_catalogue
 from voxcast.images.characteristics import characteristics
+from voxcast.images.sources import scan
 from voxcast.images.volume import Volume
 from voxcast.runs.images import RunImages
 from voxcast.runs.store import load_history, load_phases

@@ -21,7 +21,7 @@ from registries import connected
 from small_head import write_head
 from voxcast.cli import main
 from voxcast.errors import ConfigError
-from voxcast.features.table import build_table
+from voxcast.features.training_table import build_table
 from voxcast.files import sha256_folder
 from voxcast.models import point_model
 from voxcast.models.calibrated_model import calibrate

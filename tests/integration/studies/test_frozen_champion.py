@@ -15,7 +15,7 @@ from voxcast import config
 from voxcast.errors import ModelError
 from voxcast.features.split import side
 from voxcast.files import sha256_folder
-from voxcast.image_sets.recorded import RECORDED_IMAGES
+from voxcast.images.recorded import RECORDED_IMAGES
 from voxcast.models import point_model
 from voxcast.models.calibrated_model import calibrate
 from voxcast.models.families.family import FAMILIES

@@ -10,7 +10,7 @@ import pandas as pd
 
 from training_project import write_volume
 from versioned_project import ROOT, environment
-from voxcast.image_sets.on_record import ON_RECORD, read_on_record
+from voxcast.images.catalogue import ON_RECORD, read_on_record
 
 
 def image_set(folder: Path, *seeds: int) -> Path:

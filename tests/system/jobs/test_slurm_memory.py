@@ -25,10 +25,10 @@ from voxcast.allocation.site import (
     Partition,
 )
 from voxcast.apps.app import command, environment
-from voxcast.heads.grids import Sizes
-from voxcast.image_sets.cohort import write_cohort
+from voxcast.images.cohort import write_cohort
 from voxcast.jobs import slurm as slurm_commands
 from voxcast.records import Configuration
+from voxcast_apps.heads.grids import Sizes
 
 ROOT = Path(__file__).parents[3]
 APP = "ants_segment"

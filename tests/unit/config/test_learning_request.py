@@ -7,7 +7,7 @@ from voxcast import config
 from voxcast.config.learning import LearningRequest, compose_request, literal
 from voxcast.config.project_files import create_project
 from voxcast.errors import ConfigError
-from voxcast.image_sets.selection import ImageSelection
+from voxcast.images.sources import ImageSelection
 
 TOOL = """
 defaults: [_base@tool, _self_]

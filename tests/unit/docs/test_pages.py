@@ -18,7 +18,7 @@ from page_blocks import PAGES, PROJECT
 from voxcast.cli import VERBS
 
 SOURCE = PROJECT / "src" / "voxcast"
-README_BYTES = 8_200
+README_BYTES = 9_000
 FIGURE_BYTES = 60_000
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(#[^)\s]*)?\)")
 

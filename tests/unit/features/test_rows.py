@@ -8,7 +8,8 @@ import pytest
 import planted
 from voxcast.errors import TableError
 from voxcast.features.rows import features
-from voxcast.features.table import build_table, censored_subjects, feature_names, volumes_of
+from voxcast.features.table import feature_names, volumes_of
+from voxcast.features.training_table import build_table, censored_subjects
 from voxcast.images.network_volume import volume_dtype, write_small_volumes
 from voxcast.records import Configuration
 

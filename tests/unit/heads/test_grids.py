@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from voxcast.errors import ConfigError
-from voxcast.heads.grids import FixedGrid, Sizes, even_share, free_grid
-from voxcast.heads.recipe import Recipe, draw_recipe
+from voxcast_apps.heads.grids import FixedGrid, Sizes, even_share, free_grid
+from voxcast_apps.heads.recipe import Recipe, draw_recipe
 
 CONF = Path(__file__).parents[3] / "conf/images"
 CONTENT = {

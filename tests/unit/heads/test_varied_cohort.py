@@ -13,12 +13,12 @@ import pytest
 import yaml
 
 from voxcast.files import sha256_of
-from voxcast.heads.grids import FixedGrid, Sizes
-from voxcast.heads.recipe import VARIETY_DESCRIPTIONS, Recipe, Variety
-from voxcast.heads.rendering import Rendered, render
-from voxcast.heads.varied_recipe import draw_varied_recipe
-from voxcast.image_sets.cohort import recipe_of, write_cohort
+from voxcast.images.cohort import recipe_of, write_cohort
 from voxcast.images.volume import Volume
+from voxcast_apps.heads.grids import FixedGrid, Sizes
+from voxcast_apps.heads.recipe import VARIETY_DESCRIPTIONS, Recipe, Variety
+from voxcast_apps.heads.rendering import Rendered, render
+from voxcast_apps.heads.varied_recipe import draw_varied_recipe
 
 SIZES = Sizes((60_000, 200_000), (24, 128))
 CONF = Path(__file__).parents[3] / "conf/images"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
-from voxcast.images.line_runs import LineRuns, line_runs
+from voxcast.images.foreground import LineRuns, line_runs
 
 
 def _runs(mask: np.ndarray) -> LineRuns:

@@ -8,9 +8,9 @@ import pytest
 from synthetic_runs import cell, write_run
 from voxcast.errors import TableError
 from voxcast.features.speed_column import SPEED_DEVIATION
-from voxcast.image_sets.on_record import ON_RECORD, columns_of
-from voxcast.image_sets.recorded import RECORDED_IMAGES
-from voxcast.images.characteristic_versions import versions_of
+from voxcast.images.catalogue import ON_RECORD, columns_of
+from voxcast.images.characteristics import versions_of
+from voxcast.images.recorded import RECORDED_IMAGES
 from voxcast.runs.csv_table import load_map
 from voxcast.runs.importer import import_files
 from voxcast.runs.series import write_stage

@@ -37,7 +37,7 @@ class Coordinate:
     scale : float
         Standard deviation.
     log_unit : float
-        Natural logarithms in one unit; 0 if the unit is no logarithm.
+        Natural logarithms in one unit; 0 unless the unit is a logarithm.
     """
 
     name: str

@@ -162,7 +162,7 @@ class Encoder:
         encoder : Encoder
             The encoder of other rows.
         matrix : ndarray, shape (n_rows, columns)
-            That of the training rows, see `voxcast.models.families.level_effects`.
+            The matrix of the training rows, see `voxcast.models.families.level_effects`.
         """
         matrix = self.transform(rows)
         if not self.levels:
@@ -182,7 +182,7 @@ class Encoder:
         """Return for each row the features outside the training range.
 
         Sizes may exceed it a little, see `number_ranges`; other numbers may not, categories must
-        occur in training. What is missing is outside if no training row lacks it. Of a row in
+        occur in training. A missing value is outside if no training row lacks it. Of a row in
         range of all of them, the combinations of two numbers that training does not cover are
         named, see `voxcast.features.combinations`.
         """
@@ -257,7 +257,7 @@ class Encoder:
 
     @cached_property
     def _digests(self) -> dict[str, frozenset[str]]:
-        """Digests of the values in training, of the texts of which all values are on record."""
+        """Digests of the values in training, of the texts whose values are all on record."""
         listed = {name: {key for key, _ in levels} for name, levels in self.levels}
         return {
             name: frozenset({*map(digest, categories), *listed.get(name, ())})

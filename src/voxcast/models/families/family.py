@@ -50,7 +50,7 @@ _BOOSTED: Params = {
 
 @dataclass(frozen=True)
 class Family:
-    """A kind of model: how to build it and what to search.
+    """A kind of model: how to build it, and its search space.
 
     Attributes
     ----------
@@ -226,7 +226,7 @@ def family(name: str) -> Family:
     Raises
     ------
     ModelError
-        If there is no such family.
+        If the family is unknown.
     """
     if name not in FAMILIES:
         raise ModelError(f"unknown model family; choose from {', '.join(FAMILIES)}", name)

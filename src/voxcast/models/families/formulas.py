@@ -86,7 +86,7 @@ class Sum:
 
 @dataclass(frozen=True, eq=False)
 class Exponentials:
-    """A formula of columns of which some, ``logs``, are logarithms of sizes: of the sizes."""
+    """A formula of columns, some of which, ``logs``, are logarithms of sizes: of the sizes."""
 
     logs: np.ndarray
     formula: Formula

@@ -2,12 +2,12 @@
 
 Each of two numbers may be in its range while rows like that never occurred: large inputs that
 were always run on many CPUs, and then on one. Two columns that hang together are standardised;
-their principal axes are then their sum and their difference, whatever the correlation
+their principal axes are then their sum and their difference, at any correlation
 (Jolliffe, Principal Component Analysis, 2002, section 3.7). Training rows cover an interval of
 each axis, and a query is outside if it lies beyond an end by more than a margin.
 
 The margin is such that few new rows of the same origin are outside in any pair. Each subject is
-left out in turn; how far its rows then lie beyond the interval of the others, in units of the
+left out in turn; how far its rows then lie beyond the interval of the rest, in units of the
 interval's width and at most over all pairs, is its score. A subject that is exchangeable with
 the k-th largest of n scores exceeds it with a probability of at most k / (n + 1), however many
 pairs there are (Vovk, Gammerman and Shafer, Algorithmic Learning in a Random World, 2005).
@@ -38,7 +38,7 @@ WEAKEST, SUPPORT = 0.1, 2.5
 SHARE = 0.01  # of new subjects that may be outside
 # Least margin, in widths of the interval: of many subjects, and times what few subjects add.
 MARGIN, CAUTION = 0.125, 3.0
-MATERIAL = 0.05  # least margin, as a share of what an axis spans over the ranges of both columns
+MATERIAL = 0.05  # least margin, as a share of the span of an axis over the ranges of both columns
 DIAGONAL = math.sqrt(0.5)
 ROUNDING = 1e-9  # of standardised values
 BLOCK = 4096  # rows at a time, for memory
@@ -220,7 +220,7 @@ def _subject_codes(subjects: Sequence[str], values: Sequence[np.ndarray]) -> np.
 
 
 def _within_others(z: np.ndarray, subjects: np.ndarray) -> np.ndarray:
-    """Return a column in which the outermost subjects are moved into the range of the others.
+    """Return a column in which the outermost subjects are moved into the range of the rest.
 
     Each would be out of the range of that column alone.
     """

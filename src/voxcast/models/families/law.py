@@ -20,7 +20,7 @@ CPUS = "allocation.log2_cpus"
 ROUNDS = 10  # of weights, which have settled by then
 OUTLIER = 2.0  # robust standard deviations, beyond which an error counts less (Huber)
 SMALLEST_SD = 1e-3  # relative; below it all runs count alike
-SMALLEST_SHARE = 1e-3  # of what was measured, where all sizes are zero
+SMALLEST_SHARE = 1e-3  # of the measured value, where all sizes are zero
 
 
 class AdditiveLaw:

@@ -7,7 +7,7 @@ Explorations 3:27). Ridge and effects are fitted in turns (backfitting, Buja, Ha
 1989, Annals of Statistics 17:453).
 
 A training row gets the effects of a fit without its group: with its own a model would trust them
-more than it may in new rows, and an effect that only its group tells would count.
+more than it may in new rows, and an effect that only its group shows would count.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def out_of_fold(
     x, codes, y
         See `effects_of`.
     groups : sequence, length n
-        What is not split by a fold.
+        Groups that no fold splits.
 
     Returns
     -------
@@ -77,10 +77,10 @@ def out_of_fold(
 def effects_and_matrix(
     x: np.ndarray, codes: Sequence[np.ndarray], y: np.ndarray, groups: Sequence[object]
 ) -> tuple[list[np.ndarray], np.ndarray]:
-    """Return the effects for other rows, (levels, outputs) each, and those of `out_of_fold`.
+    """Return the effects for other rows, (levels, outputs) each, and the effects of `out_of_fold`.
 
     A level of one group has an effect but showed none in the training rows. Nothing was learned of
-    effects beyond those that these show, so the effects for other rows are clipped to them.
+    effects beyond these, so the effects for other rows are clipped to them.
     """
     held_out = out_of_fold(x, codes, y, groups)
     lowest, highest = (
@@ -119,7 +119,7 @@ def _backfitted(
 def _shrunken(residuals: np.ndarray, code: np.ndarray, size: int) -> np.ndarray:
     """Return the best linear unbiased predictions of a one-way layout, shape (size + 1, outputs).
 
-    The components of the variance are those of the analysis of variance.
+    The components of the variance follow the analysis of variance.
     """
     effects = np.zeros((size + 1, residuals.shape[1]))
     residuals, code = residuals[code >= 0], code[code >= 0]

@@ -1,4 +1,4 @@
-"""The levels of a categorical column, of which the most frequent have a column of zeros and ones.
+"""The levels of a categorical column, the most frequent of which have a column of zeros and ones.
 
 All levels of a column with more are kept as short hashes, which tell them from levels never seen.
 """
@@ -39,7 +39,7 @@ def digest(text: str) -> str:
 
 
 def codes(values: Iterable[object], digests: Sequence[str]) -> np.ndarray:
-    """Return the position of each value's digest, -1 for others and what is no text, (n,)."""
+    """Return the position of each value's digest, (n,); -1 for unknown values and no texts."""
     position = {key: n for n, key in enumerate(digests)}
     return np.array(
         [position.get(digest(v), -1) if isinstance(v, str) else -1 for v in values], dtype=int

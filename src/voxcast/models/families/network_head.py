@@ -1,4 +1,4 @@
-"""The head of the network: which estimator learns from header and estimates, and what is searched.
+"""The head of the network: which estimator learns from header and estimates, and the search space.
 
 The network's estimates of the contents have the names of the contents, so a head is an estimator
 of another family.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from voxcast.models.families.volume_regressor import VolumeRegressor
 
-# Estimator, what is searched of its parameters, and the others.
+# Estimator, its searched parameters, and the fixed ones.
 HEADS: dict[str, tuple[Any, tuple[str, ...], dict[str, Any]]] = {
     "ridge": (estimators.ridge, ("alpha",), {}),
     "gaussian_process": (estimators.gaussian_process, ("length", "noise"), {"linear": True}),
@@ -27,7 +27,7 @@ HEADS: dict[str, tuple[Any, tuple[str, ...], dict[str, Any]]] = {
 # Passes of the trunk over the runs take minutes and are not searched.
 TRAINING = {"start": "pretrained", "epochs": 0, "learning_rate": 1e-3}
 DEFAULTS = {"head": "ridge", "alpha": 0.1, "length": 3.0, "noise": 0.05, **TRAINING}
-# What the head sees of the estimates: the sizes. Without pretraining the network gives its outputs
+# The estimates that the head sees: the sizes. Without pretraining the network gives its outputs
 # a meaning of its own, and the head sees all.
 SIZE_ESTIMATES = {
     "relative": ("content.foreground_megavoxels",),

@@ -12,9 +12,9 @@ from voxcast.images.characteristics import CHARACTERISTICS
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-# Columns that determine the work and are checked against the training range. Those of textures are
-# not: nearly every scanner has one that is beyond all others. What a laboratory declares for an
-# application is checked.
+# Columns that determine the work and are checked against the training range. Textures are not:
+# nearly every scanner has one beyond all others. Characteristics that a laboratory declares for an
+# application are checked.
 WATCHED = (
     "allocation.",
     "parameter.",

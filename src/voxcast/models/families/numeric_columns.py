@@ -1,4 +1,4 @@
-"""Columns of numbers of rows, and which of them tell something that the others do not."""
+"""Columns of numbers of rows, and which of them are not redundant."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 The seconds of a phase are a constant and a power of each of its sizes, times powers of its
 parameters and a factor by CPUs. Coefficients are not negative, and errors count relatively.
-What a small volume costs is then the sum of the constants.
+The cost of a small volume is then the sum of the constants.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from voxcast.features.phase_labels import PhaseLabels
     from voxcast.models.families.formulas import Formula
 
-# Columns by driver, the first that the matrix has: one that is constant, or tells the same as
+# Columns by driver, the first that the matrix has: one that is constant, or equivalent to
 # another, is not in it, and from the header alone nothing is known of the mask.
 _WORKING = ("header.log_working_voxels", "header.log_voxels")
 SIZES = {
@@ -37,7 +37,7 @@ PARAMETER_RANGE = (0.0, 1.5)
 CPUS_RANGE = (-0.7, 0.7)
 SMALLEST = 1e-6  # of a parameter, which has a logarithm
 RESOLUTION_S = 0.01  # of CPU times; shorter phases are constants
-# What is assumed before anything is measured: proportional to a size, within this factor.
+# Assumptions before anything is measured: proportional to a size, within this factor.
 POWER_SD, PARAMETER_SD, CPUS_SD = 0.15, 0.5, 0.1
 NOISE = 0.1  # relative, of the time of a phase
 
@@ -147,7 +147,7 @@ class PhasesRegressor(TabularRegressor):
         return phase_time(least_squares(residuals, usual, bounds=(low, high), loss="soft_l1").x)
 
     def _columns_of(self, drivers: Sequence[str]) -> tuple[list[int], list[int]]:
-        """Return the columns of a phase's sizes, and those of its parameters."""
+        """Return the columns of a phase's sizes, and of its parameters."""
         sizes: list[int] = []
         parameters: list[int] = []
         for driver in drivers:

@@ -40,7 +40,7 @@ def training_matrix(
     encoder : Encoder
         The encoder of other rows.
     matrix : ndarray, shape (n_runs, columns)
-        That of the runs, each encoded without the effects of its own group.
+        The matrix of the runs, each encoded without the effects of its own group.
     """
     rows = rows_of(runs)
     subjects = runs["subject"].astype(str).tolist() if "subject" in runs else []

@@ -126,7 +126,7 @@ class VolumeTrunk(nn.Module):
     def estimates(self, volumes: np.ndarray) -> dict[str, np.ndarray]:
         """Return the estimated features of the contents of small volumes, each of shape (n,).
 
-        Those of an unknown volume are not a number.
+        Estimates of an unknown volume are not a number.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""Generated volumes for the trunk: small volumes, and what is known exactly of the native ones.
+"""Generated volumes for the trunk: small volumes, and exact facts on the native ones.
 
 They come from the generator of the cohorts, of seeds that no measured image set has, and cost no
 measuring.
@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from voxcast.heads.recipe import draw_recipe
-from voxcast.heads.varied_recipe import draw_varied_recipe
 from voxcast.images.characteristics import characteristics
 from voxcast.images.network_volume import network_volume, pooled
 from voxcast.images.volume import Volume
 from voxcast.models.families.trunk import BLOCK
 from voxcast.models.families.trunk_files import OTHERS
+from voxcast_apps.heads.recipe import draw_recipe
+from voxcast_apps.heads.varied_recipe import draw_varied_recipe
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from voxcast.heads.recipe import Recipe
-    from voxcast.image_sets.image_set import ImageChoice
+    from voxcast.images.image_set import ImageChoice
+    from voxcast_apps.heads.recipe import Recipe
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def examples_of(recipes: Iterable[Recipe], points: int) -> Examples:
 
     Each volume is written as a file and read as any other, so that nothing differs in use.
     """
-    from voxcast.heads.rendering import render
+    from voxcast_apps.heads.rendering import render
 
     examples = []
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""What a trunk estimates, and its files: its weights, and beside them where they come from."""
+"""The estimates of a trunk, and its files: its weights, and beside them where they come from."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-# What the mask's share and the grid give, and what is estimated beside them.
+# Quantities from the mask's share and the grid, and estimates beside them.
 SIZES = ("foreground_voxels", "foreground_ml", "foreground_fraction")
 OTHERS = tuple(name for name in CHARACTERISTICS if name not in SIZES)
 WEIGHTS_FILE, FACTS_FILE = "trunk.npz", "trunk.json"

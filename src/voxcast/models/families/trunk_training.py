@@ -104,7 +104,7 @@ def fit_to_runs(
     """Return a copy of a trunk, trained on runs through a linear head that is then thrown away.
 
     The eighth of the volumes that no step sees decides which pass is kept. Statistics of batches
-    stay those of the trunk unless it was never trained: batches are small and subjects few.
+    stay the trunk's unless it was never trained: batches are small and subjects few.
 
     Parameters
     ----------
@@ -185,7 +185,7 @@ def _standardised(values: np.ndarray) -> torch.Tensor:
 
 
 def _stopping_split(volumes: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows for training and those that stop it; no volume is on both sides."""
+    """Return the rows for training and for early stopping; no volume is on both sides."""
     names, indices = np.unique([volume.tobytes() for volume in volumes], return_inverse=True)
     count = round(STOPPING_SHARE * len(names))
     chosen = np.random.default_rng(seed).permutation(len(names))[:count]
@@ -197,7 +197,7 @@ def accuracy(trunk: VolumeTrunk, examples: Examples) -> dict[str, float]:
     """Return the errors of the mask's voxels, in percent, on examples that did not train.
 
     ``spread_without_network`` is the standard deviation of the mask's logarithm over the share at
-    or above the mean, which is what remains to be learned; ``spread`` is that of the error.
+    or above the mean, which is what remains to be learned; ``spread`` is the spread of the error.
     """
     estimated = trunk.estimates(examples.volumes)["content.foreground_fraction"]
     errors = np.log(estimated / examples.shares)

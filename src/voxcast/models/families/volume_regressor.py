@@ -1,8 +1,8 @@
 """The network as a regressor: characteristics estimated from the small volume, and a closed form.
 
-The trunk reads off the small volume what it learned on generated ones, see
+The trunk estimates from the small volume, as learned on generated ones, see
 `voxcast.models.families.trunk`; a tabular head learns from header and estimates, on the runs. So
-few runs are needed, and a fit takes no longer than that of the head.
+few runs are needed, and a fit takes no longer than fitting the head.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""HARP: twelve fits give twenty-four candidates, one of which is selected.
+"""HARP: twelve fits give twenty-four candidates; one is selected.
 
 There are three modes. ``code`` is the release (ICICLE-ai/harp, tag v2.0) with its documented
 defects: scaler and components are fitted with the test rows, nothing is reduced, rows with any

@@ -39,7 +39,7 @@ def draw_mixes(
 ) -> Mixes:
     """Draw HARP's four training sets and its validation runs.
 
-    A quarter of the full-scale runs is held out for validation. From the others, a quarter, half
+    A quarter of the full-scale runs is held out for validation. From the rest, a quarter, half
     and three quarters of all full-scale runs are added to the scaled-down ones.
 
     Parameters

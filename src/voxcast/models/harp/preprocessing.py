@@ -73,8 +73,8 @@ class Preprocessor:
 def inliers(table: pd.DataFrame) -> np.ndarray:
     """Return a mask of rows without a number 3 standard deviations from its mean.
 
-    HARP's release drops the others. Walltime is among the numbers, so long runs and rare machines
-    are dropped.
+    HARP's release drops all other columns. Walltime is among the numbers, so long runs and rare
+    machines are dropped.
     """
     numbers = table.select_dtypes(["number", "bool"]).astype(float)
     spread = numbers.std(ddof=0).replace(0.0, np.nan)

@@ -1,11 +1,11 @@
 """Two recipes on the same held-out subjects, each fitted to its training runs alone.
 
 A champion itself cannot be compared with a challenger on runs that it was trained on. So both
-recipes are fitted anew, fold by fold, to the training runs of each without the held-out subjects,
+recipes are fitted again, fold by fold, to the training runs of each without the held-out subjects,
 and both predict the same held-out runs. Where that is not possible, because its runs are not all
 on record, the champion predicts as it is, and both are judged on the subjects that it did not
-learn from. The folds are not those of the tuning, on which the challenger was selected and would
-look better than it is. Subjects count the same, however many runs they have; a disturbed run
+learn from. The folds differ from the folds of the tuning, on which the challenger was selected and
+would look better than it is. Subjects count the same, however many runs they have; a disturbed run
 counts `NOISY_WEIGHT` of an undisturbed one.
 """
 
@@ -47,8 +47,8 @@ class Contender:
     fitted : Forecaster, optional
         The fitted model, to be judged as it is on subjects that it did not learn from.
     seen : frozenset of str
-        Subjects that the fitted model learned from, beside those of `rows`: they may have been
-        measured again.
+        Subjects that the fitted model learned from, beside the subjects of `rows`: they may have
+        been measured again.
     """
 
     family: str
@@ -67,7 +67,7 @@ class Comparison:
     challenger, champion : Interval
         Errors.
     gain : Interval
-        Error of the champion minus that of the challenger, run by run, see
+        Error of the champion minus the challenger's, run by run, see
         `voxcast.laws.intervals.cautious_mean`.
     undisturbed_gain : Interval
         The same over undisturbed runs alone; of no subject if there are none.
@@ -99,7 +99,7 @@ class Comparison:
 def compare(
     validation: Validation, challenger: Contender, champion: Contender
 ) -> Comparison | None:
-    """Compare two recipes fold by fold, on other folds than those of the tuning.
+    """Compare two recipes fold by fold, on other folds than the tuning used.
 
     Runs for which one of them has no prediction are left out for both.
 
@@ -188,7 +188,7 @@ def disturbed(table: pd.DataFrame) -> np.ndarray:
 
 
 def run_weights(table: pd.DataFrame) -> np.ndarray:
-    """Return the weight of each run, shape (n_runs,); those of an undisturbed subject sum to 1."""
+    """Return the weight of each run, shape (n_runs,); an undisturbed subject has weight 1."""
     runs_of_subject = table.groupby("subject")["subject"].transform("size").to_numpy()
     weights: np.ndarray = np.where(disturbed(table), NOISY_WEIGHT, 1.0) / runs_of_subject
     return weights

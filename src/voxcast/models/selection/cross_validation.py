@@ -79,7 +79,7 @@ class Validation:
         return point_model.log_targets(self.table, self.targets)
 
     def actual_at_usual_speed(self) -> np.ndarray:
-        """Return the same at the usual speed of machines: by that families are told apart."""
+        """Return the same at the usual speed of machines: which is how families are compared."""
         return point_model.log_targets_at_usual_speed(self.table, self.targets)
 
     def folds(self) -> list[tuple[np.ndarray, np.ndarray]]:

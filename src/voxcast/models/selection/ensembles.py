@@ -1,6 +1,6 @@
 """Weights of ensembles: equal votes of the best, or stacking by least squares.
 
-Out-of-fold predictions of an ensemble follow from those of its members; nothing is refitted.
+Out-of-fold predictions of an ensemble follow from its members'; nothing is refitted.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def stacked_weights(
     Parameters
     ----------
     rows : ndarray of int, optional
-        Rows to fit; the others can then be used for evaluation.
+        Rows to fit; the rest can then be used for evaluation.
 
     References
     ----------

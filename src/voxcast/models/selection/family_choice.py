@@ -3,10 +3,10 @@
 The smallest of a dozen cross-validated errors over a few subjects is small by chance. The family
 with the smallest error is therefore chosen only if the 80 % interval over subjects of its gain on
 the best baseline excludes zero. No other family is tested: it could pass by chance where the
-best does not. An interval of 80 % loses less of what families gain than one of 95 %.
+best does not. An interval of 80 % loses less of the gain of families than one of 95 %.
 
 The margin applies only where one of the baselines knows the size. A table of any columns has no
-such baseline, and a constant is no cautious answer where a column drives the time: there the
+such baseline, and a constant is not a cautious answer where a column drives the time: there the
 smallest error decides.
 """
 
@@ -35,9 +35,10 @@ class FamilyChoice:
     Attributes
     ----------
     name : str
-        What is chosen.
+        The choice.
     smallest : str
-        What has the smallest error; it differs from `name` where its gain is below the margin.
+        The candidate with the smallest error; it differs from `name` where its gain is below the
+        margin.
     """
 
     name: str
@@ -74,5 +75,5 @@ def choose_family(
 
 
 def is_baseline(name: str) -> bool:
-    """Whether a name is that of a baseline; an ensemble is none."""
+    """Whether a name is a baseline's; an ensemble is not one."""
     return name in FAMILIES and FAMILIES[name].baseline

@@ -73,7 +73,7 @@ def learn(
         them, the budget includes fitting every family once more, which is not done here, and a
         family whose first trial takes several times its share is left out, unless in `ALWAYS`.
     input_levels : sequence of {"header", "volume"}
-        Families are tuned at the first and evaluated with the same parameters at the others.
+        Families are tuned at the first and evaluated with the same parameters at the other levels.
     fixed_params : mapping, optional
         Parameters of families that are not tuned.
     on_family, on_search : callable

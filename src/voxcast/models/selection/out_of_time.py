@@ -1,6 +1,6 @@
 """A champion and a challenger judged on the newest runs, which neither learned from.
 
-The runs after those of the champion are halved by time: from the older half the challenger may
+The runs after the champion's are halved by time: from the older half the challenger may
 learn, on the newer one both are judged. It learns from all older runs, or, where the application
 or the machines changed, only from the newest of them: the window is chosen by the error on the
 newest runs that it may learn from (Klinkenberg, Intelligent Data Analysis 8, 2004).
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
 # The interval of the promotion rule never excludes zero with fewer than six.
 MIN_SUBJECTS = 10  # to judge on, and as many new ones to learn from
-NEGLIGIBLE = 0.01  # in a logarithmic error: nobody asks for 1 % less memory
+NEGLIGIBLE = 0.01  # in a logarithmic error: 1 % less memory is never worth a request
 WINDOWS = (1, 2, 4)  # parts of the new runs
-INNER_SHARE = 0.25  # of the new subjects to learn from, by which windows are told apart
-CHOICE_RECIPE = "ridge"  # by which windows are told apart: fast, and fitted to few runs
+INNER_SHARE = 0.25  # of the new subjects to learn from, by which windows are compared
+CHOICE_RECIPE = "ridge"  # by which windows are compared: fast, and fitted to few runs
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +49,7 @@ class TimeSplit:
     newest : ndarray
         The newest of these, by subject.
     training : ndarray
-        What a challenger that is judged on the former may learn from: older runs, of other
+        Runs that a challenger judged on the former may learn from: older runs, of other
         subjects.
     since : str
         Start of the first judged run.
@@ -69,7 +69,7 @@ class OutOfTime:
     ----------
     champion_bound_holds : bool
         Whether it is not shown that its upper bounds are exceeded more often than is allowed.
-        Otherwise they are no reason to keep it.
+        Otherwise they are not a reason to keep it.
     """
 
     comparison: Comparison
@@ -166,7 +166,7 @@ def _start_of(table: pd.DataFrame, rows: np.ndarray, subjects: Collection[str]) 
 def window_rows(
     table: pd.DataFrame, split: TimeSplit, since: str, *, with_newest: bool
 ) -> np.ndarray:
-    """Return the positions of the runs of a window, with or without those that are judged on."""
+    """Return the positions of the runs of a window, with or without the judged ones."""
     rows = np.ones(len(table), dtype=bool) if with_newest else split.training
     if since:
         rows = rows & split.new & (table["started_at"].astype(str).to_numpy() >= since)

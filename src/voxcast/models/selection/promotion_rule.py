@@ -53,13 +53,13 @@ class Rival:
     lists_its_runs : bool
         The list of the runs that it learned from can be read.
     judged_as_fitted : bool
-        It could not be fitted anew, and was judged on subjects that it did not learn from.
+        It could not be fitted again, and was judged on subjects that it did not learn from.
     is_included : bool
         The challenger learned from all its subjects.
     new_subjects : int
         Subjects of the challenger that it did not learn from.
     disturbed, new_disturbed : float
-        Share of disturbed runs among those that it learned from, and among the others.
+        Share of disturbed runs among its training runs, and among the other runs.
     contender : Contender, optional
         Its recipe and its training runs, for a comparison.
     """

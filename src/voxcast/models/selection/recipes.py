@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def is_blend(params: Params) -> bool:
-    """Whether parameters are those of a blend."""
+    """Whether parameters describe a blend."""
     return set(params) == {"members", "weights"}
 
 

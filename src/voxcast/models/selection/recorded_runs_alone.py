@@ -1,8 +1,8 @@
 """What recorded runs alone predict of the runs measured in this project.
 
 The runs measured here are predicted by the selected recipe, fitted without them on the recorded
-batches. Then each is corrected by the speed of this machine, as its other runs tell it. That is
-what a user of the recorded runs can expect before the first run, and after a few.
+batches. Then each is corrected by the speed of this machine, as its other runs tell it. A
+user of the recorded runs can expect this before the first run, and after a few.
 """
 
 from __future__ import annotations

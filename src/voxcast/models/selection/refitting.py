@@ -35,7 +35,7 @@ def fit_calibrated(
     factor : float
         See `voxcast.models.conformal.Calibrator`.
     input_level : {"header", "volume"}, optional
-        By default that of the tuning.
+        By default as in the tuning.
     fitted : dict, optional
         Families already fitted on these runs, by name; a family fitted here is added.
     """

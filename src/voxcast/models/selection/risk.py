@@ -25,7 +25,7 @@ class Risk:
 
     ``rate`` is the share of subjects, ``interval`` its exact 95 % interval, and ``app`` the
     application with the highest rate. Of the ``exceeded``, ``censored`` had a run that was stopped
-    before it completed: what it would have taken is unknown, and counts as above every bound.
+    before it completed: its full time or memory is unknown, and counts as above every bound.
     """
 
     exceeded: int
@@ -44,7 +44,7 @@ def risks(
     In every fold the model is fitted and its bounds are calibrated on the training subjects alone,
     by folds within them, and then compared with the held-out subjects. If a fold has too few
     training subjects for calibration, its held-out subjects count as above their bounds, and so do
-    those with a run that was stopped, wherever they are held out. Bounds are calibrated by
+    subjects with a run that was stopped, wherever they are held out. Bounds are calibrated by
     application, so the risk is counted by application; the worst is returned.
     """
     table, targets = validation.table, validation.targets

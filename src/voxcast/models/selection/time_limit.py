@@ -22,7 +22,7 @@ class TimeUpError(BaseException):
 def time_limit(seconds: float) -> Iterator[None]:
     """Raise `TimeUpError` in the block after some seconds.
 
-    The block must hold no lock and change no state that outlives it. There is no limit outside the
+    The block must hold no lock and change no state that outlives it. No limit holds outside the
     main thread, or where another timer of the process runs.
 
     Parameters

@@ -2,7 +2,7 @@
 
 The work is described by a linear law of the features, fitted together with the effects of
 machines, of sittings on them, and of subjects. It is the same for all families, so all of them
-learn from the same work. Runs of a machine on other subjects than those of the reference tell its
+learn from the same work. Runs of a machine on other subjects than the reference's show its
 speed by this law; runs on the same subjects tell it better.
 """
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 CPU = "cpu_s"
 HOST, SITTING = "host_id", "sitting"
 # Before anything is measured: machines of today differ by this much, and sittings on one of them.
-# The prior counts as two machines and two days: one machine on record tells no spread. On the
+# The prior counts as two machines and two days: one machine on record shows no spread. On the
 # recorded machine, which is shared, days differ by 7 to 15 %.
 MACHINE_SPREAD, SITTING_SPREAD = 0.25, 0.1
 PRIOR_MEMBERS = 2.0
@@ -92,7 +92,7 @@ def estimate(runs: pd.DataFrame) -> Speeds:
         logs = np.log(runs[CPU].to_numpy(dtype=float))
         subjects = np.unique(runs["subject"].astype(str), return_inverse=True)[1]
         effects = fit(logs, columns, (machines, stretches), subjects)
-    # Work is learned at the average speed of the runs; what is uncertain is the distance from it.
+    # Work is learned at the average speed of the runs; the uncertainty is in the distance from it.
     average = np.concatenate(
         [np.bincount(grouping.codes) / len(runs) for grouping in (machines, stretches)]
     )
@@ -132,7 +132,7 @@ def estimate(runs: pd.DataFrame) -> Speeds:
 def _at_present_levels(speeds: Speeds) -> Speeds:
     """Return the speeds of machines that changed for good as they are since.
 
-    The spread between sittings is then that between those of one level.
+    The spread between sittings is then the spread within one level.
     """
     changed = {}
     for host, machine in speeds.machines.items():
@@ -171,7 +171,7 @@ def sittings_of(runs: pd.DataFrame) -> np.ndarray:
 
 
 def log_speeds(runs: pd.DataFrame, speeds: Mapping[str, Speeds]) -> np.ndarray:
-    """Return the logarithmic speed of the machine of each run, shape (n,); 0 if there is none."""
+    """Return the logarithmic speed of the machine of each run, shape (n,); 0 without one."""
     if not speeds:
         return np.zeros(len(runs))
     keys = zip(runs["app"].astype(str), runs[HOST].astype(str), sittings_of(runs), strict=True)
@@ -184,7 +184,7 @@ def log_speeds(runs: pd.DataFrame, speeds: Mapping[str, Speeds]) -> np.ndarray:
 
 
 def _usual(runs: pd.DataFrame, column: str) -> str:
-    """Return the most frequent text of a column, empty if there is no such column."""
+    """Return the most frequent text of a column, empty if the column is missing."""
     return str(runs[column].mode().iloc[0]) if column in runs else ""
 
 

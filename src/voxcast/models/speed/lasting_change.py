@@ -36,7 +36,7 @@ class MeasuredDay:
 
 
 def measured_days(sittings: Iterable[SittingSpeed]) -> list[MeasuredDay]:
-    """Return the days of sittings; those of one day are alike, so that each counts the same."""
+    """Return the days of sittings; sittings of one day are alike, so that each counts the same."""
     return [
         MeasuredDay(
             day_of(of_day[0].last_at),

@@ -77,7 +77,7 @@ class GroupEffects:
 def fit(
     y: np.ndarray, x: np.ndarray, groupings: Sequence[Grouping], subjects: np.ndarray
 ) -> GroupEffects:
-    """Estimate the effects of groups beside those of columns and subjects.
+    """Estimate the effects of groups beside the effects of columns and subjects.
 
     Parameters
     ----------

@@ -48,7 +48,7 @@ def posterior(
     days: Mapping[str, str],
     spread: Spread,
 ) -> Posterior:
-    """Return what the means of sittings tell of a machine.
+    """Return the estimate of a machine's speed from the means of sittings.
 
     Parameters
     ----------

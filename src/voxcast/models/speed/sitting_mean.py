@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 HUBER = 1.5  # standard deviations, beyond which a run counts less
-DISTURBED = 3.0  # standard deviations, from which on a run tells no speed at all
+DISTURBED = 3.0  # standard deviations, beyond which a run says nothing of the speed
 MAD_TO_SD = 1.4826  # of a normal distribution
 # The expected noise counts as so many runs: three runs alone tell little of their noise.
 NOISE_FREEDOM = 3.0
@@ -29,7 +29,7 @@ LARGEST_EXCESS, LARGEST_DISTURBED = 4.0, 0.25
 class SittingMean:
     """The mean logarithmic speed of the runs of a sitting, and the variance of that mean.
 
-    ``agree`` tells whether the runs differ by about what the model expects; if not, its bounds do
+    ``agree`` is whether the runs differ about as much as the model expects; if not, its bounds do
     not hold for runs like these, however well their mean is known.
     """
 
@@ -51,7 +51,7 @@ def sitting_mean(
         Subject of each run; runs of one share its deviation.
     noise_sd, subject_sd : float
         Expected standard deviations of runs, and of subjects. Where the runs differ by more than
-        that, the variance is that of what they differ by.
+        that, the variance is taken from their differences.
     """
     values = np.array(log_speeds, dtype=float)
     expected_sd = math.hypot(noise_sd, subject_sd)
@@ -67,7 +67,7 @@ def sitting_mean(
     excess = 1.0
     if len(values) > 1:
         squares = float((np.clip(values - mean, -limit, limit) ** 2).sum())
-        # Few runs tell their noise badly, and that of the model is known to be a lower bound.
+        # Few runs show their noise badly, and the model's noise is a lower bound.
         freedom = NOISE_FREEDOM + len(values) - 1
         observed = (NOISE_FREEDOM * expected_sd**2 + squares) / freedom
         excess = max(observed / expected_sd**2, 1.0) if expected_sd > 0 else 1.0

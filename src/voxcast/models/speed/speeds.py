@@ -1,4 +1,4 @@
-"""The speeds of machines for one application: what is known of each, and of those not measured.
+"""The speeds of machines for one application: the estimate of each, and of machines not measured.
 
 ``log cpu_s = work − log speed``. A machine has a speed of its own, and each sitting on it deviates
 from that. The reference machine, on which most runs were made, has the logarithmic speed 0. What
@@ -74,8 +74,9 @@ class SittingSpeed:
 class MachineSpeed:
     """The speed of a machine: its own, without the deviation of a sitting, and by sitting.
 
-    ``host_class`` and ``node_type`` are those of its runs, empty if unknown. ``since`` is the day
-    (ISO) of a lasting change, before which sittings tell nothing of its speed; empty without one.
+    ``host_class`` and ``node_type`` are taken from its runs, empty if unknown. ``since`` is the
+    day (ISO) of a lasting change, before which sittings say nothing of its speed; empty without
+    one.
     """
 
     log_speed: float
@@ -138,7 +139,7 @@ class Speeds:
         return [machine for machine in kinds if name in (machine.host_class, machine.node_type)]
 
     def current_sitting(self, host: str, now: datetime) -> str | None:
-        """Return the sitting of a machine that goes on: that of its last run, if it is recent."""
+        """Return the ongoing sitting of a machine: that of its last run, if recent."""
         if host not in self.machines:
             return None
         starts = {
@@ -197,7 +198,7 @@ class Speeds:
     def knows(self, host: str | None, sitting: str | None = None) -> bool:
         """Whether a machine is known well enough for a calibrated bound.
 
-        It takes `MINIMUM_RUNS` runs, of which the speed is certain within `LARGEST_SD`, or within
+        It takes `MINIMUM_RUNS` runs, whose speed is certain within `LARGEST_SD`, or within
         `RELATIVE_SD` times the spread between sittings, which no run takes from a new sitting, but
         never more than `HIGHEST_SD`. A host class or node type takes `MINIMUM_MACHINES` too.
         """
@@ -232,7 +233,7 @@ class Speeds:
 
 
 def by_day(sittings: Iterable[SittingSpeed]) -> list[list[SittingSpeed]]:
-    """Return sittings by the day (UTC) of their last run; those of unknown time are together."""
+    """Return sittings by the day (UTC) of their last run; unknown times are one day."""
     days: dict[str, list[SittingSpeed]] = defaultdict(list)
     for sitting in sittings:
         days[day_of(sitting.last_at)].append(sitting)
@@ -240,13 +241,13 @@ def by_day(sittings: Iterable[SittingSpeed]) -> list[list[SittingSpeed]]:
 
 
 def day_of(text: str) -> str:
-    """Return the day (UTC) of an ISO text, empty if it is no time."""
+    """Return the day (UTC) of an ISO text, empty if it is not a time."""
     time = _time(text)
     return "" if time is None else time.astimezone(UTC).date().isoformat()
 
 
 def _time(text: str) -> datetime | None:
-    """Return the time of an ISO text, in UTC if it states no zone; None if it is none."""
+    """Return the time of an ISO text, in UTC if it states no zone; None if it is not a time."""
     try:
         time = datetime.fromisoformat(text)
     except ValueError:

@@ -1,6 +1,6 @@
 """The speed of a machine after further runs.
 
-An observation is the measured CPU time of a run against what the model predicts on the reference
+An observation is the measured CPU time of a run against the model's prediction on the reference
 machine. Runs of one sitting share its deviation, so that many runs in one sitting leave it
 uncertain how fast the machine is in another. Runs that disagree more than the model expects tell
 less, and a sitting far from all that was known before is not believed until another confirms it.
@@ -80,12 +80,12 @@ def updated(
     elsewhere: SpeedEstimate | None = None,
     host_class: str = "",
 ) -> Speeds:
-    """Return the speeds with those of one machine updated by runs that were not learned from.
+    """Return the speeds with one machine's updated by runs that were not learned from.
 
     Parameters
     ----------
     residuals : sequence of RunResidual
-        Runs in sittings that are not among those of ``speeds``.
+        Runs in sittings that ``speeds`` does not know.
     elsewhere : SpeedEstimate, optional
         Speed of the machine for other applications, where this one was not measured on it.
     host_class : str
@@ -112,7 +112,7 @@ def updated(
     present = {name: sitting for name, sitting in sittings.items() if days[name] >= machine.since}
     level = {name: mean for name, mean in observed.items() if name in present}
     since = level_start(measured_days(present.values()), spread.sd, spread.freedom)
-    if since:  # what was learned of the machine is of another level
+    if since:  # the machine was learned at another level
         before = replace(before, sd=math.hypot(before.sd, speeds.unknown.sd))
         level = {
             name: observed.get(name) or SittingMean(sitting.log_speed, sitting.sd**2)
@@ -121,7 +121,7 @@ def updated(
         }
     after = posterior(before, level, days, spread)
     is_doubtful = False
-    # In the order of time: the last sitting tells whether the machine is in doubt now.
+    # In the order of time: the last sitting shows whether the machine is in doubt now.
     for name in sorted(level.keys() & observed.keys(), key=last_at.__getitem__):
         values = observed[name]
         others = {other: mean for other, mean in level.items() if other != name}
@@ -142,7 +142,7 @@ def updated(
 def with_machines(speeds: Speeds, machines: Mapping[str, MachineSpeed]) -> Speeds:
     """Return speeds with some machines replaced or added.
 
-    The spread between sittings is estimated anew, with what their further days tell of it.
+    The spread between sittings is estimated again, with the evidence of their further days of it.
     """
     squares, days = 0.0, 0
     for host, machine in machines.items():
@@ -158,7 +158,7 @@ def with_machines(speeds: Speeds, machines: Mapping[str, MachineSpeed]) -> Speed
                 float(np.mean([(sitting.log_speed - centre) ** 2 for sitting in sittings]))
                 for sittings in further
             )
-            # The first tells the machine.
+            # The first names the machine.
             days += len(further) - (not level.keys() & earlier.keys() and bool(further))
     freedom = speeds.sitting_freedom
     variance = (freedom * speeds.sitting_spread**2 + squares) / (freedom + days)
@@ -166,7 +166,7 @@ def with_machines(speeds: Speeds, machines: Mapping[str, MachineSpeed]) -> Speed
 
 
 def for_another_application(estimates: Sequence[SpeedEstimate]) -> SpeedEstimate | None:
-    """Return what the speeds of a machine for some applications tell of another one.
+    """Return the evidence of a machine's speeds for some applications tell of another one.
 
     None if there are none.
     """

@@ -12,9 +12,6 @@ import pytest
 from voxcast import config
 from voxcast.errors import ModelError
 from voxcast.files import sha256_file
-from voxcast.heads.grids import Sizes
-from voxcast.heads.recipe import draw_recipe
-from voxcast.heads.varied_recipe import draw_varied_recipe
 from voxcast.images.network_volume import POINTS, read_stacked, volume_dtype
 from voxcast.models.families.trunk import PACKAGED, VolumeTrunk, pretrained
 from voxcast.models.families.trunk_examples import examples_of, recipes_of
@@ -26,6 +23,9 @@ from voxcast.models.families.trunk_files import (
     write_trunk,
 )
 from voxcast.models.families.trunk_training import accuracy, fit_to_runs, pretrain, untrained
+from voxcast_apps.heads.grids import Sizes
+from voxcast_apps.heads.recipe import draw_recipe
+from voxcast_apps.heads.varied_recipe import draw_varied_recipe
 
 ROOT = Path(__file__).parents[4]
 SIZES = Sizes((30_000, 40_000, 60_000), (24, 96))

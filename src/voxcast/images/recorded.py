@@ -1,0 +1,155 @@
+"""Characteristics of generated volumes as recorded when runs were measured on them.
+
+A recorded history holds no volumes: they are generated again from their recipes, and compared with
+the recorded characteristics.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from voxcast.errors import ImageError
+from voxcast.files import canonical_json
+from voxcast.images.catalogue import CATALOGUE, CHARACTERISTICS_TABLE
+from voxcast.images.characteristics import CHARACTERISTICS
+from voxcast.images.cohort import read_participants, recipe_of_row
+from voxcast.images.header import HEADER_COLUMNS, SHAPE_COLUMNS
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Hashable, Iterator, Mapping
+
+    import pandas as pd
+
+RECORDED_IMAGES = "images.parquet"  # beside the parts of a recorded history
+# Allowed difference between processors of characteristics near zero; all but two are ratios.
+FLOOR = 1e-4
+# A piece of about ten voxels may count on one processor only.
+FLOORS = {"component_count": 1.0, "foreground_voxels": 1.0}
+GRID = (*SHAPE_COLUMNS, "axcodes", "dtype")
+MAX_LISTED = 3
+
+
+def recorded_images(
+    catalogue_folder: str | os.PathLike[str], images_folder: str | os.PathLike[str] | None
+) -> pd.DataFrame:
+    """Return one row per volume: recipe, header and characteristics, to be stored with the runs.
+
+    Parameters
+    ----------
+    images_folder : str or os.PathLike or None
+        Of the generated set; None for a user's images, which have no recipe.
+
+    Raises
+    ------
+    ImageError
+        If a volume of the catalogue was not generated, or its characteristics are missing.
+    """
+    import pandas as pd
+
+    catalogue = _catalogue(catalogue_folder)
+    if images_folder is None:
+        return catalogue.sort_values("subject", ignore_index=True)
+    rows = []
+    for row in read_participants(images_folder):
+        recipe = {name: _plain(value) for name, value in recipe_of_row(row).items()}
+        identity_columns = ("volume_id", "subject", "recipe_sha256")
+        rows.append({name: row[name] for name in identity_columns} | recipe)
+    table = pd.DataFrame(rows).drop(columns="dtype")  # the header has it too
+    unknown = sorted(set(catalogue["volume_id"]) - set(table["volume_id"]))
+    if unknown:
+        subject = catalogue.set_index("volume_id")["subject"][unknown[0]]
+        raise ImageError(
+            "has no recipe of the generated set", f"subject {subject}", "build the catalogue again"
+        )
+    table = table.merge(catalogue.drop(columns="subject"), on="volume_id", validate="one_to_one")
+    return table.sort_values("subject", ignore_index=True)
+
+
+def check_recorded(
+    catalogue_folder: str | os.PathLike[str],
+    recorded: str | os.PathLike[str],
+    rtol: float = 1e-3,
+    *,
+    require_all: bool = True,
+) -> int:
+    """Check that the volumes of a catalogue are the recorded ones.
+
+    Parameters
+    ----------
+    recorded : str or os.PathLike
+        Parquet file with the table of `recorded_images`.
+    rtol : float
+        Largest relative difference of a characteristic; near zero an absolute one, see `FLOORS`.
+    require_all : bool
+        Whether every recorded volume must be in the catalogue; otherwise missing ones are skipped.
+
+    Returns
+    -------
+    int
+        Number of volumes compared.
+
+    Raises
+    ------
+    ImageError
+        Naming the first volumes and characteristics that differ, or, with ``require_all``, a
+        recorded volume that the catalogue lacks.
+    """
+    import pandas as pd
+
+    recorded_table = pd.read_parquet(recorded)
+    catalogue = _catalogue(catalogue_folder)
+    rows = {row["volume_id"]: row for row in catalogue.to_dict("records")}
+    subjects = set(catalogue["subject"])
+    if not require_all:
+        recorded_table = recorded_table[recorded_table["volume_id"].isin(set(rows))]
+    problems = []
+    for old in recorded_table.to_dict("records"):
+        volume = f"volume {old['volume_id']} of subject {old['subject']}"
+        new = rows.get(old["volume_id"])
+        if new is None:
+            other = "is of another recipe or generator now"
+            problems.append(f"{volume} {other if old['subject'] in subjects else 'is missing'}")
+        else:
+            problems += [f"{volume}: {text}" for text in _differences(old, new, rtol)]
+    if problems:
+        more = f" and {len(problems) - MAX_LISTED} more" if len(problems) > MAX_LISTED else ""
+        raise ImageError(
+            "; ".join(problems[:MAX_LISTED]) + more,
+            recorded,
+            "generate the volumes with the recorded image set and generator",
+        )
+    return len(recorded_table)
+
+
+def _catalogue(folder: str | os.PathLike[str]) -> pd.DataFrame:
+    import pandas as pd
+
+    columns = ["volume_id", "subject", *HEADER_COLUMNS, "voxel_sha256"]
+    table = pd.read_parquet(Path(folder) / CATALOGUE)
+    table = table[table["problem"].isna()][columns]
+    numbers = pd.read_parquet(Path(folder) / CHARACTERISTICS_TABLE)
+    return table.merge(numbers, on="volume_id", how="left", validate="many_to_one")
+
+
+def _differences(
+    old: Mapping[Hashable, Any], new: Mapping[Hashable, Any], rtol: float
+) -> Iterator[str]:
+    for name in GRID:
+        if old[name] != new[name]:
+            yield f"{name} is {new[name]}, recorded as {old[name]}"
+    for name in CHARACTERISTICS:
+        if not _close(old[name], new[name], rtol, FLOORS.get(name, FLOOR)):
+            yield f"{name} is {new[name]:.6g}, recorded as {old[name]:.6g}"
+
+
+def _plain(value: Any) -> Any:
+    return canonical_json(value) if isinstance(value, list) else value
+
+
+def _close(old: float, new: float, rtol: float, floor: float) -> bool:
+    if not (math.isfinite(old) and math.isfinite(new)):
+        return math.isnan(old) and math.isnan(new)
+    return abs(new - old) <= max(rtol * abs(old), floor)

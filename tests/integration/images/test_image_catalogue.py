@@ -1,0 +1,175 @@
+"""The catalogue: good and bad volumes together, and the stages that write it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import nibabel
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from pydantic import TypeAdapter
+
+from voxcast.config.schema import ImagesConfig
+from voxcast.errors import ImageError
+from voxcast.images.catalogue import build_catalogue, read_on_record
+from voxcast.images.characteristics import CHARACTERISTICS, VERSIONS
+from voxcast.images.header import HEADER_COLUMNS
+from voxcast.images.image_set import image_set_label
+from voxcast.images.network_volume import volume_dtype
+from voxcast.images.sources import read_tsv, scan
+
+ROOT = Path(__file__).parents[3]
+
+
+def _save(path: Path, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    array = rng.integers(0, 50, (30, 32, 34)).astype(np.int16)
+    array[8:22, 8:22, 8:22] += 500
+    path.parent.mkdir(parents=True, exist_ok=True)
+    nibabel.save(nibabel.Nifti1Image(array, np.eye(4)), path)
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Path:
+    """Two subjects with the same voxels, a third, and two bad ones."""
+    folder = tmp_path / "bids"
+    for subject, seed in (("01", 1), ("02", 1), ("03", 2)):
+        _save(folder / f"sub-{subject}" / "anat" / f"sub-{subject}_T1w.nii.gz", seed)
+    truncated = folder / "sub-04" / "anat" / "sub-04_T1w.nii.gz"
+    _save(truncated, 3)
+    truncated.write_bytes(truncated.read_bytes()[:-500])
+    (folder / "sub-05" / "anat").mkdir(parents=True)
+    (folder / "sub-05" / "anat" / "sub-05_T1w.nii").write_text("no image")
+    return folder
+
+
+def test_invalid_volumes_are_listed_and_the_others_are_read(dataset: Path, tmp_path: Path) -> None:
+    assert build_catalogue(scan(dataset), tmp_path / "out", 32, 16) == 2
+    table = pd.read_parquet(tmp_path / "out/catalogue.parquet")
+    names = ["volume_id", "subject", "session", "suffix", "path", "problem"]
+    assert list(table) == [*names, *HEADER_COLUMNS, "voxel_sha256"]
+    assert list(table.subject) == ["01", "02", "03", "04", "05"]
+    assert table.problem.isna().tolist() == [True, True, True, False, False]
+    assert "truncated" in table.problem[3]
+    assert str(dataset) in table.problem[3]
+    assert "not a NIfTI" in table.problem[4]
+    assert table.volume_id[:3].notna().all()
+    assert table.volume_id[3:].isna().all()
+    assert table.volume_id[0] == table.volume_id[1] == table.voxel_sha256[0][:16]
+    numbers = pd.read_parquet(tmp_path / "out/characteristics.parquet")
+    assert list(numbers) == ["volume_id", *CHARACTERISTICS, VERSIONS]
+    assert set(numbers.volume_id) == set(table.volume_id[:3])
+    assert numbers.volume_id.is_unique
+    with np.load(tmp_path / "out/volumes.npz", allow_pickle=False) as stored:
+        assert list(stored["volume_id"]) == sorted(numbers.volume_id)
+        assert stored["volumes"].shape == (2,)
+        assert stored["volumes"].dtype == volume_dtype(16)
+
+
+def test_what_cannot_be_listed_by_its_name_keeps_its_reason(dataset: Path, tmp_path: Path) -> None:
+    _save(dataset / "sub-06" / "anat" / "sub-06_acq-a\nb_T1w.nii.gz", 4)
+    locked = replace(scan(dataset)[0], path="/x/sub-07", sha256="", problem="locked; unlock it")
+    assert build_catalogue([*scan(dataset), locked], tmp_path / "out", 32, 16) == 4
+    table = pd.read_parquet(tmp_path / "out/catalogue.parquet")
+    assert table.problem[5].endswith(
+        "a\\nb_T1w.nii.gz: a tab, line break or other character in its name that no table can "
+        "hold; rename it"
+    )
+    assert table.problem[6] == "/x/sub-07: locked; unlock it"
+    assert len(table.volume_id.dropna()) == 3
+
+
+def test_a_volume_above_the_limit_is_listed_and_not_read(dataset: Path, tmp_path: Path) -> None:
+    large = dataset / "sub-07" / "anat" / "sub-07_T1w.nii.gz"
+    large.parent.mkdir(parents=True)
+    nibabel.save(nibabel.Nifti1Image(np.ones((50, 50, 50), np.int16), np.eye(4)), large)
+    assert build_catalogue(scan(dataset), tmp_path / "out", 32, 16, max_voxels=40_000) == 3
+    problem = pd.read_parquet(tmp_path / "out/catalogue.parquet").problem[5]
+    assert "has 125000 voxels (50 x 50 x 50), at most 40000 are read" in problem
+    assert "features.max_voxels" in problem
+
+
+def test_catalogue_is_the_same_every_time(dataset: Path, tmp_path: Path) -> None:
+    for name in ("x", "y"):
+        build_catalogue(scan(dataset), tmp_path / name, 32, 16)
+    for path in (tmp_path / "x").iterdir():
+        assert path.read_bytes() == (tmp_path / "y" / path.name).read_bytes()
+
+
+def test_file_that_changed_since_it_was_listed(dataset: Path, tmp_path: Path) -> None:
+    files = scan(dataset)
+    _save(Path(files[0].path), 9)
+    os.utime(files[0].path, ns=(1, 1))
+    build_catalogue(files, tmp_path / "out", 32, 16)
+    assert "changed" in pd.read_parquet(tmp_path / "out/catalogue.parquet").problem[0]
+
+
+def test_given_identifiers_are_used(dataset: Path, tmp_path: Path) -> None:
+    files = scan(dataset)
+    build_catalogue(files, tmp_path / "out", 32, 16, {files[2].path: "recipe"})
+    table = pd.read_parquet(tmp_path / "out/catalogue.parquet")
+    assert table.volume_id[2] == "recipe"
+
+
+def test_no_good_volume_is_an_error_with_the_first_reason(dataset: Path, tmp_path: Path) -> None:
+    with pytest.raises(ImageError, match=r"none of 2 volumes .* truncated"):
+        build_catalogue(scan(dataset)[3:], tmp_path / "out", 32, 16)
+    with pytest.raises(ImageError, match="empty"):
+        build_catalogue([], tmp_path / "out", 32, 16)
+
+
+def _stage(name: str, project: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / "pipelines" / f"{name}.py")]
+    return subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
+
+
+def _project(folder: Path, images_path: Path) -> Path:
+    folder.mkdir()
+    text = (ROOT / "params.yaml").read_text()
+    text = text.replace("kind: cohort", "kind: bids").replace("path: null", f"path: {images_path}")
+    (folder / "params.yaml").write_text(text)
+    return folder
+
+
+def test_stages_take_a_users_dataset_by_reference(dataset: Path, tmp_path: Path) -> None:
+    project = _project(tmp_path / "project", dataset)
+    before = {path: path.stat().st_mtime_ns for path in dataset.rglob("*")}
+    for name in ("images", "catalogue"):
+        completed = _stage(name, project)
+        assert completed.returncode == 0, completed.stderr
+    assert "2 of 5 volumes cannot be used" in completed.stderr
+    assert [path.name for path in (project / "data/images").iterdir()] == ["images.tsv"]
+    listed = read_tsv(project / "data/images/images.tsv")
+    assert listed[0].path == str(dataset / "sub-01/anat/sub-01_T1w.nii.gz")
+    assert len(pd.read_parquet(project / "data/catalogue/catalogue.parquet")) == 5
+    on_record = read_on_record(project / "data/catalogue/on_record.parquet")
+    assert set(on_record["image_set"]) == {f"{tmp_path.name}/bids"}
+    assert len(on_record) == 2  # two of the three have the same voxels
+    assert {path: path.stat().st_mtime_ns for path in dataset.rglob("*")} == before
+
+
+def test_an_image_set_is_named_by_its_folders_or_its_seed() -> None:
+    text = (ROOT / "params.yaml").read_text()
+    cohort = yaml.safe_load(text)["images"]
+    for values, label in (
+        ({"seed": 7}, "cohort 7"),
+        ({"seed": 7, "label_prefix": "s"}, "cohort s 7"),
+        ({"kind": "bids", "path": "/data/study/bids"}, "study/bids"),
+        ({"kind": "bids", "path": "/heads"}, "heads"),
+    ):
+        choice = TypeAdapter(ImagesConfig).validate_json(json.dumps({**cohort, **values}))
+        assert image_set_label(choice) == label
+
+
+def test_stage_without_images_fails_in_one_line(tmp_path: Path) -> None:
+    completed = _stage("images", _project(tmp_path / "project", tmp_path / "nowhere"))
+    assert completed.returncode == 2
+    (line,) = completed.stderr.splitlines()
+    assert "nowhere: no such folder" in line

@@ -1,0 +1,194 @@
+"""Lists of files: found, written, read, and changes noticed."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from voxcast.errors import ImageError, TableError
+from voxcast.images.bids import find_images, write_dataset_files
+from voxcast.images.sources import COLUMNS, changed, read_tsv, refresh, scan, write_tsv
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def _put(folder: Path, *names: str) -> None:
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(os.fsencode(name))
+
+
+def test_bids_entities_come_from_names(tmp_path: Path) -> None:
+    _put(
+        tmp_path,
+        "sub-01/anat/sub-01_T1w.nii.gz",
+        "sub-02/ses-b/anat/sub-02_ses-b_run-1_T2w.nii",
+        "sub-02/ses-b/func/sub-02_ses-b_bold.nii.gz",
+        "derivatives/tool/sub-01/anat/sub-01_desc-brain_mask.nii.gz",
+        "sub-01/anat/sub-01_T1w.json",
+    )
+    entities = [(e.subject, e.session, e.suffix) for e in find_images(tmp_path)]
+    assert entities == [("01", "", "T1w"), ("02", "b", "T2w")]
+
+
+def test_plain_folder_is_read_at_any_depth_and_links_are_followed(tmp_path: Path) -> None:
+    _put(tmp_path, "set/a.nii", "set/deep/er/b.nii.gz", "set/notes.txt", "else/c.nii")
+    (tmp_path / "set/linked").symlink_to(tmp_path / "else")
+    (tmp_path / "set/loop").symlink_to(tmp_path / "set")
+    assert [e.subject for e in find_images(tmp_path / "set")] == ["a", "b", "c"]
+
+
+def test_same_name_in_two_folders_is_two_subjects(tmp_path: Path) -> None:
+    _put(tmp_path, "x/t1.nii", "y/t1.nii")
+    assert [e.subject for e in find_images(tmp_path)] == ["x_t1", "y_t1"]
+
+
+def test_names_in_a_plain_folder_tell_the_subject(tmp_path):
+    for name in ("sub-01_ses-1_T1w.nii", "sub-01_ses-2_T1w.nii.gz", "study_sub-02.nii", "c.nii"):
+        (tmp_path / name).write_bytes(b"x")
+    entries = [(e.subject, e.session, e.suffix) for e in find_images(tmp_path)]
+    assert entries == [("c", "", ""), ("02", "", ""), ("01", "1", "T1w"), ("01", "2", "T1w")]
+
+
+def test_empty_missing_and_file_instead_of_folder(tmp_path: Path) -> None:
+    with pytest.raises(ImageError, match="empty"):
+        scan(tmp_path)
+    with pytest.raises(ImageError, match="no such folder"):
+        scan(tmp_path / "none")
+    _put(tmp_path, "a.nii")
+    with pytest.raises(ImageError, match="not a folder"):
+        scan(tmp_path / "a.nii")
+    (tmp_path / "dataset_description.json").write_text("{}")
+    with pytest.raises(ImageError, match="empty: no sub-"):
+        scan(tmp_path)
+
+
+def test_an_unreadable_image_set_is_reported(unprivileged_folder: Path) -> None:
+    unprivileged_folder.chmod(0)
+    try:
+        with pytest.raises(ImageError, match="may not be read"):
+            scan(unprivileged_folder)
+    finally:
+        unprivileged_folder.chmod(0o700)
+
+
+def test_an_unreadable_subject_is_listed_and_noticed_when_it_is_mended(
+    unprivileged_folder: Path,
+) -> None:
+    folder = unprivileged_folder
+    _put(folder, "sub-01/anat/sub-01_T1w.nii", "sub-02/anat/sub-02_T1w.nii", "code/secret/a.txt")
+    locked = [folder / "sub-02", folder / "code/secret"]
+    for path in locked:
+        path.chmod(0)
+    try:
+        first, second = scan(folder)
+        assert (first.subject, first.problem) == ("01", "")
+        assert (second.subject, second.path, second.sha256) == ("02", str(folder / "sub-02"), "")
+        assert second.problem == "folder may not be read; change its permissions"
+    finally:
+        for path in locked:
+            path.chmod(0o700)
+    mended = refresh([first, second], folder)
+    assert mended[0] == first
+    assert mended[1].path == str(folder / "sub-02/anat/sub-02_T1w.nii")
+    assert mended[1].sha256
+
+
+def test_an_unreadable_file_is_noticed_when_it_is_mended(unprivileged_folder: Path) -> None:
+    _put(unprivileged_folder, "a.nii", "b.nii")
+    (unprivileged_folder / "b.nii").chmod(0)
+    locked = scan(unprivileged_folder)
+    assert [file.sha256 == "" for file in locked] == [False, True]
+    (unprivileged_folder / "b.nii").chmod(0o600)
+    mended = refresh(locked, unprivileged_folder)
+    assert mended[0] == locked[0]
+    assert mended[1].sha256
+
+
+def test_names_that_no_table_can_hold_are_listed_and_the_others_go_on(tmp_path: Path) -> None:
+    names = ("a\tb.nii", "c\nd.nii", "e\rf.nii", os.fsdecode(b"g\xff.nii"))
+    _put(tmp_path / "set", "fine\u00a0é.nii", *names)
+    table = tmp_path / "images.tsv"
+    files = scan(tmp_path / "set")
+    write_tsv(table, files)
+    assert read_tsv(table) == files
+    assert len(table.read_text(encoding="utf-8").splitlines()) == 6
+    problems = {file.path.removeprefix(f"{tmp_path}/set/"): file.problem for file in files}
+    assert problems.pop("fine\u00a0é.nii") == ""
+    assert sorted(problems) == ["a\\tb.nii", "c\\nd.nii", "e\\rf.nii", "g\\udcff.nii"]
+    assert all("rename it" in problem for problem in problems.values())
+    for name in names:
+        (tmp_path / "set" / name).rename(tmp_path / "set" / f"{ord(name[1])}.nii")
+    assert all(file.sha256 and not file.problem for file in refresh(files, tmp_path / "set"))
+
+
+def test_a_list_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    table = tmp_path / "images.tsv"
+    table.write_text("\t".join(COLUMNS[:-1]) + "\n01\t\tT1w\ta.nii\t7\t0\tff\n")
+    assert [(file.size_bytes, file.problem) for file in read_tsv(table)] == [(7, "")]
+
+
+def test_list_survives_writing(tmp_path: Path) -> None:
+    _put(tmp_path, "set/a.nii", "set/b c.nii")
+    files = scan(tmp_path / "set")
+    table = tmp_path / "images.tsv"
+    write_tsv(table, files)
+    assert read_tsv(table) == files
+    before = table.stat().st_mtime_ns
+    write_tsv(table, files)
+    assert table.stat().st_mtime_ns == before
+    write_tsv(table, [])
+    assert table.read_text() == "\t".join(COLUMNS) + "\n"
+
+
+def test_a_changed_file_is_detected_and_a_touched_one_keeps_its_hash(tmp_path: Path) -> None:
+    _put(tmp_path, "a.nii", "b.nii", "c.nii")
+    scanned = scan(tmp_path)
+    (tmp_path / "a.nii").write_text("A.NII")  # same size
+    os.utime(tmp_path / "a.nii", ns=(1, 1))
+    os.utime(tmp_path / "b.nii", ns=(2, 2))
+    a, b, c = refresh(scanned, tmp_path)
+    assert a.sha256 != scanned[0].sha256
+    assert (b.sha256, b.mtime_ns) == (scanned[1].sha256, 2)
+    assert c == scanned[2]
+    assert [changed(file) for file in scanned] == [True, False, False]
+
+
+def test_unchanged_file_is_not_hashed_again(tmp_path: Path) -> None:
+    _put(tmp_path, "a.nii")
+    marked = [replace(file, sha256="as known") for file in scan(tmp_path)]
+    assert refresh(marked, tmp_path) == marked
+
+
+def test_broken_link_is_listed_without_hash(tmp_path: Path) -> None:
+    _put(tmp_path, "a.nii")
+    (tmp_path / "b.nii").symlink_to(tmp_path / "gone.nii")
+    assert [file.sha256 == "" for file in scan(tmp_path)] == [False, True]
+
+
+def test_bad_tables_are_refused(tmp_path: Path) -> None:
+    table = tmp_path / "images.tsv"
+    with pytest.raises(TableError, match="no such file"):
+        read_tsv(table)
+    table.write_text("path\n")
+    with pytest.raises(TableError, match="columns"):
+        read_tsv(table)
+    table.write_text("\t".join(COLUMNS) + "\n01\t\tT1w\ta.nii\tmany\t0\tff\n")
+    with pytest.raises(TableError, match="incomplete"):
+        read_tsv(table)
+    table.write_text("\t".join(COLUMNS) + "\n01\t\tT1w\ta.nii\n")
+    with pytest.raises(TableError, match="incomplete"):
+        read_tsv(table)
+
+
+def test_dataset_files(tmp_path: Path) -> None:
+    rows = [{"participant_id": "sub-01", "age": 3}]
+    write_dataset_files(tmp_path, "name", {"Name": "x"}, rows, {"age": "Age"})
+    assert (tmp_path / "participants.tsv").read_text() == "participant_id\tage\nsub-01\t3\n"
+    assert (tmp_path / "dataset_description.json").is_file()
+    assert '"Age"' in (tmp_path / "participants.json").read_text()
