@@ -127,7 +127,7 @@ def _finite(value: float) -> float:
     return value
 
 
-def _whole(value: float) -> float:
+def _whole_number(value: float) -> float:
     if value != int(value):
         raise ValueError(f"must be a whole number, not {value!r}")
     return value
@@ -156,7 +156,7 @@ def _volume(value: Any) -> bytes:
 # Numbers are doubles throughout, as in the signature.
 Number = Annotated[float, BeforeValidator(_double), AfterValidator(_finite)]
 WholeNumber = Annotated[
-    Number, AfterValidator(_whole), Field(json_schema_extra={"type": "integer"})
+    Number, AfterValidator(_whole_number), Field(json_schema_extra={"type": "integer"})
 ]
 Points = Annotated[WholeNumber, Field(ge=1, le=MAX_POINTS)]
 Spacing = Annotated[Number, Field(ge=1e-3, le=1e3)]

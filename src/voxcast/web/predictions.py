@@ -66,7 +66,7 @@ class Question(BaseModel):
     )
     host: Text | None = Field(None, description="machine: its id, a host class or a node type")
 
-    def asked(self, row: Mapping[str, Any]) -> dict[str, Any]:
+    def complete(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """Return a row with what the question states beside it."""
         stated = {"app": self.app, "host": self.host}
         row = {**row, **{name: text for name, text in stated.items() if text is not None}}
@@ -105,7 +105,7 @@ class PredictAnswer(BaseModel):
 async def predict(request: Request, question: PredictQuestion) -> Response:
     """Predict rows, in order; a row that is refused is named, and no other is answered."""
     served = served_model(request)
-    rows = [question.asked(row) for row in question.rows]
+    rows = [question.complete(row) for row in question.rows]
     if question.configurations == "all":
         apps = [served.bundle.app_named(row.get("app")) for row in rows]
         rows = [

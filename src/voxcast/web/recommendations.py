@@ -93,7 +93,7 @@ async def recommend(request: Request, question: RecommendQuestion) -> dict[str, 
     deadline_s = None if question.deadline is None else seconds_until(question.deadline)
     limits = HardLimits(deadline_s, question.budget_usd)
     site = await asyncio.to_thread(sites_of(request).site, question.cluster, question.policy)
-    served, row, policy = served_model(request), question.asked(question.row), site.policy
+    served, row, policy = served_model(request), question.complete(question.row), site.policy
     app = served.bundle.app_named(row.get("app"))
     configurations = app.configurations
     if question.configurations is not None:
@@ -135,7 +135,7 @@ async def request_sequences(request: Request, question: RequestsQuestion) -> dic
     Like the bounds of the model it is for the longest run of a subject, slightly wider than that
     of a single run.
     """
-    served, row = served_model(request), question.asked(question.row)
+    served, row = served_model(request), question.complete(question.row)
     configuration = served.bundle.app_named(row.get("app")).configurations[0]
     if question.configuration is not None:
         configuration = question.configuration.configuration()

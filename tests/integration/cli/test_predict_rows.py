@@ -64,7 +64,7 @@ def written(path: Path, rows: list[dict[str, Any]]) -> Path:
 
 BAD = {  # cells that a row is refused for, by the reason
     "cpus: must be at least 1, not": {"cpus": 0.0},
-    "dtype: unknown type 'elephant'; e.g. int16 or float32": {"dtype": "elephant"},
+    "dtype: must be 'int8', 'uint8'": {"dtype": "elephant"},
     "shape_i: is missing": {"shape_i": None},
     "unheard: unknown application; the model has segment": {"app": "unheard"},
     "parameters_json: iteration: unknown parameter; choose from iterations": {
