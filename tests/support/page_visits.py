@@ -112,8 +112,10 @@ class Visit:
             self.complaints.append(f"{message.type}: {message.text}")
 
     def count(self, path: str) -> int:
-        """Return how often a path was posted to."""
-        return self.requests.count(("POST", path))
+        """Return how often a path was posted to, whatever its query."""
+        return [(m, address.partition("?")[0]) for m, address in self.requests].count(
+            ("POST", path)
+        )
 
     def text(self, selector: str) -> str:
         """Return the visible text of an element, with plain spaces."""
