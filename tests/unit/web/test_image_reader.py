@@ -106,12 +106,13 @@ def test_a_reader_that_is_killed_at_work_is_no_fault_of_the_image(
 ) -> None:
     pool = ReaderPool(ImageLimits(readers=1, memory_bytes=2_000_000_000))
     try:
+        slow = slow_image(tmp_path)
         read(pool, image)
         (pid,) = pool.pids()
         killer = threading.Timer(0.5, os.kill, (pid, signal.SIGKILL))
         killer.start()
         with pytest.raises(HTTPException) as refused:
-            read(pool, slow_image(tmp_path))
+            read(pool, slow)
         assert refused.value.status_code == 503
         assert "ended from outside" in refused.value.detail
         assert "row" in read(pool, image)
