@@ -98,7 +98,7 @@ def load_nifti(path: Path) -> Any:
         raise ImageError(
             f"damaged or truncated gzip ({one_line(error)})", path, COPY_AGAIN
         ) from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, OverflowError) as error:  # nibabel, of an offset of infinity
         raise ImageError(f"cannot be read ({one_line(error)})", path, COPY_AGAIN) from None
     if not isinstance(image, nibabel.Nifti1Image):  # NIfTI-2 is a subclass
         raise _not_nifti(path)
