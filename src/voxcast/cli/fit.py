@@ -106,7 +106,7 @@ def main(argv: list[str]) -> int:
     content = {
         "family": fitted.family,
         "rows": fitted.rows,
-        "rows_with_a_label": len(table) - sum(map(len, left_out.values())),
+        "rows_with_a_label": len(table) - len(set().union(*left_out.values())),
         "groups": fitted.groups,
         "errors_are_for": NOVELTY[fitted.novelty],
         "left_out": {reason: len(rows) for reason, rows in left_out.items()},

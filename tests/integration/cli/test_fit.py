@@ -176,6 +176,18 @@ def test_a_close_column_is_used_said_first_and_written_into_the_card(
         assert ("cost" in columns["used"]) == (answer == "--keep")
 
 
+def test_a_row_that_is_left_out_for_two_reasons_counts_once(
+    folder: Path, jobs: pd.DataFrame
+) -> None:
+    jobs["outcome"] = ["failed" if n < 4 else "completed" for n in range(90)]
+    jobs.loc[:2, "seconds"] = np.nan
+    jobs.to_csv(folder / "twice.csv", index=False)
+    options = (*SHORT, "--id", "job", "--out", "twice", "--json")
+    report = voxcast("fit", "twice.csv", *options, project=folder).json
+    assert report["left_out"] == {"without a value": 3, "not completed (failed)": 4}
+    assert report["rows_with_a_label"] == 86
+
+
 def test_a_column_is_kept_and_an_earlier_model_replaced_on_request(
     folder: Path, jobs: pd.DataFrame
 ) -> None:
