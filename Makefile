@@ -145,20 +145,20 @@ types: setup ## Types: mypy
 
 # A file of tests is run by one process, as its fixtures take long to make.
 JOBS ?= $(shell n=$$(nproc); echo $$((n < 4 ? n : 4)))
-PYTEST := python -m pytest -n $(JOBS) --dist loadfile
+PYTEST := python -m pytest --dist loadfile -n
 
 .PHONY: test
 test: setup ## Unit and integration tests, on up to four cores (JOBS=1 for one)
-	$(PYTEST) -m "not slow" tests/unit tests/integration src
+	$(PYTEST) $(JOBS) -m "not slow" tests/unit tests/integration src
 
 .PHONY: system
 # Servers and batch jobs are waited for, so that one process more than cores is kept busy.
 system: setup ## System tests: the whole graph, Slurm, kills, servers, the browser, the documentation
-	$(PYTEST) -n $$(($(JOBS) + 1)) -m "not slow" tests/system
+	$(PYTEST) $$(($(JOBS) + 1)) -m "not slow" tests/system
 
 .PHONY: test-all
 test-all: setup ## All tests, also those of many minutes
-	$(PYTEST)
+	$(PYTEST) $(JOBS)
 
 .PHONY: bench
 bench: setup ## Measure the bounds; prints JSON (ONLY=name for one, SAVE=1 keeps it, DEMO=1 adds a whole demo)

@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,8 +25,10 @@ from voxcast.errors import TableError, one_line
 from voxcast.features.any_table import choose_columns, learnable
 from voxcast.features.idle_columns import idle_columns
 from voxcast.features.run_status import is_censored, statuses
-from voxcast.features.screening import Screening, screened
+from voxcast.features.screening import screened
+from voxcast.files import atomic_folder
 from voxcast.models.table_fitting import FAMILIES, fit_table
+from voxcast.quantities import parse_seconds
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -34,7 +37,6 @@ if TYPE_CHECKING:
     from sklearn.utils import Tags
 
     from voxcast.features.any_table import Columns
-    from voxcast.models.table_fitting import FittedTable
 
 TARGET, GROUP = "target", "group"  # names of columns that have none
 MIN_ROWS = 4  # two folds of two groups
@@ -167,7 +169,7 @@ class RuntimeRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # 
         censored: pd.DataFrame | None,
         on_step: Callable[[str], None] = lambda step: None,
     ) -> RuntimeRegressor:
-        fitted: FittedTable = fit_table(
+        fitted = fit_table(
             table, columns, quantile=self.quantile, trials=self.trials,
             budget_s=math.inf if self.time_budget_s is None else self.time_budget_s,
             seed=self.random_state, families=self.families or FAMILIES, censored=censored,
@@ -204,11 +206,7 @@ class RuntimeRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # 
         return model.predict(self._frame(X, reset=False))
 
     def save(self, folder: str | PathLike[str]) -> None:
-        """Write the model into a new folder, for ``voxcast predict`` and `voxcast.load`."""
-        from pathlib import Path
-
-        from voxcast.files import atomic_folder
-
+        """Write the model into a new folder, for ``voxcast predict --model``."""
         check_is_fitted(self)
         with atomic_folder(Path(folder)) as partial:
             self.model_.save(partial)
@@ -293,17 +291,15 @@ def fit(
     >>> import pandas as pd, voxcast
     >>> runs = pd.DataFrame({"size": range(1, 41), "seconds": range(3, 123, 3)})
     >>> model = voxcast.fit(runs, "seconds", trials=1)  # doctest: +SKIP
-    >>> model.predict_interval(runs.head(2))  # doctest: +SKIP
+    >>> model.predict_interval(runs[["size"]].head(2))  # doctest: +SKIP
     """
-    from voxcast.quantities import parse_seconds
-
     started = time.monotonic()
     columns = choose_columns(table, target, groups, exclude)
     usable, left_out = learnable(table, columns, keep_failed=keep_failed)
     censored = None
     if not keep_failed:
         censored = table[is_censored(statuses(table, (target, groups)))]
-    screening: Screening = screened(table[usable], columns, keep)
+    screening = screened(table[usable], columns, keep)
     if screening.close and strict:
         raise TableError(
             "; ".join(f"{name} {reason}" for name, reason in screening.close.items()),

@@ -175,6 +175,10 @@ class AppNarrative:
             text if corrected is None else f"{text}, and knowing that leaves {percent(corrected)}"
         )
 
+    def not_tested(self) -> str:
+        """Write why there are no predictions of unseen subjects."""
+        return f"No subject was kept apart to test on: that takes {MIN_SUBJECTS} subjects."
+
     def tested(self) -> str:
         """Write the errors on unseen subjects, with intervals where there are any."""
         m = self.models

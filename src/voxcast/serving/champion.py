@@ -17,7 +17,7 @@ from voxcast.serving.rows import header_row
 from voxcast.serving.signature import EXAMPLE, VOLUME
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from voxcast.content_cache import ContentCache
@@ -42,6 +42,13 @@ def allocation_columns(configuration: Configuration) -> dict[str, Any]:
         "cpus": float(configuration.cpus),
         "gpus": float(configuration.gpus),
     }
+
+
+def in_allocations(
+    rows: Iterable[Mapping[str, Any]], configurations: Sequence[Configuration]
+) -> Rows:
+    """Return each row once for each allocation, which replaces its own."""
+    return [{**row, **allocation_columns(c)} for row in rows for c in configurations]
 
 
 @dataclass(frozen=True)
@@ -142,7 +149,7 @@ class Champion:
                 facts = summary.facts(subject_of(image), self.coarse_points, lab)
                 self.volumes[str(image)] = facts
         chosen = self.configurations if configurations is None else configurations
-        return [row | allocation_columns(configuration) for configuration in chosen]
+        return in_allocations([row], chosen)
 
     def _lab_of_model(self) -> dict[str, Characteristic]:
         """Return the characteristics of a laboratory that the model sees."""

@@ -12,7 +12,7 @@ from voxcast import project as projects
 from voxcast.errors import ModelError
 from voxcast.files import canonical_json
 from voxcast.serving.bundle import Bundle
-from voxcast.serving.champion import allocation_columns
+from voxcast.serving.champion import in_allocations
 from voxcast.serving.machine_file import MACHINES
 from voxcast.serving.prediction_service import PredictionService
 from voxcast.serving.request_table import answer_table, plain_row, rows_of
@@ -129,7 +129,7 @@ class Model:
             open_columns["parameters_json"] = canonical_json(dict(parameters))
         rows = [{**open_columns, **row} for row in rows]
         if configurations is not None:
-            rows = [row | allocation_columns(c) for row in rows for c in configurations]
+            rows = in_allocations(rows, configurations)
             index = index.repeat(len(configurations))
         return self._table(rows, quantile, explain=explain).set_index(index)
 

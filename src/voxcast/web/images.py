@@ -26,8 +26,9 @@ from voxcast.features.rows import CONTENT, content_names
 from voxcast.images.characteristics import CHARACTERISTICS
 from voxcast.models import query as models
 from voxcast.models.families.number_ranges import REACH
+from voxcast.serving.champion import in_allocations
 from voxcast.web.guards import ServiceRoute, served_model, settings_of
-from voxcast.web.predictions import predict_rows, rows_of
+from voxcast.web.predictions import predict_rows
 from voxcast.web.problems import json_answer
 from voxcast.web.reader_pool import ReaderPool
 
@@ -111,7 +112,7 @@ async def _described(request: Request, file: Any, app: str | None) -> Response:
         "network_points": network_points,
     }
     image = await pool.read(file, task)
-    rows = rows_of([image["row"] | {"app": facts.name}], facts.configurations)
+    rows = in_allocations([image["row"] | {"app": facts.name}], facts.configurations)
     values = {name: v for name, v in image["row"].items() if name in CHARACTERISTICS}
     return json_answer(
         {

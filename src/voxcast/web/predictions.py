@@ -6,7 +6,7 @@ cannot read are refused with the reason.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
@@ -17,7 +17,7 @@ from starlette.responses import Response
 from voxcast.errors import ModelError, RowError
 from voxcast.files import canonical_json
 from voxcast.records import Configuration
-from voxcast.serving.champion import allocation_columns
+from voxcast.serving.champion import in_allocations
 from voxcast.serving.rows import MAX_CPUS, Row, Text
 from voxcast.serving.signature import QUANTILE, Answer
 from voxcast.web.guards import served_model, service_router
@@ -111,22 +111,15 @@ async def predict(request: Request, question: PredictQuestion) -> Response:
         rows = [
             r
             for row, app in zip(rows, apps, strict=True)
-            for r in rows_of([row], app.configurations)
+            for r in in_allocations([row], app.configurations)
         ]
     elif question.configurations is not None:
-        rows = rows_of(rows, [a.configuration() for a in question.configurations])
+        rows = in_allocations(rows, [a.configuration() for a in question.configurations])
     predictions = await predict_rows(
         request, rows, question.quantile, explain=question.explain,
         names_rows=len(question.rows) > 1 or question.configurations is None,
     )  # fmt: skip
     return json_answer({"model_version": served.version, "predictions": predictions})
-
-
-def rows_of(
-    rows: Iterable[Mapping[str, Any]], configurations: Sequence[Configuration]
-) -> list[dict[str, Any]]:
-    """Return each row in each configuration."""
-    return [{**row, **allocation_columns(c)} for row in rows for c in configurations]
 
 
 async def predict_rows(
