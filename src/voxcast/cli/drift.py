@@ -142,7 +142,7 @@ def _machines(
     from voxcast.models.speed.updates import run_residuals
 
     forecaster = bundle.forecaster(name)
-    speeds = forecaster.speeds_of(name)
+    speeds = forecaster.speeds
     if speeds is None:
         return []
     drifts = []

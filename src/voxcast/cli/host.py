@@ -149,7 +149,7 @@ def _speeds(bundle: Bundle, host: str) -> list[AppSpeed]:
 
     update_machines(Path(), bundle, characteristic_versions(Path()))
     service = PredictionService(bundle, MACHINES)
-    by_app = {app: service.forecaster(app).speeds_of(app) for app in bundle.apps}
+    by_app = {app: service.forecaster(app).speeds for app in bundle.apps}
     return [AppSpeed.of(app, speeds, host) for app, speeds in by_app.items() if speeds is not None]
 
 

@@ -21,14 +21,13 @@ from voxcast.models.query import queries_of
 from voxcast.models.selection.cross_validation import Validation
 from voxcast.models.selection.learning import learn
 from voxcast.models.selection.refitting import fit_forecaster
-from voxcast.models.speed.estimation import log_speeds, speeds_by_app
+from voxcast.models.speed.estimation import log_speeds, speeds_of
 from voxcast.models.speed.updates import RunResidual, updated
 from voxcast.records import TARGETS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
-    from voxcast.models.blend import Blend
     from voxcast.models.forecaster import Forecaster
     from voxcast.models.selection.fold_cache import FoldCache
     from voxcast.models.speed.speeds import Speeds
@@ -78,11 +77,9 @@ class VoxcastContender:
 
     def predict(self, runs: pd.DataFrame, local: pd.DataFrame) -> pd.DataFrame:
         """Return ``TARGET_median`` and ``TARGET_upper``, at the speed that local runs show."""
-        app = str(runs["app"].iloc[0])
-        forecaster, speeds = self.forecaster, self.forecaster.speeds_of(app)
+        forecaster, speeds = self.forecaster, self.forecaster.speeds
         if speeds is not None and len(local):
-            present = _updated_speeds(speeds, self._work, local)
-            forecaster = forecaster.with_speeds({app: present})
+            forecaster = forecaster.with_speeds(_updated_speeds(speeds, self._work, local))
         answers = forecaster.predict(
             queries_of(runs), lower_quantile=1 - UPPER, upper_quantile=UPPER
         )
@@ -98,16 +95,15 @@ class VoxcastContender:
         return pd.DataFrame(medians, index=runs.index)
 
 
-def recipe_contender(model: point_model.PointModel | Blend, train: pd.DataFrame) -> Contender:
+def recipe_contender(model: point_model.PointModel, train: pd.DataFrame) -> Contender:
     """Return a fitted recipe as a contender, with the speeds that it learned."""
-    speeds = speeds_by_app(train)
-    app_speeds = next(iter(speeds.values()), None)
-    return Contender(_family_work(model), app_speeds, _at_usual_speed(train, speeds))
+    speeds = speeds_of(train)
+    return Contender(_family_work(model), speeds, _at_usual_speed(train, speeds))
 
 
-def _at_usual_speed(train: pd.DataFrame, speeds: Mapping[str, Speeds]) -> pd.DataFrame:
+def _at_usual_speed(train: pd.DataFrame, speeds: Speeds | None) -> pd.DataFrame:
     """Return runs with their times on a machine of usual speed."""
-    deviations = log_speeds(train, speeds) if speeds else np.zeros(len(train))
+    deviations = np.zeros(len(train)) if speeds is None else log_speeds(train, speeds)
     return train.assign(**{time: train[time] * np.exp(deviations) for time in TIMES})
 
 
@@ -121,22 +117,21 @@ def contenders(train: pd.DataFrame, scaled_down: pd.DataFrame, seed: int) -> dic
     scaled_down : DataFrame
         Scaled-down runs of the same subjects and sittings, for HARP.
     """
-    speeds = speeds_by_app(train)
-    app_speeds = next(iter(speeds.values()), None)
+    speeds = speeds_of(train)
     work = _at_usual_speed(train, speeds)
     fitted: dict[str, Contender] = {}
     for name in ("median", "voxels", "law") if SIZE in train else ("median",):
         model = point_model.fit(train, None, name, {}, "volume", seed, speeds=speeds)
-        fitted[name] = Contender(_family_work(model), app_speeds, work)
+        fitted[name] = Contender(_family_work(model), speeds, work)
     if at_usual_speed := _harp(work, work.head(0), logs=True):
-        fitted["HARP + log + speed"] = Contender(at_usual_speed, app_speeds, work)
+        fitted["HARP + log + speed"] = Contender(at_usual_speed, speeds, work)
     for name, smaller in (("HARP", scaled_down), ("HARP, full scale", scaled_down.head(0))):
         if published := _harp(train, smaller, logs=False):
             fitted[name] = Contender(published, None, train)
     return fitted
 
 
-def _family_work(model: point_model.PointModel | Blend) -> Work:
+def _family_work(model: point_model.PointModel) -> Work:
     def work(runs: pd.DataFrame) -> pd.DataFrame:
         logs = point_model.predict_table(model, _anywhere(runs), None)
         return pd.DataFrame(np.exp(logs), index=runs.index, columns=list(TARGETS))

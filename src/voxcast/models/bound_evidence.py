@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from voxcast.models.subject_scores import Scores
+    from voxcast.models.conformal import Calibrator
 
 STEP = 0.01  # of a quantile that is offered
 
@@ -39,14 +39,14 @@ class BoundEvidence:
     highest_quantile: float
 
     @classmethod
-    def of(cls, scores: Scores, quantile: float, unit: str) -> BoundEvidence:
+    def of(cls, scores: Calibrator, quantile: float, unit: str) -> BoundEvidence:
         """Return the evidence in the scores of a calibrator.
 
         Examples
         --------
-        >>> from voxcast.models.subject_scores import Scores
+        >>> from voxcast.models.conformal import Calibrator
         >>> zeros = (0.0,) * 34
-        >>> evidence = BoundEvidence.of(Scores(zeros, zeros, censored=21), 0.9, "groups")
+        >>> evidence = BoundEvidence.of(Calibrator(zeros, zeros, censored=21), 0.9, "groups")
         >>> evidence.missing, evidence.highest_quantile
         (164, 0.6)
         """

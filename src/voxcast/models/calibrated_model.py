@@ -8,20 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from voxcast.models.blend import Blend
 from voxcast.models.conformal import Calibrator
 from voxcast.models.distance import distances
 from voxcast.models.point_model import CPU, WALL, PointModel, log_targets
-from voxcast.models.predictor import speed_estimates
 from voxcast.models.side import Side, margins
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Sequence
     from pathlib import Path
 
     import pandas as pd
 
-    from voxcast.models.predictor import Predictor
     from voxcast.models.query import Query
     from voxcast.models.speed.speeds import Speeds
 
@@ -40,7 +37,7 @@ class CalibratedModel:
     trend is continued, see `voxcast.models.trend_bend`; 1 where a column lacks.
     """
 
-    model: Predictor
+    model: PointModel
     calibrators: dict[str, Calibrator]
     extrapolator: CalibratedModel | None = None
     sides: dict[str, Side] | None = None
@@ -61,25 +58,19 @@ class CalibratedModel:
         medians = logs[:, :, 1]
         limits = np.stack([medians, medians], axis=-1)
         calibrated = np.ones(len(queries), dtype=bool)
-        apps = np.array([query.app for query in queries], dtype=object)
-        for positions, calibrators, widths, extra in self._layers(queries):
-            for app in dict.fromkeys(apps[positions]):
-                part = np.flatnonzero(apps[positions] == app)
-                rows = positions[part]
-                for k, target in enumerate(self.model.targets):
-                    bounds = calibrators[target].bounds(
-                        app, medians[rows, k], lower_quantile, upper_quantile, widths[part, k],
-                        extra[part],
-                    )  # fmt: skip
-                    logs[rows, k, 0] = np.minimum(logs[rows, k, 0], bounds.lower)
-                    logs[rows, k, 2] = np.maximum(logs[rows, k, 2], bounds.upper)
-                    calibrated[rows] &= bounds.calibrated
-                    floor, ceiling = calibrators[target].limits(app, medians[rows, k])
-                    limits[rows, k, 0] = np.minimum(limits[rows, k, 0], floor)
-                    limits[rows, k, 1] = np.maximum(limits[rows, k, 1], ceiling)
-        for app in dict.fromkeys(apps):
-            rows = np.flatnonzero(apps == app)
-            calibrated[rows] &= self._widen(logs, rows, queries, (lower_quantile, upper_quantile))
+        for rows, calibrators, widths, extra in self._layers(queries):
+            for k, target in enumerate(self.model.targets):
+                calibrator, median = calibrators[target], medians[rows, k]
+                bounds = calibrator.bounds(
+                    median, lower_quantile, upper_quantile, widths[:, k], extra
+                )
+                logs[rows, k, 0] = np.minimum(logs[rows, k, 0], bounds.lower)
+                logs[rows, k, 2] = np.maximum(logs[rows, k, 2], bounds.upper)
+                calibrated[rows] &= bounds.calibrated
+                floor, ceiling = calibrator.limits(median)
+                limits[rows, k, 0] = np.minimum(limits[rows, k, 0], floor)
+                limits[rows, k, 1] = np.maximum(limits[rows, k, 1], ceiling)
+        calibrated &= self._widen(logs, queries, (lower_quantile, upper_quantile))
         calibrated &= (logs[:, :, 2] <= limits[:, :, 1]).all(axis=1)
         logs[:, :, 0] = np.maximum(logs[:, :, 0], limits[:, :, 0])
         logs[:, :, 2] = np.minimum(logs[:, :, 2], limits[:, :, 1])
@@ -107,38 +98,37 @@ class CalibratedModel:
                 yield past, side.calibrators, side.widths(lengths, targets), extra[past]
 
     def _widen(
-        self, logs: np.ndarray, rows: np.ndarray, queries: Sequence[Query], quantiles: Quantiles
+        self, logs: np.ndarray, queries: Sequence[Query], quantiles: Quantiles
     ) -> np.ndarray:
         """Widen the bounds of times by the uncertainty of the machine's speed, in quadrature.
 
-        ``logs`` are changed in place; its ``rows`` are of one application.
+        ``logs`` are changed in place.
 
         Returns
         -------
-        ndarray of bool, shape (rows,)
+        ndarray of bool, shape (n,)
             Whether the machine is known well enough for a calibrated bound.
         """
-        app_queries = [queries[n] for n in rows]
-        speeds = self.model.speeds_of(app_queries[0].app)
+        speeds = self.model.speeds
         if speeds is None:
-            return np.ones(len(rows), dtype=bool)
-        estimates = speed_estimates(self.model, app_queries)
+            return np.ones(len(queries), dtype=bool)
+        estimates = self.model.speed_estimates(queries)
         sd = np.array([estimate.sd for estimate in estimates])
         for k, target in enumerate(self.model.targets):
             if target not in TIMES:
                 continue
-            median = logs[rows, k, 1]
+            median = logs[:, k, 1]
             for side, quantile in zip((0, 2), quantiles, strict=True):
-                offset = logs[rows, k, side] - median
+                offset = logs[:, k, side] - median
                 unknown = np.array([estimate.deviation(quantile) for estimate in estimates])
                 wider = np.sign(side - 1) * np.hypot(offset, unknown)
-                logs[rows, k, side] = median + np.where(sd > 0, wider, offset)
-        return np.array([speeds.knows(query.host, query.sitting) for query in app_queries])
+                logs[:, k, side] = median + np.where(sd > 0, wider, offset)
+        return np.array([speeds.knows(query.host, query.sitting) for query in queries], bool)
 
-    def with_speeds(self, speeds: Mapping[str, Speeds]) -> CalibratedModel:
-        """Return the model with other speeds of machines, by application."""
+    def with_speeds(self, speeds: Speeds) -> CalibratedModel:
+        """Return the model with other speeds of machines."""
         extrapolator = self.extrapolator and self.extrapolator.with_speeds(speeds)
-        return replace(self, model=self.model.with_speeds(speeds), extrapolator=extrapolator)
+        return replace(self, model=replace(self.model, speeds=speeds), extrapolator=extrapolator)
 
     def speed(
         self, query: Query, lower_quantile: float, upper_quantile: float
@@ -147,7 +137,7 @@ class CalibratedModel:
 
         A speed is a multiple of the reference machine's.
         """
-        speeds = self.model.speeds_of(query.app)
+        speeds = self.model.speeds
         if speeds is None:
             return True, 0, (1.0, 1.0, 1.0)
         estimate = speeds.estimate(query.host, query.sitting)
@@ -158,14 +148,14 @@ class CalibratedModel:
         is_known = speeds.knows(query.host, query.sitting)
         return is_known, speeds.runs(query.host), (lower, median, upper)
 
-    def missing_subjects(self, query: Query, quantile: float) -> int:
+    def missing_subjects(self, quantile: float) -> int:
         """Return how many more subjects it takes to calibrate an upper bound; 0 if it is."""
-        calibrators = self.calibrators.values()
-        return max(calibrator.missing(query.app, quantile) for calibrator in calibrators)
+        return max(calibrator.missing(quantile) for calibrator in self.calibrators.values())
 
-    def measured_subjects(self, query: Query) -> int:
-        """Return the number of subjects that the bounds are based on."""
-        return min(calibrator.subjects(query.app) for calibrator in self.calibrators.values())
+    @property
+    def measured_subjects(self) -> int:
+        """Number of subjects that the bounds are based on."""
+        return min(calibrator.subjects for calibrator in self.calibrators.values())
 
     def save(self, folder: Path) -> dict[str, Any]:
         """Write the models into ``folder`` and return everything else in a JSON-able form."""
@@ -189,16 +179,15 @@ class CalibratedModel:
         extrapolator = None
         if "extrapolator" in content:
             extrapolator = cls.load(content["extrapolator"], folder / "extrapolator")
-        is_blend = (folder / "blend.json").is_file()
-        model = Blend.load(folder) if is_blend else PointModel.load(folder)
         sides = None
         if "sides" in content:
             sides = {name: Side.from_json(side) for name, side in content["sides"].items()}
+        model = PointModel.load(folder)
         return cls(model, calibrators, extrapolator, sides, content.get("trend_shares"))
 
 
 def calibrate(
-    model: Predictor,
+    model: PointModel,
     table: pd.DataFrame,
     log_predictions: np.ndarray,
     factor: float,
@@ -211,7 +200,7 @@ def calibrate(
 
     Parameters
     ----------
-    model : Predictor
+    model : PointModel
         Fitted on all of ``table``.
     table : DataFrame
         Training runs. A column ``unit``, if there is one, names what gives one score instead of
@@ -219,22 +208,22 @@ def calibrate(
     log_predictions : ndarray, shape (n_runs, targets)
         Out-of-fold predictions of the same recipe.
     factor : float
-        See `voxcast.models.subject_scores.Scores.upper`.
+        See `voxcast.models.conformal.Calibrator`.
     censored : collection of (app, subject) or (app, subject, unit)
         Runs that were stopped before they completed; they are not in the table.
     widths : ndarray, shape (n_runs, targets), optional
-        See `voxcast.models.subject_scores.Scores.of`.
+        See `voxcast.models.conformal.Calibrator.fit`.
     either_sign : bool
-        See `voxcast.models.subject_scores.Scores.of`.
+        See `voxcast.models.conformal.Calibrator.fit`.
     """
     logs = log_targets(table, model.targets)
     units = table["unit" if "unit" in table else "subject"].tolist()
-    censored_units = {(run[0], run[-1]) for run in censored}
-    apps = table["app"].tolist() if "app" in table else [""] * len(table)
+    app = table["app"].iloc[0] if "app" in table else ""
+    stopped = {run[-1] for run in censored if run[0] == app}
     calibrators = {
         target: Calibrator.fit(
-            logs[:, k], log_predictions[:, k], units, apps, factor, censored_units,
-            widths=None if widths is None else widths[:, k], either_sign=either_sign,
+            logs[:, k], log_predictions[:, k], units, factor, stopped,
+            widths=1.0 if widths is None else widths[:, k], either_sign=either_sign,
         )
         for k, target in enumerate(model.targets)
     }  # fmt: skip

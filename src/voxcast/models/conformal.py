@@ -1,14 +1,14 @@
 """Bounds at a given quantile: ranks of out-of-fold residuals, one score per subject.
 
-Runs of one subject are not exchangeable with each other, so a subject gives one score per
-application: its worst residual. With n subjects the bound at quantile q is the score of rank
+Runs of one subject are not exchangeable with each other, so a subject gives one score: its worst
+residual. With n subjects the bound at quantile q is the score of rank
 ⌈(n + 1) q⌉, as in split conformal prediction (Vovk, Gammerman and Shafer 2005; Lei et al., JASA
 2018). Beyond the range of the runs errors may grow with distance: there scores are residuals
 divided by a width, see `voxcast.models.side`.
 
 When that rank exceeds n, the history is too small to calibrate q. The bound is then a fixed
 multiple of the largest residual of either sign, and no less than `MINIMUM_MARGIN`, or with one
-subject `ONE_SUBJECT_MARGIN`, of `voxcast.models.subject_scores`. Nor is it less than the highest
+subject `ONE_SUBJECT_MARGIN`. Nor is it less than the highest
 bound that is calibrated, so that bounds never cross. The prediction is marked as not calibrated.
 
 No bound is farther than `REACH` from both the prediction and everything measured. Where a
@@ -31,18 +31,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from voxcast.models.subject_scores import Scores
-
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-
 REACH = 10.0  # times the largest, or one part in so many of the smallest
+FACTOR = 1.5  # of the largest residual, where the subjects are too few
+MINIMUM_MARGIN = math.log(1.1)  # 10 %: of a few residuals near zero some are so by chance
+ONE_SUBJECT_MARGIN = math.log(2.0)  # its runs tell nothing about other subjects
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """Lower and upper bounds of predictions of one application and target.
+    """Lower and upper bounds of predictions of one target.
 
     Attributes
     ----------
@@ -59,10 +59,30 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Calibrator:
-    """Scores by application; an unknown application gets the widest bounds of all."""
+    """Residuals of one target on the logarithmic scale, reduced to one score per subject.
 
-    by_app: dict[str, Scores]
-    factor: float
+    Attributes
+    ----------
+    worst, best : tuple of float
+        Each subject's largest and smallest residual, measured minus predicted, divided by the
+        width of its run; sorted.
+    censored : int
+        Number of subjects with a run that was stopped before it completed. Its residual is
+        unknown, so they count as above every bound.
+    residuals : tuple of float
+        Smallest and largest residual, not divided by a width.
+    measured : tuple of float
+        Smallest and largest measured value.
+    factor : float
+        Multiplies the largest residual where the subjects are too few.
+    """
+
+    worst: tuple[float, ...] = ()
+    best: tuple[float, ...] = ()
+    censored: int = 0
+    residuals: tuple[float, float] = (0.0, 0.0)
+    measured: tuple[float, float] = (-math.inf, math.inf)
+    factor: float = FACTOR
 
     @classmethod
     def fit(
@@ -70,33 +90,44 @@ class Calibrator:
         logs: np.ndarray,
         predictions: np.ndarray,
         subjects: Sequence[str],
-        apps: Sequence[str],
-        factor: float,
-        censored: Collection[tuple[str, str]] = (),
+        factor: float = FACTOR,
+        censored: Collection[str] = (),
         *,
-        widths: np.ndarray | None = None,
+        widths: np.ndarray | float = 1.0,
         either_sign: bool = False,
     ) -> Calibrator:
-        """Collect the scores of each application; arguments as `Scores.of`, one target.
+        """Reduce runs to one score per subject.
 
-        ``censored`` are pairs of an application and a subject.
+        Parameters
+        ----------
+        logs, predictions : ndarray, shape (n_runs,)
+            Measured and out-of-fold predicted logarithms.
+        subjects : sequence of str
+            Subject of each run.
+        factor : float
+            Multiplies the largest residual where the subjects are too few.
+        censored : collection of str
+            Subjects with a run that was stopped.
+        widths : ndarray, shape (n_runs,), or float
+            Multiplier of the offset of each run's bound.
+        either_sign : bool
+            Whether an error may have the other sign the next time, and counts with both.
         """
-        scores = {}
-        for app in sorted(set(apps)):
-            rows = np.array([name == app for name in apps])
-            scores[app] = Scores.of(
-                logs[rows],
-                predictions[rows],
-                [subject for subject, name in zip(subjects, apps, strict=True) if name == app],
-                {subject for censored_app, subject in censored if censored_app == app},
-                widths=1.0 if widths is None else widths[rows],
-                either_sign=either_sign,
-            )
-        return cls(scores, factor)
+        residuals = logs - predictions
+        by_subject: dict[str, list[float]] = {}
+        for value, subject in zip((residuals / widths).tolist(), subjects, strict=True):
+            by_subject.setdefault(subject, []).extend((value, -value) if either_sign else (value,))
+        return cls(
+            tuple(sorted(max(r) for s, r in by_subject.items() if s not in censored)),
+            tuple(sorted(min(r) for r in by_subject.values())),
+            len(set(censored)),
+            (float(residuals.min()), float(residuals.max())),
+            (float(logs.min()), float(logs.max())),
+            factor,
+        )
 
     def bounds(
         self,
-        app: str,
         predictions: np.ndarray,
         lower_quantile: float,
         upper_quantile: float,
@@ -108,50 +139,92 @@ class Calibrator:
         ``widths`` multiply the scores; ``margins`` are logarithms by which bounds are wider for
         what no score tells.
         """
-        scores = [self.by_app[app]] if app in self.by_app else list(self.by_app.values())
-        scores = scores or [Scores((), ())]
-        down = [s.lower(lower_quantile, self.factor, widths) for s in scores]
-        up = [s.upper(upper_quantile, self.factor, widths) for s in scores]
-        lower = predictions + np.min(down, axis=0) - margins
-        upper = predictions + np.max(up, axis=0) + margins
-        floor, ceiling = self.limits(app, predictions)
-        enough = app in self.by_app and not self.missing(app, upper_quantile)
+        lower = predictions + self.lower(lower_quantile, widths) - margins
+        upper = predictions + self.upper(upper_quantile, widths) + margins
+        floor, ceiling = self.limits(predictions)
+        enough = not self.missing(upper_quantile)
         return Bounds(
             np.maximum(lower, floor), np.minimum(upper, ceiling), enough & (upper <= ceiling)
         )
 
-    def limits(self, app: str, predictions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def limits(self, predictions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the logarithms beyond which no bound goes, see `REACH`, each of shape (n,)."""
-        scores = [self.by_app[app]] if app in self.by_app else list(self.by_app.values())
-        scores = scores or [Scores((), ())]
-        floor = np.minimum(predictions, min(s.measured[0] for s in scores)) - math.log(REACH)
-        ceiling = np.maximum(predictions, max(s.measured[1] for s in scores)) + math.log(REACH)
-        return floor, ceiling
+        floor = np.minimum(predictions, self.measured[0]) - math.log(REACH)
+        return floor, np.maximum(predictions, self.measured[1]) + math.log(REACH)
 
-    def missing(self, app: str, quantile: float) -> int:
-        """Return how many more subjects ``app`` takes for ``quantile``, see `Scores.missing`."""
-        return self.by_app.get(app, Scores((), ())).missing(quantile)
+    @property
+    def subjects(self) -> int:
+        """Number of subjects with a residual."""
+        return len(self.best)
 
-    def subjects(self, app: str) -> int:
-        """Return the number of subjects of ``app`` with a residual."""
-        return self.by_app.get(app, Scores((), ())).subjects
+    def missing(self, quantile: float) -> int:
+        """Return how many more subjects it takes to calibrate ``quantile``; 0 if it is.
+
+        Without censored subjects ⌈1/α⌉ − 1 are enough, for α = 1 − ``quantile``.
+
+        Examples
+        --------
+        >>> zeros = (0.0,) * 19
+        >>> [Calibrator(zeros[:n], zeros[:n]).missing(0.95) for n in (19, 18, 3)]
+        [0, 1, 16]
+        """
+        odds = quantile / (1 - quantile)
+        needed = math.ceil((self.censored + 1) * odds * (1 - 1e-12))
+        return max(0, needed - len(self.worst))
+
+    def upper(self, quantile: float, widths: np.ndarray | float = 1.0) -> np.ndarray:
+        """Return the offset below which a new subject's residuals stay, at ``quantile``.
+
+        It never decreases with ``quantile``.
+
+        Parameters
+        ----------
+        widths : ndarray, shape (n,), or float
+            Multiplier of the score.
+
+        Returns
+        -------
+        ndarray, of the shape of ``widths``
+            Logarithms, not negative.
+        """
+        rank = min(_rank(len(self.worst) + self.censored, quantile), len(self.worst))
+        score = max(self.worst[rank - 1], 0.0) if self.worst else 0.0
+        least = self._margin() if self.missing(quantile) else 0.0
+        return np.maximum(score * np.asarray(widths), least)
+
+    def lower(self, quantile: float, widths: np.ndarray | float = 1.0) -> np.ndarray:
+        """Return the offset above which a new subject's residuals stay, at 1 − ``quantile``.
+
+        ``quantile`` is the lower quantile, such as 0.05. Parameters as for `upper`; logarithms,
+        not positive.
+        """
+        rank = _rank(self.subjects, 1 - quantile)
+        score = min(self.best[-min(rank, self.subjects)], 0.0) if self.best else 0.0
+        least = self._margin() if rank > self.subjects else 0.0
+        return np.minimum(score * np.asarray(widths), -least)
+
+    def _margin(self) -> float:
+        """Return the offset, above and below, of bounds that are not calibrated."""
+        least = MINIMUM_MARGIN if self.subjects > 1 else ONE_SUBJECT_MARGIN
+        return max(self.factor * max(map(abs, self.residuals)), least)
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON-able form, without unknown values."""
         content = asdict(self)
-        for fields in content["by_app"].values():
-            if not all(map(math.isfinite, fields["measured"])):
-                del fields["measured"]
+        if not all(map(math.isfinite, self.measured)):
+            del content["measured"]
         return content
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Calibrator:
         """Read what `to_json` returned."""
-        scores = {}
-        for app, fields in content["by_app"].items():
-            score_fields: dict[str, Any] = {
-                name: tuple(field) if isinstance(field, list | tuple) else field
-                for name, field in fields.items()
-            }
-            scores[app] = Scores(**score_fields)
-        return cls(scores, content["factor"])
+        fields: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in content.items()
+        }
+        return cls(**fields)
+
+
+def _rank(subjects: int, quantile: float) -> int:
+    # The subtraction keeps 20 × 0.95 = 19.000000000000004 from being rounded up.
+    return math.ceil((subjects + 1) * quantile - 1e-9)

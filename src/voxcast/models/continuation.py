@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from voxcast.features.any_table import Columns
     from voxcast.models.conformal import Calibrator
     from voxcast.models.forecaster import Prediction
-    from voxcast.models.predictor import Predictor
+    from voxcast.models.point_model import PointModel
     from voxcast.models.query import Query
 
     Ranges = Mapping[str, tuple[float, float]]
@@ -93,13 +93,12 @@ def continued(
     beyond = [n for n, prediction in enumerate(predictions) if prediction.out_of_range]
     if not beyond:
         return predictions
-    ranges = model.model.ranges(queries[beyond[0]])
-    paths = [path_of(queries[n], columns, ranges) for n in beyond]
+    paths = [path_of(queries[n], columns, model.model.range.numbers) for n in beyond]
     trends: list[dict[str, float]] = [{} for _ in beyond]
     if model.extrapolator is not None:
         trends = trends_of(model.extrapolator.model, paths, model.extrapolator.trend_shares)
     at_edges = predict([path.edge for path in paths])
-    together = model.model.joint_distances([queries[n].features for n in beyond])
+    together = model.model.range.joint_distances([queries[n].features for n in beyond])
     for n, path, trend, at_edge, far in zip(
         beyond, paths, trends, at_edges, together, strict=True
     ):
@@ -148,7 +147,7 @@ def path_of(query: Query, columns: Columns, ranges: Ranges) -> Path:
 
 
 def trends_of(
-    model: Predictor, paths: Sequence[Path], shares: Mapping[str, float] | None = None
+    model: PointModel, paths: Sequence[Path], shares: Mapping[str, float] | None = None
 ) -> list[dict[str, float]]:
     """Return by how much a model's logarithm changes from each edge to its row, by column.
 
@@ -196,8 +195,7 @@ def _beyond(
     """
     quantiles = {}
     for target, (lower, median, upper) in at_edge.quantiles.items():
-        measured = [scores.measured for scores in calibrators[target].by_app.values()]
-        low, high = min(low for low, _ in measured), max(high for _, high in measured)
+        low, high = calibrators[target].measured
         span = high - low
         log = min(max(math.log(median) + trend, low - span), high + span)
         width = max(WIDER * math.log(upper / median), math.log(WIDER))

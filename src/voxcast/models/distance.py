@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from voxcast.models.predictor import Predictor
+    from voxcast.models.point_model import PointModel
     from voxcast.models.query import Query
 
 STEEPEST = 3.0  # the number of voxels is the third power of their spacing
@@ -48,14 +48,15 @@ def side_name(feature: str, *, is_high: bool) -> str:
     return f"{feature} {'above' if is_high else 'below'}"
 
 
-def distances(model: Predictor, queries: Sequence[Query]) -> list[Distance]:
+def distances(model: PointModel, queries: Sequence[Query]) -> list[Distance]:
     """Return the distance of each query from the training runs of a model."""
-    outside = model.out_of_range([query.features for query in queries])
+    rows = [query.features for query in queries]
+    outside = model.range.outside(rows)
     far: list[Mapping[str, float]] = [{}] * len(queries)
     if any(outside):
-        far = [*model.joint_distances([query.features for query in queries])]
+        far = [*model.range.joint_distances(rows)]
     return [
-        _distance(query, names, model.ranges(query) if names else {}, together)
+        _distance(query, names, model.range.numbers, together)
         for query, names, together in zip(queries, outside, far, strict=True)
     ]
 

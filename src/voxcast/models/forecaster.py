@@ -18,7 +18,7 @@ from voxcast.models.model_files import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from voxcast.models.point_model import InputLevel
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from voxcast.models.speed.speeds import Speeds
 
 FILE = "forecaster.json"
-# Of the files; models of other formats are not read. Format 4 knows no speeds of machines.
-FORMAT = 5
+# Of the files; models of other formats are not read. Format 5 had models by application.
+FORMAT = 6
 
 
 @dataclass(frozen=True)
@@ -123,8 +123,8 @@ class Forecaster:
                     family,
                     is_calibrated and not out_of_range[n],
                     out_of_range[n],
-                    model.missing_subjects(queries[n], upper_quantile),
-                    model.measured_subjects(queries[n]),
+                    model.missing_subjects(upper_quantile),
+                    model.measured_subjects,
                     *model.speed(queries[n], lower_quantile, upper_quantile),
                 )
         return [predictions[n] for n in range(len(queries))]
@@ -136,7 +136,7 @@ class Forecaster:
         levels = [self.input_level(query) for query in queries]
         for input_level, model in self.models_by_input_level.items():
             positions = [n for n, level in enumerate(levels) if level == input_level]
-            names = model.model.out_of_range([queries[n].features for n in positions])
+            names = model.model.range.outside([queries[n].features for n in positions])
             out_of_range = dict(zip(positions, names, strict=True))
             inside = [n for n in positions if model.extrapolator is None or not out_of_range[n]]
             if inside:
@@ -145,12 +145,13 @@ class Forecaster:
                 outside = [n for n in positions if out_of_range[n]]
                 yield input_level, model.extrapolator, outside, out_of_range
 
-    def speeds_of(self, app: str) -> Speeds | None:
-        """Return the speeds of machines for an application, None where machines are not known."""
-        return self.model_at("volume").model.speeds_of(app)
+    @property
+    def speeds(self) -> Speeds | None:
+        """Speeds of machines, None where machines are not known."""
+        return self.model_at("volume").model.speeds
 
-    def with_speeds(self, speeds: Mapping[str, Speeds]) -> Forecaster:
-        """Return the forecaster with other speeds of machines, by application."""
+    def with_speeds(self, speeds: Speeds) -> Forecaster:
+        """Return the forecaster with other speeds of machines."""
         models = self.models_by_input_level.items()
         return Forecaster({level: model.with_speeds(speeds) for level, model in models})
 
@@ -161,7 +162,7 @@ class Forecaster:
 
     def medians(self, query: Query) -> dict[str, float]:
         """Return the training medians of the features, at the query's input level."""
-        return self.model_at(self.input_level(query)).model.medians(query)
+        return self.model_at(self.input_level(query)).model.medians
 
     def outside(self, query: Query, names: Sequence[str]) -> list[str]:
         """Describe how a query lies outside everything measured, one phrase per feature.
@@ -171,7 +172,7 @@ class Forecaster:
         names : sequence of str
             ``out_of_range`` of its prediction.
         """
-        ranges = self.model_at(self.input_level(query)).model.ranges(query)
+        ranges = self.model_at(self.input_level(query)).model.range.numbers
         phrases = []
         for name in names:
             pair = members(name)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from voxcast.models.families.family import Params
-    from voxcast.models.predictor import Predictor
+    from voxcast.models.point_model import PointModel
     from voxcast.models.selection.cross_validation import Validation
 
 TARGET = "cpu_s"
@@ -42,9 +42,9 @@ class Importance:
 
 @dataclass(frozen=True)
 class _HeldOut:
-    """A fold's model with the held-out runs of one application."""
+    """A fold's model with the held-out runs."""
 
-    model: Predictor
+    model: PointModel
     app: str
     runs: pd.DataFrame
     volumes: np.ndarray | None
@@ -95,13 +95,7 @@ def _held_out(validation: Validation, name: str, params: Params) -> Iterator[_He
     for train, held_out in validation.folds():
         model = recipes.fit(validation.part(train), name, params, "volume")
         outer = validation.part(held_out)
-        apps = outer.table["app"].to_numpy()
-        for app in sorted(set(apps)):
-            indices = np.flatnonzero(apps == app)
-            volumes = None if outer.volumes is None else outer.volumes[indices]
-            yield _HeldOut(
-                model, str(app), outer.table.iloc[indices].reset_index(drop=True), volumes
-            )
+        yield _HeldOut(model, str(outer.table["app"].iloc[0]), outer.table, outer.volumes)
 
 
 def _features(runs: pd.DataFrame) -> dict[str, list[str]]:

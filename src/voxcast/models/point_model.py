@@ -1,192 +1,193 @@
-"""One value per target: a regressor for each application, and the slowdown law.
+"""One value per target: fitted families, their weighted mean, and what derives from it.
 
-Applications differ in their laws, so a family is fitted to each separately; a table without
-applications has one model (`POOLED`). Where CPU time is a target, wall time is not regressed but
-derived from it. The regressor learns the work, that is the CPU time on the reference machine; the
-speed of the machine is subtracted from its prediction, see `voxcast.models.speed`.
+Where CPU time is a target, wall time is not regressed but derived from it. The regressors learn
+the work, that is the CPU time on the reference machine; the speed of the machine is subtracted
+from the prediction, see `voxcast.models.speed`. Logarithms are averaged, so that a blend of
+families is a geometric mean.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from voxcast.errors import ModelError
 from voxcast.features.phase_labels import labels_of
+from voxcast.features.rows import CONTENT
 from voxcast.features.speed_column import SPEED_DEVIATION, TIMES
+from voxcast.features.table import rows_of
 from voxcast.models.families.encoder import Encoder
-from voxcast.models.families.family import Params, family
+from voxcast.models.families.family import Params
+from voxcast.models.families.family import family as family_named
 from voxcast.models.families.regressors import Regressor
-from voxcast.models.families.training_matrix import training_matrix
+from voxcast.models.families.training_range import TrainingRange
 from voxcast.models.model_files import read_sealed, subfolder, write_sealed
-from voxcast.models.predictor import speed_estimates
 from voxcast.models.query import queries_of, stacked_volumes
 from voxcast.models.slowdown import SlowdownLaw
-from voxcast.models.speed.estimation import log_speeds, speeds_by_app
-from voxcast.models.speed.speeds import Speeds
+from voxcast.models.speed.estimation import log_speeds, speeds_of
+from voxcast.models.speed.speeds import SpeedEstimate, Speeds
 from voxcast.records import TARGETS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     import pandas as pd
 
-    from voxcast.features.rows import Row
-    from voxcast.models.predictor import Predictor
     from voxcast.models.query import Query
 
 # The known part of a volume: its header alone, or its voxels too.
 InputLevel = Literal["header", "volume"]
 INPUT_LEVELS: tuple[InputLevel, ...] = ("header", "volume")
 CPU, WALL = "cpu_s", "runtime_s"
-POOLED = ""
+FILE = "point_model.json"
+Weights = dict[str, tuple[float, ...]]  # by family: one weight per target
 
 
 @dataclass(frozen=True)
-class AppModel:
-    """Encoder and regressor of one application, or of a table without applications."""
-
-    encoder: Encoder
-    regressor: Regressor
-
-
-@dataclass(frozen=True)
-class PointModel:
-    """A fitted model that predicts one value per target; see `fit`."""
+class Member:
+    """A fitted family, with its weight in each target."""
 
     family: str
     params: Params
-    input_level: InputLevel
-    models_by_app: dict[str, AppModel]
-    law: SlowdownLaw | None
-    targets: tuple[str, ...] = TARGETS
-    speeds: Mapping[str, Speeds] = field(default_factory=dict)
+    encoder: Encoder
+    regressor: Regressor
+    weights: tuple[float, ...]
 
     @property
     def needs_volume(self) -> bool:
         """Whether every query must have its small volume."""
-        return family(self.family).needs_volume
+        return family_named(self.family).needs_volume
+
+
+@dataclass(frozen=True)
+class PointModel:
+    """A fitted model of one application, or of a table; see `fit` and `blend`.
+
+    Attributes
+    ----------
+    family : str
+        Name of the family, or of the ensemble.
+    members : tuple of Member
+        One, or the members of an ensemble.
+    input_level : {"header", "volume"}
+        Whether the voxels' characteristics may be used.
+    range : TrainingRange
+        What the training rows cover.
+    law : SlowdownLaw or None
+        Wall time from CPU time.
+    targets : tuple of str
+        Names of the targets.
+    speeds : Speeds or None
+        Speeds of machines; None where machines are not known.
+    """
+
+    family: str
+    members: tuple[Member, ...]
+    input_level: InputLevel
+    range: TrainingRange
+    law: SlowdownLaw | None = None
+    targets: tuple[str, ...] = TARGETS
+    speeds: Speeds | None = None
+
+    @property
+    def params(self) -> Params:
+        """Parameters of the family or of the blend, see `voxcast.models.selection.recipes`."""
+        if len(self.members) == 1 and self.family == self.members[0].family:
+            return self.members[0].params
+        params = {member.family: member.params for member in self.members}
+        return blend_params(params, {member.family: member.weights for member in self.members})
+
+    @property
+    def needs_volume(self) -> bool:
+        """Whether every query must have its small volume."""
+        return any(member.needs_volume for member in self.members)
 
     @property
     def needs_content(self) -> bool:
-        """Whether it learned from characteristics of the voxels."""
-        return any(model.encoder.knows_content for model in self.models_by_app.values())
+        """Whether it learned from characteristics of the voxels, or checks them."""
+        return any(name.startswith(CONTENT) for name in (*self.medians, *self.range.numbers))
 
-    def out_of_range(self, rows: Sequence[Row]) -> list[tuple[str, ...]]:
-        """Return for each row the features out of range, see `Encoder.out_of_range`."""
-        features: list[tuple[str, ...]] = [()] * len(rows)
-        for name, indices in self._rows_by_app(rows):
-            encoder = self.models_by_app[name].encoder
-            names = encoder.out_of_range([rows[n] for n in indices])
-            for n, outside in zip(indices, names, strict=True):
-                unseen = name not in (str(rows[n].get("app", POOLED)), POOLED)
-                features[n] = ("app", *(f for f in outside if f != "app")) if unseen else outside
-        return features
-
-    def joint_distances(self, rows: Sequence[Row]) -> list[dict[str, float]]:
-        """Return the distance of each row in combinations, see `Encoder.joint_distances`."""
-        by_row: dict[int, dict[str, float]] = {}
-        for name, indices in self._rows_by_app(rows):
-            encoder = self.models_by_app[name].encoder
-            far = encoder.joint_distances([rows[n] for n in indices])
-            by_row.update(zip(indices.tolist(), far, strict=True))
-        return [by_row[n] for n in range(len(rows))]
-
-    def medians(self, query: Query) -> dict[str, float]:
-        """Return the training medians of the features, for the application of ``query``."""
-        return dict(self.models_by_app[self._model_key(query.features)].encoder.medians_by_column)
-
-    def ranges(self, query: Query) -> dict[str, tuple[float, float]]:
-        """Return the training ranges, for the application of ``query``."""
-        encoder = self.models_by_app[self._model_key(query.features)].encoder
-        return {name: (low, high) for name, low, high in encoder.ranges}
+    @property
+    def medians(self) -> dict[str, float]:
+        """Training medians of the features."""
+        return {k: v for m in self.members for k, v in m.encoder.medians_by_column.items()}
 
     def predict(self, queries: Sequence[Query]) -> np.ndarray:
         """Return natural logarithms, shape (n, targets)."""
-        logs = np.empty((len(queries), len(self.targets)))
-        for model, outputs, x, volumes in self._encoded(queries):
-            logs[outputs] = model.regressor.predict(x, volumes)
-        if self.speeds:
-            estimates = speed_estimates(self, queries)
-            logs[:, self.targets.index(CPU)] -= [estimate.log_speed for estimate in estimates]
+        columns = [self.targets.index(target) for target in regressed(self.targets)]
+        rows = [query.features for query in queries]
+        logs = np.zeros((len(queries), len(self.targets)))
+        for member in self.members:
+            x = member.encoder.transform(rows)
+            volumes = stacked_volumes(queries) if member.needs_volume else None
+            weights = np.array(member.weights)[columns]
+            logs[:, columns] += member.regressor.predict(x, volumes) * weights
+        if self.speeds is not None:
+            log_speed = [estimate.log_speed for estimate in self.speed_estimates(queries)]
+            logs[:, self.targets.index(CPU)] -= log_speed
         if self.law is not None:
-            ratios = [self.law.ratio(q.app, q.cpus, q.host_class) for q in queries]
-            cpu, wall = self.targets.index(CPU), self.targets.index(WALL)
-            logs[:, wall] = logs[:, cpu] + np.log(ratios)
+            ratios = [self.law.ratio(query.cpus, query.host_class) for query in queries]
+            logs[:, self.targets.index(WALL)] = logs[:, self.targets.index(CPU)] + np.log(ratios)
         return logs
 
-    def speeds_of(self, app: str) -> Speeds | None:
-        """Return the speeds of machines for an application, None where machines are not known."""
-        return self.speeds.get(app)
-
-    def with_speeds(self, speeds: Mapping[str, Speeds]) -> PointModel:
-        """Return the model with other speeds of machines, by application."""
-        return replace(self, speeds={**self.speeds, **speeds})
-
-    def _encoded(
-        self, queries: Sequence[Query]
-    ) -> Iterator[tuple[AppModel, tuple[np.ndarray, ...], np.ndarray, np.ndarray | None]]:
-        """Yield each model with the index of its outputs, its matrix and its volumes."""
-        columns = np.array([self.targets.index(target) for target in regressed(self.targets)])
-        rows = [query.features for query in queries]
-        for name, at in self._rows_by_app(rows):
-            model = self.models_by_app[name]
-            x = model.encoder.transform([rows[n] for n in at])
-            volumes = stacked_volumes([queries[n] for n in at]) if self.needs_volume else None
-            yield model, np.ix_(at, columns), x, volumes
-
-    def _rows_by_app(self, rows: Sequence[Row]) -> Iterator[tuple[str, np.ndarray]]:
-        keys = np.array([self._model_key(row) for row in rows], dtype=object)
-        for key in dict.fromkeys(keys):
-            yield key, np.flatnonzero(keys == key)
-
-    def _model_key(self, row: Row) -> str:
-        """Return the key of the model for a row; for an unknown application, the first model.
-
-        `out_of_range` then includes ``app``. A fold may hold out all subjects of an application.
-        """
-        keys = (str(row.get("app", POOLED)), POOLED, *self.models_by_app)
-        return next(key for key in keys if key in self.models_by_app)
+    def speed_estimates(self, queries: Sequence[Query]) -> list[SpeedEstimate]:
+        """Return the speed of the machine of each query; 0, and known, without machines."""
+        if self.speeds is None:
+            return [SpeedEstimate(0.0, 0.0)] * len(queries)
+        return [self.speeds.estimate(query.host, query.sitting) for query in queries]
 
     def save(self, folder: Path) -> None:
-        """Write the model into ``folder``, with a subfolder for each application."""
-        for name, model in self.models_by_app.items():
-            app_folder = folder / (name or "pooled")
-            app_folder.mkdir(parents=True, exist_ok=True)
-            model.encoder.save(app_folder)
-            model.regressor.save(app_folder)
+        """Write the model into ``folder``, with a subfolder for each member."""
+        for member in self.members:
+            (folder / member.family).mkdir(parents=True, exist_ok=True)
+            member.encoder.save(folder / member.family)
+            member.regressor.save(folder / member.family)
         content = {
             "family": self.family,
-            "params": self.params,
+            "members": [
+                {"family": member.family, "params": member.params, "weights": member.weights}
+                for member in self.members
+            ],
             "input_level": self.input_level,
-            "apps": list(self.models_by_app),
+            "range": self.range.to_json(),
             "law": None if self.law is None else dict(self.law.ratios),
-            "targets": list(self.targets),
-            "speeds": {app: speeds.to_json() for app, speeds in self.speeds.items()},
+            "targets": self.targets,
+            "speeds": None if self.speeds is None else self.speeds.to_json(),
         }
-        write_sealed(folder / "point_model.json", content)
+        write_sealed(folder / FILE, content)
 
     @classmethod
     def load(cls, folder: Path) -> PointModel:
-        """Read what `save` wrote."""
-        content = read_sealed(folder / "point_model.json")
-        regressor_family = family(content["family"])
-        models_by_app = {
-            name: AppModel(Encoder.load(app_folder), regressor_family.load(app_folder))
-            for name in content["apps"]
-            for app_folder in [subfolder(folder, name or "pooled")]
-        }
-        return cls(
-            content["family"],
-            content["params"],
-            content["input_level"],
-            models_by_app,
-            None if content["law"] is None else SlowdownLaw(content["law"]),
-            tuple(content["targets"]),
-            {app: Speeds.from_json(speeds) for app, speeds in content["speeds"].items()},
-        )
+        """Read what `save` wrote.
+
+        Raises
+        ------
+        ModelError
+            If a file is missing, damaged or of something else.
+        """
+        content = read_sealed(folder / FILE)
+        try:
+            law, speeds = content["law"], content["speeds"]
+            return cls(
+                content["family"],
+                tuple(_read_member(folder, **member) for member in content["members"]),
+                content["input_level"],
+                TrainingRange.from_json(content["range"]),
+                None if law is None else SlowdownLaw(law),
+                tuple(content["targets"]),
+                None if speeds is None else Speeds.from_json(speeds),
+            )
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ModelError(f"not a model: {error!r}", folder / FILE) from None
+
+
+def _read_member(folder: Path, family: str, params: Params, weights: list[float]) -> Member:
+    own_folder = subfolder(folder, family)
+    regressor = family_named(family).load(own_folder)
+    return Member(family, params, Encoder.load(own_folder), regressor, tuple(weights))
 
 
 def fit(
@@ -197,15 +198,16 @@ def fit(
     input_level: InputLevel,
     seed: int,
     targets: tuple[str, ...] = TARGETS,
-    speeds: Mapping[str, Speeds] | None = None,
+    speeds: Speeds | None = None,
 ) -> PointModel:
     """Fit a family on a training table.
 
     Parameters
     ----------
     table : DataFrame
-        Completed runs as returned by `voxcast.features.training_table.build_table`, or any rows
-        with columns of features and targets.
+        Completed runs of one application as returned by
+        `voxcast.features.training_table.build_table`, or any rows with columns of features and
+        targets.
     volumes : ndarray or None, shape (n_runs,)
         Small volume of each run, for a family that needs it.
     name : str
@@ -218,39 +220,60 @@ def fit(
         Seed of the fit.
     targets : tuple of str
         Columns to predict, all above zero.
-    speeds : mapping of str to Speeds, optional
-        By application, estimated from these runs alone; by default they are estimated here.
+    speeds : Speeds, optional
+        Estimated from these runs alone; by default they are estimated here.
     """
-    regressor_family = family(name)
-    if speeds is None:
-        speeds = speeds_by_app(table) if CPU in targets else {}
-    groups = {POOLED: np.arange(len(table))}
-    if "app" in table:
-        apps = table["app"].to_numpy()
-        groups = {str(app): np.flatnonzero(apps == app) for app in sorted(set(apps))}
-    models_by_app = {}
-    for app, indices in groups.items():
-        runs = table.iloc[indices]
-        target_logs = np.log(runs[list(regressed(targets))].to_numpy(dtype=float))
-        if speeds:  # the work
-            target_logs[:, regressed(targets).index(CPU)] += log_speeds(runs, speeds)
-        labels = labels_of(runs) if regressor_family.needs_phases and CPU in targets else None
-        cpu = regressed(targets).index(CPU) if CPU in targets else 0
-        encoder, x = training_matrix(
-            runs,
-            target_logs,
-            regressor_family.only(params),
-            content=input_level == "volume",
-            on_logs=regressor_family.scale(params) == "log",
-        )
-        regressor = regressor_family.build(params, seed, encoder.columns, labels, cpu)
-        cubes = volumes[indices] if regressor_family.needs_volume and volumes is not None else None
-        models_by_app[app] = AppModel(encoder, regressor.fit(x, target_logs, cubes))
+    regressor_family, outputs = family_named(name), regressed(targets)
+    if speeds is None and CPU in targets:
+        speeds = speeds_of(table)
+    target_logs = np.log(table[list(outputs)].to_numpy(dtype=float))
+    if speeds is not None:  # the work
+        target_logs[:, outputs.index(CPU)] += log_speeds(table, speeds)
+    content = input_level == "volume"
+    encoder, x = Encoder.fit_transform(
+        table, target_logs, regressor_family.only(params), content=content,
+        on_logs=regressor_family.scale(params) == "log",
+    )  # fmt: skip
+    labels = labels_of(table) if regressor_family.needs_phases and CPU in targets else None
+    cpu = outputs.index(CPU) if CPU in targets else 0
+    regressor = regressor_family.build(params, seed, encoder.columns, labels, cpu)
+    regressor.fit(x, target_logs, volumes if regressor_family.needs_volume else None)
     law = None
     if CPU in targets and WALL in targets:
-        columns = ("app", "cpus", "host_class", WALL, CPU)
-        law = SlowdownLaw.fit(*(table[column].tolist() for column in columns))
-    return PointModel(name, params, input_level, models_by_app, law, targets, speeds)
+        law = SlowdownLaw.fit(*(table[c].tolist() for c in ("cpus", "host_class", WALL, CPU)))
+    subjects = table["subject"].astype(str).tolist() if "subject" in table else []
+    training_range = TrainingRange.fit(rows_of(table), content=content, subjects=subjects)
+    member = Member(name, params, encoder, regressor, (1.0,) * len(targets))
+    return PointModel(name, (member,), input_level, training_range, law, targets, speeds)
+
+
+def blend(name: str, models: Mapping[str, PointModel], weights: Weights) -> PointModel:
+    """Return the weighted mean of families that were fitted to the same runs."""
+    members = tuple(
+        replace(models[family_name].members[0], weights=by_target)
+        for family_name, by_target in weights.items()
+    )
+    return replace(models[members[0].family], family=name, members=members)
+
+
+def blend_params(members: Mapping[str, Params], weights: Weights) -> Params:
+    """Return the parameters of a blend, as `voxcast.models.selection.recipes` reads them."""
+    return {
+        "members": {name: dict(members[name]) for name in weights},
+        "weights": {name: list(by_target) for name, by_target in weights.items()},
+    }
+
+
+def weights_of(params: Mapping[str, Any]) -> Weights:
+    """Return the weights among the parameters of a blend."""
+    return {name: tuple(by_target) for name, by_target in params["weights"].items()}
+
+
+def weighted_mean(logs: Mapping[str, np.ndarray], weights: Weights) -> np.ndarray:
+    """Return the weighted mean of the members' logarithms, each of shape (n, targets)."""
+    terms = [logs[name] * np.array(by_target) for name, by_target in weights.items()]
+    mean: np.ndarray = np.sum(terms, axis=0)
+    return mean
 
 
 def regressed(targets: Sequence[str]) -> tuple[str, ...]:
@@ -258,7 +281,9 @@ def regressed(targets: Sequence[str]) -> tuple[str, ...]:
     return tuple(t for t in targets if not (t == WALL and CPU in targets))
 
 
-def predict_table(model: Predictor, table: pd.DataFrame, volumes: np.ndarray | None) -> np.ndarray:
+def predict_table(
+    model: PointModel, table: pd.DataFrame, volumes: np.ndarray | None
+) -> np.ndarray:
     """Return the logarithms that ``model`` predicts for the rows of a table, (n, targets)."""
     return model.predict(queries_of(table, volumes))
 

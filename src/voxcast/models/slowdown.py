@@ -1,4 +1,4 @@
-"""Wall time from CPU time: a ratio by application, number of CPUs and host.
+"""Wall time from CPU time: a ratio by number of CPUs and host.
 
 CPU time depends on the image; the ratio of wall time to CPU time depends on the threads and the
 machine. The ratio is therefore estimated separately, as a median over runs.
@@ -27,7 +27,7 @@ class SlowdownLaw:
     Attributes
     ----------
     ratios : mapping of str to float
-        Keys are ``app|cpus|host_class``, ``app|cpus``, ``app`` and the empty string for all.
+        Keys are ``cpus|host_class``, ``cpus`` and the empty string for all.
     """
 
     ratios: Mapping[str, float]
@@ -35,7 +35,6 @@ class SlowdownLaw:
     @classmethod
     def fit(
         cls,
-        apps: Sequence[str],
         cpus: Sequence[int],
         host_classes: Sequence[str],
         runtime_s: Sequence[float],
@@ -43,10 +42,8 @@ class SlowdownLaw:
     ) -> SlowdownLaw:
         """Estimate the ratios from completed runs; all columns have one length."""
         groups: dict[str, list[float]] = {}
-        for app, n, host, wall, cpu in zip(
-            apps, cpus, host_classes, runtime_s, cpu_s, strict=True
-        ):
-            for key in _keys(app, n, host):
+        for n, host, wall, cpu in zip(cpus, host_classes, runtime_s, cpu_s, strict=True):
+            for key in _keys(n, host):
                 groups.setdefault(key, []).append(float(wall) / float(cpu))
         return cls(
             {
@@ -56,7 +53,7 @@ class SlowdownLaw:
             }
         )
 
-    def ratio(self, app: str, cpus: int, host_class: str | None = None) -> float:
+    def ratio(self, cpus: int, host_class: str | None = None) -> float:
         """Return runtime over CPU time.
 
         An unknown host uses the coarser group. A number of CPUs that was not measured lies on the
@@ -64,19 +61,18 @@ class SlowdownLaw:
         on it; beyond the largest, the line through the last two goes on, but more CPUs never take
         longer, and never less CPU time.
         """
-        *exact, of_app, of_all = _keys(app, cpus, host_class)
-        for key in exact:
+        for key in _keys(cpus, host_class)[:-1]:
             if key in self.ratios:
                 return self.ratios[key]
         for host in (f"|{host_class}", ""):
-            measured = self._by_cpus(app, host)
+            measured = self._by_cpus(host)
             if len(measured) > 1:
                 return _between(measured, cpus)
-        return self.ratios.get(of_app, self.ratios[of_all])
+        return self.ratios[""]
 
-    def _by_cpus(self, app: str, host: str) -> list[tuple[int, float]]:
+    def _by_cpus(self, host: str) -> list[tuple[int, float]]:
         """Return the measured ratios by number of CPUs, ascending."""
-        pattern = re.compile(rf"{re.escape(app)}\|(\d+){re.escape(host)}")
+        pattern = re.compile(rf"(\d+){re.escape(host)}")
         matches = ((pattern.fullmatch(key), ratio) for key, ratio in self.ratios.items())
         return sorted((int(match[1]), ratio) for match, ratio in matches if match)
 
@@ -91,6 +87,6 @@ def _between(measured: list[tuple[int, float]], cpus: int) -> float:
     return math.exp(logs[edge, 1] + min(max(power, -1.0), 0.0) * (at - logs[edge, 0]))
 
 
-def _keys(app: str, cpus: int, host_class: str | None) -> tuple[str, ...]:
-    exact = () if host_class is None else (f"{app}|{int(cpus)}|{host_class}",)
-    return (*exact, f"{app}|{int(cpus)}", app, "")
+def _keys(cpus: int, host_class: str | None) -> tuple[str, ...]:
+    exact = () if host_class is None else (f"{int(cpus)}|{host_class}",)
+    return (*exact, f"{int(cpus)}", "")

@@ -14,7 +14,6 @@ from voxcast.models.continuation import continued
 from voxcast.models.forecaster import Forecaster
 from voxcast.models.model_files import read_sealed, write_sealed
 from voxcast.models.query import queries_of
-from voxcast.models.subject_scores import Scores
 from voxcast.models.table_validation import TARGET, configurations_of
 
 if TYPE_CHECKING:
@@ -100,9 +99,8 @@ class TableModel:
     def evidence(self) -> BoundEvidence:
         """Return the evidence behind the bound: groups or rows, and how many were stopped."""
         calibrator = self.forecaster.model_at("header").calibrators[TARGET]
-        scores = calibrator.by_app.get("", Scores((), ()))
         unit = "rows" if self.columns.group is None else "groups"
-        return BoundEvidence.of(scores, self.quantile, unit)
+        return BoundEvidence.of(calibrator, self.quantile, unit)
 
     def save(self, folder: Path) -> None:
         """Write the model into ``folder``."""

@@ -79,7 +79,7 @@ def choose_trend(
     name = leaderboard.best
     inside = recipes.fit(inner, name, leaderboard.params[name], "header")
     queries = queries_of(outer.table)
-    paths = [path_of(query, columns, inside.ranges(query)) for query in queries]
+    paths = [path_of(query, columns, inside.range.numbers) for query in queries]
     beyond = [n for n, path in enumerate(paths) if path.distance > SHORTEST]
     if len(beyond) < MIN_OUTER_ROWS:
         return None

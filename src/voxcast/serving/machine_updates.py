@@ -93,7 +93,7 @@ def update_machines(
     by_app = {
         app: speeds
         for app in bundle.apps
-        if bundle.is_intact(app) and (speeds := bundle.forecaster(app).speeds_of(app)) is not None
+        if bundle.is_intact(app) and (speeds := bundle.forecaster(app).speeds) is not None
     }
     for host, host_class in on_record.hosts():
         for app, speed in _machine_by_app(bundle, by_app, on_record, host, host_class).items():

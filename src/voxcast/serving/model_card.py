@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import ModelError
 from voxcast.features.descriptions import natural, plain_name, quantity_title, value_range
-from voxcast.models.query import Query
 from voxcast.models.selection.promotion_rule import REASONS
 from voxcast.quantities import counted
 from voxcast.records import TARGETS
@@ -187,7 +186,7 @@ def _ranges(bundle: Bundle, app: str) -> Iterator[str]:
     except ModelError as error:
         yield f"The forecaster cannot be read: {error}."
         return
-    ranges = model.ranges(Query({"app": app}))
+    ranges = model.range.numbers
     if not ranges:
         yield f"Ranges: {UNKNOWN}."
     for column, (low, high) in sorted(ranges.items()):

@@ -78,7 +78,7 @@ class PredictionService:
     def forecaster(self, app: str) -> Forecaster:
         """Return the forecaster of an application, with all speeds of machines on record."""
         forecaster = self.bundle.forecaster(app)
-        speeds = forecaster.speeds_of(app)
+        speeds = forecaster.speeds
         if speeds is None:
             return forecaster
         sha256 = self.bundle.apps[app].forecaster_sha256
@@ -89,7 +89,7 @@ class PredictionService:
         }
         if not measured:
             return forecaster
-        return forecaster.with_speeds({app: with_machines(speeds, measured)})
+        return forecaster.with_speeds(with_machines(speeds, measured))
 
     def _machine_speeds(self) -> MachineSpeeds:
         if self.machines is None or not self.machines.is_file():
@@ -185,7 +185,7 @@ class PredictionService:
             for target in TARGETS
             for name, value in zip(QUANTILES, prediction.quantiles[target], strict=True)
         }
-        knows_machines = forecaster.speeds_of(query.app) is not None
+        knows_machines = forecaster.speeds is not None
         because = explanation.explain(forecaster, query) if explain else ()
         missing = row.missing_of_lab(served.characteristics)
         return {
@@ -240,7 +240,7 @@ class PredictionService:
         seen = features(row.header.columns(), content, served.name, parameters, configuration)
         host = row.host or here
         host_class, sitting = row.host_class, None
-        speeds = self.forecaster(served.name).speeds_of(served.name)
+        speeds = self.forecaster(served.name).speeds
         if speeds is not None:
             sitting = speeds.current_sitting(host, datetime.now(UTC))
             kinds = {machine.host_class for machine in speeds.named(host)} - {""}

@@ -112,8 +112,7 @@ def with_local_runs(forecaster: Forecaster, local: pd.DataFrame) -> Forecaster:
     """
     if local.empty:
         return forecaster
-    app = str(local["app"].iloc[0])
-    speeds = forecaster.speeds_of(app)
+    speeds = forecaster.speeds
     if speeds is None:
         return forecaster
     for host, runs in local.groupby("host_id", sort=True):
@@ -121,7 +120,7 @@ def with_local_runs(forecaster: Forecaster, local: pd.DataFrame) -> Forecaster:
         predictions = forecaster.predict(queries_of(runs.drop(columns=["host_id", "sitting"])))
         if residuals := run_residuals(runs.to_dict("records"), predictions):
             speeds = updated(speeds, str(host), residuals)
-    return forecaster.with_speeds({app: speeds})
+    return forecaster.with_speeds(speeds)
 
 
 def baseline_predictions(train: pd.DataFrame, test: pd.DataFrame, baseline: str) -> pd.DataFrame:

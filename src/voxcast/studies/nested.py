@@ -82,7 +82,7 @@ class Learner:
         by_name = {}
         for name in names:  # families come before the ensembles of them
             model = recipes.fit(validation, name, params_by_name[name], LEVEL, fitted)
-            if isinstance(model, PointModel):
+            if len(model.members) == 1:
                 fitted[name] = model
             logs = predict_table(model, test, None if volumes is None else volumes[1])
             medians = {f"{target}_median": np.exp(logs[:, k]) for k, target in enumerate(TARGETS)}

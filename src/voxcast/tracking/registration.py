@@ -234,8 +234,4 @@ def publish_champion(session: runs.Session, project: Path) -> None:
 def is_calibrated(folder: Path, quantile: float) -> bool:
     """Whether all bounds of a fitted model at a quantile are calibrated, with the voxels known."""
     calibrated = Forecaster.load(folder).models_by_input_level["volume"]
-    return all(
-        not scores.missing(quantile)
-        for calibrator in calibrated.calibrators.values()
-        for scores in calibrator.by_app.values()
-    )
+    return not calibrated.missing_subjects(quantile)

@@ -24,8 +24,7 @@ from starlette.responses import Response
 from voxcast.errors import is_disk_full
 from voxcast.features.rows import CONTENT, content_names
 from voxcast.images.characteristics import CHARACTERISTICS
-from voxcast.models import query as models
-from voxcast.models.families.number_ranges import REACH
+from voxcast.models.families.training_range import REACH
 from voxcast.serving.champion import in_allocations
 from voxcast.web.guards import ServiceRoute, served_model, settings_of
 from voxcast.web.predictions import predict_rows
@@ -174,8 +173,8 @@ def beside_training(
     A model records the range of those columns that decide whether a question is out of range, and
     the median of all that it uses; ``low``, ``high``, ``usual`` and ``within`` are None else.
     """
-    model, query = forecaster.model_at("volume").model, models.Query({"app": app})
-    ranges, medians = model.ranges(query), model.medians(query)
+    model = forecaster.model_at("volume").model
+    ranges, medians = model.range.numbers, model.medians
     rows = []
     for name, value in values.items():
         columns = content_names(name)

@@ -9,7 +9,6 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from voxcast.errors import ModelError
-from voxcast.models.query import Query
 from voxcast.web.guards import served_model, service_router
 from voxcast.web.problems import json_answer
 
@@ -59,7 +58,7 @@ def _facts(served: ServedModel, name: str) -> dict[str, Any]:
         "app_version": promotion["app_version"],
         "calibrated_at": promotion["promoted_at"],
         "detail": promotion["detail"],
-        "ranges": dict(model.ranges(Query({"app": name}))),
+        "ranges": dict(model.range.numbers),
     }
 
 

@@ -38,7 +38,8 @@ from voxcast.tracking.registry import pull
 ROW = HEADER_ROW | {"app": "segment"}
 VOXCAST = Path(sys.executable).with_name("voxcast")
 FORECASTER = "forecasters/segment"
-REGRESSOR = f"{FORECASTER}/volume/segment"
+MEMBER = {"params": {}, "weights": [1.0, 1.0, 1.0]}
+REGRESSOR = f"{FORECASTER}/volume/ridge"
 
 
 class Payload:
@@ -293,9 +294,10 @@ def test_a_file_of_another_kind_beside_a_model_is_refused(
 @pytest.mark.parametrize(
     ("file", "key", "name"),
     [
-        (f"{FORECASTER}/volume/point_model.json", "apps", ["../../../planted"]),
-        (f"{FORECASTER}/volume/point_model.json", "apps", [7]),
-        (f"{FORECASTER}/volume/point_model.json", "family", "os.system"),
+        (f"{FORECASTER}/volume/point_model.json", "members", [MEMBER | {"family": "../planted"}]),
+        (f"{FORECASTER}/volume/point_model.json", "members", [MEMBER | {"family": "os.system"}]),
+        (f"{FORECASTER}/volume/point_model.json", "members", [7]),
+        (f"{FORECASTER}/volume/point_model.json", "range", {"numbers": "os.system"}),
         (f"{FORECASTER}/forecaster.json", "models", {"../../..": {}}),
         (f"{REGRESSOR}/regressor.json", "formulas", [{"kind": "os.system", "args": "true"}]),
         (f"{REGRESSOR}/encoder.json", "__class__", "os.system"),

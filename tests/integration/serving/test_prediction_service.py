@@ -138,7 +138,7 @@ def test_a_network_is_built_before_the_first_question_with_a_volume(tmp_path: Pa
     parts = [replace(part, served=served, forecaster=tmp_path / "model")]
     service = PredictionService(write_bundle(tmp_path / "bundle", parts))
     point_model = service.forecaster("segment").model_at("volume").model
-    network = point_model.models_by_app["segment"].regressor
+    network = point_model.members[0].regressor
     service.predict([{**EXAMPLE, "app": "segment"}])
     assert network.trunk_ is None
     service.warm("segment")

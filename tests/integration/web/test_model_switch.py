@@ -131,7 +131,7 @@ def test_the_network_of_a_champion_is_built_before_it_takes_over(
     assert served_by(switch) == "1"
     assert switch.champion is not None
     point_model = switch.champion.bundle.forecaster(NETWORK).model_at("volume").model
-    assert point_model.models_by_app[NETWORK].regressor.trunk_ is not None
+    assert point_model.members[0].regressor.trunk_ is not None
 
 
 @pytest.fixture

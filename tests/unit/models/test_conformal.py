@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from voxcast.models.conformal import Calibrator
-from voxcast.models.subject_scores import Scores
 
 FACTOR = 1.5
 
@@ -21,28 +20,19 @@ def scores(
     values: Sequence[float] | np.ndarray,
     subjects: Sequence[str] | None = None,
     censored: Collection[str] = (),
-) -> Scores:
-    logs = np.asarray(values, dtype=float)
-    names = [str(n) for n in range(len(logs))] if subjects is None else subjects
-    return Scores.of(logs, np.zeros(len(logs)), names, censored)
-
-
-def calibrator_of(
-    values: Sequence[float],
-    subjects: Sequence[str],
-    apps: Sequence[str],
-    censored: Collection[tuple[str, str]] = (),
+    factor: float = FACTOR,
 ) -> Calibrator:
     logs = np.asarray(values, dtype=float)
-    return Calibrator.fit(logs, np.zeros(len(logs)), subjects, apps, FACTOR, censored)
+    names = [str(n) for n in range(len(logs))] if subjects is None else subjects
+    return Calibrator.fit(logs, np.zeros(len(logs)), names, factor, censored)
 
 
-def upper(values: Scores, quantile: float, factor: float = FACTOR) -> float:
-    return float(values.upper(quantile, factor))
+def upper(values: Calibrator, quantile: float) -> float:
+    return float(values.upper(quantile))
 
 
-def offsets(calibrator: Calibrator, app: str, low: float, high: float) -> tuple[float, float]:
-    bounds = calibrator.bounds(app, np.zeros(1), low, high)
+def offsets(calibrator: Calibrator, low: float, high: float) -> tuple[float, float]:
+    bounds = calibrator.bounds(np.zeros(1), low, high)
     return float(bounds.lower[0]), float(bounds.upper[0])
 
 
@@ -88,20 +78,20 @@ def test_one_subject_counts_once_however_often_it_ran() -> None:
 
 
 def test_too_few_subjects_fall_back_to_the_stated_multiple() -> None:
-    assert upper(scores([-0.1, 0.2, 0.4]), 0.95, 2.0) == pytest.approx(0.8)
+    assert upper(scores([-0.1, 0.2, 0.4], factor=2.0), 0.95) == pytest.approx(0.8)
     # A model that was always too high may be too low for the next subject.
-    assert upper(scores([-0.3, -0.2, -0.1]), 0.95, 2.0) == pytest.approx(0.6)
-    assert scores([-0.3, 0.2, 0.4]).lower(0.05, 2.0) == pytest.approx(-0.8)
+    assert upper(scores([-0.3, -0.2, -0.1], factor=2.0), 0.95) == pytest.approx(0.6)
+    assert scores([-0.3, 0.2, 0.4], factor=2.0).lower(0.05) == pytest.approx(-0.8)
 
 
 @pytest.mark.parametrize(("subjects", "times"), [(1, 2.0), (2, 1.1), (6, 1.1)])
 def test_bounds_that_are_not_calibrated_have_a_margin_although_no_error_was_seen(
     subjects: int, times: float
 ) -> None:
-    calibrator = calibrator_of([0.0] * subjects, list("abcdef"[:subjects]), ["x"] * subjects)
-    low, high = offsets(calibrator, "x", 0.05, 0.95)
+    calibrator = scores([0.0] * subjects)
+    low, high = offsets(calibrator, 0.05, 0.95)
     assert np.exp([low, high]) == pytest.approx([1 / times, times])
-    assert calibrator.subjects("x") == subjects
+    assert calibrator.subjects == subjects
 
 
 @pytest.mark.parametrize("censored", [0, 1, 3])
@@ -109,15 +99,15 @@ def test_bounds_that_are_not_calibrated_have_a_margin_although_no_error_was_seen
 def test_bounds_never_cross_those_of_a_smaller_probability(subjects: int, censored: int) -> None:
     rng = np.random.default_rng(subjects)
     names = [str(n) for n in range(subjects)]
-    stopped = [("x", f"stopped {n}") for n in range(censored)]
+    stopped = [f"stopped {n}" for n in range(censored)]
     for shift in (-0.3, 0.0, 0.3):
         widths = rng.uniform(1, 4, subjects)
         logs = shift + rng.normal(0, 0.1, subjects) * widths
         calibrator = Calibrator.fit(
-            logs, np.zeros(subjects), names, ["x"] * subjects, FACTOR, stopped, widths=widths
+            logs, np.zeros(subjects), names, FACTOR, stopped, widths=widths
         )
         bounds = [
-            calibrator.bounds("x", np.zeros(3), 1 - quantile, quantile, np.array([1.0, 1.1, 5.0]))
+            calibrator.bounds(np.zeros(3), 1 - quantile, quantile, np.array([1.0, 1.1, 5.0]))
             for quantile in np.arange(0.505, 0.999, 0.005)
         ]
         for inner, outer in itertools.pairwise(bounds):
@@ -125,11 +115,11 @@ def test_bounds_never_cross_those_of_a_smaller_probability(subjects: int, censor
             assert (outer.lower <= inner.lower).all()
 
 
-@pytest.mark.parametrize("by_app", [{}, {"x": Scores((), ())}, {"x": Scores((), (-0.1,))}])
+@pytest.mark.parametrize("best", [(), (-0.1,)])
 def test_without_a_subject_the_bound_is_a_factor_of_two_and_not_calibrated(
-    by_app: dict[str, Scores],
+    best: tuple[float, ...],
 ) -> None:
-    bounds = Calibrator(by_app, FACTOR).bounds("x", np.zeros(2), 0.05, 0.95)
+    bounds = Calibrator((), best).bounds(np.zeros(2), 0.05, 0.95)
     assert np.exp(bounds.upper) == pytest.approx([2, 2])
     assert np.exp(bounds.lower) == pytest.approx([0.5, 0.5])
     assert not bounds.calibrated.any()
@@ -139,18 +129,18 @@ def test_scores_are_scaled_by_widths_and_the_margin_of_few_subjects_is_not() -> 
     widths = np.array([1.0, 2.0])
     logs = np.array([-0.1, 0.2, 0.4] * 10)
     names = [str(n) for n in range(30)]
-    many = Scores.of(logs, np.zeros(30), names, widths=np.full(30, 2.0))
-    assert many.upper(0.95, 2.0, widths) == pytest.approx([0.2, 0.4])
-    few = Scores.of(logs[:3], np.zeros(3), names[:3], widths=np.full(3, 2.0))
-    assert few.upper(0.75, 2.0, widths) == pytest.approx([0.2, 0.4])
-    assert few.upper(0.95, 2.0, widths) == pytest.approx([0.8, 0.8])
+    many = Calibrator.fit(logs, np.zeros(30), names, 2.0, widths=np.full(30, 2.0))
+    assert many.upper(0.95, widths) == pytest.approx([0.2, 0.4])
+    few = Calibrator.fit(logs[:3], np.zeros(3), names[:3], 2.0, widths=np.full(3, 2.0))
+    assert few.upper(0.75, widths) == pytest.approx([0.2, 0.4])
+    assert few.upper(0.95, widths) == pytest.approx([0.8, 0.8])
 
 
 @given(st.floats(0, 1), st.floats(1e-3, 1))
 def test_both_bounds_move_outwards_with_the_distance(margin: float, further: float) -> None:
-    calibrator = calibrator_of([-0.1, 0.1] * 15, [str(n) for n in range(30)], ["x"] * 30)
+    calibrator = scores([-0.1, 0.1] * 15)
     margins = np.array([margin, margin + further])
-    bounds = calibrator.bounds("x", np.zeros(2), 0.05, 0.95, margins=margins)
+    bounds = calibrator.bounds(np.zeros(2), 0.05, 0.95, margins=margins)
     assert bounds.upper[1] - bounds.upper[0] == pytest.approx(further)
     assert bounds.lower[0] - bounds.lower[1] == pytest.approx(further)
 
@@ -161,20 +151,18 @@ def test_a_bound_reaches_ten_times_what_was_measured_and_is_then_not_calibrated(
 ) -> None:
     logs = np.log(np.linspace(50, 200, subjects))
     names = [str(n) for n in range(subjects)]
-    calibrator = Calibrator.fit(
-        logs, logs - np.linspace(-5, 5, subjects), names, ["x"] * subjects, FACTOR
-    )
+    calibrator = Calibrator.fit(logs, logs - np.linspace(-5, 5, subjects), names, FACTOR)
     medians = np.log([100.0, 5000.0])
-    bounds = calibrator.bounds("x", medians, 0.05, 0.95, 100.0)
+    bounds = calibrator.bounds(medians, 0.05, 0.95, 100.0)
     assert np.exp(bounds.upper) == pytest.approx([2000, 50_000])
     assert np.exp(bounds.lower) == pytest.approx([5, 5])
     assert not bounds.calibrated.any()
-    narrow = calibrator.bounds("x", medians, 0.05, 0.95, 1e-4)
+    narrow = calibrator.bounds(medians, 0.05, 0.95, 1e-4)
     assert narrow.calibrated.all() == (subjects == 30)
 
 
-def test_calibration_is_read_as_it_was_written() -> None:
-    calibrator = Calibrator({"x": scores(np.linspace(-1, 1, 9)), "y": Scores((), ())}, 2.0)
+@pytest.mark.parametrize("calibrator", [scores(np.linspace(-1, 1, 9), factor=2.0), Calibrator()])
+def test_calibration_is_read_as_it_was_written(calibrator: Calibrator) -> None:
     rewritten = json.loads(json.dumps(calibrator.to_json(), allow_nan=False))
     assert Calibrator.from_json(rewritten) == calibrator
 
@@ -185,14 +173,13 @@ def test_calibration_is_read_as_it_was_written() -> None:
 )
 def test_quantiles_never_cross(values: list[float], quantile: float) -> None:
     subjects = [str(n % 7) for n in range(len(values))]
-    calibrator = calibrator_of(values, subjects, ["a"] * len(values))
-    low, high = offsets(calibrator, "a", 1 - quantile, quantile)
+    calibrator = scores(values, subjects)
+    low, high = offsets(calibrator, 1 - quantile, quantile)
     assert low <= 0 <= high
 
 
 def test_a_censored_subject_counts_as_above_any_bound() -> None:
     residuals = np.linspace(0, 1, 40)
-    subjects = [str(n) for n in range(40)]
     free, ended = scores(residuals), scores(residuals, censored=["0", "new"])
     assert ended.censored == 2
     assert upper(ended, 0.9) > upper(free, 0.9)
@@ -200,20 +187,3 @@ def test_a_censored_subject_counts_as_above_any_bound() -> None:
     assert ended.missing(0.9) == 0
     # Six censored: 7 × 0.9 / 0.1 = 63 subjects with a residual are needed, and 39 have one.
     assert scores(residuals, censored=list("0abcde")).missing(0.9) == 63 - 39
-    pairs = {("x", "0"), ("y", "1")}
-    calibrator = calibrator_of(residuals.tolist(), subjects, ["x"] * 40, pairs)
-    assert calibrator.by_app["x"].censored == 1
-    assert Calibrator.from_json(calibrator.to_json()) == calibrator
-
-
-def test_an_unseen_application_gets_the_most_conservative_bound() -> None:
-    calibrator = calibrator_of([0.1, 0.1, 0.9, 0.9], list("abab"), list("xxyy"))
-    assert offsets(calibrator, "new", 0.05, 0.95)[1] == offsets(calibrator, "y", 0.05, 0.95)[1]
-    assert calibrator.missing("new", 0.5) > 0
-
-
-def test_calibration_round_trips_through_json() -> None:
-    calibrator = calibrator_of([0.1, 0.2], ["a", "b"], ["x", "y"])
-    unknown = Calibrator(calibrator.by_app | {"z": Scores((), ())}, FACTOR)
-    text = json.dumps(unknown.to_json(), allow_nan=False)
-    assert Calibrator.from_json(json.loads(text)) == unknown

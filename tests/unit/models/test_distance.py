@@ -30,7 +30,7 @@ def test_a_query_within_the_range_has_no_distance(model: point_model.PointModel)
 
 
 def test_the_distance_in_a_size_is_the_ratio_to_the_end(model: point_model.PointModel) -> None:
-    low, high = model.ranges(changed())[SIZE]
+    low, high = model.range.numbers[SIZE]
     for value in (4 * high, low / 4):
         (far,) = distances(model, [changed(content__foreground_megavoxels=value)])
         assert far.by_side == {side_name(SIZE, is_high=value > high): pytest.approx(math.log(4))}

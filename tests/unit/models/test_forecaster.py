@@ -83,8 +83,7 @@ def test_a_network_is_built_when_it_is_first_asked(tmp_path: Path) -> None:
     forecaster.save(tmp_path)
     again = Forecaster.load(tmp_path)
     model = again.model_at("volume").model
-    assert isinstance(model, point_model.PointModel)
-    network = model.models_by_app[table["app"][0]].regressor
+    network = model.members[0].regressor
     assert isinstance(network, VolumeRegressor)
     (query,) = queries_of(table.head(1), volumes[:1])
     again.predict([query.header_only()])
@@ -129,7 +128,7 @@ def test_a_model_of_another_format_is_refused(tmp_path: Path) -> None:
 def test_a_formula_of_an_unknown_kind_is_refused(formulas: object, tmp_path: Path) -> None:
     forecaster, *_ = trained("ridge")
     forecaster.save(tmp_path)
-    path = tmp_path / "volume" / "segment" / "regressor.json"
+    path = tmp_path / "volume" / "ridge" / "regressor.json"
     content = read_sealed(path)
     write_sealed(path, {**content, "formulas": formulas})
     with pytest.raises(ModelError, match="not a regressor"):
@@ -139,7 +138,7 @@ def test_a_formula_of_an_unknown_kind_is_refused(formulas: object, tmp_path: Pat
 def test_arrays_of_objects_are_refused_and_not_unpickled(tmp_path: Path) -> None:
     forecaster, *_ = trained("ridge")
     forecaster.save(tmp_path)
-    folder = tmp_path / "volume" / "segment"
+    folder = tmp_path / "volume" / "ridge"
     names = list(np.load(folder / "regressor.npz"))
     objects = {name: np.array([{"any": "object"}], dtype=object) for name in names}
     np.savez(folder / "regressor.npz", **objects)
@@ -150,17 +149,9 @@ def test_arrays_of_objects_are_refused_and_not_unpickled(tmp_path: Path) -> None
         Forecaster.load(tmp_path)
 
 
-def test_each_application_has_a_separate_law() -> None:
-    rows = planted.table(16, apps=("segment", "register"))
-    model = point_model.fit(rows, None, "ridge", {**FAMILIES["ridge"].defaults}, "volume", 0)
-    errors = np.abs(point_model.predict_table(model, rows, None) - point_model.log_targets(rows))
-    assert set(model.models_by_app) == {"segment", "register"}
-    assert errors[:, 0].mean() < 0.02
-
-
 def test_an_unknown_application_is_predicted_as_out_of_range() -> None:
     rows = planted.table(12)
     model = point_model.fit(rows, None, "ridge", {**FAMILIES["ridge"].defaults}, "volume", 0)
     query = Query({**queries_of(rows)[0].features, "app": "other"})
-    assert model.out_of_range([query.features]) == [("app",)]
+    assert model.range.outside([query.features]) == [("app",)]
     assert np.isfinite(model.predict([query])).all()

@@ -11,7 +11,6 @@ import pytest
 import planted
 from voxcast.errors import ModelError, one_line
 from voxcast.models import point_model
-from voxcast.models.blend import Blend
 from voxcast.models.calibrated_model import CalibratedModel, calibrate
 from voxcast.models.families.family import FAMILIES
 from voxcast.models.forecaster import Forecaster
@@ -31,7 +30,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
         name: point_model.fit(table, volumes, name, FAMILIES[name].defaults, "volume", 0)
         for name in MEMBERS
     }
-    blend = Blend("voting", members, dict.fromkeys(MEMBERS, (1 / 3,) * 3))
+    blend = point_model.blend("voting", members, dict.fromkeys(MEMBERS, (1 / 3,) * 3))
     params = FAMILIES["ridge"].defaults
     ridge = point_model.fit(table, None, "ridge", params, "volume", 0)
     out_of_fold = Validation(table, None, 3, 0).out_of_fold("ridge", params, "volume")
@@ -65,7 +64,7 @@ def variants(content: bytes) -> list[bytes]:
 def test_the_model_has_files_of_all_kinds(model: Path) -> None:
     names = {path.name for path in model.rglob("*") if path.is_file()}
     assert names == {
-        "forecaster.json", "blend.json", "point_model.json", "encoder.json", "regressor.json",
+        "forecaster.json", "point_model.json", "encoder.json", "regressor.json",
         "regressor.npz", "trunk.json", "trunk.npz",
     }  # fmt: skip
 

@@ -14,7 +14,7 @@ NAMES = [str(n) for n in range(40)]
 
 def side(farthest: float = 1.0) -> Side:
     logs = np.linspace(-0.2, 0.2, 40)
-    calibrator = Calibrator.fit(logs, np.zeros(40), NAMES, ["segment"] * 40, 1.5)
+    calibrator = Calibrator.fit(logs, np.zeros(40), NAMES)
     return Side({"cpu_s": calibrator}, {"cpu_s": 2.0}, farthest)
 
 

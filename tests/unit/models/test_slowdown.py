@@ -6,45 +6,38 @@ from voxcast.models.slowdown import SlowdownLaw
 
 
 def test_slowdown_falls_back_to_coarser_groups() -> None:
-    law = SlowdownLaw.fit(
-        ["a"] * 6, [1, 1, 1, 2, 2, 2], ["h"] * 6, [1, 1, 1, 3, 3, 3], [1, 1, 1, 6, 6, 6]
-    )
-    assert law.ratio("a", 1, "h") == 1
-    assert law.ratio("a", 2, "elsewhere") == 0.5
-    assert law.ratio("a", 8) == pytest.approx(0.125)  # by the power through 1 and 2 CPUs
-    assert law.ratio("a", 4, "h") == pytest.approx(0.25)
-    assert law.ratio("unheard", 1) == pytest.approx(0.75)
+    law = SlowdownLaw.fit([1, 1, 1, 2, 2, 2], ["h"] * 6, [1, 1, 1, 3, 3, 3], [1, 1, 1, 6, 6, 6])
+    assert law.ratio(1, "h") == 1
+    assert law.ratio(2, "elsewhere") == 0.5
+    assert law.ratio(8) == pytest.approx(0.125)  # by the power through 1 and 2 CPUs
+    assert law.ratio(4, "h") == pytest.approx(0.25)
 
 
 def test_more_cpus_never_take_longer_than_measured_nor_less_cpu_time() -> None:
     def law(wall_of_two: float) -> SlowdownLaw:
-        return SlowdownLaw.fit(
-            ["a"] * 6, [1] * 3 + [2] * 3, [""] * 6, [1] * 3 + [wall_of_two] * 3, [1] * 6
-        )
+        return SlowdownLaw.fit([1] * 3 + [2] * 3, [""] * 6, [1] * 3 + [wall_of_two] * 3, [1] * 6)
 
-    assert law(1.5).ratio("a", 8) == pytest.approx(1.5)
-    assert law(0.3).ratio("a", 4) == pytest.approx(0.15)
-    one = SlowdownLaw.fit(["a"] * 3, [1] * 3, [""] * 3, [2, 2, 2], [1, 1, 1])
-    assert one.ratio("a", 4) == 2  # a single number of CPUs tells no power
+    assert law(1.5).ratio(8) == pytest.approx(1.5)
+    assert law(0.3).ratio(4) == pytest.approx(0.15)
+    one = SlowdownLaw.fit([1] * 3, [""] * 3, [2, 2, 2], [1, 1, 1])
+    assert one.ratio(4) == 2  # a single number of CPUs tells no power
 
 
 def test_between_measured_numbers_the_law_is_monotone_as_the_measurements_are() -> None:
     counts = [1, 2, 4, 8, 16]
     amdahl = {n: 0.1 + 0.9 / n for n in range(1, 65)}
     rows = [n for n in counts for _ in range(3)]
-    law = SlowdownLaw.fit(
-        ["a"] * 15, rows, ["g", "h", "h"] * 5, [amdahl[n] for n in rows], [1] * 15
-    )
-    ratios = [law.ratio("a", n) for n in range(1, 17)]
+    law = SlowdownLaw.fit(rows, ["g", "h", "h"] * 5, [amdahl[n] for n in rows], [1] * 15)
+    ratios = [law.ratio(n) for n in range(1, 17)]
     assert ratios == sorted(ratios, reverse=True)
     assert ratios == pytest.approx([amdahl[n] for n in range(1, 17)], rel=0.05)
-    assert amdahl[64] > law.ratio("a", 64) > 0.8 * amdahl[16] * 16 / 64
+    assert amdahl[64] > law.ratio(64) > 0.8 * amdahl[16] * 16 / 64
 
 
 def test_a_host_with_two_numbers_of_cpus_has_a_line_of_its_own() -> None:
     law = SlowdownLaw.fit(
-        ["a"] * 12, ([1] * 3 + [2] * 3) * 2, ["g"] * 6 + ["h"] * 6,
+        ([1] * 3 + [2] * 3) * 2, ["g"] * 6 + ["h"] * 6,
         [2] * 3 + [1] * 3 + [1] * 3 + [0.5] * 3, [1] * 12,
     )  # fmt: skip
-    assert law.ratio("a", 4, "g") == pytest.approx(0.5)
-    assert law.ratio("a", 4, "h") == pytest.approx(0.25)
+    assert law.ratio(4, "g") == pytest.approx(0.5)
+    assert law.ratio(4, "h") == pytest.approx(0.25)

@@ -153,13 +153,7 @@ def test_censored_runs_widen_the_bound() -> None:
     )
     queries = runs.head(5)
     assert (wider.model.predict(queries)["upper"] >= plain.model.predict(queries)["upper"]).all()
-    assert (
-        wider.model.forecaster.models_by_input_level["header"]
-        .calibrators["target"]
-        .by_app[""]
-        .censored
-        == 1
-    )
+    assert wider.model.forecaster.model_at("header").calibrators["target"].censored == 1
 
 
 def test_repeats_of_a_configuration_are_one_group() -> None:

@@ -1,12 +1,11 @@
-"""Rows to a matrix of numbers, and the range that the training rows cover.
+"""Rows to a matrix of numbers.
 
 It needs numpy only, and its file is JSON.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,30 +13,37 @@ import numpy as np
 from voxcast.errors import ModelError
 from voxcast.features.any_table import LOG, PREFIX, is_heavy
 from voxcast.features.rows import CONTENT
-from voxcast.models.families.joint_range import JointRange, joint_range_of
+from voxcast.features.table import rows_of
+from voxcast.models.families.columns import (
+    codes,
+    digest,
+    encoded_and_all,
+    informative,
+    numbers_of,
+    split_columns,
+)
 from voxcast.models.families.level_effects import effects_and_matrix
-from voxcast.models.families.levels import codes, digest, encoded_and_all
-from voxcast.models.families.number_ranges import is_watched, ranges_of, within
-from voxcast.models.families.numeric_columns import informative, numbers_of
 from voxcast.models.model_files import read_sealed, write_sealed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
+    import pandas as pd
+
     from voxcast.features.rows import Row
 
+NO_COLUMN = ("none.",)  # a prefix that no column has
 FILE = "encoder.json"
 
 
 @dataclass(frozen=True)
 class Encoder:
-    """The columns, the fitted transformers and the training range.
+    """The columns of a model, with their fitted transformers.
 
     An unseen text becomes zeros. A missing number becomes the training median, with an indicator
     column if it was missing in training rows too. Columns that were constant in training, or
-    duplicates of another, are not in the matrix; they are in `ranges`, so that `out_of_range`
-    still checks them.
+    duplicates of another, are not in the matrix.
 
     Attributes
     ----------
@@ -49,16 +55,9 @@ class Encoder:
         Positions of the numbers that were missing in a training row.
     categories : tuple of tuple of str
         Values of each text that have a column.
-    truncated : tuple of str
-        Texts with more values than columns.
-    ranges : tuple of (column, low, high)
-        Ranges over the training rows, for the columns in `WATCHED`.
     levels : tuple of (text, tuple of (digest, effects))
-        All values of the truncated texts, with their effect on each output if they have columns.
-    complete : tuple of str
-        Checked numbers, and texts, that no training row lacks: out of range where missing.
-    joint : JointRange
-        Combinations of columns with a range that the training rows cover.
+        All values of the texts with more values than columns, with their effect on each output if
+        they have columns.
     """
 
     numbers: tuple[str, ...]
@@ -66,11 +65,7 @@ class Encoder:
     medians: tuple[float, ...]
     incomplete: tuple[int, ...]
     categories: tuple[tuple[str, ...], ...]
-    truncated: tuple[str, ...]
-    ranges: tuple[tuple[str, float, float], ...]
     levels: tuple[tuple[str, tuple[tuple[str, tuple[float, ...]], ...]], ...] = ()
-    complete: tuple[str, ...] = ()
-    joint: JointRange = field(default_factory=JointRange)
 
     @classmethod
     def fit(
@@ -80,7 +75,6 @@ class Encoder:
         content: bool,
         only: Iterable[str] = (),
         on_logs: bool = False,
-        subjects: Sequence[str] = (),
     ) -> Encoder:
         """Learn the columns of ``rows``.
 
@@ -95,15 +89,11 @@ class Encoder:
         on_logs : bool
             Whether the target is a logarithm. Of a heavy-tailed column of any table its logarithm
             alone is then used: an exponential of its largest values is absurd.
-        subjects : sequence of str, optional
-            Subject of each row. Without them no combination of columns is out of range.
         """
         prefixes = tuple(only)
-        texts = {name for row in rows for name, value in row.items() if isinstance(value, str)}
-        names = sorted({name for row in rows for name in row} - texts)
-        values = {name: numbers_of(rows, name) for name in names}
-        replaced = {f"{PREFIX}{name.removeprefix(LOG)}" for name in names if name.startswith(LOG)}
-        heavy = {name for name in replaced & set(names) if on_logs and is_heavy(values[name])}
+        values, texts = split_columns(rows)
+        replaced = {f"{PREFIX}{name.removeprefix(LOG)}" for name in values if name.startswith(LOG)}
+        heavy = {name for name in replaced & set(values) if on_logs and is_heavy(values[name])}
         numbers = informative(
             {
                 name: column
@@ -113,35 +103,60 @@ class Encoder:
                 and (not prefixes or name.startswith(prefixes))
             }
         )
-        levels_by_text = {
-            name: encoded_and_all(row.get(name) for row in rows) for name in sorted(texts)
-        }
-        truncated = {
-            name: levels
-            for name, (encoded, levels) in levels_by_text.items()
-            if len(levels) > len(encoded)
-        }
-        ranges = tuple(ranges_of(values))
-        # A question from the header alone is asked without content, and lacks none.
-        checked = [name for name, _, _ in ranges if content or not name.startswith(CONTENT)]
+        by_text = {name: encoded_and_all(column) for name, column in texts.items()}
         return cls(
             numbers,
-            tuple(levels_by_text),
+            tuple(by_text),
             tuple(float(np.nanmedian(values[name])) for name in numbers),
             tuple(n for n, name in enumerate(numbers) if np.isnan(values[name]).any()),
-            tuple(encoded for encoded, _ in levels_by_text.values()),
-            tuple(truncated),
-            ranges,
+            tuple(encoded for encoded, _ in by_text.values()),
             tuple(
                 (name, tuple((digest(text), ()) for text in levels))
-                for name, levels in truncated.items()
+                for name, (encoded, levels) in by_text.items()
+                if len(levels) > len(encoded)
             ),
-            tuple(
-                [name for name in checked if not np.isnan(values[name]).any()]
-                + [n for n in levels_by_text if all(isinstance(row.get(n), str) for row in rows)]
-            ),
-            joint_range_of(values, sorted(filter(is_watched, values)), subjects),
         )
+
+    @classmethod
+    def fit_transform(
+        cls,
+        runs: pd.DataFrame,
+        target_logs: np.ndarray,
+        only: tuple[str, ...],
+        *,
+        content: bool,
+        on_logs: bool,
+    ) -> tuple[Encoder, np.ndarray]:
+        """Learn the columns of runs, and encode them.
+
+        Parameters
+        ----------
+        runs : DataFrame
+            Training runs with their features and, if there are any, subjects.
+        target_logs : ndarray, shape (n_runs, outputs)
+            Logarithms of the targets, for the effects of texts with many values.
+        only : tuple of str
+            Names or prefixes of the numbers that a family may use: all if empty, none if
+            `NO_COLUMN`.
+        content, on_logs
+            See `fit`.
+
+        Returns
+        -------
+        encoder : Encoder
+            The encoder of other rows.
+        matrix : ndarray, shape (n_runs, columns)
+            The matrix of the runs, each encoded without the effects of its own group.
+        """
+        rows = rows_of(runs)
+        encoder = cls.fit(rows, content=content, only=only, on_logs=on_logs)
+        if only == NO_COLUMN:
+            return encoder, encoder.transform(rows)
+        if only and not encoder.numbers:
+            # Tables of other tools have none of the sizes that the family is restricted to.
+            encoder = cls.fit(rows, content=content, on_logs=on_logs)
+        groups = runs["subject"].astype(str).tolist() if "subject" in runs else range(len(rows))
+        return encoder.with_effects(rows, target_logs, groups)
 
     def with_effects(
         self, rows: Sequence[Row], targets: np.ndarray, groups: Sequence[object]
@@ -167,7 +182,7 @@ class Encoder:
         matrix = self.transform(rows)
         if not self.levels:
             return self, matrix
-        truncated = tuple(f"{name}=" for name in self.truncated)
+        truncated = tuple(f"{name}=" for name, _ in self.levels)
         others = matrix[:, [not name.startswith(truncated) for name in self.columns]]
         digests = {name: [key for key, _ in levels] for name, levels in self.levels}
         code = [codes([row.get(name) for row in rows], keys) for name, keys in digests.items()]
@@ -177,36 +192,6 @@ class Encoder:
             for (name, keys), effect in zip(digests.items(), effects, strict=True)
         )
         return replace(self, levels=levels), np.hstack([matrix, held_out])
-
-    def out_of_range(self, rows: Sequence[Row]) -> list[tuple[str, ...]]:
-        """Return for each row the features outside the training range.
-
-        Sizes may exceed it a little, see `number_ranges`; other numbers may not, categories must
-        occur in training. A missing value is outside if no training row lacks it. Of a row in
-        range of all of them, the combinations of two numbers that training does not cover are
-        named, see `voxcast.features.combinations`.
-        """
-        features: list[list[str]] = [[] for _ in rows]
-        complete = set(self.complete)
-        for name, low, high in self.ranges:
-            values = numbers_of(rows, name)
-            inside = within(name, values, low, high)
-            for n in np.flatnonzero(~inside & (np.isfinite(values) | (name in complete))):
-                features[n].append(name)
-        for name in self.texts:
-            seen = self._digests.get(name)
-            for n, row in enumerate(rows):
-                text = row.get(name)
-                is_new = seen is not None and isinstance(text, str) and digest(text) not in seen
-                if is_new or (name in complete and not isinstance(text, str)):
-                    features[n].append(name)
-        together = self.joint_distances(rows)
-        return [tuple(names or far) for names, far in zip(features, together, strict=True)]
-
-    def joint_distances(self, rows: Sequence[Row]) -> list[dict[str, float]]:
-        """Return the distance of each row in combinations, see `JointRange.outside`."""
-        values = {name: numbers_of(rows, name) for name in self.joint.sources}
-        return self.joint.outside(values, len(rows))
 
     def transform(self, rows: Sequence[Row]) -> np.ndarray:
         """Return the matrix of ``rows``, shape (n_rows, columns), float64."""
@@ -235,12 +220,6 @@ class Encoder:
         return dict(zip(self.numbers, self.medians, strict=True))
 
     @property
-    def knows_content(self) -> bool:
-        """Whether the training rows had characteristics of the voxels that are used or checked."""
-        names = (*self.numbers, *(name for name, _, _ in self.ranges))
-        return any(name.startswith(CONTENT) for name in names)
-
-    @property
     def columns(self) -> list[str]:
         """Names of the matrix's columns."""
         texts = zip(self.texts, self.categories, strict=True)
@@ -254,16 +233,6 @@ class Encoder:
                 for output in range(len(levels[0][1]))
             ),
         ]
-
-    @cached_property
-    def _digests(self) -> dict[str, frozenset[str]]:
-        """Digests of the values in training, of the texts whose values are all on record."""
-        listed = {name: {key for key, _ in levels} for name, levels in self.levels}
-        return {
-            name: frozenset({*map(digest, categories), *listed.get(name, ())})
-            for name, categories in zip(self.texts, self.categories, strict=True)
-            if name in listed or name not in self.truncated
-        }
 
     @property
     def _effects(self) -> list[tuple[str, tuple[tuple[str, tuple[float, ...]], ...]]]:
@@ -285,9 +254,8 @@ class Encoder:
         """
         content = read_sealed(folder / FILE)
         try:
-            joint = JointRange.from_json(content.pop("joint", asdict(JointRange())))
-            return cls(**{name: _tuples(value) for name, value in content.items()}, joint=joint)
-        except (KeyError, TypeError) as error:
+            return cls(**{name: _tuples(value) for name, value in content.items()})
+        except TypeError as error:
             raise ModelError(f"not an encoder: {error}", folder / FILE) from None
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import ModelError
 from voxcast.models.families import estimators, law, network_head
+from voxcast.models.families.encoder import NO_COLUMN
 from voxcast.models.families.regressors import Regressor, Scale, TabularRegressor
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 Params = dict[str, Any]
 
-NO_COLUMN = ("none.",)  # a prefix that no column has
 # The sizes that determine the work, for multiplicative and for additive laws.
 _SIZES = {
     "log": (

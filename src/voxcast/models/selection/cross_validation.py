@@ -14,7 +14,7 @@ from voxcast.models import point_model
 from voxcast.models.families.family import Params, family
 from voxcast.models.query import queries_of
 from voxcast.models.selection.fold_cache import FoldCache
-from voxcast.models.speed.estimation import CPU, speeds_by_app
+from voxcast.models.speed.estimation import CPU, speeds_of
 from voxcast.records import TARGETS
 
 if TYPE_CHECKING:
@@ -113,17 +113,17 @@ class Validation:
         return digest.hexdigest()
 
     @functools.cached_property
-    def speeds(self) -> dict[str, Speeds]:
-        """The speeds of machines by application, estimated from all runs."""
+    def speeds(self) -> Speeds | None:
+        """The speeds of machines, estimated from all runs."""
         return self._speeds_from(np.arange(len(self.table)))
 
     @functools.cached_property
-    def fold_speeds(self) -> dict[bytes, dict[str, Speeds]]:
+    def fold_speeds(self) -> dict[bytes, Speeds | None]:
         """The same from the training runs of each fold alone, by the bytes of their positions."""
         return {train.tobytes(): self._speeds_from(train) for train, _ in self.folds()}
 
-    def _speeds_from(self, positions: np.ndarray) -> dict[str, Speeds]:
-        return speeds_by_app(self.table.iloc[positions]) if CPU in self.targets else {}
+    def _speeds_from(self, positions: np.ndarray) -> Speeds | None:
+        return speeds_of(self.table.iloc[positions]) if CPU in self.targets else None
 
     def predictions(
         self, name: str, params: Params, input_level: InputLevel

@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from voxcast.models.blend import weighted_mean
 from voxcast.models.out_of_fold import objective
-from voxcast.models.point_model import regressed
+from voxcast.models.point_model import regressed, weighted_mean
 from voxcast.models.selection.family_choice import is_baseline
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from voxcast.models.blend import Weights
+    from voxcast.models.point_model import Weights
 
 VOTERS = 3
 MINIMUM_WEIGHT = 0.1  # a member with less is not worth its time

@@ -11,9 +11,9 @@ import time
 from typing import TYPE_CHECKING
 
 from voxcast.features.phase_labels import labels_of
-from voxcast.models.blend import blend_params, weighted_mean
 from voxcast.models.families.family import family
 from voxcast.models.out_of_fold import error_metrics, run_errors
+from voxcast.models.point_model import blend_params, weighted_mean
 from voxcast.models.selection.ensembles import (
     stacked_out_of_fold,
     stacked_weights,

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from voxcast.models.forecaster import Forecaster
-    from voxcast.models.predictor import Predictor
+    from voxcast.models.point_model import PointModel
     from voxcast.models.selection.comparison import Comparison
     from voxcast.models.selection.cross_validation import Validation
 
@@ -174,7 +174,7 @@ def window_rows(
     return positions
 
 
-def model_errors(validation: Validation, rows: np.ndarray, model: Predictor) -> np.ndarray:
+def model_errors(validation: Validation, rows: np.ndarray, model: PointModel) -> np.ndarray:
     """Return absolute logarithmic errors, shape (n_rows, `JUDGED_TARGETS`)."""
     part = validation.part(rows)
     logs = model.predict(queries_of(part.table, part.volumes))
@@ -184,7 +184,7 @@ def model_errors(validation: Validation, rows: np.ndarray, model: Predictor) -> 
 def judge(
     validation: Validation,
     rows: np.ndarray,
-    challenger: Predictor,
+    challenger: PointModel,
     champion: Forecaster,
     upper_quantile: float,
     max_under_request: float,

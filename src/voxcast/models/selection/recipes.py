@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from voxcast.models import point_model
-from voxcast.models.blend import Blend, weighted_mean, weights_of
 from voxcast.models.families.family import FAMILIES
+from voxcast.models.point_model import blend, weighted_mean, weights_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,7 +47,7 @@ def fit(
     params: Params,
     input_level: InputLevel,
     fitted: Mapping[str, PointModel] | None = None,
-) -> PointModel | Blend:
+) -> PointModel:
     """Fit a recipe on all runs of a validation; see `voxcast.models.point_model.fit`.
 
     Parameters
@@ -68,7 +68,7 @@ def fit(
     if not is_blend(params):
         return single(name, params)
     members = {member: single(member, p) for member, p in params["members"].items()}
-    return Blend(name, members, weights_of(params))
+    return blend(name, members, weights_of(params))
 
 
 def out_of_fold(

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from voxcast.models.calibrated_model import calibrate
 from voxcast.models.extrapolation import fit_extrapolator
 from voxcast.models.forecaster import Forecaster
-from voxcast.models.point_model import INPUT_LEVELS, PointModel
+from voxcast.models.point_model import INPUT_LEVELS
 from voxcast.models.selection import recipes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from voxcast.models.calibrated_model import CalibratedModel
-    from voxcast.models.point_model import InputLevel
+    from voxcast.models.point_model import InputLevel, PointModel
     from voxcast.models.selection.cross_validation import Validation
     from voxcast.models.selection.leaderboard import Leaderboard
 
@@ -41,7 +41,7 @@ def fit_calibrated(
     """
     level = input_level or leaderboard.input_level
     model = recipes.fit(validation, name, leaderboard.params[name], level, fitted)
-    if fitted is not None and isinstance(model, PointModel):
+    if fitted is not None and len(model.members) == 1:
         fitted[name] = model
     out_of_fold = leaderboard.out_of_fold[level][name]
     return calibrate(model, validation.table, out_of_fold, factor, validation.censored)

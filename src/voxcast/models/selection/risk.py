@@ -13,8 +13,6 @@ from voxcast.models.query import queries_of
 from voxcast.models.selection import recipes
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from voxcast.models.families.family import Params
     from voxcast.models.selection.cross_validation import Validation
 
@@ -23,16 +21,15 @@ if TYPE_CHECKING:
 class Risk:
     """How often a target's upper bound was exceeded, by nested cross-validation.
 
-    ``rate`` is the share of subjects, ``interval`` its exact 95 % interval, and ``app`` the
-    application with the highest rate. Of the ``exceeded``, ``censored`` had a run that was stopped
-    before it completed: its full time or memory is unknown, and counts as above every bound.
+    ``rate`` is the share of subjects and ``interval`` its exact 95 % interval. Of the
+    ``exceeded``, ``censored`` had a run that was stopped before it completed: its full time or
+    memory is unknown, and counts as above every bound.
     """
 
     exceeded: int
     subjects: int
     rate: float
     interval: tuple[float, float]
-    app: str = ""
     censored: int = 0
 
 
@@ -44,12 +41,10 @@ def risks(
     In every fold the model is fitted and its bounds are calibrated on the training subjects alone,
     by folds within them, and then compared with the held-out subjects. If a fold has too few
     training subjects for calibration, its held-out subjects count as above their bounds, and so do
-    subjects with a run that was stopped, wherever they are held out. Bounds are calibrated by
-    application, so the risk is counted by application; the worst is returned.
+    subjects with a run that was stopped, wherever they are held out.
     """
     table, targets = validation.table, validation.targets
     actual = table[list(targets)].to_numpy(dtype=float)
-    apps = np.array([str(a) for a in table["app"]] if "app" in table else [""] * len(table))
     above = np.ones(actual.shape, dtype=bool)
     for train, held_out in validation.folds():
         inner, outer = validation.part(train), validation.part(held_out)
@@ -61,22 +56,12 @@ def risks(
         queries = queries_of(outer.table, outer.volumes)
         quantiles, _ = calibrated.quantiles(queries, 1 - upper_quantile, upper_quantile)
         above[held_out] = actual[held_out] > quantiles[:, :, 2]
-    subjects = table["subject"].to_numpy()
+    subjects = table["subject"].astype(str).to_numpy()
+    stopped = sorted({run[1] for run in validation.censored if run[0] == table["app"].iloc[0]})
+    names = np.array([*subjects, *stopped])
     risk_by_target = {}
     for k, target in enumerate(targets):
-        by_app = [
-            _risk(above[apps == a, k], subjects[apps == a], validation.censored, str(a))
-            for a in np.unique(apps)
-        ]
-        risk_by_target[target] = max(by_app, key=lambda risk: risk.rate)
+        is_above = np.concatenate([above[:, k], np.ones(len(stopped), dtype=bool)])
+        exceeded, n, interval = under_requests(is_above, np.zeros(len(names)), names)
+        risk_by_target[target] = Risk(exceeded, n, exceeded / n, interval, len(stopped))
     return risk_by_target
-
-
-def _risk(
-    above: np.ndarray, subjects: np.ndarray, censored: Collection[tuple[str, ...]], app: str
-) -> Risk:
-    stopped = sorted({run[1] for run in censored if run[0] == app})
-    names = np.array([*map(str, subjects), *stopped])
-    above = np.concatenate([above, np.ones(len(stopped), dtype=bool)])
-    exceeded, n, interval = under_requests(above, np.zeros(len(above)), names)
-    return Risk(exceeded, n, exceeded / n, interval, app, len(stopped))

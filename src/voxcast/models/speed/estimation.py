@@ -31,8 +31,6 @@ from voxcast.models.speed.speeds import (
 from voxcast.models.speed.updates import with_machines
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import pandas as pd
 
 CPU = "cpu_s"
@@ -46,19 +44,14 @@ PRIOR_MEMBERS = 2.0
 NOISE_SD, SUBJECT_SD = 0.07, 0.05
 
 
-def speeds_by_app(table: pd.DataFrame) -> dict[str, Speeds]:
-    """Return the speeds of machines by application.
+def speeds_of(runs: pd.DataFrame) -> Speeds | None:
+    """Return the speeds of machines from the runs of one application, see `estimate`.
 
-    Applications whose runs do not state any machine are left out: their times are those of the
-    machines of their source as a whole.
+    None where no run states its machine: times are then for the machines as a whole.
     """
-    if CPU not in table or HOST not in table or "app" not in table:
-        return {}
-    return {
-        str(app): estimate(runs)
-        for app, runs in table.groupby("app", sort=True)
-        if (runs[HOST] != "").any()
-    }
+    if CPU not in runs or HOST not in runs or not (runs[HOST] != "").any():
+        return None
+    return estimate(runs)
 
 
 def estimate(runs: pd.DataFrame) -> Speeds:
@@ -170,17 +163,10 @@ def sittings_of(runs: pd.DataFrame) -> np.ndarray:
     return runs[SITTING].astype(str).to_numpy()
 
 
-def log_speeds(runs: pd.DataFrame, speeds: Mapping[str, Speeds]) -> np.ndarray:
-    """Return the logarithmic speed of the machine of each run, shape (n,); 0 without one."""
-    if not speeds:
-        return np.zeros(len(runs))
-    keys = zip(runs["app"].astype(str), runs[HOST].astype(str), sittings_of(runs), strict=True)
-    return np.array(
-        [
-            speeds[app].estimate(host, sitting).log_speed if app in speeds else 0.0
-            for app, host, sitting in keys
-        ]
-    )
+def log_speeds(runs: pd.DataFrame, speeds: Speeds) -> np.ndarray:
+    """Return the logarithmic speed of the machine of each run, shape (n,)."""
+    keys = zip(runs[HOST].astype(str), sittings_of(runs), strict=True)
+    return np.array([speeds.estimate(host, sitting).log_speed for host, sitting in keys])
 
 
 def _usual(runs: pd.DataFrame, column: str) -> str:

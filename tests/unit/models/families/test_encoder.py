@@ -1,4 +1,4 @@
-"""The encoder: columns, stand-ins, ranges."""
+"""The encoder, and the range of its training rows: columns, stand-ins, ranges."""
 
 import json
 from pathlib import Path
@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from voxcast.models.families.encoder import Encoder
+from voxcast.models.families.training_range import TrainingRange
 
 # Matrices recorded before scikit-learn's transformers came in.
 RECORDED = json.loads(Path(__file__).with_name("encoder_matrices.json").read_text())
@@ -24,26 +25,24 @@ def test_encoder_drops_constants_and_optionally_content() -> None:
     assert Encoder.fit(ROWS, content=True, only=("none.",)).numbers == ()
 
 
-def test_encoder_flags_rows_out_of_range() -> None:
+def test_rows_out_of_range_are_flagged() -> None:
     rows = [
         {"app": "a", "header.megavoxels": 1.0, "parameter.n": 5.0, "allocation.log2_cpus": 0.0},
         {"app": "a", "header.megavoxels": 4.0, "parameter.n": 5.0, "allocation.log2_cpus": 1.0},
     ]
-    encoder = Encoder.fit(rows, content=False)
-    assert encoder.out_of_range(rows) == [()] * len(rows)
-    assert encoder.out_of_range([{**rows[0], "header.megavoxels": 4.9}]) == [()]
-    assert encoder.out_of_range([{**rows[0], "header.megavoxels": 5.1}]) == [
-        ("header.megavoxels",)
-    ]
-    assert encoder.out_of_range([{**rows[0], "parameter.n": 6.0}]) == [("parameter.n",)]
+    covered = TrainingRange.fit(rows, content=False)
+    assert covered.outside(rows) == [()] * len(rows)
+    assert covered.outside([{**rows[0], "header.megavoxels": 4.9}]) == [()]
+    assert covered.outside([{**rows[0], "header.megavoxels": 5.1}]) == [("header.megavoxels",)]
+    assert covered.outside([{**rows[0], "parameter.n": 6.0}]) == [("parameter.n",)]
     other = {**rows[0], "allocation.log2_cpus": 6.0, "app": "b"}
-    assert encoder.out_of_range([other]) == [("allocation.log2_cpus", "app")]
+    assert covered.outside([other]) == [("allocation.log2_cpus", "app")]
 
 
 def test_what_a_laboratory_declares_is_checked_and_textures_are_not() -> None:
     rows = [{"content.lesion_share": s, "content.noise_ratio": s} for s in (0.1, 0.3)]
-    encoder = Encoder.fit(rows, content=True)
-    (outside,) = encoder.out_of_range([{"content.lesion_share": 0.4, "content.noise_ratio": 9.0}])
+    covered = TrainingRange.fit(rows, content=True)
+    (outside,) = covered.outside([{"content.lesion_share": 0.4, "content.noise_ratio": 9.0}])
     assert outside == ("content.lesion_share",)
 
 
@@ -62,7 +61,9 @@ def test_matrices_are_those_of_the_first_encoder(case: dict, tmp_path: Path) -> 
         assert each.columns == case["columns"]
         assert each.transform(case["train"]).tolist() == case["train_matrix"]
         assert each.transform(queries).tolist() == case["matrix"]
-        assert [list(names) for names in each.out_of_range(queries)] == case["out_of_range"]
+    covered = TrainingRange.fit(case["train"], content=case["content"])
+    for range_ in (covered, TrainingRange.from_json(json.loads(json.dumps(covered.to_json())))):
+        assert [list(names) for names in range_.outside(queries)] == case["out_of_range"]
 
 
 def test_of_a_heavy_tailed_column_only_the_logarithm_is_used_for_logarithms() -> None:
@@ -76,4 +77,5 @@ def test_of_a_heavy_tailed_column_only_the_logarithm_is_used_for_logarithms() ->
     )  # fmt: skip
     encoder = Encoder.fit(rows, content=False, on_logs=True)
     assert encoder.numbers == ("column.cpus", "column.log size")
-    assert encoder.out_of_range([{**rows[-1], "column.size": 1e10}]) == [("column.size",)]
+    covered = TrainingRange.fit(rows, content=False)
+    assert covered.outside([{**rows[-1], "column.size": 1e10}]) == [("column.size",)]

@@ -1,6 +1,6 @@
 """Combinations of two numbers: which the training rows cover, and which they do not."""
 
-from pathlib import Path
+import json
 
 import numpy as np
 import pandas as pd
@@ -14,10 +14,9 @@ from voxcast.features.table import rows_of
 from voxcast.models import point_model
 from voxcast.models.calibrated_model import CalibratedModel
 from voxcast.models.distance import distances
-from voxcast.models.families.encoder import FILE, Encoder
 from voxcast.models.families.family import FAMILIES
+from voxcast.models.families.training_range import TrainingRange
 from voxcast.models.forecaster import Forecaster
-from voxcast.models.model_files import read_sealed, write_sealed
 from voxcast.models.query import Query, queries_of
 from voxcast.models.side import UNCERTAIN_POWER, margins
 from voxcast.models.table_fitting import fit_table
@@ -59,18 +58,18 @@ def twin_runs(seed: int, rows: int = ROWS) -> pd.DataFrame:
     )
 
 
-def encoder_of(runs: pd.DataFrame) -> tuple[Encoder, pd.DataFrame]:
-    """Return the encoder of a table, and the table's first row."""
+def range_of(runs: pd.DataFrame) -> tuple[TrainingRange, pd.DataFrame]:
+    """Return the range of a table, and the table's first row."""
     columns = choose_columns(runs, "seconds")
     rows = rows_of(feature_table(runs, columns))
     subjects = groups_of(runs, columns).tolist()
-    return Encoder.fit(rows, content=False, subjects=subjects), runs.head(1)
+    return TrainingRange.fit(rows, content=False, subjects=subjects), runs.head(1)
 
 
 def out_of_range(
-    encoder: Encoder, train: pd.DataFrame, runs: pd.DataFrame
+    covered: TrainingRange, train: pd.DataFrame, runs: pd.DataFrame
 ) -> list[tuple[str, ...]]:
-    return encoder.out_of_range(rows_of(feature_table(runs, choose_columns(train, "seconds"))))
+    return covered.outside(rows_of(feature_table(runs, choose_columns(train, "seconds"))))
 
 
 @pytest.mark.parametrize(
@@ -85,27 +84,27 @@ def out_of_range(
 def test_a_combination_that_never_occurred_is_named(draw, changes, pair) -> None:
     for seed in (0, 1):
         runs = draw(seed)
-        encoder, first = encoder_of(runs)
-        (names,) = out_of_range(encoder, runs, first.assign(**changes))
+        covered, first = range_of(runs)
+        (names,) = out_of_range(covered, runs, first.assign(**changes))
         assert names == (combination(*(f"column.{name}" for name in pair)),)
         others = draw(seed + 100)
-        assert np.mean([bool(names) for names in out_of_range(encoder, runs, others)]) < 0.03
+        assert np.mean([bool(names) for names in out_of_range(covered, runs, others)]) < 0.03
 
 
 def test_a_value_beyond_its_range_is_named_alone() -> None:
     runs = product_runs(0)
-    encoder, first = encoder_of(runs)
-    (names,) = out_of_range(encoder, runs, first.assign(rows=3e4, cols=3e3))
+    covered, first = range_of(runs)
+    (names,) = out_of_range(covered, runs, first.assign(rows=3e4, cols=3e3))
     assert names == ("column.log rows", "column.rows")
 
 
 def test_the_distance_is_how_far_both_numbers_would_have_to_move() -> None:
     runs = product_runs(0)
-    encoder, first = encoder_of(runs)
+    covered, first = range_of(runs)
     columns = choose_columns(runs, "seconds")
     for size in (1e3, 5e3):
         row = feature_table(first.assign(rows=size, cols=size), columns)
-        (far,) = encoder.joint_distances(rows_of(row))
+        (far,) = covered.joint_distances(rows_of(row))
         # From there the products of training rows are reached at 1e5.
         assert far[combination("column.cols", "column.rows")] == pytest.approx(
             np.log(size**2 / 1e5), abs=0.5
@@ -115,28 +114,23 @@ def test_the_distance_is_how_far_both_numbers_would_have_to_move() -> None:
 def test_missing_numbers_are_in_no_combination() -> None:
     runs = sized_runs(0)
     runs.loc[:40, "cpus"] = np.nan
-    encoder, first = encoder_of(runs)
-    assert out_of_range(encoder, runs, first.assign(size=5e3, cpus=np.nan)) == [()]
-    assert out_of_range(encoder, runs, first.assign(size=5e3, cpus=1.0)) != [()]
+    covered, first = range_of(runs)
+    assert out_of_range(covered, runs, first.assign(size=5e3, cpus=np.nan)) == [()]
+    assert out_of_range(covered, runs, first.assign(size=5e3, cpus=1.0)) != [()]
 
 
 def test_repeats_of_few_rows_do_not_tell_which_combinations_occur() -> None:
     few = sized_runs(0, 8)
     runs = few.loc[np.repeat(np.arange(8), 10)].reset_index(drop=True)
-    encoder, first = encoder_of(runs)
+    covered, first = range_of(runs)
     changed = first.assign(size=few["size"].max(), cpus=few["cpus"].min())
-    assert out_of_range(encoder, runs, changed) == [()]
+    assert out_of_range(covered, runs, changed) == [()]
 
 
-def test_it_is_stored_and_an_encoder_without_it_is_read(tmp_path: Path) -> None:
-    runs = product_runs(0)
-    encoder, first = encoder_of(runs)
-    encoder.save(tmp_path)
-    assert Encoder.load(tmp_path) == encoder
-    content = read_sealed(tmp_path / FILE)
-    write_sealed(tmp_path / FILE, {k: v for k, v in content.items() if k != "joint"})
-    earlier = Encoder.load(tmp_path)
-    assert out_of_range(earlier, runs, first.assign(rows=3e3, cols=3e3)) == [()]
+def test_it_is_read_as_it_was_written() -> None:
+    covered, _ = range_of(product_runs(0))
+    written = json.dumps(covered.to_json(), allow_nan=False)
+    assert TrainingRange.from_json(json.loads(written)) == covered
 
 
 @pytest.mark.parametrize("rows", [30, 300])
@@ -153,12 +147,12 @@ def test_few_rows_of_the_same_origin_are_outside(rows: int) -> None:
         columns = choose_columns(train, kind.target)
         usable, _ = learnable(train, columns)
         train = train[usable]
-        encoder = Encoder.fit(
+        covered = TrainingRange.fit(
             rows_of(feature_table(train, columns)),
             content=False,
             subjects=groups_of(train, columns).tolist(),
         )
-        answers = encoder.out_of_range(rows_of(feature_table(unseen, columns)))
+        answers = covered.outside(rows_of(feature_table(unseen, columns)))
         flagged += [any("×" in entry for entry in names_of_row) for names_of_row in answers]
     assert np.mean(flagged) < 0.02
 
@@ -181,12 +175,12 @@ def test_of_an_image_the_bound_widens_and_the_reason_is_in_words() -> None:
     table = planted.table(40)
     model = point_model.fit(table, None, "ridge", FAMILIES["ridge"].defaults, "volume", 0)
     query = queries_of(table)[0]
-    ranges = model.ranges(query)
+    ranges = model.range.numbers
     size, foreground = "header.megavoxels", "content.foreground_megavoxels"
     changes = {size: ranges[size][0], foreground: ranges[foreground][1]}
     query = Query(query.features | changes, query.cpus)
     name = combination(foreground, size)
-    assert model.out_of_range([query.features]) == [(name,)]
+    assert model.range.outside([query.features]) == [(name,)]
     (far,) = distances(model, [query])
     assert list(far.by_side) == [name]
     assert far.unknown == 0

@@ -14,7 +14,7 @@ from voxcast.features.phase_labels import COLUMN
 from voxcast.models import point_model
 from voxcast.models.families.family import FAMILIES
 from voxcast.models.families.formulas import LogSum, PhaseTime
-from voxcast.models.point_model import POOLED, PointModel, predict_table
+from voxcast.models.point_model import PointModel, predict_table
 from voxcast.models.selection.cross_validation import Validation
 from voxcast.models.selection.learning import learn
 
@@ -27,7 +27,7 @@ def fitted(table, input_level="volume", **params) -> PointModel:
 
 
 def terms(model: PointModel) -> dict[str, PhaseTime]:
-    regressor = model.models_by_app["segment"].regressor
+    regressor = model.members[0].regressor
     formula = regressor.formulas_[0]
     assert isinstance(formula, LogSum)
     return dict(zip(("rest", "segment", "start"), formula.terms, strict=True))
@@ -69,7 +69,7 @@ def test_runs_without_labels_count_for_the_sum_only() -> None:
 def test_from_the_header_alone_the_grid_stands_for_the_mask() -> None:
     table = planted.table(40)
     model = fitted(table, "header")
-    columns = model.models_by_app["segment"].encoder.columns
+    columns = model.members[0].encoder.columns
     segment = terms(model)["segment"]
     assert [columns[n] for n in segment.sizes] == ["header.log_voxels"]
 
@@ -95,8 +95,3 @@ def test_without_labels_the_family_is_left_out_and_that_is_said(
     assert "phases" in learn(Validation(table, None, 3, 0), families, trials=1).params
     with pytest.raises(ModelError, match="no CPU times by phase"):
         fitted(table.drop(columns=COLUMN))
-
-
-def test_a_table_without_applications_has_no_phases() -> None:
-    table = planted.table(12).drop(columns=["app", "device"])
-    assert POOLED in fitted(table).models_by_app

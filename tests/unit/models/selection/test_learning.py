@@ -9,7 +9,7 @@ import pytest
 import planted
 from voxcast.errors import ModelError
 from voxcast.files import write_json
-from voxcast.models.blend import weighted_mean
+from voxcast.models.point_model import weighted_mean
 from voxcast.models.query import queries_of
 from voxcast.models.selection.cross_validation import Validation
 from voxcast.models.selection.ensembles import (

@@ -18,7 +18,7 @@ from voxcast.models.families.family import FAMILIES
 from voxcast.models.forecaster import Forecaster
 from voxcast.models.query import queries_of
 from voxcast.models.selection.cross_validation import Validation
-from voxcast.models.speed.estimation import estimate, speeds_by_app
+from voxcast.models.speed.estimation import estimate, speeds_of
 from voxcast.models.speed.speeds import MachineSpeed, SittingSpeed, SpeedEstimate, Speeds
 from voxcast.records import TARGETS
 from voxcast.studies.recorded_table import of_app, recorded_table
@@ -147,7 +147,7 @@ def test_one_machine_in_one_sitting_has_no_speed_to_learn() -> None:
     rows = planted.table(12)
     on_record = rows.assign(host_id="a", sitting="2026-01-01-a-1")
     without = rows.drop(columns=["host_id", "sitting"])
-    speeds = speeds_by_app(on_record)["segment"]
+    speeds = speeds_of(on_record)
     assert speeds.estimate("a", "2026-01-01-a-1").sd == 0.0
     models = [calibrated_ridge(table) for table in (on_record, without)]
     quantiles = [
@@ -169,7 +169,7 @@ def test_speeds_of_a_fold_are_those_of_its_training_runs() -> None:
     assert (after[held_out] == before[held_out]).all()
     assert (after[train] != before[train]).any()
     fold = validation.fold_speeds[train.tobytes()]
-    assert fold == speeds_by_app(table.iloc[train])
+    assert fold == speeds_of(table.iloc[train])
 
 
 @pytest.mark.parametrize("runs", [0, 2, 4, 8])
@@ -231,8 +231,8 @@ def test_speeds_are_saved_as_json_with_the_forecaster(tmp_path: Path) -> None:
     forecaster = Forecaster({"volume": calibrated_ridge(table)})
     forecaster.save(tmp_path)
     again = Forecaster.load(tmp_path)
-    speeds = again.speeds_of("segment")
-    assert speeds == forecaster.speeds_of("segment")
+    speeds = again.speeds
+    assert speeds == forecaster.speeds
     assert Speeds.from_json(json.loads(json.dumps(speeds.to_json()))) == speeds
     query = queries_of(table.tail(1))[0]
     (prediction,) = again.predict([query])
@@ -248,7 +248,7 @@ def test_speeds_are_saved_as_json_with_the_forecaster(tmp_path: Path) -> None:
             "machines": {"b": {**machine.__dict__, "log_speed": 0.0, "sittings": {}}},
         }
     )
-    (later,) = again.with_speeds({"segment": slower}).predict([query])
+    (later,) = again.with_speeds(slower).predict([query])
     ratio = later.quantiles["cpu_s"][1] / prediction.quantiles["cpu_s"][1]
     assert ratio == pytest.approx(prediction.speed[1])
 
