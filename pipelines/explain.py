@@ -15,16 +15,12 @@ import pandas as pd
 
 from voxcast import config
 from voxcast.errors import exits_cleanly
-from voxcast.features.by_app import tables_by_app
-from voxcast.features.table import volumes_of
 from voxcast.files import atomic_path, write_json
 from voxcast.models.importance import explain_model
-from voxcast.models.selection.cross_validation import Validation
 from voxcast.models.selection.leaderboard_files import load_leaderboard
 from voxcast.models.selection.recorded_runs_alone import predict_without_own_runs
+from voxcast.models.selection.validations import validations
 
-TRAIN = Path("data/features/train.parquet")
-VOLUMES = Path("data/features/volumes.npz")
 TUNED = Path("data/tune")
 OUT = Path("results/explain")
 
@@ -34,9 +30,8 @@ def main() -> int:
     """Write results/explain."""
     cfg = config.load()
     importances, from_records = [], {}
-    for app, table in tables_by_app(pd.read_parquet(TRAIN)).items():
+    for app, validation in validations(Path(), cfg.tune.folds, cfg.tune.seed).items():
         leaderboard = load_leaderboard(TUNED / app)
-        validation = Validation(table, volumes_of(table, VOLUMES), cfg.tune.folds, cfg.tune.seed)
         best = leaderboard.best
         params = leaderboard.params[best]
         importances.append(explain_model(validation, best, params))

@@ -15,7 +15,7 @@ from voxcast import config
 from voxcast.errors import TableError, exits_cleanly
 from voxcast.features.split import MIN_SUBJECTS, Sides, side, split
 from voxcast.features.training_runs import training_runs
-from voxcast.features.training_table import censored_subjects, training_table
+from voxcast.features.training_table import stopped_runs, training_table
 from voxcast.files import atomic_path, write_json
 from voxcast.images.characteristics import versions_of
 from voxcast.images.network_volume import SMALL_VOLUMES, write_small_volumes
@@ -61,15 +61,14 @@ def main() -> int:
         for key in set(table["volume_id"]) & training.small_volumes.keys()
     }
     write_small_volumes(OUT / SMALL_VOLUMES, used, cfg.features.network_points)
-    usable = training.volumes[training.volumes["problem"].isna()]
-    censored = censored_subjects(training.profiles, set(usable["volume_id"]))
-    on_training_side = censored["subject"].map(
+    stopped = stopped_runs(training, cfg.apps)
+    on_training_side = stopped["subject"].map(
         lambda s: side(str(s), split_seed, test_fraction) == "train"
     )
-    # Without a censored run the column has no type.
-    in_training = censored["app"].isin(list(sides.not_judged)) | on_training_side.astype(bool)
-    with atomic_path(OUT / "censored.parquet") as partial:
-        censored[in_training].to_parquet(partial, index=False)
+    # Without a stopped run the column has no type.
+    in_training = stopped["app"].isin(list(sides.not_judged)) | on_training_side.astype(bool)
+    with atomic_path(OUT / "stopped.parquet") as partial:
+        stopped[in_training].to_parquet(partial, index=False)
     present = pd.read_parquet(CATALOGUE / "catalogue.parquet", columns=["volume_id"])
     write_json(OUT / "summary.json", _summary(table, left_out, sides, set(present["volume_id"])))
     return 0

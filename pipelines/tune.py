@@ -7,22 +7,14 @@ import sys
 import time
 from pathlib import Path
 
-import pandas as pd
-
 from voxcast import config
 from voxcast.errors import exits_cleanly
-from voxcast.features.by_app import tables_by_app
-from voxcast.features.table import volumes_of
 from voxcast.log import progress
-from voxcast.models.selection.cross_validation import Validation
-from voxcast.models.selection.fold_cache import FoldCache
 from voxcast.models.selection.leaderboard_files import save_leaderboard, save_table, save_trials
 from voxcast.models.selection.learning import learn
 from voxcast.models.selection.search import Search
+from voxcast.models.selection.validations import validations
 
-TRAIN = Path("data/features/train.parquet")
-VOLUMES = Path("data/features/volumes.npz")
-FOLDS = Path("build/folds")  # fits of earlier runs on the same data
 TUNED = Path("data/tune")
 LEADERBOARD = Path("results/tune/leaderboard.csv")
 
@@ -31,16 +23,11 @@ LEADERBOARD = Path("results/tune/leaderboard.csv")
 def main() -> int:
     """Write data/tune and results/tune."""
     cfg = config.load()
-    table = pd.read_parquet(TRAIN)
-    cache = FoldCache(FOLDS)
-    tables, leaderboards = tables_by_app(table), {}
+    by_app, leaderboards = validations(Path(), cfg.tune.folds, cfg.tune.seed), {}
     deadline, searched = time.monotonic() + cfg.tune.budget_s, 0
-    bar = progress(total=len(tables) * len(cfg.tune.families), desc="tune", unit="family")
+    bar = progress(total=len(by_app) * len(cfg.tune.families), desc="tune", unit="family")
     with bar:
-        for number, (app, rows) in enumerate(tables.items()):
-            validation = Validation(
-                rows, volumes_of(rows, VOLUMES), cfg.tune.folds, cfg.tune.seed, cache=cache
-            )
+        for number, (app, validation) in enumerate(by_app.items()):
             searches: list[Search] = []
 
             def on_family(name: str, app: str = app) -> None:
@@ -60,13 +47,14 @@ def main() -> int:
                 cfg.tune.families,
                 trials=cfg.tune.trials,
                 # Time that an application does not use is shared by the next ones.
-                budget_s=(deadline - time.monotonic()) / (len(tables) - number),
+                budget_s=(deadline - time.monotonic()) / (len(by_app) - number),
                 input_levels=("volume", "header"),
                 fixed_params=cfg.tune.fixed.get(app),
                 on_family=on_family,
                 on_search=on_search,
             )
-            save_leaderboard(leaderboards[app], rows["cell_key"].tolist(), TUNED / app)
+            keys = validation.table["cell_key"].tolist()
+            save_leaderboard(leaderboards[app], keys, TUNED / app)
             save_trials(searches, TUNED / app)
     save_table(leaderboards, LEADERBOARD)
     return 0

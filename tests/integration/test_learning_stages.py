@@ -50,7 +50,7 @@ def learn(*tables: pd.DataFrame) -> dict:
     on_test_side = table["subject"].isin(["0002", "0007"]) & (table["app"] == "segment")
     table[~on_test_side].to_parquet(features / "train.parquet", index=False)
     table[on_test_side].to_parquet(features / "test.parquet", index=False)
-    table[["app", "subject"]].head(0).to_parquet(features / "censored.parquet", index=False)
+    table[["app", "subject"]].head(0).to_parquet(features / "stopped.parquet", index=False)
     volumes = table.drop_duplicates("volume_id")
     unknown = np.zeros((), volume_dtype(8))
     write_small_volumes(features / "volumes.npz", dict.fromkeys(volumes["volume_id"], unknown), 8)

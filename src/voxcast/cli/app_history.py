@@ -9,7 +9,7 @@ import dataclasses
 import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from voxcast.errors import TableError
 
@@ -40,8 +40,8 @@ class AppHistory:
         The runs that may train.
     volumes : ndarray, shape (n_runs,)
         Their small volumes; zero where none is on record.
-    censored : set of (app, subject)
-        See `voxcast.features.table.censored_subjects`.
+    stopped : DataFrame
+        See `voxcast.features.training_table.stopped_runs`.
     left_out : dict of str to int
         Runs that cannot train, by reason.
     memory_method : str
@@ -51,7 +51,7 @@ class AppHistory:
     config: Config
     table: pd.DataFrame
     volumes: np.ndarray
-    censored: set[tuple[str, str]]
+    stopped: pd.DataFrame
     left_out: dict[str, int]
     memory_method: str
 
@@ -64,12 +64,13 @@ class AppHistory:
         numbered = self.table.assign(row=range(len(self.table)))
         sides = split(numbered, seed, fraction)
         rows = sides.train["row"].to_numpy()
-        censored = self.censored
+        stopped = self.stopped
         if not sides.not_judged:
-            censored = {run for run in censored if side(run[1], seed, fraction) == "train"}
+            of_side = [side(name, seed, fraction) == "train" for name in stopped["subject"]]
+            stopped = stopped[of_side]
         return replace(
             self, table=self.table.iloc[rows].reset_index(drop=True), volumes=self.volumes[rows],
-            censored=censored,
+            stopped=stopped,
         )  # fmt: skip
 
 
@@ -89,7 +90,7 @@ def app_history(folder: Path, name: str, forecaster: Forecaster | None) -> AppHi
     import pandas as pd
 
     from voxcast.features.comparability import Comparability
-    from voxcast.features.training_table import censored_subjects
+    from voxcast.features.training_table import stopped_runs
 
     cfg, training = runs_of_app(folder, name)
     points = cfg.features.network_points
@@ -98,12 +99,10 @@ def app_history(folder: Path, name: str, forecaster: Forecaster | None) -> AppHi
     if table.empty:
         causes = ", ".join(f"{count} {why}" for why, count in left_out.items()) or "none"
         raise TableError(f"no usable completed run of {name}: {causes}", folder / HISTORY)
-    usable = training.volumes[training.volumes["problem"].isna()]
-    stopped = censored_subjects(training.profiles, set(usable["volume_id"]))
-    pairs: Any = zip(stopped["app"].astype(str), stopped["subject"].astype(str), strict=True)
+    stopped = stopped_runs(training, {name: cfg.apps[name]})
     table = pd.DataFrame(table).sort_values(["started_at", "cell_key"], ignore_index=True)
     volumes, method = _volumes(table, training, points), comparable.methods.get(name, "")
-    return AppHistory(cfg, table, volumes, set(pairs), left_out, method)
+    return AppHistory(cfg, table, volumes, stopped, left_out, method)
 
 
 def runs_of_app(folder: Path, name: str) -> tuple[Config, TrainingRuns]:

@@ -89,7 +89,7 @@ def _retrained(
     history = app_history(folder, name, forecaster).on_training_side()
     cfg, table = history.config, history.table
     validation = Validation(
-        table, history.volumes, cfg.tune.folds, cfg.tune.seed, censored=history.censored
+        table, history.volumes, cfg.tune.folds, cfg.tune.seed, stopped=history.stopped
     )
 
     def on_step(text: str) -> None:

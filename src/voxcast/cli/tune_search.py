@@ -36,16 +36,11 @@ def project_search(folder: Path, url: str) -> tuple[SharedSearch, Searches, dict
     ConfigError
         Without a table, or if the folder belongs to another one.
     """
-    import pandas as pd
-
     from voxcast import config
-    from voxcast.features.by_app import tables_by_app
-    from voxcast.features.table import volumes_of
     from voxcast.files import sha256_file
     from voxcast.models.families.family import family
-    from voxcast.models.selection.cross_validation import Validation
-    from voxcast.models.selection.fold_cache import FoldCache
     from voxcast.models.selection.learning import allowed_families
+    from voxcast.models.selection.validations import validations
     from voxcast.studies.shared_search import SharedSearch
 
     cfg = config.load()
@@ -59,9 +54,7 @@ def project_search(folder: Path, url: str) -> tuple[SharedSearch, Searches, dict
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     token = _token(folder, settings)
     searches: Searches = {}
-    for app, rows in tables_by_app(pd.read_parquet(TRAIN)).items():
-        volumes = volumes_of(rows, VOLUMES)
-        validation = Validation(rows, volumes, tuned.folds, tuned.seed, cache=FoldCache(FOLDS))
+    for app, validation in validations(Path(), tuned.folds, tuned.seed).items():
         for name in allowed_families(tuned.families, validation):
             if family(name).defaults:
                 searches[f"{app}/{name}"] = name, validation

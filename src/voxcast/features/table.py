@@ -54,14 +54,6 @@ def rows_of(table: pd.DataFrame) -> list[Row]:
     return cast("list[Row]", table[feature_names(table)].to_dict("records"))
 
 
-def censored_of(path: Path) -> set[tuple[str, str]]:
-    """Read the pairs of application and subject of `censored_subjects`."""
-    import pandas as pd
-
-    table = pd.read_parquet(path)
-    return set(zip(table["app"].astype(str), table["subject"].astype(str), strict=True))
-
-
 def volumes_of(table: pd.DataFrame, path: Path) -> np.ndarray:
     """Return the small volume of each run of a table, shape (n_runs,).
 

@@ -1,7 +1,6 @@
 """The training table of a project: a row for each completed run that may train.
 
-Runs that did not complete are not labels; the subjects of stopped ones count where bounds are
-calibrated.
+Runs that were stopped before they completed are a table of their own: they are lower bounds.
 """
 
 from __future__ import annotations
@@ -75,10 +74,10 @@ def build_table(
 ) -> tuple[pd.DataFrame, dict[str, int]]:
     """Join profiles with headers and characteristics of their volumes.
 
-    Censored runs (every outcome but ``completed``) are lower bounds and never become labels. Runs
-    of another scale, and runs that `voxcast.features.comparability` objects to, are excluded.
-    Anchors, which every sitting repeats, and disturbed runs that were repeated undisturbed do not
-    count twice. Excluded runs are counted by reason.
+    Runs that did not complete are not in it, see `stopped_runs`. Runs of another scale, and runs
+    that `voxcast.features.comparability` objects to, are excluded. Anchors, which every sitting
+    repeats, and disturbed runs that were repeated undisturbed do not count twice. Excluded runs
+    are counted by reason.
 
     Parameters
     ----------
@@ -136,59 +135,76 @@ def build_table(
         if reason:
             left_out[reason] = left_out.get(reason, 0) + 1
             continue
-        volume_id = run["volume_id"]
-        row = features(
-            by_volume[volume_id] if volume_id else None,
-            content if volume_id else None,
-            run["app"],
-            json.loads(run["parameters_json"] or "{}"),  # imports state none
-            Configuration(run["device"], int(run["cpus"]), int(run["gpus"])),
-        )
-        identity = {n: run[n] for n in IDENTITY} | {t: run[t] for t in TARGETS}
-        if not volume_id:
-            identity["subject"] = sha256_of(run["parameters_json"])[:12]
-        identity["image_set"] = by_volume.get(volume_id, {}).get("image_set", "")
-        identity["batch"] = run.get("batch", "")
-        identity |= {name: run.get(name, "") for name in PLACE}
-        if identity["batch"] and identity["sitting"]:  # batches number their own sittings
-            identity["sitting"] = f"{identity['batch']}/{identity['sitting']}"
-        if phase_texts is not None:
-            identity[PHASES] = phase_texts.get(run["cell_key"], "")
-        records.append(identity | row)
+        texts = None if phase_texts is None else phase_texts.get(run["cell_key"], "")
+        records.append(_record(run, by_volume, content, texts))
     return pd.DataFrame(records), left_out
 
 
-def censored_subjects(
-    profiles: pd.DataFrame, volumes: Collection[str], scales: Collection[str] = ("full_scale",)
-) -> pd.DataFrame:
-    """Return application and subject of censored runs: those stopped before they completed.
+def stopped_runs(training: TrainingRuns, apps: Mapping[str, App]) -> pd.DataFrame:
+    """Return the runs of some applications that were stopped before they completed.
 
-    Their values are lower bounds: they are not in the table but count where a bound is calibrated.
-    Failed runs carry no information on time or memory and are not included. A run that was stopped
-    and made again with more time or memory is known: it completed.
-
-    Parameters
-    ----------
-    volumes : collection of str
-        Ids of the volumes on record.
+    Their times and memory are lower bounds, and missing where they are unknown or not comparable
+    with those of the training table, whose columns this table has. Failed runs carry no
+    information on time or memory and are not included. A run that was stopped and made again with
+    more time or memory is known: it completed.
     """
-    censored = profiles[
+    import pandas as pd
+
+    usable = training.volumes[training.volumes["problem"].isna()]
+    by_volume = _by_volume(usable.drop_duplicates("volume_id"))
+    contents = _by_volume(training.characteristics.drop_duplicates("volume_id"))
+    profiles = training.profiles
+    stopped = profiles[
         profiles["outcome"].isin(CENSORED_OUTCOMES)
-        & profiles["scale"].isin(list(scales))
-        & profiles["volume_id"].isin(list(volumes))
+        & (profiles["scale"] == "full_scale")
+        & profiles["volume_id"].isin(list(by_volume))
+        & profiles["app"].isin(list(apps))
     ]
     completed = profiles.loc[profiles["outcome"] == "completed", list(WORK)].drop_duplicates()
-    again = censored[list(WORK)].merge(completed, how="left", on=list(WORK), indicator=True)
-    censored = censored[(again["_merge"] == "left_only").to_numpy()]
+    again = stopped[list(WORK)].merge(completed, how="left", on=list(WORK), indicator=True)
+    stopped = stopped[(again["_merge"] == "left_only").to_numpy()]
     comparability = Comparability.of(profiles)
-    current = [
-        comparability.has_version(app, device, version)
-        for app, device, version in zip(
-            censored["app"], censored["device"], censored["app_version"], strict=True
-        )
-    ]
-    columns = ["app", "subject"]
-    return censored.loc[current, columns].drop_duplicates().sort_values(columns, ignore_index=True)
+    records = []
+    for run in _records(stopped.sort_values(["app", "subject", "cell_key"])):
+        if not comparability.has_version(run["app"], run["device"], run["app_version"]):
+            continue
+        declared = apps[run["app"]].characteristics
+        names = tuple(CHARACTERISTICS) if declared is None else declared
+        content = {name: contents.get(run["volume_id"], {}).get(name) for name in names}
+        record = _record(run, by_volume, content, "")
+        if comparability.objection(run) or _unknown(run["volume_id"], content):
+            record |= dict.fromkeys(TARGETS)
+        records.append(record)
+    columns = None if records else ["app", "subject"]
+    return pd.DataFrame(records, columns=columns).astype({"app": str, "subject": str})
+
+
+def _record(
+    run: Mapping[str, Any],
+    by_volume: Mapping[str, Any],
+    content: Mapping[str, Any],
+    phase_text: str | None,
+) -> dict[str, Any]:
+    """Return identity, place, targets and features of a run."""
+    volume_id = run["volume_id"]
+    row = features(
+        by_volume[volume_id] if volume_id else None,
+        content if volume_id else None,
+        run["app"],
+        json.loads(run["parameters_json"] or "{}"),  # imports state none
+        Configuration(run["device"], int(run["cpus"]), int(run["gpus"])),
+    )
+    identity = {n: run[n] for n in IDENTITY} | {t: run[t] for t in TARGETS}
+    if not volume_id:
+        identity["subject"] = sha256_of(run["parameters_json"])[:12]
+    identity["image_set"] = by_volume.get(volume_id, {}).get("image_set", "")
+    identity["batch"] = run.get("batch", "")
+    identity |= {name: run.get(name, "") for name in PLACE}
+    if identity["batch"] and identity["sitting"]:  # batches number their own sittings
+        identity["sitting"] = f"{identity['batch']}/{identity['sitting']}"
+    if phase_text is not None:
+        identity[PHASES] = phase_text
+    return identity | row
 
 
 def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:

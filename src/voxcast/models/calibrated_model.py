@@ -191,7 +191,7 @@ def calibrate(
     table: pd.DataFrame,
     log_predictions: np.ndarray,
     factor: float,
-    censored: Collection[tuple[str, ...]] = (),
+    stopped: Collection[str] = (),
     *,
     widths: np.ndarray | None = None,
     either_sign: bool = False,
@@ -209,8 +209,8 @@ def calibrate(
         Out-of-fold predictions of the same recipe.
     factor : float
         See `voxcast.models.conformal.Calibrator`.
-    censored : collection of (app, subject) or (app, subject, unit)
-        Runs that were stopped before they completed; they are not in the table.
+    stopped : collection of str
+        Subjects or units with a run that was stopped before it completed.
     widths : ndarray, shape (n_runs, targets), optional
         See `voxcast.models.conformal.Calibrator.fit`.
     either_sign : bool
@@ -218,8 +218,6 @@ def calibrate(
     """
     logs = log_targets(table, model.targets)
     units = table["unit" if "unit" in table else "subject"].tolist()
-    app = table["app"].iloc[0] if "app" in table else ""
-    stopped = {run[-1] for run in censored if run[0] == app}
     calibrators = {
         target: Calibrator.fit(
             logs[:, k], log_predictions[:, k], units, factor, stopped,

@@ -82,16 +82,17 @@ def fit_extrapolator(
         # The subjects are too few to hold out the outermost: the bounds are calibrated on all.
         recipe = _cross_validated(validation, params_by_family, input_level)
         model = point_model.fit(
-            table, None, *recipe, input_level, seed, targets, validation.speeds
-        )
+            table, None, *recipe, input_level, seed, targets, validation.speeds,
+            validation.stopped,
+        )  # fmt: skip
         out_of_fold = validation.out_of_fold(*recipe, input_level)
         calibrated = calibrate(
-            model, table, out_of_fold, factor, validation.censored, either_sign=True
+            model, table, out_of_fold, factor, validation.stopped_units, either_sign=True
         )
         return replace(calibrated, sides={})
     model = point_model.fit(
         table, None, *recipes[_best([*by_side.values()])], input_level, seed, targets,
-        validation.speeds,
+        validation.speeds, validation.stopped,
     )  # fmt: skip
     log_predictions = {
         name: side.log_predictions[_best([s for s in by_side.values() if s is not side] or [side])]
@@ -108,7 +109,7 @@ def fit_extrapolator(
             for k, target in enumerate(targets)
         }
         calibrated = calibrate(
-            model, runs, logs, factor, validation.censored,
+            model, runs, logs, factor, validation.stopped_units,
             widths=widths(outer.lengths, growth, targets), either_sign=True,
         )  # fmt: skip
         return Side(calibrated.calibrators, growth, float(outer.lengths.max()))
@@ -116,7 +117,7 @@ def fit_extrapolator(
     positions = np.concatenate([side.positions for side in by_side.values()])
     pooled = np.concatenate([*log_predictions.values()])
     calibrated = calibrate(
-        model, table.iloc[positions], pooled, factor, validation.censored, either_sign=True
+        model, table.iloc[positions], pooled, factor, validation.stopped_units, either_sign=True
     )
     return replace(
         calibrated, sides={name: of_side(name) for name in by_side if name != OUTERMOST}
@@ -172,7 +173,16 @@ def _predicted(
     queries = queries_of(table.iloc[positions])
     inner = replace(validation, volumes=None).part(np.flatnonzero(~mask))
     models = [
-        point_model.fit(inner.table, None, *recipe, input_level, inner.seed, targets, inner.speeds)
+        point_model.fit(
+            inner.table,
+            None,
+            *recipe,
+            input_level,
+            inner.seed,
+            targets,
+            inner.speeds,
+            inner.stopped,
+        )
         for recipe in recipes
     ]
     log_predictions = np.stack([model.predict(queries) for model in models])

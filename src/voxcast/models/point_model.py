@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import pandas as pd
 
 from voxcast.errors import ModelError
 from voxcast.features.phase_labels import labels_of
@@ -23,6 +24,7 @@ from voxcast.models.families.family import Params
 from voxcast.models.families.family import family as family_named
 from voxcast.models.families.regressors import Regressor
 from voxcast.models.families.training_range import TrainingRange
+from voxcast.models.lower_bounds import ROUNDS, bounds_of, expected_labels
 from voxcast.models.model_files import read_sealed, subfolder, write_sealed
 from voxcast.models.query import queries_of, stacked_volumes
 from voxcast.models.slowdown import SlowdownLaw
@@ -33,8 +35,6 @@ from voxcast.records import TARGETS
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
-
-    import pandas as pd
 
     from voxcast.models.query import Query
 
@@ -199,6 +199,7 @@ def fit(
     seed: int,
     targets: tuple[str, ...] = TARGETS,
     speeds: Speeds | None = None,
+    stopped: pd.DataFrame | None = None,
 ) -> PointModel:
     """Fit a family on a training table.
 
@@ -222,28 +223,50 @@ def fit(
         Columns to predict, all above zero.
     speeds : Speeds, optional
         Estimated from these runs alone; by default they are estimated here.
+    stopped : DataFrame, optional
+        Runs that were stopped, with lower bounds of the targets, see
+        `voxcast.models.lower_bounds`. Families of volumes do not use them.
     """
     regressor_family, outputs = family_named(name), regressed(targets)
     if speeds is None and CPU in targets:
         speeds = speeds_of(table)
-    target_logs = np.log(table[list(outputs)].to_numpy(dtype=float))
-    if speeds is not None:  # the work
-        target_logs[:, outputs.index(CPU)] += log_speeds(table, speeds)
     content = input_level == "volume"
-    encoder, x = Encoder.fit_transform(
-        table, target_logs, regressor_family.only(params), content=content,
-        on_logs=regressor_family.scale(params) == "log",
-    )  # fmt: skip
-    labels = labels_of(table) if regressor_family.needs_phases and CPU in targets else None
-    cpu = outputs.index(CPU) if CPU in targets else 0
-    regressor = regressor_family.build(params, seed, encoder.columns, labels, cpu)
-    regressor.fit(x, target_logs, volumes if regressor_family.needs_volume else None)
+
+    def work_logs(runs: pd.DataFrame) -> np.ndarray:
+        logs: np.ndarray = np.log(runs[list(outputs)].to_numpy(dtype=float))
+        if speeds is not None:
+            logs[:, outputs.index(CPU)] += log_speeds(runs, speeds)
+        return logs
+
+    def fitted(runs: pd.DataFrame, logs: np.ndarray) -> tuple[Member, np.ndarray]:
+        encoder, x = Encoder.fit_transform(
+            runs, logs, regressor_family.only(params), content=content,
+            on_logs=regressor_family.scale(params) == "log",
+        )  # fmt: skip
+        labels = labels_of(runs) if regressor_family.needs_phases and CPU in targets else None
+        cpu = outputs.index(CPU) if CPU in targets else 0
+        regressor = regressor_family.build(params, seed, encoder.columns, labels, cpu)
+        small = volumes if regressor_family.needs_volume else None
+        regressor.fit(x, logs, small)
+        return Member(name, params, encoder, regressor, (1.0,) * len(targets)), x
+
+    logs = work_logs(table)
+    member, x = fitted(table, logs)
+    bounds = None if regressor_family.needs_volume else bounds_of(stopped, outputs)
+    if bounds is not None:
+        bounds = bounds.reindex(columns=table.columns)
+        runs, bound_logs, count = pd.concat([table, bounds]), work_logs(bounds), len(table)
+        x = np.vstack([x, member.encoder.transform(rows_of(bounds))])
+        for _ in range(ROUNDS):
+            predicted = member.regressor.predict(x, None)
+            errors = logs - predicted[:count]
+            labels = expected_labels(bound_logs, predicted[count:], errors)
+            member, x = fitted(runs, np.vstack([logs, labels]))
     law = None
     if CPU in targets and WALL in targets:
         law = SlowdownLaw.fit(*(table[c].tolist() for c in ("cpus", "host_class", WALL, CPU)))
     subjects = table["subject"].astype(str).tolist() if "subject" in table else []
     training_range = TrainingRange.fit(rows_of(table), content=content, subjects=subjects)
-    member = Member(name, params, encoder, regressor, (1.0,) * len(targets))
     return PointModel(name, (member,), input_level, training_range, law, targets, speeds)
 
 

@@ -19,6 +19,7 @@ import numpy as np
 from voxcast.models.continuation import continued
 from voxcast.models.fit_times import measure
 from voxcast.models.forecaster import Forecaster
+from voxcast.models.lower_bounds import ROUNDS
 from voxcast.models.query import queries_of
 from voxcast.models.selection.cross_validation import Validation
 from voxcast.models.selection.leaderboard import GRID
@@ -125,8 +126,8 @@ def fit_table(
         Total time for everything. Where it is too short for all rows, a sample of the groups is
         used; families without a trial that ends in its share are left out.
     censored : DataFrame, optional
-        Rows that were stopped before they completed, see `voxcast.features.run_status`; they
-        count where bounds are calibrated.
+        Rows that were stopped before they completed, see `voxcast.features.run_status`. Models
+        learn from their lower bounds, and they count where bounds are calibrated.
     evaluate : bool
         Whether the procedure is evaluated on held-out groups; otherwise there are none.
     on_step : callable
@@ -143,7 +144,7 @@ def fit_table(
         )
         affordable, rows = fit_times.affordable(
             len(validation.table),
-            fits=FITS,
+            fits=FITS if validation.stopped is None else FITS * (1 + ROUNDS),
             budget_s=ROWS_SHARE * (started + budget_s - time.monotonic()),
             first=FIRST,
         )

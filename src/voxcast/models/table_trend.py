@@ -63,7 +63,7 @@ def fit_trend(
         return None
     model = point_model.fit(
         validation.table, None, trend.family, trend.params, "header", validation.seed,
-        validation.targets,
+        validation.targets, stopped=validation.stopped,
     )  # fmt: skip
     return CalibratedModel(model, {}, trend_shares=trend.shares)
 
@@ -88,7 +88,14 @@ def choose_trend(
     tried: list[tuple[np.ndarray, str, Params, list[dict[str, float]]]] = []
     for family_name, params in _trends(leaderboard):
         model = point_model.fit(
-            inner.table, None, family_name, params, "header", inner.seed, inner.targets
+            inner.table,
+            None,
+            family_name,
+            params,
+            "header",
+            inner.seed,
+            inner.targets,
+            stopped=inner.stopped,
         )
         trends = trends_of(model, paths)
         total = np.array([sum(trend.values()) for trend in trends])

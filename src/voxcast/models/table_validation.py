@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import pandas as pd
 
 from voxcast.features.any_table import Columns, feature_table
 from voxcast.features.screening import without
@@ -13,8 +14,6 @@ from voxcast.models.selection.cross_validation import Validation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    import pandas as pd
 
     HeldOut = tuple[np.ndarray, np.ndarray, np.ndarray]  # positions, medians, upper bounds
 
@@ -48,32 +47,29 @@ def validation_of(
         By default from `groups_of`.
     """
     novelty = novelty_of(table, columns)
+    runs = _runs(table, columns, _groups(table, columns, novelty) if groups is None else groups)
+    stopped = None
+    if censored is not None and columns.group is not None:
+        censored = censored.dropna(subset=columns.group)
+    if censored is not None and len(censored):
+        names = _groups(censored, columns, novelty)
+        if novelty == "runs":
+            names = np.array([f"stopped {name}" for name in names])
+        stopped = _runs(censored, columns, names, "stopped row")
+    return sampled(Validation(runs, None, INNER, seed, (TARGET,), stopped=stopped), MAX_ROWS)
+
+
+def _runs(
+    table: pd.DataFrame, columns: Columns, groups: np.ndarray, unit: str = "row"
+) -> pd.DataFrame:
+    """Return the features of rows with their groups, targets and, without a group, units."""
     runs = feature_table(table, columns)
-    runs["subject"] = _groups(table, columns, novelty) if groups is None else groups
-    runs[TARGET] = table[columns.target].astype(float)
+    runs["subject"] = groups
+    runs[TARGET] = pd.to_numeric(table[columns.target], errors="coerce")
     runs = runs.reset_index(drop=True)
     if columns.group is None:
-        runs[UNIT] = [f"row {n}" for n in range(len(runs))]
-    return sampled(
-        Validation(
-            runs, None, INNER, seed, (TARGET,), censored=_censored(censored, columns, novelty)
-        ),
-        MAX_ROWS,
-    )
-
-
-def _censored(
-    table: pd.DataFrame | None, columns: Columns, novelty: Novelty
-) -> set[tuple[str, ...]]:
-    """Return application, group and, where rows give the scores, the row."""
-    if table is None or table.empty:
-        return set()
-    if columns.group is not None:
-        return {("", name) for name in table[columns.group].dropna().astype(str)}
-    configurations = _groups(table, columns, novelty)
-    if novelty == "runs":
-        configurations = np.array([f"censored {name}" for name in configurations])
-    return {("", name, f"censored row {n}") for n, name in enumerate(configurations)}
+        runs[UNIT] = [f"{unit} {n}" for n in range(len(runs))]
+    return runs
 
 
 def novelty_of(table: pd.DataFrame, columns: Columns) -> Novelty:
@@ -127,10 +123,11 @@ def sampled(validation: Validation, rows: int) -> Validation:
     count = max(2, int((sizes <= rows).sum()))
     part = validation.part(np.flatnonzero(runs["subject"].isin(set(names[:count]))))
     measured = set(names)
-    others = sorted({entry[1] for entry in validation.censored} - measured)
+    stopped = validation.stopped
+    others = sorted(set() if stopped is None else set(stopped["subject"]) - measured)
     order = np.random.default_rng(validation.seed).permutation(len(others))
     dropped = {others[n] for n in order[round(len(others) * count / len(names)) :]}
-    return part.without_censored(dropped)
+    return part.without_stopped(dropped)
 
 
 def held_out_metrics(validation: Validation, folds: Sequence[HeldOut]) -> dict[str, Any]:

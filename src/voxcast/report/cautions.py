@@ -117,7 +117,7 @@ def run_cautions(narrative: Narrative) -> list[str]:
     censored = runs[runs["outcome"] != "completed"]["outcome"].value_counts()
     if len(censored):
         kinds = ", ".join(f"{n} {str(k).replace('_', ' ')}" for k, n in censored.items())
-        lines.append(f"Runs that did not complete are censored and trained no model: {kinds}.")
+        lines.append(f"Runs that did not complete: {kinds}. Stopped runs are lower bounds.")
     if noisy := int(runs["noisy"].sum()):
         lines.append(
             f"{counted(noisy, 'run')} of {len(runs)} shared the machine with other work, which "

@@ -157,12 +157,15 @@ def test_few_subjects_all_train(project: Project, subjects: int) -> None:
     assert list(test) == list(train)
 
 
-def test_censored_runs_count_on_the_side_of_their_application(project: Project) -> None:
+def test_stopped_runs_are_on_the_side_of_their_application(project: Project) -> None:
     project.measure("own", range(3))
     project.measure("slow", range(10, 13), outcome="timeout")
     project.featurize(test_fraction=0.99)
-    censored = pd.read_parquet(project.folder / "data/features/censored.parquet")
-    assert set(censored["subject"]) == {"head10", "head11", "head12"}
+    stopped = pd.read_parquet(project.folder / "data/features/stopped.parquet")
+    assert set(stopped["subject"]) == {"head10", "head11", "head12"}
+    assert (stopped[["cpu_s", "runtime_s", "peak_rss_bytes"]] > 0).all(axis=None)
+    train = pd.read_parquet(project.folder / "data/features/train.parquet")
+    assert set(stopped) == set(train) - {"speed_deviation"}
     assert project.summary()["apps"]["app"]["left_out"] == {"censored: timeout": 6}
 
 

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -9,9 +10,10 @@ import planted
 from voxcast.errors import TableError
 from voxcast.features.rows import features
 from voxcast.features.table import feature_names, volumes_of
-from voxcast.features.training_table import build_table, censored_subjects
+from voxcast.features.training_runs import TrainingRuns
+from voxcast.features.training_table import build_table, stopped_runs
 from voxcast.images.network_volume import volume_dtype, write_small_volumes
-from voxcast.records import Configuration
+from voxcast.records import App, Configuration
 
 HEADER = {
     "shape_i": 100, "shape_j": 120, "shape_k": 80,
@@ -110,13 +112,24 @@ def test_scales_are_included_on_request() -> None:
     assert (len(table), len(both)) == (3, 6)
 
 
-def test_subjects_of_censored_runs_are_listed() -> None:
-    profiles, catalogue, _ = planted.history(5)
+def test_stopped_runs_are_lower_bounds_with_the_columns_of_the_training_table() -> None:
+    profiles, catalogue, characteristics = planted.history(5)
     profiles.loc[0, "outcome"] = "timeout"
     profiles.loc[2, "outcome"] = "failed"
     profiles.loc[4, ["outcome", "app_version", "started_at"]] = ["timeout", "0", "2025"]
-    censored = censored_subjects(profiles, set(catalogue["volume_id"]))
-    assert censored.to_dict("records") == [{"app": "segment", "subject": "0001"}]
+    profiles.loc[6, ["outcome", "memory_method"]] = ["out_of_memory", "another"]
+    phases = planted.phases(profiles, characteristics)
+    volumes = catalogue.merge(characteristics, on="volume_id").assign(image_set="")
+    names = tuple(characteristics.columns.drop("volume_id"))
+    training = TrainingRuns(profiles, volumes, phases, dict.fromkeys(names, 1), {})
+    apps = {"segment": App("segment", "1", characteristics=names)}
+    stopped = stopped_runs(training, apps)
+    assert stopped["subject"].tolist() == ["0001", "0004"]
+    first, second = stopped.to_dict("records")
+    assert first["cpu_s"] == profiles["cpu_s"][0]
+    assert np.isnan(second["peak_rss_bytes"])  # not comparable
+    table, _ = build_table(profiles, catalogue, characteristics, phase_texts={})
+    assert set(table) == set(stopped)
 
 
 @pytest.mark.parametrize("bad", [None, 0, -1, "wide", float("nan")])

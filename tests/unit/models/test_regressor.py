@@ -67,6 +67,24 @@ def test_stopped_runs_are_lower_bounds_and_no_labels(runs):
     assert not as_bounds["calibrated"].any()
 
 
+@pytest.mark.parametrize("family", ["median", "ridge", "boosted", "gaussian_process"])
+def test_runs_that_a_limit_stopped_raise_the_medians(family):
+    rng = np.random.default_rng(0)
+    size = np.exp(rng.uniform(0, 3, 160))
+    seconds = 10 * size * rng.lognormal(0, 0.35, 160)
+    features, ran = pd.DataFrame({"size": size}), np.minimum(seconds, 100.0)
+    stopped = seconds > 100.0
+    model = RuntimeRegressor(families=(family,), trials=1)
+    errors = {}
+    for name, rows, censored in (
+        ("left out", ~stopped, None), ("bounds", slice(None), stopped),
+    ):  # fmt: skip
+        model.fit(features[rows], ran[rows], censored=censored)
+        truth = np.median(seconds) if family == "median" else 10 * size
+        errors[name] = np.abs(np.log(model.predict(features) / truth)).mean()
+    assert errors["bounds"] < 0.9 * errors["left out"]
+
+
 def test_fit_leaves_out_what_is_known_afterwards_and_states_its_errors(runs, tmp_path):
     regressor = voxcast.fit(runs, "seconds", groups="subject", trials=1)
     assert list(regressor.feature_names_in_) == ["size", "tool"]

@@ -247,13 +247,13 @@ def test_censored_rows_are_grouped_and_sampled_as_the_others_are() -> None:
     stopped = pd.DataFrame({"size": [1.0] * 10, "seconds": [9.0] * 10})
     columns = choose_columns(runs, "seconds")
     validation = validation_of(runs, columns, 0, stopped)
-    (group,) = {entry[1] for entry in validation.censored}
+    (group,) = set(validation.stopped["subject"])
     assert group in set(validation.table["subject"])
     without = validation.part(np.flatnonzero(validation.table["subject"] != group))
-    assert len(validation.censored) == 10  # each is a row, as the others
-    assert not without.censored
+    assert len(validation.stopped_units) == 10  # each is a row, as the others
+    assert not without.stopped_units
     apart = validation_of(runs, columns, 0, stopped.assign(size=1000.0 + np.arange(10)))
-    assert len(sampled(apart, 30).censored) == 5
+    assert len(sampled(apart, 30).stopped_units) == 5
 
 
 def test_beyond_the_range_the_trend_is_continued_and_the_bound_is_wider() -> None:

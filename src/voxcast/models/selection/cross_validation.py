@@ -44,9 +44,9 @@ class Validation:
         Columns to predict.
     cache : FoldCache
         Cached predictions of earlier fits.
-    censored : collection of (app, subject) or (app, subject, unit)
-        Runs that were stopped before they completed; they count where a bound is calibrated, see
-        `voxcast.models.calibrated_model.calibrate`.
+    stopped : DataFrame, optional
+        Runs that were stopped before they completed, with lower bounds of their targets: models
+        learn from them, and they count as above every bound where bounds are calibrated.
     """
 
     table: pd.DataFrame
@@ -55,7 +55,7 @@ class Validation:
     seed: int
     targets: tuple[str, ...] = TARGETS
     cache: FoldCache = field(default_factory=FoldCache)
-    censored: Collection[tuple[str, ...]] = ()
+    stopped: pd.DataFrame | None = None
 
     def part(self, rows: np.ndarray) -> Validation:
         """Return the validation of a subset of the runs, by position, for nested folds."""
@@ -63,11 +63,21 @@ class Validation:
         table = self.table.iloc[rows].reset_index(drop=True)
         removed = set(self.table["subject"]) - set(table["subject"])
         rows_of_part = replace(self, table=table, volumes=volumes)
-        return rows_of_part.without_censored(removed)
+        return rows_of_part.without_stopped(removed)
 
-    def without_censored(self, subjects: Collection[str]) -> Validation:
-        """Return the validation without the censored runs of some subjects."""
-        return replace(self, censored={run for run in self.censored if run[1] not in subjects})
+    def without_stopped(self, subjects: Collection[str]) -> Validation:
+        """Return the validation without the stopped runs of some subjects."""
+        if self.stopped is None:
+            return self
+        is_left = ~self.stopped["subject"].isin(list(subjects))
+        return replace(self, stopped=self.stopped[is_left])
+
+    @property
+    def stopped_units(self) -> set[str]:
+        """Subjects with a stopped run, or rows, where they give the scores of bounds."""
+        if self.stopped is None:
+            return set()
+        return set(self.stopped["unit" if "unit" in self.stopped else "subject"].astype(str))
 
     @property
     def has_one_subject(self) -> bool:
@@ -103,11 +113,13 @@ class Validation:
     def data_sha256(self) -> str:
         """Hash of the table and of the volumes: the data that fits depend on."""
         digest = hashlib.sha256()
-        for name in sorted(self.table.columns):
-            digest.update(name.encode() + b"\0")
-            digest.update(
-                canonical_json([_json_value(value) for value in self.table[name]]).encode()
-            )
+        frames = [self.table]
+        if self.stopped is not None and len(self.stopped):
+            frames.append(self.stopped)
+        for frame in frames:
+            for name in sorted(frame.columns):
+                values = [_json_value(value) for value in frame[name]]
+                digest.update(name.encode() + b"\0" + canonical_json(values).encode())
         if self.volumes is not None:
             digest.update(np.ascontiguousarray(self.volumes).tobytes())
         return digest.hexdigest()
@@ -157,6 +169,7 @@ class Validation:
             self.seed,
             self.targets,
             self.fold_speeds[train.tobytes()],
+            self.without_stopped(set(self.table["subject"].iloc[held_out])).stopped,
         )
         queries = queries_of(
             self.table.iloc[held_out], None if volumes is None else volumes[held_out]

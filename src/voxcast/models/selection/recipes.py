@@ -62,7 +62,7 @@ def fit(
             return fitted_models[family]
         return point_model.fit(
             validation.table, validation.volumes, family, family_params, input_level,
-            validation.seed, validation.targets, validation.speeds,
+            validation.seed, validation.targets, validation.speeds, validation.stopped,
         )  # fmt: skip
 
     if not is_blend(params):

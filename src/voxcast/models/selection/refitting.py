@@ -44,7 +44,7 @@ def fit_calibrated(
     if fitted is not None and len(model.members) == 1:
         fitted[name] = model
     out_of_fold = leaderboard.out_of_fold[level][name]
-    return calibrate(model, validation.table, out_of_fold, factor, validation.censored)
+    return calibrate(model, validation.table, out_of_fold, factor, validation.stopped_units)
 
 
 def fit_forecaster(

@@ -52,12 +52,12 @@ def risks(
             continue
         model = recipes.fit(inner, name, params, "volume")
         out_of_fold = recipes.out_of_fold(inner, name, params, "volume")
-        calibrated = calibrate(model, inner.table, out_of_fold, factor, inner.censored)
+        calibrated = calibrate(model, inner.table, out_of_fold, factor, inner.stopped_units)
         queries = queries_of(outer.table, outer.volumes)
         quantiles, _ = calibrated.quantiles(queries, 1 - upper_quantile, upper_quantile)
         above[held_out] = actual[held_out] > quantiles[:, :, 2]
     subjects = table["subject"].astype(str).to_numpy()
-    stopped = sorted({run[1] for run in validation.censored if run[0] == table["app"].iloc[0]})
+    stopped = sorted(validation.stopped_units)
     names = np.array([*subjects, *stopped])
     risk_by_target = {}
     for k, target in enumerate(targets):

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from voxcast.errors import ModelError
 from voxcast.features.by_app import tables_by_app
-from voxcast.features.table import censored_of, volumes_of
+from voxcast.features.table import volumes_of
 from voxcast.models.selection.cross_validation import Validation
 from voxcast.models.selection.fold_cache import FoldCache
 
 TRAIN = Path("data/features/train.parquet")
-CENSORED = Path("data/features/censored.parquet")
+STOPPED = Path("data/features/stopped.parquet")
 VOLUMES = Path("data/features/volumes.npz")
 FOLDS = Path("build/folds")  # fits of tuning
 
@@ -28,7 +28,7 @@ def validations(project: Path, folds: int, seed: int) -> dict[str, Validation]:
 
     if not (project / TRAIN).is_file():
         raise ModelError("no training table", project / TRAIN, "run `voxcast learn`")
-    censored, cache = censored_of(project / CENSORED), FoldCache(project / FOLDS)
+    stopped, cache = pd.read_parquet(project / STOPPED), FoldCache(project / FOLDS)
     return {
         app: Validation(
             table,
@@ -36,7 +36,7 @@ def validations(project: Path, folds: int, seed: int) -> dict[str, Validation]:
             folds,
             seed,
             cache=cache,
-            censored=censored,
+            stopped=stopped[stopped["app"] == app],
         )
         for app, table in tables_by_app(pd.read_parquet(project / TRAIN)).items()
     }
