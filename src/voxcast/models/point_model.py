@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import pandas as pd
 
 from voxcast.errors import ModelError
 from voxcast.features.phase_labels import labels_of
@@ -35,6 +34,8 @@ from voxcast.records import TARGETS
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
+
+    import pandas as pd
 
     from voxcast.models.query import Query
 
@@ -227,6 +228,8 @@ def fit(
         Runs that were stopped, with lower bounds of the targets, see
         `voxcast.models.lower_bounds`. Families of volumes do not use them.
     """
+    import pandas as pd
+
     regressor_family, outputs = family_named(name), regressed(targets)
     if speeds is None and CPU in targets:
         speeds = speeds_of(table)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import pandas as pd
 
 from voxcast.features.any_table import Columns, feature_table
 from voxcast.features.screening import without
@@ -14,6 +13,8 @@ from voxcast.models.selection.cross_validation import Validation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import pandas as pd
 
     HeldOut = tuple[np.ndarray, np.ndarray, np.ndarray]  # positions, medians, upper bounds
 
@@ -63,6 +64,8 @@ def _runs(
     table: pd.DataFrame, columns: Columns, groups: np.ndarray, unit: str = "row"
 ) -> pd.DataFrame:
     """Return the features of rows with their groups, targets and, without a group, units."""
+    import pandas as pd
+
     runs = feature_table(table, columns)
     runs["subject"] = groups
     runs[TARGET] = pd.to_numeric(table[columns.target], errors="coerce")
