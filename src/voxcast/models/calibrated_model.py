@@ -9,20 +9,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from voxcast.models.conformal import Calibrator
-from voxcast.models.distance import distances
+from voxcast.models.continuation import UNCERTAIN_POWER, WIDER, Trend, beyond
 from voxcast.models.point_model import CPU, WALL, PointModel, log_targets
-from voxcast.models.side import Side, margins
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Sequence
     from pathlib import Path
 
     import pandas as pd
 
+    from voxcast.features.any_table import Columns
+    from voxcast.models.continuation import Beyond
     from voxcast.models.query import Query
     from voxcast.models.speed.speeds import Speeds
 
 Quantiles = tuple[float, float]  # lower and upper
+TREND = "trend"
 
 TIMES = (CPU, WALL)  # which the speed of a machine changes; memory it does not
 
@@ -31,22 +33,33 @@ TIMES = (CPU, WALL)  # which the speed of a machine changes; memory it does not
 class CalibratedModel:
     """A point model with a calibrator per target.
 
-    ``extrapolator`` predicts queries that are out of range; if None, this model predicts them too.
-    An extrapolator has ``sides``, by name: a query past an end of the range gets the widest of
-    their bounds and of its own. Of tables it has ``trend_shares``: by column, how much of its
-    trend is continued, see `voxcast.models.trend_bend`; 1 where a column lacks.
+    Attributes
+    ----------
+    trend : Trend or None
+        What is continued beyond the range of the training runs, see `voxcast.models.continuation`;
+        None to answer as at the edge of the range.
+    columns : Columns or None
+        Of a table; None for images.
     """
 
     model: PointModel
     calibrators: dict[str, Calibrator]
-    extrapolator: CalibratedModel | None = None
-    sides: dict[str, Side] | None = None
-    trend_shares: dict[str, float] | None = None
+    trend: Trend | None = None
+    columns: Columns | None = None
 
     def quantiles(
-        self, queries: Sequence[Query], lower_quantile: float, upper_quantile: float
+        self,
+        queries: Sequence[Query],
+        lower_quantile: float,
+        upper_quantile: float,
+        out_of_range: Sequence[Collection[str]] | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return quantiles in the targets' units, and whether the upper one is calibrated.
+
+        Parameters
+        ----------
+        out_of_range : sequence, length n
+            The features of each query that are out of range, where they are known already.
 
         Returns
         -------
@@ -54,48 +67,47 @@ class CalibratedModel:
             Lower, median and upper.
         calibrated : ndarray of bool, shape (n,)
         """
-        logs = np.stack([self.model.predict(queries)] * 3, axis=-1)
-        medians = logs[:, :, 1]
-        limits = np.stack([medians, medians], axis=-1)
-        calibrated = np.ones(len(queries), dtype=bool)
-        for rows, calibrators, widths, extra in self._layers(queries):
-            for k, target in enumerate(self.model.targets):
-                calibrator, median = calibrators[target], medians[rows, k]
-                bounds = calibrator.bounds(
-                    median, lower_quantile, upper_quantile, widths[:, k], extra
-                )
-                logs[rows, k, 0] = np.minimum(logs[rows, k, 0], bounds.lower)
-                logs[rows, k, 2] = np.maximum(logs[rows, k, 2], bounds.upper)
-                calibrated[rows] &= bounds.calibrated
-                floor, ceiling = calibrator.limits(median)
-                limits[rows, k, 0] = np.minimum(limits[rows, k, 0], floor)
-                limits[rows, k, 1] = np.maximum(limits[rows, k, 1], ceiling)
+        if out_of_range is None:
+            out_of_range = self.model.range.outside([query.features for query in queries])
+        is_beyond = np.array([bool(names) for names in out_of_range], bool)
+        asked = list(queries)
+        moved = None
+        if is_beyond.any():
+            far = [asked[n] for n in np.flatnonzero(is_beyond)]
+            moved = beyond(self.model, self.trend, far, self.columns)
+            for n, edge in zip(np.flatnonzero(is_beyond), moved.edges, strict=True):
+                asked[n] = edge
+        logs = np.stack([self.model.predict(asked)] * 3, axis=-1)
+        calibrated = ~is_beyond
+        for k, target in enumerate(self.model.targets):
+            calibrator = self.calibrators[target]
+            at_range = logs[:, k, 1].copy()
+            bounds = calibrator.bounds(at_range, lower_quantile, upper_quantile)
+            logs[:, k, 0], logs[:, k, 2] = bounds.lower, bounds.upper
+            calibrated &= bounds.calibrated
+            if moved is not None:
+                logs[is_beyond, k] = self._continued(calibrator, logs[is_beyond, k], moved, k)
         calibrated &= self._widen(logs, queries, (lower_quantile, upper_quantile))
-        calibrated &= (logs[:, :, 2] <= limits[:, :, 1]).all(axis=1)
-        logs[:, :, 0] = np.maximum(logs[:, :, 0], limits[:, :, 0])
-        logs[:, :, 2] = np.minimum(logs[:, :, 2], limits[:, :, 1])
+        for k, target in enumerate(self.model.targets):
+            floor, ceiling = self.calibrators[target].limits(logs[:, k, 1])
+            calibrated &= logs[:, k, 2] <= ceiling
+            logs[:, k, 0] = np.maximum(logs[:, k, 0], floor)
+            logs[:, k, 2] = np.minimum(logs[:, k, 2], ceiling)
         return np.exp(logs), calibrated
 
-    def _layers(
-        self, queries: Sequence[Query]
-    ) -> Iterator[tuple[np.ndarray, dict[str, Calibrator], np.ndarray, np.ndarray]]:
-        """Yield positions, calibrators, widths (n, targets) and margins (n,) of bounds.
-
-        The widest bounds of a query hold.
-        """
-        positions, targets = np.arange(len(queries)), self.model.targets
-        same = np.ones((len(queries), len(targets)))
-        if self.sides is None:
-            yield positions, self.calibrators, same, np.zeros(len(queries))
-            return
-        far = distances(self.model, queries)
-        extra = margins(far, self.sides)
-        yield positions, self.calibrators, same, extra
-        for name, side in self.sides.items():
-            past = np.array([n for n in positions if name in far[n].by_side], dtype=int)
-            lengths = np.array([far[n].by_side[name] for n in past])
-            if len(past):
-                yield past, side.calibrators, side.widths(lengths, targets), extra[past]
+    def _continued(
+        self, calibrator: Calibrator, at_edge: np.ndarray, moved: Beyond, target: int
+    ) -> np.ndarray:
+        """Return the quantiles of rows beyond the range from those at its edge, (n, 3)."""
+        distances, medians = moved.distances, at_edge[:, 1] + moved.trends[:, target]
+        if self.columns is not None:  # of any table no answer is farther outside than labels span
+            low, high = calibrator.measured
+            medians = np.clip(medians, 2 * low - high, 2 * high - low)
+            distances = np.minimum(distances, high - low)
+        widths = np.abs(at_edge[:, [0, 2]] - at_edge[:, [1]])
+        widths = np.maximum(WIDER * widths, math.log(WIDER))
+        widths += (UNCERTAIN_POWER * distances + moved.unknown)[:, None]
+        return np.column_stack([medians - widths[:, 0], medians, medians + widths[:, 1]])
 
     def _widen(
         self, logs: np.ndarray, queries: Sequence[Query], quantiles: Quantiles
@@ -127,8 +139,7 @@ class CalibratedModel:
 
     def with_speeds(self, speeds: Speeds) -> CalibratedModel:
         """Return the model with other speeds of machines."""
-        extrapolator = self.extrapolator and self.extrapolator.with_speeds(speeds)
-        return replace(self, model=replace(self.model, speeds=speeds), extrapolator=extrapolator)
+        return replace(self, model=replace(self.model, speeds=speeds))
 
     def speed(
         self, query: Query, lower_quantile: float, upper_quantile: float
@@ -164,26 +175,20 @@ class CalibratedModel:
         content: dict[str, Any] = {
             "calibrators": {name: c.to_json() for name, c in self.calibrators.items()}
         }
-        if self.sides is not None:
-            content["sides"] = {name: side.to_json() for name, side in self.sides.items()}
-        if self.trend_shares:
-            content["trend_shares"] = self.trend_shares
-        if self.extrapolator is not None:
-            content["extrapolator"] = self.extrapolator.save(folder / "extrapolator")
+        if self.trend is not None:
+            (folder / TREND).mkdir(exist_ok=True)
+            self.trend.model.save(folder / TREND)
+            content[TREND] = self.trend.shares
         return content
 
     @classmethod
     def load(cls, content: dict[str, Any], folder: Path) -> CalibratedModel:
-        """Read what `save` wrote and returned."""
+        """Read what `save` wrote and returned; of a table its columns are to be added."""
         calibrators = {name: Calibrator.from_json(c) for name, c in content["calibrators"].items()}
-        extrapolator = None
-        if "extrapolator" in content:
-            extrapolator = cls.load(content["extrapolator"], folder / "extrapolator")
-        sides = None
-        if "sides" in content:
-            sides = {name: Side.from_json(side) for name, side in content["sides"].items()}
-        model = PointModel.load(folder)
-        return cls(model, calibrators, extrapolator, sides, content.get("trend_shares"))
+        trend = None
+        if TREND in content:
+            trend = Trend(PointModel.load(folder / TREND), content[TREND])
+        return cls(PointModel.load(folder), calibrators, trend)
 
 
 def calibrate(
@@ -192,9 +197,6 @@ def calibrate(
     log_predictions: np.ndarray,
     factor: float,
     stopped: Collection[str] = (),
-    *,
-    widths: np.ndarray | None = None,
-    either_sign: bool = False,
 ) -> CalibratedModel:
     """Calibrate a model fitted on ``table`` by out-of-fold predictions.
 
@@ -211,18 +213,11 @@ def calibrate(
         See `voxcast.models.conformal.Calibrator`.
     stopped : collection of str
         Subjects or units with a run that was stopped before it completed.
-    widths : ndarray, shape (n_runs, targets), optional
-        See `voxcast.models.conformal.Calibrator.fit`.
-    either_sign : bool
-        See `voxcast.models.conformal.Calibrator.fit`.
     """
     logs = log_targets(table, model.targets)
     units = table["unit" if "unit" in table else "subject"].tolist()
     calibrators = {
-        target: Calibrator.fit(
-            logs[:, k], log_predictions[:, k], units, factor, stopped,
-            widths=1.0 if widths is None else widths[:, k], either_sign=either_sign,
-        )
+        target: Calibrator.fit(logs[:, k], log_predictions[:, k], units, factor, stopped)
         for k, target in enumerate(model.targets)
-    }  # fmt: skip
+    }
     return CalibratedModel(model, calibrators)

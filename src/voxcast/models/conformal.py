@@ -1,19 +1,18 @@
 """Bounds at a given quantile: ranks of out-of-fold residuals, one score per subject.
 
 Runs of one subject are not exchangeable with each other, so a subject gives one score: its worst
-residual. With n subjects the bound at quantile q is the score of rank
-⌈(n + 1) q⌉, as in split conformal prediction (Vovk, Gammerman and Shafer 2005; Lei et al., JASA
-2018). Beyond the range of the runs errors may grow with distance: there scores are residuals
-divided by a width, see `voxcast.models.side`.
+residual. With n subjects the bound at quantile q is the score of rank ⌈(n + 1) q⌉, as in split
+conformal prediction (Vovk, Gammerman and Shafer 2005; Lei et al., JASA 2018). Beyond the range of
+the runs bounds widen with distance, see `voxcast.models.continuation`.
 
 When that rank exceeds n, the history is too small to calibrate q. The bound is then a fixed
 multiple of the largest residual of either sign, and no less than `MINIMUM_MARGIN`, or with one
-subject `ONE_SUBJECT_MARGIN`. Nor is it less than the highest
-bound that is calibrated, so that bounds never cross. The prediction is marked as not calibrated.
+subject `ONE_SUBJECT_MARGIN`. Nor is it less than the highest bound that is calibrated, so that
+bounds never cross. The prediction is marked as not calibrated.
 
-No bound is farther than `REACH` from both the prediction and everything measured. Where a
-width, a residual of a poor fit, or the uncertainty of a machine's speed would take it there, it
-stops and is not calibrated.
+No bound is farther than `REACH` from both the prediction and everything measured. Where a residual
+of a poor fit, or the uncertainty of a machine's speed would take it there, it stops and is not
+calibrated.
 
 The residuals come from cross-validation and the model is refitted on all subjects. This is cross-
 conformal, not split conformal: coverage is close to q where the models of the folds resemble the
@@ -64,13 +63,12 @@ class Calibrator:
     Attributes
     ----------
     worst, best : tuple of float
-        Each subject's largest and smallest residual, measured minus predicted, divided by the
-        width of its run; sorted.
+        Each subject's largest and smallest residual, measured minus predicted; sorted.
     censored : int
         Number of subjects with a run that was stopped before it completed. Its residual is
         unknown, so they count as above every bound.
     residuals : tuple of float
-        Smallest and largest residual, not divided by a width.
+        Smallest and largest residual.
     measured : tuple of float
         Smallest and largest measured value.
     factor : float
@@ -92,9 +90,6 @@ class Calibrator:
         subjects: Sequence[str],
         factor: float = FACTOR,
         censored: Collection[str] = (),
-        *,
-        widths: np.ndarray | float = 1.0,
-        either_sign: bool = False,
     ) -> Calibrator:
         """Reduce runs to one score per subject.
 
@@ -108,15 +103,11 @@ class Calibrator:
             Multiplies the largest residual where the subjects are too few.
         censored : collection of str
             Subjects with a run that was stopped.
-        widths : ndarray, shape (n_runs,), or float
-            Multiplier of the offset of each run's bound.
-        either_sign : bool
-            Whether an error may have the other sign the next time, and counts with both.
         """
         residuals = logs - predictions
         by_subject: dict[str, list[float]] = {}
-        for value, subject in zip((residuals / widths).tolist(), subjects, strict=True):
-            by_subject.setdefault(subject, []).extend((value, -value) if either_sign else (value,))
+        for value, subject in zip(residuals.tolist(), subjects, strict=True):
+            by_subject.setdefault(subject, []).append(value)
         return cls(
             tuple(sorted(max(r) for s, r in by_subject.items() if s not in censored)),
             tuple(sorted(min(r) for r in by_subject.values())),
@@ -127,20 +118,11 @@ class Calibrator:
         )
 
     def bounds(
-        self,
-        predictions: np.ndarray,
-        lower_quantile: float,
-        upper_quantile: float,
-        widths: np.ndarray | float = 1.0,
-        margins: np.ndarray | float = 0.0,
+        self, predictions: np.ndarray, lower_quantile: float, upper_quantile: float
     ) -> Bounds:
-        """Return the bounds of predicted logarithms, shape (n,).
-
-        ``widths`` multiply the scores; ``margins`` are logarithms by which bounds are wider for
-        what no score tells.
-        """
-        lower = predictions + self.lower(lower_quantile, widths) - margins
-        upper = predictions + self.upper(upper_quantile, widths) + margins
+        """Return the bounds of predicted logarithms, shape (n,)."""
+        lower = predictions + self.lower(lower_quantile)
+        upper = predictions + self.upper(upper_quantile)
         floor, ceiling = self.limits(predictions)
         enough = not self.missing(upper_quantile)
         return Bounds(
@@ -172,36 +154,23 @@ class Calibrator:
         needed = math.ceil((self.censored + 1) * odds * (1 - 1e-12))
         return max(0, needed - len(self.worst))
 
-    def upper(self, quantile: float, widths: np.ndarray | float = 1.0) -> np.ndarray:
+    def upper(self, quantile: float) -> float:
         """Return the offset below which a new subject's residuals stay, at ``quantile``.
 
-        It never decreases with ``quantile``.
-
-        Parameters
-        ----------
-        widths : ndarray, shape (n,), or float
-            Multiplier of the score.
-
-        Returns
-        -------
-        ndarray, of the shape of ``widths``
-            Logarithms, not negative.
+        A logarithm, not negative; it never decreases with ``quantile``.
         """
         rank = min(_rank(len(self.worst) + self.censored, quantile), len(self.worst))
-        score = max(self.worst[rank - 1], 0.0) if self.worst else 0.0
-        least = self._margin() if self.missing(quantile) else 0.0
-        return np.maximum(score * np.asarray(widths), least)
+        score = self.worst[rank - 1] if self.worst else 0.0
+        return max(score, self._margin() if self.missing(quantile) else 0.0, 0.0)
 
-    def lower(self, quantile: float, widths: np.ndarray | float = 1.0) -> np.ndarray:
+    def lower(self, quantile: float) -> float:
         """Return the offset above which a new subject's residuals stay, at 1 − ``quantile``.
 
-        ``quantile`` is the lower quantile, such as 0.05. Parameters as for `upper`; logarithms,
-        not positive.
+        ``quantile`` is the lower quantile, such as 0.05; a logarithm, not positive.
         """
         rank = _rank(self.subjects, 1 - quantile)
-        score = min(self.best[-min(rank, self.subjects)], 0.0) if self.best else 0.0
-        least = self._margin() if rank > self.subjects else 0.0
-        return np.minimum(score * np.asarray(widths), -least)
+        score = self.best[-min(rank, self.subjects)] if self.best else 0.0
+        return min(score, -self._margin() if rank > self.subjects else 0.0, 0.0)
 
     def _margin(self) -> float:
         """Return the offset, above and below, of bounds that are not calibrated."""

@@ -67,9 +67,6 @@ def explain(
             groups.setdefault(stem(name), []).append(name)
     changed = [_with_usual(query, usual_row, names) for names in groups.values()]
     (answer,) = forecaster.predict([query])
-    if not answer.out_of_range:
-        # A usual value may not occur with the other values: the same model is asked nevertheless.
-        forecaster = forecaster.without_extrapolators()
     predicted, *others = (
         prediction.quantiles[target][1] for prediction in [answer, *forecaster.predict(changed)]
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import ModelError
@@ -18,7 +18,7 @@ from voxcast.models.model_files import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from voxcast.models.point_model import InputLevel
@@ -109,41 +109,32 @@ class Forecaster:
                 f"quantiles must satisfy 0 < {lower_quantile} < 0.5 < {upper_quantile} < 1"
             )
         predictions: dict[int, Prediction] = {}
-        for input_level, model, positions, out_of_range in self._assigned(queries):
-            quantiles, calibrated = model.quantiles(
-                [queries[n] for n in positions], lower_quantile, upper_quantile
-            )
-            names, family = model.model.targets, model.model.family
-            for n, values, is_calibrated in zip(
-                positions, quantiles.tolist(), calibrated.tolist(), strict=True
-            ):
-                predictions[n] = Prediction(
-                    dict(zip(names, map(tuple, values), strict=True)),
-                    input_level,
-                    family,
-                    is_calibrated and not out_of_range[n],
-                    out_of_range[n],
-                    model.missing_subjects(upper_quantile),
-                    model.measured_subjects,
-                    *model.speed(queries[n], lower_quantile, upper_quantile),
-                )
-        return [predictions[n] for n in range(len(queries))]
-
-    def _assigned(
-        self, queries: Sequence[Query]
-    ) -> Iterator[tuple[InputLevel, CalibratedModel, list[int], dict[int, tuple[str, ...]]]]:
-        """Yield each model with the positions of its queries and their out-of-range features."""
         levels = [self.input_level(query) for query in queries]
         for input_level, model in self.models_by_input_level.items():
             positions = [n for n, level in enumerate(levels) if level == input_level]
-            names = model.model.range.outside([queries[n].features for n in positions])
-            out_of_range = dict(zip(positions, names, strict=True))
-            inside = [n for n in positions if model.extrapolator is None or not out_of_range[n]]
-            if inside:
-                yield input_level, model, inside, out_of_range
-            if model.extrapolator is not None and len(inside) < len(positions):
-                outside = [n for n in positions if out_of_range[n]]
-                yield input_level, model.extrapolator, outside, out_of_range
+            if not positions:
+                continue
+            of_level = [queries[n] for n in positions]
+            out_of_range = model.model.range.outside([query.features for query in of_level])
+            quantiles, calibrated = model.quantiles(
+                of_level, lower_quantile, upper_quantile, out_of_range
+            )
+            names = model.model.targets
+            for n, query, values, is_calibrated, outside_names in zip(
+                positions, of_level, quantiles.tolist(), calibrated.tolist(), out_of_range,
+                strict=True,
+            ):  # fmt: skip
+                predictions[n] = Prediction(
+                    dict(zip(names, map(tuple, values), strict=True)),
+                    input_level,
+                    model.model.family,
+                    is_calibrated,
+                    outside_names,
+                    model.missing_subjects(upper_quantile),
+                    model.measured_subjects,
+                    *model.speed(query, lower_quantile, upper_quantile),
+                )
+        return [predictions[n] for n in range(len(queries))]
 
     @property
     def speeds(self) -> Speeds | None:
@@ -154,11 +145,6 @@ class Forecaster:
         """Return the forecaster with other speeds of machines."""
         models = self.models_by_input_level.items()
         return Forecaster({level: model.with_speeds(speeds) for level, model in models})
-
-    def without_extrapolators(self) -> Forecaster:
-        """Return the forecaster with its best models alone, for queries out of range too."""
-        models = self.models_by_input_level.items()
-        return Forecaster({level: replace(model, extrapolator=None) for level, model in models})
 
     def medians(self, query: Query) -> dict[str, float]:
         """Return the training medians of the features, at the query's input level."""

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from voxcast.models.continuation import continued
 from voxcast.models.fit_times import measure
 from voxcast.models.forecaster import Forecaster
 from voxcast.models.lower_bounds import ROUNDS
@@ -27,7 +26,6 @@ from voxcast.models.selection.learning import ALWAYS, learn
 from voxcast.models.selection.refitting import fit_calibrated
 from voxcast.models.table_model import TableModel
 from voxcast.models.table_refit import refitted
-from voxcast.models.table_trend import fit_trend
 from voxcast.models.table_validation import (
     TARGET,
     configurations_of,
@@ -36,6 +34,7 @@ from voxcast.models.table_validation import (
     sampled,
     validation_of,
 )
+from voxcast.models.trend import fit_trend
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -285,7 +284,9 @@ def _candidates(
 ) -> Iterator[tuple[str, np.ndarray, np.ndarray, int]]:
     """Yield medians, upper bounds and how many are calibrated, of all and of the selected one."""
     for name, forecaster in _fitted(inner, leaderboard, list(leaderboard.params), columns):
-        predictions = continued(forecaster, queries, columns, quantile)
+        predictions = forecaster.predict(
+            queries, lower_quantile=1 - quantile, upper_quantile=quantile
+        )
         medians, uppers = (np.array([p.quantiles[TARGET][k] for p in predictions]) for k in (1, 2))
         calibrated = sum(p.calibrated for p in predictions)
         yield name, medians, uppers, calibrated
@@ -303,4 +304,4 @@ def _fitted(
     fitted: dict[str, PointModel] = {}
     for name in names:
         model = fit_calibrated(validation, leaderboard, name, FACTOR, fitted=fitted)
-        yield name, Forecaster({"header": replace(model, extrapolator=trend)})
+        yield name, Forecaster({"header": replace(model, trend=trend, columns=columns)})

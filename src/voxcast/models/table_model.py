@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +10,6 @@ import numpy as np
 from voxcast.errors import ModelError
 from voxcast.features.any_table import LARGEST, Columns, feature_table
 from voxcast.models.bound_evidence import BoundEvidence
-from voxcast.models.continuation import continued
 from voxcast.models.forecaster import Forecaster
 from voxcast.models.model_files import read_sealed, write_sealed
 from voxcast.models.query import queries_of
@@ -63,7 +62,9 @@ class TableModel:
         finite = table[numbers].replace([np.inf, -np.inf], [LARGEST, -LARGEST])
         table = table.assign(**finite)
         queries = queries_of(feature_table(table, self.columns))
-        predictions = continued(self.forecaster, queries, self.columns, self.quantile)
+        predictions = self.forecaster.predict(
+            queries, lower_quantile=1 - self.quantile, upper_quantile=self.quantile
+        )
         is_covered = np.ones(len(table), dtype=bool)
         if self.configurations:
             is_covered = np.isin(configurations_of(table, self.columns), self.configurations)
@@ -128,6 +129,6 @@ class TableModel:
         }
         columns["units"] = tuple((name, unit) for name, unit in columns.get("units", ()))
         configurations = tuple(content.get("configurations", ()))
-        return cls(
-            Columns(**columns), content["quantile"], Forecaster.load(folder), configurations
-        )
+        of_table, model = Columns(**columns), Forecaster.load(folder).model_at("header")
+        forecaster = Forecaster({"header": replace(model, columns=of_table)})
+        return cls(of_table, content["quantile"], forecaster, configurations)

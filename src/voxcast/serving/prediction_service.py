@@ -167,8 +167,7 @@ class PredictionService:
         volume = network_to_bytes(np.ones((), volume_dtype(served.network_points)))
         of_network = Row.of(row | characteristics | {VOLUME: volume})
         query, _ = self._query(of_network, host_facts().host_id)
-        # The example may be out of range, where the network is not asked.
-        self.forecaster(app).without_extrapolators().predict([query])
+        self.forecaster(app).predict([query])
 
     def _columns(
         self,

@@ -42,7 +42,7 @@ cpu_s, runtime_s, peak_rss_bytes, each with _lower, _median, _upper
 input_level
     ``volume`` if the characteristics were used, ``header`` if only the header was.
 family
-    Family of the model that answered, or of its extrapolator.
+    Family of the model that answered.
 network_points
     Cells along an axis of the volume that the network wants; 0 without one.
 calibrated, calibrated_at

@@ -129,10 +129,7 @@ def test_a_model_with_a_network_wants_the_small_volume(
 
 def test_a_network_is_built_before_the_first_question_with_a_volume(tmp_path: Path) -> None:
     fitted = bundle_of_apps(tmp_path / "fitted", 6, "segment", name="cnn")
-    header, volume = (fitted.forecaster("segment").model_at(n) for n in ("header", "volume"))
-    # As models are registered: what is out of range is not asked of the network.
-    models = {"header": header, "volume": replace(volume, extrapolator=header)}
-    Forecaster(models).save(tmp_path / "model")
+    fitted.forecaster("segment").save(tmp_path / "model")
     part = fitted.part("segment")
     served = replace(part.served, forecaster_sha256=sha256_folder(tmp_path / "model"))
     parts = [replace(part, served=served, forecaster=tmp_path / "model")]

@@ -1,16 +1,24 @@
-"""Answers beyond the range of a table: near the labels, wider, and never called calibrated."""
+"""Answers beyond the range: near the labels, wider, and never called calibrated."""
+
+import math
 
 import numpy as np
 import pandas as pd
 import pytest
 
+import planted
 from public_tables import KINDS, tables_of
 from voxcast.features.any_table import choose_columns, feature_table
-from voxcast.models.continuation import STEEPEST, path_of
-from voxcast.models.query import queries_of
+from voxcast.models import point_model
+from voxcast.models.calibrated_model import CalibratedModel, calibrate
+from voxcast.models.continuation import MOST, STEEPEST, Path, image_path, path_of
+from voxcast.models.families.family import FAMILIES
+from voxcast.models.query import Query, queries_of
+from voxcast.models.selection.cross_validation import Validation
 from voxcast.models.table_fitting import fit_table
 
 FEW = ("median", "ridge", "boosted")
+SIZE = "content.foreground_megavoxels"
 
 
 def memory_runs() -> pd.DataFrame:
@@ -63,7 +71,7 @@ def test_no_trend_is_continued_where_there_is_none() -> None:
     runs["seconds"] = np.minimum(size, 12) * rng.lognormal(0, 0.03, 300)
     columns = choose_columns(runs, "seconds")
     fit = fit_table(runs, columns, trials=1, families=FEW)
-    assert fit.model.forecaster.model_at("header").extrapolator is None
+    assert fit.model.forecaster.model_at("header").trend is None
     far = fit.model.predict(runs.head(3).assign(size=4e5))
     assert far["prediction"].to_numpy() == pytest.approx(12, rel=0.15)
     near = fit.model.predict(runs.head(3).assign(size=300.0))
@@ -104,3 +112,64 @@ def test_the_path_of_a_row_has_signs_units_and_edges() -> None:
     assert np.isnan(path.edge.features["column.change"])
     assert path.distance == pytest.approx(np.log(2))
     assert STEEPEST * below.distance < np.log(1001)
+
+
+@pytest.fixture(scope="module")
+def of_images() -> CalibratedModel:
+    table, ridge = planted.table(30), FAMILIES["ridge"].defaults
+    model = point_model.fit(table, None, "ridge", ridge, "volume", 0)
+    out_of_fold = Validation(table, None, 3, 0).out_of_fold("ridge", ridge, "volume")
+    return calibrate(model, table, out_of_fold, 1.5)
+
+
+def changed(**features: float | str) -> Query:
+    query = queries_of(planted.table(30))[0]
+    names = {name.replace("__", "."): value for name, value in features.items()}
+    return Query(query.features | names, query.cpus)
+
+
+def path(model: CalibratedModel, query: Query) -> Path:
+    covered = model.model.range
+    (outside,) = covered.outside([query.features])
+    return image_path(query, outside, covered)
+
+
+def test_the_path_of_an_image_ends_at_the_range(of_images: CalibratedModel) -> None:
+    within = path(of_images, changed())
+    assert (within.distance, within.unknown) == (0.0, 0.0)
+    low, high = of_images.model.range.numbers[SIZE]
+    for value in (4 * high, low / 4):
+        far = path(of_images, changed(content__foreground_megavoxels=value))
+        assert far.distance == pytest.approx(math.log(4))
+        assert far.unknown == 0
+        assert far.edge.features[SIZE] in (low, high)
+
+
+@pytest.mark.parametrize(
+    ("features", "factor"),
+    [
+        ({"allocation__log2_cpus": 3.0}, 4.0),  # eight CPUs, two were measured
+        ({"parameter__iterations": 33.0}, 1.1**3),
+        ({"parameter__iterations": 300.0}, 10.0),
+        ({"device": "gpu"}, 10.0),
+        ({"device": "gpu", "allocation__log2_cpus": 5.0}, 10.0),
+        ({"content__foreground_megavoxels": math.nan}, 10.0),
+    ],
+)
+def test_a_feature_without_a_measured_effect_may_account_for_a_factor(
+    of_images: CalibratedModel, features: dict, factor: float
+) -> None:
+    far = path(of_images, changed(**features))
+    assert far.distance == 0
+    assert math.exp(far.unknown) == pytest.approx(factor)
+    assert far.unknown <= MOST
+
+
+def test_both_bounds_move_outwards_with_the_distance(of_images: CalibratedModel) -> None:
+    _, high = of_images.model.range.numbers[SIZE]
+    queries = [changed(content__foreground_megavoxels=high * k) for k in (0.9, 1.3, 2.0, 3.0)]
+    quantiles, calibrated = of_images.quantiles(queries, 0.05, 0.95)
+    ratios = np.log(quantiles[:, :, [0, 2]] / quantiles[:, :, [1]])
+    assert (np.diff(ratios[:, :, 1], axis=0) > 0).all()
+    assert (np.diff(ratios[:, :, 0], axis=0) < 0).all()
+    assert calibrated.tolist() == [True, False, False, False]

@@ -12,6 +12,7 @@ import planted
 from voxcast.errors import ModelError, one_line
 from voxcast.models import point_model
 from voxcast.models.calibrated_model import CalibratedModel, calibrate
+from voxcast.models.continuation import Trend
 from voxcast.models.families.family import FAMILIES
 from voxcast.models.forecaster import Forecaster
 from voxcast.models.model_files import read_arrays, read_sealed, write_arrays, write_sealed
@@ -23,7 +24,7 @@ MEMBERS = ("extra_trees", "boosted", "cnn")
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of a blend with a network and an extrapolator."""
+    """Return the folder of a blend with a network, and a trend."""
     table = planted.table(6)
     volumes = planted.volumes(table)
     members = {
@@ -34,9 +35,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     params = FAMILIES["ridge"].defaults
     ridge = point_model.fit(table, None, "ridge", params, "volume", 0)
     out_of_fold = Validation(table, None, 3, 0).out_of_fold("ridge", params, "volume")
-    extrapolator = calibrate(ridge, table, out_of_fold, 1.5)
+    calibrated = calibrate(ridge, table, out_of_fold, 1.5)
     forecaster = Forecaster(
-        {"volume": CalibratedModel(blend, extrapolator.calibrators, extrapolator)}
+        {"volume": CalibratedModel(blend, calibrated.calibrators, Trend(ridge))}
     )
     folder = tmp_path_factory.mktemp("model")
     forecaster.save(folder)

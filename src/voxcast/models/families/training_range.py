@@ -44,6 +44,8 @@ class TrainingRange:
     ----------
     numbers : dict of str to tuple of float
         Smallest and largest value of the columns that are checked.
+    spans : dict of str to tuple of float
+        The same of all columns of numbers.
     texts : dict of str to tuple of str
         Hashes of the values of each categorical column.
     complete : tuple of str
@@ -53,6 +55,7 @@ class TrainingRange:
     """
 
     numbers: Mapping[str, tuple[float, float]]
+    spans: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     texts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     complete: tuple[str, ...] = ()
     joint: JointRange = field(default_factory=JointRange)
@@ -73,23 +76,24 @@ class TrainingRange:
             Subject of each row. Without them no combination of columns is out of range.
         """
         numbers, texts = split_columns(rows)
-        watched = {name: values for name, values in numbers.items() if is_watched(name)}
         # In a table of several tools not all rows have all columns.
-        finite = {name: values[np.isfinite(values)] for name, values in watched.items()}
-        ranges = {n: (float(v.min()), float(v.max())) for n, v in finite.items() if v.size}
+        finite = {name: values[np.isfinite(values)] for name, values in numbers.items()}
+        spans = {n: (float(v.min()), float(v.max())) for n, v in finite.items() if v.size}
+        ranges = {name: span for name, span in spans.items() if is_watched(name)}
         # A question from the header alone is asked without content, and lacks none.
         checked = [name for name in ranges if content or not name.startswith(CONTENT)]
         return cls(
             ranges,
+            spans,
             {
                 name: tuple(digest(text) for text in encoded_and_all(values)[1])
                 for name, values in texts.items()
             },
             (
-                *(name for name in checked if not np.isnan(watched[name]).any()),
+                *(name for name in checked if not np.isnan(numbers[name]).any()),
                 *(name for name, values in texts.items() if all(map(_is_text, values))),
             ),
-            joint_range_of(numbers, list(watched), subjects),
+            joint_range_of(numbers, list(filter(is_watched, numbers)), subjects),
         )
 
     def outside(self, rows: Sequence[Row]) -> list[tuple[str, ...]]:
@@ -130,11 +134,16 @@ class TrainingRange:
     def from_json(cls, content: dict[str, Any]) -> TrainingRange:
         """Read what `to_json` returned."""
         return cls(
-            {name: (low, high) for name, (low, high) in content["numbers"].items()},
+            _pairs(content["numbers"]),
+            _pairs(content["spans"]),
             {name: tuple(digests) for name, digests in content["texts"].items()},
             tuple(content["complete"]),
             JointRange.from_json(content["joint"]),
         )
+
+
+def _pairs(limits: Mapping[str, Sequence[float]]) -> dict[str, tuple[float, float]]:
+    return {name: (low, high) for name, (low, high) in limits.items()}
 
 
 def is_watched(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Refitting of selected recipes on all runs: calibrated forecasters with extrapolators."""
+"""Refitting of selected recipes on all runs: calibrated forecasters with trends."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from voxcast.models.calibrated_model import calibrate
-from voxcast.models.extrapolation import fit_extrapolator
 from voxcast.models.forecaster import Forecaster
 from voxcast.models.point_model import INPUT_LEVELS
 from voxcast.models.selection import recipes
+from voxcast.models.trend import fit_trend
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,7 +28,7 @@ def fit_calibrated(
     input_level: InputLevel | None = None,
     fitted: dict[str, PointModel] | None = None,
 ) -> CalibratedModel:
-    """Fit a family or an ensemble on all runs, with its bounds and without an extrapolator.
+    """Fit a family or an ensemble on all runs, with its bounds and without a trend.
 
     Parameters
     ----------
@@ -60,12 +60,10 @@ def fit_forecasters(
 ) -> Iterator[tuple[str, Forecaster]]:
     """Yield each name with its calibrated forecaster, for every input level of the leaderboard.
 
-    All share one extrapolator per input level, and no family is fitted twice.
+    All share one trend per input level, and no family is fitted twice.
     """
     levels = [level for level in INPUT_LEVELS if level in leaderboard.out_of_fold]
-    extrapolators = {
-        level: fit_extrapolator(validation, leaderboard.tuned, factor, level) for level in levels
-    }
+    trends = {level: fit_trend(validation, leaderboard, None, level) for level in levels}
     fitted: dict[InputLevel, dict[str, PointModel]] = {level: {} for level in levels}
     for name in names:
         models: dict[InputLevel, CalibratedModel] = {}
@@ -78,5 +76,5 @@ def fit_forecasters(
                 level,
                 fitted[level],
             )
-            models[level] = replace(model, extrapolator=extrapolators[level])
+            models[level] = replace(model, trend=trends[level])
         yield name, Forecaster(models)

@@ -13,12 +13,11 @@ from voxcast.features.combinations import combination
 from voxcast.features.table import rows_of
 from voxcast.models import point_model
 from voxcast.models.calibrated_model import CalibratedModel
-from voxcast.models.distance import distances
+from voxcast.models.continuation import beyond
 from voxcast.models.families.family import FAMILIES
 from voxcast.models.families.training_range import TrainingRange
 from voxcast.models.forecaster import Forecaster
 from voxcast.models.query import Query, queries_of
-from voxcast.models.side import UNCERTAIN_POWER, margins
 from voxcast.models.table_fitting import fit_table
 from voxcast.models.table_validation import groups_of
 
@@ -181,10 +180,11 @@ def test_of_an_image_the_bound_widens_and_the_reason_is_in_words() -> None:
     query = Query(query.features | changes, query.cpus)
     name = combination(foreground, size)
     assert model.range.outside([query.features]) == [(name,)]
-    (far,) = distances(model, [query])
-    assert list(far.by_side) == [name]
-    assert far.unknown == 0
-    assert margins([far], {}) == pytest.approx([UNCERTAIN_POWER * far.by_side[name]])
+    moved = beyond(model, None, [query], None)
+    (far,) = model.range.joint_distances([query.features])
+    assert moved.edges[0].features == query.features
+    assert moved.distances.tolist() == [far[name]]
+    assert moved.unknown.tolist() == [0.0]
     (reason,) = Forecaster({"volume": CalibratedModel(model, {})}).outside(query, [name])
     assert reason.endswith("were not measured together")
     assert " in the foreground with " in reason

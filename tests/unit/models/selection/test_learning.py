@@ -99,7 +99,7 @@ def test_an_ensemble_and_a_second_run_reuse_fits(tmp_path: Path) -> None:
     assert changed.cache.fits == 3
 
 
-def test_a_forecaster_of_every_name_shares_extrapolator_and_header_model() -> None:
+def test_a_forecaster_of_every_name_shares_trend_and_header_model() -> None:
     table = planted.table(24)
     validation = Validation(table, None, 3, 0)
     families = ("median", "ridge", "extra_trees")
@@ -107,10 +107,10 @@ def test_a_forecaster_of_every_name_shares_extrapolator_and_header_model() -> No
     assert list(leaderboard.params) == [*families, "voting", "stacked"]
     forecasters = dict(fit_forecasters(validation, leaderboard, list(leaderboard.params), 1.5))
     assert set(forecasters) == set(leaderboard.params)
-    extrapolator = forecasters["extra_trees"].models_by_input_level["volume"].extrapolator
-    assert extrapolator is not None
-    assert extrapolator.model.family == "ridge"
-    assert extrapolator is forecasters["stacked"].models_by_input_level["volume"].extrapolator
+    trend = forecasters["extra_trees"].model_at("volume").trend
+    assert trend is not None
+    assert trend.model.family == "ridge"
+    assert trend is forecasters["stacked"].model_at("volume").trend
     assert forecasters["stacked"].family == "stacked"
     headers = {f.models_by_input_level["header"].model.family for f in forecasters.values()}
     assert headers == {leaderboard.name_at("extra_trees", "header")}
