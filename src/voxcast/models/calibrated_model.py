@@ -70,14 +70,14 @@ class CalibratedModel:
         if out_of_range is None:
             out_of_range = self.model.range.outside([query.features for query in queries])
         is_beyond = np.array([bool(names) for names in out_of_range], bool)
-        asked = list(queries)
+        in_range = list(queries)
         moved = None
         if is_beyond.any():
-            far = [asked[n] for n in np.flatnonzero(is_beyond)]
+            far = [in_range[n] for n in np.flatnonzero(is_beyond)]
             moved = beyond(self.model, self.trend, far, self.columns)
             for n, edge in zip(np.flatnonzero(is_beyond), moved.edges, strict=True):
-                asked[n] = edge
-        logs = np.stack([self.model.predict(asked)] * 3, axis=-1)
+                in_range[n] = edge
+        logs = np.stack([self.model.predict(in_range)] * 3, axis=-1)
         calibrated = ~is_beyond
         for k, target in enumerate(self.model.targets):
             calibrator = self.calibrators[target]
