@@ -129,6 +129,7 @@ class Recommendation:
         """Return the recommendation as an object that `json` can write."""
         content: dict[str, Any] = {
             "cluster": self.cluster.name,
+            "walltime_step_s": self.cluster.walltime_step_s,
             "policy": asdict(self.policy) | {"risk": self.policy.risk},
             "limits": asdict(self.per_image.limits),
             "host_classes": None if self.measured is None else list(self.host_classes),

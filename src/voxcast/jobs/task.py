@@ -317,7 +317,7 @@ def from_file(content: Mapping[str, Any], where: Path) -> tuple[str, list[Task]]
                 raise ConfigError(problem, where, "leave it out, or change the limits")
         tasks = tasks_of(
             [image["image"] for image in images], [image["chosen"] for image in images],
-            float(content["policy"]["confidence"]),
+            float(content["policy"]["confidence"]), step_s=float(content["walltime_step_s"]),
         )  # fmt: skip
     except (KeyError, TypeError, ValueError) as error:
         then = "write it with `voxcast submit --dry-run --json` or `voxcast recommend --json`"

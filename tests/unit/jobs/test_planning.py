@@ -98,7 +98,7 @@ def test_a_recommendation_becomes_tasks(tmp_path: Path) -> None:
         "peak_rss_bytes_median": 4e8, "risk": 0.1, "usd_bound": 0.5,
     }  # fmt: skip
     image = {"image": "sub-01_T1w.nii.gz", "app": "tool", "chosen": row, "why": "cheapest"}
-    content = {"policy": {"confidence": 0.95}, "images": [image]}
+    content = {"walltime_step_s": 60.0, "policy": {"confidence": 0.95}, "images": [image]}
     app, (task,) = from_file(content, tmp_path)
     assert app == "tool"
     assert task.name == "sub-01_T1w"
