@@ -86,7 +86,8 @@ ROW = {
 def test_the_whole_answer_as_json(recommend) -> None:
     content = json.loads(recommend("usual.nii.gz", "--cluster", "osc", "--json").out)
     assert set(content) == {
-        "cluster", "walltime_step_s", "policy", "limits", "host_classes", "machine", "parameters", "images"
+        "cluster", "walltime_step_s", "policy", "limits", "host_classes", "machine", "parameters",
+        "images",
     }  # fmt: skip
     assert content["parameters"] == {}
     assert content["cluster"] == "osc"
