@@ -79,7 +79,7 @@ studies: setup ## Accuracy of models on the recorded histories (an hour); result
 BATCHES ?= second real heads
 .PHONY: judge
 judge: setup ## Judge the registered model, as it is, on BATCHES="second real heads"; each time is booked
-	python pipelines/judge.py $(BATCHES)
+	python studies/judge.py $(BATCHES)
 
 .PHONY: recorded
 recorded: setup ## Train on the recorded reference campaign; copies the results to results/recorded

@@ -213,10 +213,10 @@ def models_part(runs: Path) -> dict[str, Any]:
     """Return the error of voxcast's models and of a constant, on points that neither has seen."""
     import pandas as pd
 
-    from voxcast.studies import contenders
-    from voxcast.studies.holdouts import split
-    from voxcast.studies.recorded_table import of_app, recorded_table
-    from voxcast.studies.scoring import errors
+    from voxcast.evaluation import out_of_sample
+    from voxcast.evaluation.holdouts import split
+    from voxcast.evaluation.recorded_table import of_app, recorded_table
+    from voxcast.evaluation.scoring import errors
 
     table = of_app(recorded_table([runs], lambda subject: False), "parcel_study")
     folds = split(table, "parameters", folds=OUTER_FOLDS, seed=0).folds
@@ -225,14 +225,14 @@ def models_part(runs: Path) -> dict[str, Any]:
     for fold in folds:
         train, test = table.iloc[fold.train], table.iloc[fold.test]
         predicted["voxcast"].append(
-            contenders.voxcast_predictions(train, test, families=FAMILIES, trials=TRIALS)
+            out_of_sample.voxcast_predictions(train, test, families=FAMILIES, trials=TRIALS)
         )
         # The family `median`: a constant, after the effects of levels that all families share.
         predicted["parameter_effects"].append(
-            contenders.baseline_predictions(train, test, "constant")
+            out_of_sample.baseline_predictions(train, test, "constant")
         )
         predicted["constant"].append(constant_predictions(train, test))
-    pooled = {name: contenders.pooled(tables) for name, tables in predicted.items()}
+    pooled = {name: out_of_sample.pooled(tables) for name, tables in predicted.items()}
     return {
         "runs": len(table), "outer_folds": len(folds),
         "errors": {name: errors(predictions) for name, predictions in pooled.items()},
@@ -245,7 +245,7 @@ def models_part(runs: Path) -> dict[str, Any]:
 
 def constant_predictions(train: Any, test: Any) -> Any:
     """Predict the medians of the training runs for every run."""
-    from voxcast.studies.contenders import run_columns
+    from voxcast.evaluation.out_of_sample import run_columns
 
     medians = {
         f"{target}_median": train[target].median() for target in ("cpu_s", "peak_rss_bytes")

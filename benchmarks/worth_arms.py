@@ -62,7 +62,7 @@ class Job:
 
 
 def read_jobs(path: Path) -> list[Job]:
-    """Read the jobs that ``pipelines/worth_jobs.py`` drew."""
+    """Read the jobs that ``studies/worth_jobs.py`` drew."""
     return [Job.from_record(record) for record in json.loads(path.read_text())["jobs"]]
 
 

@@ -49,7 +49,6 @@ def main() -> int:
                 # Time that an application does not use is shared by the next ones.
                 budget_s=(deadline - time.monotonic()) / (len(by_app) - number),
                 input_levels=("volume", "header"),
-                fixed_params=cfg.tune.fixed.get(app),
                 on_family=on_family,
                 on_search=on_search,
             )

@@ -98,7 +98,7 @@ def study(studied: Path) -> Callable[[str], dict[str, Any]]:
         path = studied / f"results/studies/{name}.json"
         marker = path.with_suffix(".made")
         if not marker.exists():
-            run(studied, sys.executable, "pipelines/study.py", name, OMP_NUM_THREADS="1")
+            run(studied, sys.executable, "studies/study.py", name, OMP_NUM_THREADS="1")
             marker.touch()
         content: dict[str, Any] = json.loads(path.read_text())
         return content

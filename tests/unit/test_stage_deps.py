@@ -68,9 +68,14 @@ def imported_names(path: Path) -> set[str]:
     return {name for name in names if name.split(".")[0] in ("voxcast", "voxcast_apps")}
 
 
-def module_files(name: str) -> Iterator[Path]:
-    """Yield the file of a module and those of the packages around it that hold code."""
+def module_files(name: str, beside: Path) -> Iterator[Path]:
+    """Yield the file of a module and those of the packages around it that hold code.
+
+    A script may import other files of its folder, ``beside``.
+    """
     parts = name.split(".")
+    if (neighbour := beside / f"{parts[0]}.py").is_file():
+        yield neighbour
     for length in range(1, len(parts) + 1):
         path = SOURCE.joinpath(*parts[:length])
         if path.with_suffix(".py").is_file():
@@ -82,12 +87,12 @@ def module_files(name: str) -> Iterator[Path]:
 
 
 def import_closure(script: Path) -> set[str]:
-    """Return all files of the package that a script may import; ignored ones are not followed."""
+    """Return all files that a script may import; ignored ones are not followed."""
     closure: set[str] = set()
     waiting = [script]
     while waiting:
         for name in imported_names(waiting.pop()):
-            for path in module_files(name):
+            for path in module_files(name, script.parent):
                 relative = str(path.relative_to(PROJECT))
                 if relative not in closure and not within(relative, IGNORED):
                     closure.add(relative)
@@ -99,7 +104,7 @@ def import_closure(script: Path) -> set[str]:
 def test_a_stage_depends_on_the_code_that_it_runs(
     name: str, script: Path, deps: list[str]
 ) -> None:
-    assert str(script.relative_to(PROJECT)) in deps
+    assert within(str(script.relative_to(PROJECT)), deps)
     missing = sorted(path for path in import_closure(script) if not within(path, deps))
     assert not missing, f"stage {name} lacks deps"
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PROJECT = Path(__file__).parents[2]
-FOLDERS = ("src", "pipelines", "benchmarks", "docs")
+FOLDERS = ("src", "pipelines", "studies", "benchmarks", "docs")
 EMPTY = frozenset(
     [
         *("own", "found", "asked", "said", "told", "one", "whole", "known", "judged", "given"),

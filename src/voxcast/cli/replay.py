@@ -62,11 +62,11 @@ def main(argv: list[str]) -> int:
 
     from voxcast.allocation.requests.cost import CostModel
     from voxcast.allocation.site import Waiting
+    from voxcast.evaluation import replayed_requests
+    from voxcast.evaluation.history_table import history_table
     from voxcast.log import progress
     from voxcast.runs.store import open_history
     from voxcast.runs.table import runs_of_apps, runs_where
-    from voxcast.studies import replayed_requests
-    from voxcast.studies.history_table import history_table
 
     CostModel(args.alpha, args.beta, 0.0 if isinstance(gamma, str) else gamma)  # checks them
     history = open_history(args.history)

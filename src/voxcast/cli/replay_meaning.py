@@ -27,7 +27,7 @@ def meaning(app: str, result: Mapping[str, Any], *, has_images: bool) -> Iterato
     Parameters
     ----------
     result : mapping
-        Of one cost model, see `voxcast.studies.replayed_requests.study`.
+        Of one cost model, see `voxcast.evaluation.replayed_requests.study`.
     has_images : bool
         Whether the runs are on images, which `voxcast requests --image` could be asked about.
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from voxcast.apps.checks import check_app
@@ -98,10 +98,6 @@ class TuneConfig:
     trials: int
     budget_s: float
     families: tuple[str, ...]
-    # Parameters by application and family that are not searched; `voxcast tune` writes them.
-    fixed: dict[str, dict[str, dict[str, Any]]] = field(
-        default_factory=dict, metadata={"optional": True}
-    )
 
 
 @dataclass(frozen=True)

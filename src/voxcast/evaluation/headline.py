@@ -56,8 +56,8 @@ def headline(
     Parameters
     ----------
     table : DataFrame
-        Runs of one application at all scales; see `voxcast.studies.recorded_table`. Those at full
-        scale are judged.
+        Runs of one application at all scales; see `voxcast.evaluation.recorded_table`. Those at
+        full scale are judged.
     elsewhere : DataFrame, optional
         Runs on another machine, from which nothing is learned.
 

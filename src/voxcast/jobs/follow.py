@@ -73,7 +73,7 @@ class Follower:
     _refused: set[str] = field(default_factory=set)
     _away: bool = False
     _passes_made: int = 0
-    _progress_before: tuple[int, int] = (0, 0)
+    _progress_before: int = 0
 
     def __post_init__(self) -> None:
         self.state = SubmissionState.of(self.submission.plan, self.submission.events())
@@ -295,9 +295,9 @@ class Follower:
 
     def _start_pass(self, executor: Executor, passes: Passes) -> None:
         """Submit workers if none is left and cells wait; take them out of the queue if none do."""
-        state, waiting, left = self.state, self.waiting(), passes.left()
+        state, waiting = self.state, self.waiting()
         if workers := state.workers():
-            is_open = waiting or left or self.current.keys() & state.tasks.keys()
+            is_open = waiting or self.current.keys() & state.tasks.keys()
             queued = [
                 (state.arrays[state.live[name][0]].job, state.live[name][1])
                 for name in workers if name in self.current and not self.current[name].is_running
@@ -308,7 +308,7 @@ class Follower:
             return
         if (jobs := passes.next_jobs(waiting)) is None:
             return
-        progress, logs = (self._progress(), left), self.submission.folder / "logs"
+        progress, logs = self._progress(), self.submission.folder / "logs"
         if self._passes_made and progress == self._progress_before:
             last = state.arrays[state.last_array].names
             ends = {state.ended[name][-1].attempt.outcome for name in last}

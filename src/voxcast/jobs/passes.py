@@ -73,13 +73,10 @@ class Passes:
         if there is nothing to do.
     most : int
         Passes of one command.
-    left : callable
-        Returns what changes when workers do something that no event tells, such as a trial.
     """
 
     next_jobs: Callable[[Mapping[str, Request]], WorkerJobs | None]
     most: int = MAX_PASSES
-    left: Callable[[], int] = lambda: 0
 
 
 def jobs_for(

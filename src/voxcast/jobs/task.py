@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from voxcast.allocation.recommendation import Recommendation
 
 # Of five factors the one of the smallest loss, at worst over recorded runs and published laws;
-# see `voxcast.studies.ladder_growth` and results/ladders/growth.json.
+# see studies/ladder_growth.py and results/ladders/growth.json.
 LEAST_GROWTH = 1.5
 MOST_REQUESTS = 6
 # Reserved time delays other users, used time is charged; each request waits in the queue.

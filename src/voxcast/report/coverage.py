@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from voxcast.evaluation.scoring import coverage
 from voxcast.models.distribution_metrics import covered_by_predicted_quarter, joint_exceedance
 from voxcast.records import TARGETS
 from voxcast.report.formatting import TITLES
 from voxcast.report.tables import Table
-from voxcast.studies.scoring import coverage
 
 if TYPE_CHECKING:
     import pandas as pd

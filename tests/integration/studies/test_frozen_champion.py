@@ -10,9 +10,11 @@ import pandas as pd
 import pytest
 
 from champions import PROMOTION
+from frozen_champion import judge
 from registries import connected
 from voxcast import config
 from voxcast.errors import ModelError
+from voxcast.evaluation.recorded_table import FULL, of_app, opened_table, recorded_table
 from voxcast.features.split import side
 from voxcast.files import sha256_folder
 from voxcast.images.recorded import RECORDED_IMAGES
@@ -27,8 +29,6 @@ from voxcast.serving.bundle import Bundle, BundlePart, Origin, write_bundle
 from voxcast.serving.model_store import ModelStore
 from voxcast.serving.prediction_service import PredictionService
 from voxcast.serving.served_app import ServedApp
-from voxcast.studies.frozen_champion import judge
-from voxcast.studies.recorded_table import FULL, of_app, opened_table, recorded_table
 from voxcast.tracking import registry, runs
 from voxcast.tracking.registry import FOLDER
 
@@ -84,7 +84,7 @@ def project(bundle: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run_judge(project: Path, *batches: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, ROOT / "pipelines/judge.py", *batches]
+    command = [sys.executable, ROOT / "studies/judge.py", *batches]
     return subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
 
 

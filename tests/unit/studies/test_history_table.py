@@ -7,6 +7,8 @@ import pytest
 
 from synthetic_runs import cell, write_run
 from voxcast.errors import TableError
+from voxcast.evaluation.history_table import history_table
+from voxcast.evaluation.recorded_table import recorded_table
 from voxcast.features.speed_column import SPEED_DEVIATION
 from voxcast.images.catalogue import ON_RECORD, columns_of
 from voxcast.images.characteristics import versions_of
@@ -16,8 +18,6 @@ from voxcast.runs.importer import import_files
 from voxcast.runs.series import write_stage
 from voxcast.runs.store import load_history, open_history
 from voxcast.runs.table import PHASE_DTYPES, TRACE_DTYPES, frame_of
-from voxcast.studies.history_table import history_table
-from voxcast.studies.recorded_table import recorded_table
 
 REFERENCE = Path(__file__).parents[3] / "data/history/reference"
 

@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 from voxcast.errors import TableError
+from voxcast.evaluation.imported_table import imported_table
 from voxcast.runs.table import checked_row, frame_of
-from voxcast.studies.imported_table import imported_table
 
 
 def runs(n: int = 6, **changes: object) -> pd.DataFrame:

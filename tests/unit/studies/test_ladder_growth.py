@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from ladder_growth import BASE, BeyondBound, regrets, study
 from voxcast.jobs.task import LEAST_GROWTH
-from voxcast.studies.ladder_growth import BASE, BeyondBound, regrets, study
 
 RESULTS = Path(__file__).parents[3] / "published" / "ladders" / "growth.json"
 BOUND_S, MEDIAN_S = 7200.0, 6000.0

@@ -4,13 +4,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import family_comparison
+import learning_curves
 import planted
+from nested import CHOSEN, Learner
+from voxcast.evaluation.scoring import errors, paired
 from voxcast.features.speed_column import SPEED_DEVIATION
 from voxcast.laws.intervals import clustered_mean
 from voxcast.models.selection.fold_cache import FoldCache
-from voxcast.studies import family_comparison, learning_curves
-from voxcast.studies.nested import CHOSEN, Learner
-from voxcast.studies.scoring import errors, paired
 
 FAST = ("median", "voxels", "ridge")
 FLOORS = {"segment": {"raw": {"cpu_s": 4.0}, "normalised": {"cpu_s": 1.0}}}

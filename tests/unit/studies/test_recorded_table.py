@@ -6,11 +6,11 @@ import pytest
 
 from voxcast import config
 from voxcast.errors import TableError
+from voxcast.evaluation.recorded_table import FULL, of_app, opened_table, recorded_table
 from voxcast.features.phase_labels import labels_of
 from voxcast.features.speed_column import SPEED_DEVIATION
 from voxcast.features.split import side
 from voxcast.models.openings import read_openings
-from voxcast.studies.recorded_table import FULL, of_app, opened_table, recorded_table
 
 ROOT = Path(__file__).parents[3]
 HISTORY = ROOT / "data/history"

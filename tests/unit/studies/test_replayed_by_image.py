@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 import planted
-from voxcast.studies import replayed_requests
+from voxcast.evaluation import replayed_requests
 
 
 def table(subjects: int = 30) -> pd.DataFrame:

@@ -4,11 +4,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import ablation
 import planted
+import scales
+import second_batch
+import splits
+import transfer
+from voxcast.evaluation import out_of_sample
+from voxcast.evaluation.holdouts import HOLDOUTS, split
+from voxcast.evaluation.scoring import at_no_more_risk, coverage, errors, requests
 from voxcast.models.selection.fold_cache import FoldCache
-from voxcast.studies import ablation, contenders, scales, second_batch, splits, transfer
-from voxcast.studies.holdouts import HOLDOUTS, split
-from voxcast.studies.scoring import at_no_more_risk, coverage, errors, requests
 
 FEW = ("ridge",)
 
@@ -66,7 +71,7 @@ def test_all_contenders_predict_and_voxcast_finds_the_law() -> None:
     assert low <= subject["voxcast"]["errors"]["cpu_s"]["mape"] <= high
     met = subject["harp_MAE"]["voxcast_at_no_more_risk"]
     assert met["upp"] <= subject["harp_MAE"]["request"]["upp"]
-    assert met["level"] in contenders.QUANTILES
+    assert met["level"] in out_of_sample.QUANTILES
     assert results["host"] == {"not_measurable": "measured on one machine"}
 
 
@@ -209,6 +214,6 @@ def test_leaving_information_out_increases_the_error(tmp_path) -> None:
 
 def test_predictions_come_in_the_order_of_the_test_runs() -> None:
     runs = table(12)
-    predictions = contenders.voxcast_predictions(runs, runs, families=FEW, trials=1)
+    predictions = out_of_sample.voxcast_predictions(runs, runs, families=FEW, trials=1)
     assert list(predictions["cell_key"]) == list(runs["cell_key"])
     assert (predictions["cpu_s_upper"] >= predictions["cpu_s_median"]).all()

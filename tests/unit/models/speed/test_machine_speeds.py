@@ -12,6 +12,7 @@ import pytest
 
 import planted
 import several_machines
+from voxcast.evaluation.recorded_table import of_app, recorded_table
 from voxcast.models import point_model
 from voxcast.models.calibrated_model import CalibratedModel, calibrate
 from voxcast.models.families.family import FAMILIES
@@ -21,7 +22,6 @@ from voxcast.models.selection.cross_validation import Validation
 from voxcast.models.speed.estimation import estimate, speeds_of
 from voxcast.models.speed.speeds import MachineSpeed, SittingSpeed, SpeedEstimate, Speeds
 from voxcast.records import TARGETS
-from voxcast.studies.recorded_table import of_app, recorded_table
 
 CPU = TARGETS.index("cpu_s")
 RIDGE = FAMILIES["ridge"].defaults

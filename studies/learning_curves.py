@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from voxcast.studies import contenders
-from voxcast.studies.holdouts import split
-from voxcast.studies.nested import CHOSEN, Learner
-from voxcast.studies.recorded_table import FULL, of_app
-from voxcast.studies.scoring import errors
+from nested import CHOSEN, Learner
+from voxcast.evaluation import out_of_sample
+from voxcast.evaluation.holdouts import split
+from voxcast.evaluation.recorded_table import FULL, of_app
+from voxcast.evaluation.scoring import errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -36,7 +36,7 @@ def study(
     families: Sequence[str] = FAMILIES,
     folds: int = 5,
     seed: int = 0,
-    trials: int = contenders.TRIALS,
+    trials: int = out_of_sample.TRIALS,
     cache: FoldCache,
     on_step: Callable[[str], None] = lambda step: None,
 ) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def study(
     Parameters
     ----------
     table : DataFrame
-        See `voxcast.studies.recorded_table.recorded_table`.
+        See `voxcast.evaluation.recorded_table.recorded_table`.
     floors : mapping
         By application ``raw`` and ``normalised``: the error in percent, by target, of a model
         that knows the mean of the repeats.
@@ -59,7 +59,7 @@ def study(
     -------
     dict
         By application ``floors``, and ``points``: ``subjects`` (the mean over folds), ``runs``
-        and ``errors``, see `voxcast.studies.scoring.errors`.
+        and ``errors``, see `voxcast.evaluation.scoring.errors`.
     """
     results: dict[str, Any] = {}
     for app in sorted(table["app"].unique()):
@@ -77,7 +77,7 @@ def study(
                 predictions.append(learner.predictions(train, test)[CHOSEN])
                 sizes.append((train["subject"].nunique(), len(train)))
             subjects, n_runs = np.mean(sizes, axis=0).tolist()
-            scores = errors(contenders.pooled(predictions))
+            scores = errors(out_of_sample.pooled(predictions))
             points.append({"subjects": subjects, "runs": n_runs, "errors": scores})
         results[app] = {"floors": floors.get(app, {}), "points": points}
     return results

@@ -12,13 +12,13 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import ModelError
+from voxcast.evaluation.out_of_sample import run_columns
+from voxcast.evaluation.recorded_table import FULL
+from voxcast.evaluation.scoring import answer_counts, coverage, errors, exceedances
 from voxcast.images.characteristics import CHARACTERISTICS
 from voxcast.images.network_volume import network_to_bytes
 from voxcast.records import TARGETS
 from voxcast.serving.signature import INPUT_TYPES, REQUEST_HEADER_COLUMNS, VOLUME
-from voxcast.studies.contenders import run_columns
-from voxcast.studies.recorded_table import FULL
-from voxcast.studies.scoring import answer_counts, coverage, errors, exceedances
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,8 +45,8 @@ def judge(
     model : PredictionService
         The registered model.
     runs : DataFrame
-        Runs of a reserved batch, see `voxcast.studies.recorded_table.opened_table`. Those at full
-        scale on an image are judged on.
+        Runs of a reserved batch, see `voxcast.evaluation.recorded_table.opened_table`. Those at
+        full scale on an image are judged on.
     images : DataFrame
         Header and characteristics of their images, with ``volume_id``.
     small_volumes : mapping
@@ -56,9 +56,9 @@ def judge(
     -------
     dict
         By application ``forecaster_sha256``, ``family``, ``learned_from`` (number of subjects and
-        runs), ``errors`` and ``coverage`` as in `voxcast.studies.scoring`, ``answers`` (numbers of
-        runs, of calibrated answers and of those out of range), ``host_known`` (number of answers
-        for machines of known speed), ``out_of_range`` (number of answers by feature) and
+        runs), ``errors`` and ``coverage`` as in `voxcast.evaluation.scoring`, ``answers`` (numbers
+        of runs, of calibrated answers and of those out of range), ``host_known`` (number of
+        answers for machines of known speed), ``out_of_range`` (number of answers by feature) and
         ``input_levels`` (number of answers by level). Applications that the model has not learned
         have ``not_measurable`` with the reason.
 

@@ -1,6 +1,6 @@
 """Judge the registered model, as it is, on batches that are reserved for judging.
 
-``python pipelines/judge.py second real`` writes ``results/judged/BATCH.json``. Each call is an
+``python studies/judge.py second real`` writes ``results/judged/BATCH.json``. Each call is an
 opening of these batches and adds a line to the book of openings.
 """
 
@@ -13,20 +13,20 @@ from pathlib import Path
 
 import pandas as pd
 
+from frozen_champion import judge
 from voxcast.commits import commit_of
 from voxcast.errors import ConfigError, exits_cleanly
+from voxcast.evaluation.recorded_table import opened_table
 from voxcast.files import write_json
 from voxcast.images.network_volume import SMALL_VOLUMES, read_small_volumes
 from voxcast.images.recorded import RECORDED_IMAGES
 from voxcast.models import openings
 from voxcast.runs.store import batch_names, reserved_names
 from voxcast.serving.prediction_service import PredictionService
-from voxcast.studies.frozen_champion import judge
-from voxcast.studies.recorded_table import opened_table
 
 HISTORY = Path("data/history")
 OUT = Path("results/judged")
-CODE = ("src", "pipelines", "conf")
+CODE = ("src", "studies", "conf")
 
 
 @exits_cleanly

@@ -1,4 +1,6 @@
-"""A study of the recorded history, written to results/studies; see `voxcast.studies`.
+"""A study of the recorded history: models learn from some runs and are scored on others.
+
+Its results are written to results/studies.
 
 Applications are studied side by side, one process for each core. Predictions of inner folds are
 cached in ``build/folds``, which all studies share: a study that was stopped goes on there.
@@ -20,10 +22,24 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+import ablation
+import family_comparison
+import learning_curves
+import scales
+import second_batch
+import splits
+import transfer
 from voxcast import config
 from voxcast.analysis.noise import repeat_noise
 from voxcast.commits import commit_of
 from voxcast.errors import ConfigError, exits_cleanly
+from voxcast.evaluation import replayed_requests
+from voxcast.evaluation.recorded_table import (
+    network_volumes,
+    opened_table,
+    recorded_table,
+    seconds_in_phase,
+)
 from voxcast.features.split import side
 from voxcast.files import write_json
 from voxcast.images.recorded import RECORDED_IMAGES
@@ -32,22 +48,6 @@ from voxcast.models.selection.fold_cache import FoldCache
 from voxcast.records import TARGETS, App
 from voxcast.runs.speed import at_usual_speed, speed_deviations
 from voxcast.runs.store import batch_names, load_history, load_phases, reserved_names
-from voxcast.studies import (
-    ablation,
-    family_comparison,
-    learning_curves,
-    replayed_requests,
-    scales,
-    second_batch,
-    splits,
-    transfer,
-)
-from voxcast.studies.recorded_table import (
-    network_volumes,
-    opened_table,
-    recorded_table,
-    seconds_in_phase,
-)
 
 HISTORY = Path("data/history")
 # The batches that a study opens.
@@ -55,7 +55,7 @@ TEST_BATCHES = {"second_batch": "second", "real": "real", "heads": "heads"}
 APPS = Path("conf/app")
 FOLDS = Path("build/folds")
 OUT = Path("results/studies")
-CODE = ("src", "pipelines", "conf")
+CODE = ("src", "studies", "conf")
 # All families that need no network; the baselines too.
 FAMILIES = (
     "median", "voxels", "law", "ridge", "gaussian_process", "phases", "extra_trees", "boosted",

@@ -1,22 +1,22 @@
-"""Study: every holdout of `voxcast.studies.holdouts`, for voxcast, HARP and the baselines."""
+"""Study: every holdout of `voxcast.evaluation.holdouts`, for voxcast, HARP and the baselines."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from voxcast.studies import contenders
-from voxcast.studies.holdouts import HOLDOUTS, split
-from voxcast.studies.recorded_table import FULL, of_app
-from voxcast.studies.scoring import at_no_more_risk, errors, exceedances, requests
+from voxcast.evaluation import out_of_sample
+from voxcast.evaluation.holdouts import HOLDOUTS, split
+from voxcast.evaluation.recorded_table import FULL, of_app
+from voxcast.evaluation.scoring import at_no_more_risk, errors, exceedances, requests
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import pandas as pd
 
+    from voxcast.evaluation.holdouts import Fold
     from voxcast.models.harp.policies import SelectionPolicy
     from voxcast.models.selection.fold_cache import FoldCache
-    from voxcast.studies.holdouts import Fold
 
 EPOCHS = "parameter.epochs"
 POLICIES: tuple[SelectionPolicy, ...] = ("WTM", "MAE")
@@ -27,7 +27,7 @@ def study(
     *,
     folds: int = 5,
     seed: int = 0,
-    trials: int = contenders.TRIALS,
+    trials: int = out_of_sample.TRIALS,
     epochs_s: pd.Series | None = None,
     cache: FoldCache | None = None,
     on_step: Callable[[str], None] = lambda step: None,
@@ -37,7 +37,7 @@ def study(
     Parameters
     ----------
     table : DataFrame
-        See `voxcast.studies.recorded_table.recorded_table`.
+        See `voxcast.evaluation.recorded_table.recorded_table`.
     epochs_s : Series, optional
         Seconds in epochs by cell key, for HARP's custom estimator.
     cache : FoldCache, optional
@@ -60,7 +60,7 @@ def study(
                     by_contender.setdefault(contender, []).append(predictions)
             results[app][holdout] = _scores(
                 {
-                    contender: contenders.pooled(tables)
+                    contender: out_of_sample.pooled(tables)
                     for contender, tables in by_contender.items()
                     if len(tables) == len(splits.folds)
                 }
@@ -78,11 +78,11 @@ def _fold_predictions(
 ) -> dict[str, pd.DataFrame]:
     train, test = runs.iloc[fold.train], runs.iloc[fold.test]
     predictions = {
-        "voxcast": contenders.voxcast_predictions(train, test, trials=trials, cache=cache)
+        "voxcast": out_of_sample.voxcast_predictions(train, test, trials=trials, cache=cache)
     }
-    baselines = contenders.BASELINES if "header.megavoxels" in runs else ("constant",)
+    baselines = out_of_sample.BASELINES if "header.megavoxels" in runs else ("constant",)
     for baseline in baselines:
-        predictions[baseline] = contenders.baseline_predictions(train, test, baseline)
+        predictions[baseline] = out_of_sample.baseline_predictions(train, test, baseline)
     if holdout == "subject":
         # HARP also trains on the scaled-down runs of all subjects but those held out.
         held_out = set(test["subject"]) - set(train["subject"])
@@ -97,14 +97,15 @@ def _harp_predictions(
 ) -> dict[str, pd.DataFrame]:
     """Return the predictions of HARP's variants that can be fitted."""
     variants = {
-        f"harp_{policy}": contenders.harp_predictions(train, test, policy) for policy in POLICIES
+        f"harp_{policy}": out_of_sample.harp_predictions(train, test, policy)
+        for policy in POLICIES
     }
-    variants["harp_full_scale"] = contenders.harp_predictions(
+    variants["harp_full_scale"] = out_of_sample.harp_predictions(
         train, test, "MAE", scaled_down=False
     )
     if epochs_s is not None and EPOCHS in train:
         for policy in POLICIES:
-            variants[f"harp_{policy}_custom"] = contenders.harp_custom_predictions(
+            variants[f"harp_{policy}_custom"] = out_of_sample.harp_custom_predictions(
                 train, test, policy, epochs_s, EPOCHS
             )
     return {name: predictions for name, predictions in variants.items() if predictions is not None}
@@ -122,7 +123,7 @@ def _scores(by_contender: dict[str, pd.DataFrame]) -> dict[str, Any]:
             scores["chosen"] = predictions["chosen"].value_counts().to_dict()
         if contender.startswith("harp"):
             scores["voxcast_at_no_more_risk"] = at_no_more_risk(
-                by_contender["voxcast"], contenders.QUANTILES, scores["request"]["upp"]
+                by_contender["voxcast"], out_of_sample.QUANTILES, scores["request"]["upp"]
             )
         results[contender] = scores
     return results

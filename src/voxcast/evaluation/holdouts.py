@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from voxcast.studies.recorded_table import DOWN, FULL
+from voxcast.evaluation.recorded_table import DOWN, FULL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,7 +50,7 @@ def split(table: pd.DataFrame, holdout: str, *, folds: int = 5, seed: int = 0) -
     Parameters
     ----------
     table : DataFrame
-        Runs of one application at all scales, see `voxcast.studies.recorded_table.of_app`.
+        Runs of one application at all scales, see `voxcast.evaluation.recorded_table.of_app`.
     holdout : str
         The held-out kind, one of `HOLDOUTS`.
     folds : int

@@ -115,7 +115,7 @@ def study(predicted: Mapping[str, pd.DataFrame], confidence: float) -> dict[str,
     ----------
     predicted : mapping of str to DataFrame
         By application, out-of-fold predictions as of
-        `voxcast.studies.contenders.voxcast_predictions`, with ``fold``.
+        `voxcast.evaluation.out_of_sample.voxcast_predictions`, with ``fold``.
     confidence : float
         Of the bound.
 

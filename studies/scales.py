@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from voxcast.evaluation import out_of_sample
+from voxcast.evaluation.holdouts import split
+from voxcast.evaluation.recorded_table import DOWN, of_app
+from voxcast.evaluation.scoring import errors
 from voxcast.features.table import rows_of
 from voxcast.models.next_runs import propose
-from voxcast.studies import contenders
-from voxcast.studies.holdouts import split
-from voxcast.studies.recorded_table import DOWN, of_app
-from voxcast.studies.scoring import errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +32,7 @@ def study(
     *,
     folds: int = 5,
     seed: int = 0,
-    trials: int = contenders.TRIALS,
+    trials: int = out_of_sample.TRIALS,
     cache: FoldCache | None = None,
     on_step: Callable[[str], None] = lambda step: None,
 ) -> dict[str, Any]:
@@ -57,13 +57,16 @@ def study(
             full = runs.iloc[fold.train]
             down = runs[(runs["scale"] == DOWN) & ~runs["subject"].isin(set(test["subject"]))]
             for name, train in _campaigns(full, down, seed + number).items():
-                fold_predictions = contenders.voxcast_predictions(
+                fold_predictions = out_of_sample.voxcast_predictions(
                     train, test, trials=trials, cache=cache
                 )
                 predictions.setdefault(name, []).append(fold_predictions)
                 costs.setdefault(name, []).append(train["cpu_s"].sum() / full["cpu_s"].sum())
         results[app] = {
-            name: {"cost_share": float(np.mean(costs[name])), **errors(contenders.pooled(tables))}
+            name: {
+                "cost_share": float(np.mean(costs[name])),
+                **errors(out_of_sample.pooled(tables)),
+            }
             for name, tables in predictions.items()
         }
     return results

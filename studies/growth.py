@@ -1,6 +1,6 @@
 """What to ask for after a predicted bound was exceeded, on runs outside the trial of worth.
 
-Writes ``results/ladders/growth.json``. The runs are those of `pipelines/worth_jobs.py` without the
+Writes ``results/ladders/growth.json``. The runs are those of `studies/worth_jobs.py` without the
 subjects of its hundred jobs, those of `dnn_train`, of which no job was, and the published SLANT
 runs where ``VOXCAST_SLANT_ARTIFACT`` names them. Each is predicted by models that saw nothing of
 its subject, of the trial's families at their default parameters. Batches that are reserved for
@@ -18,17 +18,18 @@ from pathlib import Path
 
 import pandas as pd
 
+import ladder_growth
 from study import FOLDS, table_to_learn_from
 from voxcast.errors import exits_cleanly
+from voxcast.evaluation import out_of_sample
+from voxcast.evaluation.holdouts import split
+from voxcast.evaluation.imported_table import imported_table
+from voxcast.evaluation.recorded_table import FULL, of_app
 from voxcast.files import write_json
 from voxcast.models.selection.fold_cache import FoldCache
 from voxcast.runs import slant
 from voxcast.runs.slant import VARIABLE
 from voxcast.runs.table import frame_of
-from voxcast.studies import contenders, ladder_growth
-from voxcast.studies.holdouts import split
-from voxcast.studies.imported_table import imported_table
-from voxcast.studies.recorded_table import FULL, of_app
 
 OUT, PREDICTIONS = Path("results/ladders/growth.json"), Path("build/ladders")
 TRIAL = Path("results/worth/jobs.json")
@@ -53,7 +54,7 @@ def main() -> int:
         runs = pd.read_parquet(path)
         seen = [(app, subject) in in_trial for subject in runs["subject"]]
         predicted[app] = runs[~pd.Series(seen, index=runs.index) & ~runs["noisy"]]
-    write_json(OUT, ladder_growth.study(predicted, contenders.UPPER))
+    write_json(OUT, ladder_growth.study(predicted, out_of_sample.UPPER))
     return 0
 
 
@@ -70,7 +71,7 @@ def _slant() -> pd.DataFrame | None:
 def _out_of_fold(runs: pd.DataFrame) -> pd.DataFrame:
     folds = split(runs.assign(scale=FULL), "subject", folds=5, seed=SEED).folds
     return pd.concat(
-        contenders.voxcast_predictions(
+        out_of_sample.voxcast_predictions(
             runs.iloc[fold.train], runs.iloc[fold.test],
             families=FAMILIES, trials=TRIALS, seed=SEED, cache=FoldCache(FOLDS),
         ).assign(fold=number)

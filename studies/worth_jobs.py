@@ -15,11 +15,11 @@ import pandas as pd
 
 from study import FOLDS, table_to_learn_from
 from voxcast.errors import exits_cleanly
+from voxcast.evaluation import out_of_sample
+from voxcast.evaluation.holdouts import split
+from voxcast.evaluation.recorded_table import FULL, of_app
 from voxcast.files import write_json
 from voxcast.models.selection.fold_cache import FoldCache
-from voxcast.studies import contenders
-from voxcast.studies.holdouts import split
-from voxcast.studies.recorded_table import FULL, of_app
 
 OUT = Path("results/worth/jobs.json")
 JOBS = {"ants_segment": 50, "ants_register": 25, "tile_segment": 25}
@@ -54,7 +54,7 @@ def main() -> int:
         OUT,
         {
             "jobs": jobs[columns].to_dict("records"),
-            "confidence": contenders.UPPER,
+            "confidence": out_of_sample.UPPER,
             "families": list(FAMILIES),
             "trials": TRIALS,
             "seed": SEED,
@@ -65,7 +65,7 @@ def main() -> int:
 
 def _of_fold(train: pd.DataFrame, test: pd.DataFrame) -> pd.DataFrame:
     """Return the held-out runs with their predictions and what a rule takes from the others."""
-    predicted = contenders.voxcast_predictions(
+    predicted = out_of_sample.voxcast_predictions(
         train, test, families=FAMILIES, trials=TRIALS, seed=SEED, cache=FoldCache(FOLDS)
     )
     seen = train[train["cpus"] == 1].sort_values("started_at")

@@ -1,7 +1,7 @@
 """Predictions by phase against predictions of the run: results/phases/per_phase.json.
 
 The runs are those that studies learn from: reserved batches and the subjects of the test side are
-not opened. See `voxcast.studies.phase_models`.
+not opened. See `phase_models`.
 """
 
 import voxcast.interruptions  # noqa: F401, before imports that take time
@@ -10,12 +10,12 @@ import voxcast.interruptions  # noqa: F401, before imports that take time
 import sys
 from pathlib import Path
 
+import phase_models
 from study import HISTORY, table_to_learn_from
 from voxcast.errors import exits_cleanly
 from voxcast.files import write_json
 from voxcast.runs.series import with_peaks
 from voxcast.runs.store import open_history
-from voxcast.studies import phase_models
 
 OUT = Path("results/phases/per_phase.json")
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from voxcast.evaluation.recorded_table import of_app
 from voxcast.models import point_model
 from voxcast.models.families.family import FAMILIES
 from voxcast.records import TARGETS
-from voxcast.studies.recorded_table import of_app
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,11 +12,11 @@ from __future__ import annotations
 from math import comb
 from typing import TYPE_CHECKING, Any
 
-from voxcast.studies import contenders
-from voxcast.studies.holdouts import split
-from voxcast.studies.nested import CHOSEN, Learner
-from voxcast.studies.recorded_table import FULL, of_app
-from voxcast.studies.scoring import errors, paired
+from nested import CHOSEN, Learner
+from voxcast.evaluation import out_of_sample
+from voxcast.evaluation.holdouts import split
+from voxcast.evaluation.recorded_table import FULL, of_app
+from voxcast.evaluation.scoring import errors, paired
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -35,7 +35,7 @@ def study(
     *,
     folds: int = 5,
     seed: int = 0,
-    trials: int = contenders.TRIALS,
+    trials: int = out_of_sample.TRIALS,
     cache: FoldCache,
     on_step: Callable[[str], None] = lambda step: None,
 ) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def study(
     Parameters
     ----------
     table : DataFrame
-        See `voxcast.studies.recorded_table.recorded_table`.
+        See `voxcast.evaluation.recorded_table.recorded_table`.
     families : sequence of str
         Names of tabular families.
 
@@ -53,8 +53,8 @@ def study(
     dict
         By application and target of `COMPARED`: ``best``, ``pairs`` (their number), ``confidence``
         of each interval, and ``families``, by name the ``errors`` and the ``difference`` from the
-        best, see `voxcast.studies.scoring.paired`. `CHOSEN` is what the inner folds choose; it is
-        none of the pairs.
+        best, see `voxcast.evaluation.scoring.paired`. `CHOSEN` is what the inner folds choose; it
+        is none of the pairs.
     """
     results: dict[str, Any] = {}
     for app in sorted(table["app"].unique()):
@@ -68,7 +68,7 @@ def study(
             for name, predictions in learner.predictions(train, test, every_family=True).items():
                 by_fold.setdefault(name, []).append(predictions)
         predictions_by_name = {
-            name: contenders.pooled(tables)
+            name: out_of_sample.pooled(tables)
             for name, tables in by_fold.items()
             if len(tables) == len(outer)
         }

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from voxcast.evaluation.holdouts import split
+from voxcast.evaluation.out_of_sample import pooled, run_columns
+from voxcast.evaluation.recorded_table import FULL, of_app
+from voxcast.evaluation.scoring import errors, paired
 from voxcast.features.phase_labels import REST
 from voxcast.models import point_model
 from voxcast.models.families.family import FAMILIES
 from voxcast.records import TARGETS
-from voxcast.studies.contenders import pooled, run_columns
-from voxcast.studies.holdouts import split
-from voxcast.studies.recorded_table import FULL, of_app
-from voxcast.studies.scoring import errors, paired
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -45,7 +45,7 @@ def study(
     Parameters
     ----------
     table : DataFrame
-        See `voxcast.studies.recorded_table.recorded_table`.
+        See `voxcast.evaluation.recorded_table.recorded_table`.
     phases : DataFrame
         With peaks, see `voxcast.runs.series.with_peaks`.
 
@@ -53,8 +53,8 @@ def study(
     -------
     dict
         By application ``runs``, ``phases`` and by family: the errors of `RUN` and `SUM`, see
-        `voxcast.studies.scoring.errors`, and by target the ``difference``, the error of `SUM`
-        minus that of `RUN`, see `voxcast.studies.scoring.paired`.
+        `voxcast.evaluation.scoring.errors`, and by target the ``difference``, the error of `SUM`
+        minus that of `RUN`, see `voxcast.evaluation.scoring.paired`.
     """
     results: dict[str, Any] = {}
     for app in sorted(table["app"].unique()):

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from voxcast.evaluation import out_of_sample
 from voxcast.models.point_model import InputLevel, PointModel, predict_table
 from voxcast.models.selection import recipes
 from voxcast.models.selection.cross_validation import Validation
 from voxcast.models.selection.fold_cache import FoldCache
 from voxcast.models.selection.learning import learn
 from voxcast.records import TARGETS
-from voxcast.studies import contenders
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,7 +46,7 @@ class Learner:
 
     families: tuple[str, ...]
     fixed_params: Mapping[str, Params] = field(default_factory=dict)
-    trials: int = contenders.TRIALS
+    trials: int = out_of_sample.TRIALS
     seed: int = 0
     cache: FoldCache = field(default_factory=FoldCache)
 
@@ -72,7 +72,7 @@ class Learner:
         validation = Validation(
             train.reset_index(drop=True),
             None if volumes is None else volumes[0],
-            contenders.INNER_FOLDS,
+            out_of_sample.INNER_FOLDS,
             self.seed,
             cache=self.cache,
         )
@@ -86,7 +86,7 @@ class Learner:
                 fitted[name] = model
             logs = predict_table(model, test, None if volumes is None else volumes[1])
             medians = {f"{target}_median": np.exp(logs[:, k]) for k, target in enumerate(TARGETS)}
-            by_name[name] = contenders.run_columns(test).assign(**medians, chosen=best)
+            by_name[name] = out_of_sample.run_columns(test).assign(**medians, chosen=best)
         return by_name | {CHOSEN: by_name[best]}
 
     def _params_and_choice(self, validation: Validation) -> tuple[dict[str, Params], str]:

@@ -20,10 +20,10 @@ from study import CODE, FOLDS, HISTORY, apps_of, table_to_learn_from
 from voxcast.commits import commit_of
 from voxcast.errors import exits_cleanly
 from voxcast.evaluation.headline import headline
+from voxcast.evaluation.recorded_table import opened_table
 from voxcast.files import write_text
 from voxcast.models.openings import BOOK, rows_sha256
 from voxcast.models.selection.fold_cache import FoldCache
-from voxcast.studies.recorded_table import opened_table
 
 ELSEWHERE = "second_machine"  # a batch that nothing learns from
 OUT = Path("results/headline/headline.csv")

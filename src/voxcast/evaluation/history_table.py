@@ -6,12 +6,12 @@ import logging
 from typing import TYPE_CHECKING
 
 from voxcast.errors import TableError
+from voxcast.evaluation.imported_table import imported_table, with_targets
+from voxcast.evaluation.recorded_table import table_on_images
 from voxcast.images.catalogue import ON_RECORD, read_on_record
 from voxcast.images.characteristics import CHARACTERISTICS, current_rows, versions_of
 from voxcast.images.recorded import RECORDED_IMAGES
 from voxcast.records import MEASURED
-from voxcast.studies.imported_table import imported_table, with_targets
-from voxcast.studies.recorded_table import table_on_images
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +29,7 @@ def history_table(
     """Return the usable runs of a history with their features.
 
     A run whose volume is on record has the features of the volume. An imported run without one
-    has its labels, see `voxcast.studies.imported_table`.
+    has its labels, see `voxcast.evaluation.imported_table`.
 
     Parameters
     ----------

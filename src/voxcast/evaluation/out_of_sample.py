@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from voxcast.errors import TableError
+from voxcast.evaluation.recorded_table import FULL
 from voxcast.features.speed_column import SPEED_DEVIATION
 from voxcast.features.table import feature_names
 from voxcast.models import point_model
@@ -24,7 +25,6 @@ from voxcast.models.selection.learning import learn
 from voxcast.models.selection.refitting import fit_forecaster
 from voxcast.models.speed.updates import run_residuals, updated
 from voxcast.records import TARGETS
-from voxcast.studies.recorded_table import FULL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -17,6 +17,9 @@ from voxcast.allocation.requests.cost import CostModel
 from voxcast.allocation.requests.per_image import requests_per_image
 from voxcast.allocation.requests.replay import ReplayedRuns, account, planned_requests, replay
 from voxcast.allocation.site import Waiting
+from voxcast.evaluation import out_of_sample
+from voxcast.evaluation.holdouts import split
+from voxcast.evaluation.recorded_table import FULL, of_app
 from voxcast.laws.predicted import PredictedLaw
 from voxcast.models.query import queries_of
 from voxcast.models.selection.cross_validation import Validation
@@ -24,9 +27,6 @@ from voxcast.models.selection.fold_cache import FoldCache
 from voxcast.models.selection.learning import learn
 from voxcast.models.selection.refitting import fit_calibrated
 from voxcast.records import TARGETS
-from voxcast.studies import contenders
-from voxcast.studies.holdouts import split
-from voxcast.studies.recorded_table import FULL, of_app
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -71,8 +71,8 @@ def study(
     waiting: Waiting | None = None,
     folds: int = 5,
     seed: int = 0,
-    trials: int = contenders.TRIALS,
-    families: Sequence[str] = contenders.FAMILIES,
+    trials: int = out_of_sample.TRIALS,
+    families: Sequence[str] = out_of_sample.FAMILIES,
     cache: FoldCache | None = None,
     on_step: Callable[[str], None] = lambda step: None,
 ) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def study(
     Parameters
     ----------
     table : DataFrame
-        See `voxcast.studies.recorded_table.recorded_table`.
+        See `voxcast.evaluation.recorded_table.recorded_table`.
     costs : mapping of str to (alpha, beta, gamma)
         Gamma may be ``"median"``, the median runtime of the training runs.
 
@@ -130,11 +130,11 @@ def _held_out_runs(
 ) -> HeldOutRuns:
     runs = test[~test["noisy"]].reset_index(drop=True)
     validation = Validation(
-        train.reset_index(drop=True), None, contenders.INNER_FOLDS, seed,
+        train.reset_index(drop=True), None, out_of_sample.INNER_FOLDS, seed,
         cache=cache or FoldCache(),
     )  # fmt: skip
     leaderboard = learn(validation, families, trials=trials)
-    model = fit_calibrated(validation, leaderboard, leaderboard.best, contenders.FACTOR)
+    model = fit_calibrated(validation, leaderboard, leaderboard.best, out_of_sample.FACTOR)
     out_of_fold = leaderboard.out_of_fold[leaderboard.input_level][leaderboard.best]
     residuals = (validation.actual() - out_of_fold)[:, WALL]
     quantiles, _ = model.quantiles(queries_of(runs), LOWER, UPPER)

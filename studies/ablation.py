@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nested import CHOSEN, Learner
+from voxcast.evaluation import out_of_sample
+from voxcast.evaluation.holdouts import split
+from voxcast.evaluation.recorded_table import FULL, of_app
+from voxcast.evaluation.scoring import errors, paired
 from voxcast.features.rows import CONTENT
 from voxcast.models.families.family import FAMILIES
-from voxcast.studies import contenders
-from voxcast.studies.holdouts import split
-from voxcast.studies.nested import CHOSEN, Learner
-from voxcast.studies.recorded_table import FULL, of_app
-from voxcast.studies.scoring import errors, paired
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     import pandas as pd
 
+    from voxcast.evaluation.holdouts import Fold
     from voxcast.models.selection.fold_cache import FoldCache
-    from voxcast.studies.holdouts import Fold
 
 FOLDS = 5
 TABULAR = ("ridge", "extra_trees", "boosted", "gaussian_process")
@@ -45,7 +45,7 @@ def study(
     *,
     folds: int = FOLDS,
     seed: int = 0,
-    trials: int = contenders.TRIALS,
+    trials: int = out_of_sample.TRIALS,
     cache: FoldCache,
     on_step: Callable[[str], None] = lambda step: None,
 ) -> dict[str, Any]:
@@ -54,16 +54,16 @@ def study(
     Parameters
     ----------
     table : DataFrame
-        See `voxcast.studies.recorded_table.recorded_table`.
+        See `voxcast.evaluation.recorded_table.recorded_table`.
     volumes : ndarray or None, shape (n_runs,)
         Small volume of each run; ignored for runs without an image. None excludes the network.
 
     Returns
     -------
     dict
-        By application, variant and target the errors of `voxcast.studies.scoring.errors`. For
+        By application, variant and target the errors of `voxcast.evaluation.scoring.errors`. For
         `COMPARED` there is ``against``, the name of the reference with which the variant is
-        compared, and ``difference``, see `voxcast.studies.scoring.paired`.
+        compared, and ``difference``, see `voxcast.evaluation.scoring.paired`.
     """
     results: dict[str, Any] = {}
     for app in sorted(table["app"].unique()):
@@ -131,7 +131,7 @@ def _predictions(
         cubes = None if volumes is None else (volumes[fold.train], volumes[fold.test])
         train, test = runs.iloc[fold.train], runs.iloc[fold.test]
         by_fold.append(learner.predictions(train, test, cubes)[CHOSEN])
-    return contenders.pooled(by_fold)
+    return out_of_sample.pooled(by_fold)
 
 
 def _scores(predictions: dict[str, pd.DataFrame]) -> dict[str, Any]:

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from voxcast.evaluation import out_of_sample
+from voxcast.evaluation.recorded_table import FULL, of_app
+from voxcast.evaluation.scoring import answer_counts, coverage, errors, exceedances, scored_runs
 from voxcast.models.speed.speeds import SITTING_LASTS
 from voxcast.records import TARGETS
-from voxcast.studies import contenders
-from voxcast.studies.recorded_table import FULL, of_app
-from voxcast.studies.scoring import answer_counts, coverage, errors, exceedances, scored_runs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +35,7 @@ def study(
     train_runs: pd.DataFrame,
     test_runs: pd.DataFrame,
     *,
-    trials: int = contenders.TRIALS,
+    trials: int = out_of_sample.TRIALS,
     cache: FoldCache | None = None,
     on_step: Callable[[str], None] = lambda step: None,
 ) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def study(
         train = train[~train["subject"].isin(set(test["subject"]))]
         local = local_runs(train, test)
         train = train[~train["subject"].isin(set(local["subject"]))].reset_index(drop=True)
-        predictions = contenders.voxcast_predictions(
+        predictions = out_of_sample.voxcast_predictions(
             train, test, trials=trials, local=local, cache=cache
         )
         results[app] = {
@@ -109,7 +109,7 @@ def sharpness(train: pd.DataFrame, predictions: pd.DataFrame, target: str) -> di
     requested = runs[f"{target}_upper"].to_numpy()
     exceeded = int((used > requested).sum())
     single_request = np.sort(used)[max(len(used) - 1 - exceeded, 0)]
-    training_quantile = np.quantile(train[target].to_numpy(dtype=float), contenders.UPPER)
+    training_quantile = np.quantile(train[target].to_numpy(dtype=float), out_of_sample.UPPER)
     return {
         "asked_over_used": float(requested.sum() / used.sum()),
         "one_request_asked_over_used": float(single_request * len(used) / used.sum()),
