@@ -349,7 +349,9 @@ def curves() -> str:
         kinds = (("raw", "mape", "raw"), ("speed-normalised", "normalised_mape", "normalised"))
         for title, key, floor in kinds:
             cells = [percent(errors[n][key]) if n in errors else NONE for n in counts]
-            rows.append([f"`{app}`, {title}", *cells, percent(curve["floors"][floor]["cpu_s"])])
+            limits = curve["floors"].get(floor)  # none where no run was repeated
+            limit = NONE if limits is None else percent(limits["cpu_s"])
+            rows.append([f"`{app}`, {title}", *cells, limit])
     return markdown(["application", *(f"{n} subjects" for n in counts), "noise floor"], rows)
 
 
