@@ -331,7 +331,7 @@ def family_pairs() -> str:
                 with_interval(scores["errors"]),
                 percent(scores["errors"]["normalised_mape"]),
                 "best" if difference is None
-                else "{:+.1f} ({:+.1f} to {:+.1f})".format(
+                else "{:+z.1f} ({:+z.1f} to {:+z.1f})".format(
                     difference["points"], *difference["interval"]
                 ),
             ])  # fmt: skip
