@@ -15,7 +15,6 @@ VERBS = {
     "init": "write a project into a folder, for your own images and applications",
     "app": "new|list|show: describe an application by its command line, and try it",
     "learn": "from your images and an application to a registered model, in one command",
-    "tune": "search the parameters of all families by several workers, here or as jobs",
     "inspect": "header and image characteristics of an image",
     "images": "list the image set; --refresh notices changed files",
     "fit": "train a model of any table, evaluated on held-out groups",

@@ -43,7 +43,6 @@ ARGUMENTS: dict[str, tuple[str, ...] | None] = {
     "status": None,
     "submit": ("head.nii", "--out", "results"),
     "trace": None,
-    "tune": (),
     "variation": None,
     "work": None,
 }
