@@ -1,70 +1,182 @@
-"""The command line: one module per verb, each with a parser and a main."""
+"""The command line: one module per verb, each a function whose parameters are its options."""
 
 from __future__ import annotations
 
-import argparse
+import difflib
 import importlib
+import inspect
+import logging
 import sys
+from typing import TYPE_CHECKING, Any
 
 import voxcast
-from voxcast.cli.verb_parser import VerbParser, meant
 from voxcast.errors import EXIT_BAD_INPUT, ConfigError, exits_cleanly
 
-# Help text of each verb; its module is imported only when the verb is called.
-VERBS = {
-    "init": "write a project into a folder, for your own images and applications",
-    "app": "new|list|show: describe an application by its command line, and try it",
-    "learn": "from your images and an application to a registered model, in one command",
-    "inspect": "header and image characteristics of an image",
-    "images": "list the image set; --refresh notices changed files",
-    "fit": "train a model of any table, evaluated on held-out groups",
-    "predict": "predict runtime and memory of an application on an image, per configuration",
-    "recommend": "recommend a request: the cheapest or fastest that is safe",
-    "submit": "run an application on a cluster: predicted requests, more after a failure",
-    "status": "where a submission stands: tasks, attempts, what was asked and used",
-    "drift": "whether predictions still hold for the last jobs, and if not, in what",
-    "retrain": "a new model from all that is on record, if it is better on the newest jobs",
-    "requests": "sequences of ever longer requests, and their expected cost",
-    "profile": "run an application on this machine and measure it",
-    "campaign": "run|status|collect NAME: measure a campaign in sittings and record it",
-    "work": "--pool DIR: take cells of a pool that fit this machine or job, run and record them",
-    "compare": "CPU and GPU compared: speed-up, noise, memory, cost, smallest gains",
-    "models": "versions of the registered model, and why one is the champion",
-    "serve": "serve predictions of the champion over HTTP",
-    "host": "how fast this machine is; measure tells it by a few short runs",
-    "doctor": "what works on this machine, and what that means for measurements",
-    "audit": "what a site's jobs asked for, used and lost, from its accounting",
-    "clean": "remove what killed processes left behind",
-    "import": "import histories: sacct, Nextflow, Snakemake, SLANT, any CSV",
-    "phases": "time and memory of each phase, and requests for a chain of jobs",
-    "trace": "record the communication of an mpi4py program, or read a trace",
-    "replay": "cost of request strategies on held-out runs",
-    "variation": "variation of runtimes: distributions, modes, constancy of memory",
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+# What each verb does; its module is imported only when it is called.
+GROUPS = {
+    "Ask": {
+        "predict": "predict runtime and memory of an image, or of the rows of a table",
+        "recommend": "recommend the cheapest request that is safe",
+        "requests": "compute sequences of ever longer requests, and their expected cost",
+        "inspect": "show the header and the characteristics of an image, or a project's images",
+    },
+    "Learn": {
+        "init": "write a project into a folder, for your own images and applications",
+        "app": "describe an application by its command line, and try it",
+        "measure": "run an application here, or a campaign, and measure it",
+        "learn": "measure, train and register a model of your images, or of any table",
+    },
+    "Run": {
+        "submit": "run an application on a cluster with predicted requests",
+        "status": "show a submission or a campaign, or whether predictions still hold",
+    },
+    "Data and models": {
+        "history": "import, describe, replay and compare recorded runs",
+        "audit": "what the jobs of a site asked for, used and lost, from its accounting",
+        "models": "list, compare, promote and roll back versions of the model",
+        "phases": "time and memory by phase, also of parallel programs",
+        "serve": "serve predictions over HTTP",
+        "doctor": "what works on this machine, and what that means for measurements",
+    },
 }
-MODULES = {"import": "imports"}  # `import` is a Python keyword, which cannot name a module
+VERBS = {verb: text for verbs in GROUPS.values() for verb, text in verbs.items()}
+GLOBAL_OPTIONS = """\
+Options of every verb, before or after it:
+  --project DIR  the project (default: VOXCAST_PROJECT, else the nearest parent folder)
+  --json         print one JSON document
+  -q, --quiet    print warnings and errors only
+  --version      print the version
+  --help         print the help of a verb"""
 
 
 @exits_cleanly
 def main(argv: list[str] | None = None) -> int:
     """Run a verb; the entry point ``voxcast``."""
-    parser = VerbParser(
-        prog="voxcast",
-        description=voxcast.__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="verbs:\n" + "\n".join(f"  {verb:10} {text}" for verb, text in VERBS.items()),
-    )
-    parser.add_argument("--version", action="version", version=f"voxcast {voxcast.__version__}")
-    parser.add_argument("verb", nargs="?", metavar="verb", help="one of the verbs below")
-    arguments = sys.argv[1:] if argv is None else argv
-    if not arguments:
-        parser.print_help(sys.stderr)
-        return EXIT_BAD_INPUT
-    if arguments[0].startswith("-"):
-        parser.parse_known_args(arguments[:1])  # --help and --version end here
-        raise ConfigError("unknown option", arguments[0], "options of a verb follow the verb")
-    verb = arguments[0]
+    arguments = sys.argv[1:] if argv is None else list(argv)
+    before, rest = _leading_options(arguments)
+    if "--version" in before:
+        print(f"voxcast {voxcast.__version__}")
+        return 0
+    if not rest or "--help" in before:
+        print(_overview(), file=sys.stdout if "--help" in before else sys.stderr)
+        return 0 if "--help" in before else EXIT_BAD_INPUT
+    verb, *words = rest
     if verb not in VERBS:
         raise ConfigError("unknown verb", verb, meant(verb, VERBS, "see `voxcast --help`"))
-    module = importlib.import_module(f"voxcast.cli.{MODULES.get(verb, verb)}")
-    code: int = module.main(arguments[1:])
-    return code
+    module = importlib.import_module(f"voxcast.cli.{verb}")
+    actions: Mapping[str, Callable[..., int]] = getattr(module, "ACTIONS", {})
+    name = f"voxcast {verb}"
+    if not actions and hasattr(module, "main"):
+        code: int = module.main([*words, *before])
+        return code
+    if not actions:
+        return _run(getattr(module, verb), name, before, words)
+    more, words = _leading_options(words)
+    if "--help" in more or (not words and "" not in actions):
+        print(_overview_of(verb, actions), file=sys.stdout if "--help" in more else sys.stderr)
+        return 0 if "--help" in more else EXIT_BAD_INPUT
+    if words and words[0] in actions:
+        action, *words = words
+        return _run(actions[action], f"{name} {action}", [*before, *more], words)
+    if words and not words[0].startswith("-"):
+        then = meant(words[0], actions, f"see `{name} --help`")
+        raise ConfigError("unknown action", words[0], then)
+    return _run(actions[""], name, [*before, *more], words)
+
+
+def meant(word: str, words: Iterable[str], otherwise: str) -> str:
+    """Return a question for the word of ``words`` most like ``word``, else ``otherwise``.
+
+    Examples
+    --------
+    >>> meant("perdict", ["predict", "phases"], "see the list")
+    'did you mean predict?'
+    """
+    alike = difflib.get_close_matches(word, list(words), n=1)
+    return f"did you mean {alike[0]}?" if alike else otherwise
+
+
+def _leading_options(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """Split the options of every verb off the front of the arguments."""
+    rest = list(arguments)
+    options = []
+    while rest and rest[0].startswith("-"):
+        word = rest.pop(0)
+        if word == "--project":
+            if not rest:
+                raise ConfigError("needs a value", word, "see `voxcast --help`")
+            options += [word, rest.pop(0)]
+        elif word in ("--json", "-q", "--quiet", "--version", "--help") or word.startswith(
+            "--project="
+        ):
+            options.append(word)
+        else:
+            return options, [word, *rest]
+    return options, rest
+
+
+def _run(function: Callable[..., int], name: str, before: list[str], words: list[str]) -> int:
+    """Parse the words by the parameters of a function, call it, and return its exit code."""
+    import typer
+    from typer.exceptions import TyperException
+
+    from voxcast.cli.command import command_of
+
+    at = words.index("--") if "--" in words else len(words)
+    options = [*words[:at], *before]
+    if {"-q", "--quiet"} & set(options):
+        logging.getLogger("voxcast").setLevel(logging.WARNING)
+        options = [word for word in options if word not in ("-q", "--quiet")]
+    command = command_of(function, name)
+    try:
+        with command.make_context(name, [*options, *words[at:]]) as context:
+            context.obj = [*name.split(), *words]
+            return int(command.invoke(context) or 0)
+    except typer.Exit as end:  # of --help
+        return end.exit_code
+    except TyperException as error:
+        raise _refusal(error, name) from None
+
+
+def _refusal(error: Any, name: str) -> ConfigError:
+    """Return the error of the parser in our words."""
+    see = f"see `{name} --help`"
+    if (option := getattr(error, "option_name", None)) is not None:
+        known = getattr(error, "possibilities", None)
+        if known is None:  # the option is known; its value is missing
+            return ConfigError("needs a value", option, see)
+        return ConfigError("unknown option", option, meant(option, known, see))
+    parameter = getattr(error, "param", None)
+    where = name.removeprefix("voxcast ")
+    if parameter is None:
+        return ConfigError(error.message, where, see)
+    is_option = parameter.param_type_name == "option"
+    given = parameter.opts[0] if is_option else parameter.metavar or parameter.name
+    if not error.message:
+        return ConfigError("is missing", given, see)
+    return ConfigError(error.message[0].lower() + error.message[1:].rstrip("."), given, see)
+
+
+def _overview() -> str:
+    """Return the help of the command line: its verbs in groups."""
+    lines = [voxcast.__doc__ or "", "", "Usage: voxcast VERB [OPTIONS]"]
+    for group, verbs in GROUPS.items():
+        lines += ["", f"{group}:", *(f"  {verb:10} {text}" for verb, text in verbs.items())]
+    return "\n".join([*lines, "", GLOBAL_OPTIONS])
+
+
+def _overview_of(verb: str, actions: Mapping[str, Callable[..., int]]) -> str:
+    """Return the help of a verb with several actions."""
+    text = VERBS[verb]
+    lines = [f"{text[0].upper()}{text[1:]}.", "", f"Usage: voxcast {verb} ACTION [OPTIONS]", ""]
+    for action, function in actions.items():
+        if action:
+            first = (inspect.getdoc(function) or "").partition("\n")[0]
+            lines.append(f"  {action:10} {first}")
+    if "" in actions:
+        default = next(name for name in actions if name and actions[name] is actions[""])
+        lines += ["", f"Without an action: {default}."]
+    return "\n".join([*lines, "", f"`voxcast {verb} ACTION --help` prints the options."])

@@ -1,70 +1,128 @@
-"""``voxcast inspect IMAGE…``: header and image characteristics, as in the catalogue.
-
-``--list`` shows all characteristics with unit, cost and source. In a project its own
-are shown too.
-"""
+"""``voxcast inspect``: header and image characteristics, or the image set of a project."""
 
 from __future__ import annotations
 
 import json
 import logging
+import sys
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from voxcast import project
-from voxcast.cli.shared_options import (
-    add_max_voxels_argument,
-    add_project_argument,
-)
-from voxcast.cli.verb_parser import VerbParser
+from typer import Option
+
+from voxcast import config
+from voxcast import project as projects
+from voxcast.cli import options
 from voxcast.errors import EXIT_BAD_INPUT, ConfigError, ImageError, one_line
-from voxcast.images.header import log_itk_refusals
+from voxcast.images import sources
+from voxcast.images.header import MAX_VOXELS, log_itk_refusals
 from voxcast.images.volume import POINTS, Volume
 from voxcast.quantities import format_voxels
 from voxcast.text_table import text_table
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from voxcast.images.characteristics import Characteristic
+
+IMAGE_LIST = Path("data/images/images.tsv")
 
 logger = logging.getLogger(__name__)
 
 
-def main(argv: list[str]) -> int:
-    """Print the header's columns and, without ``--header-only``, the characteristics."""
-    parser = VerbParser(prog="voxcast inspect", description=__doc__)
-    parser.add_argument("images", nargs="*", type=Path, metavar="IMAGE")
-    parser.add_argument("--list", action="store_true", help="list the characteristics instead")
-    parser.add_argument("--header-only", action="store_true", help="do not read voxels")
-    parser.add_argument("--json", action="store_true", help="one JSON list on stdout")
-    add_max_voxels_argument(parser)
-    add_project_argument(parser)
-    args = parser.parse_intermixed_args(argv)
-    if not args.images and not args.list:
-        parser.error("needs an image, or --list")
-    lab = {} if args.header_only else _of_project(project.find(args.project))
-    if args.list:
-        return _list(lab, as_json=args.json)
+def inspect(
+    images: options.Images = None,
+    header_only: options.HeaderOnly = False,
+    listed: Annotated[
+        bool, Option("--list", help="List the characteristics with unit, cost and source.")
+    ] = False,
+    refresh: Annotated[
+        bool, Option("--refresh", help="Update the project's list for images that changed.")
+    ] = False,
+    as_json: options.Json = False,
+    project: options.Project = None,
+) -> int:
+    """Show the header and the characteristics of images; without one, the project's image set.
+
+    In a project its own characteristics are shown, too.
+    """
+    if refresh:
+        folder = projects.require(project)
+        _refresh(folder)
+        return 0
+    if not images and not listed:
+        return _show_set(projects.require(project), as_json=as_json)
+    lab = {} if header_only else _of_project(projects.find(project))
+    if listed:
+        _show_characteristics(lab, as_json=as_json)
+        return 0
+    return _show_images(images or [], lab, header_only=header_only, as_json=as_json)
+
+
+def _show_images(
+    images: Sequence[Path],
+    lab: Mapping[str, Characteristic],
+    *,
+    header_only: bool,
+    as_json: bool,
+) -> int:
     rows = []
-    for path in args.images:
+    for path in images:
         try:
             volume = Volume.open(path)
             columns: dict[str, object] = {"path": str(path), **volume.header.columns()}
-            if not args.header_only:
-                columns |= _of_voxels(volume, args.max_voxels, lab)
+            if not header_only:
+                columns |= _of_voxels(volume, lab)
         except ImageError as error:  # the other images are still shown
             logger.error("%s", one_line(error))
             continue
         log_itk_refusals([(path, volume.itk_refusal)])
         rows.append(columns)
-    if args.json and rows:
+    if as_json and rows:
         print(json.dumps(rows, indent=2))
-    for columns in [] if args.json else rows:
+    for columns in [] if as_json else rows:
         for name, value in columns.items():
             print(f"{name:28} {_text(name, value, lab)}")
         print()
-    return 0 if len(rows) == len(args.images) else EXIT_BAD_INPUT
+    return 0 if len(rows) == len(images) else EXIT_BAD_INPUT
+
+
+def _show_set(folder: Path, *, as_json: bool) -> int:
+    path = folder / IMAGE_LIST
+    files = sources.read_tsv(path) if path.is_file() else []
+    if as_json:
+        print(json.dumps([asdict(file) for file in files], indent=2))
+    elif files:
+        rows = [
+            (file.subject, file.session, file.suffix, file.path,
+             f"({file.problem})" if file.problem else "")
+            for file in files
+        ]  # fmt: skip
+        print(text_table(rows, "<<<<<"))
+    print(f"{len(files)} images", file=sys.stderr)
+    return 0
+
+
+def _refresh(folder: Path) -> None:
+    images = config.load(folder / config.PARAMS_FILE).images
+    changes = sources.refresh_project(folder, images.path, images.participants)
+    if changes is not None:
+        print(changes, file=sys.stderr)
+
+
+def _show_characteristics(lab: Mapping[str, Characteristic], *, as_json: bool) -> None:
+    from voxcast.images.characteristics import CHARACTERISTICS
+
+    rows = [
+        (entry.name, entry.unit, entry.cost, entry.meaning, entry.source)
+        for entry in {**CHARACTERISTICS, **lab}.values()
+    ]
+    heads = ("name", "unit", "cost", "meaning", "source")
+    if as_json:
+        print(json.dumps([dict(zip(heads, row, strict=True)) for row in rows], indent=2))
+    else:
+        print(text_table([heads, *rows], "<<<<<"))
 
 
 def _of_project(folder: Path | None) -> dict[str, Characteristic]:
@@ -80,30 +138,13 @@ def _of_project(folder: Path | None) -> dict[str, Characteristic]:
         return {}
 
 
-def _of_voxels(
-    volume: Volume, max_voxels: int, lab: Mapping[str, Characteristic]
-) -> dict[str, float]:
+def _of_voxels(volume: Volume, lab: Mapping[str, Characteristic]) -> dict[str, float]:
     """Return the characteristics of an image; of the project's, as many as could be computed."""
     from voxcast.images.summary import Grids, summarise
 
-    summary = summarise(volume, Grids(POINTS), max_voxels, lab)
+    summary = summarise(volume, Grids(POINTS), MAX_VOXELS, lab)
     summary.log_failures(volume.path)
     return summary.characteristics
-
-
-def _list(lab: Mapping[str, Characteristic], *, as_json: bool) -> int:
-    from voxcast.images.characteristics import CHARACTERISTICS
-
-    rows = [
-        (entry.name, entry.unit, entry.cost, entry.meaning, entry.source)
-        for entry in {**CHARACTERISTICS, **lab}.values()
-    ]
-    heads = ("name", "unit", "cost", "meaning", "source")
-    if as_json:
-        print(json.dumps([dict(zip(heads, row, strict=True)) for row in rows], indent=2))
-    else:
-        print(text_table([heads, *rows], "<<<<<"))
-    return 0
 
 
 def _text(name: str, value: object, lab: Mapping[str, Characteristic]) -> str:

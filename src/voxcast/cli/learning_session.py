@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,7 @@ from voxcast.cli.graph import reproduce
 from voxcast.cli.project_locks import dvc_lock
 from voxcast.errors import ConfigError, ImageError, RunError, VoxcastError
 from voxcast.files import write_text
+from voxcast.images.sources import SOURCES, refresh_project
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from voxcast.config import Config
     from voxcast.config.learning import DeviceOutlook, LearningRequest
 
-PARAMS, SOURCES = Path(config.PARAMS_FILE), Path("data/sources.tsv")
+PARAMS = Path(config.PARAMS_FILE)
 IMAGES, CATALOGUE = Path("data/images"), Path("data/catalogue")
 CATALOGUE_TABLE = "catalogue.parquet"
 
@@ -66,7 +68,6 @@ class LearningSession:
 
     def _configure(self) -> Config:
         """Write the configuration and the list of images."""
-        from voxcast.cli.images import refresh_sources
         from voxcast.config.learning import compose_request
         from voxcast.config.project_files import refresh_project
 
@@ -79,7 +80,9 @@ class LearningSession:
             composed = config.load(PARAMS)
         else:
             composed = compose_request(self.request, PARAMS, PARAMS)
-        refresh_sources(Path(), composed.images)
+        images = composed.images
+        if changes := refresh_project(Path(), images.path, images.participants):
+            print(changes, file=sys.stderr)
         return composed
 
     def look(self) -> tuple[Config, pd.DataFrame]:

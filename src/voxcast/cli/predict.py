@@ -1,23 +1,18 @@
-"""``voxcast predict IMAGE…``: runtime and memory per configuration, predicted by the champion.
-
-Or for each row of one table of requests, ``.parquet`` or ``.csv``.
-"""
+"""``voxcast predict``: runtime and memory of images per allocation, or of the rows of a table."""
 
 from __future__ import annotations
 
-import argparse
-import csv
 import json
 import logging
 import os
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from voxcast.cli.predict_rows import is_table, predict_rows
-from voxcast.cli.shared_options import add_champion_arguments, champion_of
-from voxcast.cli.verb_parser import VerbParser
+from typer import Argument, Option
+
+from voxcast.cli import options
+from voxcast.cli.question import Question
 from voxcast.errors import EXIT_BAD_INPUT, ConfigError, ImageError, RequestError, one_line
 from voxcast.quantities import format_bytes, format_seconds
 from voxcast.records import Configuration
@@ -25,6 +20,8 @@ from voxcast.serving.signature import QUANTILES
 from voxcast.text_table import text_table
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import pandas as pd
 
     from voxcast.models.table_model import TableModel
@@ -34,116 +31,94 @@ WIDTH = 100  # of lines of text
 logger = logging.getLogger(__name__)
 
 
-def main(argv: list[str]) -> int:
-    """Print the champion's quantiles, computed in this process or by the server at ``--url``."""
-    parser = VerbParser(prog="voxcast predict", description=__doc__)
-    parser.add_argument("images", nargs="+", type=Path, metavar="IMAGE|TABLE")
-    parser.add_argument(
-        "--model", type=Path, metavar="DIR",
-        help="predict the rows of a table with a model of `voxcast fit`",
-    )  # fmt: skip
-    parser.add_argument(
-        "--out", type=Path, metavar="FILE",
-        help="write the predictions to this file, .parquet or .csv",
-    )  # fmt: skip
-    parser.add_argument(
-        "--csv", type=Path, metavar="OUT", help="write the predictions to this file, as CSV"
+def predict(
+    images: Annotated[list[Path], Argument(metavar="IMAGE...|TABLE", show_default=False)],
+    app: options.App = None,
+    cpus: options.Cpus = None,
+    gpus: options.Gpus = None,
+    parameters: options.Parameters = None,
+    model: options.Model = None,
+    machine: options.Machine = None,
+    header_only: options.HeaderOnly = False,
+    quantile: Annotated[
+        float, Option("--quantile", metavar="P", help="Probability of the upper bounds.")
+    ] = 0.95,
+    explain: Annotated[
+        bool, Option("--explain", help="Show what changed the runtime most, against a usual run.")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        Option("--out", metavar="FILE", help="Write the predictions to a .parquet or .csv file."),
+    ] = None,
+    as_json: options.Json = False,
+    project: options.Project = None,
+) -> int:
+    """Predict runtime and memory of an application on images, for each allocation.
+
+    A table of requests, ``.parquet`` or ``.csv``, is predicted row by row; so are the rows of any
+    table by a model of `voxcast learn TABLE`.
+    """
+    from voxcast.cli.predict_rows import is_table, predict_rows, write_predictions
+    from voxcast.models.table_model import MODEL_FILE
+
+    if model is not None and (Path(model) / MODEL_FILE).is_file():
+        return _predict_table(images, Path(model), out, as_json)
+    if not 0.5 < quantile < 1:
+        raise ConfigError(f"must be between 0.5 and 1, not {quantile}", "--quantile")
+    question = Question(
+        app, cpus, gpus, parameters or (), model, header_only, machine, project
     )
-    parser.add_argument(
-        "--quantile", type=float, default=0.95, metavar="P",
-        help="probability of the upper bounds (default 0.95)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--explain", action="store_true",
-        help="show what changed the runtime most, against a usual run",
-    )  # fmt: skip
-    parser.add_argument("--json", action="store_true", help="one JSON list on stdout")
-    add_champion_arguments(parser)
-    args = parser.parse_intermixed_args(argv)
-    if args.model is not None:
-        if args.out is not None:
-            raise ConfigError("is not for --model", "--out", "use --csv")
-        return _predict_table(args)
-    if not 0.5 < args.quantile < 1:
-        raise ConfigError(f"must be between 0.5 and 1, not {args.quantile}", "--quantile")
-    if any(is_table(path) for path in args.images):
-        return predict_rows(args)
-    if args.out is not None and not is_table(args.out):
-        raise ConfigError("is no name of a table", args.out, "end it with .parquet or .csv")
-    champion = champion_of(args)
+    if any(is_table(path) for path in images):
+        return predict_rows(images, question, quantile, explain, out, as_json=as_json)
+    if out is not None and not is_table(out):
+        raise ConfigError("is no name of a table", out, "end it with .parquet or .csv")
+    champion = question.champion()
     results: list[dict[str, Any]] = []
     code = 0
-    for image in args.images:
+    for image in images:
         try:
             rows = champion.request_rows(image)
-            predictions = champion.predict(rows, args.quantile, explain=args.explain)
+            predictions = champion.predict(rows, quantile, explain=explain)
         except (ImageError, RequestError) as error:  # the other images are still predicted
             name = f"{image}: " if isinstance(error, RequestError) else ""
             logger.error("%s%s", name, one_line(error))
             code = EXIT_BAD_INPUT
             continue
         results.append({"image": str(image), "predictions": predictions})
-    files = [path for path in (args.csv, args.out) if path is not None]
-    for path in files:
-        _write(path, results)
-    if args.json:
+    if out is not None:
+        write_predictions(out, results)
+    if as_json:
         print(json.dumps(results, indent=2))
-    if args.json or files:
-        return code
-    for result in results:
-        for line in prediction_lines(result["image"], result["predictions"], args.quantile):
-            print(line)
+    elif out is None:
+        for result in results:
+            for line in prediction_lines(result["image"], result["predictions"], quantile):
+                print(line)
     return code
 
 
-def _write(path: Path, results: list[dict[str, Any]]) -> None:
-    """Write one row for each image and configuration, as CSV unless the name says Parquet."""
-    from voxcast.files import atomic_path
-
-    rows = [
-        {"image": result["image"], **prediction}
-        for result in results
-        for prediction in result["predictions"]
-    ]
-    if not rows:  # no image could be used, which was said
-        return
-    with atomic_path(path) as partial:
-        if path.suffix == ".parquet":
-            import pyarrow.parquet
-
-            pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), partial)
-        else:
-            with partial.open("w", encoding="utf-8", newline="") as file:
-                writer = csv.DictWriter(file, list(rows[0]))
-                writer.writeheader()
-                writer.writerows(rows)
-    count = f"{len(results)} images" if len(results) > 1 else "1 image"
-    logger.info("%s: predictions of %s, %d rows", path, count, len(rows))
-
-
-def _predict_table(args: argparse.Namespace) -> int:
-    """Predict the rows of one table with a model of `voxcast fit`."""
+def _predict_table(tables: list[Path], folder: Path, out: Path | None, as_json: bool) -> int:
+    """Predict the rows of one table with a model of `voxcast learn TABLE`."""
     from voxcast.features.csv_table import read_csv
     from voxcast.files import atomic_path
     from voxcast.models.table_model import SEPARATOR, TableModel
 
-    if len(args.images) != 1:
+    if len(tables) != 1:
         raise ConfigError("needs exactly one table", "--model")
-    model = TableModel.load(args.model)
-    predictions = model.predict(read_csv(args.images[0], model.columns.texts))
-    if args.csv is not None:
-        with atomic_path(args.csv) as partial:
+    model = TableModel.load(folder)
+    predictions = model.predict(read_csv(tables[0], model.columns.texts))
+    if out is not None:
+        with atomic_path(out) as partial:
             predictions.to_csv(partial, index=False)
         count = f"{len(predictions)} rows" if len(predictions) > 1 else "1 row"
         calibrated = int(predictions["calibrated"].sum())
-        logger.info("%s: %s predicted, %d with a calibrated bound", args.csv, count, calibrated)
-    if args.json:
+        logger.info("%s: %s predicted, %d with a calibrated bound", out, count, calibrated)
+    if as_json:
         lists = {
             column: predictions[column].map(lambda text: text.split(SEPARATOR) if text else [])
             for column in ("out_of_range", "reason")
         }
         print(json.dumps(predictions.assign(**lists).to_dict("records"), indent=2))
-    elif args.csv is None:
+    elif out is None:
         for line in (*_row_lines(predictions), *_reason_lines(predictions, model)):
             print(line)
     return 0

@@ -1,82 +1,94 @@
-"""``voxcast recommend IMAGE…``: recommended request for each image and for an array job.
-
-With ``--signature`` for a parallel run, by its predicted time on several types of nodes.
-"""
+"""``voxcast recommend``: the request to make for each image, and for all as an array job."""
 
 from __future__ import annotations
 
 import json
 import logging
 from pathlib import Path
+from typing import Annotated, Literal
 
-from voxcast.cli.recommend_signatures import (
-    add_signature_arguments,
-    recommendation_by_signatures,
-)
-from voxcast.cli.recommendation_options import (
-    add_recommendation_arguments,
-    hard_limits,
-    recommendation_of,
-    refuse_local,
-    site_of,
-)
-from voxcast.cli.verb_parser import VerbParser
-from voxcast.errors import EXIT_BAD_INPUT
+from typer import Argument, Option
+
+from voxcast.cli import options
+from voxcast.cli.question import Question
+from voxcast.cli.recommendation import Wish
+from voxcast.errors import EXIT_BAD_INPUT, ConfigError
 from voxcast.quantities import counted
 
 logger = logging.getLogger(__name__)
 
 
-def main(argv: list[str]) -> int:
-    """Print every configuration with its cost and time, and the recommended one."""
-    parser = VerbParser(prog="voxcast recommend", description=__doc__)
-    parser.add_argument("images", nargs="*", type=Path, metavar="IMAGE")
-    output = parser.add_mutually_exclusive_group()
-    output.add_argument("--json", action="store_true", help="one JSON object on stdout")
-    output.add_argument(
-        "--slurm", action="store_true",
-        help="print #SBATCH lines, or the script of one array job for several images",
-    )  # fmt: skip
-    output.add_argument(
-        "--resources", type=Path, metavar="FILE",
-        help="write a table for workflow engines, as CSV: time and memory of each image "
-        "at the first, second and third attempt",
-    )  # fmt: skip
-    add_signature_arguments(parser)
-    add_recommendation_arguments(parser)
-    args = parser.parse_intermixed_args(argv)
+def recommend(
+    images: Annotated[list[Path], Argument(metavar="IMAGE...", show_default=False)],
+    app: options.App = None,
+    cpus: options.Cpus = None,
+    gpus: options.Gpus = None,
+    parameters: options.Parameters = None,
+    model: options.Model = None,
+    machine: options.Machine = None,
+    header_only: options.HeaderOnly = False,
+    cluster: options.Cluster = None,
+    policy: options.Policy = None,
+    deadline: options.Deadline = None,
+    budget: options.Budget = None,
+    waiting: Annotated[
+        Path | None,
+        Option(
+            "--waiting", metavar="FILE", help="Fit waiting times to the output of `sacct -X -P`."
+        ),
+    ] = None,
+    changes: options.Set = None,
+    form: Annotated[
+        Literal["text", "sbatch", "csv"],
+        Option(
+            "--as", metavar="text|sbatch|csv",
+            help="sbatch: #SBATCH lines, or the script of an array job; csv: time and memory of "
+            "the first, second and third attempt, for workflow engines.",
+        ),
+    ] = "text",
+    out: Annotated[
+        Path | None, Option("--out", metavar="FILE", help="Write it to this file.")
+    ] = None,
+    as_json: options.Json = False,
+    project: options.Project = None,
+) -> int:
+    """Recommend the cheapest request of each image that is safe, within deadline and budget.
 
+    Every allocation is shown with its time, memory and cost; those that no other beats in both
+    time and cost are marked.
+    """
     from voxcast.allocation.recommendation_text import text_lines
+    from voxcast.files import write_text
     from voxcast.jobs.script import slurm_text
     from voxcast.jobs.task import resources, write_resources
 
-    if not args.images and not args.signature:
-        parser.error("give images, or --signature NODE=FILE")
-    limits = hard_limits(args)
-    site = site_of(args)
-    if args.slurm:
-        refuse_local(site, args)
-    recommendation = (
-        recommendation_by_signatures(args, site, limits)
-        if args.signature
-        else recommendation_of(args, args.images, site, limits)
-    )
+    if form == "csv" and out is None:
+        raise ConfigError("is needed for a table", "--out", "give --out FILE.csv")
+    question = Question(app, cpus, gpus, parameters or (), model, header_only, machine, project)
+    wish = Wish(question, cluster, policy, deadline, budget, changes or (), waiting)
+    wish.limits()
+    site = wish.slurm_site() if form == "sbatch" else wish.site()
+    recommendation = wish.recommendation(images, site)
     if recommendation is None:
         return EXIT_BAD_INPUT
-    code = EXIT_BAD_INPUT if len(recommendation.images) < len(args.images) else 0
+    code = EXIT_BAD_INPUT if len(recommendation.images) < len(images) else 0
     refused = list(recommendation.without_request())
-    if args.json:
-        print(json.dumps(recommendation.as_json(), indent=2, allow_nan=False))
-    elif args.resources is not None:
+    text = None
+    if as_json:
+        text = json.dumps(recommendation.as_json(), indent=2, allow_nan=False) + "\n"
+    elif form == "sbatch":
+        text = slurm_text(recommendation)
+    elif form == "text":
+        text = "".join(f"{line}\n" for line in text_lines(recommendation))
+    if text is None:
         rows = resources(recommendation)
-        write_resources(rows, args.resources)
-        logger.info("%s: requests of %s", args.resources, counted(len(rows), "image"))
-    elif args.slurm:
-        print(slurm_text(recommendation), end="")
+        write_resources(rows, Path(str(out)))
+        logger.info("%s: requests of %s", out, counted(len(rows), "image"))
+    elif out is not None:
+        write_text(out, text)
     else:
-        for line in text_lines(recommendation):
-            print(line)
-        return EXIT_BAD_INPUT if refused else code
-    for image, reason in refused:  # which the text says itself
-        logger.error("%s: %s", image, reason)
+        print(text, end="")
+    if form != "text" or as_json:  # which the text says itself
+        for image, reason in refused:
+            logger.error("%s: %s", image, reason)
     return EXIT_BAD_INPUT if refused else code

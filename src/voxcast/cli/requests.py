@@ -1,112 +1,134 @@
-"""``voxcast requests``: a sequence of requests, each longer than the last, until one suffices.
-
-The distribution of runtimes is a named one (``--law``), measured runs (``--history``), or
-the champion's prediction for an image (``--image``). The prediction, like the champion's bounds,
-is for the longest run of a subject and slightly wider than for a single run. A request of
-length W with u of it used costs alpha W + beta u + gamma.
-"""
+"""``voxcast requests``: a sequence of requests, each longer than the last, until one suffices."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
-from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from voxcast.cli.history_options import HISTORY_HELP, add_where_argument
+from typer import Argument, Option
+
+from voxcast.cli import options
 from voxcast.cli.measured_law import law_of_column, measured_runs
-from voxcast.cli.shared_options import add_champion_arguments, champion_of
-from voxcast.cli.verb_parser import VerbParser
+from voxcast.cli.question import Question
 from voxcast.errors import ConfigError
+from voxcast.images.header import ENDINGS
 from voxcast.quantities import format_seconds
 from voxcast.text_table import text_table
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
     from voxcast.allocation.requests.strategies import RequestSequence
     from voxcast.laws.families import Law
 
 PRINTED_REQUESTS = 5
+LIST = "list"
 
 logger = logging.getLogger(__name__)
 
 
-def main(argv: list[str]) -> int:
-    """Print the sequence of one strategy or of all, with its exact expected cost."""
-    parser = VerbParser(
-        prog="voxcast requests", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--law", metavar="LAW", help="for example 'lognormal(3,0.5)'")
-    source.add_argument(
-        "--history", type=Path, metavar="HISTORY", help=f"{HISTORY_HELP}, or a CSV table of runs"
-    )
-    source.add_argument("--image", type=Path, metavar="IMAGE", help="predict with the champion")
-    parser.add_argument(
-        "--column", default="runtime_s", help="column of --history (default runtime_s)"
-    )
-    parser.add_argument(
-        "--family",
-        metavar="NAME",
-        help="fit this family, or `best`, to --history (default: the empirical distribution)",
-    )
-    parser.add_argument(
-        "--alpha", type=float, default=1.0, help="price of requested time (default 1)"
-    )
-    parser.add_argument("--beta", type=float, default=0.0, help="price of used time (default 0)")
-    parser.add_argument(
-        "--gamma", type=float, default=0.0, help="price of each request (default 0)"
-    )
-    parser.add_argument(
-        "--checkpoint-s", type=float, metavar="C", help="duration of writing a checkpoint"
-    )
-    parser.add_argument("--restart-s", type=float, metavar="R", help="duration of a restart")
-    parser.add_argument("--strategy", default="all", metavar="NAME|all", help=_strategy_help())
-    parser.add_argument(
-        "--points", type=int, metavar="N", help="points of a discretisation (default 1000)"
-    )
-    parser.add_argument(
-        "--periods",
-        type=int,
-        metavar="N",
-        help="number of periods of a periodic strategy (default: the best)",
-    )
-    parser.add_argument("--json", action="store_true", help="one JSON list on stdout")
-    add_where_argument(parser)
-    add_champion_arguments(parser)
-    args = parser.parse_args(argv)
-    if (args.checkpoint_s is None) != (args.restart_s is None):
-        raise ConfigError("must be given together", "--checkpoint-s and --restart-s")
+def requests(
+    source: Annotated[
+        str,
+        Argument(
+            metavar="LAW|HISTORY|IMAGE",
+            help="a law such as 'lognormal(3,0.5)'; a folder or CSV table of runs; or an image, "
+            "whose runtime the model predicts",
+            show_default=False,
+        ),
+    ],
+    strategy: Annotated[
+        str,
+        Option("--strategy", metavar="NAME", help="One strategy, or all; `list` explains them."),
+    ] = "all",
+    cost: Annotated[
+        str,
+        Option(
+            "--cost", metavar="A,B,C", help="Price of requested and of used time, and a request's."
+        ),
+    ] = "1,0,0",
+    checkpoint: Annotated[
+        str | None,
+        Option(
+            "--checkpoint", metavar="WRITE,RESTART",
+            help="Durations of writing a checkpoint and of a restart, for jobs that can.",
+        ),
+    ] = None,
+    column: Annotated[
+        str, Option("--column", metavar="NAME", help="Column of the runs.")
+    ] = "runtime_s",
+    fit: Annotated[
+        str | None,
+        Option("--fit", metavar="FAMILY", help="Fit a family, or the `best`, to the runs."),
+    ] = None,
+    where: options.Where = None,
+    points: Annotated[
+        int | None, Option("--points", metavar="N", help="Points of a discretisation.", min=1)
+    ] = None,
+    periods: Annotated[
+        int | None, Option("--periods", metavar="N", help="Periods of a periodic strategy.", min=1)
+    ] = None,
+    app: options.App = None,
+    cpus: options.Cpus = None,
+    gpus: options.Gpus = None,
+    parameters: options.Parameters = None,
+    model: options.Model = None,
+    machine: options.Machine = None,
+    header_only: options.HeaderOnly = False,
+    as_json: options.Json = False,
+    project: options.Project = None,
+) -> int:
+    """Compute sequences of requests, each longer than the last, and their expected cost.
 
+    A request of length W with u of it used costs A W + B u + C. The predicted law of an image is
+    for the longest run of a subject, and slightly wider than for a single run.
+    """
     from voxcast.allocation.requests.cost import CostModel
     from voxcast.allocation.requests.programme import POINTS
-    from voxcast.allocation.requests.strategies import (
-        ALL,
-        CHECKPOINTING,
-        Settings,
-        alternatives,
-    )
+    from voxcast.allocation.requests.strategies import ALL, CHECKPOINTING, Settings, alternatives
 
-    cost = CostModel(
-        args.alpha, args.beta, args.gamma, args.checkpoint_s or 0.0, args.restart_s or 0.0
-    )
-    law, in_seconds, warnings = _law(args)
+    if strategy == LIST or source == LIST:
+        print("\n".join(_strategy_lines()))
+        return 0
+    prices = options.numbers(cost, 3, "--cost")
+    durations = (0.0, 0.0) if checkpoint is None else options.durations(checkpoint, "--checkpoint")
+    law: Law
+    warnings: list[str] = []
+    if (kind := _kind(source)) != "history":
+        for option, value in (("--fit", fit), ("--where", where)):
+            if value:
+                raise ConfigError("needs a history of runs", option)
+    if kind != "image" and (parameters or model or cpus or gpus):
+        raise ConfigError("ask about an image", "--param, --model, --cpus and --gpus")
+    if kind == "law":
+        from voxcast.laws.families import parse_law
+
+        law, in_seconds = parse_law(source), False
+    elif kind == "history":
+        runs = measured_runs(Path(source), app, where or [], column)
+        law, in_seconds = law_of_column(runs, column, fit, Path(source)), column.endswith("_s")
+    else:
+        question = Question(
+            app, cpus, gpus, parameters or (), model, header_only, machine, project
+        )
+        (law, warnings), in_seconds = _predicted_law(Path(source), question), True
+    model_of_cost = CostModel(*prices, *durations)
     format_length = format_seconds if in_seconds else "{:.5g}".format
-    points = POINTS if args.points is None else args.points
-    settings = Settings(points, args.periods, format_length)
-    can_checkpoint = args.checkpoint_s is not None
+    settings = Settings(POINTS if points is None else points, periods, format_length)
+    can_checkpoint = checkpoint is not None
     sequences, refused = alternatives(
-        args.strategy, law, cost, settings, can_checkpoint=can_checkpoint
+        strategy, law, model_of_cost, settings, can_checkpoint=can_checkpoint
     )
     for reason in refused:
         logger.warning("skipped: %s", reason)
-    if args.strategy == ALL and not can_checkpoint:
+    if strategy == ALL and not can_checkpoint:
         logger.info(
-            "skipped, for jobs that can write a checkpoint; they need --checkpoint-s and "
-            "--restart-s: %s", ", ".join(CHECKPOINTING),
-        )  # fmt: skip
-    if args.json:
+            "skipped, for jobs that can write a checkpoint; they need --checkpoint: %s",
+            ", ".join(CHECKPOINTING),
+        )
+    if as_json:
         content = [sequence.as_json(warnings) for sequence in sequences]
         print(json.dumps(content, indent=2, allow_nan=False))
     else:
@@ -116,49 +138,34 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _strategy_help() -> str:
-    """Return the meaning of each strategy, a line for each."""
+def _kind(source: str) -> str:
+    """Tell what the source of a law is.
+
+    Examples
+    --------
+    >>> [_kind(text) for text in ("lognormal(3,0.5)", "data/history/reference", "T1w.nii.gz")]
+    ['law', 'history', 'image']
+    """
+    if "(" in source and not Path(source).exists():
+        return "law"
+    return "image" if source.lower().endswith(ENDINGS) else "history"
+
+
+def _strategy_lines() -> Iterator[str]:
+    """Yield the meaning of each strategy."""
     from voxcast.allocation.requests.strategies import STRATEGIES
 
-    lines = (
-        f"  {name}: {s.meaning}" + " (needs --checkpoint-s)" * s.checkpoints
-        for name, s in STRATEGIES.items()
-    )
-    return "\n".join(("strategy (default all, the cheapest first):", *lines))
+    for name, strategy in STRATEGIES.items():
+        yield f"{name}: {strategy.meaning}" + " (needs --checkpoint)" * strategy.checkpoints
 
 
-def _law(args: argparse.Namespace) -> tuple[Law, bool, list[str]]:
-    """Return the distribution of runtimes, whether it is in seconds, and its caveats."""
-    for name, default in (("column", "runtime_s"), ("family", None), ("where", [])):
-        if getattr(args, name) != default and args.history is None:
-            raise ConfigError("needs --history", f"--{name}")
-    if args.parameters and args.image is None:
-        raise ConfigError("needs --image", "--parameter")
-    if args.app is not None and args.law is not None:
-        raise ConfigError("needs --history or --image", "--app")
-    law: Law
-    warnings: list[str] = []
-    if args.law is not None:
-        from voxcast.laws.families import parse_law
-
-        law, in_seconds = parse_law(args.law), False
-    elif args.history is not None:
-        runs = measured_runs(args.history, args.app, args.where, args.column)
-        law = law_of_column(runs, args.column, args.family, args.history)
-        in_seconds = args.column.endswith("_s")
-    else:
-        (law, warnings), in_seconds = _predicted_law(args), True
-    return law, in_seconds, warnings
-
-
-def _predicted_law(args: argparse.Namespace) -> tuple[Law, list[str]]:
+def _predicted_law(image: Path, question: Question) -> tuple[Law, list[str]]:
     """Return the predicted distribution, and why it does not hold as stated; empty if it does."""
-    champion = champion_of(args)
-
     from voxcast.allocation.requests.per_image import QUANTILES, PredictedRuntime
 
+    champion = question.champion()
     configuration = champion.configurations[0]
-    rows = champion.request_rows(args.image, [configuration])
+    rows = champion.request_rows(image, [configuration])
     runtime = PredictedRuntime.of({q: champion.predict(rows, q)[0] for q in QUANTILES})
     logger.info(
         "%s, model %s, %s: %s",
@@ -201,4 +208,4 @@ def _choice_lines(
     if others:
         use += f", {others[0]} if that was too short" + ", and so on" * (len(others) > 1)
     yield f"  take the cheapest, {cheapest.strategy}{same}: {use}"
-    yield "  what the names mean: `voxcast requests --help`"
+    yield "  what the names mean: `voxcast requests list`"

@@ -33,7 +33,7 @@ _UNIT_MM = {1: 1e3, 3: 1e-3}
 _UNIT_BITS = 0b111  # other units are of time
 # Size of the header, position and type of the offset of the voxels, in NIfTI-1 and NIfTI-2.
 _OFFSETS = ((348, 108, "f"), (540, 168, "q"))
-_ENDINGS = (".nii", ".nii.gz", ".nii.bz2", ".nii.zst")
+ENDINGS = (".nii", ".nii.gz", ".nii.bz2", ".nii.zst")
 _START_BYTES = 540
 # ITK multiplies the matrix of normalised axes by its transpose and compares it with the identity.
 _ORTHONORMAL_TOLERANCE = 1e-4
@@ -87,7 +87,7 @@ def load_nifti(path: Path) -> Any:
     import nibabel
 
     # nibabel reads other formats by their names, with errors and packages of their own.
-    if not path.name.lower().endswith(_ENDINGS):
+    if not path.name.lower().endswith(ENDINGS):
         raise _not_nifti(path)
     try:
         _check_offset(path)

@@ -12,13 +12,15 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from voxcast.errors import ImageError, TableError
+from voxcast.errors import ConfigError, ImageError, TableError, is_disk_full
 from voxcast.files import sha256_file, write_text
 from voxcast.images.bids import ImageEntry, escaped, find_images, is_anatomical, subject_label
 from voxcast.log import progress
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+SOURCES = Path("data/sources.tsv")  # of a project
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,48 @@ def refresh(
         _listed(entry, by_path.get(str(entry.path)))
         for entry in progress(entries, desc="listing images", unit="file")
     ]
+
+
+def refresh_project(
+    project: Path, path: str | None, participants: Sequence[str] = ()
+) -> str | None:
+    """Update the tracked list of the user's images in a project.
+
+    Parameters
+    ----------
+    path : str or None
+        Folder of the images; None if they are generated.
+
+    Returns
+    -------
+    str or None
+        What changed, as a sentence; None if nothing did.
+
+    Raises
+    ------
+    ConfigError
+        If the list cannot be written.
+    ImageError
+        As `refresh`.
+    """
+    table = project / SOURCES
+    earlier = read_tsv(table) if table.is_file() else []
+    files = [] if path is None else refresh(earlier, project / path, participants)
+    if files == earlier:
+        return None
+    try:
+        write_tsv(table, files)
+    except OSError as error:
+        if is_disk_full(error):
+            raise
+        then = "ask its owner to refresh it; images that are listed can be used as they are"
+        reason = (error.strerror or "").lower()
+        raise ConfigError(f"cannot be written ({reason})", table, then) from None
+    before, now = ({(f.path, f.sha256) for f in listed} for listed in (earlier, files))
+    gone = len(before - now)
+    # A volume is never used in place of another: runs on the earlier one count.
+    changed = f", {gone} changed or no longer here; runs of these stay on record" if gone else ""
+    return f"{SOURCES}: {len(files)} images; {len(now - before)} new or changed{changed}"
 
 
 def _listed(entry: ImageEntry, earlier: ImageFile | None) -> ImageFile:

@@ -423,7 +423,7 @@ def alternatives(
         If the strategy is unknown or cannot work, or none can.
     """
     if strategy in CHECKPOINTING and not can_checkpoint:
-        raise ConfigError("needs --checkpoint-s and --restart-s", strategy)
+        raise ConfigError("needs --checkpoint WRITE,RESTART", strategy)
     every = [name for name in STRATEGIES if can_checkpoint or name not in CHECKPOINTING]
     names = every if strategy == ALL else [strategy]
     sequences: list[RequestSequence] = []
