@@ -138,12 +138,15 @@ def _run(function: Callable[..., int], name: str, before: list[str], words: list
     except typer.Exit as end:  # of --help
         return end.exit_code
     except TyperException as error:
-        raise _refusal(error, name) from None
+        raise _refusal(error, name, words) from None
 
 
-def _refusal(error: Any, name: str) -> ConfigError:
+def _refusal(error: Any, name: str, words: list[str]) -> ConfigError:
     """Return the error of the parser in our words."""
     see = f"see `{name} --help`"
+    if "--command" in words:
+        then = "quote all of it: --command 'tool --in {image} --out {out}'"
+        return ConfigError("needs quotes around the whole command line", "--command", then)
     if (option := getattr(error, "option_name", None)) is not None:
         known = getattr(error, "possibilities", None)
         if known is None:  # the option is known; its value is missing

@@ -1,26 +1,21 @@
-"""``voxcast app new|list|show NAME``: describe an application by its command line, and try it.
-
-`new` writes ``conf/app/NAME.yaml`` and runs the command once on a small image, never through a
-shell. ``{image}``, ``{out}`` (a fresh folder), ``{cpus}`` and parameters are filled in; ``{bids}``
-is a BIDS dataset with that one image. Nothing is written if the trial fails.
-"""
+"""``voxcast app new|list|show``: applications, described by their command lines and tried."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shutil
 import signal
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from voxcast import project
+from typer import Argument, Option
+
+from voxcast import project as projects
+from voxcast.cli import options
 from voxcast.cli.app_list import list_apps, show_app
-from voxcast.cli.shared_options import add_project_argument
-from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import ConfigError
 from voxcast.images.header import file_size_bytes
 from voxcast.quantities import format_bytes, format_seconds
@@ -35,112 +30,132 @@ CATALOGUE = Path("data/catalogue/catalogue.parquet")
 FAILED = 1
 MAX_HASHED_BYTES = 50_000_000
 
+Name = Annotated[str, Argument(metavar="NAME", show_default=False)]
 
-def main(argv: list[str]) -> int:
-    """Describe, list or show applications."""
-    args = _arguments(argv)
+
+@dataclass(frozen=True)
+class Described:
+    """An application as it is described on the command line."""
+
+    command: str | None
+    template: str | None
+    in_container: bool
+    parameters: tuple[str, ...]
+    version_command: str | None
+
+
+def list_applications(as_json: options.Json = False, project: options.Project = None) -> int:
+    """List the applications of the project, and the templates."""
+    os.chdir(projects.require(project))
+    return list_apps(as_json=as_json)
+
+
+def show(name: Name, as_json: options.Json = False, project: options.Project = None) -> int:
+    """Show the file of an application, and what it lacks."""
+    os.chdir(projects.require(project))
+    return show_app(name, as_json=as_json)
+
+
+def new(
+    name: Name,
+    command: Annotated[
+        str | None,
+        Option(
+            "--command", metavar="TEXT",
+            help="Its command line, e.g. 'tool --in {image} --out {out} --threads {cpus}'.",
+        ),
+    ] = None,
+    template: Annotated[
+        str | None,
+        Option("--template", metavar="NAME", help="A known tool; see `voxcast app list`."),
+    ] = None,
+    container: Annotated[
+        bool, Option("--container", help="Run it in the container of the template.")
+    ] = False,
+    parameters: Annotated[
+        list[str] | None,
+        Option("-p", "--param", metavar="NAME=VALUE", help="A parameter, filled in as {NAME}."),
+    ] = None,
+    version_command: Annotated[
+        str | None,
+        Option("--version-command", metavar="TEXT", help="Prints the version of the tool."),
+    ] = None,
+    image: Annotated[
+        Path | None,
+        Option("--image", metavar="IMAGE", help="Try it on this, not on the smallest on record."),
+    ] = None,
+    cpus: Annotated[int, Option("--cpus", metavar="N", help="CPUs of the trial.")] = 1,
+    time_limit: Annotated[
+        str, Option("--time-limit", metavar="TIME", help="Stop the trial after this time.")
+    ] = "10min",
+    force: Annotated[bool, Option("--force", help="Replace the file.")] = False,
+    as_json: options.Json = False,
+    project: options.Project = None,
+) -> int:
+    """Describe an application: write conf/app/NAME.yaml, and try it once on a small image.
+
+    The command never runs through a shell. {image}, {out} (a fresh folder), {cpus} and parameters
+    are filled in; {bids} is a BIDS dataset with that one image. Nothing is written if the trial
+    fails.
+    """
     # Otherwise the run of a trial would outlive this process.
     for signal_number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(signal_number, signal.default_int_handler)
-    image = None if args.image is None else args.image.expanduser().absolute()
-    if image is not None:
-        file_size_bytes(image)
+    path = None if image is None else image.expanduser().absolute()
+    if path is not None:
+        file_size_bytes(path)
     start = Path.cwd()
-    os.chdir(project.require(args.project))  # all other paths are relative to the project
-    if args.action == "list":
-        return list_apps(as_json=args.json)
-    if args.name is None:
-        raise ConfigError("needs the name of an application", f"app {args.action}")
-    if args.action == "show":
-        return show_app(args.name, as_json=args.json)
-    return _new(args, image, start)
+    os.chdir(projects.require(project))  # all other paths are relative to the project
+    limit_s = options.seconds(time_limit, "--time-limit") or 0.0
+    described = Described(command, template, container, tuple(parameters or ()), version_command)
+    return _new(name, described, path, start, cpus, limit_s, force=force, as_json=as_json)
 
 
-def _arguments(argv: list[str]) -> argparse.Namespace:
-    parser = _parser()
-    args, rest = parser.parse_known_args(argv)
-    if rest and args.command is not None:
-        then = "write --command 'tool --in {image} --out {out}'"
-        raise ConfigError(f"needs quotes around the whole command line: {args.command}",
-                          "--command", then)  # fmt: skip
-    if rest:
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
-    return args
+ACTIONS = {"new": new, "list": list_applications, "show": show}
 
 
-def _parser() -> argparse.ArgumentParser:
-    from voxcast.apps.new import template_names
-
-    # No abbreviations: options of a command without quotes must not become ours.
-    parser = VerbParser(
-        prog="voxcast app", description=__doc__, allow_abbrev=False,
-        formatter_class=argparse.RawTextHelpFormatter,
-    )  # fmt: skip
-    parser.add_argument("action", choices=("new", "list", "show"))
-    parser.add_argument("name", nargs="?", metavar="NAME")
-    parser.add_argument(
-        "--command", help="new: e.g. 'tool --in {image} --out {out} --threads {cpus}'"
-    )
-    parser.add_argument(
-        "--template", metavar="TEMPLATE",
-        help=f"new: one of {', '.join(template_names())}; not run here",
-    )  # fmt: skip
-    parser.add_argument(
-        "--container", action="store_true", help="new: in the container of the template"
-    )
-    parser.add_argument(
-        "-p", "--parameter", dest="parameters", action="append", default=[], metavar="NAME=VALUE",
-        help="new: a parameter, filled in as {NAME}; may be repeated",
-    )  # fmt: skip
-    parser.add_argument(
-        "--version-command", help="new: command that prints the version, e.g. 'tool --version'"
-    )
-    parser.add_argument(
-        "--image", type=Path, help="new: image to try it on (default: the smallest on record)"
-    )
-    parser.add_argument("--cpus", type=int, default=1, help="new: CPUs of the trial (default: 1)")
-    parser.add_argument(
-        "--time-limit", type=float, default=600.0, metavar="S",
-        help="new: stop the trial after S seconds (default: 600)",
-    )  # fmt: skip
-    parser.add_argument("--force", action="store_true", help="new: overwrite the file")
-    parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
-    add_project_argument(parser)
-    return parser
-
-
-def _new(args: argparse.Namespace, image: Path | None, start: Path) -> int:
+def _new(
+    name: str,
+    described: Described,
+    image: Path | None,
+    start: Path,
+    cpus: int,
+    limit_s: float,
+    *,
+    force: bool,
+    as_json: bool,
+) -> int:
     from voxcast.apps.checks import DOUBTFUL, STOPS, Gap, gaps_of
     from voxcast.apps.new import check_name, write_app
     from voxcast.config.load import app_of
     from voxcast.measure.record import figures
 
-    check_name(args.name)
-    path = CONF_APP / f"{args.name}.yaml"
-    if path.exists() and not args.force:
+    check_name(name)
+    path = CONF_APP / f"{name}.yaml"
+    if path.exists() and not force:
         raise ConfigError("exists already", path, "choose another name, or give --force")
-    template = _template(args)
-    values = _values(args, template, start)
-    app = app_of(CONF_APP, args.name, values)
-    configuration = _configuration(app, args.cpus)
+    template = _template(described)
+    values = _values(described, template, start)
+    app = app_of(CONF_APP, name, values)
+    configuration = _configuration(app, cpus)
     image = image or _smallest_image()
     trial = None
     # A template may be written before its tool is installed.
     stopped = any(gap.urgency == STOPS for gap in gaps_of(app, configuration))
     if image is not None and not stopped:
-        trial = _try(app, image, configuration, args.time_limit)
+        trial = _try(app, image, configuration, limit_s)
         if trial.run.outcome not in ("completed", "timeout"):
             print(trial.log.rstrip(), file=sys.stderr)
             _print_trial(app, image, configuration, trial)
             print("nothing was written; mend the command and run it again", file=sys.stderr)
             return FAILED
         values |= _values_of_trial(app, trial)
-        app = app_of(CONF_APP, args.name, values)
-    write_app(path, args.name, values, _comments(template, trial))
+        app = app_of(CONF_APP, name, values)
+    write_app(path, name, values, _comments(template, trial))
     gaps = gaps_of(app, configuration, **_findings(trial))
     if trial is None and not stopped:
         gaps.insert(0, Gap(DOUBTFUL, "it was not tried: give --image"))
-    if args.json:
+    if as_json:
         run = None if trial is None else figures(trial.run, trial.phases)
         missing = [asdict(gap) for gap in gaps]
         print(json.dumps({"file": str(path), "app": asdict(app), "trial": run, "missing": missing},
@@ -153,37 +168,39 @@ def _new(args: argparse.Namespace, image: Path | None, start: Path) -> int:
         print(f"{'note':12} {note}")
     for gap in gaps:
         print(f"{gap.urgency:12} {gap.text}")
-    print(f"{'next':12} voxcast learn IMAGES --app {args.name}")
+    print(f"{'next':12} voxcast learn IMAGES --app {name}")
     return 0
 
 
-def _template(args: argparse.Namespace) -> AppTemplate | None:
+def _template(described: Described) -> AppTemplate | None:
     from voxcast.apps.new import load_template
 
-    if (args.command is None) == (args.template is None):
+    if (described.command is None) == (described.template is None):
         then = "give e.g. --command 'tool --in {image} --out {out}', or --template recon-all"
         raise ConfigError("needs --command or --template, and not both", "app new", then)
-    if args.container and args.template is None:
+    if described.in_container and described.template is None:
         raise ConfigError("needs a --template", "--container")
-    return None if args.template is None else load_template(args.template)
+    return None if described.template is None else load_template(described.template)
 
 
-def _values(args: argparse.Namespace, template: AppTemplate | None, start: Path) -> dict[str, Any]:
+def _values(
+    described: Described, template: AppTemplate | None, start: Path
+) -> dict[str, Any]:
     """Return the values of the file, before the trial."""
     from voxcast.apps.checks import UNKNOWN_VERSION, check_program
     from voxcast.apps.new import argv_of, printed_version
     from voxcast.apps.parameters import parameter_values
 
-    values = {} if template is None else template.values(in_container=args.container)
-    if args.command is not None:
-        program, *arguments = argv_of(args.command)
+    values = {} if template is None else template.values(in_container=described.in_container)
+    if described.command is not None:
+        program, *arguments = argv_of(described.command)
         # Runs have folders of their own, so that a relative path would not lead to it.
         values["argv"] = [str(start / program) if "/" in program else program, *arguments]
         check_program(values["argv"][0])
-    parameters = {**values.get("parameters", {}), **parameter_values(args.parameters)}
+    parameters = {**values.get("parameters", {}), **parameter_values(described.parameters)}
     if parameters:
         values["parameters"] = parameters
-    version_command = args.version_command
+    version_command = described.version_command
     if version_command is None and template is not None and shutil.which(values["argv"][0]):
         version_command = template.version_command
     if version_command is not None:
@@ -192,7 +209,7 @@ def _values(args: argparse.Namespace, template: AppTemplate | None, start: Path)
     # Without a command the version is the hash of the program's file.
     if (
         program_path
-        and not args.container
+        and not described.in_container
         and Path(program_path).stat().st_size <= MAX_HASHED_BYTES
     ):
         values["files"] = [program_path]

@@ -38,7 +38,7 @@ def _summary(name: str) -> str:
     except ConfigError as error:
         if error.problem == "needs a value":  # the file is to be filled in for each call
             needed = str(error.where).rpartition(": ")[2]
-            return f"for any program: needs {needed}, see `voxcast profile --help`"
+            return f"for any program: needs {needed}, see `voxcast measure --help`"
         return str(error)
     return f"{app.version}: {app.module or shlex.join(app.argv)}"
 

@@ -1,12 +1,7 @@
-"""``voxcast learn IMAGES --app NAME``: measure, learn, register, and name the next command.
-
-Without IMAGES and --app the project's present configuration is run. The images are not copied.
-Measured runs are kept: the same command continues after an interruption.
-"""
+"""``voxcast learn``: measure, train and register a model of images; or train one of any table."""
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import math
 import os
@@ -14,17 +9,15 @@ import shlex
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from voxcast import project
+import typer
+from typer import Argument, Option
+
+from voxcast import project as projects
+from voxcast.cli import options
 from voxcast.cli.learning_end import show_end
 from voxcast.cli.machine_update import update_after_runs
-from voxcast.cli.shared_options import (
-    add_project_argument,
-    add_time_budget_argument,
-    cpu_counts,
-)
-from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import ConfigError, VoxcastError
 from voxcast.quantities import format_seconds
 
@@ -43,28 +36,111 @@ HISTORY = Path("data/history")
 MAX_PROBLEMS_SHOWN = 10
 BOUND_SUBJECTS = 19
 
+def learn(
+    context: typer.Context,
+    images: Annotated[
+        list[Path] | None,
+        Argument(
+            metavar="IMAGES|TABLE", show_default=False,
+            help="A BIDS dataset, a folder of NIfTI files, or files of one; or a CSV table.",
+        ),
+    ] = None,
+    app: options.App = None,
+    cpus: Annotated[
+        str | None, Option("--cpus", metavar="N,N", help="Numbers of CPUs to try.")
+    ] = None,
+    time_budget: Annotated[
+        str | None,
+        Option(
+            "--time-budget", metavar="1h",
+            help="Time for measuring (1h), or of training on a table (5min) or again.",
+        ),
+    ] = None,
+    participants: options.Participants = None,
+    changes: options.Set = None,
+    dry_run: Annotated[
+        bool, Option("--dry-run", help="Only say what would be measured.")
+    ] = False,
+    yes: Annotated[bool, Option("--yes", help="Do not ask before measuring.")] = False,
+    retrain: Annotated[
+        bool,
+        Option(
+            "--retrain",
+            help="Train again on all runs on record; the new model must be better on the newest.",
+        ),
+    ] = False,
+    target: Annotated[
+        str | None, Option("--target", metavar="COL", help="Column of the TABLE to predict.")
+    ] = None,
+    group: Annotated[
+        str | None, Option("--group", metavar="COL", help="Groups that are never split.")
+    ] = None,
+    exclude: Annotated[
+        list[str] | None,
+        Option("--exclude", metavar="COL", help="Not known before a run, or an identifier."),
+    ] = None,
+    keep: Annotated[
+        list[str] | None,
+        Option("--keep", metavar="COL", help="Use it whatever its name or values suggest."),
+    ] = None,
+    keep_failed: Annotated[
+        bool, Option("--keep-failed", help="Use rows of failed runs as if they had completed.")
+    ] = False,
+    quantile: Annotated[
+        float, Option("--quantile", metavar="P", help="Probability of the upper bound.")
+    ] = 0.9,
+    trials: Annotated[
+        int | None,
+        Option("--trials", metavar="N", help="Trials by family, however long they take.", min=1),
+    ] = None,
+    seed: Annotated[int, Option("--seed", metavar="N", help="Makes it reproducible.")] = 0,
+    out: Annotated[
+        Path | None, Option("--out", metavar="DIR", help="Folder for the model of a TABLE.")
+    ] = None,
+    force: Annotated[bool, Option("--force", help="Replace the model in --out.")] = False,
+    as_json: options.Json = False,
+    project: options.Project = None,
+) -> int:
+    """Measure an application on your images, train on the runs, and register the model.
 
-def main(argv: list[str]) -> int:
-    """Learn an application on a user's images, or run the present configuration."""
-    args = _parser().parse_intermixed_args(argv)
+    Without IMAGES and --app, the project's present configuration is run. Images are not copied;
+    runs are kept, and the same command continues after an interruption.
+
+    With --target, train on the rows of a TABLE instead, judged on held-out groups, and save the
+    model in --out.
+    """
+    budget_s = options.seconds(time_budget, "--time-budget")
+    paths = [path.expanduser() for path in images or ()]
+    if target is not None:
+        from voxcast.cli.learn_table import TableQuestion, learn_table
+
+        if len(paths) != 1 or out is None:
+            then = "voxcast learn TABLE.csv --target COL --out DIR"
+            raise ConfigError("needs one table, and a folder for the model", "--target", then)
+        question = TableQuestion(
+            target, group, tuple(exclude or ()), tuple(keep or ()), keep_failed, quantile,
+            budget_s, trials, seed,
+        )  # fmt: skip
+        return learn_table(paths[0], question, out, force=force, as_json=as_json)
+    of_table = {"--group": group, "--exclude": exclude, "--keep": keep, "--out": out}
+    if named := [option for option, value in of_table.items() if value]:
+        raise ConfigError("needs --target", named[0], "see `voxcast learn --help`")
+    if retrain:
+        from voxcast.cli.retrain import retrain_apps
+
+        return retrain_apps(project, app, budget_s, trials, as_json=as_json)
+    numbers = options.counts(cpus, "--cpus") or ()
+    labels = options.labels_of(participants)
+    named_more = paths or numbers or labels or changes or budget_s is not None
+    if app is None and named_more:
+        then = "name an application of conf/app, see `voxcast app list`"
+        raise ConfigError("is needed", "--app", then)
     # Batch systems stop a job with SIGTERM, terminals with SIGHUP; they interrupt as Ctrl-C does.
     for signal_number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(signal_number) != signal.SIG_IGN:  # by nohup
             signal.signal(signal_number, signal.default_int_handler)
-    folder = project.require(args.project)
-    named = (
-        args.images
-        or args.cpus
-        or args.participants
-        or args.changes
-        or args.time_budget is not None
-    )
-    if args.app is None and named:
-        raise ConfigError(
-            "is needed", "--app", "name an application of conf/app, see `voxcast app list`"
-        )
-    paths = [path.expanduser().absolute() for path in args.images]
-    again = shlex.join(["voxcast", "learn", *argv])
+    folder = projects.require(project)
+    paths = [path.absolute() for path in paths]
     if inside := [
         path for path in paths if path.resolve().is_relative_to((folder / IMAGES).resolve())
     ]:
@@ -78,10 +154,14 @@ def main(argv: list[str]) -> int:
     from voxcast.tracking.address import tracking_uri
 
     tracking_uri(folder)  # a folder that MLflow cannot use is refused before anything is measured
-    session = LearningSession(None if args.app is None else _request(args, paths), again)
+    again = shlex.join(context.obj)
+    request = None
+    if app is not None:
+        request = _request(app, paths, budget_s, numbers, labels, changes or ())
+    session = LearningSession(request, again)
     try:
-        with contextlib.nullcontext() if args.dry_run else learning_lock(Path()):
-            return _learn(session, args)
+        with contextlib.nullcontext() if dry_run else learning_lock(Path()):
+            return _learn(session, dry_run=dry_run, yes=yes, as_json=as_json)
     except KeyboardInterrupt:
         print(
             f"voxcast: interrupted; finished runs are kept, `{again}` continues", file=sys.stderr
@@ -89,7 +169,7 @@ def main(argv: list[str]) -> int:
         return 130
 
 
-def _learn(session: LearningSession, args: argparse.Namespace) -> int:
+def _learn(session: LearningSession, *, dry_run: bool, yes: bool, as_json: bool) -> int:
     from voxcast.config.learning import check_measurable, device_outlooks
     from voxcast.runs.series import MEASURED
 
@@ -98,7 +178,7 @@ def _learn(session: LearningSession, args: argparse.Namespace) -> int:
         _say("images", f"the {volumes} generated in {IMAGES} will be removed and replaced by "
              "the list of your images")  # fmt: skip
         _say("", "runs on them are kept; copy those that you still want to ask about")
-    configured, catalogue = session.look() if args.dry_run else session.prepare()
+    configured, catalogue = session.look() if dry_run else session.prepare()
     devices = device_outlooks(configured, catalogue, MEASURED)
     budget_s = configured.campaign.budget_s
     _show_images(configured, catalogue)
@@ -110,9 +190,9 @@ def _learn(session: LearningSession, args: argparse.Namespace) -> int:
     except VoxcastError:
         session.restore()
         raise
-    if args.dry_run:
+    if dry_run:
         return 0
-    if not _agreed(args.yes):
+    if not _agreed(yes):
         session.restore()
         return 0
     if any(not entry.outlook.trusted for entry in devices):
@@ -121,57 +201,31 @@ def _learn(session: LearningSession, args: argparse.Namespace) -> int:
         _show_runs(devices, budget_s)
     session.run(devices)
     update_after_runs(Path())
-    show_end(device_outlooks(configured, catalogue, MEASURED), session.again, as_json=args.json)
+    show_end(device_outlooks(configured, catalogue, MEASURED), session.again, as_json=as_json)
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = VerbParser(
-        prog="voxcast learn", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument(
-        "images", nargs="*", type=Path, metavar="IMAGES",
-        help="a BIDS dataset, a folder of NIfTI files, or files of one",
-    )  # fmt: skip
-    parser.add_argument("--app", help="an application of conf/app; see `voxcast app`")
-    parser.add_argument(
-        "--cpus", type=cpu_counts, default=(), metavar="N,N",
-        help="numbers of CPUs to try (default: those of conf/device)",
-    )  # fmt: skip
-    add_time_budget_argument(
-        parser, "time for measuring (default 1h); learning takes minutes more"
-    )
-    parser.add_argument(
-        "--participant-label", dest="participants", nargs="+", default=[], metavar="LABEL",
-        help="participants to use, with or without sub- (default: all)",
-    )  # fmt: skip
-    parser.add_argument(
-        "-S", dest="changes", action="append", default=[], metavar="KEY=VALUE",
-        help="change a key of params.yaml, such as tune.trials=30 or\n"
-        "evaluation.test_fraction=0.3; may be repeated",
-    )  # fmt: skip
-    parser.add_argument("--dry-run", action="store_true", help="only say what would be measured")
-    parser.add_argument("--yes", action="store_true", help="do not ask before measuring")
-    parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
-    add_project_argument(parser)
-    return parser
-
-
-def _request(args: argparse.Namespace, paths: list[Path]) -> LearningRequest:
+def _request(
+    app: str,
+    paths: list[Path],
+    budget_s: float | None,
+    cpus: Sequence[int],
+    participants: Sequence[str],
+    changes: Sequence[str],
+) -> LearningRequest:
     from voxcast.config.learning import LearningRequest
     from voxcast.features.training_runs import batches_to_learn_from
     from voxcast.images.sources import select
 
-    if args.participants and not paths:
+    if participants and not paths:
         raise ConfigError("needs the dataset of the participants", "--participant-label")
-    batches = batches_to_learn_from(HISTORY, args.app)
     return LearningRequest(
-        app=args.app,
-        images=select(paths, args.participants) if paths else None,
-        budget_s=3600.0 if args.time_budget is None else args.time_budget,
-        cpus=args.cpus,
-        history=tuple(batches),
-        changes=tuple(args.changes),
+        app=app,
+        images=select(paths, participants) if paths else None,
+        budget_s=3600.0 if budget_s is None else budget_s,
+        cpus=tuple(cpus),
+        history=tuple(batches_to_learn_from(HISTORY, app)),
+        changes=tuple(changes),
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from voxcast.cli.shared_options import characteristic_versions
 from voxcast.errors import UnlearnedError, VoxcastError, one_line
 
 if TYPE_CHECKING:
@@ -29,3 +28,11 @@ def update_after_runs(folder: Path) -> None:
         return
     except VoxcastError as error:
         logger.warning("the speeds of machines stay as they were: %s", one_line(error))
+
+
+def characteristic_versions(folder: Path) -> dict[str, int]:
+    """Return the versions of all characteristics, also of a project's."""
+    from voxcast import config
+    from voxcast.images.characteristics import versions_of
+
+    return versions_of(config.load(folder / config.PARAMS_FILE).features.characteristics)

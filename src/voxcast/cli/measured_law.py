@@ -1,4 +1,4 @@
-"""The distribution of a column of measured runs, for ``voxcast requests --history``."""
+"""The distribution of a column of measured runs, for ``voxcast requests HISTORY``."""
 
 from __future__ import annotations
 

@@ -1,28 +1,20 @@
-"""``voxcast retrain [--app APP]``: a new model from all that is on record, if it is better.
+"""A new model of all runs on record, if it is better: ``voxcast learn --retrain``.
 
 A challenger is fitted on the history as it has grown, and compared with the champion on the newest
 jobs, from which neither has learned. It becomes the champion by the rule of the registry: if it is
-shown to be better there. Then it is fitted once more with these jobs. ``voxcast models rollback``
-returns to the former. With too few new jobs nothing is changed. The exit code is 0
-also then.
+shown to be better there. Then it is fitted once more with these jobs. With too few new jobs
+nothing is changed.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
 import sys
 from typing import TYPE_CHECKING, Any
 
-from voxcast import project
-from voxcast.cli.registry_options import quiet_mlflow
-from voxcast.cli.shared_options import (
-    add_project_argument,
-    add_time_budget_argument,
-    whole_number,
-)
-from voxcast.cli.verb_parser import VerbParser
+from voxcast import project as projects
+from voxcast.cli.quiet_mlflow import quiet_mlflow
 from voxcast.errors import ConfigError, ModelError
 
 if TYPE_CHECKING:
@@ -34,32 +26,28 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-def main(argv: list[str]) -> int:
-    """Retrain the applications of the champion, or one."""
-    parser = VerbParser(
-        prog="voxcast retrain", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--app", help="an application (default: all of the champion)")
-    add_time_budget_argument(parser, "time for tuning each application (default: tune.budget_s)")
-    parser.add_argument(
-        "--trials", type=whole_number, metavar="N", help="trials by family (default: tune.trials)"
-    )
-    parser.add_argument("--json", action="store_true", help="the receipts on stdout")
-    add_project_argument(parser)
-    args = parser.parse_args(argv)
-    if args.time_budget is not None and not args.time_budget > 0:
+def retrain_apps(
+    project: Path | None,
+    app: str | None,
+    budget_s: float | None,
+    trials: int | None,
+    *,
+    as_json: bool,
+) -> int:
+    """Retrain the applications of the champion, or one; return the exit code."""
+    if budget_s == 0:
         raise ConfigError("must be above 0", "--time-budget")
-    folder = project.require(args.project)
+    folder = projects.require(project)
 
     from voxcast.cli.project_locks import learning_lock
 
     with learning_lock(folder), quiet_mlflow():
         bundle = registered_bundle(folder)
-        names = [args.app] if args.app else sorted(bundle.apps if bundle else ())
+        names = [app] if app else sorted(bundle.apps if bundle else ())
         if not names:
             raise ModelError("the registry has no champion", folder, "name an --app to learn")
-        receipts = {name: _retrained(folder, name, bundle, args) for name in names}
-    if args.json:
+        receipts = {name: _retrained(folder, name, bundle, budget_s, trials) for name in names}
+    if as_json:
         print(json.dumps(receipts, indent=2))
         return 0
     for name, receipt in receipts.items():
@@ -76,7 +64,7 @@ def registered_bundle(folder: Path) -> Bundle | None:
 
 
 def _retrained(
-    folder: Path, name: str, bundle: Bundle | None, args: argparse.Namespace
+    folder: Path, name: str, bundle: Bundle | None, budget_s: float | None, trials: int | None
 ) -> dict[str, Any]:
     from voxcast.cli.app_history import app_history
     from voxcast.config.served_facts import app_facts, promotion_rule
@@ -98,12 +86,12 @@ def _retrained(
     for reason, count in history.left_out.items():
         logger.info("%s: %d runs are left out: %s", name, count, reason)
     facts = app_facts(cfg, name, table)
-    tuning = _tuning(history, args)
+    tuning = _tuning(history, budget_s, trials)
     rule = promotion_rule(cfg)
     return retrain(runs.connect(folder), folder, facts, validation, tuning, rule, on_step=on_step)
 
 
-def _tuning(history: AppHistory, args: argparse.Namespace) -> Any:
+def _tuning(history: AppHistory, budget_s: float | None, trials: int | None) -> Any:
     """Return families, trials and budget; the network only where it can see most volumes."""
     from voxcast.models.families.family import family
     from voxcast.tracking.retraining import Tuning
@@ -111,7 +99,7 @@ def _tuning(history: AppHistory, args: argparse.Namespace) -> Any:
     tune = history.config.tune
     sees = bool(((history.volumes["shape"] > 0).all(axis=1)).mean() > 0.5)
     names = tuple(name for name in tune.families if sees or not family(name).needs_volume)
-    return Tuning(names, args.trials or tune.trials, args.time_budget or tune.budget_s)
+    return Tuning(names, trials or tune.trials, budget_s or tune.budget_s)
 
 
 def _print(name: str, receipt: dict[str, Any]) -> None:

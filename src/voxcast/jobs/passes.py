@@ -125,8 +125,7 @@ def _usual(needs: NDArray[Any]) -> float:
 
 def work_command(folder: Path, *options: str) -> list[str]:
     """Return the command of a worker, with this Python."""
-    python = [sys.executable, "-m", "voxcast.cli"]
-    return [*python, "work", "--pool", str(folder.resolve()), *options]
+    return [sys.executable, "-m", "voxcast.jobs.worker", "--pool", str(folder.resolve()), *options]
 
 
 def worker_app(name: str, command: Sequence[str]) -> App:

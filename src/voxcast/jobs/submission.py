@@ -38,7 +38,7 @@ from voxcast.measure.trace import Conditions
 from voxcast.records import App, Configuration, Prediction, as_fields, of_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from voxcast.allocation.site import Cluster
 
@@ -77,6 +77,25 @@ class SlurmOptions:
     throttle: int | None = None
     further: tuple[str, ...] = ()
     memory_per_cpu: tuple[str, ...] = ()
+
+    @classmethod
+    def given(
+        cls,
+        texts: Sequence[str],
+        throttle: int | None = None,
+        memory_per_cpu: tuple[str, ...] = (),
+    ) -> SlurmOptions:
+        """Return the options that a user gives as ``KEY=VALUE``; errors as `sbatch_option`."""
+        named, further = {}, []
+        for option in map(sbatch_option, texts):
+            key, _, value = option.partition("=")
+            if key in ("account", "qos", "constraint"):
+                named[key] = value
+            else:
+                further.append(option)
+        return cls(
+            **named, throttle=throttle, further=tuple(further), memory_per_cpu=memory_per_cpu
+        )
 
     def options(self) -> list[str]:
         """Return the options of ``sbatch``."""

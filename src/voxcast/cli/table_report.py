@@ -1,4 +1,4 @@
-"""What ``voxcast fit`` prints: held-out errors of every candidate, and whether the bound holds."""
+"""What ``voxcast learn TABLE`` prints: held-out errors of every candidate, and whether the bound holds."""
 
 from __future__ import annotations
 

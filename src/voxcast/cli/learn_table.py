@@ -1,4 +1,4 @@
-"""``voxcast fit TABLE.csv --target COL --out DIR``: train and evaluate a model on any table."""
+"""A model of any table, for ``voxcast learn TABLE --target COL --out DIR``."""
 
 from __future__ import annotations
 
@@ -7,89 +7,73 @@ import logging
 import os
 import shlex
 import time
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from voxcast.cli.fit_report import NOVELTY, show
-from voxcast.cli.shared_options import add_time_budget_argument
-from voxcast.cli.verb_parser import VerbParser
+from voxcast.cli.table_report import NOVELTY, show
 from voxcast.errors import ConfigError
 from voxcast.files import atomic_folder, remove_folder, write_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from voxcast.features.screening import Screening
     from voxcast.models.table_model import TableModel
 
 CARD_FILE = "card.json"
+BUDGET_S = 300.0
 
 logger = logging.getLogger(__name__)
 
 
-def main(argv: list[str]) -> int:
-    """Evaluate the families on held-out groups, fit the best on all rows, and save it."""
+@dataclass(frozen=True)
+class TableQuestion:
+    """What to learn from a table; see `voxcast.models.regressor.fit`."""
+
+    target: str
+    group: str | None = None
+    exclude: tuple[str, ...] = ()
+    keep: tuple[str, ...] = ()
+    keep_failed: bool = False
+    quantile: float = 0.9
+    budget_s: float | None = None
+    trials: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Check the values.
+
+        Raises
+        ------
+        ConfigError
+            If one is out of range, or two contradict each other.
+        """
+        if not 0.5 < self.quantile < 1:
+            raise ConfigError(f"must be between 0.5 and 1, not {self.quantile}", "--quantile")
+        if not 0 <= self.seed < 2**32:
+            raise ConfigError(f"must be 0 to {2**32 - 1}, not {self.seed}", "--seed")
+        if both := sorted({*self.keep} & {*self.exclude}):
+            raise ConfigError("is both kept and excluded", both[0], "name it once")
+        if self.trials is not None and self.budget_s is not None:
+            raise ConfigError("cannot both be given", "--trials and --time-budget")
+        if self.budget_s == 0:
+            raise ConfigError("must be above 0", "--time-budget")
+
+
+def learn_table(
+    table_path: Path, question: TableQuestion, out: Path, *, force: bool, as_json: bool
+) -> int:
+    """Judge the families on held-out groups, fit the best on all rows, and save it."""
     started = time.monotonic()
-    parser = VerbParser(prog="voxcast fit", description=__doc__)
-    parser.add_argument("table", type=Path, metavar="TABLE.csv")
-    parser.add_argument("--target", required=True, metavar="COL", help="column to predict")
-    parser.add_argument(
-        "--group", metavar="COL", help="groups that are never split, e.g. subjects"
-    )
-    parser.add_argument(
-        "--exclude", "--id", dest="excluded", action="append", default=[], metavar="COL",
-        help="no feature, such as an identifier, or what is known only after a run; may be "
-        "repeated",
-    )  # fmt: skip
-    parser.add_argument(
-        "--keep", action="append", default=[], metavar="COL",
-        help="use this column whatever its name or its values suggest; may be repeated",
-    )  # fmt: skip
-    parser.add_argument(
-        "--keep-failed", action="store_true",
-        help="use the rows of runs that failed or were stopped as if they had completed",
-    )  # fmt: skip
-    parser.add_argument(
-        "--strict", action="store_true",
-        help="refuse columns that rank the rows as the target does, unless named by --keep",
-    )  # fmt: skip
-    add_time_budget_argument(parser, "total time (default 5min)")
-    parser.add_argument(
-        "--trials", type=int, metavar="N",
-        help="hyperparameter trials per family, without a time budget: reproducible",
-    )  # fmt: skip
-    parser.add_argument(
-        "--quantile", type=float, default=0.9, help="probability of the upper bound (default 0.9)"
-    )
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument(
-        "--out", type=Path, required=True, metavar="DIR", help="folder for the model"
-    )
-    parser.add_argument("--force", action="store_true", help="replace the model in DIR")
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
-    args = parser.parse_args(argv)
-    if not 0.5 < args.quantile < 1:
-        raise ConfigError(f"must be between 0.5 and 1, not {args.quantile}", "--quantile")
-    if args.trials is not None and args.trials < 1:
-        raise ConfigError("must be at least 1", "--trials")
-    if not 0 <= args.seed < 2**32:
-        raise ConfigError(f"must be 0 to {2**32 - 1}, not {args.seed}", "--seed")
-    if both := sorted({*args.keep} & {*args.excluded}):
-        raise ConfigError("is both kept and excluded", both[0], "name it once")
-    if args.trials is not None and args.time_budget is not None:
-        raise ConfigError("cannot both be given", "--trials and --time-budget")
-    budget_s = 300.0 if args.time_budget is None else args.time_budget
-    if not budget_s > 0:
-        raise ConfigError("must be above 0", "--time-budget")
-
-    _require_free(args.out, force=args.force)
-
+    budget_s = BUDGET_S if question.budget_s is None else question.budget_s
+    _require_free(out, force=force)
     from voxcast.features.csv_table import read_csv
     from voxcast.log import progress
     from voxcast.models.regressor import fit
     from voxcast.models.table_fitting import FAMILIES, OUTER
 
-    table = read_csv(args.table)
+    table = read_csv(table_path)
     with progress(total=(OUTER + 1) * len(FAMILIES), desc="fit") as bar:
 
         def step(description: str) -> None:
@@ -97,10 +81,10 @@ def main(argv: list[str]) -> int:
             bar.update()
 
         regressor = fit(
-            table, args.target, groups=args.group, exclude=args.excluded, keep=args.keep,
-            keep_failed=args.keep_failed, strict=args.strict, quantile=args.quantile,
-            trials=args.trials, time_budget=started + budget_s - time.monotonic(),
-            random_state=args.seed, on_step=step,
+            table, question.target, groups=question.group, exclude=question.exclude, keep=question.keep,
+            keep_failed=question.keep_failed, quantile=question.quantile,
+            trials=question.trials, time_budget=started + budget_s - time.monotonic(),
+            random_state=question.seed, on_step=step,
         )  # fmt: skip
     fitted, screening, left_out = regressor.fitted_, regressor.screening_, regressor.left_out_
     content = {
@@ -113,21 +97,21 @@ def main(argv: list[str]) -> int:
         "columns": _columns(screening),
         "trials": fitted.trials,
         "deterministic": fitted.deterministic,
-        "quantile": args.quantile,
+        "quantile": question.quantile,
         "bound": fitted.model.evidence().to_json(),
         "metrics": fitted.metrics,
         "candidates": fitted.candidates,
-        "model": str(args.out),
+        "model": str(out),
     }
-    _save(fitted.model, content, args.out)
-    if args.json:
+    _save(fitted.model, content, out)
+    if as_json:
         print(json.dumps(content, indent=2))
     else:
         for line in (*_close_lines(screening), *_left_out_lines(screening)):
             print(line)
-        for line in (*_spelled_lines(screening), *_idle_lines(screening, args.target)):
+        for line in (*_spelled_lines(screening), *_idle_lines(screening, question.target)):
             print(line)
-        show(fitted, args.target, args.out, args.trials)
+        show(fitted, question.target, out, question.trials)
     return 0
 
 

@@ -1,29 +1,18 @@
-"""``voxcast host [measure]``: how fast this machine is, as far as runs on record tell.
-
-``measure`` makes a few short runs of the model's applications here, and shows their effect.
-It can be stopped at any time; the next call goes on.
-"""
+"""How fast this machine is, as far as runs on record tell, for ``voxcast measure --host``."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
 import math
 import os
-import signal
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from voxcast import project
-from voxcast.cli.shared_options import (
-    add_project_argument,
-    characteristic_versions,
-)
-from voxcast.cli.verb_parser import VerbParser
-from voxcast.errors import ConfigError
+from voxcast import project as projects
+from voxcast.cli.machine_update import characteristic_versions
 from voxcast.text_table import text_table
 
 if TYPE_CHECKING:
@@ -84,20 +73,15 @@ class AppSpeed:
         return cls(app, speed, lower, upper, is_current, runs, is_known, speeds.reference, since)
 
 
-def main(argv: list[str]) -> int:
-    """Show the speed of this machine, and with ``measure`` measure it first."""
-    parser = VerbParser(prog="voxcast host", description=__doc__)
-    parser.add_argument("action", nargs="?", choices=("show", "measure"), default="show")
-    parser.add_argument(
-        "--seconds", type=float, default=SECONDS, metavar="S",
-        help=f"measure: start no run that would end later (default {SECONDS:g})",
-    )  # fmt: skip
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
-    add_project_argument(parser)
-    args = parser.parse_args(argv)
-    if not args.seconds > 0:
-        raise ConfigError(f"must be above zero, not {args.seconds:g}", "--seconds")
-    folder = project.require(args.project)
+def measure_host(project: Path | None, seconds: float | None, *, as_json: bool) -> int:
+    """Measure the speed of this machine by short runs, and show what they told.
+
+    Parameters
+    ----------
+    seconds : float or None
+        No run is started that would end later, 110 s by default; 0 starts none.
+    """
+    folder = projects.require(project)
     from voxcast.measure.host import host_class, host_facts
     from voxcast.models.speed.speeds import SITTING_LASTS
     from voxcast.serving.model_store import ModelStore
@@ -107,19 +91,20 @@ def main(argv: list[str]) -> int:
     before = _speeds(bundle, facts.host_id)
     content: dict[str, Any] = {"host": facts.host_id, "host_class": host_class(facts)}
     after = before
-    if args.action == "measure":
-        content["measured"], content["left"] = _measure(bundle, args)
+    budget_s = SECONDS if seconds is None else seconds
+    if budget_s > 0:
+        content["measured"], content["left"] = _measure(bundle, budget_s)
         after = _speeds(bundle, facts.host_id)
         content["before"] = [vars(speed) for speed in before]
     content["apps"] = [vars(speed) for speed in after]
-    if args.json:
+    if as_json:
         print(json.dumps(content, indent=2))
         return 0
     print(f"machine {facts.host_id}: {content['host_class']}")
-    if args.action == "measure":
+    if budget_s > 0:
         print(f"  {content['measured']} runs measured, {content['left']} left of this round")
         _show(before, "before")
-    _show(after, "after" if args.action == "measure" else "")
+    _show(after, "after" if budget_s > 0 else "")
     if after:
         references = {speed.reference for speed in after}
         usual = "that of " + " and ".join(sorted(references))
@@ -137,7 +122,7 @@ def main(argv: list[str]) -> int:
     else:
         print("  the model's runs do not state their machines, so it does not tell them apart")
     if any(not speed.calibrated for speed in after):
-        print("  bounds are wider until the speed is known; `voxcast host measure` measures it")
+        print("  bounds are wider until the speed is known; `voxcast measure --host` measures it")
     return 0
 
 
@@ -153,14 +138,12 @@ def _speeds(bundle: Bundle, host: str) -> list[AppSpeed]:
     return [AppSpeed.of(app, speeds, host) for app, speeds in by_app.items() if speeds is not None]
 
 
-def _measure(bundle: Bundle, args: argparse.Namespace) -> tuple[int, int]:
+def _measure(bundle: Bundle, budget_s: float) -> tuple[int, int]:
     """Make anchor runs of the model's applications; return how many were made and are left."""
-    for signal_number in (signal.SIGTERM, signal.SIGHUP):  # runs end with this process
-        signal.signal(signal_number, signal.default_int_handler)
     from voxcast import config
     from voxcast.config.schema import ImagesConfig
     from voxcast.images.lab_characteristics import load_lab_characteristics
-    from voxcast.measure.campaign import HOST_VOLUMES, measure_host
+    from voxcast.measure import campaign
 
     params = config.load(config.PARAMS_FILE)
     apps = {}
@@ -175,20 +158,21 @@ def _measure(bundle: Bundle, args: argparse.Namespace) -> tuple[int, int]:
             )  # fmt: skip
             continue
         apps[name] = replace(app, parameters=served.parameters)
-    grids = params.features
-    progress = measure_host(
+    grids, count = params.features, campaign.HOST_VOLUMES
+    images = ImagesConfig("cohort", None, (), 7019, count, "h", VOXELS, AXIS_VOXELS, ())
+    progress = campaign.measure_host(
         apps,
-        ImagesConfig("cohort", None, (), 7019, HOST_VOLUMES, "h", VOXELS, AXIS_VOXELS, ()),
-        args.seconds,
+        images,
+        budget_s,
         (grids.coarse_points, grids.network_points),
         grids.max_voxels,
         load_lab_characteristics(grids.characteristics, Path()),
     )
     if progress.left:
         logger.info(
-            "the time did not suffice for %d runs; the same command goes on, --seconds gives more",
-            progress.left,
-        )
+            "the time did not suffice for %d runs; the same command goes on, and --time-budget "
+            "gives it more", progress.left,
+        )  # fmt: skip
     return len(progress.runs), progress.left
 
 

@@ -1,4 +1,4 @@
-"""``voxcast work --pool DIR``: take cells of a pool that fit here, run and record them.
+"""``python -m voxcast.jobs.worker --pool DIR``: take cells of a pool that fit here, and run them.
 
 Start as many as you like, on any machine that sees the folder, in jobs of any size. Each takes
 random cells that its own job is large enough for, until none is left or its time is up.
@@ -12,17 +12,19 @@ import json
 import logging
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from voxcast.cli.shared_options import add_time_budget_argument, hours_s, whole_number
-from voxcast.cli.verb_parser import VerbParser
-from voxcast.errors import ConfigError, RunError
+from voxcast.errors import ConfigError, RunError, exits_cleanly
+from voxcast.jobs.draw import work, worker_allocation
+from voxcast.jobs.submission import Submission
+from voxcast.measure.host import host_facts
+from voxcast.quantities import parse_bytes, parse_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from voxcast.jobs.submission import Submission
     from voxcast.records import Cell
 
 logger = logging.getLogger(__name__)
@@ -30,46 +32,38 @@ logger = logging.getLogger(__name__)
 CHOICES = ("app", "device", "scale", "subject")
 
 
-def main(argv: list[str]) -> int:
+@exits_cleanly
+def main(argv: list[str] | None = None) -> int:
     """Work until nothing that fits is left."""
-    parser = VerbParser(
-        prog="voxcast work", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = argparse.ArgumentParser(
+        prog="python -m voxcast.jobs.worker", description=__doc__,
+        formatter_class=argparse.RawTextHelpFormatter,
+    )  # fmt: skip
     parser.add_argument("--pool", type=Path, required=True, metavar="DIR", help="folder of a pool")
     parser.add_argument(
         "--only", action="append", default=[], metavar="KEY=VALUE",
         help=f"take only such cells: {', '.join(CHOICES)}; may be repeated",
     )  # fmt: skip
-    add_time_budget_argument(
-        parser, "no longer than this (default: the time that the job has left)"
-    )
     parser.add_argument(
-        "--max-hours", dest="time_budget", type=hours_s, metavar="H", help="the same, in hours"
-    )
-    parser.add_argument(
-        "--cpus", type=whole_number, metavar="N", help="default: those of the job, or the machine"
-    )
-    parser.add_argument(
-        "--memory", metavar="SIZE", help="e.g. 8GB; default: that of the job, or of the machine"
-    )
+        "--time-budget", metavar="2h",
+        help="no longer than this (default: the time that the job has left)",
+    )  # fmt: skip
+    parser.add_argument("--cpus", type=int, metavar="N", help="default: those of the job")
+    parser.add_argument("--memory", metavar="SIZE", help="e.g. 8GB (default: that of the job)")
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
     args = parser.parse_args(argv)
-    if args.time_budget == 0:
+    budget_s = None if args.time_budget is None else parse_seconds(args.time_budget)
+    if budget_s == 0:
         raise ConfigError("must be above zero", "--time-budget")
-    from voxcast.jobs.draw import work, worker_allocation
-    from voxcast.jobs.submission import Submission
-    from voxcast.measure.host import host_facts
-    from voxcast.quantities import parse_bytes
-
     wanted = _wanted(args.only)
     memory = None if args.memory is None else int(parse_bytes(args.memory))
     facts = host_facts()
-    if args.cpus is not None and args.cpus > facts.cores:
+    if args.cpus is not None and not 1 <= args.cpus <= facts.cores:
         raise ConfigError(f"must be 1 to {facts.cores} here, not {args.cpus}", "--cpus")
     if memory is not None and not 0 < memory <= facts.memory_bytes:
         raise ConfigError("must be above zero, and at most the memory of the machine", "--memory")
     allocation = worker_allocation(
-        facts, os.environ, cpus=args.cpus, memory_bytes=memory, time_budget_s=args.time_budget
+        facts, os.environ, cpus=args.cpus, memory_bytes=memory, time_budget_s=budget_s
     )
     submission = Submission.open(args.pool.resolve(), with_tasks=False)
     _enter_project(submission)
@@ -131,3 +125,7 @@ def _noted_signals() -> list[int]:
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, lambda received_number, _: received.append(received_number))
     return received
+
+
+if __name__ == "__main__":
+    sys.exit(main())
