@@ -1,25 +1,19 @@
-"""``voxcast drift [--app APP]``: whether predictions still hold for the last jobs.
+"""Whether predictions still hold for the last jobs, for ``voxcast status --drift``.
 
 Looks at the jobs that ``voxcast submit`` and ``voxcast status --collect`` have put on record:
 coverage of the bounds that they were submitted with, errors of the medians over time, features
 against the training runs', speeds of the machines.
-
-The exit code is 0 if nothing drifted, 1 if something did, 3 if there are too few jobs to tell.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from voxcast import project
-from voxcast.cli.picture_option import add_picture_argument, check_picture, write_picture
+from voxcast import project as projects
 from voxcast.cli.retrain import registered_bundle
-from voxcast.cli.shared_options import add_project_argument, whole_number
-from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import ModelError, TableError
 from voxcast.quantities import counted
 
@@ -36,37 +30,34 @@ BATCH = Path("data/history/jobs")
 LISTED = 3
 
 
-def main(argv: list[str]) -> int:
-    """Print what drifted, by application."""
-    parser = VerbParser(
-        prog="voxcast drift", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--app", help="an application (default: all of the champion)")
-    parser.add_argument(
-        "--last", type=whole_number, default=200, metavar="N", help="jobs to look at (default 200)"
-    )
-    add_picture_argument(parser, "coverage over time, features and machines")
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
-    add_project_argument(parser)
-    args = parser.parse_args(argv)
-    check_picture(args.picture)
-    folder = project.require(args.project)
+def show_drift(
+    project: Path | None, app: str | None, last: int, picture: Path | None, *, as_json: bool
+) -> int:
+    """Print what drifted, by application.
+
+    Returns
+    -------
+    int
+        0 if nothing drifted, 1 if something did, 3 if there are too few jobs to tell.
+    """
+    folder = projects.require(project)
     from voxcast.runs.store import load_history, recorded_parts
 
     bundle = registered_bundle(folder)
     if bundle is None:
         raise ModelError("the project has no champion", folder, "train one with `voxcast learn`")
-    names = [bundle.app_named(args.app).name] if args.app else sorted(bundle.apps)
+    names = [bundle.app_named(app).name] if app else sorted(bundle.apps)
     if not recorded_parts(folder / BATCH):
         then = "`voxcast status DIR --collect` adds those of a submission"
         raise TableError("no job is on record", folder / BATCH, then)
     runs = load_history([folder / BATCH])
-    by_app = {name: _drift(folder, name, bundle, runs, args.last) for name in names}
-    if args.picture is not None:
+    by_app = {name: _drift(folder, name, bundle, runs, last) for name in names}
+    if picture is not None:
+        from voxcast.files import write_text
         from voxcast.report.drift_picture import drift_picture
 
-        write_picture(args.picture, drift_picture(by_app))
-    if args.json:
+        write_text(picture, drift_picture(by_app))
+    if as_json:
         content = {
             name: asdict(drift) | {"verdict": drift.verdict, "drifted": drift.drifted}
             for name, drift in by_app.items()

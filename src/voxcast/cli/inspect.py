@@ -106,7 +106,7 @@ def _show_set(folder: Path, *, as_json: bool) -> int:
 
 def _refresh(folder: Path) -> None:
     images = config.load(folder / config.PARAMS_FILE).images
-    changes = sources.refresh_project(folder, images.path, images.participants)
+    changes = sources.refresh_sources(folder, images.path, images.participants)
     if changes is not None:
         print(changes, file=sys.stderr)
 

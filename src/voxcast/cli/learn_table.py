@@ -81,8 +81,8 @@ def learn_table(
             bar.update()
 
         regressor = fit(
-            table, question.target, groups=question.group, exclude=question.exclude, keep=question.keep,
-            keep_failed=question.keep_failed, quantile=question.quantile,
+            table, question.target, groups=question.group, exclude=question.exclude,
+            keep=question.keep, keep_failed=question.keep_failed, quantile=question.quantile,
             trials=question.trials, time_budget=started + budget_s - time.monotonic(),
             random_state=question.seed, on_step=step,
         )  # fmt: skip

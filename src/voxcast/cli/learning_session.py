@@ -14,7 +14,7 @@ from voxcast.cli.graph import reproduce
 from voxcast.cli.project_locks import dvc_lock
 from voxcast.errors import ConfigError, ImageError, RunError, VoxcastError
 from voxcast.files import write_text
-from voxcast.images.sources import SOURCES, refresh_project
+from voxcast.images.sources import SOURCES, refresh_sources
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -81,7 +81,7 @@ class LearningSession:
         else:
             composed = compose_request(self.request, PARAMS, PARAMS)
         images = composed.images
-        if changes := refresh_project(Path(), images.path, images.participants):
+        if changes := refresh_sources(Path(), images.path, images.participants):
             print(changes, file=sys.stderr)
         return composed
 

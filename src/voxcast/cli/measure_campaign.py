@@ -134,6 +134,17 @@ def measure_campaign(
     return 0
 
 
+def collect_campaign(
+    project: Path | None, name: str, changes: Sequence[str], *, as_json: bool
+) -> None:
+    """Record the runs of a campaign that are not in ``data/history/NAME`` yet."""
+    os.chdir(projects.require(project))  # all paths are relative to the project
+    from voxcast.config.campaigns import project_campaign
+
+    parts = [str(part) for part in project_campaign(name, changes).collect()]
+    print(json.dumps(parts) if as_json else "\n".join(parts) or "nothing new")
+
+
 def show_proposals(
     project: Path | None, name: str, changes: Sequence[str], count: int, *, as_json: bool
 ) -> int:

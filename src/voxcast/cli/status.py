@@ -1,48 +1,87 @@
-"""``voxcast status DIR``: where a submission stands, or the content of a cache.
-
-DIR is the folder of a submission (of a pool of work: its cells), of the outputs of one, or of a
-cache (entries and hit rate).
-Nothing is changed: attempts that ended since a process last followed the submission count as
-waiting until one does.
-
-With ``--collect`` the jobs that have ended become runs in the history of the project, each once:
-``voxcast retrain`` learns from them, ``voxcast drift`` watches them.
-"""
+"""``voxcast status``: a submission or a campaign, or whether predictions still hold."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
 from pathlib import Path
+from typing import Annotated
 
-from voxcast import project
+from typer import Argument, Option
+
+from voxcast import project as projects
+from voxcast.cli import options
 from voxcast.cli.job_collection import collected
-from voxcast.cli.shared_options import add_project_argument
-from voxcast.cli.verb_parser import VerbParser
 from voxcast.content_cache import is_cache
 from voxcast.errors import ConfigError, VoxcastError, one_line
 
 logger = logging.getLogger(__name__)
 
 
-def main(argv: list[str]) -> int:
-    """Print how many tasks are done and what failed; or the use of a cache."""
-    parser = VerbParser(
-        prog="voxcast status", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("folder", type=Path, metavar="DIR")
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
-    parser.add_argument(
-        "--collect", action="store_true", help="add jobs that have ended to data/history/jobs"
-    )
-    add_project_argument(parser)
-    args = parser.parse_args(argv)
-    if is_cache(args.folder):
-        _show_cache(args.folder, args.json)
-        return 0
-    folder = project.require(args.project) if args.collect else None
+def status(
+    where: Annotated[
+        str | None,
+        Argument(
+            metavar="DIR|CAMPAIGN", show_default=False,
+            help="Folder of a submission, of its results, or of a cache; or a campaign.",
+        ),
+    ] = None,
+    collect: Annotated[
+        bool,
+        Option("--collect", help="Add what has ended to the project's history, to learn from."),
+    ] = False,
+    drift: Annotated[
+        bool, Option("--drift", help="Tell whether predictions still hold for the last jobs.")
+    ] = False,
+    last: Annotated[int, Option("--last", metavar="N", help="--drift: jobs.", min=1)] = 200,
+    picture: options.Picture = None,
+    app: options.App = None,
+    any_host: Annotated[
+        bool, Option("--any-host", help="Count runs of a campaign on other hardware, too.")
+    ] = False,
+    changes: options.Set = None,
+    as_json: options.Json = False,
+    project: options.Project = None,
+) -> int:
+    """Show how far a submission or a campaign is; nothing is changed without --collect.
 
+    With --drift the exit code is 0 if nothing drifted, 1 if something did, and 3 if there are too
+    few jobs to tell.
+    """
+    if drift:
+        from voxcast.cli.drift import show_drift
+
+        path = options.picture_path(picture)
+        return show_drift(project, app, last, path, as_json=as_json)
+    if where is None:
+        raise ConfigError("is missing", "DIR|CAMPAIGN", "or give --drift")
+    folder = Path(where)
+    if not folder.exists() and "/" not in where:
+        return _campaign(where, project, changes or [], collect, any_host, as_json)
+    if is_cache(folder):
+        _show_cache(folder, as_json)
+        return 0
+    return _submission(folder, projects.require(project) if collect else None, as_json=as_json)
+
+
+def _campaign(
+    name: str,
+    project: Path | None,
+    changes: list[str],
+    collect: bool,
+    any_host: bool,
+    as_json: bool,
+) -> int:
+    from voxcast.cli.measure_campaign import collect_campaign, show_campaign
+
+    if collect:
+        collect_campaign(project, name, changes, as_json=as_json)
+    else:
+        show_campaign(project, name, changes, any_host=any_host, as_json=as_json)
+    return 0
+
+
+def _submission(folder: Path, root: Path | None, *, as_json: bool) -> int:
     from voxcast.jobs.collect import collected_text
     from voxcast.jobs.draw import running_cells
     from voxcast.jobs.slurm import SlurmExecutor
@@ -56,10 +95,10 @@ def main(argv: list[str]) -> int:
     )
     from voxcast.jobs.submission import Submission
 
-    submission = Submission.open(args.folder)
+    submission = Submission.open(folder)
     is_drawn = submission.plan.draw is not None
-    if is_drawn and args.collect:
-        then = "`voxcast campaign run NAME --cluster C` collects the runs of workers"
+    if is_drawn and root is not None:
+        then = "`voxcast measure --campaign NAME --cluster C` collects the runs of workers"
         raise ConfigError("adds the jobs of a submission", "--collect", then)
     state = SubmissionState.of(submission.plan, submission.events())
     current = running_cells(submission) if is_drawn else {}
@@ -73,8 +112,8 @@ def main(argv: list[str]) -> int:
         except (VoxcastError, OSError) as error:
             logger.warning("what runs now is not known: %s", one_line(error))
     rows = task_rows(submission, state, current)
-    jobs = None if folder is None else collected(submission, folder)
-    if args.json:
+    jobs = None if root is None else collected(submission, root)
+    if as_json:
         content = status_record(submission, rows)
         content |= {} if jobs is None else {"collected": jobs}
         print(json.dumps(content, indent=2, allow_nan=False))

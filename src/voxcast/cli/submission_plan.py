@@ -1,28 +1,22 @@
-"""The plan of ``voxcast submit``, from a champion, a recommendation or another plan."""
+"""The plan of ``voxcast submit``, from a model, a recommendation or another plan."""
 
 from __future__ import annotations
 
 import dataclasses
 import logging
 import math
+import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from voxcast import project
-from voxcast.cli.recommendation_options import (
-    hard_limits,
-    recommendation_of,
-    refuse_local,
-    site_of,
-)
-from voxcast.cli.submission_schedule import with_cores, without_cores
+from voxcast import project as projects
 from voxcast.errors import EXIT_BAD_INPUT, ConfigError, ImageError
-from voxcast.quantities import parse_usd
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from voxcast.cli.recommendation import Wish
     from voxcast.jobs.submission import Plan
     from voxcast.jobs.task import Task
     from voxcast.records import App
@@ -32,151 +26,232 @@ CONF_APP, CONF_DEVICE = Path("conf/app"), Path("conf/device")
 logger = logging.getLogger(__name__)
 
 
-def plan_of(args: argparse.Namespace) -> tuple[Plan, int]:
-    """Return the plan, and the exit code: 2 where an image has no request.
+@dataclass(frozen=True)
+class Asked:
+    """What is to be submitted, as it was given.
+
+    Attributes
+    ----------
+    wish : Wish
+        Model, cluster and limits.
+    images : tuple of Path
+        Files, or one BIDS dataset or folder.
+    participants : tuple of str
+        Labels of the participants of the dataset; all by default.
+    requests : Path or None
+        A plan or a recommendation, instead of images.
+    out : Path or None
+        Folder of the results.
+    skip_existing : bool
+        Whether images with results are left out.
+    nodes : tuple of int, or None
+        Nodes and cores of a node, for which the CPUs of all images are chosen together.
+    sbatch : tuple of str
+        Options of sbatch, ``KEY=VALUE``.
+    throttle : int or None
+        Tasks at a time.
+    stall_s : float
+        A task that uses no CPU for so long is stopped; 0: never.
+    """
+
+    wish: Wish
+    images: tuple[Path, ...] = ()
+    participants: tuple[str, ...] = ()
+    requests: Path | None = None
+    out: Path | None = None
+    skip_existing: bool = False
+    nodes: tuple[int, int] | None = None
+    sbatch: tuple[str, ...] = ()
+    throttle: int | None = None
+    stall_s: float = 3600.0
+
+    def plan(self) -> tuple[Plan, int]:
+        """Return the plan, and the exit code: 2 where an image has no request.
+
+        Raises
+        ------
+        VoxcastError
+            If images, requests or the application cannot be used.
+        """
+        from voxcast.jobs.submission import SlurmOptions, existing_outputs
+        from voxcast.jobs.task import Limits
+
+        plan, code = self._predicted() if self.requests is None else (self._read(), 0)
+        given = SlurmOptions.given(self.sbatch, self.throttle)
+        options = {
+            name: value for name, value in vars(given).items() if value and name != "memory_per_cpu"
+        }
+        max_usd = self.wish.max_usd
+        plan = dataclasses.replace(
+            plan,
+            limits=Limits(max_usd=math.inf if max_usd is None else max_usd),
+            slurm=dataclasses.replace(plan.slurm, **options),
+            stall_s=self.stall_s or None,
+        )
+        partition = self.wish.partition
+        if partition is not None and self.requests is not None:
+            moved = (
+                dataclasses.replace(
+                    task, requests=dataclasses.replace(task.requests, partition=partition)
+                )
+                for task in plan.tasks
+            )
+            plan = dataclasses.replace(plan, tasks=tuple(moved))
+        if self.skip_existing and self.out is not None:
+            existing = set(existing_outputs(plan, self.out))
+            logger.info("%d of %d images have results", len(existing), len(plan.tasks))
+            left = tuple(task for task in plan.tasks if task.name not in existing)
+            plan = dataclasses.replace(plan, tasks=left)
+        _check(plan)
+        return plan, code
+
+    def _read(self) -> Plan:
+        """Return the plan of the file of requests."""
+        from voxcast.jobs.submission import VERSION_KEY, Plan, read_json_object
+        from voxcast.jobs.task import from_file
+
+        path = Path(str(self.requests))
+        if self.images:
+            raise ConfigError("has its images", "--requests", "leave out IMAGE")
+        if self.wish.question.parameters:
+            raise ConfigError("has its parameters", "--requests", "leave out --param")
+        content = read_json_object(path)
+        if VERSION_KEY in content:
+            if self.nodes is not None:
+                raise ConfigError(
+                    "a plan has its CPUs already", "--nodes",
+                    "give it where the plan is made, or start from `voxcast recommend --json`",
+                )  # fmt: skip
+            return Plan.from_record(content, path)
+        try:
+            with_cores = self._with_cores(content)
+        except (KeyError, TypeError) as error:
+            raise ConfigError(f"incomplete: {error!r}", path, "write it again") from None
+        name, tasks = from_file(with_cores, path)
+        app = self._described(self.wish.question.app or name)
+        parameters = content.get("parameters", {})  # missing in plans of an earlier release
+        if not isinstance(parameters, dict):
+            raise ConfigError("parameters must be an object", path, "write it again")
+        return self._plan(app, tasks, str(content.get("cluster", "")), parameters)
+
+    def _plan(
+        self, app: App, tasks: list[Task], cluster: str, parameters: Mapping[str, Any]
+    ) -> Plan:
+        """Return a plan; ``parameters`` differ from the application's defaults."""
+        from voxcast.apps.parameters import scaled_parameters
+        from voxcast.jobs.submission import Plan
+
+        merged = scaled_parameters(app, "full_scale", parameters)
+        engine = self._container_engine(app, tasks)
+        return Plan(app, tuple(tasks), merged, engine, cluster)
+
+    def _predicted(self) -> tuple[Plan, int]:
+        """Return the plan for all images that have a request, as `voxcast recommend` chooses it.
+
+        The exit code is 2 where one has none.
+        """
+        from voxcast.jobs.submission import SlurmOptions, partitions_per_cpu
+        from voxcast.jobs.task import recommended
+
+        images = _images(self.images, self.participants)
+        site = self.wish.site() if self.wish.is_local else self.wish.slurm_site()
+        volumes: dict[str, dict[str, Any]] = {}
+        recommendation = self.wish.recommendation(images, site, volumes)
+        if recommendation is None:
+            raise ImageError("no image can be predicted", None, "see the lines above")
+        code = EXIT_BAD_INPUT if len(recommendation.images) < len(images) else 0
+        for image, reason in recommendation.without_request():
+            logger.error("%s: %s", image, reason)
+            code = EXIT_BAD_INPUT
+        app = self._described(str(recommendation.images[0].by_candidate[0]["app"]))
+        tasks, _ = recommended(recommendation, self._with_cores)
+        model = self._model_facts(app.name)
+        for n, task in tasks.items():
+            volume, prediction = volumes.get(recommendation.images[n].image), task.prediction
+            if prediction is not None:
+                prediction = dataclasses.replace(prediction, **model)
+            tasks[n] = dataclasses.replace(task, volume=volume, prediction=prediction)
+        parameters, cluster = recommendation.parameters, recommendation.cluster.name
+        plan = self._plan(app, list(tasks.values()), cluster, parameters)
+        added_bytes = recommendation.cluster.stated_bytes_of(app.name)
+        slurm = SlurmOptions(memory_per_cpu=partitions_per_cpu(recommendation.cluster))
+        return dataclasses.replace(plan, slurm=slurm, added_memory_bytes=added_bytes), code
+
+    def _with_cores(self, content: dict[str, Any]) -> dict[str, Any]:
+        """Return a recommendation with the CPUs of each image chosen for the nodes.
+
+        Raises
+        ------
+        ConfigError
+            If the nodes are not here, or an image does not fit.
+        """
+        from voxcast.allocation.cores import JOB_START_S, with_planned_cpus
+
+        if self.nodes is None:
+            return content
+        nodes, cores = self.nodes
+        if self.wish.is_local:
+            here = len(os.sched_getaffinity(0))
+            if nodes > 1 or cores > here:
+                problem = f"this machine is one node, of which {here} cores may be used"
+                raise ConfigError(problem, "--nodes", f"give at most 1x{here}")
+        # On this machine a process is started, which takes no time; on a cluster a job.
+        start_s = 0.0 if self.wish.is_local else JOB_START_S
+        return with_planned_cpus(content, nodes, cores, start_s)
+
+    def _model_facts(self, app: str) -> dict[str, Any]:
+        """Return which model predicted; a server does not tell it."""
+        if self.wish.question.url is not None:
+            return {}
+        bundle = self.wish.question.service().bundle
+        served = bundle.apps[app]
+        return {
+            "model_version": bundle.version,
+            "forecaster_sha256": served.forecaster_sha256,
+            "family": served.promotion.family,
+        }
+
+    def _described(self, name: str) -> App:
+        """Return the application as the project describes it."""
+        from voxcast import config
+
+        return config.load_app(self._project / CONF_APP, name)
+
+    def _container_engine(self, app: App, tasks: list[Task]) -> str:
+        if not app.container or not tasks:
+            return "none"
+        from voxcast import config
+
+        folder = self._project / CONF_DEVICE
+        return config.load_device(folder, tasks[0].requests.device).container_engine
+
+    @property
+    def _project(self) -> Path:
+        return projects.require(self.wish.question.project)
+
+
+def nodes_of(text: str | None) -> tuple[int, int] | None:
+    """Read nodes and the cores of each, such as ``2x16``; None stays None.
 
     Raises
     ------
-    VoxcastError
-        If images, requests or the application cannot be used.
+    ConfigError
+        If it is another text.
+
+    Examples
+    --------
+    >>> nodes_of("2x16")
+    (2, 16)
     """
-    from voxcast.jobs.submission import (
-        VERSION_KEY,
-        Plan,
-        existing_outputs,
-        read_json_object,
-        sbatch_option,
-    )
-    from voxcast.jobs.task import Limits, from_file
-
-    code = 0
-    if args.requests is not None:
-        if args.paths or args.images:
-            raise ConfigError("has its images", "--requests", "leave out IMAGE and --images")
-        if args.parameters:
-            raise ConfigError("has its parameters", "--requests", "leave out --parameter")
-        content = read_json_object(args.requests)
-        if VERSION_KEY in content:
-            without_cores(args)
-            plan = Plan.from_record(content, args.requests)
-        else:
-            name, tasks = from_file(_cores(content, args), args.requests)
-            app = _described(args, args.app or name)
-            parameters = content.get("parameters", {})  # missing in plans of an earlier release
-            if not isinstance(parameters, dict):
-                raise ConfigError("parameters must be an object", args.requests, "write it again")
-            cluster = str(content.get("cluster", ""))
-            plan = _plan(app, tasks, args, cluster, parameters)
-    else:
-        plan, code = _predicted(args)
-    slurm = plan.slurm
-    plan = dataclasses.replace(
-        plan,
-        container_engine=args.container_engine or plan.container_engine,
-        limits=Limits(
-            max_attempts=args.max_attempts,
-            max_usd=math.inf if args.budget is None else parse_usd(args.budget),
-        ),
-        slurm=dataclasses.replace(
-            slurm,
-            account=args.account or slurm.account, qos=args.qos or slurm.qos,
-            constraint=args.constraint or slurm.constraint,
-            throttle=args.throttle or slurm.throttle,
-            further=tuple(map(sbatch_option, args.sbatch)) or slurm.further,
-        ),
-        stall_s=args.stall or None,
-    )  # fmt: skip
-    if args.partition and args.requests is not None:
-        moved = (
-            dataclasses.replace(
-                task, requests=dataclasses.replace(task.requests, partition=args.partition)
-            )
-            for task in plan.tasks
-        )
-        plan = dataclasses.replace(plan, tasks=tuple(moved))
-    if args.skip_existing and args.out is not None:
-        existing = set(existing_outputs(plan, args.out))
-        logger.info("%d of %d images have results", len(existing), len(plan.tasks))
-        tasks_left = tuple(task for task in plan.tasks if task.name not in existing)
-        plan = dataclasses.replace(plan, tasks=tasks_left)
-    _check(plan)
-    return plan, code
+    if text is None:
+        return None
+    nodes, _, cores = text.partition("x")
+    if nodes.isdecimal() and cores.isdecimal() and int(nodes) > 0 and int(cores) > 0:
+        return int(nodes), int(cores)
+    raise ConfigError(f"must be nodes x cores, not {text!r}", "--nodes", "e.g. --nodes 2x16")
 
 
-def _cores(content: dict[str, Any], args: argparse.Namespace) -> dict[str, Any]:
-    try:
-        return with_cores(content, args)
-    except (KeyError, TypeError) as error:
-        raise ConfigError(f"incomplete: {error!r}", args.requests, "write it again") from None
-
-
-def _plan(
-    app: App,
-    tasks: list[Task],
-    args: argparse.Namespace,
-    cluster: str,
-    parameters: Mapping[str, Any],
-) -> Plan:
-    """Return a plan; ``parameters`` differ from the application's defaults."""
-    from voxcast.apps.parameters import scaled_parameters
-    from voxcast.jobs.submission import Plan
-
-    engine = args.container_engine or _container_engine(args, app, tasks)
-    merged = scaled_parameters(app, "full_scale", parameters)
-    return Plan(app, tuple(tasks), merged, engine, cluster)
-
-
-def _predicted(args: argparse.Namespace) -> tuple[Plan, int]:
-    """Return the plan for all images that have a request, as `voxcast recommend` chooses it.
-
-    The exit code is 2 where one has none.
-    """
-    from voxcast.jobs.submission import SlurmOptions, partitions_per_cpu
-    from voxcast.jobs.task import recommended
-
-    images = _images(args)
-    site = site_of(args)
-    if args.executor == "slurm":
-        refuse_local(site, args)
-    volumes: dict[str, dict[str, Any]] = {}
-    recommendation = recommendation_of(args, images, site, hard_limits(args), volumes)
-    if recommendation is None:
-        raise ImageError("no image can be predicted", None, "see the lines above")
-    code = EXIT_BAD_INPUT if len(recommendation.images) < len(images) else 0
-    for image, reason in recommendation.without_request():
-        logger.error("%s: %s", image, reason)
-        code = EXIT_BAD_INPUT
-    app = _described(args, str(recommendation.images[0].by_candidate[0]["app"]))
-    tasks, _ = recommended(recommendation, lambda content: with_cores(content, args))
-    model = _model_facts(args, app.name)
-    for n, task in tasks.items():
-        volume, prediction = volumes.get(recommendation.images[n].image), task.prediction
-        if prediction is not None:
-            prediction = dataclasses.replace(prediction, **model)
-        tasks[n] = dataclasses.replace(task, volume=volume, prediction=prediction)
-    parameters, cluster = recommendation.parameters, recommendation.cluster.name
-    plan = _plan(app, list(tasks.values()), args, cluster, parameters)
-    added_bytes = recommendation.cluster.stated_bytes_of(app.name)
-    slurm = SlurmOptions(memory_per_cpu=partitions_per_cpu(recommendation.cluster))
-    return dataclasses.replace(plan, slurm=slurm, added_memory_bytes=added_bytes), code
-
-
-def _model_facts(args: argparse.Namespace, app: str) -> dict[str, Any]:
-    """Return which model predicted; a server does not tell it."""
-    if args.url:
-        return {}
-    from voxcast.serving.model_store import ModelStore
-
-    bundle = ModelStore.of(project.require(args.project)).open()
-    served = bundle.apps[app]
-    return {
-        "model_version": bundle.version,
-        "forecaster_sha256": served.forecaster_sha256,
-        "family": served.promotion.family,
-    }
-
-
-def _images(args: argparse.Namespace) -> list[Path]:
+def _images(paths: Sequence[Path], participants: Sequence[str]) -> list[Path]:
     """Return the named images, or a dataset's.
 
     Raises
@@ -184,44 +259,28 @@ def _images(args: argparse.Namespace) -> list[Path]:
     VoxcastError
         If there are none, or a subject is not there.
     """
-    if args.images is None:
-        if args.participant_label:
-            raise ConfigError("needs --images", "--participant-label")
-        if not args.paths:
-            raise ConfigError("no images", "submit", "name some, or give --images DIR")
-        return list(args.paths)
-    if args.paths:
-        raise ConfigError("are named twice, by IMAGE and by --images", "images")
     from voxcast.images.bids import find_images, subject_label
 
-    entries = find_images(args.images)
+    if not paths:
+        raise ConfigError("no images", "submit", "name some, or a BIDS dataset")
+    if not paths[0].is_dir():
+        if participants:
+            raise ConfigError("needs a dataset", "--participant-label")
+        return list(paths)
+    if len(paths) > 1:
+        raise ConfigError("one folder at a time", paths[1], "or name the images")
+    entries = find_images(paths[0])
     for entry in entries:
         if entry.problem:
             logger.error("%s: %s", entry.path, entry.problem)
     usable = [entry for entry in entries if not entry.problem]
-    if args.participant_label:
-        wanted = {subject_label(label) for label in args.participant_label}
+    if participants:
+        wanted = {subject_label(label) for label in participants}
         if absent := wanted - {entry.subject for entry in usable}:
             names = ", ".join(sorted(absent))
-            raise ImageError(f"has no subject {names}", args.images, "check --participant-label")
+            raise ImageError(f"has no subject {names}", paths[0], "check --participant-label")
         usable = [entry for entry in usable if entry.subject in wanted]
     return [entry.path for entry in usable]
-
-
-def _described(args: argparse.Namespace, name: str) -> App:
-    """Return the application as the project describes it."""
-    from voxcast import config
-
-    return config.load_app(project.require(args.project) / CONF_APP, name)
-
-
-def _container_engine(args: argparse.Namespace, app: App, tasks: list[Task]) -> str:
-    if not app.container or not tasks:
-        return "none"
-    from voxcast import config
-
-    folder = project.require(args.project) / CONF_DEVICE
-    return config.load_device(folder, tasks[0].requests.device).container_engine
 
 
 def _check(plan: Plan) -> None:
@@ -233,7 +292,7 @@ def _check(plan: Plan) -> None:
     if plan.app.container:
         chosen(engine, ("none", *ENGINES), "container engine")
         if engine == "none":
-            then = "give --container-engine, e.g. apptainer"
+            then = "name one in conf/device, e.g. container_engine: apptainer"
             raise ConfigError("needs a container engine, and none is chosen", plan.app.name, then)
     for task in plan.tasks:
         if task.image and not Path(task.image).is_file():

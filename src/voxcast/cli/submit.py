@@ -1,33 +1,22 @@
-"""``voxcast submit IMAGE… --app APP --out DIR``: run it on a cluster, as predicted.
-
-Requests are predicted for each image, from the project's champion, from ``--url``, or read from a
-file (``--requests``), which needs no project. Images with similar requests share an array job of
-Slurm. A job that was too short, or had too little memory, is submitted again with more; one that
-was preempted, or lost its node, with the same. Results go to DIR/NAME, one folder for each image,
-and existing results are never replaced.
-
-With ``--nodes N --cores-per-node C`` each image gets the CPUs by which all images are done
-soonest, from its predicted scaling.
-
-The command follows its jobs. Ctrl-C leaves them running, and ``--resume`` goes on. The exit code
-is 1 if a task was given up.
-"""
+"""``voxcast submit``: run an application on a cluster, as predicted, and follow its jobs."""
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import logging
 import shlex
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from voxcast.cli.recommendation_options import add_recommendation_arguments
-from voxcast.cli.shared_options import add_poll_argument, duration_s, whole_number
-from voxcast.cli.submission_schedule import add_schedule_arguments
-from voxcast.cli.verb_parser import VerbParser
+from typer import Argument, Option
+
+from voxcast.cli import options
+from voxcast.cli.question import Question
+from voxcast.cli.recommendation import Wish
+from voxcast.cli.submission_plan import Asked, nodes_of
 from voxcast.errors import EXIT_BAD_INPUT, ConfigError, RunError, VoxcastError, is_disk_full
 
 if TYPE_CHECKING:
@@ -45,90 +34,147 @@ DETACHED_PATIENCE_S = 240.0  # while another process follows
 logger = logging.getLogger(__name__)
 
 
-def main(argv: list[str]) -> int:
-    """Submit, and follow until all tasks have ended."""
-    parser = VerbParser(
-        prog="voxcast submit", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("paths", nargs="*", type=Path, metavar="IMAGE")
-    parser.add_argument("--images", type=Path, metavar="DIR", help="a BIDS dataset, or a folder")
-    parser.add_argument(
-        "--participant-label", nargs="+", metavar="LABEL", help="these subjects of --images only"
-    )
-    parser.add_argument(
-        "--requests", type=Path, metavar="FILE",
-        help="a plan (`submit --dry-run --json`) or a recommendation (`recommend --json`)",
-    )  # fmt: skip
-    parser.add_argument("--resume", type=Path, metavar="DIR", help="go on with a submission")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="folder of the results")
-    parser.add_argument(
-        "--folder", type=Path, metavar="DIR",
-        help="folder of scripts, logs and records (default: a new one in OUT/.voxcast)",
-    )  # fmt: skip
-    parser.add_argument("--executor", choices=("slurm", "local"), default="slurm")
-    parser.add_argument("--dry-run", action="store_true", help="print the plan and submit nothing")
-    parser.add_argument(
-        "--detach", action="store_true", help="do not wait: a small job follows the others"
-    )
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
-    parser.add_argument("--skip-existing", action="store_true", help="leave out what has results")
-    parser.add_argument("--throttle", type=whole_number, metavar="N", help="tasks at a time")
-    parser.add_argument("--max-attempts", type=whole_number, default=10, metavar="N")
-    parser.add_argument(
-        "--stall", type=duration_s, default="1h", metavar="1h",
-        help="stop what uses no CPU for so long; 0s: never",
-    )  # fmt: skip
-    add_poll_argument(parser)
-    parser.add_argument("--container-engine", metavar="NAME", help="e.g. apptainer")
-    for name in ("account", "qos", "constraint"):
-        parser.add_argument(f"--{name}", default="", help="as of sbatch")
-    parser.add_argument(
-        "--sbatch", action="append", default=[], metavar="KEY=VALUE",
-        help="any other option of sbatch, e.g. reservation=mri; may be repeated",
-    )  # fmt: skip
-    add_schedule_arguments(parser)
-    add_recommendation_arguments(parser)
-    args = parser.parse_intermixed_args(argv)
-    if args.resume is not None:
-        return _resume(args)
-    from voxcast.cli.submission_plan import plan_of
+@dataclass(frozen=True)
+class Following:
+    """How a submission is followed.
+
+    Attributes
+    ----------
+    detach : bool
+        Whether a small job follows the others, instead of this process.
+    poll_s : float
+        Time between two looks at the jobs.
+    project : Path or None
+        To whose history the jobs are added at the end.
+    """
+
+    detach: bool
+    poll_s: float
+    project: Path | None
+    as_json: bool
+
+
+def submit(
+    images: Annotated[
+        list[Path] | None,
+        Argument(
+            metavar="IMAGE...|BIDS", show_default=False,
+            help="Images, or a BIDS dataset or a folder of images.",
+        ),
+    ] = None,
+    app: options.App = None,
+    cpus: options.Cpus = None,
+    gpus: options.Gpus = None,
+    parameters: options.Parameters = None,
+    model: options.Model = None,
+    machine: options.Machine = None,
+    header_only: options.HeaderOnly = False,
+    participants: options.Participants = None,
+    cluster: options.Cluster = None,
+    policy: options.Policy = None,
+    deadline: options.Deadline = None,
+    budget: options.Budget = None,
+    changes: options.Set = None,
+    requests: Annotated[
+        Path | None,
+        Option(
+            "--requests", metavar="FILE",
+            help="Submit a plan (`submit --dry-run --json`) or a recommendation (`recommend "
+            "--json`), which needs no model.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, Option("--out", metavar="DIR", help="Results, a folder for each image.")
+    ] = None,
+    skip_existing: Annotated[
+        bool, Option("--skip-existing", help="Leave out images that have results.")
+    ] = False,
+    nodes: Annotated[
+        str | None,
+        Option(
+            "--nodes", metavar="NxCORES",
+            help="Choose the CPUs by which all images are done soonest on N nodes.",
+        ),
+    ] = None,
+    throttle: Annotated[
+        int | None, Option("--throttle", metavar="N", help="Tasks at a time.", min=1)
+    ] = None,
+    stall: Annotated[
+        str,
+        Option("--stall", metavar="TIME", help="Stop tasks that use no CPU for this time; 0s: off."),
+    ] = "1h",
+    sbatch: Annotated[
+        list[str] | None,
+        Option("--sbatch", metavar="KEY=VALUE", help="An option of sbatch, e.g. account=mri."),
+    ] = None,
+    dry_run: Annotated[
+        bool, Option("--dry-run", help="Print the plan, and submit nothing.")
+    ] = False,
+    detach: Annotated[
+        bool, Option("--detach", help="Do not wait: a small job follows the others.")
+    ] = False,
+    resume: Annotated[
+        Path | None, Option("--resume", metavar="DIR", help="Go on with a submission.")
+    ] = None,
+    poll: Annotated[str, Option("--poll", hidden=True)] = "30s",
+    as_json: options.Json = False,
+    project: options.Project = None,
+) -> int:
+    """Run an application on images with the requests that a model predicts for each.
+
+    Images with similar requests share an array job of Slurm; `--cluster local` runs them here.
+    Jobs that run out of time or memory are resubmitted with larger requests, and preempted ones
+    with the same. Existing results are never replaced. Ctrl-C leaves the jobs running, and
+    --resume goes on. The exit code is 1 if a task was given up.
+    """
+    following = Following(detach, options.seconds(poll, "--poll") or 30.0, project, as_json)
+    if resume is not None:
+        if images or requests or out:
+            raise ConfigError("takes no images and no --out: the submission has them", "--resume")
+        return _resume(resume, following)
     from voxcast.jobs.submission import Submission, check_outputs
 
-    if args.detach and args.executor != "slurm":
-        raise ConfigError("needs Slurm", "--detach", "leave it out with --executor local")
-    if args.out is None and not args.dry_run:
+    question = Question(app, cpus, gpus, parameters or (), model, header_only, machine, project)
+    wish = Wish(question, cluster, policy, deadline, budget, changes or ())
+    if detach and wish.is_local:
+        raise ConfigError("needs Slurm", "--detach", "leave it out with --cluster local")
+    if out is None and not dry_run:
         raise ConfigError("is needed: results go nowhere else", "--out", "give --out DIR")
-    plan, code = plan_of(args)
-    if args.out is not None and not (args.dry_run and args.json):
-        check_outputs(plan, args.out)
-    if args.dry_run:
-        _print_plan(plan, as_json=args.json)
+    asked = Asked(
+        wish, tuple(images or ()), tuple(options.labels_of(participants)), requests, out,
+        skip_existing, nodes_of(nodes), tuple(sbatch or ()), throttle,
+        options.seconds(stall, "--stall") or 0.0,
+    )  # fmt: skip
+    plan, code = asked.plan()
+    if out is not None and not (dry_run and as_json):
+        check_outputs(plan, out)
+    if dry_run or out is None:
+        _print_plan(plan, as_json=as_json)
         return code
     if not plan.tasks:
-        logger.info("nothing is left to do in %s", args.out)
+        logger.info("nothing is left to do in %s", out)
         return code
-    if args.executor == "slurm":
+    executor = "local" if wish.is_local else "slurm"
+    if executor == "slurm":
         from voxcast.jobs.slurm import check_installed
 
         check_installed()
-    submission = Submission.create(plan, args.out, args.executor, args.folder)
+    submission = Submission.create(plan, out, executor)
     logger.info("submission %s", submission.folder)
-    return _run(submission, args) or code
+    return _run(submission, following) or code
 
 
-def _resume(args: argparse.Namespace) -> int:
+def _resume(folder: Path, following: Following) -> int:
     from voxcast.jobs.submission import Submission
 
-    if args.paths or args.images or args.requests or args.out:
-        raise ConfigError("takes no images and no --out: the submission has them", "--resume")
-    submission = Submission.open(args.resume)
-    if args.detach and submission.executor != "slurm":
+    submission = Submission.open(folder)
+    if following.detach and submission.executor != "slurm":
         raise ConfigError("needs Slurm", "--detach", "the submission runs on this machine")
     if submission.executor == "slurm":
         from voxcast.jobs.slurm import check_installed
 
         check_installed()
-    return _run(submission, args)
+    return _run(submission, following)
 
 
 def _print_plan(plan: Plan, *, as_json: bool) -> None:
@@ -142,7 +188,7 @@ def _print_plan(plan: Plan, *, as_json: bool) -> None:
         print(line)
 
 
-def _run(submission: Submission, args: argparse.Namespace) -> int:
+def _run(submission: Submission, following: Following) -> int:
     """Follow a submission, or hand that to a job; return the exit code."""
     from voxcast.jobs.claim import claimed
     from voxcast.jobs.follow import Follower, follow
@@ -150,10 +196,10 @@ def _run(submission: Submission, args: argparse.Namespace) -> int:
 
     folder = shlex.quote(str(submission.folder))
     with _room_for(submission), contextlib.ExitStack() as stack:
-        patience_s = DETACHED_PATIENCE_S if args.detach else 0.0
+        patience_s = DETACHED_PATIENCE_S if following.detach else 0.0
         claim = stack.enter_context(claimed(submission.folder, patience_s))
         follower = Follower(submission, _executor(submission, stack), claim)
-        if args.detach:
+        if following.detach:
             if follower.step():
                 job = submit_follow_up(submission, follower.state)
                 then = f"voxcast status {folder}"
@@ -161,7 +207,7 @@ def _run(submission: Submission, args: argparse.Namespace) -> int:
                 return 0
         else:
             is_local = submission.executor == "local"
-            poll_s = min(args.poll, LOCAL_POLL_S) if is_local else args.poll
+            poll_s = min(following.poll_s, LOCAL_POLL_S) if is_local else following.poll_s
             try:
                 follow(follower, poll_s)
             except KeyboardInterrupt:
@@ -172,8 +218,8 @@ def _run(submission: Submission, args: argparse.Namespace) -> int:
                 return INTERRUPTED
     from voxcast.cli.job_collection import collect_at_end
 
-    collect_at_end(submission, args.project)
-    return _print_end(submission, follower, as_json=args.json)
+    collect_at_end(submission, following.project)
+    return _print_end(submission, follower, as_json=following.as_json)
 
 
 @contextlib.contextmanager
@@ -224,4 +270,6 @@ def _print_end(submission: Submission, follower: Follower, *, as_json: bool) -> 
 
 
 if __name__ == "__main__":  # a follow-up job runs this
-    sys.exit(main(sys.argv[1:]))
+    from voxcast.cli import main
+
+    sys.exit(main(["submit", *sys.argv[1:]]))

@@ -1,4 +1,4 @@
-"""What ``voxcast learn TABLE`` prints: held-out errors of every candidate, and whether the bound holds."""
+"""The report of ``voxcast learn TABLE``: errors on held-out rows, and whether bounds hold."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def refresh(
     ]
 
 
-def refresh_project(
+def refresh_sources(
     project: Path, path: str | None, participants: Sequence[str] = ()
 ) -> str | None:
     """Update the tracked list of the user's images in a project.
