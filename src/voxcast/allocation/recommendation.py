@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 PREDICTED_COLUMNS = (
     "runtime_s_median", "runtime_s_upper", "peak_rss_bytes_median", "peak_rss_bytes_upper",
 )  # fmt: skip
-MEASURE = "measure it with `voxcast host measure` there"
+MEASURE = "measure it with `voxcast measure --host` there"
 
 
 @dataclass(frozen=True)

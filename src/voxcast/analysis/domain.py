@@ -102,5 +102,5 @@ def _volumes(batch: Path) -> pd.DataFrame:
 
     path = batch / RECORDED_IMAGES
     if not path.is_file():
-        raise TableError("no such file", path, f"run `voxcast campaign run {batch.name}`")
+        raise TableError("no such file", path, f"run `voxcast measure --campaign {batch.name}`")
     return pd.read_parquet(path)

@@ -46,7 +46,7 @@ def parameter_values(
     for text in texts:
         name, sign, value = text.partition("=")
         if not sign or not name:
-            raise ConfigError(f"needs NAME=VALUE, not {text!r}", "--parameter")
+            raise ConfigError(f"needs NAME=VALUE, not {text!r}", "--param")
         values[name] = _value(value, (defaults or {}).get(name))
     return values
 

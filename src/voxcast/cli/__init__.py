@@ -69,9 +69,6 @@ def main(argv: list[str] | None = None) -> int:
     module = importlib.import_module(f"voxcast.cli.{verb}")
     actions: Mapping[str, Callable[..., int]] = getattr(module, "ACTIONS", {})
     name = f"voxcast {verb}"
-    if not actions and hasattr(module, "main"):
-        code: int = module.main([*words, *before])
-        return code
     if not actions:
         return _run(getattr(module, verb), name, before, words)
     more, words = _leading_options(words)

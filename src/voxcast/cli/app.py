@@ -61,7 +61,8 @@ def new(
     command: Annotated[
         str | None,
         Option(
-            "--command", metavar="TEXT",
+            "--command",
+            metavar="TEXT",
             help="Its command line, e.g. 'tool --in {image} --out {out} --threads {cpus}'.",
         ),
     ] = None,
@@ -183,9 +184,7 @@ def _template(described: Described) -> AppTemplate | None:
     return None if described.template is None else load_template(described.template)
 
 
-def _values(
-    described: Described, template: AppTemplate | None, start: Path
-) -> dict[str, Any]:
+def _values(described: Described, template: AppTemplate | None, start: Path) -> dict[str, Any]:
     """Return the values of the file, before the trial."""
     from voxcast.apps.checks import UNKNOWN_VERSION, check_program
     from voxcast.apps.new import argv_of, printed_version

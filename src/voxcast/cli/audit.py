@@ -1,137 +1,124 @@
-"""``voxcast audit``: resources that a site's jobs requested, used and lost, from its accounting.
-
-FILE is what ``sacct -P`` writes, with any columns, packed
-with gzip or not; a folder is all its files. Nothing of it needs to have been submitted by
-voxcast. Export from Slurm with:
-
-  sacct -a -D -P -S 2026-01-01 -E now --format=JobID,JobName,User,Account,Partition,State,\\
-ExitCode,Submit,Start,End,ElapsedRaw,TotalCPU,MaxRSS,ReqMem,ReqCPUS,AllocCPUS,AllocTRES,AllocNodes,\\
-TimelimitRaw,NTasks,TRESUsageInTot,SubmitLine > jobs.txt
-"""
+"""``voxcast audit``: what a site's jobs requested, used and lost, from its accounting."""
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from voxcast import project
-from voxcast.cli.picture_option import add_picture_argument, check_picture, write_picture
-from voxcast.cli.shared_options import (
-    add_project_argument,
-    duration_s,
-    size_of_this_machine,
-    whole_number,
-)
-from voxcast.cli.verb_parser import VerbParser
+from typer import Argument, Option
+
+from voxcast import project as projects
+from voxcast.cli import options
 from voxcast.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from voxcast.allocation.site import Cluster
     from voxcast.audit.jobs import AuditedJobs
     from voxcast.audit.report import Audit
     from voxcast.audit.savings import Objective
 
 KEYS = ("user", "account", "partition", "app")
-KINDS = ("sacct", "csv")
-TOP = 10
+APPS = 20  # whose requests are judged
+EXPORT = (
+    "sacct -a -D -P -S 2026-01-01 -E now --format=JobID,JobName,User,Account,Partition,State,"
+    "ExitCode,Submit,Start,End,ElapsedRaw,TotalCPU,MaxRSS,ReqMem,ReqCPUS,AllocCPUS,AllocTRES,"
+    "AllocNodes,TimelimitRaw,NTasks,TRESUsageInTot,SubmitLine > jobs.txt"
+)
 
 
-def main(argv: list[str]) -> int:
-    """Print the audit of accounting files."""
-    args = _parser().parse_args(argv)
-    keys = _keys(args.by)
-    if len(args.delimiter) != 1:
-        raise ConfigError("must be one character", "--delimiter")
-    check_picture(args.picture)
-    cluster = None if args.cluster is None else _cluster(args.cluster, args.project)
-    objective = _objective(args, cluster)
+def audit(
+    files: Annotated[
+        list[Path] | None,
+        Argument(
+            metavar="FILE...",
+            show_default=False,
+            help="What `sacct -P` writes, with any columns, packed or not; or folders of files.",
+        ),
+    ] = None,
+    export: Annotated[
+        bool, Option("--export", help="Print the command that exports jobs from Slurm.")
+    ] = False,
+    by: Annotated[
+        str | None,
+        Option("--by", metavar="KEY,KEY", help=f"Group by any of {', '.join(KEYS)}."),
+    ] = None,
+    cluster: Annotated[
+        str | None,
+        Option("--cluster", metavar="NAME", help="Price the jobs by conf/cluster/NAME.yaml."),
+    ] = None,
+    column_map: Annotated[
+        Path | None, Option("--map", metavar="FILE", help="Column map of CSV tables, in YAML.")
+    ] = None,
+    pattern: Annotated[
+        str | None,
+        Option(
+            "--pattern",
+            metavar="REGEX",
+            help="Takes the application out of a job's name: the group `app`, or the first.",
+        ),
+    ] = None,
+    predicted: Annotated[
+        Path | None,
+        Option(
+            "--predicted",
+            metavar="FILE",
+            help="Predictions of these jobs to compare with, one JSON object a line.",
+        ),
+    ] = None,
+    cost: Annotated[
+        str | None,
+        Option("--cost", metavar="A,B,C", help="Prices of requested time, used time, request."),
+    ] = None,
+    shortest: Annotated[
+        str,
+        Option("--shortest", metavar="TIME", help="Leave shorter jobs out of ratios and savings."),
+    ] = "1min",
+    top: Annotated[int, Option("--top", metavar="N", help="Groups of each kind.", min=1)] = 10,
+    picture: options.Picture = None,
+    as_json: options.Json = False,
+    project: options.Project = None,
+) -> int:
+    """Show what a site's jobs asked for, used and lost, and what better requests would save.
+
+    Nothing of it needs to have been submitted by voxcast.
+    """
+    if export:
+        print(EXPORT)
+        return 0
+    if not files:
+        raise ConfigError("is missing", "FILE", "`voxcast audit --export` prints how to get one")
+    keys = _keys(by)
+    path = options.picture_path(picture)
+    chosen = None if cluster is None else _cluster(cluster, project)
+    objective = _objective(cost, chosen)
 
     from voxcast.audit.predicted import predicted_jobs, read_predictions
     from voxcast.audit.report import prepare
     from voxcast.runs.csv_table import load_map
     from voxcast.runs.imported import name_pattern
 
-    column_map = None if args.map is None else load_map(args.map)
-    pattern = None
-    if args.app_pattern is not None:
-        pattern = name_pattern(args.app_pattern, "app", "--app-pattern")
-    predictions = None if args.predicted is None else read_predictions(args.predicted)
-    jobs = _read(args, column_map)
-    prepare(jobs, pattern, args.shortest)
-    predicted = None if predictions is None else predicted_jobs(jobs.frame, predictions)
-    result = _audited(jobs, keys, cluster, objective, args.apps, predicted)
-    if args.picture is not None:
-        from voxcast.audit.picture import picture
+    columns = None if column_map is None else load_map(column_map)
+    names = None if pattern is None else name_pattern(pattern, "app", "--pattern")
+    predictions = None if predicted is None else read_predictions(predicted)
+    jobs = _read(files, columns)
+    prepare(jobs, names, options.seconds(shortest, "--shortest") or 0.0)
+    compared = None if predictions is None else predicted_jobs(jobs.frame, predictions)
+    result = _audited(jobs, keys, chosen, objective, compared)
+    if path is not None:
+        from voxcast.audit.picture import picture as drawn
+        from voxcast.files import write_text
 
-        write_picture(args.picture, picture(jobs.frame))
-    if args.json:
+        write_text(path, drawn(jobs.frame))
+    if as_json:
         print(json.dumps(result.as_json(), indent=2, allow_nan=False))
     else:
         from voxcast.audit.text import audit_text
 
-        print(audit_text(result, args.top))
+        print(audit_text(result, top))
     return 0
-
-
-def _parser() -> VerbParser:
-    parser = VerbParser(
-        prog="voxcast audit", description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
-    parser.add_argument("files", type=Path, nargs="+", metavar="FILE|DIR")
-    parser.add_argument(
-        "--by", metavar="KEY,KEY",
-        help=f"group by any of {', '.join(KEYS)} (default: all four)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--cluster",
-        metavar="NAME",
-        help="price the jobs by conf/cluster/NAME.yaml of the project (default: core-hours only)",
-    )
-    parser.add_argument(
-        "--kind", choices=KINDS, help="kind of the files (default: csv with --map, else sacct)"
-    )
-    parser.add_argument("--map", type=Path, help="column map of CSV tables, as for `import csv`")
-    parser.add_argument(
-        "--delimiter", default="|", metavar="C", help="between the columns of sacct (default |)"
-    )
-    parser.add_argument(
-        "--app-pattern", metavar="REGEX",
-        help="take the application out of the job's name: the group `app`, or the first group "
-        "(default: the name without numbers and subjects)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--predicted", type=Path, metavar="FILE",
-        help="predictions of these jobs, one JSON object a line, to compare with",
-    )  # fmt: skip
-    parser.add_argument(
-        "--shortest", type=duration_s, default="1min", metavar="1min",
-        help="leave shorter jobs out of ratios, savings and picture (default 1min)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--apps", type=whole_number, default=20, metavar="N",
-        help="judge the requests of the N applications with most core-hours (default 20)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--alpha", type=float, metavar="A",
-        help="price of requested time where requests are chosen (default 1)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--beta", type=float, metavar="B", help="price of used time (default 1; 0 if not charged)"
-    )
-    parser.add_argument(
-        "--gamma", type=float, default=0.0, metavar="G", help="price of a request, s (default 0)"
-    )
-    parser.add_argument(
-        "--top", type=whole_number, default=TOP, metavar="N",
-        help=f"groups that are printed of each kind (default {TOP})",
-    )  # fmt: skip
-    add_picture_argument(parser, "requested against used")
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
-    add_project_argument(parser)
-    return parser
 
 
 def _keys(text: str | None) -> tuple[str, ...]:
@@ -147,22 +134,20 @@ def _keys(text: str | None) -> tuple[str, ...]:
 def _cluster(name: str, folder: Path | None) -> Cluster:
     from voxcast import config
 
-    conf = project.require(folder) / config.CONF_DIR
-    return config.load_cluster(conf, name, here=size_of_this_machine)
+    conf = projects.require(folder) / config.CONF_DIR
+    return config.load_cluster(conf, name, here=config.Here.of_this_machine)
 
 
-def _objective(args: argparse.Namespace, cluster: Cluster | None) -> Objective:
+def _objective(cost: str | None, cluster: Cluster | None) -> Objective:
     from voxcast.allocation.requests.cost import CostModel
     from voxcast.audit.savings import Objective
 
-    # Where all that was requested is charged, using it costs nothing more.
-    charged = {node.charged for node in cluster.node_types} if cluster is not None else {"used"}
-    beta = 0.0 if charged == {"requested"} else 1.0
-    time = CostModel(
-        1.0 if args.alpha is None else args.alpha,
-        beta if args.beta is None else args.beta,
-        args.gamma,
-    )
+    if cost is not None:
+        time = CostModel(*options.numbers(cost, 3, "--cost"))
+    else:
+        # Where all that was requested is charged, using it costs nothing more.
+        charged = {node.charged for node in cluster.node_types} if cluster else {"used"}
+        time = CostModel(1.0, 0.0 if charged == {"requested"} else 1.0, 0.0)
     if cluster is None:
         return Objective(time)
     largest = max(node.memory_bytes / node.cores for node in cluster.node_types)
@@ -172,18 +157,18 @@ def _objective(args: argparse.Namespace, cluster: Cluster | None) -> Objective:
     )  # fmt: skip
 
 
-def _read(args: argparse.Namespace, column_map: Any) -> AuditedJobs:
+def _read(paths: Sequence[Path], column_map: Any) -> AuditedJobs:
     from voxcast.audit.jobs import files_of, read_jobs
     from voxcast.log import progress
 
-    files = files_of(args.files)
+    files = files_of(paths)
     size = sum(path.stat().st_size for path in files)
     with progress(total=size, desc="read", unit="B", unit_scale=True) as bar:
 
         def step(n_bytes: int) -> None:
             bar.update(n_bytes)
 
-        return read_jobs(files, args.kind, column_map, args.delimiter, step)
+        return read_jobs(files, None, column_map, on_read=step)
 
 
 def _audited(
@@ -191,18 +176,17 @@ def _audited(
     keys: tuple[str, ...],
     cluster: Cluster | None,
     objective: Objective,
-    n_apps: int,
     predicted: Any,
 ) -> Audit:
     from voxcast.audit.report import audit
     from voxcast.log import progress
 
-    with progress(total=n_apps, desc="judge requests", unit=" applications") as bar:
+    with progress(total=APPS, desc="judge requests", unit=" applications") as bar:
 
         def step(app: str) -> None:
             bar.set_postfix_str(app[:30])
             bar.update()
 
-        result = audit(jobs, keys, cluster, objective, n_apps, step, predicted)
+        result = audit(jobs, keys, cluster, objective, APPS, step, predicted)
         bar.total = bar.n  # there may be fewer applications
         return result

@@ -1,28 +1,27 @@
-"""``voxcast clean``: remove what killed processes left behind.
+"""What killed processes left behind, removed: ``voxcast doctor --clean``.
 
 These are processes, control groups and temporary folders of runs whose ``voxcast`` was killed, and
 unfinished files and folders of the project that nothing has written to for an hour. The cached
-fits in ``build/folds`` are not leftovers: they make learning faster, and are removed with
-``--cache`` only. Measurements, results, and registered models are never removed.
+fits in ``build/folds`` are not leftovers: they make learning faster. Measurements, results, and
+registered models are never removed.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from voxcast import project
-from voxcast.cli.shared_options import add_project_argument
-from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import EXIT_BAD_INPUT, VoxcastError, one_line
 from voxcast.files import PARTIAL
 from voxcast.measure.leftovers import Kind, Leftover, abandoned, remove, size_bytes
 from voxcast.quantities import format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 FOLDS = Path("build/folds")
 QUIET_S = 3600.0  # a file that is being written is touched more often
@@ -31,27 +30,18 @@ SKIPPED = {".git", ".venv", "mlruns", "node_modules"}
 logger = logging.getLogger(__name__)
 
 
-def main(argv: list[str]) -> int:
+def remove_leftovers(
+    folder: Path | None, *, cached_fits: bool, dry_run: bool, as_json: bool
+) -> int:
     """Show and remove leftovers; what cannot be removed is named and ends in exit code 2."""
-    parser = VerbParser(
-        prog="voxcast clean", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--dry-run", action="store_true", help="show them and remove nothing")
-    parser.add_argument(
-        "--cache", action="store_true", help="also remove the cached fits, which are made again"
-    )
-    parser.add_argument("--json", action="store_true", help="one JSON list on stdout")
-    add_project_argument(parser)
-    args = parser.parse_args(argv)
-    folder = project.find(args.project)
     leftovers = [*abandoned(), *([] if folder is None else project_leftovers(folder))]
     cache = None if folder is None else folder / FOLDS
-    if cache is not None and cache.is_dir() and args.cache:
+    if cache is not None and cache.is_dir() and cached_fits:
         leftovers.append(Leftover("folder", str(cache), size_bytes=size_bytes(cache)))
     rows = []
     for leftover in leftovers:
         removed = False
-        if not args.dry_run:
+        if not dry_run:
             try:
                 remove(leftover)
                 removed = True
@@ -61,20 +51,21 @@ def main(argv: list[str]) -> int:
             "kind": leftover.kind, "name": leftover.name, "pids": list(leftover.pids),
             "bytes": leftover.size_bytes, "removed": removed,
         })  # fmt: skip
-        if not args.json:
+        if not as_json:
             size = f" ({format_bytes(leftover.size_bytes)})" if leftover.size_bytes else ""
-            verb = "removed" if removed else "would remove" if args.dry_run else "left"
+            verb = "removed" if removed else "would remove" if dry_run else "left"
             print(f"{verb} {leftover}{size}")
-    if args.json:
+    if as_json:
         print(json.dumps(rows, indent=2))
     elif not rows:
         print("nothing to remove")
     else:
         print(f"{len(rows)} in total, {format_bytes(sum(left.size_bytes for left in leftovers))}")
-    if cache is not None and cache.is_dir() and not args.cache:
+    if cache is not None and cache.is_dir() and not cached_fits:
         size = format_bytes(size_bytes(cache))
-        logger.info("cached fits: %s in %s; `voxcast clean --cache` removes them", size, FOLDS)
-    return 0 if args.dry_run or all(row["removed"] for row in rows) else EXIT_BAD_INPUT
+        then = "`voxcast doctor --clean --cached-fits` removes them"
+        logger.info("cached fits: %s in %s; %s", size, FOLDS, then)
+    return 0 if dry_run or all(row["removed"] for row in rows) else EXIT_BAD_INPUT
 
 
 def project_leftovers(folder: Path, now_s: float | None = None) -> Iterator[Leftover]:

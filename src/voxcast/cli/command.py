@@ -32,7 +32,8 @@ class Command(TyperCommand):
         """Write arguments and options, without their types."""
         formatter.width = WIDTH
         sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
-        for parameter in self.get_params(ctx):
+        parameters: list[Any] = self.get_params(ctx)
+        for parameter in parameters:
             if parameter.hidden or set(parameter.opts) & {*HIDDEN, "--help"}:
                 continue
             metavar = parameter.metavar or ""

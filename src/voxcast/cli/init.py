@@ -16,7 +16,8 @@ def init(
     folder: Annotated[
         Path,
         Argument(
-            metavar="[DIR]", show_default=False,
+            metavar="[DIR]",
+            show_default=False,
             help="Folder of the project, made if missing; by default the current one.",
         ),
     ] = Path(),

@@ -36,12 +36,14 @@ HISTORY = Path("data/history")
 MAX_PROBLEMS_SHOWN = 10
 BOUND_SUBJECTS = 19
 
+
 def learn(
     context: typer.Context,
     images: Annotated[
         list[Path] | None,
         Argument(
-            metavar="IMAGES|TABLE", show_default=False,
+            metavar="IMAGES|TABLE",
+            show_default=False,
             help="A BIDS dataset, a folder of NIfTI files, or files of one; or a CSV table.",
         ),
     ] = None,
@@ -52,15 +54,14 @@ def learn(
     time_budget: Annotated[
         str | None,
         Option(
-            "--time-budget", metavar="1h",
+            "--time-budget",
+            metavar="1h",
             help="Time for measuring (1h), or of training on a table (5min) or again.",
         ),
     ] = None,
     participants: options.Participants = None,
     changes: options.Set = None,
-    dry_run: Annotated[
-        bool, Option("--dry-run", help="Only say what would be measured.")
-    ] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Only say what would be measured.")] = False,
     yes: Annotated[bool, Option("--yes", help="Do not ask before measuring.")] = False,
     retrain: Annotated[
         bool,

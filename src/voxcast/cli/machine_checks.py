@@ -186,7 +186,7 @@ def _leftovers() -> Check:
     count = len(abandoned())
     if not count:
         return Check("leftovers", "works", "none of killed runs", "")
-    then = "they take CPU, memory or disk: `voxcast clean` removes them"
+    then = "they take CPU, memory or disk: `voxcast doctor --clean` removes them"
     return Check("leftovers", "limited", f"{count} of killed runs", then)
 
 

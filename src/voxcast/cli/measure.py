@@ -18,7 +18,8 @@ def measure(
     command: Annotated[
         str | None,
         Option(
-            "--command", metavar="TEXT",
+            "--command",
+            metavar="TEXT",
             help="A command line instead of --app, e.g. 'tool {image} -o {out}'.",
         ),
     ] = None,
@@ -43,7 +44,9 @@ def measure(
     proposals: Annotated[
         int | None,
         Option(
-            "--next", metavar="N", min=1,
+            "--next",
+            metavar="N",
+            min=1,
             help="List the N runs of a campaign that would teach most for their time.",
         ),
     ] = None,

@@ -9,7 +9,7 @@ import os
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from voxcast import project as projects
 from voxcast.errors import ConfigError
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from voxcast.records import App, Cell, Configuration, Phase
 
 FAILED = 1
-SCALE = "full_scale"
+SCALE: Literal["full_scale"] = "full_scale"
 COMMAND = "command"  # the application of conf/app that is any command line
 
 
@@ -64,8 +64,8 @@ def measure_runs(
     cores = len(os.sched_getaffinity(0))
     if max(cpus) > cores:
         raise ConfigError(f"must be 1 to {cores} here, not {max(cpus)}", "--cpus")
-    for image in images:
-        file_size_bytes(image)
+    for path in images:
+        file_size_bytes(path)
     check_startable(app, configuration)
     sweep_abandoned()
     runs = []
@@ -153,13 +153,15 @@ def _measure(
             configuration=configuration, scale=SCALE, repeat=0, host_class="",
         )  # fmt: skip
         source = None if image is None else image.absolute()
-        run, phases = measure_app(
-            app, source, folder.absolute(), cell, Conditions(time_limit_s)
-        )
+        run, phases = measure_app(app, source, folder.absolute(), cell, Conditions(time_limit_s))
         if run.outcome != "completed":
             print(log_tail(folder).rstrip(), file=sys.stderr)
         without_sample = _phases_without_sample(phases, folder)
-    result = {"image": None if image is None else str(image), "app": app.name, "scale": SCALE}
+    result: dict[str, Any] = {
+        "image": None if image is None else str(image),
+        "app": app.name,
+        "scale": SCALE,
+    }
     result |= {"configuration": dataclasses.asdict(configuration), "parameters": parameters}
     location = {} if out is None else {"folder": str(folder)}
     result |= figures(run, phases)
@@ -176,9 +178,7 @@ def _phases_without_sample(phases: Sequence[Phase], folder: Path) -> list[bool]:
     return [bool(is_without) for is_without in without_sample(t_s, starts, ends)]
 
 
-def _show(
-    image: Path | None, app: App, configuration: Configuration, run: dict[str, Any]
-) -> None:
+def _show(image: Path | None, app: App, configuration: Configuration, run: dict[str, Any]) -> None:
     task = app.name if image is None else f"{image.name}: {app.name}"
     noisy = f", on a busy machine (load {run['load1']:.1f} before)" if run["noisy"] else ""
     print(f"{task}, {configuration.label}: {run['outcome']}{noisy}")

@@ -1,71 +1,49 @@
-"""``voxcast models``: versions of the registered model, the champion, and why it was promoted.
-
-voxcast models list                      the versions, with every application; also without `list`
-voxcast models diff A B                  in what two versions differ
-voxcast models compare A B               which of two versions is better on all runs on record
-voxcast models card [VERSION]            a version on one page
-voxcast models verify [VERSION]          whether its files are unchanged
-voxcast models pull [VERSION]            fetch the champion, or another version, from MLflow
-voxcast models promote --app NAME        register the newest model although the rule refused it
-voxcast models rollback [VERSION]        return to an older version; --app NAME: of one application
-"""
+"""``voxcast models``: versions of the registered model, the champion, and why it was promoted."""
 
 from __future__ import annotations
 
-import argparse
-import importlib
 import json
 import logging
-from typing import Any
+from dataclasses import asdict
+from typing import Annotated, Any
 
-from voxcast import project
-from voxcast.cli.shared_options import add_project_argument
-from voxcast.cli.verb_parser import VerbParser, meant
-from voxcast.errors import ConfigError
+from typer import Argument, Option
+
+from voxcast import project as projects
+from voxcast.cli import options
+from voxcast.cli.quiet_mlflow import quiet_mlflow
+from voxcast.errors import EXIT_BAD_INPUT
+from voxcast.quantities import counted
+
+MAX_VALUE = 60  # characters of a value that are printed; --json has all
+
+Version = Annotated[str | None, Argument(metavar="[VERSION]", show_default=False)]
+One = Annotated[str, Argument(metavar="A", show_default=False)]
+Other = Annotated[str, Argument(metavar="B", show_default=False)]
 
 logger = logging.getLogger(__name__)
 
-LIST = "list"
-# Modules of `voxcast models ACTION`, each with a main.
-ACTIONS = {
-    action: f"models_{action}"
-    for action in ("diff", "compare", "card", "verify", "pull", "promote", "rollback")
-}
 
+def list_versions(
+    refresh: Annotated[
+        bool,
+        Option("--refresh", help="Let `dvc repro` fill the registry of MLflow if it was lost."),
+    ] = False,
+    as_json: options.Json = False,
+    project: options.Project = None,
+) -> int:
+    """List the versions, newest first, with every application."""
+    from voxcast.serving.model_store import ModelStore
 
-def main(argv: list[str]) -> int:
-    """List the versions, or take the action that the first argument names."""
-    if argv and argv[0] in ACTIONS:
-        code: int = importlib.import_module(f"voxcast.cli.{ACTIONS[argv[0]]}").main(argv[1:])
-        return code
-    if argv and not argv[0].startswith("-") and argv[0] != LIST:
-        then = meant(argv[0], [LIST, *ACTIONS], "see `voxcast models --help`")
-        raise ConfigError("unknown action", argv[0], then)
-    parser = VerbParser(
-        prog="voxcast models",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument(
-        "--refresh",
-        action="store_true",
-        help="only look after MLflow's registry: if it was lost or replaced, the next `dvc repro` "
-        "fills it",
-    )
-    parser.add_argument("--json", action="store_true", help="one JSON list on stdout")
-    add_project_argument(parser)
-    args = parser.parse_args(argv[1:] if argv[:1] == [LIST] else argv)
-    folder = project.require(args.project)
-    if args.refresh:
+    folder = projects.require(project)
+    if refresh:
         from voxcast.tracking.registry import forget_lost
 
         if forget_lost(folder):
             logger.info("the registry was lost or replaced; the next `dvc repro` fills it")
         return 0
-    from voxcast.serving.model_store import ModelStore
-
     rows = ModelStore.of(folder).listed()
-    if args.json:
+    if as_json:
         print(json.dumps(rows, indent=2))
         return 0
     for row in rows:
@@ -74,6 +52,162 @@ def main(argv: list[str]) -> int:
             new = "; new in this version" if app == row.get("promoted") else ""
             print(f"  {app}: {_facts(facts)}{new}")
     return 0
+
+
+def show(
+    version: Version = None,
+    other: Annotated[
+        str | None,
+        Argument(metavar="[OTHER]", show_default=False, help="Show in what they differ."),
+    ] = None,
+    app: options.App = None,
+    as_json: options.Json = False,
+    project: options.Project = None,
+) -> int:
+    """Show a version on one page, and whether its files are unchanged; or how two differ.
+
+    The exit code is 2 if a file is not as it was registered.
+    """
+    from voxcast.serving.model_store import ModelStore
+
+    store = ModelStore.of(projects.require(project))
+    if version is not None and other is not None:
+        _show_differences(store, version, other, app, as_json=as_json)
+        return 0
+    from voxcast.serving.bundle import plain_files
+    from voxcast.serving.model_card import model_card
+
+    bundle = store.open(version)
+    problems, card = bundle.problems(), model_card(bundle)
+    if as_json:
+        facts = {"version": bundle.version, **asdict(bundle.origin), "apps": bundle.facts}
+        print(json.dumps({**facts, "problems": problems, "card": card}, indent=2))
+    else:
+        print(card)
+        files = counted(len(plain_files(bundle.folder)), "file")
+        print("Changed files:" if problems else f"{files}, all of them as they were registered")
+        for name, problem in problems.items():
+            print(f"{name}: {problem}")
+    return EXIT_BAD_INPUT if problems else 0
+
+
+def compare(
+    first: One,
+    second: Other,
+    app: options.App = None,
+    as_json: options.Json = False,
+    project: options.Project = None,
+) -> int:
+    """Compare two versions on the same held-out subjects on record."""
+    folder = projects.require(project)
+    from voxcast.serving.model_store import ModelStore
+    from voxcast.tracking.versions import bundles_to_compare, compare_bundles
+
+    numbers = first, second
+    bundles = bundles_to_compare(ModelStore.of(folder), numbers, app)
+    from voxcast import config
+    from voxcast.models.selection.validations import validations
+
+    cfg = config.load(folder / config.PARAMS_FILE)
+    by_app = validations(folder, cfg.tune.folds, cfg.tune.seed)
+    receipt = compare_bundles(folder, by_app, numbers, bundles, app)
+    if as_json:
+        print(json.dumps(receipt, indent=2))
+        return 0
+    for name, comparison in receipt["apps"].items():
+        print(f"{name}: {_compared(comparison, first, second)}")
+    return 0
+
+
+def promote(
+    app: Annotated[str, Option("--app", metavar="NAME", help="An application of conf/app.")],
+    as_json: options.Json = False,
+    project: options.Project = None,
+) -> int:
+    """Register the newest model of an application, although the rule refused it."""
+    from voxcast.cli.newest_model import newest_model
+
+    folder = projects.require(project)
+    with newest_model(folder, app) as (session, facts, challenger, rule):
+        from voxcast.tracking.promotion import promote as promoted
+
+        receipt = promoted(session, folder, facts, challenger, rule, by_hand=True)
+    if as_json:
+        print(json.dumps(receipt, indent=2))
+    elif receipt["registered"]:
+        print(f"{app}: {receipt['champion']} is champion, version {receipt['version']}")
+        print(f"  {receipt['detail']}")
+    else:
+        print(f"{app}: {receipt['detail']}; nothing was changed")
+    for sentence in receipt["under_load"]:
+        logger.warning("%s", sentence)
+    return 0
+
+
+def rollback(
+    version: Version = None,
+    app: options.App = None,
+    as_json: options.Json = False,
+    project: options.Project = None,
+) -> int:
+    """Return to an older version, by default the one replaced last; or of one application."""
+    folder = projects.require(project)
+    from voxcast.tracking.versions import roll_back
+
+    with quiet_mlflow():
+        receipt = roll_back(folder, version, app)
+    if as_json:
+        print(json.dumps(receipt, indent=2))
+        return 0
+    names = app or ", ".join(receipt["restored"])
+    print(f"version {receipt['version']} is champion; {names} as in version "
+          f"{receipt['to_version']}")  # fmt: skip
+    if receipt["removed"]:
+        print("  `voxcast learn` will not promote what was replaced; `voxcast models promote` can")
+    return 0
+
+
+def pull(
+    version: Version = None, as_json: options.Json = False, project: options.Project = None
+) -> int:
+    """Fetch the champion of MLflow's registry, or a version, and make it the champion here.
+
+    Its files must be those that were registered. Versions that are here are not fetched again.
+    """
+    folder = projects.require(project)
+    from voxcast.serving.model_store import ModelStore
+    from voxcast.tracking.address import tracking_uri
+    from voxcast.tracking.registry import pull as fetched
+
+    number = fetched(ModelStore.of(folder), tracking_uri(folder), version)
+    print(json.dumps({"version": number}) if as_json else f"version {number} is champion")
+    return 0
+
+
+ACTIONS = {
+    "": list_versions,
+    "list": list_versions,
+    "show": show,
+    "compare": compare,
+    "promote": promote,
+    "rollback": rollback,
+    "pull": pull,
+}
+
+
+def _show_differences(
+    store: Any, version: str, other: str, app: str | None, *, as_json: bool
+) -> None:
+    from voxcast.tracking.version_difference import difference
+
+    content = difference(store.open(version), store.open(other), app)
+    if as_json:
+        print(json.dumps(content, indent=2))
+        return
+    for name, facts in content["apps"].items():
+        print(f"{name}: {_summary(facts)}")
+        for field, (before, after) in facts.get("fields", {}).items():
+            print(f"  {field}: {_value(before)} -> {_value(after)}")
 
 
 def _facts(facts: dict[str, Any] | None) -> str:
@@ -90,3 +224,51 @@ def _facts(facts: dict[str, Any] | None) -> str:
         f"log error {error}, promoted {facts['promoted_at']}: "
         f"{REASONS.get(facts['reason'], facts['reason'])}"
     )
+
+
+def _compared(comparison: dict[str, Any] | None, first: str, second: str) -> str:
+    from voxcast.models.selection.promotion_rule import held_out
+
+    if comparison is None:
+        return "no subject is on record on which both could be judged"
+    if "same_forecaster" in comparison:
+        return "both versions have the same forecaster"
+    errors = [comparison[name]["value"] for name in ("challenger", "champion")]
+    gain = comparison["gain"]
+    text = (
+        f"mean log error {errors[0]:.4f} of version {first}, {errors[1]:.4f} of version {second}, "
+        f"over {held_out(gain['subjects'])}"
+    )
+    if gain["low"] is None:
+        return f"{text}; one subject decides nothing"
+    better = first if gain["low"] > 0 else second if gain["high"] < 0 else None
+    verdict = "no difference is shown" if better is None else f"version {better} is better"
+    return (
+        f"{text}; {verdict} (difference {gain['value']:+.4f}, 95 % interval "
+        f"{gain['low']:+.4f} to {gain['high']:+.4f})"
+    )
+
+
+def _summary(facts: dict[str, Any]) -> str:
+    if "only_in" in facts:
+        return f"only in version {facts['only_in']}"
+    if "damaged_in" in facts:
+        return f"damaged in version {facts['damaged_in']}: {facts['problem']}"
+    changes = [
+        f"{counted(len(facts[noun + 's'][change]), noun)} {change}"
+        for noun in ("run", "subject")
+        for change in ("added", "removed")
+        if facts[noun + "s"][change]
+    ]
+    if not changes and not facts["fields"]:
+        return "the same"
+    return ", ".join(changes) or "learned from the same runs"
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return "not recorded"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+    return text if len(text) <= MAX_VALUE else f"{text[:MAX_VALUE]}…"

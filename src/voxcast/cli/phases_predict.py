@@ -1,8 +1,4 @@
-"""``voxcast phases predict TRACE``: the time of a parallel run from a trace of its first part.
-
-A trace is a folder of ``voxcast trace``, an OTF2 archive, or traces of PyTorch's profiler. How far
-the run had come is given by --fraction, such as 40/200 for 40 of 200 iterations.
-"""
+"""``voxcast phases predict``: the time of a parallel run from a trace of its first part."""
 
 from __future__ import annotations
 
@@ -11,15 +7,13 @@ import math
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from voxcast.cli.trace_options import (
-    add_level_argument,
-    checked_share,
-    fraction,
-    read_logical_trace,
-)
-from voxcast.cli.verb_parser import VerbParser
+from typer import Option
+
+from voxcast.cli import options
+from voxcast.cli.trace_options import Level, Trace, checked_share, fraction, read_logical_trace
+from voxcast.errors import ConfigError
 from voxcast.quantities import format_seconds, format_short_seconds
 
 if TYPE_CHECKING:
@@ -28,55 +22,69 @@ if TYPE_CHECKING:
     from voxcast.phases.predict import TimePrediction
 
 
-def main(argv: list[str]) -> int:
-    """Print the predicted time with its interval."""
-    parser = VerbParser(prog="voxcast phases predict", description=__doc__)
-    parser.add_argument("trace", type=Path, metavar="TRACE")
-    progress = parser.add_mutually_exclusive_group(required=True)
-    progress.add_argument(
-        "--fraction",
-        type=fraction,
-        metavar="SHARE",
-        help="the trace has this share of the iterations, e.g. 0.2 or 40/200",
-    )
-    progress.add_argument(
-        "--of",
-        type=float,
-        metavar="N",
-        help="cycles of the whole run, which may not be iterations",
-    )
-    progress.add_argument(
-        "--check", type=fraction, metavar="SHARE",
-        help="the trace is of a whole run: predict it from this share, and compare",
-    )  # fmt: skip
-    parser.add_argument(
-        "--past", type=Path, nargs="+", default=[], metavar="TRACE",
-        help="whole runs on the same machine, whose errors of prediction make the interval",
-    )  # fmt: skip
-    add_level_argument(parser)
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
-    args = parser.parse_args(argv)
-    checked_share(args.level, "--level")
-    for option in ("fraction", "check"):
-        if getattr(args, option) is not None:
-            checked_share(getattr(args, option), f"--{option}")
+def predict(
+    trace_path: Trace,
+    share_text: Annotated[
+        str | None,
+        Option(
+            "--fraction",
+            metavar="SHARE",
+            help="The trace has this share of the iterations, e.g. 0.2 or 40/200.",
+        ),
+    ] = None,
+    of: Annotated[
+        float | None,
+        Option("--of", metavar="N", help="Cycles of the whole run, which may not be iterations."),
+    ] = None,
+    whole: Annotated[
+        str | None,
+        Option(
+            "--check",
+            metavar="SHARE",
+            help="The trace is of a whole run: predict it from this share, and compare.",
+        ),
+    ] = None,
+    past: Annotated[
+        list[Path] | None,
+        Option(
+            "--past",
+            metavar="TRACE",
+            help="A whole run on the same machine, whose error helps to make the interval.",
+        ),
+    ] = None,
+    level: Level = 0.9,
+    as_json: options.Json = False,
+) -> int:
+    """Predict the time of a parallel run from a trace of its first part, with an interval.
 
-    from voxcast.phases.predict import backtest, calibrated, cycles_of, predict
+    A trace is a folder of `voxcast phases record`, an OTF2 archive, or traces of PyTorch's
+    profiler.
+    """
+    checked_share(level, "--level")
+    given = [text for text in (share_text, whole) if text is not None]
+    if len(given) + (of is not None) != 1:
+        raise ConfigError("give one of --fraction, --of and --check", "phases predict")
+    share = 0.0
+    if given:
+        option = "--check" if whole is not None else "--fraction"
+        share = checked_share(fraction(given[0], option), option)
+
+    from voxcast.phases import predict as phases
     from voxcast.phases.signature import tick_times
 
-    trace = read_logical_trace(args.trace)
+    trace = read_logical_trace(trace_path)
     measured_s = None
-    if args.check is not None:
-        cycles, prediction = backtest(trace, args.check, args.level)
+    if whole is not None:
+        cycles, prediction = phases.backtest(trace, share, level)
         measured_s = tick_times(trace).elapsed_s
     else:
-        cycles = cycles_of(trace)
-        count = args.of if args.fraction is None else cycles.count / args.fraction
-        prediction = predict(trace, cycles, count, args.level)
-    if args.past:
-        share = prediction.cycles / prediction.cycles_of_run
-        prediction = calibrated(prediction, _past_log_errors(args.past, share))
-    if args.json:
+        cycles = phases.cycles_of(trace)
+        count = cycles.count / share if of is None else of
+        prediction = phases.predict(trace, cycles, count, level)
+    if past:
+        done = prediction.cycles / prediction.cycles_of_run
+        prediction = phases.calibrated(prediction, _past_log_errors(past, done))
+    if as_json:
         content = {
             name: None if isinstance(value, float) and math.isinf(value) else value
             for name, value in asdict(prediction).items()

@@ -1,21 +1,18 @@
-"""``voxcast phases show TRACE``: the phases of a parallel run, to look at.
-
-A trace is what ``voxcast phases predict`` reads. The terminal shows the phases, a line of time for
-each process, and the communication; --html writes a page with all of it.
-"""
+"""``voxcast phases show``: the phases of a parallel run, to look at."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from voxcast.cli.grouping_options import add_grouping_arguments, grouping_options
-from voxcast.cli.trace_options import read_logical_trace
-from voxcast.cli.verb_parser import VerbParser
+from typer import Option
+
+from voxcast import project as projects
+from voxcast.cli import options
+from voxcast.cli.trace_options import MinShare, Tolerance, Trace, grouping, read_logical_trace
 from voxcast.errors import ConfigError, TableError
 from voxcast.quantities import counted, format_bytes, format_short_seconds
 from voxcast.text_table import text_table
@@ -29,55 +26,56 @@ MIN_BINS = 20
 OTHER, OTHER_COMMUNICATION, AFTER, NOTHING = "+", "-", ".", " "
 
 
-def main(argv: list[str]) -> int:
-    """Show a trace."""
-    parser = VerbParser(prog="voxcast phases show", description=__doc__)
-    parser.add_argument("trace", type=Path, metavar="TRACE")
-    add_grouping_arguments(parser)
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write a page")
-    parser.add_argument(
-        "--run", type=Path, metavar="FOLDER",
-        help="record of the run: its memory is on the page (default: the folder that the trace "
-        "is in, if it is one)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--track", action="store_true", help="log phases, metrics and the page to MLflow"
-    )
-    parser.add_argument("--project", type=Path, metavar="FOLDER", help="project of --track")
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
-    args = parser.parse_args(argv)
-    if args.html is not None and args.html.is_dir():
-        raise ConfigError("is a folder", f"--html {args.html}", "name a file")
-    run = _run_folder(args.trace, args.run)
+def show(
+    path: Trace,
+    tolerance: Tolerance = None,
+    min_share: MinShare = None,
+    html: Annotated[
+        Path | None, Option("--html", metavar="FILE", help="Write a page with all of it.")
+    ] = None,
+    record: Annotated[
+        Path | None,
+        Option("--run", metavar="DIR", help="Record of the run, whose memory is on the page."),
+    ] = None,
+    track: Annotated[
+        bool, Option("--track", help="Log phases, metrics and the page to MLflow.")
+    ] = False,
+    as_json: options.Json = False,
+    project: options.Project = None,
+) -> int:
+    """Show the phases of a parallel run, a line of time for each process, and communication."""
+    if html is not None and html.is_dir():
+        raise ConfigError("is a folder", f"--html {html}", "name a file")
+    run = _run_folder(path, record)
 
     from voxcast.phases.overview import trace_overview
     from voxcast.phases.signature import phases_of
 
-    tolerance, min_share = grouping_options(args)
-    trace = read_logical_trace(args.trace)
-    grouping = phases_of(trace, tolerance, min_share=min_share)
-    if args.json:
-        overview = trace_overview(trace, grouping, bins=1, max_lanes=1)
+    decades, least = grouping(tolerance, min_share)
+    trace = read_logical_trace(path)
+    grouped = phases_of(trace, decades, min_share=least)
+    if as_json:
+        overview = trace_overview(trace, grouped, bins=1, max_lanes=1)
         print(json.dumps(overview.as_json(), indent=2, allow_nan=False))
     else:
         names = trace.events.processes
         width = shutil.get_terminal_size().columns - max(map(len, names), default=0) - 5
         bins = max(width, MIN_BINS)
-        _show(trace_overview(trace, grouping, bins=bins, max_lanes=MAX_LANES))
-    if args.html is None and not args.track:
+        _show(trace_overview(trace, grouped, bins=bins, max_lanes=MAX_LANES))
+    if html is None and not track:
         return 0
 
     from voxcast.files import write_text
     from voxcast.report.memory_figure import run_memory
     from voxcast.report.phase_page import overview_for_page, phase_page
 
-    overview = overview_for_page(trace, grouping)
+    overview = overview_for_page(trace, grouped)
     page = phase_page(overview, None if run is None else run_memory(run))
-    if args.html is not None:
-        write_text(args.html, page)
-        print(f"voxcast: wrote {args.html}", file=sys.stderr)
-    if args.track:
-        _track(args, run, overview, page)
+    if html is not None:
+        write_text(html, page)
+        print(f"voxcast: wrote {html}", file=sys.stderr)
+    if track:
+        _track(project, path, run, overview, page)
     return 0
 
 
@@ -92,14 +90,15 @@ def _run_folder(trace: Path, stated: Path | None) -> Path | None:
     return next((f for f in trace.resolve().parents[:2] if (f / RECORD_FILE).is_file()), None)
 
 
-def _track(args: argparse.Namespace, run: Path | None, overview: TraceOverview, page: str) -> None:
-    from voxcast import project
+def _track(
+    project: Path | None, trace: Path, run: Path | None, overview: TraceOverview, page: str
+) -> None:
     from voxcast.runs.series import read_record
     from voxcast.tracking.phase_runs import log_phases
     from voxcast.tracking.runs import connect
 
-    folder = project.require(args.project)
-    name, tags = args.trace.resolve().name, {}
+    folder = projects.require(project)
+    name, tags = trace.resolve().name, {}
     if run is not None:
         app = read_record(run).run.app
         name, tags = app, {"app": app, "cell_key": run.name}

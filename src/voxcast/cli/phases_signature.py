@@ -1,8 +1,4 @@
-"""``voxcast phases signature TRACE``: the phases of a parallel run, with their times and weights.
-
-The time of a phase is the mean of its ticks, by the slowest process; the sum of time times weight
-is the time of the run. A trace is what ``voxcast phases predict`` reads.
-"""
+"""``voxcast phases signature``: the phases of a parallel run, with their times and weights."""
 
 from __future__ import annotations
 
@@ -10,46 +6,61 @@ import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from voxcast.cli.grouping_options import add_grouping_arguments, grouping_options
-from voxcast.cli.trace_options import read_logical_trace
-from voxcast.cli.verb_parser import VerbParser
-from voxcast.errors import ConfigError
+from typer import Argument, Option
+
+from voxcast.cli import options
+from voxcast.cli.trace_options import MinShare, Tolerance, grouping, read_logical_trace
 from voxcast.quantities import counted, format_seconds, format_short_seconds
 from voxcast.text_table import text_table
 
 if TYPE_CHECKING:
     from voxcast.phases.signature import Signature
 
+TOLERANCE_VALUES = 1.0
 
-def main(argv: list[str]) -> int:
-    """Print the signature."""
-    parser = VerbParser(prog="voxcast phases signature", description=__doc__)
-    parser.add_argument("trace", type=Path, metavar="TRACE")
-    add_grouping_arguments(parser)
-    parser.add_argument(
-        "--passes", type=int, metavar="N", help="times from so many ticks of each phase (all)"
-    )
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
-    args = parser.parse_args(argv)
 
-    from voxcast.phases.signature import phases_of, signature
+def signature(
+    path: Annotated[Path, Argument(metavar="TRACE|FILE", show_default=False)],
+    values: Annotated[
+        bool,
+        Option("--values", help="FILE has one value a tick, a line each: group these (SIMO)."),
+    ] = False,
+    tolerance: Tolerance = None,
+    min_share: MinShare = None,
+    passes: Annotated[
+        int | None,
+        Option("--passes", metavar="N", help="Times from N ticks of each phase.", min=1),
+    ] = None,
+    as_json: options.Json = False,
+) -> int:
+    """Show the phases of a parallel run, with their times and weights.
 
-    tolerance, min_share = grouping_options(args)
-    if args.passes is not None and args.passes < 1:
-        raise ConfigError(f"must be at least 1, not {args.passes}", "--passes")
-    trace = read_logical_trace(args.trace)
-    grouping = phases_of(trace, tolerance, min_share=min_share)
-    result = signature(trace, grouping, passes=args.passes)
+    The time of a phase is the mean of its ticks, by the slowest process; the sum of time times
+    weight is the time of the run. With --values a tick joins the earliest founded phase whose
+    founder is within the tolerance, or founds a phase.
+    """
+    if values:
+        from voxcast.cli.phases_simo import show_values
+
+        show_values(path, *grouping(tolerance, min_share, TOLERANCE_VALUES), as_json=as_json)
+        return 0
+    from voxcast.phases.signature import phases_of
+    from voxcast.phases.signature import signature as signature_of
+
+    decades, least = grouping(tolerance, min_share)
+    trace = read_logical_trace(path)
+    grouped = phases_of(trace, decades, min_share=least)
+    result = signature_of(trace, grouped, passes=passes)
     if result.dropped_phases:
         print(
             f"voxcast: {counted(result.dropped_phases, 'phase')} with less than "
-            f"{100 * min_share:g}% of the time of all processes dropped, "
+            f"{100 * least:g}% of the time of all processes dropped, "
             f"{format_short_seconds(result.dropped_s)} together",
             file=sys.stderr,
         )
-    if args.json:
+    if as_json:
         unit = trace.events.computation_unit
         content = asdict(result) | {"total_s": result.total_s, "computation_unit": unit}
         print(json.dumps(content, indent=2, allow_nan=False))

@@ -1,61 +1,47 @@
-"""``voxcast phases simo --values FILE``: phases of a run from one value a tick.
+"""Phases of a run from one value a tick, for ``voxcast phases signature --values``.
 
 A value is the sum of the orders of magnitude of the computation of all processes in a tick (SIMO).
-A tick joins the earliest founded phase whose founder is within the tolerance, or founds a phase.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from voxcast.cli.verb_parser import VerbParser
-from voxcast.errors import ConfigError, TableError
+from voxcast.errors import TableError
 from voxcast.text_table import text_table
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import numpy as np
 
 
-def main(argv: list[str]) -> int:
-    """Print the phases in the order of their founding."""
-    parser = VerbParser(prog="voxcast phases simo", description=__doc__)
-    parser.add_argument(
-        "--values", required=True, type=Path, metavar="FILE", help="one value a line, by tick"
-    )
-    parser.add_argument(
-        "--tolerance", type=float, default=1.0, metavar="K",
-        help="largest difference from the founder of a phase (1)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--min-share", type=float, default=0.01, metavar="SHARE",
-        help="drop phases with a smaller share of the ticks (0.01)",
-    )  # fmt: skip
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
-    args = parser.parse_args(argv)
-    if not 0 <= args.tolerance < float("inf"):
-        raise ConfigError(f"must be 0 or more, not {args.tolerance:g}", "--tolerance")
-    if not 0 <= args.min_share <= 1:
-        raise ConfigError(f"must be 0 to 1, not {args.min_share:g}", "--min-share")
+def show_values(path: Path, tolerance: float, min_share: float, *, as_json: bool) -> None:
+    """Print the phases in the order of their founding.
 
+    Raises
+    ------
+    TableError
+        If the file is missing, or a line is no finite number.
+    """
     from voxcast.phases.signature import grouped
 
-    values = _values(args.values)
-    phases = grouped(values, args.tolerance, min_share=args.min_share)
+    values = _values(path)
+    phases = grouped(values, tolerance, min_share=min_share)
     if phases.dropped_phases:
         print(
             f"voxcast: {phases.dropped_phases} phases with less than "
-            f"{100 * args.min_share:g}% of the ticks dropped, "
+            f"{100 * min_share:g}% of the ticks dropped, "
             f"{phases.dropped_share:.2%} of the ticks together",
             file=sys.stderr,
         )
     rows = list(zip(phases.founder.tolist(), phases.weight.tolist(), phases.share, strict=True))
-    if args.json:
+    if as_json:
         content = {
             "n_ticks": len(values),
-            "tolerance": args.tolerance,
+            "tolerance": tolerance,
             "phases": [
                 {
                     "founder": founder,
@@ -76,7 +62,6 @@ def main(argv: list[str]) -> int:
             for n, (founder, weight, share) in enumerate(rows)
         ]
         print(text_table([head, *body], "<>>>"))
-    return 0
 
 
 def _values(path: Path) -> np.ndarray:

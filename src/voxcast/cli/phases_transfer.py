@@ -1,9 +1,4 @@
-"""``voxcast phases transfer BASE --run SHORT``: the time of a run on another machine.
-
-BASE is the trace of a whole run here, SHORT one of the same program on the other machine
-with fewer iterations or epochs, and all else the same. Each phase takes the time that it took
-there.
-"""
+"""``voxcast phases transfer``: the time of a parallel run on another machine."""
 
 from __future__ import annotations
 
@@ -11,30 +6,38 @@ import json
 import math
 from dataclasses import asdict
 from pathlib import Path
+from typing import Annotated
 
-from voxcast.cli.trace_options import add_level_argument, checked_share, read_logical_trace
-from voxcast.cli.verb_parser import VerbParser
+from typer import Option
+
+from voxcast.cli import options
+from voxcast.cli.trace_options import Level, Trace, checked_share, read_logical_trace
 from voxcast.quantities import format_seconds, format_short_seconds
 from voxcast.text_table import text_table
 
 NO_SAMPLE = 0.1  # what the same ticks of the base may miss of its time before it is said
 
 
-def main(argv: list[str]) -> int:
-    """Print the predicted time by phase."""
-    parser = VerbParser(prog="voxcast phases transfer", description=__doc__)
-    parser.add_argument("base", type=Path, metavar="BASE")
-    parser.add_argument("--run", type=Path, required=True, metavar="SHORT")
-    add_level_argument(parser)
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
-    args = parser.parse_args(argv)
-    checked_share(args.level, "--level")
+def transfer(
+    base_path: Trace,
+    short: Annotated[
+        Path, Option("--run", metavar="TRACE", help="A short run on the other machine.")
+    ],
+    level: Level = 0.9,
+    as_json: options.Json = False,
+) -> int:
+    """Predict the time of a whole run on another machine, from a short run there.
 
-    from voxcast.phases.predict import transfer
+    The short run is of the same program with fewer iterations or epochs, and all else the same.
+    Each phase takes the time that it took there.
+    """
+    checked_share(level, "--level")
 
-    base, run = read_logical_trace(args.base), read_logical_trace(args.run)
-    result = transfer(base, run, args.level)
-    if args.json:
+    from voxcast.phases.predict import transfer as transferred
+
+    base, run = read_logical_trace(base_path), read_logical_trace(short)
+    result = transferred(base, run, level)
+    if as_json:
         content = {
             name: None if isinstance(value, float) and math.isinf(value) else value
             for name, value in asdict(result).items()

@@ -65,9 +65,7 @@ def predict(
         return _predict_table(images, Path(model), out, as_json)
     if not 0.5 < quantile < 1:
         raise ConfigError(f"must be between 0.5 and 1, not {quantile}", "--quantile")
-    question = Question(
-        app, cpus, gpus, parameters or (), model, header_only, machine, project
-    )
+    question = Question(app, cpus, gpus, parameters or (), model, header_only, machine, project)
     if any(is_table(path) for path in images):
         return predict_rows(images, question, quantile, explain, out, as_json=as_json)
     if out is not None and not is_table(out):

@@ -20,7 +20,7 @@ MAX_NAMED = 4
 MEANS_BY_EXTRA = {
     "apps": "the built-in applications cannot be run",
     "train": "nothing can be learned",
-    "serve": "a champion cannot be loaded here; `--url` asks a server",
+    "serve": "a champion cannot be loaded here; `--model URL` asks a server",
 }
 
 
@@ -53,7 +53,7 @@ def installation_checks(project: Path | None) -> Iterator[Check]:
 def project_checks(project: Path | None) -> Iterator[Check]:
     """Yield the checks of the project, its registry, DVC and git."""
     if project is None:
-        then = "predictions need a project or `--url`: `voxcast init` writes one"
+        then = "predictions need a project or `--model URL`: `voxcast init` writes one"
         yield Check("project", "absent", "none here or above", then)
         return
     yield _configuration(project)
@@ -120,7 +120,9 @@ def _rights(project: Path) -> Check:
         then = "predictions work; measuring and learning do not"
         return Check("disk", "limited", f"{fact}, the project may not be written", then)
     if free < FULL_BYTES:
-        return Check("disk", "limited", fact, "a full disk ends runs; `voxcast clean` makes room")
+        return Check(
+            "disk", "limited", fact, "a full disk ends runs; `voxcast doctor --clean` makes room"
+        )
     return Check("disk", "works", fact, "")
 
 

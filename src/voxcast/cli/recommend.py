@@ -41,7 +41,8 @@ def recommend(
     form: Annotated[
         Literal["text", "sbatch", "csv"],
         Option(
-            "--as", metavar="text|sbatch|csv",
+            "--as",
+            metavar="text|sbatch|csv",
             help="sbatch: #SBATCH lines, or the script of an array job; csv: time and memory of "
             "the first, second and third attempt, for workflow engines.",
         ),

@@ -29,7 +29,7 @@ def meaning(app: str, result: Mapping[str, Any], *, has_images: bool) -> Iterato
     result : mapping
         Of one cost model, see `voxcast.evaluation.replayed_requests.study`.
     has_images : bool
-        Whether the runs are on images, which `voxcast requests --image` could be asked about.
+        Whether the runs are on images, which `voxcast requests IMAGE` could be asked about.
     """
     accounts = {name: a for name, a in result["ways"].items() if name != CLAIRVOYANT}
     costs = {name: account["normalised_cost"] for name, account in accounts.items()}
@@ -71,19 +71,19 @@ def meaning(app: str, result: Mapping[str, Any], *, has_images: bool) -> Iterato
 def _next_step(method: str, app: str, *, has_images: bool) -> str:
     """Return how a user requests by a method."""
     if method == "per_image" and has_images:
-        return f"take it from `voxcast requests --image IMAGE --app {app}`"
+        return f"take it from `voxcast requests IMAGE --app {app}`"
     if method == "per_image":
         return (
             "`voxcast requests` makes such a sequence for images only; that for all runs is from "
-            f"`voxcast requests --history HISTORY --app {app} --where cpus=N`"
+            f"`voxcast requests HISTORY --app {app} --where cpus=N`"
         )
     if method == "population":
-        return f"take it from `voxcast requests --history HISTORY --app {app} --where cpus=N`"
+        return f"take it from `voxcast requests HISTORY --app {app} --where cpus=N`"
     if method == "site_default":
         return "keep it, doubled after each request that was too short"
     if method == "laboratory":
         return "request that mean, and 1.5 times as much after each request that was too short"
-    predicts = "`voxcast predict`" if has_images else "a model of `voxcast fit`"
+    predicts = "`voxcast predict`" if has_images else "a model of `voxcast learn TABLE`"
     return (
         f"request the median that {predicts} predicts, doubled after each request that was too "
         "short"

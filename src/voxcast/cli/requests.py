@@ -46,13 +46,14 @@ def requests(
     cost: Annotated[
         str,
         Option(
-            "--cost", metavar="A,B,C", help="Price of requested and of used time, and a request's."
+            "--cost", metavar="A,B,C", help="Price of requested and of used time, and per request."
         ),
     ] = "1,0,0",
     checkpoint: Annotated[
         str | None,
         Option(
-            "--checkpoint", metavar="WRITE,RESTART",
+            "--checkpoint",
+            metavar="WRITE,RESTART",
             help="Durations of writing a checkpoint and of a restart, for jobs that can.",
         ),
     ] = None,
@@ -92,7 +93,7 @@ def requests(
     if strategy == LIST or source == LIST:
         print("\n".join(_strategy_lines()))
         return 0
-    prices = options.numbers(cost, 3, "--cost")
+    alpha, beta, gamma = options.numbers(cost, 3, "--cost")
     durations = (0.0, 0.0) if checkpoint is None else options.durations(checkpoint, "--checkpoint")
     law: Law
     warnings: list[str] = []
@@ -114,7 +115,7 @@ def requests(
             app, cpus, gpus, parameters or (), model, header_only, machine, project
         )
         (law, warnings), in_seconds = _predicted_law(Path(source), question), True
-    model_of_cost = CostModel(*prices, *durations)
+    model_of_cost = CostModel(alpha, beta, gamma, *durations)
     format_length = format_seconds if in_seconds else "{:.5g}".format
     settings = Settings(POINTS if points is None else points, periods, format_length)
     can_checkpoint = checkpoint is not None

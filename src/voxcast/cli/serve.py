@@ -1,12 +1,7 @@
-"""``voxcast serve``: answer predictions over HTTP, by default to this machine only.
-
-When the champion changes, later requests are answered by the new one. The champion of an MLflow
-server or a database server, see MLFLOW_TRACKING_URI, is fetched.
-"""
+"""``voxcast serve``: answer predictions over HTTP, by default to this machine only."""
 
 from __future__ import annotations
 
-import argparse
 import ipaddress
 import json
 import os
@@ -15,12 +10,14 @@ import socket
 import urllib.request
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from voxcast import project
-from voxcast.cli.shared_options import add_project_argument, duration_s
-from voxcast.cli.verb_parser import VerbParser
-from voxcast.errors import ConfigError
+from typer import Option
+
+from voxcast import project as projects
+from voxcast.cli import options
+from voxcast.errors import ConfigError, one_line
+from voxcast.quantities import parse_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,84 +30,79 @@ ASK_S = 2.0  # for the version of another service
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
 
-def main(argv: list[str]) -> int:
-    """Serve the champion until SIGTERM, SIGINT or SIGHUP."""
-    args = _arguments(argv)
-    is_local = _is_loopback(args.host)
-    token = _token(args.token_file)
-    if token is None and not is_local:
+def serve(
+    host: Annotated[
+        str, Option("--host", metavar="NAME", help="Address to listen on.")
+    ] = "127.0.0.1",
+    port: Annotated[int, Option("--port", metavar="N", help="Port to listen on.")] = 5001,
+    workers: Annotated[int, Option("--workers", metavar="N", help="Processes.")] = 1,
+    token_file: Annotated[
+        Path | None,
+        Option(
+            "--token-file",
+            metavar="FILE",
+            help=f"Bearer token of the clients (or {TOKEN_VARIABLE}); needed unless only this "
+            "machine can connect.",
+        ),
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        Option("--allow-host", metavar="NAME", help="Answer to this name too, as of a proxy."),
+    ] = None,
+    root: Annotated[
+        list[Path] | None,
+        Option("--root", metavar="DIR", help="Folder whose images may be named by their path."),
+    ] = None,
+    max_upload: Annotated[
+        str, Option("--max-upload", metavar="SIZE", help="Largest image that is received.")
+    ] = "512MiB",
+    poll: Annotated[str, Option("--poll", hidden=True)] = "2s",
+    project: options.Project = None,
+) -> int:
+    """Serve predictions, and a page, over HTTP until the process is stopped.
+
+    When the champion changes, later requests are answered by the new one. The champion of an
+    MLflow server or a database, see MLFLOW_TRACKING_URI, is fetched.
+    """
+    if not 1 <= port <= 65535:
+        raise ConfigError(f"must be 1 to 65535, not {port}", "--port")
+    if not host:  # which would listen on all addresses
+        raise ConfigError("is empty", "--host", "leave it out for this machine only")
+    if workers < 1:
+        raise ConfigError(f"must be at least 1, not {workers}", "--workers")
+    poll_s = options.seconds(poll, "--poll") or 0.0
+    if poll_s < 0.1:
+        raise ConfigError("must be at least 0.1s", "--poll")
+    try:
+        max_bytes = parse_bytes(max_upload)
+    except ConfigError as error:
+        raise ConfigError(one_line(error), "--max-upload") from None
+    token = _token(token_file)
+    if token is None and not _is_loopback(host):
         then = f"name a file by --token-file, or set {TOKEN_VARIABLE}"
-        raise ConfigError("others can reach this address, so a token is needed", args.host, then)
-    roots = tuple(_root(folder) for folder in args.root)
-    _check_port_is_free(args.host, args.port)
+        raise ConfigError("others can reach this address, so a token is needed", host, then)
+    roots = tuple(_root(folder) for folder in root or ())
+    _check_port_is_free(host, port)
     from voxcast.serving.machine_file import MACHINES
     from voxcast.serving.model_store import MODELS, ModelStore
     from voxcast.tracking.address import TRACKING_VARIABLE, path_of
 
-    uri, folder = os.environ.get(TRACKING_VARIABLE), project.find(args.project)
+    uri, folder = os.environ.get(TRACKING_VARIABLE), projects.find(project)
     registry = uri if uri and path_of(uri) is None else None
     if folder is None and registry is None:
-        raise project.none_here()
+        raise projects.none_here()
     store = ModelStore(Path(MODELS).resolve() if folder is None else folder / MODELS)
     if registry is None:
         store.champion()  # so that a project without a champion is refused in a line
-    from voxcast.web.server import serve
+    from voxcast.web import server
     from voxcast.web.settings import Settings
 
     machines = None if folder is None else folder / MACHINES
     settings = Settings(
-        store, folder, registry, machines, token, roots, args.poll,
-        _names(args.host, args.allow_host), args.max_upload,
+        store, folder, registry, machines, token, roots, poll_s,
+        _names(host, allow_host or ()), max_bytes,
     )  # fmt: skip
-    return serve(settings, args.host, args.port, args.workers)
-
-
-def _arguments(argv: list[str]) -> argparse.Namespace:
-    from voxcast.quantities import parse_bytes
-
-    def size(text: str) -> int:
-        try:
-            return parse_bytes(text)
-        except ConfigError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-
-    parser = VerbParser(prog="voxcast serve", description=__doc__)
-    add = parser.add_argument
-    add("--host", default="127.0.0.1", help="default 127.0.0.1: this machine only")
-    add("--port", type=int, default=5001, help="default 5001")
-    add("--workers", type=int, default=1, help="number of processes (default 1)")
-    add(
-        "--token-file", type=Path, metavar="FILE",
-        help=f"what clients must send as a bearer token (or {TOKEN_VARIABLE}); needed unless only "
-        "this machine can connect",
-    )  # fmt: skip
-    add(
-        "--allow-host", action="append", default=[], metavar="NAME",
-        help="answer to this name too, such as that of a proxy; repeatable",
-    )  # fmt: skip
-    add(
-        "--root", action="append", type=Path, default=[], metavar="DIR",
-        help="folder whose images may be named by their path; repeatable (default: none)",
-    )  # fmt: skip
-    add(
-        "--max-upload", type=size, default=2**29, metavar="SIZE",
-        help="largest image that is received (default 512MiB)",
-    )  # fmt: skip
-    add(
-        "--poll", type=duration_s, default="2s", metavar="TIME",
-        help="time between two looks for another champion (default 2s)",
-    )  # fmt: skip
-    add_project_argument(parser)
-    args = parser.parse_args(argv)
-    if not 1 <= args.port <= 65535:
-        raise ConfigError(f"must be 1 to 65535, not {args.port}", "--port")
-    if not args.host:  # which would listen on all addresses
-        raise ConfigError("is empty", "--host", "leave it out for this machine only")
-    if args.workers < 1:
-        raise ConfigError(f"must be at least 1, not {args.workers}", "--workers")
-    if args.poll < 0.1:
-        raise ConfigError("must be at least 0.1s", "--poll")
-    return args
+    return server.serve(settings, host, port, workers)
 
 
 def _is_loopback(host: str) -> bool:
@@ -206,7 +198,7 @@ def _holder(port: int) -> str | None:
         return None
     since = f"since {started_at:%Y-%m-%d %H:%M}"
     if version := _served_version(port):
-        use = f"--url http://127.0.0.1:{port}"
+        use = f"--model http://127.0.0.1:{port}"
         return (
             f"cannot listen: process {holder.pid} serves version {version} here {since}; "
             f"use it with {use}, stop it with `kill {holder.pid}`"

@@ -22,7 +22,8 @@ def status(
     where: Annotated[
         str | None,
         Argument(
-            metavar="DIR|CAMPAIGN", show_default=False,
+            metavar="DIR|CAMPAIGN",
+            show_default=False,
             help="Folder of a submission, of its results, or of a cache; or a campaign.",
         ),
     ] = None,

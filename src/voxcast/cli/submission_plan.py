@@ -78,9 +78,7 @@ class Asked:
 
         plan, code = self._predicted() if self.requests is None else (self._read(), 0)
         given = SlurmOptions.given(self.sbatch, self.throttle)
-        options = {
-            name: value for name, value in vars(given).items() if value and name != "memory_per_cpu"
-        }
+        options = {name: value for name, value in vars(given).items() if value}
         max_usd = self.wish.max_usd
         plan = dataclasses.replace(
             plan,

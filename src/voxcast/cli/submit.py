@@ -58,7 +58,8 @@ def submit(
     images: Annotated[
         list[Path] | None,
         Argument(
-            metavar="IMAGE...|BIDS", show_default=False,
+            metavar="IMAGE...|BIDS",
+            show_default=False,
             help="Images, or a BIDS dataset or a folder of images.",
         ),
     ] = None,
@@ -78,7 +79,8 @@ def submit(
     requests: Annotated[
         Path | None,
         Option(
-            "--requests", metavar="FILE",
+            "--requests",
+            metavar="FILE",
             help="Submit a plan (`submit --dry-run --json`) or a recommendation (`recommend "
             "--json`), which needs no model.",
         ),
@@ -92,7 +94,8 @@ def submit(
     nodes: Annotated[
         str | None,
         Option(
-            "--nodes", metavar="NxCORES",
+            "--nodes",
+            metavar="NxCORES",
             help="Choose the CPUs by which all images are done soonest on N nodes.",
         ),
     ] = None,
@@ -101,7 +104,7 @@ def submit(
     ] = None,
     stall: Annotated[
         str,
-        Option("--stall", metavar="TIME", help="Stop tasks that use no CPU for this time; 0s: off."),
+        Option("--stall", metavar="TIME", help="Stop tasks that use no CPU for so long; 0s: off."),
     ] = "1h",
     sbatch: Annotated[
         list[str] | None,

@@ -1,43 +1,76 @@
-"""Arguments of the verbs that read a communication trace."""
+"""Options of the actions that read a communication trace."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Argument, Option
 
 from voxcast.errors import ConfigError
+from voxcast.phases.signature import MIN_SHARE, TOLERANCE_DECADES
 
 if TYPE_CHECKING:
-    import argparse
-
     from voxcast.phases.logical import LogicalTrace
 
-LEVEL = 0.9
+Trace = Annotated[Path, Argument(metavar="TRACE", show_default=False)]
+Level = Annotated[
+    float, Option("--level", metavar="P", help="Probability that the interval holds the time.")
+]
+Tolerance = Annotated[
+    float | None,
+    Option(
+        "--tolerance", metavar="DECADES",
+        help=f"Largest difference from the founder of a phase ({TOLERANCE_DECADES:g}).",
+    ),
+]  # fmt: skip
+MinShare = Annotated[
+    float | None,
+    Option(
+        "--min-share", metavar="SHARE",
+        help=f"Drop phases with a smaller share of the time ({MIN_SHARE:g}).",
+    ),
+]  # fmt: skip
 
 
-def add_level_argument(parser: argparse.ArgumentParser) -> None:
-    """Add the level of an interval."""
-    parser.add_argument(
-        "--level", type=float, default=LEVEL,
-        help=f"probability that the interval holds the time ({LEVEL:g})",
-    )  # fmt: skip
+def grouping(
+    tolerance: float | None, min_share: float | None, usual: float = TOLERANCE_DECADES
+) -> tuple[float, float]:
+    """Return tolerance and least share, by default the usual.
+
+    Raises
+    ------
+    ConfigError
+        If one is out of range.
+    """
+    tolerance = usual if tolerance is None else tolerance
+    min_share = MIN_SHARE if min_share is None else min_share
+    if not 0 <= tolerance < float("inf"):
+        raise ConfigError(f"must be 0 or more, not {tolerance:g}", "--tolerance")
+    if not 0 <= min_share <= 1:
+        raise ConfigError(f"must be 0 to 1, not {min_share:g}", "--min-share")
+    return tolerance, min_share
 
 
-def fraction(text: str) -> float:
+def fraction(text: str, option: str) -> float:
     """Return a number written as such or as a fraction.
+
+    Raises
+    ------
+    ConfigError
+        If it is neither.
 
     Examples
     --------
-    >>> fraction("0.2"), fraction("40/200")
+    >>> fraction("0.2", "--check"), fraction("40/200", "--check")
     (0.2, 0.2)
     """
     numerator, slash, denominator = text.partition("/")
-    if not slash:
-        return float(text)
-    if float(denominator) == 0:
-        raise ValueError(text)
-    return float(numerator) / float(denominator)
+    try:
+        return float(numerator) / (float(denominator) if slash else 1.0)
+    except (ValueError, ZeroDivisionError):
+        raise ConfigError(f"must be a share such as 0.2 or 40/200, not {text!r}", option) from None
 
 
 def checked_share(value: float, option: str) -> float:

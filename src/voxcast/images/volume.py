@@ -196,7 +196,7 @@ class Volume:
             raise ImageError(
                 f"has {self.header.voxels} voxels ({sizes}), at most {max_voxels} are read",
                 self.path,
-                "give --max-voxels (features.max_voxels in conf) to read more, or resample it",
+                "resample it, or set features.max_voxels in conf for learning",
             )
 
     @property

@@ -327,7 +327,7 @@ def work(
         are missing, or an application fails on image after image. The cell at hand is returned.
     """
     if submission.plan.draw is None:
-        then = "`voxcast campaign run NAME --cluster CLUSTER` makes one"
+        then = "`voxcast measure --campaign NAME --cluster CLUSTER` makes one"
         raise RunError("has no cells that workers draw", submission.folder, then)
     tickets = Tickets.of(submission)
     if not os.access(held := tickets.folder / HELD, os.W_OK | os.X_OK):

@@ -62,7 +62,7 @@ _AWAY = (
 # Advice after a refusal of sbatch, by a part of its text.
 _ADVICE = {
     "invalid partition": "choose one that `sinfo -s` lists",
-    "time limit": "its limit is in `sinfo -s`; ask for less, or name another with --partition",
+    "time limit": "its limit is in `sinfo -s`; ask for less, or name another partition, --cluster NAME:PARTITION",
     "memory specification": "no node of the partition has as much; ask for less",
     "node configuration": "no node of the partition is as large; ask for less",
     "account": "name one that `sacctmgr show associations user=$USER` lists",
@@ -99,7 +99,7 @@ def check_installed() -> None:
         If ``sbatch`` is missing.
     """
     if shutil.which("sbatch") is None:
-        then = "run this on a login node of the cluster, or give --executor local"
+        then = "run this on a login node of the cluster, or give --cluster local"
         raise ConfigError("no such command here", "sbatch", then)
 
 

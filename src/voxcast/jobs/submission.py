@@ -304,7 +304,7 @@ class Submission:
             folder.mkdir(mode=0o700, exist_ok=True)
             others = {path.name for path in folder.iterdir()} - {CLAIM_FILE, CLOCK_FILE}
         except PermissionError:
-            then = "give a folder of your own by --folder"
+            then = "choose another --out"
             raise ConfigError("belongs to another user", folder.parent, then) from None
         except FileNotFoundError:  # a file system that takes no new folders
             raise ConfigError("cannot be made", folder.parent, "name another folder") from None
@@ -368,7 +368,7 @@ class Submission:
         homes, private = [folder], folder / SUBMISSIONS
         if not (folder / SUBMISSION_FILE).is_file():
             if private.is_dir() and not os.access(private, os.R_OK | os.X_OK):
-                then = "name the folder of your submission, as its --folder"
+                then = "name the folder of your submission"
                 raise ConfigError("belongs to another user", private, then)
             homes = sorted(path.parent for path in private.glob(f"*/{SUBMISSION_FILE}"))
         if len(homes) != 1:

@@ -1,7 +1,7 @@
 """``python -m voxcast.measure CELLS OUT``: measure cells on a borrowed machine.
 
 The machine needs a Python with NumPy, the sources of voxcast (``PYTHONPATH=src``), the
-requirements of the applications, and the files that ``voxcast campaign lend`` wrote: a list of
+requirements of the applications, and the files that ``voxcast measure --campaign NAME --lend`` wrote: a list of
 cells and, beside it, their volumes. Runs are recorded in OUT, one folder each, to be copied back.
 The same command continues after an interruption.
 """

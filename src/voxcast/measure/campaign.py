@@ -152,7 +152,7 @@ class Campaign:
 
     def _known_volumes(self) -> pd.DataFrame:
         if (volumes := self.volumes()) is None:
-            then = f"`voxcast campaign run {self.name}` prepares them and measures"
+            then = f"`voxcast measure --campaign {self.name}` prepares them and measures"
             raise ConfigError(
                 "its images are not prepared, and no runs are on record", self.name, then
             )
@@ -483,7 +483,7 @@ def failed_images(folder: Path, plan: CampaignPlan) -> list[dict[str, Any]]:
     return [*failed.values()]
 
 
-# Local runs of ``voxcast host measure``: a few small volumes and applications, in rounds. An
+# Local runs of ``voxcast measure --host``: a few small volumes and applications, in rounds. An
 # interrupted round continues; a complete one is followed by the next.
 HOST_FOLDER = Path("data/campaigns/host")  # of the project
 HOST_VOLUMES = 4

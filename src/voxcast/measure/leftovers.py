@@ -1,7 +1,7 @@
 """What runs leave behind when the process that measures them is killed, and its removal.
 
 The kernel ends the leader of such a run. Processes that it started, the control group and the
-temporary folder stay. They are removed before the next run, and by ``voxcast clean``.
+temporary folder stay. They are removed before the next run, and by ``voxcast doctor --clean``.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Record = TypeVar("Record")
 
 SEAL = "sha256"
-RETRAIN = "train it again: `voxcast learn`, or `voxcast fit` for a table"
+RETRAIN = "train it again: `voxcast learn`, or `voxcast learn TABLE`"
 # The date of every member, so that the same arrays are the same bytes.
 DATE = (1980, 1, 1, 0, 0, 0)
 

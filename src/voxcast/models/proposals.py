@@ -1,4 +1,4 @@
-"""The proposed next runs of a campaign, as ``voxcast profile --next N`` lists them."""
+"""The proposed next runs of a campaign, as ``voxcast measure --next N`` lists them."""
 
 from __future__ import annotations
 

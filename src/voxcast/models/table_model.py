@@ -122,7 +122,9 @@ class TableModel:
             If ``folder`` contains no model of a table.
         """
         if not (folder / MODEL_FILE).is_file():
-            raise ModelError("contains no model of a table", folder, "fit one with `voxcast fit`")
+            raise ModelError(
+                "contains no model of a table", folder, "train one with `voxcast learn TABLE`"
+            )
         content = read_sealed(folder / MODEL_FILE)
         columns: dict[str, Any] = {
             k: tuple(v) if isinstance(v, list) else v for k, v in content["columns"].items()

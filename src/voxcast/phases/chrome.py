@@ -1,4 +1,4 @@
-"""Reads Chrome traces, one file a rank: of ``voxcast trace`` and of the profiler of PyTorch."""
+"""Reads Chrome traces, one file a rank: of ``voxcast phases record`` and of the profiler of PyTorch."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ITEM_BYTES = {
     "c10::complex<float>": 8, "c10::complex<double>": 16,
 }  # fmt: skip
 METADATA = ("distributedInfo", "baseTimeNanoseconds", "schemaVersion", "unrecorded")
-# Numbers that `voxcast trace` records of an event, and their bounds.
+# Numbers that `voxcast phases record` records of an event, and their bounds.
 RECORDED = ("computation_ns", "kind", "peer", "tag", "size_bytes")
 LEAST = (0, Kind.SEND, -1, -1, 0)
 MOST = (MAX_NS, Kind.LOCAL, MAX_PROCESSES, 2**31 - 1, MAX_NS)
@@ -36,7 +36,7 @@ NO_GROUP = "-1"
 NOT_SPACE = re.compile(r"\S")
 CHUNK_CHARACTERS = 1 << 16
 MAX_VALUE_CHARACTERS = 1 << 24  # of one value; a larger one is damage
-THEN = "record it with `voxcast trace`, or torch.profiler and export_chrome_trace"
+THEN = "record it with `voxcast phases record`, or torch.profiler and export_chrome_trace"
 # Raised by events whose members are missing, of another type, or beyond 64 bits.
 EVENT_ERRORS = (KeyError, TypeError, AttributeError, ValueError, OverflowError)
 

@@ -20,7 +20,7 @@ MAX_PROCESSES = 2**20
 MAX_NS = 2**61  # 73 years
 ComputationUnit = Literal["instructions", "cpu_ns", "elapsed_ns"]
 CHROME_PATTERNS = ("*.json", "*.json.gz")
-THEN = "give a folder of `voxcast trace`, an .otf2 file, or traces of the PyTorch profiler"
+THEN = "give a folder of `voxcast phases record`, an .otf2 file, or traces of the PyTorch profiler"
 
 
 class Kind(IntEnum):
@@ -108,7 +108,7 @@ def read_trace(path: Path) -> EventTable:
     Parameters
     ----------
     path : Path
-        A folder written by ``voxcast trace``; the anchor file of an OTF2 archive, or the folder
+        A folder written by ``voxcast phases record``; the anchor file of an OTF2 archive, or the folder
         that holds it; a Chrome trace of the PyTorch profiler, or a folder with one for each rank.
 
     Raises
@@ -139,5 +139,5 @@ def read_trace(path: Path) -> EventTable:
 
 
 def holds_trace(folder: Path) -> bool:
-    """Return whether a folder is a trace of ``voxcast trace`` or an OTF2 archive."""
+    """Return whether a folder is a trace of ``voxcast phases record`` or an OTF2 archive."""
     return any(folder.glob("rank-*.json")) or any(folder.glob("*.otf2"))

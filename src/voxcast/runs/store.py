@@ -133,7 +133,7 @@ def load_traces(batches: Sequence[Path | str]) -> pd.DataFrame:
 def _load(batches: Sequence[Path | str], name: str) -> pd.DataFrame:
     parts = {Path(batch): recorded_parts(Path(batch)) for batch in batches}
     if empty := [batch for batch, recorded in parts.items() if not recorded]:
-        raise TableError("has no recorded runs", empty[0], "see voxcast campaign run")
+        raise TableError("has no recorded runs", empty[0], "see `voxcast measure --campaign`")
     paths = [part / name for recorded in parts.values() for part in recorded]
     return _united([read_table(path, _TABLES[name][0]) for path in paths], name)
 

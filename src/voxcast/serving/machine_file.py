@@ -19,7 +19,7 @@ from voxcast.models.speed.speeds import MachineSpeed, SittingSpeed
 MACHINES = Path("data/machines.json")  # of a project
 VARIABLE = "VOXCAST_MACHINES"  # that names the file for a server
 FORMAT = 1
-REPAIR = "remove it; `voxcast host` writes it from the runs on record"
+REPAIR = "remove it; `voxcast measure --host` writes it from the runs on record"
 LARGEST_LOG = 10.0  # of a speed: no machine is 20,000 times faster
 
 # Speeds by machine, application and hash of the forecaster.

@@ -201,7 +201,7 @@ class BatchPredictions:
 
         if missing := sorted(REQUIRED_COLUMNS - set(self.source.schema.names)):
             names = ", ".join(missing)
-            then = "see docs/predicting.md; for a model of `voxcast fit` give --model"
+            then = "see docs/predicting.md; for a model of `voxcast learn TABLE` give --model"
             raise TableError(f"has no column {names}", self.source.path, then)
         kinds = {
             "string": pa.string(), "double": pa.float64(), "long": pa.int64(),

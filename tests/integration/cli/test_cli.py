@@ -8,10 +8,10 @@ from pathlib import Path
 import nibabel
 import numpy as np
 import pytest
+import voxcast.cli.images  # before a test gives up its rights
 import yaml
 
 import voxcast
-import voxcast.cli.images  # before a test gives up its rights
 from commands import BIN
 from commands import attempt as run
 from commands import run as process

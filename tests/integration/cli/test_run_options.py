@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from voxcast.cli.run_options import allocations
 
 from model_server import free_port, running_server
 from served_project import CONFIGURATIONS, PROJECT, served_project
 from voxcast.cli import main
-from voxcast.cli.run_options import allocations
 from voxcast.errors import ConfigError
 from voxcast.records import Configuration
 

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from voxcast.cli.trace import main, recorded
+
 from voxcast.errors import ConfigError, RunError
 from voxcast.phases import recorder as mpi_recorder
 

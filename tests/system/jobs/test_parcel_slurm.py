@@ -8,13 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from voxcast.cli.shared_options import size_of_this_machine
 
 from parcel_cells import CPUS, KINDS, cells, recommendation, write_campaign, write_project
 from parcel_slurm import figures
 from private_slurm import PACKAGES
 from voxcast import config
 from voxcast.allocation.cores import with_planned_cpus
-from voxcast.cli.shared_options import size_of_this_machine
 from voxcast.config.campaigns import project_campaign
 from voxcast.jobs.task import from_file
 from voxcast_apps.parcel_study import DEFAULTS

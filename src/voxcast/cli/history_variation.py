@@ -1,4 +1,4 @@
-"""``voxcast variation``: distributions, modes and constancy of runtime and memory by group."""
+"""Distributions, modes and constancy of runs by group, for ``voxcast history variation``."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from voxcast.cli.history_options import add_history_argument, add_where_argument
-from voxcast.cli.verb_parser import VerbParser
 from voxcast.errors import TableError
 from voxcast.quantities import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     import pandas as pd
 
@@ -26,27 +25,24 @@ CAVEAT = (
 )
 
 
-def main(argv: list[str]) -> int:
-    """Print the variation of the runs of each group."""
-    parser = VerbParser(prog="voxcast variation", description=__doc__)
-    add_history_argument(parser)
-    parser.add_argument("--app", action="append", default=[], help="application (default: all)")
-    add_where_argument(parser)
-    parser.add_argument(
-        "--by", help=f"columns, label:NAME or parameter:NAME, comma-separated ({','.join(BY)})"
-    )
-    parser.add_argument("--target", default="runtime_s", help="column to describe (runtime_s)")
-    parser.add_argument(
-        "--bootstrap", type=int, default=200, help="samples for the bootstrap p (200; 0: none)"
-    )
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
-    args = parser.parse_args(argv)
-    if not 0 <= args.bootstrap <= 100_000:
-        parser.error("--bootstrap must be between 0 and 100000")
-    if args.seed < 0:
-        parser.error("--seed must not be negative")
+def describe(
+    histories: Sequence[Path],
+    apps: Sequence[str],
+    where: Sequence[str],
+    columns: str | None,
+    target: str,
+    bootstrap: int,
+    seed: int,
+    *,
+    as_json: bool,
+) -> int:
+    """Print the variation of the runs of each group.
 
+    Raises
+    ------
+    TableError
+        If the history or the target is missing, or no run has it.
+    """
     import pandas as pd
 
     from voxcast.laws.empirical import constancy
@@ -55,21 +51,21 @@ def main(argv: list[str]) -> int:
     from voxcast.runs.store import open_history
     from voxcast.runs.table import groups, once_each, runs_of_apps, runs_where
 
-    history = open_history(args.history)
-    runs = runs_where(runs_of_apps(history.runs, args.app, args.history[0]), args.where)
-    _check_target(runs, args.target)
+    history = open_history(histories)
+    runs = runs_where(runs_of_apps(history.runs, apps, histories[0]), where)
+    _check_target(runs, target)
     completed = runs[runs["outcome"] == "completed"]
-    with_target = completed[completed[args.target].notna() & (completed[args.target] > 0)]
+    with_target = completed[completed[target].notna() & (completed[target] > 0)]
     notes = [f"{len(runs)} runs, {len(runs) - len(completed)} excluded as not completed"]
     if len(with_target) < len(completed):
-        notes.append(f"{len(completed) - len(with_target)} without {args.target}")
+        notes.append(f"{len(completed) - len(with_target)} without {target}")
     # Repeats and anchors are not independent samples of the variation.
     measured = with_target["source"] == "measured"
-    once = pd.concat([once_each(with_target[measured], args.target), with_target[~measured]])
+    once = pd.concat([once_each(with_target[measured], target), with_target[~measured]])
     if len(once) < len(with_target):
         notes.append(f"{len(with_target) - len(once)} repeats, counted once")
     print("; ".join(notes), file=sys.stderr)
-    by = list(BY) if args.by is None else [name for name in args.by.split(",") if name]
+    by = list(BY) if columns is None else [name for name in columns.split(",") if name]
     described = []
     for names, group in progress(groups(once, by), desc="fitting", unit="group"):
         peaks = group["peak_rss_bytes"].dropna().astype(float)
@@ -77,27 +73,25 @@ def main(argv: list[str]) -> int:
         described.append(
             (
                 names,
-                variation(
-                    group[args.target].astype(float), bootstrap=args.bootstrap, seed=args.seed
-                ),
+                variation(group[target].astype(float), bootstrap=bootstrap, seed=seed),
                 constancy(peaks) if len(peaks) else None,
             )
         )
     if not described:
-        raise TableError(f"no completed run has {args.target}", args.history[0])
-    if args.json:
+        raise TableError(f"no completed run has {target}", histories[0])
+    if as_json:
         rows = [
             {"group": names, **varied.as_json(), "peak_memory": _memory_json(memory)}
             for names, varied, memory in described
         ]
-        content = {"target": args.target, "runs": len(runs), "completed": len(completed)}
+        content = {"target": target, "runs": len(runs), "completed": len(completed)}
         print(json.dumps({**content, "groups": rows}, indent=2, allow_nan=False))
         return 0
     title_columns = (
-        by if args.by is not None else _varying_columns([names for names, _, _ in described])
+        by if columns is not None else _varying_columns([names for names, _, _ in described])
     )
     for names, varied, memory in described:
-        _print({name: names[name] for name in title_columns}, varied, memory, args.target)
+        _print({name: names[name] for name in title_columns}, varied, memory, target)
     print(CAVEAT, file=sys.stderr)
     return 0
 

@@ -1,4 +1,4 @@
-"""``voxcast trace --out DIR -- mpirun … python program.py``: record communication of a program."""
+"""``voxcast phases record``: record the communication of a Python program under mpirun."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from voxcast.cli.verb_parser import VerbParser
+from typer import Argument, Option
+
+from voxcast.cli import options
 from voxcast.errors import ConfigError, RunError
 from voxcast.quantities import counted, format_seconds
 
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 FAILED = 1
 INTERPRETER = re.compile(r"python[0-9.]*")
 WITH_VALUE = ("-W", "-X")
-THEN = "give e.g. -- mpirun -np 4 python program.py"
+THEN = "voxcast phases record --out DIR -- mpirun -np 4 python program.py"
 COMPUTATION = {
     "cpu_ns": "CPU time",
     "elapsed_ns": "the time between them",
@@ -29,46 +31,29 @@ UNDER_MPIRUN = "run programs with mpi4py under mpirun or srun"
 OTHERS = "record other programs with EZTrace or Score-P, torchrun's with the profiler of PyTorch"
 
 
-def main(argv: list[str]) -> int:
-    """Run a command with its Python ranks recorded, or read a trace that there is."""
-    parser = VerbParser(prog="voxcast trace", description=__doc__)
-    kinds = "a trace to read: of this verb, OTF2 or the PyTorch profiler"
-    parser.add_argument("trace", nargs="?", type=Path, metavar="TRACE", help=kinds)
-    parser.add_argument("--out", type=Path, metavar="DIR", help="new folder of the trace")
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
-    options, command = _split(argv)
-    if not command and any(word.partition("=")[0] == "--out" for word in options):
-        raise ConfigError("has no -- before the command", "trace", THEN)
-    args = parser.parse_args(options)
-    if (args.trace is None) == (not command):
-        raise ConfigError("needs a trace to read, or a command after --", "trace", THEN)
-    code = 0
-    folder = args.trace
-    if command:
-        if args.out is None:
-            raise ConfigError("is missing", "--out", "name a new folder for the trace")
-        folder = args.out
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise RunError("is there already", folder, "name a new folder")
-        code = _run(recorded(command, folder.absolute()))
+def record(
+    command: Annotated[
+        list[str],
+        Argument(metavar="-- COMMAND...", help="E.g. mpirun -np 4 python program.py."),
+    ],
+    out: Annotated[Path, Option("--out", metavar="DIR", help="New folder of the trace.")],
+    as_json: options.Json = False,
+) -> int:
+    """Run a command, and record the communication of its Python processes."""
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise RunError("is there already", out, "name a new folder")
+    code = _run(recorded(command, out.absolute()))
 
     from voxcast.phases.events import Kind, read_trace
 
-    table = read_trace(folder)
-    _show(table, as_json=args.json)
+    table = read_trace(out)
+    _show(table, as_json=as_json)
     if (table["kind"] == Kind.LOCAL).all():
-        print(f"voxcast: {folder}: no communication was recorded; {UNDER_MPIRUN}; {OTHERS}",
+        print(f"voxcast: {out}: no communication was recorded; {UNDER_MPIRUN}; {OTHERS}",
               file=sys.stderr)  # fmt: skip
     if code:
         print(f"voxcast: the command ended with code {code}", file=sys.stderr)
     return FAILED if code else 0
-
-
-def _split(argv: list[str]) -> tuple[list[str], list[str]]:
-    if "--" not in argv:
-        return argv, []
-    at = argv.index("--")
-    return argv[:at], argv[at + 1 :]
 
 
 def recorded(command: list[str], folder: Path) -> list[str]:

@@ -1,97 +1,102 @@
-"""``voxcast import``: add runs from accounting data or traces to the history."""
+"""Runs imported from accounting data and traces, for ``voxcast history import``."""
 
 from __future__ import annotations
 
-import argparse
 import json
+import re
 import sys
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from voxcast import project
-from voxcast.cli.shared_options import add_project_argument
-from voxcast.cli.verb_parser import VerbParser
+from voxcast import project as projects
 from voxcast.errors import EXIT_BAD_INPUT, ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from voxcast.runs.images import RunImages
+    from voxcast.runs.imported import NamePattern
     from voxcast.runs.importer import Account
 
-KINDS = {
-    "sacct": "Slurm: `sacct -P` with any columns",
-    "nextflow": "trace.txt, raw or formatted",
-    "snakemake": "benchmark files of rules",
-    "slant": "the published SLANT runs; folder as FILE or in VOXCAST_SLANT_ARTIFACT",
-    "csv": "any table, with --map",
-}
+KINDS = ("sacct", "nextflow", "snakemake", "slant", "csv")
 LISTED_REMARKS = 20  # of a kind
 DEFAULT_INTO = Path("data/history/imported")
 
 
-def main(argv: list[str]) -> int:
-    """Import files and report what became of every record."""
-    parser = VerbParser(
-        prog="voxcast import",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="kinds:\n"
-        + "\n".join(f"  {kind:10} {description}" for kind, description in KINDS.items()),
-    )
-    parser.add_argument("kind", choices=KINDS, metavar="KIND", help="one of the kinds below")
-    parser.add_argument("files", type=Path, nargs="*", metavar="FILE")
-    parser.add_argument(
-        "--into", type=Path, help=f"history to add to (default: {DEFAULT_INTO} of the project)"
-    )
-    parser.add_argument("--map", type=Path, help="column map of a CSV table, in YAML")
-    parser.add_argument("--app", help="name of the application; overrides the one in the file")
-    parser.add_argument(
-        "--app-pattern", metavar="REGEX",
-        help="take the application out of the job's name: the group `app`, or the first group; "
-        "other jobs are skipped",
-    )  # fmt: skip
-    parser.add_argument(
-        "--subject-pattern", metavar="REGEX",
-        help="take the subject out of the job's name: the group `subject`, or the first group",
-    )  # fmt: skip
-    parser.add_argument(
-        "--images", type=Path, metavar="DIR",
-        help="images of the runs, matched by subject and session, so that the runs can train: a "
-        "BIDS dataset or a folder of NIfTI files",
-    )  # fmt: skip
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
-    add_project_argument(parser)
-    args = parser.parse_args(argv)
+def import_runs(
+    kind: str,
+    files: Sequence[Path],
+    into: Path | None,
+    column_map: Path | None,
+    app: str | None,
+    pattern: str | None,
+    images: Path | None,
+    project: Path | None,
+    *,
+    as_json: bool,
+) -> int:
+    """Import files; return the exit code, 2 if no record could be used.
 
-    if args.app is not None and args.app_pattern is not None:
-        raise ConfigError("cannot be given together", "--app and --app-pattern")
-
+    Raises
+    ------
+    VoxcastError
+        If the kind, a file, the map or the pattern cannot be used.
+    """
+    if kind not in KINDS:
+        raise ConfigError("unknown kind", kind, f"choose from {', '.join(KINDS)}")
     from voxcast.runs import csv_table, importer, slant
-    from voxcast.runs.imported import name_pattern
 
-    files = args.files or ([slant.folder()] if args.kind == "slant" else [])
-    if not files:
-        raise ConfigError("no file given", args.kind)
-    columns = csv_table.load_map(args.map) if args.map else None
-    app_pattern, subject_pattern = (
-        None if text is None else name_pattern(text, group, f"--{group}-pattern")
-        for text, group in ((args.app_pattern, "app"), (args.subject_pattern, "subject"))
-    )
-    into = args.into or project.require(args.project) / DEFAULT_INTO
+    paths = list(files) or ([slant.folder()] if kind == "slant" else [])
+    if not paths:
+        raise ConfigError("no file given", kind)
+    columns = csv_table.load_map(column_map) if column_map else None
+    patterns = patterns_of(pattern)
+    if app is not None and "app" in patterns:
+        raise ConfigError("cannot be given together", "--app and a pattern with an app")
+    folder = into or projects.require(project) / DEFAULT_INTO
     result = importer.import_files(
-        args.kind, files, into, args.app, columns,
-        app_pattern=app_pattern, subject_pattern=subject_pattern,
-        images=None if args.images is None else _run_images(args.images, args.project),
+        kind, paths, folder, app, columns,
+        app_pattern=patterns.get("app"), subject_pattern=patterns.get("subject"),
+        images=None if images is None else _run_images(images, project),
     )  # fmt: skip
-    if args.json:
-        print(json.dumps(asdict(result) | {"into": str(into)}, indent=2))
+    if as_json:
+        print(json.dumps(asdict(result) | {"into": str(folder)}, indent=2))
     else:
-        _print(result, into, with_images=args.images is not None)
+        _print(result, folder, with_images=images is not None)
     if result.bad and len(result.bad) == result.read:
         print("voxcast: no record could be used", file=sys.stderr)
         return EXIT_BAD_INPUT
     return 0
+
+
+def patterns_of(text: str | None) -> dict[str, NamePattern]:
+    """Return the patterns of application and subject in one regular expression.
+
+    A group without a name is the application.
+
+    Raises
+    ------
+    ConfigError
+        If it is no regular expression, or has no group.
+    """
+    from voxcast.runs.imported import name_pattern
+
+    if text is None:
+        return {}
+    first = name_pattern(text, "app", "--pattern")
+    named = re.compile(text).groupindex
+    patterns = {}
+    if "app" in named or not named:
+        patterns["app"] = first
+    if "subject" in named:
+        patterns["subject"] = name_pattern(text, "subject", "--pattern")
+    if not patterns:
+        raise ConfigError(
+            f"has no group app or subject: {text!r}", "--pattern", "e.g. (?P<app>[a-z]+)"
+        )
+    return patterns
 
 
 def _run_images(folder: Path, project_folder: Path | None) -> RunImages:
@@ -99,13 +104,13 @@ def _run_images(folder: Path, project_folder: Path | None) -> RunImages:
     from voxcast.images.volume import POINTS
     from voxcast.runs.images import RunImages
 
-    root = project.find(project_folder)
+    root = projects.find(project_folder)
     if root is None:
         return RunImages(folder, POINTS)
     from voxcast import config
     from voxcast.images.lab_characteristics import load_lab_characteristics
 
-    features = config.load(root / project.PROJECT_FILE).features
+    features = config.load(root / projects.PROJECT_FILE).features
     lab = load_lab_characteristics(features.characteristics, root)
     return RunImages(folder, features.coarse_points, lab)
 

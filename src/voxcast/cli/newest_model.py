@@ -1,14 +1,11 @@
-"""``voxcast models promote --app NAME``: register the newest model although it was refused."""
+"""The newest model of an application, for ``voxcast models promote``."""
 
 from __future__ import annotations
 
 import contextlib
-import json
-import logging
 from typing import TYPE_CHECKING
 
-from voxcast import project
-from voxcast.cli.registry_options import action_parser, quiet_mlflow
+from voxcast.cli.quiet_mlflow import quiet_mlflow
 from voxcast.errors import ModelError
 
 if TYPE_CHECKING:
@@ -18,30 +15,6 @@ if TYPE_CHECKING:
     from voxcast.tracking.challengers import AppFacts, Challenger
     from voxcast.tracking.promotion import Rule
     from voxcast.tracking.runs import Session
-
-logger = logging.getLogger(__name__)
-
-
-def main(argv: list[str]) -> int:
-    """Register the challenger of an application by a person's decision."""
-    parser = action_parser("promote", "Register the newest model of an application nevertheless.")
-    parser.add_argument("--app", required=True, help="application")
-    args = parser.parse_args(argv)
-    folder = project.require(args.project)
-    with newest_model(folder, args.app) as (session, app, challenger, rule):
-        from voxcast.tracking.promotion import promote
-
-        receipt = promote(session, folder, app, challenger, rule, by_hand=True)
-    if args.json:
-        print(json.dumps(receipt, indent=2))
-    elif receipt["registered"]:
-        print(f"{args.app}: {receipt['champion']} is champion, version {receipt['version']}")
-        print(f"  {receipt['detail']}")
-    else:
-        print(f"{args.app}: {receipt['detail']}; nothing was changed")
-    for sentence in receipt["under_load"]:
-        logger.warning("%s", sentence)
-    return 0
 
 
 @contextlib.contextmanager

@@ -1,8 +1,4 @@
-"""``voxcast recommend --signature NODE=FILE…``: which machine for a parallel run.
-
-A FILE is what ``voxcast phases predict`` or ``transfer`` prints with ``--json``: the time of the
-run on that type of node.
-"""
+"""``voxcast phases recommend``: which machine for a parallel run with a predicted time on each."""
 
 from __future__ import annotations
 
@@ -10,41 +6,65 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from voxcast.cli.shared_options import duration_s
-from voxcast.errors import ConfigError, RunError
+from typer import Argument, Option
+
+from voxcast.cli import options
+from voxcast.cli.question import Question
+from voxcast.cli.recommendation import Wish
+from voxcast.errors import EXIT_BAD_INPUT, ConfigError, RunError
 from voxcast.quantities import parse_bytes
 
 if TYPE_CHECKING:
-    import argparse
+    from collections.abc import Sequence
 
-    from voxcast.allocation.offers import HardLimits
     from voxcast.allocation.recommendation import Recommendation
     from voxcast.allocation.site import Candidate, Cluster
-    from voxcast.config import Site
 
 THEN = "give the output of `voxcast phases predict` or `transfer` with --json"
 
 
-def add_signature_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `recommendation_by_signatures`."""
-    parser.add_argument(
-        "--signature", nargs="+", default=[], metavar="NODE=FILE",
-        help="instead of images: a parallel run, by its time on each type of node as printed by "
-        "`voxcast phases predict` or `transfer` with --json",
-    )  # fmt: skip
-    parser.add_argument(
-        "--memory", metavar="SIZE", help="of all processes of the run, with --signature"
-    )
-    parser.add_argument(
-        "--outside", type=duration_s, metavar="TIME", default="0s",
-        help="time of the job before and after the trace, with --signature (0s)",
-    )  # fmt: skip
+def recommend(
+    runs: Annotated[
+        list[str],
+        Argument(
+            metavar="NODE=FILE...",
+            show_default=False,
+            help="A type of node, and what `voxcast phases predict` or `transfer` printed with "
+            "--json for it.",
+        ),
+    ],
+    memory: Annotated[
+        str, Option("--memory", metavar="SIZE", help="Of all processes, e.g. 24GB.")
+    ],
+    outside: Annotated[
+        str, Option("--outside", metavar="TIME", help="Of the job before and after the trace.")
+    ] = "0s",
+    cluster: options.Cluster = None,
+    policy: options.Policy = None,
+    deadline: options.Deadline = None,
+    budget: options.Budget = None,
+    changes: options.Set = None,
+    as_json: options.Json = False,
+    project: options.Project = None,
+) -> int:
+    """Recommend the type of node for a parallel run whose time is predicted on several."""
+    from voxcast.allocation.recommendation_text import text_lines
+
+    wish = Wish(Question(project=project), cluster, policy, deadline, budget, changes or ())
+    outside_s = options.seconds(outside, "--outside") or 0.0
+    recommendation = _recommendation(runs, parse_bytes(memory), outside_s, wish)
+    if as_json:
+        print(json.dumps(recommendation.as_json(), indent=2, allow_nan=False))
+    else:
+        for line in text_lines(recommendation):
+            print(line)
+    return EXIT_BAD_INPUT if list(recommendation.without_request()) else 0
 
 
-def recommendation_by_signatures(
-    args: argparse.Namespace, site: Site, limits: HardLimits
+def _recommendation(
+    runs: Sequence[str], memory_bytes: int, outside_s: float, wish: Wish
 ) -> Recommendation:
     """Return the recommendation among nodes on which the time of a run is predicted.
 
@@ -55,16 +75,9 @@ def recommendation_by_signatures(
     """
     from voxcast.allocation.recommendation import ImagePredictions, Recommendation
 
-    if args.images or args.slurm or args.resources is not None:
-        raise ConfigError("takes no images and makes no script or table", "--signature")
-    if args.memory is None:
-        raise ConfigError(
-            "a signature does not tell the memory of the run", "--signature",
-            "give it with --memory",
-        )  # fmt: skip
-    memory_bytes = parse_bytes(args.memory)
+    site = wish.site()
     candidates, rows, files = [], [], []
-    for text in args.signature:
+    for text in runs:
         node, path = _node_and_file(text)
         prediction = _prediction(path, site.policy.confidence)
         candidates.append(_candidate(site.cluster, node, int(prediction["processes"]), path))
@@ -73,8 +86,8 @@ def recommendation_by_signatures(
             "app": "parallel run",
             "family": "signature",
             "input_level": "signature",
-            "runtime_s_median": prediction["total_s"] + args.outside,
-            "runtime_s_upper": prediction["upper_s"] + args.outside,
+            "runtime_s_median": prediction["total_s"] + outside_s,
+            "runtime_s_upper": prediction["upper_s"] + outside_s,
             "peak_rss_bytes_median": memory_bytes,
             "peak_rss_bytes_upper": memory_bytes,
             # An interval by batch means is of the noise during the trace alone.
@@ -84,16 +97,16 @@ def recommendation_by_signatures(
     allocations = frozenset(
         (c.configuration.device, c.configuration.cpus, c.configuration.gpus) for c in candidates
     )
-    run = ImagePredictions(Path(args.signature[0].partition("=")[2]).stem, rows)
+    run = ImagePredictions(Path(runs[0].partition("=")[2]).stem, rows)
     return Recommendation.of(
-        site.cluster, site.policy, limits, candidates, [run], tuple(files), allocations
+        site.cluster, site.policy, wish.limits(), candidates, [run], tuple(files), allocations
     )
 
 
 def _node_and_file(text: str) -> tuple[str, Path]:
     node, _, file = text.partition("=")
     if not node or not file:
-        raise ConfigError(f"is not NODE=FILE: {text}", "--signature", "e.g. pitzer=there.json")
+        raise ConfigError(f"is not NODE=FILE: {text}", "NODE=FILE", "e.g. pitzer=there.json")
     return node, Path(file)
 
 

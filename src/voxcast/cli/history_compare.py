@@ -1,63 +1,52 @@
-"""``voxcast compare --by device``: CPU against GPU, by application and phase."""
+"""CPU against GPU, by application and phase, for ``voxcast history compare``."""
 
 from __future__ import annotations
 
 import json
 import math
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from voxcast import project
+from voxcast import project as projects
 from voxcast.allocation.site import Prices
-from voxcast.cli.history_options import HISTORY_HELP
-from voxcast.cli.shared_options import add_project_argument
-from voxcast.cli.verb_parser import VerbParser
 from voxcast.quantities import format_seconds
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
     from voxcast.analysis.devices import DeviceComparison
 
 SMALLEST_GAINS = 3  # listed for each comparison
 
 
-def main(argv: list[str]) -> int:
+def compare_runs(
+    histories: Sequence[Path],
+    usd_per_core_hour: float | None,
+    usd_per_gpu_hour: float | None,
+    project: Path | None,
+    *,
+    as_json: bool,
+) -> int:
     """Print the comparison, or the device that has no runs."""
-    parser = VerbParser(prog="voxcast compare", description=__doc__)
-    parser.add_argument("--by", choices=["device"], default="device")
-    parser.add_argument(
-        "--history",
-        type=Path,
-        nargs="+",
-        help=f"{HISTORY_HELP} (default: the project's data/history and data/runs)",
-    )
-    for name in ("core", "gpu"):
-        default = getattr(Prices, f"usd_per_{name}_hour")
-        parser.add_argument(
-            f"--usd-per-{name}-hour", type=float, default=default, metavar="USD",
-            help=f"price of an hour (default {default:g})",
-        )  # fmt: skip
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
-    add_project_argument(parser)
-    args = parser.parse_args(argv)
-
-    if not (args.usd_per_core_hour >= 0 and args.usd_per_gpu_hour >= 0):
-        parser.error("a price cannot be negative")
-
+    prices_given = {
+        "usd_per_core_hour": usd_per_core_hour, "usd_per_gpu_hour": usd_per_gpu_hour,
+    }  # fmt: skip
+    given = {name: price for name, price in prices_given.items() if price is not None}
     from voxcast.analysis.devices import compare_devices, devices_without_runs
     from voxcast.analysis.runs_on_record import runs_on_record
     from voxcast.report.sentences import missing_devices
 
-    if args.history:
-        runs, phases = runs_on_record(args.history)
+    if histories:
+        runs, phases = runs_on_record(histories)
     else:
-        root = project.require(args.project)
+        root = projects.require(project)
         folders = [root / "data" / "history", root / "data" / "runs"]
         runs, phases = runs_on_record(folders, named=False)
-    prices = Prices(args.usd_per_core_hour, args.usd_per_gpu_hour)
+    prices = Prices(**given)
     missing = missing_devices(devices_without_runs(runs))
     comparisons = [] if missing else compare_devices(runs, phases, prices)
-    if args.json:
+    if as_json:
         rows = [_json(comparison) for comparison in comparisons]
         content = {"runs": len(runs), "missing": missing, "prices": vars(prices)}
         print(json.dumps({**content, "comparisons": rows}, indent=2, allow_nan=False))
