@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from voxcast.audit.savings import Objective
 
 KEYS = ("user", "account", "partition", "app")
+TOP = 10  # groups of each kind that are printed
 APPS = 20  # whose requests are judged
 EXPORT = (
     "sacct -a -D -P -S 2026-01-01 -E now --format=JobID,JobName,User,Account,Partition,State,"
@@ -76,7 +77,6 @@ def audit(
         str,
         Option("--shortest", metavar="TIME", help="Leave shorter jobs out of ratios and savings."),
     ] = "1min",
-    top: Annotated[int, Option("--top", metavar="N", help="Groups of each kind.", min=1)] = 10,
     picture: options.Picture = None,
     as_json: options.Json = False,
     project: options.Project = None,
@@ -117,7 +117,7 @@ def audit(
     else:
         from voxcast.audit.text import audit_text
 
-        print(audit_text(result, top))
+        print(audit_text(result, TOP))
     return 0
 
 

@@ -17,7 +17,6 @@ from voxcast.text_table import text_table
 Apps = Annotated[
     str | None, Option("--app", metavar="NAME,NAME", help="Applications; by default all.")
 ]
-Seed = Annotated[int, Option("--seed", metavar="N", help="Makes it reproducible.", min=0)]
 
 
 def list_histories(as_json: options.Json = False, project: options.Project = None) -> int:
@@ -96,15 +95,12 @@ def variation(
     bootstrap: Annotated[
         int, Option("--bootstrap", metavar="N", help="Samples for p.", min=0, max=100_000)
     ] = 200,
-    seed: Seed = 0,
     as_json: options.Json = False,
 ) -> int:
     """Describe the variation of runs by group: distributions, modes, constancy of memory."""
     from voxcast.cli.history_variation import describe
 
-    return describe(
-        history, _names(apps), where or [], by, target, bootstrap, seed, as_json=as_json
-    )
+    return describe(history, _names(apps), where or [], by, target, bootstrap, as_json=as_json)
 
 
 def replay(
@@ -133,7 +129,6 @@ def replay(
     trials: Annotated[
         int, Option("--trials", metavar="N", help="Trials by family in a fold.", min=1)
     ] = 3,
-    seed: Seed = 0,
     as_json: options.Json = False,
 ) -> int:
     """Replay ways of requesting on held-out runs, and show what each would have cost."""
@@ -147,7 +142,7 @@ def replay(
         raise ConfigError(f"must not be negative, not {wait}", "--wait")
     return replay_requests(
         history, _names(apps), where or [], labels, cost, site_default_s, waiting, folds, trials,
-        seed, as_json=as_json,
+        as_json=as_json,
     )  # fmt: skip
 
 

@@ -33,7 +33,6 @@ def replay_requests(
     waiting: Sequence[float],
     folds: int,
     trials: int,
-    seed: int,
     *,
     as_json: bool,
 ) -> int:
@@ -69,7 +68,7 @@ def replay_requests(
         results = replayed_requests.study(
             table, costs={"cost": (alpha, beta, gamma)},
             site_default_s=site_default_s, waiting=Waiting(*waiting),
-            folds=folds, seed=seed, trials=trials, on_step=step,
+            folds=folds, seed=0, trials=trials, on_step=step,
         )  # fmt: skip
     for app, result in results.items():
         if "not_measurable" in result:

@@ -32,7 +32,6 @@ def describe(
     columns: str | None,
     target: str,
     bootstrap: int,
-    seed: int,
     *,
     as_json: bool,
 ) -> int:
@@ -73,7 +72,7 @@ def describe(
         described.append(
             (
                 names,
-                variation(group[target].astype(float), bootstrap=bootstrap, seed=seed),
+                variation(group[target].astype(float), bootstrap=bootstrap, seed=0),
                 constancy(peaks) if len(peaks) else None,
             )
         )

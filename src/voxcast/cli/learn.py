@@ -84,9 +84,6 @@ def learn(
         list[str] | None,
         Option("--keep", metavar="COL", help="Use it whatever its name or values suggest."),
     ] = None,
-    keep_failed: Annotated[
-        bool, Option("--keep-failed", help="Use rows of failed runs as if they had completed.")
-    ] = False,
     quantile: Annotated[
         float, Option("--quantile", metavar="P", help="Probability of the upper bound.")
     ] = 0.9,
@@ -119,9 +116,15 @@ def learn(
             then = "voxcast learn TABLE.csv --target COL --out DIR"
             raise ConfigError("needs one table, and a folder for the model", "--target", then)
         question = TableQuestion(
-            target, group, tuple(exclude or ()), tuple(keep or ()), keep_failed, quantile,
-            budget_s, trials, seed,
-        )  # fmt: skip
+            target,
+            group,
+            tuple(exclude or ()),
+            tuple(keep or ()),
+            quantile,
+            budget_s,
+            trials,
+            seed,
+        )
         return learn_table(paths[0], question, out, force=force, as_json=as_json)
     of_table = {"--group": group, "--exclude": exclude, "--keep": keep, "--out": out}
     if named := [option for option, value in of_table.items() if value]:

@@ -35,7 +35,6 @@ class TableQuestion:
     group: str | None = None
     exclude: tuple[str, ...] = ()
     keep: tuple[str, ...] = ()
-    keep_failed: bool = False
     quantile: float = 0.9
     budget_s: float | None = None
     trials: int | None = None
@@ -82,7 +81,7 @@ def learn_table(
 
         regressor = fit(
             table, question.target, groups=question.group, exclude=question.exclude,
-            keep=question.keep, keep_failed=question.keep_failed, quantile=question.quantile,
+            keep=question.keep, quantile=question.quantile,
             trials=question.trials, time_budget=started + budget_s - time.monotonic(),
             random_state=question.seed, on_step=step,
         )  # fmt: skip

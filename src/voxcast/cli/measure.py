@@ -57,16 +57,13 @@ def measure(
         bool, Option("--any-host", help="Do not repeat runs recorded on other hardware.")
     ] = False,
     parallel: Annotated[
-        int | None, Option("--parallel", metavar="N", help="Runs at a time.", min=1)
+        int | None, Option("--parallel", metavar="N", help="Runs, or workers, at a time.", min=1)
     ] = None,
     time_budget: options.TimeBudget = None,
     cluster: options.Cluster = None,
     submit: Annotated[
         bool, Option("--submit", help="Submit the workers of a campaign to Slurm, and follow.")
     ] = False,
-    throttle: Annotated[
-        int | None, Option("--throttle", metavar="N", help="Workers at a time.", min=1)
-    ] = None,
     sbatch: Annotated[
         list[str] | None,
         Option("--sbatch", metavar="KEY=VALUE", help="An option of sbatch, e.g. account=mri."),
@@ -100,7 +97,7 @@ def measure(
         if proposals is not None:
             return show_proposals(project, name, changes or [], proposals, as_json=as_json)
         work = Work(
-            budget_s, parallel, cluster, submit, throttle, tuple(sbatch or ()),
+            budget_s, parallel, cluster, submit, tuple(sbatch or ()),
             options.seconds(poll, "--poll") or 30.0,
         )  # fmt: skip
         return measure_campaign(
@@ -108,7 +105,7 @@ def measure(
         )
     campaign_only = {
         "--lend": lend, "--any-host": any_host, "--parallel": parallel, "--cluster": cluster,
-        "--submit": submit, "--throttle": throttle, "--sbatch": sbatch, "--set": changes,
+        "--submit": submit, "--sbatch": sbatch, "--set": changes,
         "--time-budget": budget_s,
     }  # fmt: skip
     for option, value in campaign_only.items():

@@ -35,13 +35,11 @@ class Work:
     time_budget_s : float or None
         No run is started that would end later.
     parallel : int or None
-        Runs at a time on this machine.
+        Runs at a time on this machine, or workers at a time on a cluster.
     cluster : str or None
         ``NAME`` or ``NAME:PARTITION``, on which workers share the runs; ``local`` is this machine.
     submit : bool
         Whether the workers are submitted to Slurm and followed.
-    throttle : int or None
-        Workers at a time.
     sbatch : tuple of str
         Options of ``sbatch``, ``KEY=VALUE``.
     poll_s : float
@@ -52,7 +50,6 @@ class Work:
     parallel: int | None = None
     cluster: str | None = None
     submit: bool = False
-    throttle: int | None = None
     sbatch: tuple[str, ...] = ()
     poll_s: float = 30.0
 
@@ -64,20 +61,19 @@ class Work:
         ConfigError
             If its options do not go together.
         """
+        if self.submit and self.cluster in (None, LOCAL):
+            then = "name a cluster of conf/cluster that has Slurm"
+            raise ConfigError("needs --cluster, and not `local`", "--submit", then)
+        if self.submit and self.time_budget_s is not None:
+            problem = "is not for jobs of Slurm, whose size follows from the cells"
+            raise ConfigError(problem, "--time-budget", "leave it out with --submit")
+        if self.submit:
+            return self
+        if self.sbatch:
+            raise ConfigError("needs --submit", "--sbatch")
         cores = len(os.sched_getaffinity(0))
         if self.parallel is not None and self.parallel > cores:
             raise ConfigError(f"must be 1 to {cores} here, not {self.parallel}", "--parallel")
-        if not self.submit:
-            for option, value in (("--throttle", self.throttle), ("--sbatch", self.sbatch)):
-                if value:
-                    raise ConfigError("needs --submit", option)
-        elif self.cluster in (None, LOCAL):
-            then = "name a cluster of conf/cluster that has Slurm"
-            raise ConfigError("needs --cluster, and not `local`", "--submit", then)
-        elif self.time_budget_s is not None or self.parallel is not None:
-            problem = "are not for jobs of Slurm, whose size follows from the cells"
-            then = "leave them out with --submit"
-            raise ConfigError(problem, "--time-budget and --parallel", then)
         return self
 
 

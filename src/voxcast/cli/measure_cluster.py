@@ -53,7 +53,7 @@ def run_on_cluster(campaign: Campaign, work: Work, *, as_json: bool) -> int:
     name, _, partition = str(work.cluster).partition(":")
     cluster = within_partition(_cluster(name), partition or None)
     per_cpu = partitions_per_cpu(cluster)
-    options = SlurmOptions.given(work.sbatch, work.throttle, per_cpu)
+    options = SlurmOptions.given(work.sbatch, work.parallel, per_cpu)
     if work.submit:
         check_installed()
     campaign.prepare()

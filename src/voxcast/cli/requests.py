@@ -76,8 +76,6 @@ def requests(
     gpus: options.Gpus = None,
     parameters: options.Parameters = None,
     model: options.Model = None,
-    machine: options.Machine = None,
-    header_only: options.HeaderOnly = False,
     as_json: options.Json = False,
     project: options.Project = None,
 ) -> int:
@@ -111,9 +109,7 @@ def requests(
         runs = measured_runs(Path(source), app, where or [], column)
         law, in_seconds = law_of_column(runs, column, fit, Path(source)), column.endswith("_s")
     else:
-        question = Question(
-            app, cpus, gpus, parameters or (), model, header_only, machine, project
-        )
+        question = Question(app, cpus, gpus, parameters or (), model, project=project)
         (law, warnings), in_seconds = _predicted_law(Path(source), question), True
     model_of_cost = CostModel(alpha, beta, gamma, *durations)
     format_length = format_seconds if in_seconds else "{:.5g}".format

@@ -68,8 +68,6 @@ def submit(
     gpus: options.Gpus = None,
     parameters: options.Parameters = None,
     model: options.Model = None,
-    machine: options.Machine = None,
-    header_only: options.HeaderOnly = False,
     participants: options.Participants = None,
     cluster: options.Cluster = None,
     policy: options.Policy = None,
@@ -137,7 +135,7 @@ def submit(
         return _resume(resume, following)
     from voxcast.jobs.submission import Submission, check_outputs
 
-    question = Question(app, cpus, gpus, parameters or (), model, header_only, machine, project)
+    question = Question(app, cpus, gpus, parameters or (), model, project=project)
     wish = Wish(question, cluster, policy, deadline, budget, changes or ())
     if detach and wish.is_local:
         raise ConfigError("needs Slurm", "--detach", "leave it out with --cluster local")

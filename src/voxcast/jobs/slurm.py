@@ -62,7 +62,7 @@ _AWAY = (
 # Advice after a refusal of sbatch, by a part of its text.
 _ADVICE = {
     "invalid partition": "choose one that `sinfo -s` lists",
-    "time limit": "its limit is in `sinfo -s`; ask for less, or name another partition, --cluster NAME:PARTITION",
+    "time limit": "its limit is in `sinfo -s`; ask for less, or name another partition",
     "memory specification": "no node of the partition has as much; ask for less",
     "node configuration": "no node of the partition is as large; ask for less",
     "account": "name one that `sacctmgr show associations user=$USER` lists",

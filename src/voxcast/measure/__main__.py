@@ -1,9 +1,9 @@
 """``python -m voxcast.measure CELLS OUT``: measure cells on a borrowed machine.
 
 The machine needs a Python with NumPy, the sources of voxcast (``PYTHONPATH=src``), the
-requirements of the applications, and the files that ``voxcast measure --campaign NAME --lend`` wrote: a list of
-cells and, beside it, their volumes. Runs are recorded in OUT, one folder each, to be copied back.
-The same command continues after an interruption.
+requirements of the applications, and the files that ``voxcast measure --campaign NAME --lend``
+wrote: a list of cells and, beside it, their volumes. Runs are recorded in OUT, one
+folder each, to be copied back. The same command continues after an interruption.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reads Chrome traces, one file a rank: of ``voxcast phases record`` and of the profiler of PyTorch."""
+"""Reads Chrome traces, one file a rank: of ``voxcast phases record`` and of PyTorch's profiler."""
 
 from __future__ import annotations
 

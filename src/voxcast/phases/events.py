@@ -108,8 +108,8 @@ def read_trace(path: Path) -> EventTable:
     Parameters
     ----------
     path : Path
-        A folder written by ``voxcast phases record``; the anchor file of an OTF2 archive, or the folder
-        that holds it; a Chrome trace of the PyTorch profiler, or a folder with one for each rank.
+        A folder written by ``voxcast phases record``; the anchor file of an OTF2 archive, or the
+        folder that holds it; a Chrome trace of the PyTorch profiler, or a folder of one a rank.
 
     Raises
     ------
