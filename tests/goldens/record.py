@@ -24,26 +24,26 @@ import pandas as pd
 ROOT = Path.cwd()
 SAMPLES = ROOT / "tests" / "samples" / "imports"
 VERBS = {
-    "requests_law": ["requests", "--law", "lognormal(3,0.5)"],
+    "requests_law": ["requests", "lognormal(3,0.5)"],
     "requests_checkpoints": [
-        "requests", "--law", "exponential(1)", "--alpha", "0.95", "--beta", "1", "--gamma", "1.05",
+        "requests", "exponential(1)", "--alpha", "0.95", "--beta", "1", "--gamma", "1.05",
         "--checkpoint-s", "0.1", "--restart-s", "0.2", "--points", "200",
     ],
     "requests_history": [
-        "requests", "--history", "data/history/reference", "--app", "ants_segment",
+        "requests", "data/history/reference", "--app", "ants_segment",
         "--where", "scale=full_scale", "--where", "cpus=1",
     ],
     "requests_fitted": [
-        "requests", "--history", "data/history/reference", "--app", "tile_segment",
+        "requests", "data/history/reference", "--app", "tile_segment",
         "--family", "lognormal", "--where", "device=cpu",
     ],
     "replay": [
-        "replay", "data/history/reference", "--app", "tile_segment", "--trials", "1",
+        "history", "replay", "data/history/reference", "--app", "tile_segment", "--trials", "1",
         "--folds", "2",
     ],
-    "variation": ["variation", "data/history/reference", "--by", "app,scale", "--bootstrap", "0"],
+    "variation": ["history", "variation", "data/history/reference", "--by", "app,scale", "--bootstrap", "0"],
     "variation_cpu": [
-        "variation", "data/history/reference", "--app", "ants_segment", "--where",
+        "history", "variation", "data/history/reference", "--app", "ants_segment", "--where",
         "scale=full_scale", "--by", "cpus", "--target", "cpu_s", "--bootstrap", "0",
     ],
     "phases": ["phases", "data/history/reference", "--app", "ants_segment"],
@@ -52,7 +52,7 @@ RECOMMENDATIONS = {
     "recommend": ["recommend", "head.nii.gz"],
     "recommend_cluster": ["recommend", "head.nii.gz", "--cluster", "osc"],
     "recommend_cautious": ["recommend", "head.nii.gz", "--cluster", "osc", "--policy", "cautious"],
-    "requests_image": ["requests", "--image", "head.nii.gz"],
+    "requests_image": ["requests", "head.nii.gz"],
 }
 
 

@@ -94,7 +94,7 @@ class SubmittedProject:
             arguments = ["--requests", path]
         out = self.folder / "results" / f"until-{self.subjects}"
         completed = voxcast(
-            self.folder, "submit", *arguments, "--out", out, "--executor", "local", "--json"
+            self.folder, "submit", *arguments, "--out", out, "--cluster", "local", "--json"
         )
         assert completed.returncode == 0, completed.stderr
         return json.loads(completed.stdout) | {"out": str(out), "messages": completed.stderr}

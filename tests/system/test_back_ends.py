@@ -155,7 +155,7 @@ def test_the_champion_predicts_and_is_served(study: Study) -> None:
     ):  # fmt: skip
         words = [str(BINARIES / command[0]), *command[1:], "--port", str(port)]
         with running_server(words, port, study.project, study.variables, START_S, path) as url:
-            assert study.predicted("--url", url, "--app", "smooth", "--cpus", "1") == (
+            assert study.predicted("--model", url, "--app", "smooth", "--cpus", "1") == (
                 pytest.approx(here)
             )
 

@@ -17,7 +17,7 @@ FIRST, NEW = 24, 26
 def test_an_application_that_became_slower_is_noticed_and_learned(tmp_path: Path) -> None:
     project = SubmittedProject(tmp_path)
     project.submit(FIRST, by_hand=True)
-    first = voxcast(tmp_path, "retrain", "--app", APP)
+    first = voxcast(tmp_path, "learn", "--retrain", "--app", APP)
     assert first.returncode == 0, first.stderr
     assert f"{APP}: ridge is champion, version 1: first" in first.stdout
     # The same application goes on.
@@ -27,10 +27,15 @@ def test_an_application_that_became_slower_is_noticed_and_learned(tmp_path: Path
     labels = [json.loads(text) for text in runs.tail(20)["labels_json"]]
     assert {row["model_version"] for row in labels} == {"1"}
     assert all(row["upper_runtime_s"] > row["predicted_runtime_s"] > 0 for row in labels)
-    assert voxcast(tmp_path, "drift").returncode in (0, 1)  # a busy machine is a drift as well
+    assert voxcast(tmp_path, "status", "--drift").returncode in (
+        0,
+        1,
+    )  # a busy machine is a drift as well
     # Now it takes three times as long.
     project.submit(NEW, factor=3.0)
-    drift = voxcast(tmp_path, "drift", "--last", NEW, "--json", "--picture", "drift.svg")
+    drift = voxcast(
+        tmp_path, "status", "--drift", "--last", NEW, "--json", "--picture", "drift.svg"
+    )
     assert drift.returncode == 1, drift.stderr
     assert f"{APP}: drifted" in (tmp_path / "drift.svg").read_text(encoding="utf-8")
     content = json.loads(drift.stdout)[APP]
@@ -39,14 +44,14 @@ def test_an_application_that_became_slower_is_noticed_and_learned(tmp_path: Path
     assert "the median of runtime" in content["drifted"]
     assert content["coverage"]["runtime_s"]["subjects"] == NEW
     project.submit(NEW, factor=3.0)
-    retrained = voxcast(tmp_path, "retrain", "--json")
+    retrained = voxcast(tmp_path, "learn", "--retrain", "--json")
     assert retrained.returncode == 0, retrained.stderr
     receipt = json.loads(retrained.stdout)[APP]
     assert receipt["registered"], receipt["detail"]
     assert receipt["reason"] == "better"
     assert receipt["version"] == "2"
     # Nothing is new to it.
-    again = voxcast(tmp_path, "retrain")
+    again = voxcast(tmp_path, "learn", "--retrain")
     assert again.stdout.startswith(f"{APP}: too few new jobs, nothing was changed: 0 runs of 0")
     back = voxcast(tmp_path, "models", "rollback")
     assert back.stdout.startswith(f"version 1 is champion; {APP} as in version 1"), back.stderr

@@ -58,7 +58,7 @@ def read_json(path: Path) -> Any:
 def profiled(project: Path, out: Path, app: str, *words: object, code: int = 0) -> dict[str, Any]:
     """Run an application once, measured; its results are in ``out``."""
     answer = voxcast(
-        "profile", *words, "--app", app, "--out", out, "--json", project=project, code=code
+        "measure", *words, "--app", app, "--out", out, "--json", project=project, code=code
     )
     (measured,) = answer.json
     assert measured["outcome"] == "completed"
@@ -193,7 +193,7 @@ def test_registry_champion_over_http(graph: Path, image: Path, server: str) -> N
 
     words = ("predict", image, "--json", "--app", "ants_segment", "--cpus", 1)
     (local,) = voxcast(*words, project=graph).json[0]["predictions"]
-    (served,) = voxcast(*words, "--url", server, project=graph).json[0]["predictions"]
+    (served,) = voxcast(*words, "--model", server, project=graph).json[0]["predictions"]
     assert served == pytest.approx(local)
     assert 0 < local["runtime_s_lower"] <= local["runtime_s_median"] <= local["runtime_s_upper"]
     model = package.load(project=graph)
@@ -211,7 +211,7 @@ def test_mlflow_serves_the_champion(graph: Path, image: Path) -> None:
         for options in ((), ("--header-only",)):
             words = ("predict", image, "--json", "--app", APP_NAME, "--cpus", 1, *options)
             (local,) = voxcast(*words, project=graph).json[0]["predictions"]
-            (served,) = voxcast(*words, "--url", url, project=graph).json[0]["predictions"]
+            (served,) = voxcast(*words, "--model", url, project=graph).json[0]["predictions"]
             assert served["input_level"] == ("header" if options else "volume")
             assert served == pytest.approx(local)
         for body in (b"{", b'{"dataframe_records": [{"shape_i": 3}]}'):
@@ -263,7 +263,7 @@ def test_bids(graph: Path, tmp_path: Path) -> None:
     assert read_json(images / "dataset_description.json")["BIDSVersion"]
     plan = voxcast(
         "submit", "--images", images, "--participant-label", "0002", "--out", tmp_path / "out",
-        "--executor", "local", "--dry-run", "--json", project=graph,
+        "--cluster", "local", "--dry-run", "--json", project=graph,
     ).json  # fmt: skip
     assert [task["name"] for task in plan["tasks"]] == ["sub-0002_T1w"]
 
@@ -271,7 +271,7 @@ def test_bids(graph: Path, tmp_path: Path) -> None:
 def test_what_to_measure_next(graph: Path) -> None:
     """what to measure next: runs are proposed, the most telling for their time first."""
     proposed = voxcast(
-        "profile", "--next", 3, "--campaign", "reference", "-S", "campaign.seed=99", "--json",
+        "measure", "--next", 3, "--campaign", "reference", "-S", "campaign.seed=99", "--json",
         project=graph,
     ).json  # fmt: skip
     assert len(proposed) == 3
@@ -285,7 +285,7 @@ def test_calibrated_requests(graph: Path, image: Path) -> None:
     (prediction, *_) = voxcast("predict", image, "--json", project=graph).json[0]["predictions"]
     assert prediction["calibrated"]
     assert prediction["measured_subjects"] > 100
-    card = voxcast("models", "card", project=graph).out
+    card = voxcast("models", "show", project=graph).out
     assert "coverage" in card or "%" in card
 
 
@@ -296,17 +296,17 @@ def test_slant_in_its_container(graph: Path, image: Path) -> None:
     """SLANT in its container, profiled: without the container, its description."""
     shown = voxcast("app", "show", "slant", "--json", project=graph).json
     assert "masidocker/public" in json.dumps(shown)
-    refused = voxcast("profile", image, "--app", "slant", project=graph, code=2)
+    refused = voxcast("measure", image, "--app", "slant", project=graph, code=2)
     assert "container" in refused.err
 
 
 @needs_slant
 def test_walltime_variation_of_slant(tmp_path: Path) -> None:
     """walltime variation and fits (312 runs)."""
-    imported = voxcast("import", "slant", SLANT, "--into", tmp_path / "slant")
+    imported = voxcast("history", "import", "slant", SLANT, "--into", tmp_path / "slant")
     assert "312 imported" in imported.out
     groups = voxcast(
-        "variation", tmp_path / "slant", "--by", "app,label:dataset,label:modality",
+        "history", "variation", tmp_path / "slant", "--by", "app,label:dataset,label:modality",
         "--bootstrap", 0, "--json",
     ).json["groups"]  # fmt: skip
     drd = next(g for g in groups if tuple(g["group"].values())[1:] == ("DRD", "bold"))
@@ -315,7 +315,9 @@ def test_walltime_variation_of_slant(tmp_path: Path) -> None:
 
 def test_walltime_variation() -> None:
     """walltime variation and fits: of recorded runs, nine laws fitted to each group."""
-    groups = voxcast("variation", REFERENCE, "--by", "app,cpus", "--bootstrap", 0, "--json").json
+    groups = voxcast(
+        "history", "variation", REFERENCE, "--by", "app,cpus", "--bootstrap", 0, "--json"
+    ).json
     register = groups["groups"][0]
     assert (register["group"]["app"], register["n"]) == ("ants_register", 168)
     assert register["mean"] == pytest.approx(11.8667, abs=1e-4)
@@ -399,7 +401,7 @@ def test_request_strategies(options: tuple[object, ...], costs: dict[str, float]
 
 def test_image_law(graph: Path, image: Path) -> None:
     """image law drives the request sequence."""
-    rows = voxcast("requests", "--image", image, "--cpus", 1, "--json", project=graph).json
+    rows = voxcast("requests", image, "--cpus", 1, "--json", project=graph).json
     first = next(row for row in rows if row["strategy"] == "equal_time")
     predicted = voxcast("predict", image, "--cpus", 1, "--json", project=graph).json[0]
     (row,) = predicted["predictions"]
@@ -410,7 +412,7 @@ def test_image_law(graph: Path, image: Path) -> None:
 def test_doubling_retry_baseline() -> None:
     """doubling-retry baseline: replayed on held-out runs, beside what knows the image."""
     report = voxcast(
-        "replay", REFERENCE, "--app", "tile_segment", "--trials", 1, "--folds", 2, "--json"
+        "history", "replay", REFERENCE, "--app", "tile_segment", "--trials", 1, "--folds", 2, "--json"
     ).json["tile_segment"]  # fmt: skip
     costs = {name: way["normalised_cost"] for name, way in report["ways"].items()}
     assert costs["clairvoyant"] == pytest.approx(1.0)
@@ -544,10 +546,10 @@ def test_signature_predicts_time() -> None:
 def test_harp_generate(shell_project: Path) -> None:
     """HARP generate (SD, FS, sweeps, resume): a campaign, stopped and continued."""
     first = voxcast(
-        "campaign", "run", "pauses", "--time-budget", "1s", project=shell_project
+        "measure", "--campaign", "pauses", "--time-budget", "1s", project=shell_project
     )  # fmt: skip
     assert "left" in first.err or first.out
-    voxcast("campaign", "run", "pauses", project=shell_project)
+    voxcast("measure", "--campaign", "pauses", project=shell_project)
     runs = pd.concat(
         pd.read_parquet(part)
         for part in (shell_project / "data/history/pauses").glob("*/runs.parquet")
@@ -559,7 +561,7 @@ def test_harp_generate(shell_project: Path) -> None:
     assert [scale for scale, _ in sizes] == ["full_scale"] * 2 + ["scaled_down"] * 2
     assert all(repeats[scale] <= n <= 2 * repeats[scale] for (scale, _), n in sizes.items())
     assert set(runs["outcome"]) == {"completed"}
-    again = voxcast("campaign", "run", "pauses", project=shell_project)
+    again = voxcast("measure", "--campaign", "pauses", project=shell_project)
     assert "on record" in again.err + again.out
 
 
@@ -686,7 +688,7 @@ def test_failure_tolerant_pool(shell_project: Path, tmp_path: Path) -> None:
         "sweeps": {"all": {"parameters": {"number": [1, 2, 3]}, "cpus": [1]}},
     }  # fmt: skip
     (shell_project / "conf/campaign/flaky.yaml").write_text(yaml.safe_dump(campaign))
-    words = ("campaign", "run", "flaky", "--cluster", "local", "--parallel", 2)
+    words = ("measure", "--campaign", "flaky", "--cluster", "local", "--parallel", 2)
     voxcast(*words, project=shell_project)
     runs = pd.concat(
         pd.read_parquet(part)
@@ -709,7 +711,7 @@ def plan_of(graph: Path, out: Path, *words: object) -> dict[str, Any]:
 
 def test_escalation_by_cause(graph: Path, tmp_path: Path) -> None:
     """escalation by cause: too little time, then more of it; memory stays."""
-    plan = plan_of(graph, tmp_path / "out", "--executor", "local")
+    plan = plan_of(graph, tmp_path / "out", "--cluster", "local")
     (task,) = plan["tasks"]
     task["requests"]["walltimes_s"] = [1.0, 120.0]
     (tmp_path / "plan.json").write_text(json.dumps(plan))
@@ -790,10 +792,10 @@ def test_fit_on_any_table(tmp_path: Path) -> None:
     table = pd.DataFrame({"site": sites, "size": size, "seconds": seconds})
     table.to_csv(tmp_path / "jobs.csv", index=False)
     words = ("--target", "seconds", "--group", "site", "--trials", 1, "--out", tmp_path / "model")
-    report = voxcast("fit", tmp_path / "jobs.csv", *words, "--json").json
+    report = voxcast("learn", tmp_path / "jobs.csv", *words, "--json").json
     assert report["metrics"]["mape"] < 15 < report["candidates"]["median"]["mape"]
     new = ("predict", "--model", tmp_path / "model", tmp_path / "jobs.csv")
-    voxcast(*new, "--csv", tmp_path / "out.csv")
+    voxcast(*new, "--out", tmp_path / "out.csv")
     assert len(pd.read_csv(tmp_path / "out.csv")) == 60
 
 
@@ -804,10 +806,10 @@ def test_drift(tmp_path: Path) -> None:
     """drift, challenger, rollback: jobs learned from, predicted, and slower than predicted."""
     project = SubmittedProject(tmp_path)
     project.submit(24, factor=0.5, by_hand=True)
-    learned = run(tmp_path, BIN / "voxcast", "retrain", "--app", APP)
+    learned = run(tmp_path, BIN / "voxcast", "learn", "--retrain", "--app", APP)
     assert f"{APP}: ridge is champion, version 1: first" in learned.stdout
     project.submit(14, factor=2.0)
-    drift = run(tmp_path, BIN / "voxcast", "drift", "--last", 14, "--json", codes=(1,))
+    drift = run(tmp_path, BIN / "voxcast", "status", "--drift", "--last", 14, "--json", codes=(1,))
     assert json.loads(drift.stdout)[APP]["verdict"] == "drifted"
 
 
@@ -818,7 +820,7 @@ def test_rollback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     register_champion(tmp_path, 12)
     register_champion(tmp_path, 16)
     assert [row["champion"] for row in voxcast("models", "--json").json] == [True, False]
-    assert voxcast("models", "diff", "1", "2").out
+    assert voxcast("models", "show", "1", "2").out
     assert voxcast("models", "rollback", project=tmp_path).out.startswith("version 1 is champion")
 
 
@@ -844,8 +846,10 @@ def test_unseen_hardware(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     (folder / "conf/app/segment.yaml").write_text(yaml.safe_dump(app))
     monkeypatch.chdir(folder)
     register_machines_champion(folder)
-    (before,) = voxcast("host", "--json", project=folder).json["apps"]
-    measured = voxcast("host", "measure", "--seconds", 60, "--json", project=folder).json
+    (before,) = voxcast("measure", "--host", "--time-budget", "0s", "--json", project=folder).json[
+        "apps"
+    ]
+    measured = voxcast("measure", "--host", "--seconds", 60, "--json", project=folder).json
     (after,) = measured["apps"]
     assert (measured["measured"], after["runs"]) == (4, 4)
     assert after["upper"] / after["lower"] < before["upper"] / before["lower"]

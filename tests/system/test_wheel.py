@@ -92,10 +92,14 @@ def test_the_environment_holds_the_wheel_and_no_heavy_package(away: Away) -> Non
 
 
 def test_requests_histories_and_laws_need_no_extra(away: Away) -> None:
-    requests = json.loads(away.voxcast("requests", "--law", "lognormal(3,0.5)", "--json"))
+    requests = json.loads(away.voxcast("requests", "lognormal(3,0.5)", "--json"))
     assert len(requests) > 5
-    away.voxcast("import", "sacct", SAMPLES / "imports" / "sacct.txt", "--into", "history")
-    fitted = json.loads(away.voxcast("variation", "history", "--bootstrap", "20", "--json"))
+    away.voxcast(
+        "history", "import", "sacct", SAMPLES / "imports" / "sacct.txt", "--into", "history"
+    )
+    fitted = json.loads(
+        away.voxcast("history", "variation", "history", "--bootstrap", "20", "--json")
+    )
     assert fitted["groups"]
 
 
@@ -118,7 +122,17 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def test_a_server_s_predictions_need_no_extra(away: Away, image: Path, server: str) -> None:
-    arguments = ("predict", image, "--url", server, "--app", "segment", "--cpus", "1,2", "--json")
+    arguments = (
+        "predict",
+        image,
+        "--model",
+        server,
+        "--app",
+        "segment",
+        "--cpus",
+        "1,2",
+        "--json",
+    )
     (entry,) = json.loads(away.voxcast(*arguments))
     assert [prediction["cpus"] for prediction in entry["predictions"]] == [1, 2]
     assert all(
@@ -130,7 +144,7 @@ def test_a_server_s_predictions_need_no_extra(away: Away, image: Path, server: s
 def test_a_missing_extra_is_reported_in_one_line(away: Away) -> None:
     rows = "".join(f"{n % 7},{n * n % 11 + 1}\n" for n in range(40))
     (away.folder / "runs.csv").write_text(f"x,time_s\n{rows}")
-    fit = ("fit", "runs.csv", "--target", "time_s", "--out", "model")
+    fit = ("learn", "runs.csv", "--target", "time_s", "--out", "model")
     assert "pip install 'voxcast[train]'" in away.voxcast(*fit, code=2)
 
 

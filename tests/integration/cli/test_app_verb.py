@@ -83,7 +83,7 @@ def test_a_command_gets_the_memory_of_its_run(project, capsys):
 def test_the_phases_that_were_written_are_those_of_the_next_run(project, capsys):
     new("--command", COMMAND)
     capsys.readouterr()
-    assert main(["profile", "../a head.nii.gz", "--app", "smooth", "--json"]) == 0
+    assert main(["measure", "../a head.nii.gz", "--app", "smooth", "--json"]) == 0
     (run,) = json.loads(capsys.readouterr().out)
     (phase,) = run["phases"]
     assert phase["name"] == "smooth"
@@ -97,12 +97,12 @@ def test_phases_between_two_samples_are_marked(project, capsys):
     tool.write_text(TOOL.replace('print("START smooth"', log + 'print("START smooth"'))
     new("--command", COMMAND)
     capsys.readouterr()
-    assert main(["profile", "../a head.nii.gz", "--app", "smooth", "--json"]) == 0
+    assert main(["measure", "../a head.nii.gz", "--app", "smooth", "--json"]) == 0
     (run,) = json.loads(capsys.readouterr().out)
     marks = {phase["name"]: phase["read_at_ends"] for phase in run["phases"]}
     assert sum(marks.values()) >= 5
     assert not marks["smooth"]  # two samples or more
-    assert main(["profile", "../a head.nii.gz", "--app", "smooth"]) == 0
+    assert main(["measure", "../a head.nii.gz", "--app", "smooth"]) == 0
     printed = capsys.readouterr().out
     assert printed.count("* no sample lies in this phase: the run's memory at its ends") == 1
     assert printed.count("B *\n") >= 5
@@ -110,7 +110,7 @@ def test_phases_between_two_samples_are_marked(project, capsys):
 
 def test_parameters_are_filled_in(project, capsys):
     command = f"{COMMAND} --steps {{steps}}"
-    assert new("--command", command, "--parameter", "steps=2", "--json") == 0
+    assert new("--command", command, "--param", "steps=2", "--json") == 0
     written = json.loads(capsys.readouterr().out)
     assert written["app"]["parameters"] == {"steps": 2}
     assert written["trial"]["runtime_s"] > 0.4
@@ -199,7 +199,7 @@ def test_a_trial_that_takes_too_long_is_stopped_and_said_to_be(project, capsys):
         (["--command", " "], "is empty"),
         (["--command", "smooth {image} ${HOME}"], "${HOME} needs a shell"),
         (["--command", COMMAND, "--cpus", "10000"], "must be 1 to"),
-        (["--command", COMMAND, "--parameter", "steps"], "needs NAME=VALUE"),
+        (["--command", COMMAND, "--param", "steps"], "needs NAME=VALUE"),
         (["--command", COMMAND, "--version-command", "no-such-tool"], "prints no version"),
         (["--command", COMMAND, "--time-limit", "0"], "must be above zero"),
         (["--template", "unheard"], "unknown template"),

@@ -81,7 +81,7 @@ def test_a_table_with_a_column_map(capsys: pytest.CaptureFixture[str]) -> None:
         (["jobs.txt", "--cluster", "moon"], "no project here or above"),
         (["jobs.txt", "--alpha", "-1"], "alpha: must be above 0 and finite, not -1"),
         (["jobs.txt", "--predicted", "gone"], "gone: cannot be read"),
-        (["jobs.txt", "--app-pattern", "("], "--app-pattern: is no regular expression"),
+        (["jobs.txt", "--pattern", "("], "--pattern: is no regular expression"),
         (["waiting.txt"], "no job has run and ended; of 1 records: 1 have not run"),
         (["semicolons.txt"], "but jobid;"),
         (["binary"], "is not a text file"),

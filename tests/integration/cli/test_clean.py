@@ -53,7 +53,7 @@ def folder(tmp_path: Path) -> Path:
 
 def _clean(project: Path, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [VOXCAST, "clean", "--project", str(project), *options],
+        [VOXCAST, "doctor", "--clean", "--project", str(project), *options],
         env={**os.environ, "TMPDIR": str(project.parent / "tmp")},
         capture_output=True, text=True, check=False,
     )  # fmt: skip

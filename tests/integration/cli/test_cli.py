@@ -182,7 +182,7 @@ def test_refresh_detects_a_changed_user_file(head: Path, tmp_path: Path) -> None
     (project / "params.yaml").write_text(yaml.safe_dump(params))
     sources = project / "data/sources.tsv"
     for _ in range(2):
-        result = run("images", "--refresh", "--project", str(project), cwd=tmp_path)
+        result = run("inspect", "--refresh", "--project", str(project), cwd=tmp_path)
         assert result.returncode == 0, result.stderr
     assert result.stderr == ""
     first = sources.read_text()
@@ -190,7 +190,7 @@ def test_refresh_detects_a_changed_user_file(head: Path, tmp_path: Path) -> None
     content = np.asarray(nibabel.load(head).dataobj).copy()
     content[0, 0, 0] += 100
     nibabel.save(nibabel.Nifti1Image(content, nibabel.load(head).affine), head)
-    result = run("images", "--refresh", "--project", str(project), cwd=tmp_path)
+    result = run("inspect", "--refresh", "--project", str(project), cwd=tmp_path)
     assert "1 images; 1 new or changed, 1 changed or no longer here; runs of" in result.stderr
     assert sources.read_text() != first
 
@@ -204,7 +204,7 @@ def test_refresh_without_rights_is_refused_in_one_line(
     params = yaml.safe_load((PROJECT / "params.yaml").read_text())
     params["images"] |= {"kind": "bids", "path": "set"}
     (unprivileged_folder / "params.yaml").write_text(yaml.safe_dump(params))
-    assert main(["images", "--refresh", "--project", str(unprivileged_folder)]) == 2
+    assert main(["inspect", "--refresh", "--project", str(unprivileged_folder)]) == 2
     message = capsys.readouterr().err
     assert "data/sources.tsv: cannot be written (permission denied); " in message
     assert len(message.splitlines()) == 1

@@ -55,7 +55,7 @@ def fitted(folder: Path) -> Answer:
     ).to_csv(folder / "states.csv", index=False)
     excluded = ("--id", "job", "--id", "site")
     return voxcast(
-        "fit", "states.csv", "--target", "seconds", "--trials", 1, *excluded, "--out", "states",
+        "learn", "states.csv", "--target", "seconds", "--trials", 1, *excluded, "--out", "states",
         project=folder,
     )  # fmt: skip
 
@@ -78,7 +78,7 @@ def test_rows_are_predicted_as_a_text_a_table_and_json(fitted: Answer, folder: P
     assert lines[0].split() == ["row", "prediction", "upper", "calibrated", "out", "of", "range"]
     assert [line.split()[0] for line in lines[1:8]] == list("1234567")
     assert max(len(line.split()[1]) for line in lines[1:8]) <= 6
-    options = ("--model", "states", "new.csv", "--csv", "out.csv")
+    options = ("--model", "states", "new.csv", "--out", "out.csv")
     written = voxcast("predict", *options, project=folder)
     assert written.out == ""
     assert written.err == "voxcast: out.csv: 7 rows predicted, 0 with a calibrated bound\n"
@@ -111,7 +111,7 @@ def test_versions_are_categories_and_stopped_runs_leave_the_bound_uncalibrated(
     ).to_csv(folder / "versions.csv", index=False)  # fmt: skip
     (folder / "version.csv").write_text("size,tool,node\n10,1.10,007\n50,1.10,007\n10,9,007\n")
     options = ("--target", "seconds", "--group", "site", "--trials", 1, "--out", "versions")
-    report = voxcast("fit", "versions.csv", *options, "--json", project=folder).json
+    report = voxcast("learn", "versions.csv", *options, "--json", project=folder).json
     assert report["deterministic"] is True
     assert (report["rows"], report["groups"]) == (82, 30)
     for metrics in (report["metrics"], *report["candidates"].values()):
@@ -140,7 +140,7 @@ def test_a_bound_that_is_not_calibrated_is_said_with_the_highest_that_is(
         folder / "many.csv", index=False
     )
     options = (*SHORT, "--group", "site", "--quantile", quantile, "--out", f"many-{quantile}")
-    text = " ".join(voxcast("fit", "many.csv", *options, project=folder).out.split())
+    text = " ".join(voxcast("learn", "many.csv", *options, project=folder).out.split())
     assert "asked/used" in text
     for said in (
         "the 90 % bound is not calibrated: of 30 groups, 8 with a run",
@@ -157,7 +157,7 @@ def test_a_close_column_is_used_said_first_and_written_into_the_card(
     folder: Path, jobs: pd.DataFrame
 ) -> None:
     jobs.assign(cost=jobs["seconds"] * 7).to_csv(folder / "close.csv", index=False)
-    options = ("fit", "close.csv", "--id", "job", "--out")
+    options = ("learn", "close.csv", "--id", "job", "--out")
     ranks = "cost ranks the rows as seconds does (correlation 1.0000)"
     lines = voxcast(*options, "close", *SHORT, project=folder).out.splitlines()
     assert lines[0] == f"Is cost known before the run? It {ranks.partition(' ')[2]}."
@@ -183,7 +183,7 @@ def test_a_row_that_is_left_out_for_two_reasons_counts_once(
     jobs.loc[:2, "seconds"] = np.nan
     jobs.to_csv(folder / "twice.csv", index=False)
     options = (*SHORT, "--id", "job", "--out", "twice", "--json")
-    report = voxcast("fit", "twice.csv", *options, project=folder).json
+    report = voxcast("learn", "twice.csv", *options, project=folder).json
     assert report["left_out"] == {"without a value": 3, "not completed (failed)": 4}
     assert report["rows_with_a_label"] == 86
 
@@ -192,7 +192,7 @@ def test_a_column_is_kept_and_an_earlier_model_replaced_on_request(
     folder: Path, jobs: pd.DataFrame
 ) -> None:
     jobs.assign(cpu_s=jobs["seconds"]).to_csv(folder / "cpu.csv", index=False)
-    options = ("fit", "cpu.csv", *SHORT, "--id", "job")
+    options = ("learn", "cpu.csv", *SHORT, "--id", "job")
     (folder / "models/one").mkdir(parents=True)
     for name, content in (("table_model.json", "{}"), ("note.txt", "mine")):
         (folder / "models/one" / name).write_text(content)
@@ -211,7 +211,7 @@ def test_a_column_is_kept_and_an_earlier_model_replaced_on_request(
 
 
 def test_failed_runs_are_kept_on_request(fitted: Answer, folder: Path) -> None:
-    options = ("fit", "states.csv", *SHORT, "--id", "job", "--out", "all_states")
+    options = ("learn", "states.csv", *SHORT, "--id", "job", "--out", "all_states")
     report = voxcast(*options, "--keep-failed", "--json", project=folder).json
     assert report["rows_with_a_label"] == 90
 
@@ -219,7 +219,7 @@ def test_failed_runs_are_kept_on_request(fitted: Answer, folder: Path) -> None:
 def test_odd_values_are_flagged_or_refused(folder: Path, jobs: pd.DataFrame) -> None:
     jobs.assign(same=5, huge=1e300 * jobs["size"]).to_csv(folder / "odd.csv", index=False)
     options = (*SHORT, "--id", "job", "--out")
-    voxcast("fit", "odd.csv", *options, "odd", project=folder)
+    voxcast("learn", "odd.csv", *options, "odd", project=folder)
     new = pd.read_csv(folder / "odd.csv").head(4)
     new["size"] = [10.0, 1e300, -1e300, float("inf")]
     new.to_csv(folder / "odd_new.csv", index=False)
@@ -230,7 +230,7 @@ def test_odd_values_are_flagged_or_refused(folder: Path, jobs: pd.DataFrame) -> 
     assert "size: 'big' in row 3 is not a number" in refused
     for name, values in (("same.csv", 7.0), ("huge.csv", 1e300 * jobs["seconds"])):
         jobs.assign(seconds=values).to_csv(folder / name, index=False)
-        message = voxcast("fit", name, *options, "gone", project=folder, code=2).err
+        message = voxcast("learn", name, *options, "gone", project=folder, code=2).err
         assert len(message.splitlines()) == 1
     assert not (folder / "gone").exists()
 
@@ -242,7 +242,7 @@ def test_a_time_budget_gives_a_model_of_a_sample(folder: Path) -> None:
     table = pd.DataFrame({"size": size, **columns, "seconds": size * rng.lognormal(0, 0.1, 6000)})
     table.to_csv(folder / "long.csv", index=False)
     options = ("--target", "seconds", "--time-budget", "3s", "--out", "long", "--json")
-    result = voxcast("fit", "long.csv", *options, project=folder)
+    result = voxcast("learn", "long.csv", *options, project=folder)
     report = result.json
     assert report["rows_with_a_label"] == 6000
     # How many of them there is time for depends on the machine.

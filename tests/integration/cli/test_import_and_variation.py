@@ -37,11 +37,13 @@ def voxcast(*arguments: object, code: int = 0) -> Completed:
 
 def test_import_lists_what_it_could_not_use(tmp_path: Path) -> None:
     lines = voxcast(
-        "import", "sacct", SAMPLES / "sacct.txt", "--into", tmp_path
+        "history", "import", "sacct", SAMPLES / "sacct.txt", "--into", tmp_path
     ).stdout.splitlines()
     assert lines[-1] == "20 read = 13 imported + 0 duplicates + 3 skipped + 4 bad"
     assert lines[0] == f"bad      {SAMPLES / 'sacct.txt'}:25: run time is 0 s"
-    again = voxcast("import", "sacct", SAMPLES / "sacct.txt", "--into", tmp_path, "--json")
+    again = voxcast(
+        "history", "import", "sacct", SAMPLES / "sacct.txt", "--into", tmp_path, "--json"
+    )
     content = json.loads(again.stdout)
     assert (content["imported"], content["duplicates"], content["part"]) == (0, 13, None)
     assert len(content["bad"]) == 4
@@ -49,7 +51,7 @@ def test_import_lists_what_it_could_not_use(tmp_path: Path) -> None:
 
 def test_import_says_which_fields_and_values_are_unknown(tmp_path: Path) -> None:
     lines = voxcast(
-        "import", "sacct", SAMPLES / "sacct.txt", "--into", tmp_path / "a"
+        "history", "import", "sacct", SAMPLES / "sacct.txt", "--into", tmp_path / "a"
     ).stdout.splitlines()
     assert (
         f"unknown  {SAMPLES / 'sacct.txt'}:28: peak_rss_bytes: 9.66e+15 is out of range" in lines
@@ -62,7 +64,7 @@ def test_import_says_which_fields_and_values_are_unknown(tmp_path: Path) -> None
         "JobID|JobName|State|Elapsed|MaxRSS\n"
         + "".join(f"{n}|recon|COMPLETED|00:01:{n}|\n" for n in range(10, 40))
     )
-    output = voxcast("import", "sacct", tmp_path / "x", "--into", tmp_path / "b").stdout
+    output = voxcast("history", "import", "sacct", tmp_path / "x", "--into", tmp_path / "b").stdout
     assert "export them without -X" in output
 
 
@@ -71,7 +73,7 @@ def test_long_lists_of_remarks_are_cut(tmp_path: Path) -> None:
         "JobID|JobName|State|Elapsed\n1|recon|COMPLETED|00:01:00\n"
         + "".join(f"{n}|recon|PENDING|00:00:00\n" for n in range(10, 40))
     )
-    imported = voxcast("import", "sacct", tmp_path / "x", "--into", tmp_path / "b")
+    imported = voxcast("history", "import", "sacct", tmp_path / "x", "--into", tmp_path / "b")
     assert imported.stdout.count("is PENDING") == 20
     assert "skipped  and 10 more; --json lists all" in imported.stdout
 
@@ -82,9 +84,9 @@ def test_import_takes_application_and_subject_out_of_names(tmp_path: Path) -> No
         "1|recon_sub-01|COMPLETED|00:01:00\n2|recon_sub-02_ses-1|COMPLETED|00:01:00\n"
         "3|seg_all|COMPLETED|00:01:00\n4|bash|COMPLETED|00:01:00\n"
     )
-    patterns = ("--app-pattern", "^([a-z]+)_", "--subject-pattern", "(?P<subject>sub-[0-9]+)")
+    patterns = ("--pattern", "^([a-z]+)_", "--subject-pattern", "(?P<subject>sub-[0-9]+)")
     into = ("--into", tmp_path / "h")
-    lines = voxcast("import", "sacct", tmp_path / "x", *into, *patterns).stdout
+    lines = voxcast("history", "import", "sacct", tmp_path / "x", *into, *patterns).stdout
     assert "x:5: app: 'bash' does not match --app-pattern" in lines
     assert "x:4: subject: 'seg_all' does not match --subject-pattern" in lines
     runs = load_history([tmp_path / "h"]).sort_values(["app", "subject"])
@@ -92,18 +94,20 @@ def test_import_takes_application_and_subject_out_of_names(tmp_path: Path) -> No
         ["recon", "sub-01"], ["recon", "sub-02"], ["seg", ""],
     ]  # fmt: skip
     for arguments, message in (
-        (("--app-pattern", "recon"), "--app-pattern: has no group"),
-        (("--app-pattern", "(recon"), "--app-pattern: is no regular expression"),
-        (("--app-pattern", "(a)", "--app", "b"), "cannot be given together"),
+        (("--pattern", "recon"), "--pattern: has no group"),
+        (("--pattern", "(recon"), "--pattern: is no regular expression"),
+        (("--pattern", "(a)", "--app", "b"), "cannot be given together"),
     ):
-        completed = voxcast("import", "sacct", tmp_path / "x", *into, *arguments, code=2)
+        completed = voxcast(
+            "history", "import", "sacct", tmp_path / "x", *into, *arguments, code=2
+        )
         assert message in completed.stderr
 
 
 def test_import_takes_a_map_and_a_name(tmp_path: Path) -> None:
     into = ("--into", tmp_path, "--map", SAMPLES / "runs.yaml")
-    voxcast("import", "csv", SAMPLES / "runs.csv", *into, "--app", "own")
-    fitted = voxcast("variation", tmp_path, "--by", "app,label:dataset", "--json")
+    voxcast("history", "import", "csv", SAMPLES / "runs.csv", *into, "--app", "own")
+    fitted = voxcast("history", "variation", tmp_path, "--by", "app,label:dataset", "--json")
     assert [g["group"] for g in json.loads(fitted.stdout)["groups"]] == [
         {"app": "own", "label:dataset": "A, first"},
         {"app": "own", "label:dataset": "B"},
@@ -113,11 +117,11 @@ def test_import_takes_a_map_and_a_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["import", "sacct"], "no file given"),
-        (["import", "sacct", "nowhere.txt"], "nowhere.txt"),
-        (["import", "csv", SAMPLES / "runs.csv"], "--map"),
-        (["import", "nextflow", SAMPLES / "sacct.txt"], "no column"),
-        (["import", "abacus", "x"], "invalid choice"),
+        (["history", "import", "sacct"], "no file given"),
+        (["history", "import", "sacct", "nowhere.txt"], "nowhere.txt"),
+        (["history", "import", "csv", SAMPLES / "runs.csv"], "--map"),
+        (["history", "import", "nextflow", SAMPLES / "sacct.txt"], "no column"),
+        (["history", "import", "abacus", "x"], "invalid choice"),
     ],
 )
 def test_import_refuses_in_one_line(arguments: list[str], message: str, tmp_path: Path) -> None:
@@ -126,20 +130,28 @@ def test_import_refuses_in_one_line(arguments: list[str], message: str, tmp_path
 
 def test_import_of_bad_records_alone_fails(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("JobID|JobName|State|ElapsedRaw\n1|a|COMPLETED|-1\n")
-    completed = voxcast("import", "sacct", tmp_path / "x", "--into", tmp_path / "h", code=2)
+    completed = voxcast(
+        "history", "import", "sacct", tmp_path / "x", "--into", tmp_path / "h", code=2
+    )
     assert "run time is -1 s" in completed.stdout
 
 
 def test_fit_on_synthetic_runs(tmp_path: Path) -> None:
-    voxcast("import", "slant", SAMPLES / "slant", "--into", tmp_path)
-    completed = voxcast("variation", tmp_path, "--by", "app,label:dataset", "--bootstrap", 20)
+    voxcast("history", "import", "slant", SAMPLES / "slant", "--into", tmp_path)
+    completed = voxcast(
+        "history", "variation", tmp_path, "--by", "app,label:dataset", "--bootstrap", 20
+    )
     assert "app slant, dataset MADEUP-1: n 12, " in completed.stdout
     assert "best by KS: " in completed.stdout
     assert "peak memory: constant, 50.1 GB to 50.2 GB" in completed.stdout
-    content = json.loads(voxcast("variation", tmp_path, "--bootstrap", 0, "--json").stdout)
+    content = json.loads(
+        voxcast("history", "variation", tmp_path, "--bootstrap", 0, "--json").stdout
+    )
     together = content["groups"][0]
     assert together["bimodal"]
-    memory = voxcast("variation", tmp_path, "--target", "peak_rss_bytes", "--by", "").stdout
+    memory = voxcast(
+        "history", "variation", tmp_path, "--target", "peak_rss_bytes", "--by", ""
+    ).stdout
     assert memory.startswith("all runs: n 24, 50.1 ± 0.0 GB")
 
 
@@ -153,38 +165,46 @@ def test_fit_on_synthetic_runs(tmp_path: Path) -> None:
     ],
 )
 def test_fit_refuses_in_one_line(arguments: list[str], message: str, tmp_path: Path) -> None:
-    voxcast("import", "slant", SAMPLES / "slant", "--into", tmp_path)
-    assert message in voxcast("variation", tmp_path, *arguments, code=2).stderr.splitlines()[-1]
+    voxcast("history", "import", "slant", SAMPLES / "slant", "--into", tmp_path)
+    assert (
+        message
+        in voxcast("history", "variation", tmp_path, *arguments, code=2).stderr.splitlines()[-1]
+    )
 
 
 def test_variation_of_chosen_runs(tmp_path: Path) -> None:
-    voxcast("import", "slant", SAMPLES / "slant", "--into", tmp_path)
+    voxcast("history", "import", "slant", SAMPLES / "slant", "--into", tmp_path)
     options = ("--bootstrap", 0, "--json", "--by", "label:dataset")
-    chosen = voxcast("variation", tmp_path, "--where", "label:dataset=MADEUP-1", *options)
+    chosen = voxcast(
+        "history", "variation", tmp_path, "--where", "label:dataset=MADEUP-1", *options
+    )
     content = json.loads(chosen.stdout)
     assert [group["group"] for group in content["groups"]] == [{"label:dataset": "MADEUP-1"}]
     assert content["runs"] == 12
-    assert voxcast("variation", tmp_path, "--app", "slant", *options).stdout
-    refused = voxcast("variation", tmp_path, "--app", "recon", code=2).stderr
+    assert voxcast("history", "variation", tmp_path, "--app", "slant", *options).stdout
+    refused = voxcast("history", "variation", tmp_path, "--app", "recon", code=2).stderr
     assert "has no runs of recon, but of slant" in refused
-    refused = voxcast("variation", tmp_path, "--where", "cpus=3", code=2).stderr
+    refused = voxcast("history", "variation", tmp_path, "--where", "cpus=3", code=2).stderr
     assert "no run has cpus '3'" in refused
 
 
 def test_fit_without_runs_is_refused(tmp_path: Path) -> None:
     assert (
-        "is not a history of runs; give a folder" in voxcast("variation", tmp_path, code=2).stderr
+        "is not a history of runs; give a folder"
+        in voxcast("history", "variation", tmp_path, code=2).stderr
     )
 
 
 @pytest.mark.skipif(not ARTIFACT, reason="VOXCAST_SLANT_ARTIFACT names no tables of the artifact")
 def test_variation_of_the_slant_runs(tmp_path: Path) -> None:
-    unknown, summary = voxcast("import", "slant", "--into", tmp_path).stdout.splitlines()
+    unknown, summary = voxcast(
+        "history", "import", "slant", "--into", tmp_path
+    ).stdout.splitlines()
     assert unknown == "of 312 imported runs the source does not state: cpu_s of 312, subject of 7"
     assert summary == "312 read = 312 imported + 0 duplicates + 0 skipped + 0 bad"
     by = "app,label:dataset,label:modality"
     options = "--by", by, "--bootstrap", 0, "--json"
-    content = json.loads(voxcast("variation", tmp_path, *options).stdout)
+    content = json.loads(voxcast("history", "variation", tmp_path, *options).stdout)
     groups = {tuple(group["group"].values())[1:]: group for group in content["groups"]}
     oasis, drd = groups["OASIS-3", "T1w"], groups["DRD", "bold"]
 
@@ -204,7 +224,9 @@ def test_variation_of_the_slant_runs(tmp_path: Path) -> None:
     assert round(max(peak["high"] for peak in peaks) / 1e9, 1) == 50.3
 
     # All runs together, and DRD's T1w and bold runs, fall into two groups; bold alone does not.
-    pooled = json.loads(voxcast("variation", tmp_path, "--bootstrap", 0, "--json").stdout)
+    pooled = json.loads(
+        voxcast("history", "variation", tmp_path, "--bootstrap", 0, "--json").stdout
+    )
     assert pooled["groups"][0]["bimodal"]
     assert not drd["bimodal"]
 
@@ -217,7 +239,7 @@ def test_repeats_count_once_and_allocations_are_separate(tmp_path: Path) -> None
                 of = cell(repeat, volume_id=f"v{n}", configuration=Configuration("cpu", cpus))
                 write_run(tmp_path / "runs", of, runtime_s=float(rng.uniform(5, 9)))
     collect(tmp_path / "runs", tmp_path / "batch")
-    completed = voxcast("variation", tmp_path / "batch", "--bootstrap", 0)
+    completed = voxcast("history", "variation", tmp_path / "batch", "--bootstrap", 0)
     assert "32 repeats, counted once" in completed.stderr
     groups = [line for line in completed.stdout.splitlines() if ": n " in line]
     assert [text[: len("app app, cpus 1: n 8,")] for text in groups] == [

@@ -138,10 +138,10 @@ def test_a_read_only_project_answers(
             json.loads(
                 run("predict", "head.nii.gz", "--json", *more, cwd=folder, prefix=prefix).stdout
             )
-            for more in ((), ("--url", url))
+            for more in ((), ("--model", url))
         )
         assert there == here
-        outside = run("predict", str(project / "head.nii.gz"), "--json", "--url", url, cwd=empty)
+        outside = run("predict", str(project / "head.nii.gz"), "--json", "--model", url, cwd=empty)
         assert json.loads(outside.stdout)[0]["predictions"] == here[0]["predictions"]
     assert snapshot(folder) == before
 
@@ -166,14 +166,14 @@ def test_the_cache_of_the_project_remembers_images_and_none_is_used_if_unset(
 
 def test_predictions_of_images_are_written_as_csv(project: Path, tmp_path: Path) -> None:
     path = tmp_path / "predictions.csv"
-    result = run("predict", "head.nii.gz", "--json", "--csv", str(path), cwd=project)
+    result = run("predict", "head.nii.gz", "--json", "--out", str(path), cwd=project)
     (predictions,) = json.loads(result.stdout)
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["image"] for row in rows] == 2 * ["head.nii.gz"]
     for row, prediction in zip(rows, predictions["predictions"], strict=True):
         assert float(row["runtime_s_upper"]) == prediction["runtime_s_upper"]
-    assert run("predict", "head.nii.gz", "--csv", str(path), cwd=project).stdout == ""
+    assert run("predict", "head.nii.gz", "--out", str(path), cwd=project).stdout == ""
 
 
 def test_a_volume_that_itk_refuses_is_predicted_with_a_warning(

@@ -214,7 +214,7 @@ def test_the_machine_that_was_measured_is_named(recommend) -> None:
     alike = ("-S", "cluster.node_types.pitzer.host_class=here")
     text = recommend(*arguments, *alike).out
     assert "times are those of here; pitzer_gpu may be faster or slower" in text
-    slurm = recommend("usual.nii.gz", "--cluster", "osc", "--cpus", "4", "--slurm").out
+    slurm = recommend("usual.nii.gz", "--cluster", "osc", "--cpus", "4", "--as", "sbatch").out
     assert "# an allocation that was never measured: time and risk are a guess" in slurm
 
 
@@ -223,13 +223,13 @@ def test_an_impossible_deadline_says_by_how_much(recommend) -> None:
     result = recommend("usual.nii.gz", "--json", *limits, code=2)
     assert "nearest is" in json.loads(result.out)["images"][0]["why"]
     assert "nearest is" in result.err.splitlines()[-1]
-    assert recommend("usual.nii.gz", "--slurm", *limits, code=2).out == ""
+    assert recommend("usual.nii.gz", "--as", "sbatch", *limits, code=2).out == ""
     assert "nearest is" in recommend("usual.nii.gz", *limits, code=2).out
 
 
 def test_sbatch_lines_of_one_image(recommend) -> None:
     row = json.loads(recommend("usual.nii.gz", "--cluster", "osc", "--json").out)["images"][0]
-    lines = recommend("usual.nii.gz", "--cluster", "osc", "--slurm").out.splitlines()
+    lines = recommend("usual.nii.gz", "--cluster", "osc", "--as", "sbatch").out.splitlines()
     options = [line.removeprefix("#SBATCH ") for line in lines if line.startswith("#SBATCH ")]
     assert options == [
         "--job-name=segment", "--partition=serial", "--nodes=1", "--ntasks=1",
@@ -238,18 +238,18 @@ def test_sbatch_lines_of_one_image(recommend) -> None:
     ]  # fmt: skip
     assert all(line.startswith("#") for line in lines)
     assert "# at most 10 % of such requests are too small" in lines
-    refused = recommend("usual.nii.gz", "--slurm", *HERE, code=2)
+    refused = recommend("usual.nii.gz", "--as", "sbatch", *HERE, code=2)
     assert refused.err.splitlines()[-1].startswith("voxcast: local: has no partitions of Slurm")
 
 
 def test_the_script_of_an_array_covers_every_image(recommend) -> None:
     images = ("small.nii.gz", "usual.nii.gz")
-    script = recommend(*images, "--cluster", "osc", "--slurm").out
+    script = recommend(*images, "--cluster", "osc", "--as", "sbatch").out
     assert script.startswith("#!/bin/bash\n")
     assert "#SBATCH --array=1-2\n" in script
     assert f"\n{Path('usual.nii.gz').absolute()}\n" in script
     assert "out of range" not in script
-    script = recommend(*images, "huge.nii.gz", "--cluster", "osc", "--slurm").out
+    script = recommend(*images, "huge.nii.gz", "--cluster", "osc", "--as", "sbatch").out
     (remark,) = (line for line in script.splitlines() if "out of range" in line)
     assert remark.startswith("# task 3: out of range: this volume is ")
 
@@ -257,7 +257,7 @@ def test_the_script_of_an_array_covers_every_image(recommend) -> None:
 def test_a_table_for_workflow_engines(recommend, tmp_path: Path) -> None:
     images = ("usual.nii.gz", "huge.nii.gz")
     content = json.loads(recommend(*images, "--cluster", "osc", "--json").out)
-    output = recommend(*images, "--cluster", "osc", "--resources", f"{tmp_path}/r.csv")
+    output = recommend(*images, "--cluster", "osc", "--as", "csv", "--out", f"{tmp_path}/r.csv")
     assert output.out == ""
     assert "r.csv: requests of 2 images" in output.err
     rows = pd.read_csv(tmp_path / "r.csv").to_dict("records")
@@ -286,7 +286,9 @@ def test_a_table_for_workflow_engines(recommend, tmp_path: Path) -> None:
 def test_no_attempt_exceeds_the_limits_of_the_partition(recommend, tmp_path: Path) -> None:
     limits = ("-S", "cluster.partitions.serial.max_walltime=2min",
               "-S", "cluster.node_types.pitzer.memory=1GB")  # fmt: skip
-    recommend("usual.nii.gz", "--cluster", "osc", *limits, "--resources", f"{tmp_path}/r.csv")
+    recommend(
+        "usual.nii.gz", "--cluster", "osc", *limits, "--as", "csv", "--out", f"{tmp_path}/r.csv"
+    )
     (row,) = pd.read_csv(tmp_path / "r.csv").to_dict("records")
     assert [row[f"time_min_{n}"] for n in (1, 2, 3)] == [1, 2, 2]
     assert all(row[f"memory_mib_{n}"] * 2**20 <= 1e9 for n in (1, 2, 3))
@@ -294,10 +296,20 @@ def test_no_attempt_exceeds_the_limits_of_the_partition(recommend, tmp_path: Pat
 
 def test_a_table_has_the_images_that_can_be_requested(recommend, tmp_path: Path) -> None:
     path = tmp_path / "r.csv"
-    recommend("usual.nii.gz", "note.nii.gz", "--cluster", "osc", "--resources", str(path), code=2)
+    recommend(
+        "usual.nii.gz",
+        "note.nii.gz",
+        "--cluster",
+        "osc",
+        "--as",
+        "csv",
+        "--out",
+        str(path),
+        code=2,
+    )
     assert [line.split(",")[0] for line in path.read_text().splitlines()] == ["sample", "usual"]
     impossible = ("--cluster", "osc", "--deadline", "1s")
-    recommend("usual.nii.gz", *impossible, "--resources", str(path), code=2)
+    recommend("usual.nii.gz", *impossible, "--as", "csv", "--out", str(path), code=2)
     assert path.read_text() == ",".join(TABLE_COLUMNS) + "\n"
 
 
@@ -404,14 +416,20 @@ def test_waiting_can_be_fitted_to_accounting(recommend, tmp_path: Path) -> None:
         (("--deadline=-2h",), "not a duration or a time"),
         (("--deadline", "-2h"), "not a duration or a time"),
         (("--deadline",), "recommend: argument --deadline: expected one argument; see"),
-        (("--json", "--slurm"), "recommend: argument --slurm: not allowed with argument --json"),
+        (
+            ("--json", "--as", "sbatch"),
+            "recommend: argument --slurm: not allowed with argument --json",
+        ),
         (("--fast",), "--fast: unknown option; see `voxcast recommend --help`"),
         (("--deadline", "soon"), "not a duration"),
         (("--budget=-1",), "cannot be negative"),
         (("--budget", "much"), "not an amount"),
         (("--cluster", "moon"), "moon: unknown cluster; choose from"),
         (
-            ("--slurm",),
+            (
+                "--as",
+                "sbatch",
+            ),
             "as it is this machine; choose --cluster from cloud, osc, private, or copy a file",
         ),
         (("--policy", "bold"), "bold: unknown policy; choose from"),

@@ -17,7 +17,9 @@ ARTIFACT = os.environ.get("VOXCAST_SLANT_ARTIFACT")
 
 @pytest.mark.skipif(not ARTIFACT, reason="VOXCAST_SLANT_ARTIFACT is not set")
 def test_the_published_runs_reproduce_the_published_gain(tmp_path: Path, capsys) -> None:
-    assert main(["import", "slant", str(ARTIFACT), "--into", str(tmp_path / "slant")]) == 0
+    assert (
+        main(["history", "import", "slant", str(ARTIFACT), "--into", str(tmp_path / "slant")]) == 0
+    )
     capsys.readouterr()
     assert main(["phases", str(tmp_path / "slant"), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
@@ -48,7 +50,7 @@ def test_phases_of_a_recorded_application(capsys) -> None:
 
 def test_a_history_without_phases_says_so(tmp_path: Path, capsys) -> None:
     sample = Path(__file__).parents[2] / "samples/imports/sacct.txt"
-    assert main(["import", "sacct", str(sample), "--into", str(tmp_path / "jobs")]) == 0
+    assert main(["history", "import", "sacct", str(sample), "--into", str(tmp_path / "jobs")]) == 0
     assert main(["phases", str(tmp_path / "jobs")]) == 2
     assert "has no phases, nor traces to read them from" in capsys.readouterr().err
 
@@ -67,7 +69,17 @@ def test_a_damaged_part_is_one_line(tmp_path: Path, capsys) -> None:
 
 
 def test_request_strategies_are_replayed(capsys) -> None:
-    arguments = ["replay", str(HISTORY), "--app", "tile_segment", "--trials", "1", "--folds", "2"]
+    arguments = [
+        "history",
+        "replay",
+        str(HISTORY),
+        "--app",
+        "tile_segment",
+        "--trials",
+        "1",
+        "--folds",
+        "2",
+    ]
     assert main([*arguments, "--wait-alpha", "0.5", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)["tile_segment"]
     cost = {strategy: costs["normalised_cost"] for strategy, costs in report["ways"].items()}
@@ -80,7 +92,17 @@ def test_request_strategies_are_replayed(capsys) -> None:
 
 
 def test_a_replay_ends_with_what_it_means_for_a_user(capsys) -> None:
-    arguments = ["replay", str(HISTORY), "--app", "tile_segment", "--trials", "1", "--folds", "2"]
+    arguments = [
+        "history",
+        "replay",
+        str(HISTORY),
+        "--app",
+        "tile_segment",
+        "--trials",
+        "1",
+        "--folds",
+        "2",
+    ]
     assert main(arguments) == 0
     printed = capsys.readouterr().out
     text = " ".join(printed.split())
@@ -108,7 +130,7 @@ def test_a_replay_ends_with_what_it_means_for_a_user(capsys) -> None:
     ],
 )
 def test_invalid_replays_are_refused(arguments, message: str, capsys) -> None:
-    assert main(["replay", *arguments]) == 2
+    assert main(["history", "replay", *arguments]) == 2
     assert message in capsys.readouterr().err
 
 
@@ -120,11 +142,18 @@ def test_an_import_is_replayed_by_what_its_source_states(tmp_path: Path, capsys)
         rows.append(f"{n}|recon_sub-{n % 12:02}|{times}||{cpus}|2024-05-{1 + n:02}T10:00:00")
         rows.append(f"{n}.batch|batch|{times}|{900 + minutes}M|{cpus}|")
     (tmp_path / "jobs.txt").write_text("\n".join(rows) + "\n")
-    patterns = ["--app-pattern", "^([a-z]+)_", "--subject-pattern", "(sub-[0-9]+)"]
-    jobs = ["import", "sacct", str(tmp_path / "jobs.txt"), "--into", str(tmp_path / "jobs")]
+    patterns = ["--pattern", "^([a-z]+)_", "--subject-pattern", "(sub-[0-9]+)"]
+    jobs = [
+        "history",
+        "import",
+        "sacct",
+        str(tmp_path / "jobs.txt"),
+        "--into",
+        str(tmp_path / "jobs"),
+    ]
     assert main([*jobs, *patterns]) == 0
     capsys.readouterr()
-    arguments = ["replay", str(tmp_path / "jobs"), "--trials", "1", "--folds", "2"]
+    arguments = ["history", "replay", str(tmp_path / "jobs"), "--trials", "1", "--folds", "2"]
     assert main([*arguments, "--site-default", "1260s"]) == 0
     printed = capsys.readouterr().out
     assert "cheapest here: " in printed
@@ -141,9 +170,9 @@ def test_an_import_is_replayed_by_what_its_source_states(tmp_path: Path, capsys)
 
 def test_an_import_that_cannot_be_replayed_says_why(tmp_path: Path, capsys) -> None:
     sample = Path(__file__).parents[2] / "samples/imports/slurm_22_05_8.txt"
-    assert main(["import", "sacct", str(sample), "--into", str(tmp_path / "jobs")]) == 0
+    assert main(["history", "import", "sacct", str(sample), "--into", str(tmp_path / "jobs")]) == 0
     capsys.readouterr()
-    assert main(["replay", str(tmp_path / "jobs")]) == 2
+    assert main(["history", "replay", str(tmp_path / "jobs")]) == 2
     message = capsys.readouterr().err
     assert "cancelled_sub-05 is not replayed: none of 1 runs completed" in message
     assert "recon_sub-02 is not replayed: 3 subjects at full scale, 8 are needed" in message

@@ -117,7 +117,7 @@ def test_what_the_model_does_not_have_is_refused(
 
 
 def test_parameters_enter_every_row(url: str) -> None:
-    for where in ((), ("--url", url)):
+    for where in ((), ("--model", url)):
         rows = predictions("--app", "segment", "-p", "iterations=60", *where)
         assert all("parameter.iterations" in row["out_of_range"].split() for row in rows)
     assert not any("iterations" in row["out_of_range"] for row in predictions())
@@ -125,11 +125,11 @@ def test_parameters_enter_every_row(url: str) -> None:
 
 def test_a_server_has_the_same_allocations_and_parameters(url: str) -> None:
     here = predictions("--gpus", "2", "--device", "gpu", "--cpus", "2")
-    there = predictions("--gpus", "2", "--device", "gpu", "--cpus", "2", "--url", url)
+    there = predictions("--gpus", "2", "--device", "gpu", "--cpus", "2", "--model", url)
     assert there == here
     for options in (("--device", "tpu"), ("-p", "iteration=3"), ("-p", "iterations=many")):
         _, refused_here = voxcast("predict", "head.nii.gz", *options, code=2)
-        _, refused_there = voxcast("predict", "head.nii.gz", "--url", url, *options, code=2)
+        _, refused_there = voxcast("predict", "head.nii.gz", "--model", url, *options, code=2)
         assert refused_there == refused_here
 
 
@@ -150,13 +150,13 @@ def test_the_recommendation_is_among_the_gpus_asked_for() -> None:
 
 
 def test_requests_are_of_the_allocation_and_parameters_asked_for() -> None:
-    image = ("requests", "--image", "head.nii.gz", "--strategy", "mean_doubling", "--json")
+    image = ("requests", "head.nii.gz", "--strategy", "mean_doubling", "--json")
     options = ("--header-only", "--gpus", "1", "-p", "iterations=60")
     (sequence,) = json.loads(voxcast(*image, *options)[0])
     notes = " ".join(sequence["notes"])
     assert "1 GPU was not measured" in notes
     assert "iterations is 60" in notes
-    _, err = voxcast("requests", "--law", "exponential(1)", "-p", "iterations=3", code=2)
+    _, err = voxcast("requests", "exponential(1)", "-p", "iterations=3", code=2)
     assert "--parameter: needs --image" in err
 
 

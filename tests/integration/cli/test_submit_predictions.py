@@ -74,7 +74,7 @@ def submit(
     return completed
 
 
-HERE = ("--executor", "local", "--cluster", "local", "--app", "segment", "--cpus", "1")
+HERE = ("--cluster", "local", "--app", "segment", "--cpus", "1")
 
 
 def test_subjects_of_a_dataset_are_submitted_with_predicted_requests(
@@ -99,13 +99,13 @@ def test_a_server_gives_the_requests_of_the_model_here(
 ) -> None:
     options = ("--images", "bids", *HERE)
     here = json.loads(submit(project, *options, "--dry-run", "--json").stdout)
-    served = json.loads(submit(project, *options, "--url", url, "--dry-run", "--json").stdout)
+    served = json.loads(submit(project, *options, "--model", url, "--dry-run", "--json").stdout)
     assert len(here["tasks"]) == len(served["tasks"]) == 3
     for ours, theirs in zip(here["tasks"], served["tasks"], strict=True):
         assert ours["requests"] == theirs["requests"]
         ours_s, theirs_s = (task["prediction"]["runtime_s"] for task in (ours, theirs))
         assert ours_s == pytest.approx(theirs_s, rel=1e-6)
-    options = (*options, "--url", url, "--participant-label", "02", "--out", tmp_path / "o")
+    options = (*options, "--model", url, "--participant-label", "02", "--out", tmp_path / "o")
     assert json.loads(submit(project, *options, "--json").stdout)["by_status"] == {"completed": 1}
     assert (tmp_path / "o" / "sub-02_T1w" / "copy").is_file()
 
@@ -131,7 +131,7 @@ def test_parameters_are_those_of_the_prediction_and_of_the_run(
 
 def test_a_server_that_is_not_there_is_named_in_one_line(project: Path, tmp_path: Path) -> None:
     address = f"http://127.0.0.1:{free_port()}"
-    options = ("--images", "bids", "--url", address, "--out", tmp_path / "o")
+    options = ("--images", "bids", "--model", address, "--out", tmp_path / "o")
     refused = submit(project, *options, *HERE, code=2)
     assert refused.stdout == ""
     assert address in refused.stderr.splitlines()[-1]

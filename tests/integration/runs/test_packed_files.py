@@ -64,7 +64,7 @@ def test_damage_is_named(damage: str, tmp_path: Path, capsys) -> None:
     cut = data[:middle] if damage == "cut" else data[:middle] + bytes(9) + data[middle + 9 :]
     source.write_bytes(cut)
     into = ["--into", str(tmp_path / "history")]
-    for command in (["audit", str(source)], ["import", "sacct", str(source), *into]):
+    for command in (["audit", str(source)], ["history", "import", "sacct", str(source), *into]):
         assert main(command) == 2
         printed = capsys.readouterr()
         assert f"{source}: damaged or truncated gzip (" in printed.err

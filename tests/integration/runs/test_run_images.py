@@ -131,7 +131,7 @@ def test_an_import_with_images_trains(
     monkeypatch.chdir(project.folder)
     (project.folder / "params.yaml").write_text(project.params())
     options = ("--app", "app", "--subject-pattern", "sub-([0-9]+)")
-    voxcast("import", "sacct", accounting, "--images", images, *options)
+    voxcast("history", "import", "sacct", accounting, "--images", images, *options)
     lines = capsys.readouterr().out.splitlines()
     assert "of 9 imported runs 8 have an image" in lines
     assert "no image 1 × no image of subject 77" in lines
@@ -164,7 +164,7 @@ def test_imported_runs_take_the_place_of_measured_ones(
     (project.folder / "params.yaml").write_text(yaml.safe_dump(params))
     monkeypatch.chdir(project.folder)
     options = ("--app", "app", "--subject-pattern", "sub-([0-9]+)", "--images", images)
-    voxcast("import", "sacct", accounting, "--into", batch, *options)
+    voxcast("history", "import", "sacct", accounting, "--into", batch, *options)
     build_catalogue(scan(images), Path("data/catalogue"), 32, 8, image_set="jobs")
     for device in ("cpu", "gpu"):
         subprocess.run(
@@ -183,10 +183,12 @@ def test_runs_imported_before_without_images_are_counted(
     images = bids(tmp_path / "bids", "01", "02")
     accounting = sacct(tmp_path / "jobs.txt", "recon_sub-01", "recon_sub-02")
     options = ("--into", tmp_path / "h", "--subject-pattern", "sub-([0-9]+)")
-    voxcast("import", "sacct", accounting, *options)
+    voxcast("history", "import", "sacct", accounting, *options)
     capsys.readouterr()
-    voxcast("import", "sacct", accounting, *options, "--images", images)
+    voxcast("history", "import", "sacct", accounting, *options, "--images", images)
     assert "2 duplicates stay as they are on record" in capsys.readouterr().out
     assert not (tmp_path / "h/images.parquet").exists()
-    voxcast("import", "sacct", accounting, *options, "--images", tmp_path / "no", code=2)
+    voxcast(
+        "history", "import", "sacct", accounting, *options, "--images", tmp_path / "no", code=2
+    )
     assert "no such folder" in capsys.readouterr().err

@@ -223,7 +223,7 @@ def test_an_image(
         return
     words = ["predict", head, "--app", app, "--quantile", QUANTILE, "--explain", "--json"]
     if door != "here":
-        words += ["--url", request.getfixturevalue(f"{door}_url")]
+        words += ["--model", request.getfixturevalue(f"{door}_url")]
     for wanted in (expected[last], changed):
         names = ("device", "cpus", "gpus")
         options = [w for n in names for w in (f"--{n}", str(wanted[n]).removesuffix(".0"))]
@@ -238,7 +238,7 @@ def test_a_table_behind_a_server(
 ) -> None:
     source = tmp_path / "rows.parquet"
     pd.DataFrame(rows).to_parquet(source)
-    options = ("--quantile", QUANTILE, "--explain", "--json", "--url", mlflow_url)
+    options = ("--quantile", QUANTILE, "--explain", "--json", "--model", mlflow_url)
     printed = call("predict", source, *options, project=project).json
     check([{k: v for k, v in answer.items() if k != "error"} for answer in printed], expected)
 

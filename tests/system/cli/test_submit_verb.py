@@ -40,7 +40,7 @@ def written(tmp_path: Path, script: str = COPY, names: tuple[str, ...] = ("a.nii
 
 def test_the_same_plan_runs_on_this_machine_with_time_enforced(tmp_path: Path) -> None:
     plan = written(tmp_path, SLOW_FIRST, walltimes_s=(2.0, 100.0))
-    command = ("submit", "--requests", plan, "--out", "out", "--executor", "local", "--json")
+    command = ("submit", "--requests", plan, "--out", "out", "--cluster", "local", "--json")
     completed = voxcast(*command, cwd=tmp_path)
     assert completed.returncode == 0, completed.stderr
     content = json.loads(completed.stdout)
@@ -65,7 +65,7 @@ def test_a_command_gets_the_memory_of_its_request(tmp_path: Path) -> None:
         walltimes_s=(60.0,),
     )
     (tmp_path / "plan.json").write_text(json.dumps(plan.to_record()))
-    command = ("submit", "--requests", "plan.json", "--out", "out", "--executor", "local")
+    command = ("submit", "--requests", "plan.json", "--out", "out", "--cluster", "local")
     completed = voxcast(*command, cwd=tmp_path)
     assert completed.returncode == 0, completed.stderr
     assert (tmp_path / "out/a/memory").read_text() == f"{2500 * MB} {2500 * MB // 10**9}\n"
@@ -75,7 +75,7 @@ def test_nothing_is_written_over(tmp_path: Path) -> None:
     plan = written(tmp_path)
     (tmp_path / "out" / "a").mkdir(parents=True)
     (tmp_path / "out" / "a" / "mine").touch()
-    command = ("submit", "--requests", plan, "--out", "out", "--executor", "local")
+    command = ("submit", "--requests", plan, "--out", "out", "--cluster", "local")
     refused = voxcast(*command, cwd=tmp_path)
     assert (refused.returncode, refused.stdout) == (2, "")
     assert refused.stderr == (
@@ -90,7 +90,7 @@ def test_nothing_is_written_over(tmp_path: Path) -> None:
 
 def test_an_interrupted_submission_is_resumed(tmp_path: Path) -> None:
     plan = written(tmp_path, SLOW_FIRST, names=("a.nii",), walltimes_s=(50.0, 100.0))
-    command = [VOXCAST, "submit", "--requests", plan, "--out", "out", "--executor", "local"]
+    command = [VOXCAST, "submit", "--requests", plan, "--out", "out", "--cluster", "local"]
     process = subprocess.Popen(
         command, cwd=tmp_path, stderr=subprocess.PIPE, text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # as at a terminal
@@ -114,7 +114,7 @@ def test_another_process_sees_what_runs_on_this_machine(tmp_path: Path) -> None:
         tmp_path, 'echo $$ > "$1.pid"; sleep 100', names=("a.nii", "b.nii", "c.nii"),
         walltimes_s=(200.0,), slurm=SlurmOptions(throttle=1),
     )  # fmt: skip
-    command = [VOXCAST, "submit", "--requests", plan, "--out", "out", "--executor", "local"]
+    command = [VOXCAST, "submit", "--requests", plan, "--out", "out", "--cluster", "local"]
     process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
 
     def by_status() -> dict[str, int]:
@@ -135,7 +135,7 @@ def test_another_process_sees_what_runs_on_this_machine(tmp_path: Path) -> None:
 
 def test_a_task_that_fails_is_shown_with_its_log(tmp_path: Path) -> None:
     plan = written(tmp_path, "echo no such atlas; exit 3", names=("a.nii",))
-    command = ("submit", "--requests", plan, "--out", "out", "--executor", "local")
+    command = ("submit", "--requests", plan, "--out", "out", "--cluster", "local")
     completed = voxcast(*command, cwd=tmp_path)
     assert completed.returncode == 1
     assert "failed" in completed.stdout
@@ -168,7 +168,7 @@ def without_slurm(tmp_path: Path) -> str:
     [
         ("submit --requests plan.json --out out",
          "sbatch: no such command here; run this on a login node of the cluster, or give "
-         "--executor local"),
+         "--cluster local"),
         ("submit --requests plan.json",
          "--out: is needed: results go nowhere else; give --out DIR"),
         ("submit --requests gone.json --out out", "gone.json: no such file or directory"),
@@ -182,8 +182,8 @@ def without_slurm(tmp_path: Path) -> str:
         ("submit --requests empty.json --out out",
          "empty.json: neither a plan nor a recommendation (KeyError('images')); write it with "
          "`voxcast submit --dry-run --json` or `voxcast recommend --json`"),
-        ("submit --requests plan.json --out out --executor local --detach",
-         "--detach: needs Slurm; leave it out with --executor local"),
+        ("submit --requests plan.json --out out --cluster local --detach",
+         "--detach: needs Slurm; leave it out with --cluster local"),
         ("submit --requests plan.json --out out --stall soon",
          "submit: argument --stall: not a duration: 'soon'; write a number and a unit: 90s, "
          "30min, 1h30min or 02:30:00; see `voxcast submit --help`"),
@@ -211,7 +211,7 @@ def test_an_image_that_is_gone_is_named(tmp_path: Path) -> None:
 def test_too_much_memory_is_stopped_and_asked_for_again(tmp_path: Path) -> None:
     hold = "exec perl -e 'my $x = \"x\" x ($ARGV[0] * 1e6); sleep 1' 250"
     plan = written(tmp_path, hold, names=("a.nii",), memories_bytes=(100 * MB, 400 * MB))
-    command = ("submit", "--requests", plan, "--out", "out", "--executor", "local", "--json")
+    command = ("submit", "--requests", plan, "--out", "out", "--cluster", "local", "--json")
     completed = voxcast(*command, cwd=tmp_path)
     assert completed.returncode == 0, completed.stderr
     (row,) = json.loads(completed.stdout)["rows"]

@@ -61,7 +61,7 @@ def resumed(disk: Path, folder: str, plan: Plan) -> dict:
 def test_nothing_is_begun_on_a_full_disk(tmp_path: Path, disk: Path) -> None:
     path, plan = planned(tmp_path, WRITE, 2)
     filler = fill(disk)
-    command = ("submit", "--requests", path, "--out", "out", "--executor", "local")
+    command = ("submit", "--requests", path, "--out", "out", "--cluster", "local")
     refused = voxcast(*command, cwd=disk)
     assert (refused.returncode, refused.stdout) == (2, "")
     (line,) = refused.stderr.splitlines()
@@ -81,7 +81,7 @@ def test_a_disk_that_fills_while_tasks_run_is_no_fault_of_theirs(
         f"head -c 9000000 /dev/zero > {filler}; fi ;; esac; {WRITE}; true"
     )
     path, plan = planned(tmp_path, script, 4)
-    command = ("submit", "--requests", path, "--out", "out", "--executor", "local")
+    command = ("submit", "--requests", path, "--out", "out", "--cluster", "local")
     ended = voxcast(*command, "--throttle", "1", cwd=disk)
     assert (ended.returncode, ended.stdout) == (2, "")
     line = ended.stderr.splitlines()[-1]

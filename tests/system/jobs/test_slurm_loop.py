@@ -68,12 +68,12 @@ def test_jobs_become_a_model_and_packed_jobs_a_better_one(
     assert f"new in the history: {FIRST} completed and 3 killed" in status.stdout
     again = voxcast(project.folder, "status", login / "out", "--collect", "--json")
     assert json.loads(again.stdout)["collected"]["on_record"] == FIRST + 3
-    none_yet = voxcast(project.folder, "drift")
+    none_yet = voxcast(project.folder, "status", "--drift")
     assert (none_yet.returncode, none_yet.stdout) == (2, "")
-    first = voxcast(project.folder, "retrain", "--app", APP)
+    first = voxcast(project.folder, "learn", "--retrain", "--app", APP)
     assert first.returncode == 0, first.stderr
     assert f"{APP}: ridge is champion, version 1: first" in first.stdout
-    too_little = voxcast(project.folder, "drift")  # no job has a prediction yet
+    too_little = voxcast(project.folder, "status", "--drift")  # no job has a prediction yet
     assert too_little.returncode == 3, too_little.stderr
 
     # The application becomes slower, and the CPUs of its jobs are chosen together.
@@ -97,12 +97,12 @@ def test_jobs_become_a_model_and_packed_jobs_a_better_one(
     assert set(done["model_version"]) == {"1"}
     assert set(done["cpus"]) == {1}
 
-    drift = voxcast(project.folder, "drift", "--json")
+    drift = voxcast(project.folder, "status", "--drift", "--json")
     assert drift.returncode == 1, (drift.stdout, drift.stderr)
     told = json.loads(drift.stdout)[APP]
     assert told["subjects"] == LATER
     assert "the median of runtime" in told["drifted"]
-    retrained = voxcast(project.folder, "retrain", "--json")
+    retrained = voxcast(project.folder, "learn", "--retrain", "--json")
     assert retrained.returncode == 0, retrained.stderr
     receipt = json.loads(retrained.stdout)[APP]
     assert receipt["new"]["subjects"] == LATER

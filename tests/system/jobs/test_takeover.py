@@ -173,7 +173,7 @@ def test_two_users_share_a_folder_of_results(tmp_path: Path) -> None:
         )  # fmt: skip
         return completed.returncode, completed.stderr
 
-    submit = ("submit", "--requests", "plan.json", "--executor", "local", "--out", "out")
+    submit = ("submit", "--requests", "plan.json", "--cluster", "local", "--out", "out")
     code, text = run(*submit)
     assert code == 2
     assert "belongs to another user; give a folder of your own by --folder" in text

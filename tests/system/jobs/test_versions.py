@@ -75,7 +75,7 @@ def test_a_plan_or_a_submission_of_another_release_names_it(
     submission.write_text(json.dumps(content | {"out": "o", "executor": "local", "label": "l"}))
     this, problem = ["-m", "voxcast.cli"], f"a plan that cannot be read ({problem}), made by "
     then = f"voxcast 99.0; use that release, or make it again; this is voxcast {HERE}"
-    requests = ("submit", "--requests", "plan.json", "--out", "out", "--executor", "local")
+    requests = ("submit", "--requests", "plan.json", "--out", "out", "--cluster", "local")
     line = line_of(started(this, *requests, cwd=tmp_path))
     assert line == f"voxcast: plan.json: {problem}{then}"
     assert not (tmp_path / "out").exists()

@@ -86,7 +86,7 @@ def test_questions_and_refusals_pass(
     monkeypatch.setenv("VOXCAST_TOKEN", TOKEN)
     head = tmp_path / "head.nii.gz"
     write_head(head, spacing_mm=2.5, edge=80)
-    assert main(["predict", str(head), "--app", "segment", "--url", url]) == 0
+    assert main(["predict", str(head), "--app", "segment", "--model", url]) == 0
     assert "head.nii.gz" in capsys.readouterr().out
     with Client(url) as client:
         assert client.health()["model_version"] == "1"

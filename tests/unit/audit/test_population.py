@@ -112,7 +112,7 @@ def test_the_application_is_the_name_without_what_differs(name: str, app: str) -
 
 
 def test_a_pattern_takes_the_application_out_of_names(few_jobs) -> None:
-    pattern = name_pattern("^([a-z]+)_sub", "app", "--app-pattern")
+    pattern = name_pattern("^([a-z]+)_sub", "app", "--pattern")
     apps = apps_of(few_jobs.frame["name"], pattern)
     assert set(apps) == {"recon", "(other names)"}
 

@@ -23,7 +23,7 @@ def test_a_joined_run_sums_times_and_takes_the_largest_memory():
             "", "app", runtime_s=runtime_s, cpu_s=runtime_s / 2, peak_rss_bytes=peak,
             started_at=started, **changes,
         )  # fmt: skip
-        return run, (Phase("fit", 0.5, runtime_s),)
+        return run, (Phase("learn", 0.5, runtime_s),)
 
     joined, phases = joined_run([
         part("2026-01-02", 3.0, 5, io_read_bytes=1), part("2026-01-01", 2.0, 9, noisy=True),

@@ -31,12 +31,12 @@ def test_the_named_group_or_else_the_first_is_the_value(
     ],
 )
 def test_other_patterns_are_refused(text: str, message: str) -> None:
-    with pytest.raises(ConfigError, match="--app-pattern") as error:
-        name_pattern(text, "app", "--app-pattern")
+    with pytest.raises(ConfigError, match="--pattern") as error:
+        name_pattern(text, "app", "--pattern")
     assert message in str(error.value)
 
 
 def test_a_pattern_that_takes_for_ever_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(imported, "LONGEST_SEARCH_S", 0.3)
-    with pytest.raises(ConfigError, match=r"^--app-pattern: needs more than 0.3 s for 1 names; "):
-        name_pattern("(a+)+b", "app", "--app-pattern").values_in(["a" * 60])
+    with pytest.raises(ConfigError, match=r"^--pattern: needs more than 0.3 s for 1 names; "):
+        name_pattern("(a+)+b", "app", "--pattern").values_in(["a" * 60])
