@@ -56,6 +56,12 @@ class Answer:
         return json.loads(self.out)
 
 
+def called(*words: object) -> int:
+    """Call the command line in this process, and let its errors through."""
+    code: int = main.__wrapped__([str(word) for word in words])  # type: ignore[attr-defined]
+    return code
+
+
 def ended(
     main: Callable[[], object], cwd: Path | None = None, **variables: str
 ) -> subprocess.CompletedProcess[str]:

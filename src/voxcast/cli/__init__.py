@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import inspect
 import logging
 import sys
+from inspect import getdoc  # a module of ours is called inspect
 from typing import TYPE_CHECKING, Any
 
 import voxcast
@@ -43,6 +43,11 @@ GROUPS = {
     },
 }
 VERBS = {verb: text for verbs in GROUPS.values() for verb, text in verbs.items()}
+# Of the errors of the parser.
+_WORDS = {
+    "Input should be": "must be", "greater than or equal to": "at least",
+    "less than or equal to": "at most",
+}  # fmt: skip
 GLOBAL_OPTIONS = """\
 Options of every verb, before or after it:
   --project DIR  the project (default: VOXCAST_PROJECT, else the nearest parent folder)
@@ -145,10 +150,9 @@ def _refusal(error: Any, name: str, words: list[str]) -> ConfigError:
         then = "quote all of it: --command 'tool --in {image} --out {out}'"
         return ConfigError("needs quotes around the whole command line", "--command", then)
     if (option := getattr(error, "option_name", None)) is not None:
-        known = getattr(error, "possibilities", None)
-        if known is None:  # the option is known; its value is missing
+        if not hasattr(error, "possibilities"):  # the option is known; its value is missing
             return ConfigError("needs a value", option, see)
-        return ConfigError("unknown option", option, meant(option, known, see))
+        return ConfigError("unknown option", option, meant(option, error.possibilities or (), see))
     parameter = getattr(error, "param", None)
     where = name.removeprefix("voxcast ")
     if parameter is None:
@@ -157,7 +161,10 @@ def _refusal(error: Any, name: str, words: list[str]) -> ConfigError:
     given = parameter.opts[0] if is_option else parameter.metavar or parameter.name
     if not error.message:
         return ConfigError("is missing", given, see)
-    return ConfigError(error.message[0].lower() + error.message[1:].rstrip("."), given, see)
+    text = error.message.partition(",")[0].rstrip(".")
+    for theirs, ours in _WORDS.items():
+        text = text.replace(theirs, ours)
+    return ConfigError(text[0].lower() + text[1:], given, see)
 
 
 def _overview() -> str:
@@ -174,7 +181,7 @@ def _overview_of(verb: str, actions: Mapping[str, Callable[..., int]]) -> str:
     lines = [f"{text[0].upper()}{text[1:]}.", "", f"Usage: voxcast {verb} ACTION [OPTIONS]", ""]
     for action, function in actions.items():
         if action:
-            first = (inspect.getdoc(function) or "").partition("\n")[0]
+            first = (getdoc(function) or "").partition("\n")[0]
             lines.append(f"  {action:10} {first}")
     if "" in actions:
         default = next(name for name in actions if name and actions[name] is actions[""])

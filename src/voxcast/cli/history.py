@@ -52,7 +52,7 @@ def import_history(
         str | None, Option("--app", metavar="NAME", help="Application of all jobs.")
     ] = None,
     pattern: Annotated[
-        str | None,
+        list[str] | None,
         Option(
             "--pattern",
             metavar="REGEX",
@@ -77,7 +77,7 @@ def import_history(
     slant (the published runs of SLANT), csv (any table, with --map).
     """
     return import_runs(
-        kind, files or [], into, column_map, app, pattern, images, project, as_json=as_json
+        kind, files or [], into, column_map, app, pattern or [], images, project, as_json=as_json
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections import Counter
 from dataclasses import asdict
@@ -31,7 +30,7 @@ def import_runs(
     into: Path | None,
     column_map: Path | None,
     app: str | None,
-    pattern: str | None,
+    pattern: Sequence[str],
     images: Path | None,
     project: Path | None,
     *,
@@ -71,31 +70,29 @@ def import_runs(
     return 0
 
 
-def patterns_of(text: str | None) -> dict[str, NamePattern]:
-    """Return the patterns of application and subject in one regular expression.
+def patterns_of(texts: Sequence[str]) -> dict[str, NamePattern]:
+    """Return the patterns of application and subject in regular expressions.
 
     A group without a name is the application.
 
     Raises
     ------
     ConfigError
-        If it is no regular expression, or has no group.
+        If one is no regular expression, or has no group.
     """
     from voxcast.runs.imported import name_pattern
 
-    if text is None:
-        return {}
-    first = name_pattern(text, "app", "--pattern")
-    named = re.compile(text).groupindex
     patterns = {}
-    if "app" in named or not named:
-        patterns["app"] = first
-    if "subject" in named:
-        patterns["subject"] = name_pattern(text, "subject", "--pattern")
-    if not patterns:
-        raise ConfigError(
-            f"has no group app or subject: {text!r}", "--pattern", "e.g. (?P<app>[a-z]+)"
-        )
+    for text in texts:
+        pattern = name_pattern(text, "app", "--pattern")
+        named = pattern.regex.groupindex
+        if "app" in named or not named:
+            patterns["app"] = pattern
+        if "subject" in named:
+            patterns["subject"] = name_pattern(text, "subject", "--pattern")
+    if texts and not patterns:
+        then = "e.g. (?P<app>[a-z]+)"
+        raise ConfigError(f"has no group app or subject: {texts[0]!r}", "--pattern", then)
     return patterns
 
 

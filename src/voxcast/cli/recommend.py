@@ -26,6 +26,7 @@ def recommend(
     parameters: options.Parameters = None,
     model: options.Model = None,
     machine: options.Machine = None,
+    header_only: options.HeaderOnly = False,
     cluster: options.Cluster = None,
     policy: options.Policy = None,
     deadline: options.Deadline = None,
@@ -64,7 +65,7 @@ def recommend(
 
     if form == "csv" and out is None:
         raise ConfigError("is needed for a table", "--out", "give --out FILE.csv")
-    question = Question(app, cpus, gpus, parameters or (), model, machine=machine, project=project)
+    question = Question(app, cpus, gpus, parameters or (), model, header_only, machine, project)
     wish = Wish(question, cluster, policy, deadline, budget, changes or (), waiting)
     wish.limits()
     site = wish.slurm_site() if form == "sbatch" else wish.site()

@@ -86,7 +86,7 @@ class Wish:
         from voxcast import config
         from voxcast.allocation.site import THIS_MACHINE
 
-        name = None if self.cluster is None else self.cluster.partition(":")[0]
+        name = (self.cluster or "").partition(":")[0] or None
         conf_dir = projects.require(self.question.project) / config.CONF_DIR
         chosen = THIS_MACHINE if name == LOCAL else name
         return config.current_site(conf_dir, chosen, self.policy, self.changes)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 PRINTED_REQUESTS = 5
 LIST = "list"
+RUNTIME = "runtime_s"
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +60,7 @@ def requests(
     ] = None,
     column: Annotated[
         str, Option("--column", metavar="NAME", help="Column of the runs.")
-    ] = "runtime_s",
+    ] = RUNTIME,
     fit: Annotated[
         str | None,
         Option("--fit", metavar="FAMILY", help="Fit a family, or the `best`, to the runs."),
@@ -76,6 +77,7 @@ def requests(
     gpus: options.Gpus = None,
     parameters: options.Parameters = None,
     model: options.Model = None,
+    header_only: options.HeaderOnly = False,
     as_json: options.Json = False,
     project: options.Project = None,
 ) -> int:
@@ -95,12 +97,18 @@ def requests(
     durations = (0.0, 0.0) if checkpoint is None else options.durations(checkpoint, "--checkpoint")
     law: Law
     warnings: list[str] = []
-    if (kind := _kind(source)) != "history":
-        for option, value in (("--fit", fit), ("--where", where)):
-            if value:
-                raise ConfigError("needs a history of runs", option)
-    if kind != "image" and (parameters or model or cpus or gpus):
-        raise ConfigError("ask about an image", "--param, --model, --cpus and --gpus")
+    kind = _kind(source)
+    of_kind = {
+        "history": {"--fit": fit, "--where": where, "--column": column != RUNTIME},
+        "image": {"--param": parameters, "--model": model, "--cpus": cpus, "--gpus": gpus},
+    }
+    for wanted, given in of_kind.items():
+        if wanted != kind and (wrong := next((name for name in given if given[name]), None)):
+            raise ConfigError(
+                f"is for {'a history' if wanted == 'history' else 'an image'}", wrong
+            )
+    if app is not None and kind == "law":
+        raise ConfigError("is for a history or an image", "--app")
     if kind == "law":
         from voxcast.laws.families import parse_law
 
@@ -109,7 +117,7 @@ def requests(
         runs = measured_runs(Path(source), app, where or [], column)
         law, in_seconds = law_of_column(runs, column, fit, Path(source)), column.endswith("_s")
     else:
-        question = Question(app, cpus, gpus, parameters or (), model, project=project)
+        question = Question(app, cpus, gpus, parameters or (), model, header_only, project=project)
         (law, warnings), in_seconds = _predicted_law(Path(source), question), True
     model_of_cost = CostModel(alpha, beta, gamma, *durations)
     format_length = format_seconds if in_seconds else "{:.5g}".format

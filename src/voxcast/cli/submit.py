@@ -68,6 +68,7 @@ def submit(
     gpus: options.Gpus = None,
     parameters: options.Parameters = None,
     model: options.Model = None,
+    header_only: options.HeaderOnly = False,
     participants: options.Participants = None,
     cluster: options.Cluster = None,
     policy: options.Policy = None,
@@ -135,7 +136,7 @@ def submit(
         return _resume(resume, following)
     from voxcast.jobs.submission import Submission, check_outputs
 
-    question = Question(app, cpus, gpus, parameters or (), model, project=project)
+    question = Question(app, cpus, gpus, parameters or (), model, header_only, project=project)
     wish = Wish(question, cluster, policy, deadline, budget, changes or ())
     if detach and wish.is_local:
         raise ConfigError("needs Slurm", "--detach", "leave it out with --cluster local")

@@ -116,7 +116,7 @@ class Records:
             values = {column: matches[name] for column, matches in by_name.items()}
             for column in (column for column, value in values.items() if not value):
                 remarks = self.skipped if column == "app" else self.unread
-                remarks.add(f"{column}: {name[:80]!r} does not match --{column}-pattern", [line])
+                remarks.add(f"{column}: {name[:80]!r} does not match --pattern", [line])
             if values.get("app") != "":
                 self.rows.append(row | {n: value for n, value in values.items() if value})
                 self.lines.append(line)
@@ -168,7 +168,7 @@ def name_pattern(text: str, group: str, option: str) -> NamePattern:
 
     Examples
     --------
-    >>> name_pattern("([a-z]+)_(?P<app>.*)", "app", "--app-pattern").values_in(["lab_recon"])
+    >>> name_pattern("([a-z]+)_(?P<app>.*)", "app", "--pattern").values_in(["lab_recon"])
     {'lab_recon': 'recon'}
     """
     try:

@@ -180,7 +180,7 @@ def test_a_failed_trial_shows_the_log_and_writes_nothing(project, capsys):
 
 
 def test_a_trial_that_takes_too_long_is_stopped_and_said_to_be(project, capsys):
-    arguments = ("--command", f"{COMMAND} --steps 1000", "--time-limit", "0.5")
+    arguments = ("--command", f"{COMMAND} --steps 1000", "--time-limit", "0.5s")
     assert new(*arguments) == 0
     assert "the trial was stopped" in capsys.readouterr().out
     written = yaml.safe_load(Path("conf/app/smooth.yaml").read_text())["smooth"]
@@ -195,13 +195,13 @@ def test_a_trial_that_takes_too_long_is_stopped_and_said_to_be(project, capsys):
         (["--command", "smooth"], "does not name the image"),
         (["--command", "smooth 'in {image}"], "cannot be split (No closing quotation)"),
         (["--command", "smooth", "--in", "{image}", "--out", "{out}"], "needs quotes around"),
-        (["--unheard"], "unrecognized arguments: --unheard"),
+        (["--unheard"], "--unheard: unknown option"),
         (["--command", " "], "is empty"),
         (["--command", "smooth {image} ${HOME}"], "${HOME} needs a shell"),
         (["--command", COMMAND, "--cpus", "10000"], "must be 1 to"),
         (["--command", COMMAND, "--param", "steps"], "needs NAME=VALUE"),
         (["--command", COMMAND, "--version-command", "no-such-tool"], "prints no version"),
-        (["--command", COMMAND, "--time-limit", "0"], "must be above zero"),
+        (["--command", COMMAND, "--time-limit", "0s"], "must be above zero"),
         (["--template", "unheard"], "unknown template"),
         ([], "needs --command or --template"),
     ],

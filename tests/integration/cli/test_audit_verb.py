@@ -39,7 +39,7 @@ def test_tables_of_a_site(
     export: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # no project is needed
-    assert main(["audit", str(export), "--top", "9", "--picture", "jobs.svg"]) == 0
+    assert main(["audit", str(export), "--picture", "jobs.svg"]) == 0
     text = capsys.readouterr().out
     for words in ("600 records = ", "user", "account", "partition", "application", "lab1",
                   "fmriprep", "savings by other requests", "assumptions:"):  # fmt: skip
@@ -75,11 +75,10 @@ def test_a_table_with_a_column_map(capsys: pytest.CaptureFixture[str]) -> None:
         (["gone.txt"], "gone.txt: no such file or folder"),
         (["."], ".: has no file; name the files, or another folder"),
         (["jobs.txt", "--by", "colour"], "--by: not a key: 'colour'; choose from user, account"),
-        (["jobs.txt", "--delimiter", "||"], "--delimiter: must be one character"),
-        (["jobs.txt", "--kind", "csv"], "csv: needs a column map; give --map FILE"),
+        ([], "FILE: is missing; `voxcast audit --export` prints how to get one"),
         (["jobs.txt", "--picture", "x.png"], "x.png: the picture is an SVG; let its name end in"),
         (["jobs.txt", "--cluster", "moon"], "no project here or above"),
-        (["jobs.txt", "--alpha", "-1"], "alpha: must be above 0 and finite, not -1"),
+        (["jobs.txt", "--cost=-1,0,0"], "alpha: must be above 0 and finite, not -1"),
         (["jobs.txt", "--predicted", "gone"], "gone: cannot be read"),
         (["jobs.txt", "--pattern", "("], "--pattern: is no regular expression"),
         (["waiting.txt"], "no job has run and ended; of 1 records: 1 have not run"),
@@ -94,7 +93,7 @@ def test_bad_input_is_one_line(
     folder = tmp_path / "empty"
     folder.mkdir()
     monkeypatch.chdir(folder)
-    if arguments[0] != ".":
+    if arguments != ["."]:
         (folder / "jobs.txt").write_bytes(export.read_bytes())
         (folder / "waiting.txt").write_text("JobID|State|Elapsed\n1|PENDING|00:00:00\n")
         (folder / "semicolons.txt").write_text("JobID;State;Elapsed\n1;PENDING;00:00:00\n")

@@ -82,14 +82,17 @@ def test_leftovers_go_and_the_rest_stays(folder: Path) -> None:
     assert _files(folder) == {*KEPT, "params.yaml", "build/folds/a.npz", "build/site/index.html"}
     again = _clean(folder)
     assert again.stdout == "nothing to remove\n"
-    assert "cached fits: 17 B in build/folds; `voxcast clean --cache` removes" in again.stderr
+    assert (
+        "cached fits: 17 B in build/folds; `voxcast doctor --clean --cached-fits` removes"
+        in again.stderr
+    )
 
 
 def test_the_cached_fits_go_when_told(folder: Path) -> None:
-    assert "build/folds (17 B)" in _clean(folder, "--cache").stdout
+    assert "build/folds (17 B)" in _clean(folder, "--cached-fits").stdout
     assert not (folder / "build/folds").exists()
     assert (folder / "build/site/index.html").exists()
-    assert _clean(folder, "--cache").stderr == ""
+    assert _clean(folder, "--cached-fits").stderr == ""
 
 
 def test_the_folder_of_a_working_campaign_is_left_alone(folder: Path) -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 import nibabel
 import numpy as np
 import pytest
-import voxcast.cli.images  # before a test gives up its rights
 import yaml
 
 import voxcast
+import voxcast.cli.inspect  # before a test gives up its rights
 from commands import BIN
 from commands import attempt as run
 from commands import run as process
@@ -141,15 +141,6 @@ def test_inspect_shows_what_the_project_adds(head: Path, tmp_path: Path) -> None
     assert "what the project adds is not shown" in without.stderr
 
 
-def test_a_volume_above_the_limit_is_inspected_by_its_header_only(head: Path) -> None:
-    few = ("inspect", str(head), "--max-voxels", "4e4")
-    assert "43200 voxels (30 x 40 x 36), at most 40000" in refused(run(*few, cwd=head.parent))
-    assert run(*few, "--header-only", cwd=head.parent).returncode == 0
-    for bad in ("0", "-3", "1.5", "many", "inf", "nan"):
-        line = refused(run("inspect", str(head), f"--max-voxels={bad}", cwd=head.parent))
-        assert "whole number of at least 1" in line
-
-
 def test_a_file_that_is_not_an_image_is_refused(tmp_path: Path) -> None:
     (tmp_path / "note.nii.gz").write_text("not an image")
     for verb in ("inspect",):
@@ -170,8 +161,8 @@ def test_predict_refuses_an_invalid_quantile(head: Path) -> None:
 
 
 def test_a_folder_that_is_not_a_project_is_refused(tmp_path: Path) -> None:
-    assert "params.yaml" in refused(run("images", "--project", str(tmp_path), cwd=tmp_path))
-    assert "no project" in refused(run("images", cwd=tmp_path))
+    assert "params.yaml" in refused(run("inspect", "--project", str(tmp_path), cwd=tmp_path))
+    assert "no project" in refused(run("inspect", cwd=tmp_path))
 
 
 def test_refresh_detects_a_changed_user_file(head: Path, tmp_path: Path) -> None:
@@ -232,6 +223,3 @@ def test_inspect_lists_the_characteristics_with_unit_cost_and_source(head: Path)
     assert rows["foreground_voxels"]["unit"] == "voxels"
     assert rows["foreground_voxels"]["cost"] == "native mask"
     assert "ANTs" in rows["foreground_voxels"]["source"]
-    result = run("inspect", cwd=head.parent)
-    assert result.returncode == 2
-    assert "needs an image, or --list" in result.stderr

@@ -1,4 +1,4 @@
-"""``voxcast compare --by device`` on real folders of runs."""
+"""``voxcast history compare`` on real folders of runs."""
 
 import json
 from pathlib import Path
@@ -41,7 +41,7 @@ def compare(project, monkeypatch, capsys):
 
     def run(*arguments: str, status: int = 0) -> tuple[str, str]:
         try:
-            code = main(["compare", *arguments])
+            code = main(["history", "compare", *arguments])
         except SystemExit as left:  # by the parser
             code = left.code
         captured = capsys.readouterr()
@@ -52,8 +52,8 @@ def compare(project, monkeypatch, capsys):
 
 
 def test_speedup_cost_and_variability_are_reported(project: Path) -> None:
-    options = ("--by", "device", "--json", "--project", project)
-    report = voxcast("compare", *options, project=Path("/")).json
+    options = ("--json", "--project", project)
+    report = voxcast("history", "compare", *options, project=Path("/")).json
     assert report["runs"] == 24
     assert report["missing"] is None
     total, phase = report["comparisons"]
@@ -81,7 +81,7 @@ def test_text_output(compare) -> None:
 def test_named_folders_need_no_project(project: Path, compare) -> None:
     (project / "params.yaml").unlink()
     assert "no project here" in compare(status=2)[1]
-    assert "whole run: 5×" in compare("--history", "data/history", "data/runs/gpu")[0]
+    assert "whole run: 5×" in compare("data/history", "data/runs/gpu")[0]
 
 
 @pytest.mark.parametrize(
@@ -106,11 +106,10 @@ def test_a_side_without_runs_is_reported(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--history", "gone"), "gone: no such folder"),
-        (("--history", "data"), "data: is not a history of runs; give a folder"),
-        (("--usd-per-gpu-hour", "-1"), "a price cannot be negative"),
-        (("--usd-per-core-hour", "nan"), "a price cannot be negative"),
-        (("--by", "moon"), "invalid choice"),
+        (("gone",), "gone: no such folder"),
+        (("data",), "data: is not a history of runs; give a folder"),
+        (("--usd-per-gpu-hour", "-1"), "must be at least 0"),
+        (("--usd-per-core-hour", "nan"), "must be at least 0"),
     ],
 )
 def test_invalid_arguments_are_refused(compare, arguments: tuple[str, ...], message: str) -> None:

@@ -1,4 +1,4 @@
-"""``voxcast host``: a machine is unknown, is measured by real runs, and is known."""
+"""``voxcast measure --host``: a machine is unknown, is measured by real runs, and is known."""
 
 import json
 import os
@@ -74,7 +74,7 @@ def test_a_machine_is_unknown_until_it_is_measured(project: Path) -> None:
     assert before["runs"] == 0
     assert not before["calibrated"]
     assert before["upper"] / before["lower"] > 2
-    assert "voxcast host measure" in run(project, "measure", "--host", "--time-budget", "0s")
+    assert "voxcast measure --host" in run(project, "measure", "--host", "--time-budget", "0s")
     # Interrupted after the first run, it goes on where it was.
     runs = project / "data/campaigns/host/runs"
     process = start(project, "measure", "--host")
@@ -120,11 +120,10 @@ def test_a_damaged_file_is_refused_and_can_be_removed(project: Path, tmp_path: P
     assert "remove it" in message
 
 
-@pytest.mark.parametrize("seconds", ["0", "-1", "nan"])
-def test_a_time_must_be_positive(project: Path, seconds: str) -> None:
-    assert "--seconds" in run(
-        project, "host", "measure", "--seconds", seconds, code=EXIT_BAD_INPUT
-    )
+@pytest.mark.parametrize("budget", ["-1s", "nan"])
+def test_a_time_must_be_a_duration(project: Path, budget: str) -> None:
+    words = ("measure", "--host", f"--time-budget={budget}")
+    assert "--time-budget" in run(project, *words, code=EXIT_BAD_INPUT)
 
 
 def test_node_types_of_a_cluster_have_speeds_of_their_own(project: Path) -> None:

@@ -84,11 +84,11 @@ def test_import_takes_application_and_subject_out_of_names(tmp_path: Path) -> No
         "1|recon_sub-01|COMPLETED|00:01:00\n2|recon_sub-02_ses-1|COMPLETED|00:01:00\n"
         "3|seg_all|COMPLETED|00:01:00\n4|bash|COMPLETED|00:01:00\n"
     )
-    patterns = ("--pattern", "^([a-z]+)_", "--subject-pattern", "(?P<subject>sub-[0-9]+)")
+    patterns = ("--pattern", "^([a-z]+)_", "--pattern", "(?P<subject>sub-[0-9]+)")
     into = ("--into", tmp_path / "h")
     lines = voxcast("history", "import", "sacct", tmp_path / "x", *into, *patterns).stdout
-    assert "x:5: app: 'bash' does not match --app-pattern" in lines
-    assert "x:4: subject: 'seg_all' does not match --subject-pattern" in lines
+    assert "x:5: app: 'bash' does not match --pattern" in lines
+    assert "x:4: subject: 'seg_all' does not match --pattern" in lines
     runs = load_history([tmp_path / "h"]).sort_values(["app", "subject"])
     assert runs[["app", "subject"]].to_numpy().tolist() == [
         ["recon", "sub-01"], ["recon", "sub-02"], ["seg", ""],
@@ -121,7 +121,7 @@ def test_import_takes_a_map_and_a_name(tmp_path: Path) -> None:
         (["history", "import", "sacct", "nowhere.txt"], "nowhere.txt"),
         (["history", "import", "csv", SAMPLES / "runs.csv"], "--map"),
         (["history", "import", "nextflow", SAMPLES / "sacct.txt"], "no column"),
-        (["history", "import", "abacus", "x"], "invalid choice"),
+        (["history", "import", "abacus", "x"], "unknown kind"),
     ],
 )
 def test_import_refuses_in_one_line(arguments: list[str], message: str, tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from commands import called
 from synthetic_runs import cell, write_run
-from voxcast.cli.phases import main
 from voxcast.errors import ConfigError, RunError, TableError
 from voxcast.phases import recorder as mpi_recorder
 
@@ -23,7 +23,7 @@ def test_the_terminal_shows_phases_a_line_for_each_process_and_collectives(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    assert main(["show", str(KMEANS)]) == 0
+    assert called("phases", "show", str(KMEANS)) == 0
     lines = capsys.readouterr().out.splitlines()
     assert "4 processes, 43 ticks, 7.37 s; computation 71%, communication 29%" in lines[0]
     assert lines[2].split()[:4] == ["A", "1", "MPI_Allreduce", "1-10"]
@@ -41,7 +41,7 @@ def test_the_terminal_shows_phases_a_line_for_each_process_and_collectives(
 
 def test_json_has_what_the_page_has(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     page = tmp_path / "page.html"
-    assert main(["show", str(KMEANS), "--json", "--html", str(page)]) == 0
+    assert called("phases", "show", str(KMEANS), "--json", "--html", str(page)) == 0
     captured = capsys.readouterr()
     content = json.loads(captured.out)
     assert [phase["weight"] for phase in content["phases"]] == [1, 40]
@@ -55,7 +55,7 @@ def test_an_archive_of_eztrace_is_shown_with_its_messages(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     pytest.importorskip("otf2")
-    assert main(["show", str(SAMPLES / "eztrace_ring")]) == 0
+    assert called("phases", "show", str(SAMPLES / "eztrace_ring")) == 0
     captured = capsys.readouterr()
     assert "Messages: 12 between 3 pairs of processes" in captured.out
     assert "missing" in captured.err
@@ -68,7 +68,7 @@ def test_phases_and_page_are_logged_to_mlflow(
     (tmp_path / "params.yaml").write_text("{}\n")
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.chdir(tmp_path)
-    assert main(["show", str(KMEANS), "--track", "--project", str(tmp_path)]) == 0
+    assert called("phases", "show", str(KMEANS), "--track", "--project", str(tmp_path)) == 0
     run_id = capsys.readouterr().err.rsplit(" ", 1)[-1].strip()
     logged = mlflow.get_run(run_id)
     assert logged.data.tags["kind"] == "trace"
@@ -89,7 +89,7 @@ def test_the_trace_of_a_recorded_run_is_logged_with_its_cell(
     (tmp_path / "params.yaml").write_text("{}\n")
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.chdir(tmp_path)
-    assert main(["show", str(run / "out" / "traces"), "--track"]) == 0
+    assert called("phases", "show", str(run / "out" / "traces"), "--track") == 0
     logged = mlflow.get_run(capsys.readouterr().err.rsplit(" ", 1)[-1].strip())
     assert logged.info.run_name == "app"
     assert (logged.data.tags["app"], logged.data.tags["cell_key"]) == ("app", run.name)
@@ -97,15 +97,15 @@ def test_the_trace_of_a_recorded_run_is_logged_with_its_cell(
 
 def test_bad_input_is_told(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="no such file or folder"):
-        main(["show", str(tmp_path / "nothing")])
+        called("phases", "show", str(tmp_path / "nothing"))
     with pytest.raises(RunError, match="holds no trace"):
-        main(["show", str(tmp_path)])
+        called("phases", "show", str(tmp_path))
     with pytest.raises(ConfigError, match="is a folder"):
-        main(["show", str(KMEANS), "--html", str(tmp_path)])
+        called("phases", "show", str(KMEANS), "--html", str(tmp_path))
     with pytest.raises(TableError, match=r"has no run\.json"):
-        main(["show", str(KMEANS), "--run", str(tmp_path)])
+        called("phases", "show", str(KMEANS), "--run", str(tmp_path))
     with pytest.raises(ConfigError, match="must be 0 or more"):
-        main(["show", str(KMEANS), "--tolerance", "-1"])
+        called("phases", "show", str(KMEANS), "--tolerance", "-1")
 
 
 @pytest.mark.mpi
@@ -119,7 +119,7 @@ def test_a_program_is_recorded_and_shown(
         check=True, timeout=300, capture_output=True,
     )  # fmt: skip
     page = tmp_path / "page.html"
-    assert main(["show", str(tmp_path / "traces"), "--json", "--html", str(page)]) == 0
+    assert called("phases", "show", str(tmp_path / "traces"), "--json", "--html", str(page)) == 0
     content = json.loads(capsys.readouterr().out)
     ring = {(row["sender"], row["receiver"]) for row in content["messages"]}
     assert ring == {(0, 1), (1, 2), (2, 0)}

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from voxcast.cli.phases import main
+from commands import called
 from voxcast.errors import ConfigError, RunError, TableError
 from voxcast.phases.events import Kind
 
@@ -46,7 +46,7 @@ def write_trace(folder, iterations, *, slower=1.0, seed=0, iteration_bytes=80, g
 
 
 def printed(capsys, *arguments):
-    assert main([str(argument) for argument in arguments]) == 0
+    assert called("phases", *(str(argument) for argument in arguments)) == 0
     return json.loads(capsys.readouterr().out)
 
 
@@ -63,7 +63,7 @@ def test_a_signature_adds_up_to_the_run(trace, capsys) -> None:
         ("MPI_Bcast 100-1000 B", 1), ("MPI_Allreduce 10-100 B", 200),
     ]  # fmt: skip
     assert result["computation_unit"] == "cpu_ns"
-    main(["signature", str(trace), "--passes", "5"])
+    called("phases", "signature", str(trace), "--passes", "5")
     assert "MPI_Allreduce 10-100 B" in capsys.readouterr().out
 
 
@@ -87,7 +87,7 @@ def test_iterations_that_get_longer_have_no_interval(tmp_path, capsys) -> None:
     result = printed(capsys, "predict", growing, "--of", 300, "--json")
     assert (result["lower_s"], result["upper_s"]) == (result["elapsed_s"], None)
     assert result["trend"]["last_s"] > 1.1 * result["trend"]["first_s"]
-    main(["predict", str(growing), "--of", "300"])
+    called("phases", "predict", str(growing), "--of", "300")
     text = capsys.readouterr().out
     assert "no interval, since cycles change" in text
     assert "cycles get longer, from" in text
@@ -95,18 +95,25 @@ def test_iterations_that_get_longer_have_no_interval(tmp_path, capsys) -> None:
 
 def test_past_runs_make_the_interval(trace, tmp_path, capsys) -> None:
     past = [write_trace(tmp_path / f"past{n}", 200, seed=n) for n in range(1, 5)]
-    arguments = ["predict", trace, "--check", 0.25, "--json", "--past", *past]
+    arguments = [
+        "predict",
+        trace,
+        "--check",
+        0.25,
+        "--json",
+        *(word for path in past for word in ("--past", path)),
+    ]
     result = printed(capsys, *arguments, "--level", 0.8)
     assert result["method"] == "conformal, by 4 past runs"
     assert result["lower_s"] <= result["measured_s"] <= result["upper_s"]
     with pytest.raises(ConfigError, match="needs 9 past runs, not 4"):
-        main([str(argument) for argument in arguments])
+        called("phases", *(str(argument) for argument in arguments))
 
 
 def test_too_few_cycles_have_no_interval_and_valid_json(tmp_path, capsys) -> None:
     part = write_trace(tmp_path / "part", 2)
     assert printed(capsys, "predict", part, "--of", 50, "--json")["upper_s"] is None
-    assert main(["predict", str(part), "--of", "50"]) == 0
+    assert called("phases", "predict", str(part), "--of", "50") == 0
     assert "too few cycles for an interval" in capsys.readouterr().out
 
 
@@ -114,7 +121,7 @@ def test_a_short_run_tells_the_time_on_another_machine(trace, tmp_path, capsys) 
     short = write_trace(tmp_path / "short", 20, slower=2.5, seed=9)
     result = printed(capsys, "transfer", trace, "--run", short, "--json")
     assert result["total_s"] == pytest.approx(2.5 * result["base_elapsed_s"], rel=0.02)
-    assert main(["transfer", str(trace), "--run", str(short)]) == 0
+    assert called("phases", "transfer", str(trace), "--run", str(short)) == 0
     assert "2.5" in capsys.readouterr().out
 
 
@@ -135,14 +142,14 @@ def test_mistakes_are_told(trace, tmp_path, arguments, message) -> None:
     other = write_trace(tmp_path / "other", 20, iteration_bytes=10**6)
     paths = {"TRACE": str(trace), "OTHER": str(other)}
     with pytest.raises((ConfigError, RunError), match=message):
-        main([paths.get(argument, argument) for argument in arguments])
+        called("phases", *(paths.get(argument, argument) for argument in arguments))
 
 
 def test_a_rank_that_stopped_early_is_told_and_the_rest_is_used(trace, capsys) -> None:
     last = sorted(trace.iterdir())[-1]
     content = last.read_bytes()
     last.write_bytes(content[: len(content) * 3 // 4])
-    assert main(["signature", str(trace), "--json"]) == 0
+    assert called("phases", "signature", str(trace), "--json") == 0
     captured = capsys.readouterr()
     assert "rank 2: cut short or damaged" in captured.err
     result = json.loads(captured.out)
@@ -155,12 +162,12 @@ def test_a_share_may_be_a_fraction_of_iterations(trace, capsys) -> None:
     by_share = printed(capsys, "predict", trace, "--fraction", "0.25", "--json")
     assert by_count["total_s"] == by_share["total_s"]
     with pytest.raises(ConfigError, match="--fraction"):
-        main(["predict", str(trace), "--fraction", "200/0"])
+        called("phases", "predict", str(trace), "--fraction", "200/0")
 
 
 def test_a_longer_run_is_the_base(trace, tmp_path) -> None:
     short = write_trace(tmp_path / "short", 20)
     with pytest.raises(RunError, match="the base is the longer run"):
-        main(["transfer", str(short), "--run", str(trace)])
+        called("phases", "transfer", str(short), "--run", str(trace))
     with pytest.raises(TableError, match="voxcast phases show"):
-        main([str(trace)])
+        called("phases", "chain", trace)

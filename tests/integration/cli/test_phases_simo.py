@@ -1,4 +1,4 @@
-"""``voxcast phases simo``: phases of the published segment, and files that are none."""
+"""``voxcast phases signature --values``: phases of the published segment, and files that are none."""
 
 from __future__ import annotations
 
@@ -23,7 +23,14 @@ def values(tmp_path) -> Path:
 
 def test_the_phases_of_the_published_segment(values) -> None:
     completed = voxcast(
-        "phases", "simo", "--values", str(values), "--tolerance", "1", "--json", cwd=values.parent
+        "phases",
+        "signature",
+        "--values",
+        str(values),
+        "--tolerance",
+        "1",
+        "--json",
+        cwd=values.parent,
     )
     phases = json.loads(completed.stdout)["phases"]
     assert [phase["founder"] for phase in phases] == [50, 47, 45, 54, 63, 52, 60]
@@ -34,7 +41,7 @@ def test_the_phases_of_the_published_segment(values) -> None:
 
 def test_dropped_phases_are_told(values) -> None:
     completed = voxcast(
-        "phases", "simo", "--values", str(values), "--min-share", "0.05", cwd=values.parent
+        "phases", "signature", "--values", str(values), "--min-share", "0.05", cwd=values.parent
     )
     assert completed.stderr == (
         "voxcast: 2 phases with less than 5% of the ticks dropped, 5.41% of the ticks together\n"
@@ -54,7 +61,7 @@ def test_dropped_phases_are_told(values) -> None:
 def test_a_file_without_values(content, line, tmp_path) -> None:
     content = content if isinstance(content, bytes) else content.encode()
     (tmp_path / "simo.txt").write_bytes(content)
-    assert refusal("phases", "simo", "--values", "simo.txt", cwd=tmp_path) == line
+    assert refusal("phases", "signature", "--values", "simo.txt", cwd=tmp_path) == line
 
 
 @pytest.mark.parametrize(
@@ -68,4 +75,4 @@ def test_a_file_without_values(content, line, tmp_path) -> None:
     ],
 )
 def test_a_mistake_in_the_options(options, line, tmp_path) -> None:
-    assert refusal("phases", "simo", *options, cwd=tmp_path) == line
+    assert refusal("phases", "signature", *options, cwd=tmp_path) == line

@@ -203,10 +203,10 @@ def test_a_path_may_begin_with_a_dash(project: Path) -> None:
             ("head.nii.gz", "--app", "unheard"),
             "unheard: unknown application; the model has segment",
         ),
-        (("head.nii.gz", "--quantile", "high"), "invalid float value: 'high'"),
+        (("head.nii.gz", "--quantile", "high"), "--quantile: must be a valid number"),
         (("head.nii.gz", "--quantile", "1"), "must be between 0.5 and 1"),
-        (("head.nii.gz", "--cpus", "1,0"), "must be a whole number of at least 1, not '0'"),
-        (("head.nii.gz", "--cpus", "two"), "must be a whole number of at least 1, not 'two'"),
+        (("head.nii.gz", "--cpus", "1,0"), "must be whole numbers of at least 1, not '1,0'"),
+        (("head.nii.gz", "--cpus", "two"), "must be whole numbers of at least 1, not 'two'"),
         (("gone.nii.gz",), "gone.nii.gz: no such file"),
         ((), "see `voxcast predict --help`"),
     ],
@@ -222,7 +222,7 @@ def test_an_application_that_is_described_and_not_learned_is_said_to_be_so(
     (folder / "conf/app").mkdir(parents=True, exist_ok=True)
     (folder / "conf/app/sharpen.yaml").write_text("sharpen: {}\n")
     line = refused(run("predict", "head.nii.gz", "--app", "sharpen", cwd=folder))
-    assert "sharpen: is described, and not learned yet" in line
+    assert "sharpen: has no model yet" in line
     assert "run `voxcast learn IMAGES --app sharpen`" in line
 
 

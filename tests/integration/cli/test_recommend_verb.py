@@ -164,9 +164,7 @@ def test_hard_limits(recommend) -> None:
             "usual.nii.gz",
             "--json",
             "--cluster",
-            "osc",
-            "--partition",
-            "serial",
+            "osc:serial",
             *limits,
         )
         content = json.loads(recommend(*arguments, code=code).out)
@@ -415,25 +413,20 @@ def test_waiting_can_be_fitted_to_accounting(recommend, tmp_path: Path) -> None:
         (("--deadline", "0s"), "deadline: must be in the future and finite"),
         (("--deadline=-2h",), "not a duration or a time"),
         (("--deadline", "-2h"), "not a duration or a time"),
-        (("--deadline",), "recommend: argument --deadline: expected one argument; see"),
-        (
-            ("--json", "--as", "sbatch"),
-            "recommend: argument --slurm: not allowed with argument --json",
-        ),
-        (("--fast",), "--fast: unknown option; see `voxcast recommend --help`"),
+        (("--deadline",), "not a duration or a time: '--header-only'"),
+        (("--as", "yaml"), "--as: "),
+        (("--as", "csv"), "--out: is needed for a table"),
+        (("--xyzzy",), "--xyzzy: unknown option; see `voxcast recommend --help`"),
         (("--deadline", "soon"), "not a duration"),
         (("--budget=-1",), "cannot be negative"),
         (("--budget", "much"), "not an amount"),
         (("--cluster", "moon"), "moon: unknown cluster; choose from"),
         (
-            (
-                "--as",
-                "sbatch",
-            ),
+            ("--as", "sbatch"),
             "as it is this machine; choose --cluster from cloud, osc, private, or copy a file",
         ),
         (("--policy", "bold"), "bold: unknown policy; choose from"),
-        (("--partition", "moon"), "moon: unknown partition; local has here"),
+        (("--cluster", "local:moon"), "moon: unknown partition; local has here"),
         (("--cpus", "64", *HERE), "no configuration fits; cpu, 64 CPUs on machine needs more"),
         (("--app", "other"), "other: unknown application"),
         (("-S", "cluster.node_types.machine.usd_per_core_hour=-1"), "must not be negative"),
@@ -504,6 +497,6 @@ def test_submit_plans_what_recommend_chooses(recommend, project: Path) -> None:
 
 
 def test_submit_refuses_the_cluster_that_is_this_machine(recommend, project: Path, capsys) -> None:
-    command = ["submit", "usual.nii.gz", "--header-only", "--dry-run", "--cluster", "local"]
+    command = ["submit", "usual.nii.gz", "--header-only", "--dry-run"]
     assert main(command) == 2
     assert "has no partitions of Slurm, as it is this machine" in capsys.readouterr().err

@@ -21,7 +21,7 @@ def test_the_published_runs_reproduce_the_published_gain(tmp_path: Path, capsys)
         main(["history", "import", "slant", str(ARTIFACT), "--into", str(tmp_path / "slant")]) == 0
     )
     capsys.readouterr()
-    assert main(["phases", str(tmp_path / "slant"), "--json"]) == 0
+    assert main(["phases", "chain", str(tmp_path / "slant"), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["runs"] == 88
     held = report["held_gb_h"]
@@ -33,7 +33,7 @@ def test_the_published_runs_reproduce_the_published_gain(tmp_path: Path, capsys)
 
 
 def test_phases_of_a_recorded_application(capsys) -> None:
-    assert main(["phases", str(HISTORY), "--app", "ants_segment"]) == 0
+    assert main(["phases", "chain", str(HISTORY), "--app", "ants_segment"]) == 0
     output = capsys.readouterr()
     assert "41 of 236 runs left out: 41 with other phases" in output.err
     assert "ants_segment: 195 runs" in output.out
@@ -41,17 +41,17 @@ def test_phases_of_a_recorded_application(capsys) -> None:
     (atropos,) = (line for line in output.out.splitlines() if "atropos" in line)
     assert re.fullmatch(r"  atropos +[\d.]+ GB +[\d.]+  .+", atropos)
     arguments = ["--app", "ants_segment", "--where", "scale=scaled_down", "--json"]
-    assert main(["phases", str(HISTORY), *arguments]) == 0
+    assert main(["phases", "chain", str(HISTORY), *arguments]) == 0
     assert json.loads(capsys.readouterr().out)["runs"] == 41
-    assert main(["phases", str(HISTORY)]) == 2
+    assert main(["phases", "chain", str(HISTORY)]) == 2
     assert "choose with --app" in capsys.readouterr().err
-    assert main(["phases", str(HISTORY), "--app", "ants_segment", "--alpha", "0"]) == 2
+    assert main(["phases", "chain", str(HISTORY), "--app", "ants_segment", "--cost", "0,0,0"]) == 2
 
 
 def test_a_history_without_phases_says_so(tmp_path: Path, capsys) -> None:
     sample = Path(__file__).parents[2] / "samples/imports/sacct.txt"
     assert main(["history", "import", "sacct", str(sample), "--into", str(tmp_path / "jobs")]) == 0
-    assert main(["phases", str(tmp_path / "jobs")]) == 2
+    assert main(["phases", "chain", str(tmp_path / "jobs")]) == 2
     assert "has no phases, nor traces to read them from" in capsys.readouterr().err
 
 
@@ -60,7 +60,7 @@ def test_a_damaged_part_is_one_line(tmp_path: Path, capsys) -> None:
     shutil.copytree(HISTORY, batch)
     part = sorted(batch.glob("*/"))[0]
     (part / "runs.parquet").write_bytes(b"PAR1 damaged")
-    assert main(["phases", str(batch), "--app", "ants_segment"]) == 0
+    assert main(["phases", "chain", str(batch), "--app", "ants_segment"]) == 0
     output = capsys.readouterr()
     (line,) = (line for line in output.err.splitlines() if str(part) in line)
     assert "cannot be read" in line
@@ -80,7 +80,7 @@ def test_request_strategies_are_replayed(capsys) -> None:
         "--folds",
         "2",
     ]
-    assert main([*arguments, "--wait-alpha", "0.5", "--json"]) == 0
+    assert main([*arguments, "--wait", "0.5,0", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)["tile_segment"]
     cost = {strategy: costs["normalised_cost"] for strategy, costs in report["ways"].items()}
     assert cost["clairvoyant"] == pytest.approx(1.0)
@@ -119,13 +119,13 @@ def test_a_replay_ends_with_what_it_means_for_a_user(capsys) -> None:
     [
         (["nowhere"], "no such folder; give a folder of data/history"),
         ([str(HISTORY), "--app", "none"], "has no runs of none"),
-        ([str(HISTORY), "--gamma", "much"], "must be seconds or `median`"),
-        ([str(HISTORY), "--alpha", "-1"], "alpha"),
+        ([str(HISTORY), "--cost", "1,0,much"], "must be 3 numbers"),
+        ([str(HISTORY), "--cost=-1,0,0"], "alpha"),
         ([str(HISTORY), "--folds", "1"], "--folds"),
         ([str(HISTORY), "--site-default", "soon"], "soon"),
         ([str(HISTORY), "--site-default", "0s"], "must be above 0"),
-        ([str(HISTORY), "--wait-alpha", "nan"], "--wait-alpha"),
-        ([str(HISTORY), "--seed", "-1"], "must not be negative"),
+        ([str(HISTORY), "--wait", "nan,0"], "--wait"),
+        ([str(HISTORY), "--wait=-1,0"], "must not be negative"),
         ([str(HISTORY.with_name("real"))], "3 subjects at full scale, 8 are needed"),
     ],
 )
@@ -142,7 +142,7 @@ def test_an_import_is_replayed_by_what_its_source_states(tmp_path: Path, capsys)
         rows.append(f"{n}|recon_sub-{n % 12:02}|{times}||{cpus}|2024-05-{1 + n:02}T10:00:00")
         rows.append(f"{n}.batch|batch|{times}|{900 + minutes}M|{cpus}|")
     (tmp_path / "jobs.txt").write_text("\n".join(rows) + "\n")
-    patterns = ["--pattern", "^([a-z]+)_", "--subject-pattern", "(sub-[0-9]+)"]
+    patterns = ["--pattern", "^([a-z]+)_", "--pattern", "(?P<subject>sub-[0-9]+)"]
     jobs = [
         "history",
         "import",
@@ -183,7 +183,7 @@ def test_phases_are_read_from_the_traces_where_no_run_logged_any(tmp_path: Path,
     shutil.copytree(sorted(HISTORY.glob("*/"))[1], part)
     phases = pd.read_parquet(part / "phases.parquet")
     phases[:0].to_parquet(part / "phases.parquet")
-    assert main(["phases", str(part), "--app", "tile_segment", "--json"]) == 0
+    assert main(["phases", "chain", str(part), "--app", "tile_segment", "--json"]) == 0
     output = capsys.readouterr()
     assert "no run logged phases: change points in the traces of" in output.err
     assert json.loads(output.out)["jobs"][0]["phase"] == "phase_1"

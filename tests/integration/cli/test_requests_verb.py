@@ -15,7 +15,7 @@ from voxcast.allocation.requests.strategies import STRATEGIES
 from voxcast.cli import main
 
 REFERENCE = Path(__file__).parents[3] / "data/history/reference"
-LAW = ("--law", "lognormal(3,0.5)")
+LAW = ("lognormal(3,0.5)",)
 
 
 def voxcast(*arguments: object, code: int = 0) -> tuple[str, str]:
@@ -45,8 +45,7 @@ def history(tmp_path: Path) -> Path:
 
 
 def test_all_strategies_of_a_law() -> None:
-    sequences = answers(*LAW, "--alpha", 1, "--beta", 0, "--gamma", 0, "--checkpoint-s", 2,
-                    "--restart-s", 2, "--strategy", "all")  # fmt: skip
+    sequences = answers(*LAW, "--cost", "1,0,0", "--checkpoint", "2,2", "--strategy", "all")  # fmt: skip
     assert list(sequences) == list(STRATEGIES)
     plain = sequences["equal_time"]
     assert plain["normalised_cost"] == pytest.approx(1.9166, abs=1e-4)
@@ -60,7 +59,7 @@ def test_all_strategies_of_a_law() -> None:
 
 def test_strategies_that_need_checkpoints_are_left_out_and_listed() -> None:
     out, err = voxcast(*LAW)
-    assert "need --checkpoint-s and --restart-s: all_ckpt, mixed_ckpt, all_periodic" in err
+    assert "need --checkpoint: all_ckpt, mixed_ckpt, all_periodic" in err
     plain = [name for name, strategy in STRATEGIES.items() if not strategy.checkpoints]
     rows = [line.split()[:2] for line in out.splitlines()[1 : len(plain) + 1]]
     assert {name for name, _ in rows} == set(plain)
@@ -75,7 +74,7 @@ def test_strategies_that_need_checkpoints_are_left_out_and_listed() -> None:
 
 
 def test_every_strategy_has_a_meaning_in_the_help_and_on_its_page() -> None:
-    out, _ = voxcast("--help")
+    out, _ = voxcast("list")
     page = (Path(__file__).parents[3] / "docs/requests.md").read_text(encoding="utf-8")
     for name, strategy in STRATEGIES.items():
         assert f"{name}: {strategy.meaning}" in out
@@ -87,59 +86,59 @@ def test_runs_of_accounting_that_did_not_complete_are_left_out(tmp_path: Path) -
     states = ["COMPLETED"] * 8 + ["TIMEOUT", "FAILED", "OUT_OF_MEMORY", "CANCELLED by 1000"]
     lines = [f"{state},{100 + n}" for n, state in enumerate(states)]
     path.write_text("\n".join(["State,ElapsedRaw", *lines]) + "\n")
-    out, err = voxcast("--history", path, "--column", "ElapsedRaw")
+    out, err = voxcast(path, "--column", "ElapsedRaw")
     assert "8 of 12 runs are used: completed" in err
     assert "left out, not completed: 1 cancelled, 1 failed, 1 out of memory, 1 timeout" in err
     assert "3 runs were stopped before they completed, and may be the longest" in err
     completed = tmp_path / "completed.csv"
     completed.write_text("\n".join(["State,ElapsedRaw", *lines[:8]]) + "\n")
-    alone = voxcast("--history", completed, "--column", "ElapsedRaw")
+    alone = voxcast(completed, "--column", "ElapsedRaw")
     assert alone[0] == out
     assert "left out" not in alone[1]
 
 
 def test_a_history_is_a_law_in_seconds(history: Path) -> None:
-    out, err = voxcast("--history", history)
+    out, err = voxcast(history)
     assert "6 of 7 runs are used: completed" in err
     assert "5 of 6 runs have a runtime_s" in err
     assert "brute_force: needs a law with a density" in err
     assert "2 min 0 s, 6 min 40 s" in out
-    sequences = answers("--history", history, "--column", "runtime_s", "--family", "lognormal")
+    sequences = answers(history, "--column", "runtime_s", "--fit", "lognormal")
     assert sequences["brute_force"]["sequence"][0] > 100
 
 
 def test_a_recorded_history_is_a_law_of_one_application() -> None:
     options = ("--app", "ants_segment", "--where", "scale=full_scale", "--where", "cpus=1")
-    out, err = voxcast("--history", REFERENCE, *options, "--strategy", "equal_time")
+    out, err = voxcast(REFERENCE, *options, "--strategy", "equal_time")
     assert "of 236 runs are used: completed, and each once" in err
     assert out.splitlines()[1].startswith("equal_time")
-    assert "choose with --app" in voxcast("--history", REFERENCE, code=2)[1]
-    assert "has no runs of none" in voxcast("--history", REFERENCE, "--app", "none", code=2)[1]
+    assert "choose with --app" in voxcast(REFERENCE, code=2)[1]
+    assert "has no runs of none" in voxcast(REFERENCE, "--app", "none", code=2)[1]
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "one of the arguments --law --history --image is required"),
-        ((*LAW, "--alpha", 0), "alpha: must be above 0"),
-        ((*LAW, "--alpha", -1), "alpha"),
-        ((*LAW, "--beta", -1), "beta"),
-        ((*LAW, "--gamma", "nan"), "gamma"),
-        ((*LAW, "--alpha", "dear"), "invalid float"),
-        ((*LAW, "--checkpoint-s", 1), "must be given together"),
-        ((*LAW, "--checkpoint-s", -1, "--restart-s", 1), "checkpoint: must be at least 0"),
-        ((*LAW, "--strategy", "mixed_ckpt"), "needs --checkpoint-s and --restart-s"),
+        ((), "LAW|HISTORY|IMAGE: is missing"),
+        ((*LAW, "--cost", "0,0,0"), "alpha: must be above 0"),
+        ((*LAW, "--cost=-1,0,0"), "alpha"),
+        ((*LAW, "--cost", "1,-1,0"), "beta"),
+        ((*LAW, "--cost", "1,0,nan"), "--cost: must be 3 numbers"),
+        ((*LAW, "--cost", "dear"), "--cost: must be 3 numbers"),
+        ((*LAW, "--checkpoint", "1"), "must be two durations"),
+        ((*LAW, "--checkpoint=-1,1"), "must be two durations"),
+        ((*LAW, "--strategy", "mixed_ckpt"), "needs --checkpoint WRITE,RESTART"),
         ((*LAW, "--strategy", "guess"), "unknown strategy; choose from brute_force"),
-        ((*LAW, "--app", "x"), "--app: needs --history or --image"),
-        ((*LAW, "--column", "x"), "--column: needs --history"),
-        ((*LAW, "--points", 0), "points: must be at least 1"),
-        (("--law", "pareto(1,1)"), "infinite mean"),
-        (("--law", "pareto(1,2)", "--strategy", "brute_force"), "needs a finite variance"),
-        (("--law", "weibull(1,0.01)", "--json"), "its mean or its end is out of range"),
-        (("--law", "pareto(1,1.001)"), "out of the range of a double"),
-        (("--law", "gamma(1e-4,1e-120)"), "its mean or its end is out of range"),
-        (("--law", "guess(1)"), "is not a known law; choose from"),
-        (("--history", "gone.csv"), "gone.csv: cannot be read"),
+        ((*LAW, "--app", "x"), "--app: is for a history or an image"),
+        ((*LAW, "--column", "x"), "--column: is for a history"),
+        ((*LAW, "--points", 0), "--points: must be at least 1"),
+        (("pareto(1,1)",), "infinite mean"),
+        (("pareto(1,2)", "--strategy", "brute_force"), "needs a finite variance"),
+        (("weibull(1,0.01)", "--json"), "its mean or its end is out of range"),
+        (("pareto(1,1.001)",), "out of the range of a double"),
+        (("gamma(1e-4,1e-120)",), "its mean or its end is out of range"),
+        (("guess(1)",), "is not a known law; choose from"),
+        (("gone.csv",), "gone.csv: cannot be read"),
     ],
 )
 def test_invalid_requests_are_refused(arguments: tuple[object, ...], message: str) -> None:
@@ -153,19 +152,19 @@ def test_invalid_requests_are_refused(arguments: tuple[object, ...], message: st
         (("--column", "walltime"), "has no column walltime, but subject, runtime_s"),
         (("--column", "subject"), "subject: is text, such as"),
         (("--strategy", "brute_force"), "needs a law with a density"),
-        (("--family", "guess"), "unknown family"),
+        (("--fit", "guess"), "unknown family"),
     ],
 )
 def test_invalid_histories_are_refused(
     history: Path, arguments: tuple[object, ...], message: str
 ) -> None:
-    _, err = voxcast("--history", history, *arguments, code=2)
+    _, err = voxcast(history, *arguments, code=2)
     assert message in err.splitlines()[-1]
     history.write_text("runtime_s\n0\n3\n")
     message = "1 of 2 values of runtime_s are not finite numbers above 0; leave their rows out"
-    assert message in voxcast("--history", history, code=2)[1]
+    assert message in voxcast(history, code=2)[1]
     history.write_text("runtime_s,outcome\n3,failed\n4,timeout\n")
-    assert "none of 2 runs has the outcome completed" in voxcast("--history", history, code=2)[1]
+    assert "none of 2 runs has the outcome completed" in voxcast(history, code=2)[1]
 
 
 def test_an_image_is_predicted_by_the_champion(
@@ -181,7 +180,7 @@ def test_an_image_is_predicted_by_the_champion(
     usual = nibabel.Nifti1Image(voxels, np.diag([2.0, 2.0, 2.5, 1.0]))
     usual.set_sform(usual.affine, code=1)
     nibabel.save(usual, image)
-    arguments = ("--image", image, "--header-only")
+    arguments = (image, "--header-only")
     out, err = voxcast(*arguments, "--app", "segment", "--cpus", 2)
     assert "segment, model ridge, cpu, 2 CPUs" in err
     assert ", 50 %" in err

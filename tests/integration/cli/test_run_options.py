@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from voxcast.cli.run_options import allocations
 
 from model_server import free_port, running_server
 from served_project import CONFIGURATIONS, PROJECT, served_project
 from voxcast.cli import main
+from voxcast.cli.question import allocations
 from voxcast.errors import ConfigError
 from voxcast.records import Configuration
 
@@ -83,8 +83,7 @@ def sizes(rows: list[dict[str, Any]]) -> list[tuple[str, int, int]]:
         (("--gpus", "0"), [("cpu", 1, 0), ("cpu", 2, 0)]),
         (("--gpus", "1,2"), [("gpu", 2, 1), ("gpu", 2, 2)]),
         (("--gpus", "0,1", "--cpus", "3"), [("cpu", 3, 0), ("gpu", 3, 1)]),
-        (("--device", "gpu"), [("gpu", 2, 1)]),
-        (("--device", "gpu", "--cpus", "1,8"), [("gpu", 1, 1), ("gpu", 8, 1)]),
+        (("--gpus", "1", "--cpus", "1,8"), [("gpu", 1, 1), ("gpu", 8, 1)]),
     ],
 )
 def test_devices_and_gpus_choose_among_allocations(
@@ -96,15 +95,13 @@ def test_devices_and_gpus_choose_among_allocations(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--device", "tpu"), "--device tpu: no such allocation was measured; the model has cpu,"),
-        (("--device", "cpu", "--gpus", "1"), "--device cpu --gpus 1: no such allocation"),
         (("--gpus", "-1"), "must be whole numbers of at least 0, not '-1'"),
         (("--gpus", "one"), "must be whole numbers of at least 0, not 'one'"),
         (("-p", "iteration=3"), "iteration: unknown parameter; choose from iterations"),
         (("-p", "iterations=many"), "iterations: must be int, not 'many'"),
         (("-p", "iterations=true"), "iterations: must be int, not True"),
         (("-p", "iterations=1e200"), "iterations: must be finite, and below 1e100"),
-        (("-p", "iterations"), "--parameter: needs NAME=VALUE, not 'iterations'"),
+        (("-p", "iterations"), "--param: needs NAME=VALUE, not 'iterations'"),
     ],
 )
 @pytest.mark.parametrize("verb", ["predict", "recommend"])
@@ -124,10 +121,10 @@ def test_parameters_enter_every_row(url: str) -> None:
 
 
 def test_a_server_has_the_same_allocations_and_parameters(url: str) -> None:
-    here = predictions("--gpus", "2", "--device", "gpu", "--cpus", "2")
-    there = predictions("--gpus", "2", "--device", "gpu", "--cpus", "2", "--model", url)
+    here = predictions("--gpus", "2", "--cpus", "2")
+    there = predictions("--gpus", "2", "--cpus", "2", "--model", url)
     assert there == here
-    for options in (("--device", "tpu"), ("-p", "iteration=3"), ("-p", "iterations=many")):
+    for options in (("-p", "iteration=3"), ("-p", "iterations=many")):
         _, refused_here = voxcast("predict", "head.nii.gz", *options, code=2)
         _, refused_there = voxcast("predict", "head.nii.gz", "--model", url, *options, code=2)
         assert refused_there == refused_here
@@ -157,14 +154,13 @@ def test_requests_are_of_the_allocation_and_parameters_asked_for() -> None:
     assert "1 GPU was not measured" in notes
     assert "iterations is 60" in notes
     _, err = voxcast("requests", "exponential(1)", "-p", "iterations=3", code=2)
-    assert "--parameter: needs --image" in err
+    assert "--param: is for an image" in err
 
 
 def test_allocations_of_a_server_are_not_all_listed() -> None:
     listed = [CPU_1, CPU_2]
-    assert allocations(listed, "a100", None, None, complete=False) == [Configuration("a100", 1, 1)]
-    assert allocations(listed, None, (8,), (2,), complete=False) == [Configuration("gpu", 8, 2)]
-    assert allocations([], "cpu", None, None, complete=False) == [CPU_1]
-    assert allocations([GPU], None, (4,), None) == [Configuration("gpu", 4, 1)]
+    assert allocations(listed, (8,), (2,), complete=False) == [Configuration("gpu", 8, 2)]
+    assert allocations([], None, (0,), complete=False) == [CPU_1]
+    assert allocations([GPU], (4,), None) == [Configuration("gpu", 4, 1)]
     with pytest.raises(ConfigError, match="the model has cpu, 1 CPU; cpu, 2 CPUs"):
-        allocations(listed, "cpu", None, (1,), complete=False)
+        allocations(listed, None, (1,))

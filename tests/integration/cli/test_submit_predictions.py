@@ -80,7 +80,7 @@ HERE = ("--cluster", "local", "--app", "segment", "--cpus", "1")
 def test_subjects_of_a_dataset_are_submitted_with_predicted_requests(
     project: Path, tmp_path: Path
 ) -> None:
-    options = ("--images", "bids", "--participant-label", "01", "sub-03", "--out", tmp_path / "o")
+    options = ("bids", "--participant-label", "01,sub-03", "--out", tmp_path / "o")
     content = json.loads(submit(project, *options, *HERE, "--json").stdout)
     assert content["by_status"] == {"completed": 2}
     assert [row["task"] for row in content["rows"]] == ["sub-01_T1w", "sub-03_T1w"]
@@ -90,14 +90,14 @@ def test_subjects_of_a_dataset_are_submitted_with_predicted_requests(
         assert request["memory_bytes"] >= row["predicted_memory_bytes"] > 2e8
         copy = tmp_path / "o" / row["task"] / "copy"
         assert copy.read_bytes() == Path(row["image"]).read_bytes()
-    absent = submit(project, *options[:2], "--participant-label", "9", *HERE, "--dry-run", code=2)
+    absent = submit(project, *options[:1], "--participant-label", "9", *HERE, "--dry-run", code=2)
     assert absent.stderr == "voxcast: bids: has no subject 9; check --participant-label\n"
 
 
 def test_a_server_gives_the_requests_of_the_model_here(
     project: Path, url: str, tmp_path: Path
 ) -> None:
-    options = ("--images", "bids", *HERE)
+    options = ("bids", *HERE)
     here = json.loads(submit(project, *options, "--dry-run", "--json").stdout)
     served = json.loads(submit(project, *options, "--model", url, "--dry-run", "--json").stdout)
     assert len(here["tasks"]) == len(served["tasks"]) == 3
@@ -113,7 +113,7 @@ def test_a_server_gives_the_requests_of_the_model_here(
 def test_parameters_are_those_of_the_prediction_and_of_the_run(
     project: Path, tmp_path: Path
 ) -> None:
-    options = ("--images", "bids", "--participant-label", "01", *HERE, "--dry-run", "--json")
+    options = ("bids", "--participant-label", "01", *HERE, "--dry-run", "--json")
     plan = json.loads(submit(project, *options, "-p", "iterations=60").stdout)
     assert plan["parameters"] == {"iterations": 60}
     assert json.loads(submit(project, *options).stdout)["parameters"] == planted.PARAMETERS
@@ -124,14 +124,14 @@ def test_parameters_are_those_of_the_prediction_and_of_the_run(
     of_file = ("--requests", tmp_path / "requests.json", "--dry-run", "--json")
     assert json.loads(submit(project, *of_file).stdout)["parameters"] == {"iterations": 60}
     twice = submit(project, *of_file, "-p", "iterations=30", code=2)
-    assert "--requests: has its parameters; leave out --parameter" in twice.stderr
+    assert "--requests: has its parameters; leave out --param" in twice.stderr
     refused = submit(project, *options, "-p", "iterations=many", code=2)
-    assert "--parameter: iterations: must be int, not 'many'" in refused.stderr
+    assert "--param: iterations: must be int, not 'many'" in refused.stderr
 
 
 def test_a_server_that_is_not_there_is_named_in_one_line(project: Path, tmp_path: Path) -> None:
     address = f"http://127.0.0.1:{free_port()}"
-    options = ("--images", "bids", "--model", address, "--out", tmp_path / "o")
+    options = ("bids", "--model", address, "--out", tmp_path / "o")
     refused = submit(project, *options, *HERE, code=2)
     assert refused.stdout == ""
     assert address in refused.stderr.splitlines()[-1]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from commands import called
 from synthetic_runs import cell, write_run
-from voxcast.cli.phases import main
 from voxcast.report.traced_runs import memory_panels, traced_runs
 from voxcast.runs.series import load_records
 
@@ -35,7 +35,9 @@ def test_traces_in_the_results_of_a_run_are_a_section(tmp_path: Path) -> None:
     assert section["trace"]["collectives"].rows[0][0] == "MPI_Allreduce"
     # The verb finds the memory of the run by itself.
     page = tmp_path / "page.html"
-    assert main(["show", str(run / "out" / "traces"), "--json", "--html", str(page)]) == 0
+    assert (
+        called("phases", "show", str(run / "out" / "traces"), "--json", "--html", str(page)) == 0
+    )
     assert "Memory of app, 1 CPU" in page.read_text(encoding="utf-8")
 
 

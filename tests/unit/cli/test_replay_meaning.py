@@ -27,14 +27,14 @@ COSTS = {
         ("site_default", "cheapest here: the site's default, 16.7 % less than the next, optimal"),
         ("laboratory", "request that mean, and 1.5 times as much after"),
         ("harp_doubling", "that `voxcast predict` predicts, doubled after"),
-        ("population", "take it from `voxcast requests --history HISTORY --app recon --where"),
-        ("per_image", "take it from `voxcast requests --image IMAGE --app recon`"),
+        ("population", "take it from `voxcast requests HISTORY --app recon --where"),
+        ("per_image", "take it from `voxcast requests IMAGE --app recon`"),
     ],
 )
 def test_the_cheapest_row_of_all_is_the_one_to_take(cheapest: str, step: str) -> None:
     first, *others = meaning("recon", result(**{**COSTS, cheapest: 2.0}), has_images=True)
     assert step in first
-    assert ("--image" in first) == (cheapest == "per_image")
+    assert ("requests IMAGE" in first) == (cheapest == "per_image")
     assert "so the cost that `voxcast requests` prints for an image is too low" in others[-1]
     assert not any("by chance" in text for text in others)
 
@@ -42,7 +42,7 @@ def test_the_cheapest_row_of_all_is_the_one_to_take(cheapest: str, step: str) ->
 @pytest.mark.parametrize("cheapest", COSTS)
 def test_runs_without_images_are_not_sent_to_an_image(cheapest: str) -> None:
     texts = list(meaning("recon", result(**{**COSTS, cheapest: 2.0}), has_images=False))
-    assert not any("--image" in text for text in texts)
+    assert not any("requests IMAGE" in text for text in texts)
     assert not any("each image" in text for text in texts)
 
 

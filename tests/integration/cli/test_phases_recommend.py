@@ -1,4 +1,4 @@
-"""``voxcast recommend --signature``: which machine for a parallel run, without a model."""
+"""``voxcast phases recommend``: which machine for a parallel run, without a model."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from voxcast.cli.recommend import main
+from commands import called
 from voxcast.errors import ConfigError, RunError
 
 PROJECT = Path(__file__).parents[3]
@@ -35,8 +35,8 @@ def write(name, total_s, *, processes=4, level=0.9, method="conformal, by 30 pas
 
 
 def recommended(capsys, *arguments):
-    signatures = ("--signature", "on_demand=fast.json", "reserved=slow.json")
-    code = main([*signatures, "--cluster", "cloud", "--memory", "4GB", "--json", *arguments])
+    runs = ("on_demand=fast.json", "reserved=slow.json", "--memory", "4GB")
+    code = called("phases", "recommend", *runs, "--cluster", "cloud", "--json", *arguments)
     return code, json.loads(capsys.readouterr().out)["images"][0]
 
 
@@ -63,7 +63,8 @@ def test_time_outside_the_trace_counts(folder, capsys) -> None:
 
 def test_the_text_says_whose_times_these_are_and_whether_they_hold(folder, capsys) -> None:
     write("fast", HOUR_S, method="batch means of this run")
-    main(["--signature", "on_demand=fast.json", "--cluster", "cloud", "--memory", "4GB"])
+    words = ("on_demand=fast.json", "--cluster", "cloud", "--memory", "4GB")
+    called("phases", "recommend", *words)
     text = capsys.readouterr().out
     assert "times are those of fast.json" in text
     assert "not calibrated" in text
@@ -72,23 +73,22 @@ def test_the_text_says_whose_times_these_are_and_whether_they_hold(folder, capsy
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--signature", "on_demand=fast.json"], "does not tell the memory of the run"),
-        (["--signature", "fast.json", "--memory", "1GB"], "is not NODE=FILE"),
-        (["--signature", "mars=fast.json", "--memory", "1GB"], "cloud has on_demand, reserved"),
-        (["--signature", "on_demand=no.json", "--memory", "1GB"], "no such file"),
-        (["--signature", "on_demand=wide.json", "--memory", "1GB"], "do not fit the 8 cores"),
-        (["--signature", "on_demand=open.json", "--memory", "1GB"], "has no interval"),
-        (["--signature", "on_demand=text.json", "--memory", "1GB"], "is no JSON"),
-        (["--signature", "on_demand=list.json", "--memory", "1GB"], "is no prediction of a run"),
-        (["--signature", "on_demand=low.json", "--memory", "1GB"], "is a 75 % bound"),
-        (["--signature", "on_demand=word.json", "--memory", "1GB"], "must be numbers above zero"),
-        (["--signature", "on_demand=change.json", "--memory", "1GB"], "get longer or shorter"),
-        (["--signature", "on_demand=endless.json", "--memory", "1GB"], "numbers above zero"),
-        (["--signature", "on_demand=below.json", "--memory", "1GB"], "out of its range"),
-        (["--signature", "on_demand=half.json", "--memory", "1GB"], "out of its range"),
-        (["--signature", "on_demand=sure.json", "--memory", "1GB"], "out of its range"),
-        (["head.nii", "--signature", "on_demand=fast.json", "--memory", "1GB"], "takes no images"),
-        ([], "give images, or --signature"),
+        (["on_demand=fast.json"], "--memory: is missing"),
+        (["fast.json", "--memory", "1GB"], "is not NODE=FILE"),
+        (["mars=fast.json", "--memory", "1GB"], "cloud has on_demand, reserved"),
+        (["on_demand=no.json", "--memory", "1GB"], "no such file"),
+        (["on_demand=wide.json", "--memory", "1GB"], "do not fit the 8 cores"),
+        (["on_demand=open.json", "--memory", "1GB"], "has no interval"),
+        (["on_demand=text.json", "--memory", "1GB"], "is no JSON"),
+        (["on_demand=list.json", "--memory", "1GB"], "is no prediction of a run"),
+        (["on_demand=low.json", "--memory", "1GB"], "is a 75 % bound"),
+        (["on_demand=word.json", "--memory", "1GB"], "must be numbers above zero"),
+        (["on_demand=change.json", "--memory", "1GB"], "get longer or shorter"),
+        (["on_demand=endless.json", "--memory", "1GB"], "numbers above zero"),
+        (["on_demand=below.json", "--memory", "1GB"], "out of its range"),
+        (["on_demand=half.json", "--memory", "1GB"], "out of its range"),
+        (["on_demand=sure.json", "--memory", "1GB"], "out of its range"),
+        (["--memory", "1GB"], "NODE=FILE...: is missing"),
     ],
 )
 def test_mistakes_are_told(folder, arguments, message) -> None:
@@ -104,4 +104,4 @@ def test_mistakes_are_told(folder, arguments, message) -> None:
     Path("text.json").write_text("5 hours")
     Path("list.json").write_text("[5]")
     with pytest.raises((ConfigError, RunError), match=message):
-        main([*arguments, "--cluster", "cloud"])
+        called("phases", "recommend", *arguments, "--cluster", "cloud")

@@ -1,4 +1,4 @@
-"""``voxcast trace``: where the recorder goes in a command, and what is refused."""
+"""``voxcast phases record``: where the recorder goes in a command, and what is refused."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from voxcast.cli.trace import main, recorded
 
+from commands import called
+from voxcast.cli.phases_record import recorded
 from voxcast.errors import ConfigError, RunError
 from voxcast.phases import recorder as mpi_recorder
 
@@ -57,19 +58,20 @@ def test_a_program_is_recorded_and_shown(
 ) -> None:
     folder = str(tmp_path / "trace")
     command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "2", sys.executable]
-    assert main(["--out", folder, "--json", "--", *command, str(PROGRAM), "1"]) == 0
+    assert (
+        called("phases", "record", "--out", folder, "--json", "--", *command, str(PROGRAM), "1")
+        == 0
+    )
     recorded_run = json.loads(capfd.readouterr().out)
     assert recorded_run["processes"] == 2
     assert recorded_run["missing"] == []
-    assert main([folder, "--json"]) == 0
-    assert json.loads(capfd.readouterr().out) == recorded_run
     with pytest.raises(RunError, match="name a new folder"):
-        main(["--out", folder, "--", *command, str(PROGRAM), "1"])
+        called("phases", "record", "--out", folder, "--", *command, str(PROGRAM), "1")
 
 
 def test_a_command_without_dashes_before_it_is_told(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="has no -- before the command"):
-        main(["--out", str(tmp_path / "trace"), "mpirun", "-np", "2", "python", "p.py"])
+    with pytest.raises(ConfigError, match="-n: unknown option"):
+        called("phases", "record", "--out", tmp_path, "mpirun", "-np", "2", "python", "p.py")
 
 
 @pytest.mark.mpi
@@ -79,7 +81,18 @@ def test_a_program_that_does_not_communicate_is_told(
 ) -> None:
     program = tmp_path / "serial.py"
     program.write_text("print(1)\n")
-    assert main(["--out", str(tmp_path / "trace"), "--", sys.executable, str(program)]) == 0
+    assert (
+        called(
+            "phases",
+            "record",
+            "--out",
+            str(tmp_path / "trace"),
+            "--",
+            sys.executable,
+            str(program),
+        )
+        == 0
+    )
     captured = capfd.readouterr()
     assert "no communication was recorded" in captured.err
     assert "1 process, 1 event (1 local)" in captured.out

@@ -1,9 +1,10 @@
-"""``voxcast fit`` and ``voxcast predict --model`` on tables of all sorts.
+"""``voxcast learn`` and ``voxcast predict --model`` on tables of all sorts.
 
 Two fits try all families; where the test is not about their errors, a second of time leaves two.
 """
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,8 @@ import pandas as pd
 import pytest
 
 from commands import Answer, voxcast
+from voxcast.errors import TableError
+from voxcast.models.regressor import fit
 
 SHORT = ("--target", "seconds", "--time-budget", "1s")
 
@@ -53,7 +56,7 @@ def fitted(folder: Path) -> Answer:
         note=[f"n{n}" for n in range(90)],
         State=[ends.get(n % 9, "COMPLETED") for n in range(90)],
     ).to_csv(folder / "states.csv", index=False)
-    excluded = ("--id", "job", "--id", "site")
+    excluded = ("--exclude", "job", "--exclude", "site")
     return voxcast(
         "learn", "states.csv", "--target", "seconds", "--trials", 1, *excluded, "--out", "states",
         project=folder,
@@ -157,23 +160,21 @@ def test_a_close_column_is_used_said_first_and_written_into_the_card(
     folder: Path, jobs: pd.DataFrame
 ) -> None:
     jobs.assign(cost=jobs["seconds"] * 7).to_csv(folder / "close.csv", index=False)
-    options = ("learn", "close.csv", "--id", "job", "--out")
+    options = ("learn", "close.csv", "--exclude", "job", "--out")
     ranks = "cost ranks the rows as seconds does (correlation 1.0000)"
     lines = voxcast(*options, "close", *SHORT, project=folder).out.splitlines()
     assert lines[0] == f"Is cost known before the run? It {ranks.partition(' ')[2]}."
     assert "--exclude cost" in lines[1]
     card = json.loads((folder / "close/card.json").read_text())
     assert list(card["columns"]["close"]) == ["cost"]
-    strict = (*options, "strict", "--strict")
-    target = ("--target", "seconds", "--trials", 1)
-    refused = voxcast(*strict, *target, project=folder, code=2).err
-    assert f"seconds: {ranks}; --keep or --exclude cost\n" in refused
-    assert not (folder / "strict").exists()
-    for answer in ("--keep", "--exclude"):
-        again = (*strict, *SHORT, answer, "cost", "--force", "--json")
-        columns = voxcast(*again, project=folder).json["columns"]
+    table = pd.read_csv(folder / "close.csv")
+    with pytest.raises(TableError, match=re.escape(f"seconds: {ranks}; --keep or --exclude cost")):
+        fit(table, "seconds", exclude=["job"], trials=1, strict=True)
+    for option in ("keep", "exclude"):
+        words = (*options, option, *SHORT, f"--{option}", "cost", "--json")
+        columns = voxcast(*words, project=folder).json["columns"]
         assert columns["close"] == {}
-        assert ("cost" in columns["used"]) == (answer == "--keep")
+        assert ("cost" in columns["used"]) == (option == "keep")
 
 
 def test_a_row_that_is_left_out_for_two_reasons_counts_once(
@@ -182,7 +183,7 @@ def test_a_row_that_is_left_out_for_two_reasons_counts_once(
     jobs["outcome"] = ["failed" if n < 4 else "completed" for n in range(90)]
     jobs.loc[:2, "seconds"] = np.nan
     jobs.to_csv(folder / "twice.csv", index=False)
-    options = (*SHORT, "--id", "job", "--out", "twice", "--json")
+    options = (*SHORT, "--exclude", "job", "--out", "twice", "--json")
     report = voxcast("learn", "twice.csv", *options, project=folder).json
     assert report["left_out"] == {"without a value": 3, "not completed (failed)": 4}
     assert report["rows_with_a_label"] == 86
@@ -192,7 +193,7 @@ def test_a_column_is_kept_and_an_earlier_model_replaced_on_request(
     folder: Path, jobs: pd.DataFrame
 ) -> None:
     jobs.assign(cpu_s=jobs["seconds"]).to_csv(folder / "cpu.csv", index=False)
-    options = ("learn", "cpu.csv", *SHORT, "--id", "job")
+    options = ("learn", "cpu.csv", *SHORT, "--exclude", "job")
     (folder / "models/one").mkdir(parents=True)
     for name, content in (("table_model.json", "{}"), ("note.txt", "mine")):
         (folder / "models/one" / name).write_text(content)
@@ -211,14 +212,14 @@ def test_a_column_is_kept_and_an_earlier_model_replaced_on_request(
 
 
 def test_failed_runs_are_kept_on_request(fitted: Answer, folder: Path) -> None:
-    options = ("learn", "states.csv", *SHORT, "--id", "job", "--out", "all_states")
-    report = voxcast(*options, "--keep-failed", "--json", project=folder).json
-    assert report["rows_with_a_label"] == 90
+    table = pd.read_csv(folder / "states.csv")
+    options = {"exclude": ["job"], "trials": 1, "keep_failed": True}
+    assert len(set().union(*fit(table, "seconds", **options).left_out_.values())) == 0
 
 
 def test_odd_values_are_flagged_or_refused(folder: Path, jobs: pd.DataFrame) -> None:
     jobs.assign(same=5, huge=1e300 * jobs["size"]).to_csv(folder / "odd.csv", index=False)
-    options = (*SHORT, "--id", "job", "--out")
+    options = (*SHORT, "--exclude", "job", "--out")
     voxcast("learn", "odd.csv", *options, "odd", project=folder)
     new = pd.read_csv(folder / "odd.csv").head(4)
     new["size"] = [10.0, 1e300, -1e300, float("inf")]
@@ -256,15 +257,18 @@ def test_a_time_budget_gives_a_model_of_a_sample(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("fit gone.csv --target x --out m", "gone.csv: cannot be read"),
-        ("fit jobs.csv --target x --out m", "x: no such column"),
-        ("fit jobs.csv --target tool --out m", "tool: is text"),
-        ("fit jobs.csv --target size --quantile 2 --out m", "--quantile"),
-        ("fit jobs.csv --target size --trials 0 --out m", "--trials"),
-        ("fit jobs.csv --target size --fast", "fit: "),
-        ("fit jobs.csv --target size --keep job --exclude job --out m", "both kept and excluded"),
-        ("fit jobs.csv --target size --out jobs.csv", "jobs.csv: is not a folder"),
-        ("fit jobs.csv --target size --time-budget -1s --out m", "fit: "),
+        ("learn gone.csv --target x --out m", "gone.csv: cannot be read"),
+        ("learn jobs.csv --target x --out m", "x: no such column"),
+        ("learn jobs.csv --target tool --out m", "tool: is text"),
+        ("learn jobs.csv --target size --quantile 2 --out m", "--quantile"),
+        ("learn jobs.csv --target size --trials 0 --out m", "--trials"),
+        ("learn jobs.csv --target size --fast", "--fast: unknown option"),
+        (
+            "learn jobs.csv --target size --keep job --exclude job --out m",
+            "both kept and excluded",
+        ),
+        ("learn jobs.csv --target size --out jobs.csv", "jobs.csv: is not a folder"),
+        ("learn jobs.csv --target size --time-budget -1s --out m", "--time-budget"),
         ("predict --model gone new.csv", "gone: contains no model of a table"),
     ],
 )
