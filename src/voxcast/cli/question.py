@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from voxcast import project as projects
 from voxcast.cli.options import counts
-from voxcast.errors import ConfigError, RunError, UnlearnedError
+from voxcast.errors import ConfigError, ModelError, RunError, UnlearnedError
 from voxcast.records import Configuration
 
 if TYPE_CHECKING:
@@ -48,6 +48,19 @@ class Question:
     header_only: bool = False
     machine: str | None = None
     project: Path | None = None
+
+    def __post_init__(self) -> None:
+        """Check that there is such a model.
+
+        Raises
+        ------
+        ModelError
+            If it is neither a number, nor a folder, nor an address.
+        """
+        is_named = self.model is None or self.model.isdecimal() or self.url is not None
+        if not is_named and not Path(str(self.model)).is_dir():
+            then = "give the number of a version, a model folder, or the URL of a server"
+            raise ModelError("no such model", self.model, then)
 
     @property
     def url(self) -> str | None:
