@@ -26,8 +26,8 @@ SAMPLES = ROOT / "tests" / "samples" / "imports"
 VERBS = {
     "requests_law": ["requests", "lognormal(3,0.5)"],
     "requests_checkpoints": [
-        "requests", "exponential(1)", "--alpha", "0.95", "--beta", "1", "--gamma", "1.05",
-        "--checkpoint-s", "0.1", "--restart-s", "0.2", "--points", "200",
+        "requests", "exponential(1)", "--cost", "0.95,1,1.05",
+        "--checkpoint", "0.1,0.2", "--points", "200",
     ],
     "requests_history": [
         "requests", "data/history/reference", "--app", "ants_segment",
@@ -35,18 +35,20 @@ VERBS = {
     ],
     "requests_fitted": [
         "requests", "data/history/reference", "--app", "tile_segment",
-        "--family", "lognormal", "--where", "device=cpu",
+        "--fit", "lognormal", "--where", "device=cpu",
     ],
     "replay": [
         "history", "replay", "data/history/reference", "--app", "tile_segment", "--trials", "1",
         "--folds", "2",
     ],
-    "variation": ["history", "variation", "data/history/reference", "--by", "app,scale", "--bootstrap", "0"],
+    "variation": [
+        "history", "variation", "data/history/reference", "--by", "app,scale", "--bootstrap", "0",
+    ],
     "variation_cpu": [
         "history", "variation", "data/history/reference", "--app", "ants_segment", "--where",
         "scale=full_scale", "--by", "cpus", "--target", "cpu_s", "--bootstrap", "0",
     ],
-    "phases": ["phases", "data/history/reference", "--app", "ants_segment"],
+    "phases": ["phases", "chain", "data/history/reference", "--app", "ants_segment"],
 }  # fmt: skip
 RECOMMENDATIONS = {
     "recommend": ["recommend", "head.nii.gz"],

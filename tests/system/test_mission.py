@@ -412,7 +412,8 @@ def test_image_law(graph: Path, image: Path) -> None:
 def test_doubling_retry_baseline() -> None:
     """doubling-retry baseline: replayed on held-out runs, beside what knows the image."""
     report = voxcast(
-        "history", "replay", REFERENCE, "--app", "tile_segment", "--trials", 1, "--folds", 2, "--json"
+        "history", "replay", REFERENCE, "--app", "tile_segment", "--trials", 1, "--folds", 2,
+        "--json",
     ).json["tile_segment"]  # fmt: skip
     costs = {name: way["normalised_cost"] for name, way in report["ways"].items()}
     assert costs["clairvoyant"] == pytest.approx(1.0)

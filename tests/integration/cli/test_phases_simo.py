@@ -1,4 +1,4 @@
-"""``voxcast phases signature --values``: phases of the published segment, and files that are none."""
+"""``voxcast phases signature --values``: the published segment, and files without values."""
 
 from __future__ import annotations
 

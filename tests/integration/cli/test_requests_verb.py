@@ -45,7 +45,8 @@ def history(tmp_path: Path) -> Path:
 
 
 def test_all_strategies_of_a_law() -> None:
-    sequences = answers(*LAW, "--cost", "1,0,0", "--checkpoint", "2,2", "--strategy", "all")  # fmt: skip
+    options = ("--cost", "1,0,0", "--checkpoint", "2,2", "--strategy", "all")
+    sequences = answers(*LAW, *options)
     assert list(sequences) == list(STRATEGIES)
     plain = sequences["equal_time"]
     assert plain["normalised_cost"] == pytest.approx(1.9166, abs=1e-4)

@@ -121,8 +121,8 @@ def test_a_long_export_is_read_and_two_imports_at_once_add_it_once(tmp_path: Pat
         for i in range(3000)
     ]
     (tmp_path / "x").write_text("JobID|JobName|State|ElapsedRaw|Start\n" + "".join(lines))
-    command = [sys.executable, "-m", "voxcast.cli", "history", "import", "sacct", str(tmp_path / "x"),
-               "--into", str(tmp_path / "into")]  # fmt: skip
+    command = [sys.executable, "-m", "voxcast.cli", "history", "import", "sacct",
+               str(tmp_path / "x"), "--into", str(tmp_path / "into")]  # fmt: skip
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     message = sorted(process.communicate()[0].splitlines()[-1] for process in both)
     assert message == [
