@@ -131,7 +131,7 @@ def passes_part() -> dict[str, Any]:
         follower.settle()
         results, recorded = [], 0
         for workers, memory_bytes in ((2, SMALL_BYTES), (1, LARGE_BYTES)):
-            command = [sys.executable, "-m", "voxcast.cli", "work", "--pool", str(pool.folder)]
+            command = [sys.executable, "-m", "voxcast.jobs.worker", "--pool", str(pool.folder)]
             command += ["--cpus", "1", "--memory", f"{memory_bytes}B", "--time-budget", "30min"]
             variables = {**os.environ, "VOXCAST_CACHE": f"{folder}/cache"}
             start = time.monotonic()

@@ -97,7 +97,7 @@ class Workers:
 
     def start(self, count: int) -> None:
         """Start a worker at each place that has none."""
-        command = [sys.executable, "-m", "voxcast.cli", "work", "--pool", str(self.pool.folder)]
+        command = [sys.executable, "-m", "voxcast.jobs.worker", "--pool", str(self.pool.folder)]
         options = ["--cpus", "1", "--memory", "1GB"]
         for place in range(count):
             worker = self.places.get(place)

@@ -18,9 +18,9 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import pandas as pd
-from voxcast.cli.host import AXIS_VOXELS, VOXELS
 
 from voxcast import config
+from voxcast.cli.measure_host import AXIS_VOXELS, VOXELS
 from voxcast.config.schema import ImagesConfig
 from voxcast.features.training_table import build_table
 from voxcast.images.catalogue import CATALOGUE, CHARACTERISTICS_TABLE

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 import planted
-from voxcast.cli.models import main as models
+from commands import called
 from voxcast.cli.project_locks import learning_lock
 from voxcast.errors import ModelError, RunError
 from voxcast.files import sha256_folder
@@ -202,17 +202,17 @@ def test_a_busy_machine_more_subjects_and_a_person(
     assert receipt["version"] == "2"
 
     # A person decides otherwise, and then returns to what was.
-    assert models(["promote", "--app", "segment"]) == 0
+    assert called("models", "promote", "--app", "segment") == 0
     assert "segment: " in capsys.readouterr().out
     promoted = ModelStore.of(project).listed()[0]
     assert (promoted["version"], promoted["champion"]) == ("3", True)
     assert promoted["apps"]["segment"]["reason"] == "by_hand"
     assert hash_of("3", "segment") != champion
-    assert models(["compare", "2", "3"]) == 0
+    assert called("models", "compare", "2", "3") == 0
     compared = capsys.readouterr().out
     assert "tile: both versions have the same forecaster" in compared
     assert "over 17 held-out subjects, each predicted by models that had not learned" in compared
-    assert models(["rollback", "--app", "segment"]) == 0
+    assert called("models", "rollback", "--app", "segment") == 0
     assert "version 4 is champion; segment as in version 2" in capsys.readouterr().out
     assert hash_of("4", "segment") == champion
     assert hash_of("4", "tile") == hash_of("2", "tile")
@@ -224,9 +224,9 @@ def test_a_busy_machine_more_subjects_and_a_person(
     assert receipt["version"] == "4"
 
     # The whole bundle moves between versions too.
-    assert models(["rollback", "1"]) == 0
+    assert called("models", "rollback", "1") == 0
     assert ModelStore.of(project).champion() == "1"
-    assert models(["rollback", "4"]) == 0
+    assert called("models", "rollback", "4") == 0
     capsys.readouterr()
 
     # Undisturbed subjects, twice as many: learned from, and the other application stays.
@@ -237,7 +237,7 @@ def test_a_busy_machine_more_subjects_and_a_person(
     assert hash_of("5", "tile") == hash_of("2", "tile")
     newest, oldest = (registered_bundle(project, number) for number in ("5", "2"))
     assert newest.apps["tile"] == oldest.apps["tile"]
-    assert models([]) == 0
+    assert called("models") == 0
     listed = capsys.readouterr().out
     assert listed.startswith("version   5 champion\n  segment: ridge, ")
     kinds = [receipt["kind"] for receipt in receipts.receipts(project)]
@@ -250,7 +250,7 @@ def test_a_busy_machine_more_subjects_and_a_person(
 def test_a_version_is_described_and_put_beside_another(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert models(["card", "5"]) == 0
+    assert called("models", "show", "5") == 0
     card = capsys.readouterr().out
     training = registered_bundle(project, "5").apps["segment"].promotion.evidence["training"]
     assert training["image_sets"] == {"heads": 76}
@@ -265,7 +265,7 @@ def test_a_version_is_described_and_put_beside_another(
     logged = [path.read_text() for path in (project / "mlruns").rglob("model_card.md")]
     assert card.partition("## Limits")[2] in [text.partition("## Limits")[2] for text in logged]
 
-    assert models(["diff", "2", "5", "--json"]) == 0
+    assert called("models", "show", "2", "5", "--json") == 0
     content = json.loads(capsys.readouterr().out)
     assert content["apps"]["tile"] == {
         "fields": {}, "runs": {"added": [], "removed": []},
@@ -277,12 +277,12 @@ def test_a_version_is_described_and_put_beside_another(
     assert segment["subjects"]["removed"] == []
     assert len(segment["runs"]["added"]) == 60
     assert {"forecaster_sha256", "cpu_s_mape_percent", "reason"} <= segment["fields"].keys()
-    assert models(["diff", "2", "5"]) == 0
+    assert called("models", "show", "2", "5") == 0
     printed = capsys.readouterr().out
     assert printed.startswith("segment: 60 runs added, 30 subjects added\n")
     assert printed.endswith("\ntile: the same\n")
     for version in "12345":
-        assert models(["verify", version]) == 0
+        assert called("models", "show", version) == 0
 
 
 def test_tags_tell_why_versions_were_made(project: Path) -> None:
@@ -302,27 +302,27 @@ def test_tags_tell_why_versions_were_made(project: Path) -> None:
 
 def test_what_cannot_be_promoted_or_rolled_back_is_one_error() -> None:
     with pytest.raises(ModelError, match="unheard: unknown application"):
-        models(["promote", "--app", "unheard"])
+        called("models", "promote", "--app", "unheard")
     with pytest.raises(ModelError, match="unheard: unknown application"):
-        models(["rollback", "1", "--app", "unheard"])
+        called("models", "rollback", "1", "--app", "unheard")
     with pytest.raises(ModelError, match="version 99: no such version; the model has 5, 4"):
-        models(["rollback", "99"])
+        called("models", "rollback", "99")
     with pytest.raises(ModelError, match="version 99: no such version; the model has 5, 4"):
-        models(["compare", "1", "99"])
+        called("models", "compare", "1", "99")
     with pytest.raises(ModelError, match="tile: unknown application"):
-        models(["compare", "1", "2", "--app", "tile"])
+        called("models", "compare", "1", "2", "--app", "tile")
 
 
 def test_a_promotion_waits_for_learning_and_needs_its_files() -> None:
     with learning_lock(Path()), pytest.raises(RunError, match=r"another `voxcast learn` .process"):
-        models(["promote", "--app", "segment"])
+        called("models", "promote", "--app", "segment")
     train = Path("data/features/train.parquet")
     table = pd.read_parquet(train)
     table[table["app"] == "tile"].to_parquet(train, index=False)
     with pytest.raises(ModelError, match=r"was of tile.*run `voxcast learn --app segment` first"):
-        models(["promote", "--app", "segment"])
+        called("models", "promote", "--app", "segment")
     with pytest.raises(ModelError, match=r"have segment in common.*of tile.*learn --app segment"):
-        models(["compare", "2", "5", "--app", "segment"])
+        called("models", "compare", "2", "5", "--app", "segment")
     Path("data/tune/tile/best.json").unlink()
     with pytest.raises(ModelError, match=r"tuning has not ended; run `voxcast learn --app tile`"):
-        models(["promote", "--app", "tile"])
+        called("models", "promote", "--app", "tile")

@@ -177,7 +177,7 @@ def test_a_campaign_is_run_by_workers_of_a_pool(project):
 
 def test_on_another_cluster_the_line_that_starts_workers_is_printed(project):
     pool, batch = _as_campaign(project, "away")
-    command = ("measure", "--campaign", "away", "--cluster", "osc", "--partition", "serial", *MINE)
+    command = ("measure", "--campaign", "away", "--cluster", "osc:serial", *MINE)
     summary = json.loads(voxcast(project, *command, "--json").stdout)
     assert (summary["cells"], summary["waiting"]) == (7, 7)
     words = shlex.split(summary["workers"])

@@ -1,4 +1,4 @@
-"""``voxcast work`` as users and Slurm call it."""
+"""``python -m voxcast.jobs.worker`` as users and Slurm call it."""
 
 import dataclasses
 import json
@@ -20,7 +20,7 @@ from voxcast.jobs.submission import Submission
 def command(*arguments):
     environment = {n: v for n, v in os.environ.items() if not n.startswith("SLURM_")}
     return {
-        "args": [sys.executable, "-m", "voxcast.cli", "work", *map(str, arguments)],
+        "args": [sys.executable, "-m", "voxcast.jobs.worker", *map(str, arguments)],
         "env": environment,
         "text": True,
     }

@@ -125,12 +125,12 @@ def test_jobs_go_on_while_the_disk_of_their_records_is_full(
 def test_a_worker_on_a_full_disk_ends_in_one_line(disk: Path) -> None:
     code = f"open({str(disk / 'large')!r}, 'wb').write(bytes(9_000_000))"
     pool = small_pool(disk / "pool", pool_cell(app=SCRIPT, code=code))
-    ended = voxcast("work", "--pool", pool.folder, "--cpus", "1", cwd=disk)
+    ended = worker("--pool", pool.folder, "--cpus", "1", cwd=disk)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert "no space left on the device" in ended.stderr.splitlines()[-1]
     assert "Traceback" not in ended.stderr
     assert [name.split(".")[1] for name in pool.names(TODO)] == ["0"]
     (disk / "large").unlink()
     remount(disk, "size=30m")
-    again = voxcast("work", "--pool", pool.folder, "--cpus", "1", cwd=disk)
+    again = worker("--pool", pool.folder, "--cpus", "1", cwd=disk)
     assert again.stdout == "1 runs recorded, 0 attempts failed, 0 cells wait\n", again.stderr

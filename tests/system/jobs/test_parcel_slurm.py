@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from voxcast.cli.shared_options import size_of_this_machine
 
 from parcel_cells import CPUS, KINDS, cells, recommendation, write_campaign, write_project
 from parcel_slurm import figures
@@ -67,7 +66,7 @@ def test_the_project_has_the_application_and_what_the_pool_measures(
     assert sizes == [2, 5]
     app = config.load_app(tmp_path / "conf/app", "parcel_cell")
     assert app.argv[-3:] == ("{image}", "{out}", "{threads}")
-    cluster = config.load_submit(cluster="laboratory", here=size_of_this_machine).cluster
+    cluster = config.load_submit(cluster="laboratory", here=config.Here.of_this_machine).cluster
     limits_s = {partition.name: partition.max_walltime_s for partition in cluster.partitions}
     assert limits_s == {"debug": None, "short": 120.0}
 

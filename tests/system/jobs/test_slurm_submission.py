@@ -13,7 +13,7 @@ import pytest
 from followed import followed, outcomes, running
 from planted_tasks import COPY, HOLD, MB, plan_of, shell_app, write_images
 from private_slurm import PrivateSlurm
-from voxcast.cli import status
+from voxcast.cli import main
 from voxcast.jobs.follow import Follower
 from voxcast.jobs.slurm import SlurmExecutor
 from voxcast.jobs.submission import SlurmOptions, Submission
@@ -226,7 +226,7 @@ def test_status_tells_what_has_ended_and_is_not_settled(
 
 def status_of(folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
     """Return what ``voxcast status`` prints."""
-    assert status.main([str(folder)]) == 0
+    assert main(["status", str(folder)]) == 0
     return capsys.readouterr().out
 
 
