@@ -34,8 +34,8 @@ def run_campaign(project: Path, cache: Path, partition: str) -> None:
     """Have workers of Slurm run the campaign in a partition, pass after pass."""
     images = ["-S", f"images.path={IMAGES}", "-S", f"images.participants=[{_label()}]"]
     state = voxcast(
-        project, cache, "campaign", "run", CAMPAIGN, "--cluster", CLUSTER, "--partition",
-        partition, "--submit", "--max-passes", MAX_PASSES, "--poll", "2s", *images,
+        project, cache, "measure", "--campaign", CAMPAIGN, "--cluster", f"{CLUSTER}:{partition}",
+        "--submit", "--poll", "2s", *images,
     )  # fmt: skip
     if state["left"] or state["given_up"]:
         raise SystemExit(f"{state['left']} cells left, {state['given_up']} given up: {project}")

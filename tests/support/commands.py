@@ -58,7 +58,7 @@ class Answer:
 
 def called(*words: object) -> int:
     """Call the command line in this process, and let its errors through."""
-    code: int = main.__wrapped__([str(word) for word in words])  # type: ignore[attr-defined]
+    code: int = main.__wrapped__([str(word) for word in words])
     return code
 
 

@@ -98,7 +98,7 @@ def requests(
     law: Law
     warnings: list[str] = []
     kind = _kind(source)
-    of_kind = {
+    of_kind: dict[str, dict[str, object]] = {
         "history": {"--fit": fit, "--where": where, "--column": column != RUNTIME},
         "image": {"--param": parameters, "--model": model, "--cpus": cpus, "--gpus": gpus},
     }

@@ -28,9 +28,15 @@ def disk(tmp_path: Path) -> Iterator[Path]:
         yield folder
 
 
-def voxcast(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+def worker(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return voxcast(*arguments, cwd=cwd, module="voxcast.jobs.worker")
+
+
+def voxcast(
+    *arguments: object, cwd: Path, module: str = "voxcast.cli"
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*VOXCAST, *map(str, arguments)], cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True,
+        [sys.executable, "-m", module, *map(str, arguments)], cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True,
         text=True, check=False, timeout=300,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3] / "src")},
     )  # fmt: skip
