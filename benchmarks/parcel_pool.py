@@ -14,7 +14,6 @@ from parcel_cells import CAMPAIGN, CLUSTER, IMAGES
 from voxcast.files import read_json
 
 VOXCAST = (sys.executable, "-m", "voxcast.cli")
-MAX_PASSES = "20"  # parts that a worker had no time for wait for the next
 SOME_LEFT = (0, 1)  # exit codes: all done, or some given up or left
 
 

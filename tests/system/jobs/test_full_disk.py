@@ -36,8 +36,8 @@ def voxcast(
     *arguments: object, cwd: Path, module: str = "voxcast.cli"
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", module, *map(str, arguments)], cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True,
-        text=True, check=False, timeout=300,
+        [sys.executable, "-m", module, *map(str, arguments)], cwd=cwd,
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=300,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3] / "src")},
     )  # fmt: skip
 
