@@ -45,7 +45,7 @@ params: setup ## Compose conf/ into params.yaml (CHECK=1 only compares)
 
 .PHONY: repro
 repro: setup ## Bring everything up to date: dvc repro
-	@voxcast images --refresh
+	@voxcast inspect --refresh
 	@voxcast models --refresh
 	@dvc repro
 
@@ -53,7 +53,7 @@ NAME ?= reference
 HOURS ?= 2
 .PHONY: campaign
 campaign: setup ## Measure a recorded campaign for HOURS=2, NAME=reference; continues where it stopped
-	voxcast campaign run $(NAME) --time-budget $(HOURS)h
+	voxcast measure --campaign $(NAME) --time-budget $(HOURS)h
 
 .PHONY: tile-weights
 tile-weights: setup ## Train the network of tile_segment again, into data/tile_weights (minutes)
@@ -104,7 +104,7 @@ worth: setup ## What asking for less is worth: rounds on a private Slurm (50 min
 
 .PHONY: parcel-study
 parcel-study: setup ## Cache, passes, predictability, and three ways on a private Slurm; results/parcel_study (two hours)
-	voxcast campaign run parcel_study --cluster local --parallel 2
+	voxcast measure --campaign parcel_study --cluster local --parallel 2
 	python benchmarks/parcel_study.py --out results/parcel_study
 	python benchmarks/parcel_slurm.py --out results/parcel_study/slurm.json
 

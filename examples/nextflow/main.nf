@@ -20,10 +20,10 @@ process REQUESTS {
     path 'resources.csv'
 
     script:
-    def url = params.url ? "--url '${params.url}'" : ''
+    def url = params.url ? "--model '${params.url}'" : ''
     """
     voxcast recommend ${images} --project '${params.project}' --app '${params.app}' \\
-        --cluster '${params.cluster}' ${url} --resources resources.csv
+        --cluster '${params.cluster}' ${url} --as csv --out resources.csv
     """
 }
 
