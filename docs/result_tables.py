@@ -499,7 +499,7 @@ def bench() -> str:
          f"{requests['bound_mixed_checkpoints_300_ms']} ms"],
         ["optimal request sequences for 100,000 images",
          f"{requests['images_100000_s']:.1f} s", f"{requests['bound_images_100000_s']} s"],
-        [f"`voxcast fit` of {fit['rows']:,} rows, {fit['columns']} columns, over its time budget",
+        [f"`voxcast learn` of {fit['rows']:,} rows, {fit['columns']} columns, over its time budget",
          f"{fit['over_budget']:.2f}", str(fit["bound_over_budget"])],
     ]  # fmt: skip
     return markdown(["what", "measured", "allowed"], rows)
@@ -532,7 +532,7 @@ def metronome() -> str:
 
 
 def public_tables() -> str:
-    """Return the errors of `voxcast fit` beside the best plain model, by kind of table."""
+    """Return the errors of `voxcast learn` beside the best plain model, by kind of table."""
     rows: Rows = []
     for name, record in results("bench/tables.json")["kinds"].items():
         unseen = record["unseen"]
