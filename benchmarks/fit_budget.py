@@ -1,4 +1,4 @@
-"""How well `voxcast fit` holds its time budget, on a large table of mixed columns; prints JSON.
+"""How well `voxcast learn` holds its time budget, on a large table of mixed columns; prints JSON.
 
 python benchmarks/fit_budget.py [--budget S] [--rows N] [--columns N]
 """

@@ -1,7 +1,7 @@
 """How well the runtime of parallel applications is predicted for workloads that were not measured.
 
-Takes the recorded runs of ``voxcast campaign run processes``, makes one table for each application
-and has ``voxcast fit`` evaluate its models. Workloads are the groups: all runs of one, on any
+Takes the recorded runs of ``voxcast measure --campaign processes``, makes one table for each application
+and has ``voxcast learn`` evaluate its models. Workloads are the groups: all runs of one, on any
 number of processes, are held out together. Writes JSON.
 """
 
@@ -46,7 +46,7 @@ def table_of(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def evaluated(table: pd.DataFrame, trials: int) -> dict[str, Any]:
-    """Return what ``voxcast fit`` says of its models on held-out workloads."""
+    """Return what ``voxcast learn`` says of its models on held-out workloads."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "runs.csv")
         table.to_csv(path, index=False)

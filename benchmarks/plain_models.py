@@ -1,4 +1,4 @@
-"""What `voxcast fit` is compared with: plain models of scikit-learn with their usual settings.
+"""What `voxcast learn` is compared with: plain models of scikit-learn with their usual settings.
 
 Each learns logarithms of the target. Numbers are filled with medians; texts become columns of
 zeros and ones, the rarer of more than `LEVELS` together. Lines and neighbours take logarithms of

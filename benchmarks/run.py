@@ -268,7 +268,7 @@ def bench_campaign() -> Any:
 
 
 def bench_fit() -> Any:
-    """The time budget of `voxcast fit` on 20,000 rows of 30 columns; see ``fit_budget.py``."""
+    """The time budget of `voxcast learn` on 20,000 rows of 30 columns; see ``fit_budget.py``."""
     return _script("fit_budget.py")
 
 

@@ -1,4 +1,4 @@
-"""The model of `voxcast fit` beside plain models on tables in the shapes of public histories.
+"""The model of `voxcast learn` beside plain models on tables in the shapes of public histories.
 
 Errors are of unseen rows, of the same scale and of larger scales, so that the folds by which `fit`
 evaluates itself are not needed. The interval of the coverage is that of a bound from so many
