@@ -52,7 +52,7 @@ def main() -> int:
         table(args.rows, args.columns).to_csv(path, index=False)
         voxcast = str(Path(sys.executable).with_name("voxcast"))
         command = [
-            voxcast, "fit", str(path), "--target", "runtime_s",
+            voxcast, "learn", str(path), "--target", "runtime_s",
             "--time-budget", f"{args.budget:g}s", "--out", str(Path(folder) / "model"), "--json",
         ]  # fmt: skip
         wall_s = seconds(lambda: subprocess.run(command, check=True, capture_output=True))

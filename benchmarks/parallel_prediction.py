@@ -51,7 +51,7 @@ def evaluated(table: pd.DataFrame, trials: int) -> dict[str, Any]:
         path = Path(folder, "runs.csv")
         table.to_csv(path, index=False)
         options = ["--target", TARGET, "--group", GROUP, "--trials", str(trials)]
-        voxcast = [sys.executable, "-m", "voxcast.cli", "fit", str(path), *options]
+        voxcast = [sys.executable, "-m", "voxcast.cli", "learn", str(path), *options]
         completed = subprocess.run(
             [*voxcast, "--out", str(Path(folder, "model")), "--json"],
             stdout=subprocess.PIPE, check=True,
