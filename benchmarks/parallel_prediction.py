@@ -1,8 +1,8 @@
 """How well the runtime of parallel applications is predicted for workloads that were not measured.
 
-Takes the recorded runs of ``voxcast measure --campaign processes``, makes one table for each application
-and has ``voxcast learn`` evaluate its models. Workloads are the groups: all runs of one, on any
-number of processes, are held out together. Writes JSON.
+Takes the recorded runs of ``voxcast measure --campaign processes``, makes one table for each
+application and has ``voxcast learn`` evaluate its models. Workloads are the groups: all runs of
+one, on any number of processes, are held out together. Writes JSON.
 """
 
 from __future__ import annotations

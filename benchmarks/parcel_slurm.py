@@ -1,10 +1,10 @@
 """One core a job, whole nodes and planned cores on the same cells, and a pool in passes, on Slurm.
 
 A private Slurm of one virtual node with two CPUs, which are this machine's cores: jobs get the
-cores that they hold. First ``voxcast measure --campaign --submit`` measures a pilot, one cell of each
-kind, and then, in a second run of the command, a few more of which one needs more memory and one
-more time than its workers have. The pilot predicts the cells that ``voxcast submit`` runs then in
-three ways. All ways start with a copy of one cache, in which the region means are. Rounds that
+cores that they hold. First ``voxcast measure --campaign --submit`` measures a pilot, one cell of
+each kind, and then, in a second run of the command, a few more of which one needs more memory and
+one more time than its workers have. The pilot predicts the cells that ``voxcast submit`` runs then
+in three ways. All ways start with a copy of one cache, in which the region means are. Rounds that
 are on record are not made again; writes JSON::
 
     python benchmarks/parcel_slurm.py --out results/parcel_study/slurm.json

@@ -2,8 +2,8 @@
 
 Real runs of the applications ``parcel_study`` and ``parcel_ensemble`` on this machine. The spread
 of time and memory, and the error of the models, are those of the runs recorded by
-``voxcast measure --campaign parcel_study --cluster local``, which are copied beside the result, so that
-these two parts are made anew from the copy. Writes JSON.
+``voxcast measure --campaign parcel_study --cluster local``, which are copied beside the result,
+so that these two parts are made anew from the copy. Writes JSON.
 """
 
 from __future__ import annotations

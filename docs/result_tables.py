@@ -499,7 +499,7 @@ def bench() -> str:
          f"{requests['bound_mixed_checkpoints_300_ms']} ms"],
         ["optimal request sequences for 100,000 images",
          f"{requests['images_100000_s']:.1f} s", f"{requests['bound_images_100000_s']} s"],
-        [f"`voxcast learn` of {fit['rows']:,} rows, {fit['columns']} columns, over its time budget",
+        [f"`voxcast learn`: {fit['rows']:,} rows, {fit['columns']} columns, over its time budget",
          f"{fit['over_budget']:.2f}", str(fit["bound_over_budget"])],
     ]  # fmt: skip
     return markdown(["what", "measured", "allowed"], rows)
