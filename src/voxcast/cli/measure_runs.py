@@ -87,6 +87,8 @@ def _app_and_configuration(
 
     overrides: dict[str, Any] = {}
     if command is not None:
+        if name not in (None, COMMAND):
+            raise ConfigError("is used instead of --app", "--command", "give one of them")
         if not command.strip():
             raise ConfigError("is empty", "--command", "give e.g. --command 'tool {image} {out}'")
         try:

@@ -14,9 +14,9 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
-from voxcast.errors import ConfigError, RunError, exits_cleanly
+from voxcast.errors import ConfigError, RunError, exits_cleanly, one_line
 from voxcast.jobs.draw import work, worker_allocation
 from voxcast.jobs.submission import Submission
 from voxcast.measure.host import host_facts
@@ -32,10 +32,30 @@ logger = logging.getLogger(__name__)
 CHOICES = ("app", "device", "scale", "subject")
 
 
+class _Parser(argparse.ArgumentParser):
+    """Errors are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(message, self.prog, "see --help")
+
+
+def _given(parse: Callable[[str], float], text: str | None, option: str) -> float | None:
+    """Return an amount that is above zero; None stays None."""
+    if text is None:
+        return None
+    try:
+        amount = parse(text)
+    except ConfigError as error:
+        raise ConfigError(one_line(error), option) from None
+    if amount <= 0:
+        raise ConfigError("must be above zero", option)
+    return amount
+
+
 @exits_cleanly
 def main(argv: list[str] | None = None) -> int:
     """Work until nothing that fits is left."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="python -m voxcast.jobs.worker", description=__doc__,
         formatter_class=argparse.RawTextHelpFormatter,
     )  # fmt: skip
@@ -52,18 +72,17 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--memory", metavar="SIZE", help="e.g. 8GB (default: that of the job)")
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
     args = parser.parse_args(argv)
-    budget_s = None if args.time_budget is None else parse_seconds(args.time_budget)
-    if budget_s == 0:
-        raise ConfigError("must be above zero", "--time-budget")
+    budget_s = _given(parse_seconds, args.time_budget, "--time-budget")
     wanted = _wanted(args.only)
-    memory = None if args.memory is None else int(parse_bytes(args.memory))
+    memory_bytes = _given(parse_bytes, args.memory, "--memory")
     facts = host_facts()
     if args.cpus is not None and not 1 <= args.cpus <= facts.cores:
         raise ConfigError(f"must be 1 to {facts.cores} here, not {args.cpus}", "--cpus")
-    if memory is not None and not 0 < memory <= facts.memory_bytes:
-        raise ConfigError("must be above zero, and at most the memory of the machine", "--memory")
+    if memory_bytes is not None and memory_bytes > facts.memory_bytes:
+        raise ConfigError("must be at most the memory of the machine", "--memory")
     allocation = worker_allocation(
-        facts, os.environ, cpus=args.cpus, memory_bytes=memory, time_budget_s=budget_s
+        facts, os.environ, cpus=args.cpus, memory_bytes=None if memory_bytes is None else int(memory_bytes),
+        time_budget_s=budget_s
     )
     submission = Submission.open(args.pool.resolve(), with_tasks=False)
     _enter_project(submission)

@@ -37,12 +37,12 @@ def _profile(folder: Path, name: str, script: str, *options: str) -> list[str]:
     program.write_text(script)
     program.chmod(0o755)
     argv = f"{program} {folder / name} {{image}} {{out}}"
-    words = [str(VOXCAST), "profile", str(image), "--app", "command", "--argv", argv, *options]
+    words = [str(VOXCAST), "measure", str(image), "--command", argv, *options]
     return [*words, "--project", str(PROJECT)]
 
 
 def _killed_in_a_run(folder: Path, name: str, temporary: Path, *options: str) -> list[int]:
-    """Kill a real ``voxcast profile`` in the middle; return the processes of its run."""
+    """Kill a real ``voxcast measure`` in the middle; return the processes of its run."""
     driver = subprocess.Popen(
         _profile(folder, name, TREE, *options),
         env={**os.environ, "TMPDIR": str(temporary)}, stderr=subprocess.DEVNULL,

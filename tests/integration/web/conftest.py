@@ -73,10 +73,9 @@ def verb(site_project: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., A
     monkeypatch.chdir(site_project)
 
     def run(name: str, *arguments: str) -> Any:
-        image = ("--image", IMAGE) if name == "requests" else (IMAGE,)
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            assert main([name, *image, *arguments, "--json"]) == 0, err.getvalue()
+            assert main([name, IMAGE, *arguments, "--json"]) == 0, err.getvalue()
         return json.loads(out.getvalue())
 
     return run

@@ -28,7 +28,7 @@ def asked(site_service: TestClient, image_row: dict[str, Any], **fields: Any) ->
         ({"cluster": "cloud", "policy": "thrifty"}, ("--cluster", "cloud", "--policy", "thrifty")),
         ({"cluster": "osc", "deadline": "2h"}, ("--cluster", "osc", "--deadline", "2h")),
         ({"cluster": "cloud", "budget_usd": 0.5, "partition": "on_demand"},
-         ("--cluster", "cloud", "--budget", "0.5", "--partition", "on_demand")),
+         ("--cluster", "cloud:on_demand", "--budget", "0.5")),
     ],
 )  # fmt: skip
 def test_the_answer_is_that_of_the_verb(

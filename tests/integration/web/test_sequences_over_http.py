@@ -14,9 +14,9 @@ from voxcast.allocation.requests.strategies import STRATEGIES
     [
         ({}, ()),
         ({"alpha": 2, "beta": 1, "gamma": 0.5, "configuration": {"cpus": 2}},
-         ("--alpha", "2", "--beta", "1", "--gamma", "0.5", "--cpus", "2")),
+         ("--cost", "2,1,0.5", "--cpus", "2")),
         ({"checkpoint_s": 0.1, "restart_s": 0.2},
-         ("--checkpoint-s", "0.1", "--restart-s", "0.2")),
+         ("--checkpoint", "0.1,0.2")),
         ({"strategy": "equal_time"}, ("--strategy", "equal_time")),
     ],
 )  # fmt: skip

@@ -94,8 +94,12 @@ def voxcast(project, *arguments, status=0):
 MINE = ("-S", "images=bids", "-S", "images.path=mri")
 
 
-def _campaign(project, action, *arguments, **kwargs):
-    return voxcast(project, "campaign", action, "two", *MINE, *arguments, **kwargs)
+def _measure(project, *arguments, **kwargs):
+    return voxcast(project, "measure", "--campaign", "two", *MINE, *arguments, **kwargs)
+
+
+def _status(project, *arguments):
+    return voxcast(project, "status", "two", *MINE, *arguments)
 
 
 def test_a_campaign_is_run_killed_resumed_listed_and_collected(project):
@@ -106,32 +110,32 @@ def test_a_campaign_is_run_killed_resumed_listed_and_collected(project):
         assert driver.poll() is None
         time.sleep(0.01)
     os.kill(driver.pid, signal.SIGSTOP)  # so that it is still at it
-    refused = _campaign(project, "run", status=2)
+    refused = _measure(project, status=2)
     assert "another campaign (process" in refused.stderr
     os.kill(driver.pid, signal.SIGKILL)
     driver.wait()
     mtimes_ns = {path: path.stat().st_mtime_ns for path in runs.glob("[!.]*/run.json")}
 
-    stopped = _campaign(project, "run", "--time-budget", "0s")
+    stopped = _measure(project, "--time-budget", "0s")
     assert "two: 0 runs measured, " in stopped.stdout
-    assert "continue with `voxcast campaign run two`" in stopped.stderr
+    assert "continue with `voxcast measure --campaign two`" in stopped.stderr
     proposal_arguments = ("measure", "--next", "2", "--campaign", "two", *MINE)
     proposed = json.loads(voxcast(project, *proposal_arguments, "--json").stdout)
     assert len(proposed) == 2
     assert {run["app"] for run in proposed} <= {"waits", "bare"}
     assert proposed[0]["gain"] >= proposed[1]["gain"] > 0
     assert "waits" in voxcast(project, *proposal_arguments).stdout + str(proposed)
-    summary = json.loads(_campaign(project, "run", "--json").stdout)
+    summary = json.loads(_measure(project, "--json").stdout)
     assert summary["left"] == 0
     assert "all runs of two are on record" in voxcast(project, *proposal_arguments).stderr
     assert all(path.stat().st_mtime_ns == time_ns for path, time_ns in mtimes_ns.items())
     assert not (project / "params.yaml").read_text()  # a campaign does not touch the project's
 
-    rows = {row["app"]: row for row in json.loads(_campaign(project, "status", "--json").stdout)}
+    rows = {row["app"]: row for row in json.loads(_status(project, "--json").stdout)}
     assert rows["waits"]["left"] == rows["bare"]["left"] == 0
     assert rows["waits"]["outcomes"]["completed"] >= 4
     assert rows["bare"]["outcomes"]["completed"] >= 3
-    status = _campaign(project, "status").stdout
+    status = _status(project).stdout
     assert "0 left" in status
     assert "waits" in status
 
@@ -141,12 +145,12 @@ def test_a_campaign_is_run_killed_resumed_listed_and_collected(project):
     assert set(history["cell_key"]) == {path.name for path in runs.glob("[!.]*")}
     assert {1001, 1002} <= set(history["repeat"])  # local runs of both sittings
     assert history["sitting"].nunique() == 2
-    assert _campaign(project, "collect").stdout == "nothing new\n"
+    assert _status(project, "--collect").stdout == "nothing new\n"
     assert (batch / "provenance.yaml").is_file()
 
     # Where nothing but the history is left, as in a clone, nothing is measured again.
     shutil.rmtree(runs)
-    again = _campaign(project, "run")
+    again = _measure(project)
     assert "two: 0 runs measured, 0 left" in again.stdout
 
 
@@ -183,13 +187,15 @@ def test_on_another_cluster_the_line_that_starts_workers_is_printed(project):
     words = shlex.split(summary["workers"])
     assert words[:2] == ["sbatch", "--array=1-1"]
     assert "--partition=serial" in words
-    worker = shlex.split(words[-1].removeprefix("--wrap=exec voxcast "))
-    assert worker == ["work", "--pool", str(pool.resolve())]
+    worker = shlex.split(words[-1].removeprefix("--wrap=exec "))
+    assert worker[1:] == ["-m", "voxcast.jobs.worker", "--pool", str(pool.resolve())]
     assert summary["workers"] in voxcast(project, *command).stdout
     # As the job of Slurm would; first one with less memory than the cells ask for.
-    few = json.loads(voxcast(project, *worker, "--memory", "1GB", "--json").stdout)
+    worker = {**_command(project), "args": [*worker, "--json"], "stdout": subprocess.PIPE}
+    less = {**worker, "args": [*worker["args"], "--memory", "1GB"]}
+    few = json.loads(subprocess.run(check=True, **less).stdout)
     assert (few["recorded"], few["left"], few["lacking"]) == (0, 7, {"memory": 7})
-    all_of_them = json.loads(voxcast(project, *worker, "--json").stdout)
+    all_of_them = json.loads(subprocess.run(check=True, **worker).stdout)
     assert (all_of_them["recorded"], all_of_them["left"]) == (7, 0)
     summary = json.loads(voxcast(project, *command, "--json").stdout)
     assert (summary["recorded"], summary["left"], summary["workers"]) == (7, 0, None)
@@ -240,7 +246,7 @@ def test_status_before_anything_is_measured_says_how_to_begin(project):
     again = project / "conf" / "campaign" / "untouched.yaml"
     shutil.copy(project / "conf" / "campaign" / "two.yaml", again)
     untouched = ("status", "untouched", *MINE)
-    assert "nothing is measured yet; `voxcast campaign run untouched`" in (
+    assert "nothing is measured yet; `voxcast measure --campaign untouched`" in (
         voxcast(project, *untouched).stdout
     )
     assert json.loads(voxcast(project, *untouched, "--json").stdout) == []
@@ -249,19 +255,19 @@ def test_status_before_anything_is_measured_says_how_to_begin(project):
 
 
 def test_status_and_next_runs_without_the_folder_are_those_of_the_recorded_history(project):
-    _campaign(project, "run", "--json")
+    _measure(project, "--json")
     more = ("-S", "campaign.sweeps.images.repeats=3")
     next_runs = ("measure", "--next", "9", "--campaign", "two", *MINE, *more, "--json")
     with_folder = [
-        json.loads(_campaign(project, "status", *more, "--json").stdout),
+        json.loads(_status(project, *more, "--json").stdout),
         json.loads(voxcast(project, *next_runs).stdout),
     ]
     folder = project / "data" / "campaigns"
     folder.rename(project / "data" / "away")
     try:
-        status = json.loads(_campaign(project, "status", *more, "--json").stdout)
+        status = json.loads(_status(project, *more, "--json").stdout)
         proposed = json.loads(voxcast(project, *next_runs).stdout)
-        text = _campaign(project, "status", *more).stdout
+        text = _status(project, *more).stdout
         assert not folder.exists()
     finally:
         (project / "data" / "away").rename(folder)
@@ -279,10 +285,9 @@ def test_status_and_next_runs_without_the_folder_are_those_of_the_recorded_histo
          "that has Slurm"),
         ("--submit --cluster local", "--submit: needs --cluster, and not `local`; name a cluster "
          "of conf/cluster that has Slurm"),
-        ("--submit --cluster osc --time-budget 1h", "--time-budget and --parallel: are not "
-         "for jobs of Slurm, whose size follows from the cells; leave them out with --submit"),
-        ("--cluster osc --max-passes 2", "--max-passes: needs --submit"),
-        ("--cluster osc --partition debug",
+        ("--submit --cluster osc --time-budget 1h", "--time-budget: is not for jobs of "
+         "Slurm, whose size follows from the cells; leave it out with --submit"),
+        ("--cluster osc:debug",
          "debug: unknown partition; osc has gpuserial, serial"),
     ],
 )  # fmt: skip
@@ -301,13 +306,14 @@ def test_options_of_a_cluster_that_do_not_go_together(project, options, line):
             ("-S", "campaign.stall_s=soon"),
             ("campaign.stall_s: needs float",),
         ),
-        (("--time-budget=-1h",), ("argument --time-budget: ", "negative")),
-        (("--time-budget", "nan"), ("argument --time-budget: ",)),
-        (("--parallel", "0"), ("--parallel: must be 1 to",)),
+        (("--time-budget=-1h",), ("--time-budget: ", "negative")),
+        (("--time-budget", "nan"), ("--time-budget: ",)),
+        (("--parallel", "0"), ("--parallel: must be at least 1",)),
     ],
 )
 def test_campaign_refuses_invalid_arguments_in_one_line(project, arguments, messages):
-    refusal = voxcast(project, "status", "two", *arguments, status=2).stderr
+    command = ("measure", "--campaign", "two")
+    refusal = voxcast(project, *command, *arguments, status=2).stderr
     assert len(refusal.splitlines()) == 1
     assert all(message in refusal for message in messages)
     assert "params.yaml: " not in refusal
@@ -325,18 +331,18 @@ def test_profile_measures_now_and_prints_json(project):
     assert "already exists" in voxcast(project, "measure", *arguments, status=2).stderr
 
 
-def test_profile_shows_an_application_without_an_image_scaled_down(project):
-    output = voxcast(project, "measure", "--app", "bare", "--scale", "scaled_down").stdout
-    assert output.startswith("bare, cpu, 1 CPU, scaled down: completed")
+def test_profile_shows_an_application_without_an_image(project):
+    output = voxcast(project, "measure", "--app", "bare").stdout
+    assert output.startswith("bare, cpu, 1 CPU: completed")
     assert "peak memory" in output
 
 
 def test_profile_runs_any_command_line_and_reports_failures(project):
     image = next((project / "mri").rglob("*.nii.gz"))
-    copies = ("--app", "command", "--argv", "cp {image} {out}/copy.nii.gz")
+    copies = ("--command", "cp {image} {out}/copy.nii.gz")
     output = voxcast(project, "measure", str(image), *copies).stdout
     assert output.startswith(f"{image.name}: command, cpu, 1 CPU: completed")
-    failing = ("--app", "command", "--argv", "ls {image} {out}/gone")
+    failing = ("--command", "ls {image} {out}/gone")
     completed = voxcast(project, "measure", str(image), *failing, status=1)
     assert "No such file" in completed.stderr
     assert ": failed" in completed.stdout
@@ -350,19 +356,18 @@ def test_profile_runs_any_command_line_and_reports_failures(project):
         (("--app", "waits", "gone.nii"), "gone.nii: no such file"),
         (("--app", "waits", "mri"), "mri: is a folder, not a volume"),
         (("--app", "bare", "x.nii"), "bare: takes no image"),
-        (("--app", "bare", "--device", "gpu"), "bare: does not run on gpu; it runs on: cpu"),
+        (("--app", "bare", "--gpus", "1"), "bare: runs on CPUs only"),
         (("--app", "bare", "-p", "slep=1"), "bare.slep: unknown parameter"),
-        (("--app", "bare", "-p", "sleep"), "--parameter: needs NAME=VALUE"),
-        (("--app", "bare", "--argv", "ls"), "app.bare: needs a module or argv, and not both"),
+        (("--app", "bare", "-p", "sleep"), "--param: needs NAME=VALUE"),
+        (("--app", "bare", "--command", "ls"), "--command: is used instead of --app"),
         (("--app", "command", "x.nii"), "command: needs a command line"),
         (("--app", "bare", "--cpus", "9999"), "--cpus: must be 1 to"),
         (("--app", "bare", "--cpus", "0"), "at least 1, not '0'"),
-        (("--app", "bare", "--time-limit", "-1"), "--time-limit: must be above zero"),
-        (("--app", "bare", "--device", "moon"), "moon: unknown device; choose from"),
-        (("--app", "command", "x.nii", "--argv", " "), "--argv: is empty"),
+        (("--app", "bare", "--time-limit", "0s"), "--time-limit: must be above zero"),
+        (("x.nii", "--command", " "), "--command: is empty"),
         (("--app", "bare", "-p", "sleep_s=five"), "bare.sleep_s: needs a"),
         (("--app", "bare", "-p", "sleep=[1"), "sleep"),
-        (("--app", "command", "x.nii", "--argv", "tool 'x"), "--argv: cannot be split"),
+        (("x.nii", "--command", "tool 'x"), "--command: cannot be split"),
         (("--app", "bare", "--out", "/dev/null/here"), "cannot be created (Not a directory)"),
     ],
 )

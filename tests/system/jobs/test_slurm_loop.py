@@ -79,7 +79,7 @@ def test_jobs_become_a_model_and_packed_jobs_a_better_one(
     # The application becomes slower, and the CPUs of its jobs are chosen together.
     project.slow_down(2.5 * SECONDS)
     images = project.images(LATER)
-    cores = ("--nodes", 1, "--cores-per-node", 2)
+    cores = ("--nodes", "1x2")
     predicted = ("--app", APP, "--cluster", "private", *cores, "--out", "results")
     detached = voxcast(project.folder, "submit", *images, *predicted, "--detach")
     assert detached.returncode == 0, detached.stderr

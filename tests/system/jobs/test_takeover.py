@@ -176,7 +176,7 @@ def test_two_users_share_a_folder_of_results(tmp_path: Path) -> None:
     submit = ("submit", "--requests", "plan.json", "--cluster", "local", "--out", "out")
     code, text = run(*submit)
     assert code == 2
-    assert "belongs to another user; give a folder of your own by --folder" in text
+    assert "belongs to another user; choose another --out" in text
     assert run("status", "out")[0] == 2
-    assert run(*submit, "--folder", "mine")[0] == 0
-    assert (tmp_path / "out" / "b" / "copy").is_file()
+    assert run(*submit[:-1], "mine")[0] == 0
+    assert (tmp_path / "mine" / "b" / "copy").is_file()

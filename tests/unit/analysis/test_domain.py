@@ -57,7 +57,7 @@ def test_each_head_on_record_counts_once(tmp_path: Path) -> None:
     results = compare_on_record(tmp_path, ["cohort"], ["heads", "more"])
     assert results["cohort"]["volumes"] == 101
     assert results["cohort"]["heads_inside"] == len(results["cohort"]["heads"]) == 2
-    with pytest.raises(TableError, match="no such file; run `voxcast campaign run missing`"):
+    with pytest.raises(TableError, match="no such file; run `voxcast measure --campaign missing`"):
         compare_on_record(tmp_path, ["cohort"], ["missing"])
 
 
