@@ -163,7 +163,10 @@ def recommendation(
             "image": str(path), "app": APP, "chosen": options[CPUS.index(cpus)], "why": "cheapest",
             "configurations": options,
         })  # fmt: skip
-    return {"cluster": CLUSTER, "policy": {"confidence": 0.95}, "images": images}
+    return {
+        "cluster": CLUSTER, "policy": {"confidence": 0.95}, "walltime_step_s": STEP_S,
+        "images": images,
+    }  # fmt: skip
 
 
 def _row(cpus: int, measured: Mapping[str, Any]) -> dict[str, Any]:

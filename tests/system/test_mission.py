@@ -262,7 +262,7 @@ def test_bids(graph: Path, tmp_path: Path) -> None:
     images = graph / "data/images"
     assert read_json(images / "dataset_description.json")["BIDSVersion"]
     plan = voxcast(
-        "submit", "--images", images, "--participant-label", "0002", "--out", tmp_path / "out",
+        "submit", images, "--participant-label", "0002", "--out", tmp_path / "out",
         "--cluster", "local", "--dry-run", "--json", project=graph,
     ).json  # fmt: skip
     assert [task["name"] for task in plan["tasks"]] == ["sub-0002_T1w"]
@@ -782,7 +782,15 @@ def test_import(
     kind: str, name: str, options: tuple[object, ...], imported: int | None, tmp_path: Path
 ) -> None:
     """import of sacct, Nextflow, Snakemake, CSV: counted, once, and of what can be used."""
-    words = ("import", kind, SAMPLES / "imports" / name, "--into", tmp_path / "h", *options)
+    words = (
+        "history",
+        "import",
+        kind,
+        SAMPLES / "imports" / name,
+        "--into",
+        tmp_path / "h",
+        *options,
+    )
     first = voxcast(*words, "--json").json
     assert first["imported"] == (imported or first["imported"]) > 0
     again = voxcast(*words, "--json").json
@@ -855,7 +863,7 @@ def test_unseen_hardware(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     (before,) = voxcast("measure", "--host", "--time-budget", "0s", "--json", project=folder).json[
         "apps"
     ]
-    measured = voxcast("measure", "--host", "--seconds", 60, "--json", project=folder).json
+    measured = voxcast("measure", "--host", "--time-budget", "60s", "--json", project=folder).json
     (after,) = measured["apps"]
     assert (measured["measured"], after["runs"]) == (4, 4)
     assert after["upper"] / after["lower"] < before["upper"] / before["lower"]

@@ -66,8 +66,8 @@ class AppHistory:
         rows = sides.train["row"].to_numpy()
         stopped = self.stopped
         if not sides.not_judged:
-            of_side = [side(name, seed, fraction) == "train" for name in stopped["subject"]]
-            stopped = stopped[of_side]
+            sides_of_stopped = stopped["subject"].map(lambda name: side(name, seed, fraction))
+            stopped = stopped[sides_of_stopped == "train"]
         return replace(
             self, table=self.table.iloc[rows].reset_index(drop=True), volumes=self.volumes[rows],
             stopped=stopped,

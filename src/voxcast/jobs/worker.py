@@ -81,8 +81,11 @@ def main(argv: list[str] | None = None) -> int:
     if memory_bytes is not None and memory_bytes > facts.memory_bytes:
         raise ConfigError("must be at most the memory of the machine", "--memory")
     allocation = worker_allocation(
-        facts, os.environ, cpus=args.cpus, memory_bytes=None if memory_bytes is None else int(memory_bytes),
-        time_budget_s=budget_s
+        facts,
+        os.environ,
+        cpus=args.cpus,
+        memory_bytes=None if memory_bytes is None else int(memory_bytes),
+        time_budget_s=budget_s,
     )
     submission = Submission.open(args.pool.resolve(), with_tasks=False)
     _enter_project(submission)

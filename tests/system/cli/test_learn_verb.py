@@ -51,7 +51,7 @@ def project(tmp_path, monkeypatch):
         (["../heads", "--app", "ants_segment", "--time-budget", "0s"], "must be above zero"),
         (
             ["../heads", "--app", "ants_segment", "--cpus", "0"],
-            "must be a whole number of at least 1",
+            "must be whole numbers of at least 1",
         ),
         (["../heads", "--app", "dnn_train"], "takes no image"),
         (["../heads", "--app", "ants_segment", "-S", "tune.unheard=1"], "unheard"),

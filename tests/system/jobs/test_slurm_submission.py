@@ -167,7 +167,7 @@ def test_a_request_above_the_limit_of_the_partition_is_refused_in_one_line(
     assert not follower.step()
     assert follower.state.problems["head"] == (
         "sbatch: Requested time limit is invalid (missing or exceeds some limit); its limit is in "
-        "`sinfo -s`; ask for less, or name another with --partition"
+        "`sinfo -s`; ask for less, or name another partition"
     )
     # Another process tries once more, as the limit may have changed.
     resumed = Follower(follower.submission, SlurmExecutor(follower.submission))
