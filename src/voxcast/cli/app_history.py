@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from voxcast.config import Config
-    from voxcast.features.comparability import Comparability
     from voxcast.features.training_runs import TrainingRuns
+    from voxcast.features.training_table import Comparability
     from voxcast.models.forecaster import Forecaster
 
 DATA, HISTORY, CATALOGUE = Path("data"), Path("data/history"), Path("data/catalogue")
@@ -89,8 +89,7 @@ def app_history(folder: Path, name: str, forecaster: Forecaster | None) -> AppHi
     """
     import pandas as pd
 
-    from voxcast.features.comparability import Comparability
-    from voxcast.features.training_table import stopped_runs
+    from voxcast.features.training_table import Comparability, stopped_runs
 
     cfg, training = runs_of_app(folder, name)
     points = cfg.features.network_points

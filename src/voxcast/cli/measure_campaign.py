@@ -149,7 +149,7 @@ def show_proposals(
     Where runs cost much the same, runs drawn at random teach more.
     """
     from voxcast.config.campaigns import project_campaign
-    from voxcast.models.proposals import proposed_runs
+    from voxcast.models.next_runs import proposed_runs
 
     os.chdir(projects.require(project))  # all paths are relative to the project
     proposals = proposed_runs(project_campaign(name, changes), count)

@@ -129,7 +129,7 @@ def law_of_column(runs: pd.DataFrame, column: str, family: str | None, history: 
     try:
         values = numbers.to_numpy(dtype=float)
     except (TypeError, ValueError):
-        from voxcast.features.text_target import text_target
+        from voxcast.features.csv_table import text_target
 
         numeric = runs.select_dtypes("number").columns.map(str).tolist()
         raise text_target(runs, column, numeric) from None

@@ -13,8 +13,7 @@ import pandas as pd
 
 from voxcast.errors import TableError
 from voxcast.evaluation.recorded_table import FULL
-from voxcast.features.speed_column import SPEED_DEVIATION
-from voxcast.features.table import feature_names
+from voxcast.features.table import SPEED_DEVIATION, feature_names
 from voxcast.models import point_model
 from voxcast.models.harp import harp
 from voxcast.models.harp.summed_phases import RepeatedPhase, fit_phases

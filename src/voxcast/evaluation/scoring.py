@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from voxcast.features.speed_column import SPEED_DEVIATION, TIMES
+from voxcast.features.table import SPEED_DEVIATION, TIMES
 from voxcast.laws.intervals import clustered_mean
 from voxcast.models.distribution_metrics import joint_exceedance
 from voxcast.models.metrics import binomial_interval, scores, under_requests

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from voxcast.errors import TableError
-from voxcast.features.combinations import members
+from voxcast.features.csv_table import text_target
+from voxcast.features.rows import members
 from voxcast.features.run_status import COMPLETED, statuses
-from voxcast.features.text_target import text_target
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,7 +37,7 @@ class Columns:
     """The roles of a table's columns; those in `logs` are also used as logarithms.
 
     ``units`` are the smallest magnitudes of columns with zeros or values below zero. Rows that
-    differ in ``idle`` columns alone are of one configuration, see `voxcast.features.idle_columns`.
+    differ in ``idle`` columns alone are of one configuration, see `voxcast.features.screening`.
     """
 
     target: str

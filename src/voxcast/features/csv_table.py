@@ -3,22 +3,27 @@
 A column in which all cells are numbers, or hold a mark for a missing value such as ``-``, is one
 of numbers. Versions are texts, since 1.10 is not 1.1; so is every column that a model learned as
 texts, to the letter, in any other table too.
+
+The error of a target column that is text: a column of numbers with a like name, or times.
 """
 
 from __future__ import annotations
 
 import csv
 import re
+from difflib import SequenceMatcher
 from typing import TYPE_CHECKING
 
-from voxcast.errors import TableError, one_line
-from voxcast.features.column_names import is_version
+from voxcast.errors import ConfigError, TableError, one_line
+from voxcast.features.screening import is_version
+from voxcast.quantities import slurm_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Sequence
     from pathlib import Path
 
     import pandas as pd
+
 
 MISSING = ("-", "--", "?")  # in a column of numbers, beside what pandas takes for missing
 TRUTH = {"true": True, "false": False}
@@ -141,3 +146,59 @@ def spelled_as_numbers(column: pd.Series) -> str | None:
     if odd.map(lambda cell: bool(_QUANTITY.fullmatch(cell))).mean() >= MOST:
         return f"is text, such as {odd.iloc[0][:20]!r}: write plain numbers, all in one unit"
     return None
+
+
+ALIKE = 0.75  # share of equal letters of two names
+MOST_NAMES = 3
+
+
+def text_target(table: pd.DataFrame, target: str, numbers: Sequence[str]) -> TableError:
+    """Return the error for a target that is text.
+
+    Parameters
+    ----------
+    numbers : sequence of str
+        Columns of numbers.
+    """
+    cells = [str(cell) for cell in table[target].dropna().unique()[:20]]
+    problem, then = "is text", "the target must be a column of numbers"
+    if cells and ":" in cells[0] and all(map(_is_clock, cells)):
+        problem = f"is text: times such as {cells[0]} are not read"
+        then = "write them as numbers of seconds"
+    elif (reason := spelled_as_numbers(table[target])) is not None:
+        problem, then = reason.split(": ", maxsplit=1)
+    elif cells:
+        problem = f"is text, such as {cells[0][:30]!r}"
+    if names := alike(target, numbers):
+        then += f", or take {' or '.join(names)}, which has numbers"
+    return TableError(problem, target, then)
+
+
+def alike(name: str, others: Sequence[str]) -> list[str]:
+    """Return the names that contain ``name``, are part of it or differ little, the nearest first.
+
+    Examples
+    --------
+    >>> alike("Elapsed", ["JobID", "ElapsedRaw", "MaxRSS"])
+    ['ElapsedRaw']
+    """
+    key = _key(name)
+    ratios = {other: SequenceMatcher(None, key, _key(other)).ratio() for other in others}
+    near = [
+        other for other, ratio in ratios.items()
+        if ratio >= ALIKE or (min(len(key), len(_key(other))) > 2
+                              and (key in _key(other) or _key(other) in key))
+    ]  # fmt: skip
+    return sorted(near, key=lambda other: -ratios[other])[:MOST_NAMES]
+
+
+def _key(name: str) -> str:
+    return re.sub(r"[\W_]", "", name.lower())
+
+
+def _is_clock(text: str) -> bool:
+    try:
+        slurm_seconds(text)
+    except ConfigError:
+        return False
+    return True

@@ -5,11 +5,16 @@ application with its parameters, and the allocation. Nothing measured during the
 prefix of a name is its source, so that a model can exclude features of the voxels: ``header.``,
 ``content.``, ``allocation.``, ``parameter.``. ``app``, ``device`` and text parameters are
 categories. The machine is not a feature: `voxcast.models.speed` estimates its speed from runs.
+
+The name of a combination of two features, as ``out_of_range`` lists it.
+
+It has no space, since serving joins names by spaces.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import TableError
@@ -19,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from voxcast.records import Configuration
+
 
 CATEGORIES = ("app", "device")
 CONTENT = "content."
@@ -131,3 +137,24 @@ def _positive(header: Mapping[str, Any], name: str) -> float:
     if not (math.isfinite(value) and value > 0):
         raise TableError(f"must be positive, not {value}", name)
     return value
+
+
+MARK = "×"
+# A column of a table may hold the mark itself.
+_BETWEEN = re.compile(rf"{MARK}(?=(?:allocation|parameter|column|header|content)\.)")
+
+
+def combination(first: str, second: str) -> str:
+    """Return the name of the combination of two features."""
+    return f"{first}{MARK}{second}"
+
+
+def members(name: str) -> tuple[str, ...]:
+    """Return the features of a combination; of any other name, itself.
+
+    Examples
+    --------
+    >>> members(combination("column.a×b", "column.c d")), members("column.a×b")
+    (('column.a×b', 'column.c d'), ('column.a×b',))
+    """
+    return tuple(_BETWEEN.split(name))

@@ -2,6 +2,18 @@
 
 Column names: identity and configuration as in the profiles, targets as in `voxcast.records`,
 features with the prefixes of `voxcast.features.rows`.
+
+The column of the training table that says how fast its machine was during a run.
+
+It is filled by `voxcast.features.table`.
+
+How much faster than usual its machine was during each run: a column of the training table.
+
+The work of neighbours comes and goes within minutes. Timings beside a run show part of it
+(`voxcast.runs.speed`), so that families can be compared by errors that are less of
+the machine. It is measured during the run, so it is never a feature, and labels stay as measured.
+
+The training table by application: each is learned alone.
 """
 
 from __future__ import annotations
@@ -10,6 +22,7 @@ from typing import TYPE_CHECKING, cast
 
 from voxcast.features.rows import CATEGORIES
 from voxcast.images.network_volume import read_stacked
+from voxcast.runs.speed import speed_deviations
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,3 +87,41 @@ def volumes_of(table: pd.DataFrame, path: Path) -> np.ndarray:
     positions = np.array([position.get(v, -1) for v in table["volume_id"]], dtype=int)
     small[positions >= 0] = stored[positions[positions >= 0]]
     return small
+
+
+SPEED_DEVIATION = "speed_deviation"
+TIMES = ("cpu_s", "runtime_s")  # which follow the speed of the machine
+
+
+def with_speed_deviations(
+    table: pd.DataFrame, runs: pd.DataFrame, phases: pd.DataFrame
+) -> pd.DataFrame:
+    """Add the column `SPEED_DEVIATION`, a natural logarithm whose median in every sitting is zero.
+
+    How fast a whole sitting was is left in the times: it is for a model to know. Where nothing was
+    timed beside a run the value is zero.
+
+    Parameters
+    ----------
+    table : DataFrame
+        As of `voxcast.features.training_table.build_table`.
+    runs, phases : DataFrame
+        All runs on record with their phases: the runs of the table, and others that show how runs
+        follow the speed of the machine.
+    """
+    completed = runs[runs["outcome"] == "completed"].drop_duplicates("cell_key")
+    by_key = speed_deviations(completed, phases)["log_speed"]
+    deviations = table["cell_key"].map(by_key).fillna(0.0).astype(float)
+    of_sitting = deviations.groupby([table["app"], table["host_id"], table["sitting"]])
+    return table.assign(**{SPEED_DEVIATION: deviations - of_sitting.transform("median")})
+
+
+def tables_by_app(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Return the rows of each application, sorted by name, with positions from 0.
+
+    Columns that are empty for an application, such as the parameters of others, are left out.
+    """
+    return {
+        str(app): rows.dropna(axis="columns", how="all").reset_index(drop=True)
+        for app, rows in table.groupby("app", sort=True)
+    }

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from voxcast.features.any_table import LOG, PREFIX, exponential, logarithm
-from voxcast.features.combinations import members
+from voxcast.features.rows import members
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -55,7 +55,7 @@ class Trend:
         Its trend is continued.
     shares : dict of str to float
         By column of a table, how much of the trend past its largest value is left, see
-        `voxcast.models.trend_bend`; 1 where a column lacks.
+        `voxcast.models.trend`; 1 where a column lacks.
     """
 
     model: PointModel

@@ -2,25 +2,31 @@
 
 Families grow about linearly with the rows, or a little faster, for which users of these times
 leave room.
+
+A time limit on code that cannot be asked to stop, such as the fit of an estimator.
 """
 
 from __future__ import annotations
 
+import contextlib
+import math
+import signal
+import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
 from voxcast.models import point_model
 from voxcast.models.families.family import family
 from voxcast.models.query import queries_of
-from voxcast.models.selection.time_limit import TimeUpError, time_limit
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     import pandas as pd
+
 
 SAMPLE_ROWS = (100, 400)
 MIN_ROWS = 500
@@ -119,3 +125,56 @@ def _fit_s(table: pd.DataFrame, target: str, name: str, seed: int) -> float:
     model = point_model.fit(table, None, name, family(name).defaults, "header", seed, (target,))
     model.predict(queries_of(table))
     return time.monotonic() - started
+
+
+AGAIN_S = 0.2  # a library's callback may swallow the exception: it is raised again until it ends
+
+
+class TimeUpError(BaseException):
+    """The time limit is reached; not an `Exception`, which libraries catch."""
+
+
+@contextlib.contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Raise `TimeUpError` in the block after some seconds.
+
+    The block must hold no lock and change no state that outlives it. No limit holds outside the
+    main thread, or where another timer of the process runs.
+
+    Parameters
+    ----------
+    seconds : float
+        Infinity for no limit; at 0 or below the block does not start.
+
+    Raises
+    ------
+    TimeUpError
+        When the time is up.
+    """
+    if seconds <= 0:
+        raise TimeUpError
+    main_thread = threading.current_thread() is threading.main_thread()
+    if math.isinf(seconds) or not main_thread or signal.getitimer(signal.ITIMER_REAL)[0]:
+        yield
+        return
+
+    fired = False
+
+    def stop(*_: object) -> NoReturn:
+        nonlocal fired
+        fired = True
+        raise TimeUpError
+
+    previous = signal.signal(signal.SIGALRM, stop)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN_S)
+        yield
+    except Exception as error:
+        if fired:  # compiled code replaced our exception by its own
+            raise TimeUpError from error
+        raise
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+    if fired:  # it was swallowed, and the outcome may be incomplete
+        raise TimeUpError

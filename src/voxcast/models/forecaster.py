@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import ModelError
-from voxcast.features.combinations import members
 from voxcast.features.descriptions import outside, outside_together
+from voxcast.features.rows import members
 from voxcast.models.calibrated_model import CalibratedModel
 from voxcast.models.model_files import (
     RETRAIN,
@@ -46,7 +46,7 @@ class Prediction:
         Whether the history has enough subjects for the upper quantile, and the run is in range.
     out_of_range : tuple of str
         Features outside the range of the training runs, or combinations of two, see
-        `voxcast.features.combinations`; the prediction is then an extrapolation.
+        `voxcast.features.rows`; the prediction is then an extrapolation.
     missing_subjects : int
         Number of subjects that the upper quantile lacks to be calibrated.
     measured_subjects : int

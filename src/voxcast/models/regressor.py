@@ -23,9 +23,8 @@ from sklearn.utils.validation import (
 
 from voxcast.errors import TableError, one_line
 from voxcast.features.any_table import choose_columns, learnable
-from voxcast.features.idle_columns import idle_columns
 from voxcast.features.run_status import is_censored, statuses
-from voxcast.features.screening import screened
+from voxcast.features.screening import idle_columns, screened
 from voxcast.files import atomic_folder
 from voxcast.models.table_fitting import FAMILIES, fit_table
 from voxcast.quantities import parse_seconds

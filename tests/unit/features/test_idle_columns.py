@@ -6,8 +6,7 @@ import pytest
 
 from public_tables import KINDS, tables_of
 from voxcast.features.any_table import choose_columns, learnable
-from voxcast.features.idle_columns import idle_columns
-from voxcast.features.screening import screened
+from voxcast.features.screening import idle_columns, screened
 
 
 def repeats(seed: int = 0, inputs: int = 30, rows: int = 600) -> pd.DataFrame:

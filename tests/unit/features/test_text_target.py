@@ -5,7 +5,7 @@ import pytest
 
 from voxcast.errors import TableError
 from voxcast.features.any_table import choose_columns
-from voxcast.features.text_target import alike
+from voxcast.features.csv_table import alike
 
 TABLE = pd.DataFrame(
     {

@@ -2,7 +2,7 @@
 
 import pytest
 
-from voxcast.models.slowdown import SlowdownLaw
+from voxcast.models.point_model import SlowdownLaw
 
 
 def test_slowdown_falls_back_to_coarser_groups() -> None:

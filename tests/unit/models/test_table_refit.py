@@ -5,9 +5,8 @@ import pandas as pd
 import pytest
 
 from voxcast.features.any_table import choose_columns
-from voxcast.models.table_fitting import fit_on_all
+from voxcast.models.table_fitting import fit_on_all, refitted
 from voxcast.models.table_model import TableModel
-from voxcast.models.table_refit import refitted
 from voxcast.models.table_validation import sampled, validation_of
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from voxcast.models.trend_bend import shares_past_bends
+from voxcast.models.trend import shares_past_bends
 
 
 def shares(knot: float, noise: float, seed: int, size_of_group: int = 1) -> dict[str, float]:

@@ -9,7 +9,7 @@ import learning_curves
 import planted
 from nested import CHOSEN, Learner
 from voxcast.evaluation.scoring import errors, paired
-from voxcast.features.speed_column import SPEED_DEVIATION
+from voxcast.features.table import SPEED_DEVIATION
 from voxcast.laws.intervals import clustered_mean
 from voxcast.models.selection.fold_cache import FoldCache
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from voxcast.features.phase_labels import labels_of
 from voxcast.models.families.family import family
+from voxcast.models.fit_times import TimeUpError
 from voxcast.models.out_of_fold import error_metrics, run_errors
 from voxcast.models.point_model import blend_params, weighted_mean
 from voxcast.models.selection.ensembles import (
@@ -22,7 +23,6 @@ from voxcast.models.selection.ensembles import (
 from voxcast.models.selection.family_choice import choose_family
 from voxcast.models.selection.leaderboard import STACKED, VOTING, Leaderboard, TrialCounts
 from voxcast.models.selection.search import Search, tune
-from voxcast.models.selection.time_limit import TimeUpError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from voxcast.errors import ModelError
-from voxcast.features.by_app import tables_by_app
-from voxcast.features.table import volumes_of
+from voxcast.features.table import tables_by_app, volumes_of
 from voxcast.models.selection.cross_validation import Validation
 from voxcast.models.selection.fold_cache import FoldCache
 

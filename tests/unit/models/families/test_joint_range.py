@@ -9,7 +9,7 @@ import pytest
 import planted
 from public_tables import KINDS
 from voxcast.features.any_table import choose_columns, feature_table, learnable
-from voxcast.features.combinations import combination
+from voxcast.features.rows import combination
 from voxcast.features.table import rows_of
 from voxcast.models import point_model
 from voxcast.models.calibrated_model import CalibratedModel

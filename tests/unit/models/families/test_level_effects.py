@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from voxcast.errors import ModelError
-from voxcast.models.families.columns import MAXIMUM_ENCODED
-from voxcast.models.families.encoder import Encoder
+from voxcast.models.families.encoder import MAXIMUM_ENCODED, Encoder
 from voxcast.models.families.level_effects import effects_of, out_of_fold
 from voxcast.models.families.training_range import TrainingRange
 from voxcast.models.model_files import read_sealed, write_sealed

@@ -6,10 +6,10 @@ import pytest
 import planted
 from voxcast.models import point_model
 from voxcast.models.families.family import FAMILIES
+from voxcast.models.fit_times import TimeUpError
 from voxcast.models.out_of_fold import error_metrics
 from voxcast.models.selection.cross_validation import Validation
 from voxcast.models.selection.search import tune
-from voxcast.models.selection.time_limit import TimeUpError
 
 ADDITIVE = {"alpha": 1e-3, "columns": "sizes", "scale": "relative", "products": False}
 

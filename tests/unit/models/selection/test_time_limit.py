@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from voxcast.models.selection.time_limit import TimeUpError, time_limit
+from voxcast.models.fit_times import TimeUpError, time_limit
 
 
 def spin(seconds: float) -> None:
