@@ -3,7 +3,7 @@
 They predict a run before it starts, from its parameters and other runs; a signature has seen a
 part of the run itself. Whole-run models regress the total; the epochs estimator regresses the
 start and the time of one cycle, and multiplies that by the number of cycles, see
-`voxcast.models.harp.summed_phases`. Both take the logarithms of all parameters and of the number
+`voxcast.evaluation.harp_regressors`. Both take the logarithms of all parameters and of the number
 of processes as features, and the linear and tree regressors of HARP on standardised times.
 """
 
@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from voxcast.models.harp.summed_phases import RepeatedPhase, fit_phases
-from voxcast.models.harp.time_regressors import TimeRegressor
+from voxcast.evaluation.harp_regressors import RepeatedPhase, TimeRegressor, fit_phases
 from voxcast.phases.signature import tick_times
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from voxcast.models.harp.summed_phases import TimeModel
+    from voxcast.evaluation.harp_regressors import TimeModel
     from voxcast.phases.logical import LogicalTrace
     from voxcast.phases.predict import Cycles
 

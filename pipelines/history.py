@@ -13,8 +13,7 @@ from typing import Any
 import pandas as pd
 
 from voxcast.allocation.site import Prices
-from voxcast.analysis.cpu_scaling import CpuComparison, compare_cpus
-from voxcast.analysis.devices import compare_devices
+from voxcast.analysis.devices import CpuComparison, compare_cpus, compare_devices
 from voxcast.analysis.drift import drift
 from voxcast.analysis.noise import RepeatNoise, repeat_noise
 from voxcast.errors import exits_cleanly

@@ -11,8 +11,7 @@ from voxcast.errors import exits_cleanly
 from voxcast.files import write_text
 from voxcast.report.inputs import ReportInputs
 from voxcast.report.narrative import Narrative
-from voxcast.report.page import page
-from voxcast.report.summary import summary
+from voxcast.report.page import page, summary
 
 OUT = Path("results/report")
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from voxcast.evaluation.holdouts import Fold
-    from voxcast.models.selection.fold_cache import FoldCache
+    from voxcast.models.selection.cross_validation import FoldCache
 
 FOLDS = 5
 TABULAR = ("ridge", "extra_trees", "boosted", "gaussian_process")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from voxcast.models.selection.fold_cache import FoldCache
+    from voxcast.models.selection.cross_validation import FoldCache
 
 COMPARED = ("cpu_s", "peak_rss_bytes")
 CONFIDENCE = 0.95  # of all pairs at once

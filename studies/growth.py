@@ -26,7 +26,7 @@ from voxcast.evaluation.holdouts import split
 from voxcast.evaluation.imported_table import imported_table
 from voxcast.evaluation.recorded_table import FULL, of_app
 from voxcast.files import write_json
-from voxcast.models.selection.fold_cache import FoldCache
+from voxcast.models.selection.cross_validation import FoldCache
 from voxcast.runs import slant
 from voxcast.runs.slant import VARIABLE
 from voxcast.runs.table import frame_of

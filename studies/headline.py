@@ -23,7 +23,7 @@ from voxcast.evaluation.headline import headline
 from voxcast.evaluation.recorded_table import opened_table
 from voxcast.files import write_text
 from voxcast.models.openings import BOOK, rows_sha256
-from voxcast.models.selection.fold_cache import FoldCache
+from voxcast.models.selection.cross_validation import FoldCache
 
 ELSEWHERE = "second_machine"  # a batch that nothing learns from
 OUT = Path("results/headline/headline.csv")

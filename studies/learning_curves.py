@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from voxcast.models.selection.fold_cache import FoldCache
+    from voxcast.models.selection.cross_validation import FoldCache
 
 COUNTS = (8, 16, 32, 64, 128)
 # Families that win on few subjects, and are fast.

@@ -10,8 +10,7 @@ import numpy as np
 from voxcast.evaluation import out_of_sample
 from voxcast.models.point_model import InputLevel, PointModel, predict_table
 from voxcast.models.selection import recipes
-from voxcast.models.selection.cross_validation import Validation
-from voxcast.models.selection.fold_cache import FoldCache
+from voxcast.models.selection.cross_validation import FoldCache, Validation
 from voxcast.models.selection.learning import learn
 from voxcast.records import TARGETS
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from voxcast.models.selection.fold_cache import FoldCache
+    from voxcast.models.selection.cross_validation import FoldCache
 
 BUDGET = 0.1
 FULL_SHARE = 0.5  # of the budget, for runs at full scale

@@ -25,7 +25,7 @@ from voxcast.records import TARGETS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from voxcast.models.selection.fold_cache import FoldCache
+    from voxcast.models.selection.cross_validation import FoldCache
 
 
 LOCAL_RUNS = 8

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from voxcast.evaluation.harp import SelectionPolicy
     from voxcast.evaluation.holdouts import Fold
-    from voxcast.models.harp.policies import SelectionPolicy
-    from voxcast.models.selection.fold_cache import FoldCache
+    from voxcast.models.selection.cross_validation import FoldCache
 
 EPOCHS = "parameter.epochs"
 POLICIES: tuple[SelectionPolicy, ...] = ("WTM", "MAE")

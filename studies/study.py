@@ -44,7 +44,7 @@ from voxcast.features.split import side
 from voxcast.files import write_json
 from voxcast.images.recorded import RECORDED_IMAGES
 from voxcast.models.openings import BOOK
-from voxcast.models.selection.fold_cache import FoldCache
+from voxcast.models.selection.cross_validation import FoldCache
 from voxcast.records import TARGETS, App
 from voxcast.runs.speed import at_usual_speed, speed_deviations
 from voxcast.runs.store import batch_names, load_history, load_phases, reserved_names

@@ -19,7 +19,7 @@ from voxcast.evaluation import out_of_sample
 from voxcast.evaluation.holdouts import split
 from voxcast.evaluation.recorded_table import FULL, of_app
 from voxcast.files import write_json
-from voxcast.models.selection.fold_cache import FoldCache
+from voxcast.models.selection.cross_validation import FoldCache
 
 OUT = Path("results/worth/jobs.json")
 JOBS = {"ants_segment": 50, "ants_register": 25, "tile_segment": 25}

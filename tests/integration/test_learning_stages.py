@@ -20,7 +20,7 @@ from voxcast.images.network_volume import volume_dtype, write_small_volumes
 from voxcast.models.openings import BOOK, read_openings
 from voxcast.serving.bundle import Bundle
 from voxcast.serving.model_store import ModelStore
-from voxcast.tracking import receipts
+from voxcast.tracking import promotion
 from voxcast.tracking.address import tracking_uri
 
 ROOT = Path(__file__).parents[2]
@@ -240,7 +240,7 @@ def test_a_busy_machine_more_subjects_and_a_person(
     assert called("models") == 0
     listed = capsys.readouterr().out
     assert listed.startswith("version   5 champion\n  segment: ridge, ")
-    kinds = [receipt["kind"] for receipt in receipts.receipts(project)]
+    kinds = [receipt["kind"] for receipt in promotion.receipts(project)]
     assert kinds == [
         "promotion", "promotion", "promotion", "comparison", "rollback", "rollback", "rollback",
         "promotion",

@@ -54,7 +54,7 @@ def show_drift(
     by_app = {name: _drift(folder, name, bundle, runs, last) for name in names}
     if picture is not None:
         from voxcast.files import write_text
-        from voxcast.report.drift_picture import drift_picture
+        from voxcast.report.figures import drift_picture
 
         write_text(picture, drift_picture(by_app))
     if as_json:
@@ -75,6 +75,7 @@ def show_drift(
 def _drift(folder: Path, name: str, bundle: Bundle, runs: pd.DataFrame, last: int) -> JobDrift:
     from dataclasses import replace
 
+    from voxcast.analysis.drift import feature_shifts
     from voxcast.analysis.job_drift import (
         AMOUNTS,
         LEVEL,
@@ -84,7 +85,6 @@ def _drift(folder: Path, name: str, bundle: Bundle, runs: pd.DataFrame, last: in
         medians_of,
         memory_notes,
     )
-    from voxcast.analysis.population_stability import feature_shifts
     from voxcast.cli.app_history import app_history
     from voxcast.features.table import feature_names
 

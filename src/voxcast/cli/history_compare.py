@@ -35,7 +35,7 @@ def compare_runs(
     given = {name: price for name, price in prices_given.items() if price is not None}
     from voxcast.analysis.devices import compare_devices, devices_without_runs
     from voxcast.analysis.runs_on_record import runs_on_record
-    from voxcast.report.sentences import missing_devices
+    from voxcast.report.wording import missing_devices
 
     if histories:
         runs, phases = runs_on_record(histories)
@@ -66,8 +66,13 @@ def compare_runs(
 
 def _text(comparison: DeviceComparison) -> str:
     from voxcast.quantities import counted
-    from voxcast.report.formatting import amount, percent
-    from voxcast.report.labels import device_label, device_machines, smallest_gains
+    from voxcast.report.wording import (
+        amount,
+        device_label,
+        device_machines,
+        percent,
+        smallest_gains,
+    )
 
     pairs, speedup = comparison.pairs, comparison.speedup
     cv, memory, usd = comparison.cv_percent, comparison.memory_bytes, comparison.usd

@@ -198,7 +198,7 @@ ACTIONS = {
 def _show_differences(
     store: Any, version: str, other: str, app: str | None, *, as_json: bool
 ) -> None:
-    from voxcast.tracking.version_difference import difference
+    from voxcast.tracking.versions import difference
 
     content = difference(store.open(version), store.open(other), app)
     if as_json:

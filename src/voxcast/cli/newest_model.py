@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from voxcast.tracking.challengers import AppFacts, Challenger
     from voxcast.tracking.promotion import Rule
+    from voxcast.tracking.rivals import AppFacts, Challenger
     from voxcast.tracking.runs import Session
 
 
@@ -30,7 +30,7 @@ def newest_model(folder: Path, name: str) -> Iterator[tuple[Session, AppFacts, C
     from voxcast.cli.project_locks import dvc_lock, learning_lock
     from voxcast.config.served_facts import app_facts, promotion_rule
     from voxcast.tracking import runs
-    from voxcast.tracking.challengers import challengers
+    from voxcast.tracking.rivals import challengers
 
     # The stages of a pass write these files.
     with learning_lock(folder), dvc_lock(folder), quiet_mlflow():

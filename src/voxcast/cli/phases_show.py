@@ -66,7 +66,7 @@ def show(
         return 0
 
     from voxcast.files import write_text
-    from voxcast.report.memory_figure import run_memory
+    from voxcast.report.figures import run_memory
     from voxcast.report.phase_page import overview_for_page, phase_page
 
     overview = overview_for_page(trace, grouped)
@@ -94,7 +94,7 @@ def _track(
     project: Path | None, trace: Path, run: Path | None, overview: TraceOverview, page: str
 ) -> None:
     from voxcast.runs.series import read_record
-    from voxcast.tracking.phase_runs import log_phases
+    from voxcast.tracking.learning_runs import log_phases
     from voxcast.tracking.runs import connect
 
     folder = projects.require(project)

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from voxcast.models.bound_evidence import BoundEvidence
+    from voxcast.models.conformal import BoundEvidence
     from voxcast.models.table_fitting import FittedTable
 
 WIDTH = 100  # of lines of text

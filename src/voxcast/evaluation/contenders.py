@@ -14,9 +14,9 @@ import numpy as np
 import pandas as pd
 
 from voxcast.errors import TableError
+from voxcast.evaluation import harp
 from voxcast.features.table import feature_names
 from voxcast.models import point_model
-from voxcast.models.harp import harp
 from voxcast.models.query import queries_of
 from voxcast.models.selection.cross_validation import Validation
 from voxcast.models.selection.learning import learn
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from voxcast.models.forecaster import Forecaster
-    from voxcast.models.selection.fold_cache import FoldCache
+    from voxcast.models.selection.cross_validation import FoldCache
     from voxcast.models.speed.speeds import Speeds
 
     # From runs to their work: a column for each target.

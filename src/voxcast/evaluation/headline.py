@@ -20,10 +20,10 @@ from voxcast.evaluation.contenders import (
     contenders,
     recipe_contender,
 )
-from voxcast.evaluation.floors import floor_percent
 from voxcast.evaluation.protocols import PROTOCOLS, Fold, Place, Protocol, draws, folds
+from voxcast.evaluation.scoring import floor_percent
 from voxcast.models.selection import recipes
-from voxcast.models.selection.fold_cache import FoldCache
+from voxcast.models.selection.cross_validation import FoldCache
 from voxcast.records import TARGETS
 
 if TYPE_CHECKING:

@@ -12,14 +12,13 @@ import numpy as np
 import pandas as pd
 
 from voxcast.errors import TableError
+from voxcast.evaluation import harp
+from voxcast.evaluation.harp_regressors import RepeatedPhase, fit_phases
 from voxcast.evaluation.recorded_table import FULL
 from voxcast.features.table import SPEED_DEVIATION, feature_names
 from voxcast.models import point_model
-from voxcast.models.harp import harp
-from voxcast.models.harp.summed_phases import RepeatedPhase, fit_phases
 from voxcast.models.query import queries_of
-from voxcast.models.selection.cross_validation import Validation
-from voxcast.models.selection.fold_cache import FoldCache
+from voxcast.models.selection.cross_validation import FoldCache, Validation
 from voxcast.models.selection.learning import learn
 from voxcast.models.selection.refitting import fit_forecaster
 from voxcast.models.speed.updates import run_residuals, updated
@@ -28,9 +27,9 @@ from voxcast.records import TARGETS
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from voxcast.evaluation.harp import SelectionPolicy
+    from voxcast.evaluation.harp_regressors import TimeModel
     from voxcast.models.forecaster import Forecaster
-    from voxcast.models.harp.policies import SelectionPolicy
-    from voxcast.models.harp.summed_phases import TimeModel
 
 FAMILIES = ("ridge", "extra_trees", "boosted", "gaussian_process", "phases")
 TRIALS = 6
@@ -148,7 +147,7 @@ def harp_predictions(
     policy : {"WTM", "MAE"}
         Rule by which its candidate is selected.
     scaled_down : bool
-        False fits its regressors on the full-scale runs alone, see `voxcast.models.harp.harp.fit`.
+        False fits its regressors on the full-scale runs alone, see `voxcast.evaluation.harp.fit`.
     """
     columns = _varying_features(train)
     full = (train["scale"] == FULL).to_numpy()

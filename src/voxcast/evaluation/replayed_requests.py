@@ -22,8 +22,7 @@ from voxcast.evaluation.holdouts import split
 from voxcast.evaluation.recorded_table import FULL, of_app
 from voxcast.laws.predicted import PredictedLaw
 from voxcast.models.query import queries_of
-from voxcast.models.selection.cross_validation import Validation
-from voxcast.models.selection.fold_cache import FoldCache
+from voxcast.models.selection.cross_validation import FoldCache, Validation
 from voxcast.models.selection.learning import learn
 from voxcast.models.selection.refitting import fit_calibrated
 from voxcast.records import TARGETS

@@ -15,7 +15,7 @@ from difflib import SequenceMatcher
 from typing import TYPE_CHECKING
 
 from voxcast.errors import ConfigError, TableError, one_line
-from voxcast.features.screening import is_version
+from voxcast.features.column_names import is_version
 from voxcast.quantities import slurm_seconds
 
 if TYPE_CHECKING:

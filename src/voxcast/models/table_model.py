@@ -9,7 +9,7 @@ import numpy as np
 
 from voxcast.errors import ModelError
 from voxcast.features.any_table import LARGEST, Columns, feature_table
-from voxcast.models.bound_evidence import BoundEvidence
+from voxcast.models.conformal import BoundEvidence
 from voxcast.models.forecaster import Forecaster
 from voxcast.models.model_files import read_sealed, write_sealed
 from voxcast.models.query import queries_of

@@ -1,30 +1,38 @@
-"""The part of the page about one application: its models, their errors, bounds and volumes."""
+"""The part of the page about one application: its models, their errors, bounds and volumes.
+
+Slices of the volumes with the best and the worst predictions, as inline images.
+"""
 
 from __future__ import annotations
 
+import base64
+import io
 import math
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from voxcast.analysis.model_comparison import HEADER_ONLY
+from voxcast.analysis.runs_on_record import by_configuration
+from voxcast.errors import ImageError, one_line
+from voxcast.images.volume import CoarseVolume, Volume
 from voxcast.quantities import counted
 from voxcast.report import figures, tables
 from voxcast.report.cautions import app_cautions
-from voxcast.report.coverage import coverage_table
-from voxcast.report.formatting import percent, percent_interval
-from voxcast.report.reliability import reliability_panels
-from voxcast.report.slices import pictures
+from voxcast.report.judging_tables import coverage_table, reliability_panels
 from voxcast.report.tables import Table
+from voxcast.report.wording import allocation_label, amount, percent, percent_interval
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
+
+    import pandas as pd
 
     from voxcast.analysis.noise import RepeatNoise
-    from voxcast.report.app_narrative import AppNarrative
     from voxcast.report.figures import Drawing
-    from voxcast.report.narrative import Narrative
-    from voxcast.report.slices import Picture
+    from voxcast.report.narrative import AppNarrative, Narrative
 
 
 @dataclass(frozen=True)
@@ -144,3 +152,127 @@ def _section(
         coverage_table=coverage_table(predictions) if has_tests else None,
         pictures=pictures(predictions, inputs.catalogue, project),
     )
+
+
+_POINTS = 192
+
+
+@dataclass(frozen=True)
+class Picture:
+    """Three slices of a volume with predicted and measured times.
+
+    ``image`` is a data URI, or None; ``problem`` is then the reason.
+    """
+
+    title: str
+    volume: str
+    image: str | None
+    problem: str | None
+    times: list[str]
+
+
+def pictures(
+    predictions: pd.DataFrame, catalogue: pd.DataFrame, project: Path, each: int = 2
+) -> list[Picture]:
+    """Return the volumes with the smallest and the largest error of CPU time.
+
+    Parameters
+    ----------
+    predictions : DataFrame
+        One family's predictions on the test side.
+    catalogue : DataFrame
+        Paths of the volumes.
+    project : Path
+        Folder that relative paths refer to.
+    each : int
+        Number of best and of worst volumes; fewer if there are few volumes.
+    """
+    if predictions.empty:
+        return []
+    logs = (predictions["cpu_s_median"] / predictions["cpu_s_actual"]).map(math.log).abs()
+    ranked = logs.groupby(predictions["volume_id"]).mean().sort_values(kind="stable").index
+    if len(ranked) == 1:
+        chosen = [("The only volume", ranked[0])]
+    else:
+        each = min(each, len(ranked) // 2)
+        best = [("Predicted best", v) for v in ranked[:each]]
+        chosen = best + [("Predicted worst", v) for v in ranked[: -each - 1 : -1]]
+    rows = catalogue.drop_duplicates("volume_id").set_index("volume_id")
+    pictured = []
+    for title, volume_id in chosen:
+        image, problem, grid = None, None, ""
+        if volume_id in rows.index:
+            row = rows.loc[volume_id]
+            shape = " × ".join(str(int(row[f"shape_{axis}"])) for axis in "ijk")
+            spacing = " × ".join(f"{row[f'spacing_{axis}_mm']:.2f}" for axis in "ijk")
+            grid = f", {shape} voxels of {spacing} mm"
+            try:
+                image = render(Volume.open(project / str(row["path"])).coarse(_POINTS))
+            except (ImageError, OSError) as error:
+                problem = f"No slices: {one_line(error)}"
+        else:
+            problem = "No slices: the volume is no longer in the catalogue"
+        volume_predictions = predictions[predictions["volume_id"] == volume_id]
+        name = f"subject {volume_predictions['subject'].iloc[0]}, volume {volume_id}{grid}"
+        pictured.append(Picture(title, name, image, problem, _times(volume_predictions)))
+    return pictured
+
+
+def _times(predictions: pd.DataFrame) -> list[str]:
+    lines = []
+    for group in by_configuration(predictions):
+        runs, texts = group.runs, []
+        for target, title in (("cpu_s", "CPU time"), ("runtime_s", "wall time")):
+            actual, predicted = (
+                float(runs[f"{target}_{k}"].median()) for k in ("actual", "median")
+            )
+            deviation = 100 * (predicted - actual) / actual
+            texts.append(
+                f"{title} predicted {amount(target, predicted)}, "
+                f"measured {amount(target, actual)} "
+                f"({percent(abs(deviation))} too {'high' if deviation > 0 else 'low'})"
+            )
+        allocation = allocation_label(group.configuration, group.scale)
+        lines.append(f"{group.app}, {allocation}: {'; '.join(texts)}")
+    return lines
+
+
+def render(coarse: CoarseVolume) -> str:
+    """Return sagittal, coronal and axial slices through the middle of the head, as a data URI.
+
+    Slices are in canonical orientation: the right side of an image is the subject's right or
+    front.
+    """
+    from matplotlib.figure import Figure
+    from nibabel.orientations import apply_orientation, axcodes2ornt
+
+    orientation = axcodes2ornt(tuple(coarse.axcodes))
+    data = apply_orientation(coarse.data, orientation)
+    steps = np.zeros(3)
+    native_steps = [mm * k for mm, k in zip(coarse.spacing_mm, coarse.stride, strict=True)]
+    steps[orientation[:, 0].astype(int)] = native_steps
+    head = np.argwhere(data > data.mean())
+    middle = np.median(head, axis=0).astype(int) if len(head) else np.array(data.shape) // 2
+    dark, bright = np.percentile(data, (1, 99.7))
+    size_mm = np.array(data.shape) * steps
+    planes = [
+        (0, 1, 2),
+        (1, 0, 2),
+        (2, 0, 1),
+    ]  # the axis that is cut, the horizontal and the vertical axis
+    widths, tallest = [size_mm[across] for _, across, _ in planes], max(size_mm)
+    scale = 8.0 / sum(widths)
+    figure = Figure(figsize=(8.0, scale * tallest), facecolor="black")
+    grid = figure.add_gridspec(1, 3, width_ratios=widths, wspace=0.01)
+    figure.subplots_adjust(0, 0, 1, 1)
+    for n, (cut, across, up) in enumerate(planes):
+        axes = figure.add_subplot(grid[0, n])
+        axes.imshow(
+            np.take(data, middle[cut], axis=cut).T, cmap="gray", vmin=dark,
+            vmax=max(bright, dark + 1e-6), origin="lower", aspect="equal",
+            extent=(0, size_mm[across], 0, size_mm[up]), interpolation="bilinear",
+        )  # fmt: skip
+        axes.set_axis_off()
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="jpg", dpi=90, facecolor="black", pil_kwargs={"quality": 82})
+    return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()

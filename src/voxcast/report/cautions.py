@@ -6,14 +6,11 @@ from typing import TYPE_CHECKING
 
 from voxcast.features.split import MIN_SUBJECTS
 from voxcast.quantities import counted
-from voxcast.report.formatting import TITLES, percent
-from voxcast.report.labels import baseline_title, cpu_label
-from voxcast.report.sentences import cpu_verdict
+from voxcast.report.wording import TITLES, baseline_title, cpu_label, cpu_verdict, percent
 
 if TYPE_CHECKING:
     from voxcast.laws.intervals import Interval
-    from voxcast.report.app_narrative import AppNarrative
-    from voxcast.report.narrative import Narrative
+    from voxcast.report.narrative import AppNarrative, Narrative
 
 # With fewer unseen subjects the page warns that they are few.
 FEW_SUBJECTS = 20

@@ -1,4 +1,7 @@
-"""The inputs of the report, read once and checked."""
+"""The inputs of the report, read once and checked.
+
+The page of the studies with available results.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from voxcast.analysis.run_groups import FULL_SCALE
-from voxcast.analysis.runs_on_record import runs_on_record, united
+from voxcast.analysis.runs_on_record import FULL_SCALE, runs_on_record, united
 from voxcast.errors import TableError
 from voxcast.files import read_json
 from voxcast.records import TARGETS
+from voxcast.report.study_tables import MAKERS, study_tables
+from voxcast.report.templates import render
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
     from pathlib import Path
+
 
 _NAMES = ("cell_key", "subject", "volume_id", "app", "device", "family")
 _BOUNDS = [f"{t}_{kind}" for t in TARGETS for kind in ("actual", "lower", "median", "upper")]
@@ -205,3 +210,29 @@ def _unreadable(path: Path, error: Exception) -> TableError:
     missing = isinstance(error, FileNotFoundError)
     message = "no such file" if missing else f"cannot be read ({error})"
     return TableError(message, path, "run `dvc repro`, which writes it")
+
+
+TEMPLATE = "studies.html.j2"
+
+
+def read_studies(folder: Path) -> dict[str, Any]:
+    """Read the results of the studies in ``folder`` by name; a missing folder gives none.
+
+    Raises
+    ------
+    TableError
+        If a file cannot be read.
+    """
+    results = {}
+    for path in sorted(folder.glob("*.json")):
+        try:
+            results[path.stem] = read_json(path)
+        except (OSError, ValueError) as error:
+            raise TableError(f"cannot be read ({error})", path, "run `make studies`") from None
+    return results
+
+
+def studies_page(results: Mapping[str, Any]) -> str:
+    """Return the page of the studies as HTML; it lists studies without a result."""
+    missing = [name for name in MAKERS if name not in results]
+    return render(TEMPLATE, {"study_tables": study_tables(results), "missing": missing})

@@ -1,7 +1,13 @@
-"""The main page: results of one pass of the pipeline in one self-contained HTML file."""
+"""The main page: results of one pass of the pipeline in one self-contained HTML file.
+
+HTML pages from the templates of this package.
+
+The summary of about ten lines at the end of `make demo`.
+"""
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,19 +15,24 @@ from typing import TYPE_CHECKING, Any
 from voxcast.allocation.site import Prices
 from voxcast.analysis.devices import compare_devices, devices_without_runs
 from voxcast.analysis.drift import drift
-from voxcast.analysis.noise import RepeatNoise, repeat_noise
-from voxcast.analysis.run_groups import FULL_SCALE
-from voxcast.analysis.wall_times import wall_times
+from voxcast.analysis.noise import RepeatNoise, repeat_noise, wall_times
+from voxcast.analysis.runs_on_record import FULL_SCALE
 from voxcast.phases.logged import phase_summary
 from voxcast.quantities import counted
 from voxcast.report import run_figures, run_tables
 from voxcast.report.app_section import app_sections, overview
 from voxcast.report.cautions import run_cautions
-from voxcast.report.labels import cpu_label, device_label, device_machines, smallest_gains
-from voxcast.report.sentences import cpu_verdict, drift_sentence, missing_devices
-from voxcast.report.summary import binaries, example, finals
+from voxcast.report.phase_page import memory_panels, traced_runs
 from voxcast.report.templates import render
-from voxcast.report.traced_runs import memory_panels, traced_runs
+from voxcast.report.wording import (
+    cpu_label,
+    cpu_verdict,
+    device_label,
+    device_machines,
+    drift_sentence,
+    missing_devices,
+    smallest_gains,
+)
 from voxcast.runs.speed import at_usual_speed, speed_deviations
 
 if TYPE_CHECKING:
@@ -29,6 +40,10 @@ if TYPE_CHECKING:
 
     from voxcast.report.inputs import ReportInputs
     from voxcast.report.narrative import Narrative
+
+
+# A space after a number or a time unit and before a unit, or around "to", "of" and "±".
+
 
 TEMPLATE = "page.html.j2"
 STUDIES_PAGE = "studies.html"  # in the folder of the main page, written by another stage
@@ -209,3 +224,61 @@ def _parameters(params: dict[str, Any]) -> str:
         weights = sorted(params["weights"].items())
         return ", ".join(f"{name} {by_target[0]:.2f}" for name, by_target in weights)
     return ", ".join(f"{k} = {v}" for k, v in sorted(params.items()))
+
+
+_BIN = ".venv/bin/"  # of `make setup`
+MLFLOW_UI = "http://127.0.0.1:5000"  # of `mlflow ui`
+
+
+def summary(narrative: Narrative, report: str) -> str:
+    """Return about ten lines: measurements, the champion, its errors, and the next commands.
+
+    Parameters
+    ----------
+    narrative : Narrative
+        Results of the pass.
+    report : str
+        Path of the page, relative to the current folder.
+    """
+    lines = [
+        ("measured", narrative.measured()),
+        ("repeats", narrative.floor()),
+        ("CPUs", narrative.cpu_scaling()),
+        ("champion", narrative.champion()),
+        ("error by CV", narrative.cross_validated()),
+        ("on unseen", narrative.tested()),
+        ("another day", narrative.on_new_days()),
+        ("bounds", narrative.calibration()),
+        ("report", report),
+        ("next", f"{binaries()}voxcast predict {example(narrative)}"),
+        ("or", f"{binaries()}mlflow ui, then {finals(narrative.inputs)}"),
+    ]
+    if before := narrative.predicted_before():
+        lines.insert(3, ("beforehand", before))
+    return "".join(f"{name:<12} {' '.join(text.split())}\n" for name, text in lines)
+
+
+def example(narrative: Narrative) -> str:
+    """Return a usable volume and an application for `voxcast predict`, quoted for a shell.
+
+    It is a volume of an unseen subject, if there is one.
+    """
+    inputs = narrative.inputs
+    usable = inputs.catalogue.query("problem.isna()")
+    trained_on = {*inputs.modelled["subject"]} - {*inputs.predictions["subject"]}
+    unseen = usable[~usable["subject"].isin(trained_on)]
+    paths = [*unseen["path"], *usable["path"], "IMAGE.nii.gz"]
+    app = [word for name in inputs.apps[:1] for word in ("--app", name)]
+    return shlex.join([str(paths[0]), *app])
+
+
+def finals(inputs: ReportInputs) -> str:
+    """Return the address at which MLflow shows the runs."""
+    uri = str(inputs.marker["tracking_uri"])
+    address = uri.rstrip("/") if uri.startswith(("http://", "https://")) else MLFLOW_UI
+    return f"{address}/#/experiments/{inputs.marker['experiment_id']}"
+
+
+def binaries() -> str:
+    """Return the prefix of commands in the project of the current folder."""
+    return _BIN if Path(_BIN, "voxcast").is_file() else ""

@@ -1,7 +1,11 @@
-"""Lanes of a timeline as small SVG: phases stacked in each bin, communication below them."""
+"""Lanes of a timeline as small SVG: phases stacked in each bin, communication below them.
+
+Phases of single runs in the report: memory over time, and traces of communication.
+"""
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,10 +14,11 @@ from markupsafe import Markup
 
 from voxcast.quantities import format_short_seconds
 from voxcast.report.canvas import SERIES
-from voxcast.report.formatting import percent
+from voxcast.report.wording import percent
 
 if TYPE_CHECKING:
     from voxcast.phases.overview import Timeline
+
 
 MAX_COLOURED = len(SERIES)
 OTHER = "other"
@@ -134,3 +139,6 @@ def _description(name: str, timeline: Timeline, lane: int, marks: str) -> str:
         f"{name}, {format_short_seconds(timeline.end_s - timeline.start_s)}: "
         f"{', '.join(parts) or 'no phase'}; communication {percent(communication)}"
     )
+
+
+logger = logging.getLogger(__name__)

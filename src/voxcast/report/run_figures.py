@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from voxcast.analysis.run_groups import by_configuration
+from voxcast.analysis.runs_on_record import by_configuration
 from voxcast.quantities import counted
 from voxcast.report.canvas import (
     FAINT,
@@ -21,22 +21,22 @@ from voxcast.report.canvas import (
     panel,
 )
 from voxcast.report.figures import Drawing
-from voxcast.report.formatting import amount, percent
-from voxcast.report.labels import (
+from voxcast.report.wording import (
     allocation_label,
+    amount,
     cpu_label,
+    cpu_verdict,
     device_allocations,
     device_machines,
+    percent,
     wall_times_allocation,
 )
-from voxcast.report.sentences import cpu_verdict
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from voxcast.analysis.cpu_scaling import CpuComparison
-    from voxcast.analysis.devices import DeviceComparison
-    from voxcast.analysis.wall_times import WallTimes
+    from voxcast.analysis.devices import CpuComparison, DeviceComparison
+    from voxcast.analysis.noise import WallTimes
 
 MAX_DISTRIBUTIONS = 4  # in one panel, so that they stay distinct
 

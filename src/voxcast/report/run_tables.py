@@ -4,27 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from voxcast.analysis.run_groups import by_configuration
+from voxcast.analysis.runs_on_record import by_configuration
 from voxcast.quantities import counted, format_bytes, format_seconds
 from voxcast.records import TARGETS, Configuration
-from voxcast.report.formatting import (
+from voxcast.report.tables import Table
+from voxcast.report.wording import (
     TITLES,
+    allocation_label,
     amount,
     amounts,
+    cpu_label,
+    device_label,
+    device_machines,
     heading,
     percent,
     percent_interval,
     percents,
-)
-from voxcast.report.labels import (
-    allocation_label,
-    cpu_label,
-    device_label,
-    device_machines,
     run_group_label,
     wall_times_label,
 )
-from voxcast.report.tables import Table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,11 +30,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from voxcast.allocation.site import Prices
-    from voxcast.analysis.cpu_scaling import CpuComparison
-    from voxcast.analysis.devices import DeviceComparison
+    from voxcast.analysis.devices import CpuComparison, DeviceComparison
     from voxcast.analysis.drift import Drift
-    from voxcast.analysis.noise import RepeatNoise
-    from voxcast.analysis.wall_times import WallTimes
+    from voxcast.analysis.noise import RepeatNoise, WallTimes
     from voxcast.laws.fits import Modality
     from voxcast.laws.intervals import Interval
 

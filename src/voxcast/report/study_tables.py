@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from voxcast.report.domain_table import domain_table
-from voxcast.report.formatting import TITLES, heading, percent
-from voxcast.report.judging_tables import families, interval_of, learning_curve, points_of
+from voxcast.report.judging_tables import (
+    domain_table,
+    families,
+    interval_of,
+    learning_curve,
+    points_of,
+)
 from voxcast.report.tables import UPP_NOTE, Table
+from voxcast.report.wording import TITLES, heading, percent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

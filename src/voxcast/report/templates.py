@@ -6,7 +6,7 @@ import re
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from voxcast.report.formatting import heading
+from voxcast.report.wording import heading
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

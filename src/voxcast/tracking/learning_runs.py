@@ -2,30 +2,36 @@
 
 The stages that search, fit and judge write files and know nothing of MLflow. A database that was
 lost is filled from them again.
+
+The final MLflow run of each fitted model, identified by the hash of the model's files.
+
+The log of a pass makes it. Registration finds it or makes it: the tracking server may have changed
+since the pass, or the forecaster may be an older version's.
+
+Phases of traced runs in MLflow: metrics, the phases as JSON, and the page.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from voxcast.files import sha256_file, sha256_folder
-from voxcast.models.selection.leaderboard import GRID
-from voxcast.models.selection.leaderboard_files import load_trials
+from voxcast.models.selection.leaderboard import GRID, load_trials
 from voxcast.models.selection.validations import TRAIN
 from voxcast.tracking import runs
-from voxcast.tracking.challengers import TUNED
-from voxcast.tracking.finals import final_run
+from voxcast.tracking.rivals import TUNED
+from voxcast.tracking.runs import prefixed, run
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
     from voxcast.models.out_of_fold import Metrics
     from voxcast.models.selection.leaderboard import Leaderboard
     from voxcast.models.selection.search import Trial
-    from voxcast.tracking.challengers import Challenger
+    from voxcast.tracking.rivals import Challenger
+    from voxcast.tracking.runs import Session
 
 
 def log_search(
@@ -137,3 +143,80 @@ def log_finals(
             runs.log_dataset(
                 run_id, challenger.table, project / TRAIN, challenger.table_sha256, "training"
             )
+
+
+def final_run(
+    session: runs.Session,
+    app: str,
+    family: str,
+    forecaster: Path,
+    table_sha256: str,
+    params: Mapping[str, Any],
+    metrics: Mapping[str, float],
+) -> str:
+    """Return the id of the final run of a fitted family.
+
+    Parameters
+    ----------
+    session : Session
+        Connection to the tracking server.
+    app, family : str
+        Names of the application and of the family.
+    forecaster : Path
+        Folder of the fitted model.
+    table_sha256 : str
+        Hash of the training table.
+    params, metrics : mapping
+        Parameters and metrics of the family on the leaderboard.
+    """
+    tags = {"app": app, "family": family, "table_sha256": table_sha256}
+    sha256 = sha256_folder(forecaster)
+    if existing := runs.find("final", **tags, forecaster_sha256=sha256):
+        return existing
+    study = runs.find("study", app=app, family=family, table_sha256=table_sha256)
+    with runs.run(
+        session,
+        "final",
+        f"{app} {family} final",
+        parent=study,
+        tags={**tags, "forecaster_sha256": sha256},
+        params={**params, "app": app, "family": family},
+        metrics=runs.prefixed("cv", metrics),
+    ) as run_id:
+        return run_id
+
+
+PHASES_FILE, PAGE_FILE = "phases.json", "phases.html"
+
+
+def log_phases(
+    session: Session,
+    name: str,
+    metrics: Mapping[str, float],
+    phases: Mapping[str, Any],
+    page: str,
+    tags: Mapping[str, str] | None = None,
+) -> str:
+    """Log the phases of a traced run as a run of its kind, and return its id.
+
+    Parameters
+    ----------
+    session : Session
+        Of `voxcast.tracking.runs.connect`.
+    name : str
+        Name of the run.
+    metrics : mapping
+        Logged with the prefix ``phases``.
+    phases : mapping
+        What JSON can hold; the artifact ``phases.json``.
+    page : str
+        HTML; the artifact ``phases.html``.
+    tags : mapping, optional
+        For example ``app`` and ``cell_key``.
+    """
+    import mlflow
+
+    with run(session, "trace", name, tags=tags, metrics=prefixed("phases", metrics)) as run_id:
+        mlflow.log_dict(dict(phases), PHASES_FILE)
+        mlflow.log_text(page, PAGE_FILE)
+    return run_id

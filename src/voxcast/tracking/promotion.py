@@ -1,7 +1,11 @@
-"""Promotion of the best model of an application: the rule applied to the registry, a receipt."""
+"""Promotion of the best model of an application: the rule applied to the registry, a receipt.
+
+Applications that a promotion does not concern keep their models; damage to them is reported.
+"""
 
 from __future__ import annotations
 
+import logging
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,12 +13,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from voxcast.models.selection.comparison import Contender, compare
-from voxcast.models.selection.promotion_rule import BY_HAND, Decision, decide, decide_beforehand
-from voxcast.models.selection.risk import risks
+from voxcast.models.selection.promotion_rule import (
+    BY_HAND,
+    Decision,
+    decide,
+    decide_beforehand,
+    risks,
+)
 from voxcast.serving.model_store import ModelStore
 from voxcast.tracking.address import tracking_uri
-from voxcast.tracking.other_apps import damaged_others, lost_others, warn
-from voxcast.tracking.receipts import add_receipt, comparison_json, rolled_back, under_load
+from voxcast.tracking.receipts import (
+    add_receipt,
+    comparison_json,
+    rolled_back,
+    under_load,
+)
 from voxcast.tracking.registration import (
     evidence,
     is_calibrated,
@@ -25,10 +38,13 @@ from voxcast.tracking.registry import follow
 from voxcast.tracking.rivals import readable, rival_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from voxcast.models.selection.out_of_time import OutOfTime
     from voxcast.models.selection.promotion_rule import Rival
+    from voxcast.serving.bundle import Bundle
     from voxcast.tracking import runs
-    from voxcast.tracking.challengers import AppFacts, Challenger
+    from voxcast.tracking.rivals import AppFacts, Challenger
 
 
 @dataclass(frozen=True)
@@ -178,3 +194,35 @@ def _outlook(rival: Rival | None, app: str) -> str:
         f"; {runs_are} on record and will be used from the next promotion on, "
         f"`voxcast models promote --app {app}` uses them now"
     )
+
+
+logger = logging.getLogger(__name__)
+
+
+def damaged_others(bundle: Bundle | None, app: str) -> dict[str, str]:
+    """Return the damage to the other applications of a bundle, which are carried over."""
+    if bundle is None:
+        return {}
+    problems = {name: bundle.problem_of(name) for name in bundle.facts if name != app}
+    return {name: problem for name, problem in problems.items() if problem is not None}
+
+
+def lost_others(apps: Iterable[str], bundle: Bundle | None, app: str) -> list[str]:
+    """Return the other applications of a champion whose bundle cannot be read.
+
+    A new version would be without them.
+    """
+    return sorted(name for name in apps if name != app) if bundle is None else []
+
+
+def warn(damaged: Mapping[str, str], lost: Iterable[str]) -> None:
+    """Log which applications a new version carries over damaged, and which it lacks."""
+    for name, problem in damaged.items():
+        logger.warning("%s is carried over as it is, damaged: %s; %s", name, problem, _fix(name))
+    for name in lost:
+        logger.warning("%s is not in the new version: it cannot be read; %s", name, _fix(name))
+
+
+def _fix(app: str) -> str:
+    command = f"`voxcast models rollback --app {app}`"
+    return f"{command} brings back the newest forecaster that is intact"

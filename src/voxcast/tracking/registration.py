@@ -21,7 +21,7 @@ from voxcast.serving.bundle import BundlePart, Origin, write_bundle
 from voxcast.serving.model_store import ModelStore
 from voxcast.serving.served_app import Promotion, ServedApp
 from voxcast.tracking.address import tracking_uri
-from voxcast.tracking.finals import final_run
+from voxcast.tracking.learning_runs import final_run
 from voxcast.tracking.receipts import comparison_json
 from voxcast.tracking.registry import FOLDER, champion_number, mlflow_client, register
 
@@ -31,11 +31,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from voxcast.models.selection.comparison import Comparison
-    from voxcast.models.selection.promotion_rule import Decision
-    from voxcast.models.selection.risk import Risk
+    from voxcast.models.selection.promotion_rule import Decision, Risk
     from voxcast.serving.bundle import Bundle
     from voxcast.tracking import runs
-    from voxcast.tracking.challengers import AppFacts, Challenger
+    from voxcast.tracking.rivals import AppFacts, Challenger
 
 
 def promotion_of(

@@ -96,9 +96,9 @@ async def history(request: Request) -> Response:
 
 
 def _overview(project: Path, served: ServedModel) -> dict[str, Any]:
+    from voxcast.analysis.job_drift import monthly_coverage
     from voxcast.analysis.measured_allocations import measured_allocations
-    from voxcast.analysis.monthly_coverage import monthly_coverage
-    from voxcast.analysis.run_outlines import run_outlines
+    from voxcast.analysis.runs_on_record import run_outlines
 
     promotions = {name: app.promotion for name, app in served.bundle.apps.items()}
     runs, evaluated = _runs(project), _evaluated(project, promotions)

@@ -16,13 +16,12 @@ from synthetic_campaign import Campaign
 from voxcast import config
 from voxcast.analysis.noise import repeat_noise
 from voxcast.errors import TableError
-from voxcast.report import studies
+from voxcast.report import inputs
 from voxcast.report.cautions import app_cautions
-from voxcast.report.formatting import percent_interval
 from voxcast.report.inputs import ReportInputs
 from voxcast.report.narrative import Narrative
-from voxcast.report.page import STUDIES_PAGE, TEMPLATE, page
-from voxcast.report.summary import summary
+from voxcast.report.page import STUDIES_PAGE, TEMPLATE, page, summary
+from voxcast.report.wording import percent_interval
 from voxcast.runs.speed import at_usual_speed, speed_deviations
 from voxcast.runs.table import DTYPES, METRONOME
 
@@ -304,5 +303,5 @@ def test_a_missing_input_is_reported(build: Build) -> None:
 
 
 def test_the_templates_lie_beside_the_code() -> None:
-    for template in (TEMPLATE, studies.TEMPLATE, "layout.html.j2", "macros.html.j2"):
+    for template in (TEMPLATE, inputs.TEMPLATE, "layout.html.j2", "macros.html.j2"):
         assert (Path(voxcast.__file__).parent / "report" / template).is_file()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from commands import called
 from synthetic_runs import cell, write_run
-from voxcast.report.traced_runs import memory_panels, traced_runs
+from voxcast.report.phase_page import memory_panels, traced_runs
 from voxcast.runs.series import load_records
 
 KMEANS = Path(__file__).parents[2] / "samples" / "kmeans_mpi_trace"

@@ -16,8 +16,7 @@ from voxcast.serving.bundle import Origin, write_bundle
 from voxcast.serving.model_store import ModelStore
 from voxcast.tracking import registry, runs
 from voxcast.tracking.registry import FOLDER
-from voxcast.tracking.version_difference import difference
-from voxcast.tracking.versions import bundles_to_compare, compare_bundles, roll_back
+from voxcast.tracking.versions import bundles_to_compare, compare_bundles, difference, roll_back
 
 SAME, OTHER = ("1", "2"), ("3", "2")
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from voxcast.analysis.cpu_scaling import compare_cpus
+from voxcast.analysis.devices import compare_cpus
 from voxcast.analysis.noise import repeat_noise
 from voxcast.report.inputs import ReportInputs
-from voxcast.report.sentences import cpu_verdict
+from voxcast.report.wording import cpu_verdict
 
 Build = Callable[..., Path]
 

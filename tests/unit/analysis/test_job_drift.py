@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from voxcast.analysis.drift import LARGE, feature_shifts
 from voxcast.analysis.job_drift import coverage_of, last_jobs, medians_of
-from voxcast.analysis.population_stability import LARGE, feature_shifts
 
 
 def job(n: int, *, outcome: str = "completed", runtime_s: float = 10.0, **labels: object) -> dict:

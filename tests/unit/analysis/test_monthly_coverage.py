@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from recorded_jobs import job_row, measured_row
-from voxcast.analysis.monthly_coverage import monthly_coverage
+from voxcast.analysis.job_drift import monthly_coverage
 from voxcast.runs.table import frame_of
 
 

@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from recorded_jobs import job_row, measured_row
-from voxcast.analysis.run_outlines import run_outlines
+from voxcast.analysis.runs_on_record import run_outlines
 from voxcast.runs.table import frame_of
 
 EVALUATED = pd.DataFrame(

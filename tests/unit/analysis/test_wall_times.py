@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from synthetic_campaign import MACHINE, Campaign
-from voxcast.analysis.wall_times import wall_times
-from voxcast.report.labels import wall_times_label
+from voxcast.analysis.noise import wall_times
 from voxcast.report.run_tables import laws, variations
+from voxcast.report.wording import wall_times_label
 
 
 def campaign(values: np.ndarray, repeats: int = 1) -> Campaign:

@@ -6,9 +6,9 @@ import pytest
 
 import planted
 from voxcast.evaluation.contenders import contenders
-from voxcast.evaluation.floors import floor_percent
 from voxcast.evaluation.headline import headline, two_way_interval
 from voxcast.evaluation.protocols import PROTOCOLS, draws, folds
+from voxcast.evaluation.scoring import floor_percent
 
 BY_NAME = {protocol.name: protocol for protocol in PROTOCOLS}
 

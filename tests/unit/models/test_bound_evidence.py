@@ -2,8 +2,7 @@
 
 import pytest
 
-from voxcast.models.bound_evidence import BoundEvidence
-from voxcast.models.conformal import Calibrator
+from voxcast.models.conformal import BoundEvidence, Calibrator
 
 
 @pytest.mark.parametrize("complete", [3, 9, 19, 34, 200])

@@ -5,11 +5,9 @@ import pandas as pd
 import pytest
 
 from voxcast.errors import TableError
-from voxcast.models.harp import harp
-from voxcast.models.harp.mixes import draw_mixes
-from voxcast.models.harp.policies import HarpCandidate, adjustment_factor, choose, score
-from voxcast.models.harp.preprocessing import Preprocessor, inliers
-from voxcast.models.harp.summed_phases import RepeatedPhase, fit_phases
+from voxcast.evaluation import harp
+from voxcast.evaluation.harp import HarpCandidate, adjustment_factor, choose, draw_mixes, score
+from voxcast.evaluation.harp_regressors import Preprocessor, RepeatedPhase, fit_phases, inliers
 
 
 def history(

@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 
 from voxcast.analysis.model_comparison import ModelComparison
-from voxcast.analysis.training_runs import TrainingRuns
-from voxcast.report.app_narrative import AppNarrative
+from voxcast.analysis.runs_on_record import TrainingRuns
+from voxcast.report.narrative import AppNarrative
 
 NO_DAYS = pd.DataFrame({"app": []})
 

@@ -9,6 +9,7 @@ from xml.etree import ElementTree as ET
 import numpy as np
 import pandas as pd
 
+from voxcast.analysis.drift import feature_shifts
 from voxcast.analysis.job_drift import (
     Coverage,
     CoverageWindow,
@@ -17,8 +18,7 @@ from voxcast.analysis.job_drift import (
     coverage_of,
     last_jobs,
 )
-from voxcast.analysis.population_stability import feature_shifts
-from voxcast.report.drift_picture import drift_picture
+from voxcast.report.figures import drift_picture
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -14,7 +14,7 @@ from html_page import Page
 from voxcast.phases.events import EVENT_DTYPES, EventTable, Kind, read_trace
 from voxcast.phases.logical import logical_trace
 from voxcast.phases.signature import phases_of
-from voxcast.report.memory_figure import RunMemory
+from voxcast.report.figures import RunMemory
 from voxcast.report.phase_page import overview_for_page, phase_page
 
 SAMPLE = Path(__file__).parents[2] / "samples" / "kmeans_mpi_trace"

@@ -11,7 +11,7 @@ from nested import CHOSEN, Learner
 from voxcast.evaluation.scoring import errors, paired
 from voxcast.features.table import SPEED_DEVIATION
 from voxcast.laws.intervals import clustered_mean
-from voxcast.models.selection.fold_cache import FoldCache
+from voxcast.models.selection.cross_validation import FoldCache
 
 FAST = ("median", "voxels", "ridge")
 FLOORS = {"segment": {"raw": {"cpu_s": 4.0}, "normalised": {"cpu_s": 1.0}}}

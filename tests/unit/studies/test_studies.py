@@ -13,7 +13,7 @@ import transfer
 from voxcast.evaluation import out_of_sample
 from voxcast.evaluation.holdouts import HOLDOUTS, split
 from voxcast.evaluation.scoring import at_no_more_risk, coverage, errors, requests
-from voxcast.models.selection.fold_cache import FoldCache
+from voxcast.models.selection.cross_validation import FoldCache
 
 FEW = ("ridge",)
 

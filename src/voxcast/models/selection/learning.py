@@ -15,12 +15,12 @@ from voxcast.models.families.family import family
 from voxcast.models.fit_times import TimeUpError
 from voxcast.models.out_of_fold import error_metrics, run_errors
 from voxcast.models.point_model import blend_params, weighted_mean
-from voxcast.models.selection.ensembles import (
+from voxcast.models.selection.family_choice import (
+    choose_family,
     stacked_out_of_fold,
     stacked_weights,
     voting_weights,
 )
-from voxcast.models.selection.family_choice import choose_family
 from voxcast.models.selection.leaderboard import STACKED, VOTING, Leaderboard, TrialCounts
 from voxcast.models.selection.search import Search, tune
 

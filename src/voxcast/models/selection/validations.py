@@ -6,8 +6,7 @@ from pathlib import Path
 
 from voxcast.errors import ModelError
 from voxcast.features.table import tables_by_app, volumes_of
-from voxcast.models.selection.cross_validation import Validation
-from voxcast.models.selection.fold_cache import FoldCache
+from voxcast.models.selection.cross_validation import FoldCache, Validation
 
 TRAIN = Path("data/features/train.parquet")
 STOPPED = Path("data/features/stopped.parquet")

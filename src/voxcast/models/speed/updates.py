@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from voxcast.models.speed.lasting_change import level_start, measured_days
-from voxcast.models.speed.posterior import Spread, posterior
-from voxcast.models.speed.sitting_mean import SittingMean, sitting_mean
+from voxcast.models.speed.posterior import SittingMean, Spread, posterior, sitting_mean
 from voxcast.models.speed.speeds import (
     HIGHEST_SD,
     MachineSpeed,

@@ -17,8 +17,8 @@ from voxcast.models.selection.comparison import Contender, compare
 from voxcast.models.selection.cross_validation import Validation
 from voxcast.models.selection.leaderboard import Leaderboard
 from voxcast.models.selection.learning import learn
+from voxcast.models.selection.promotion_rule import risks
 from voxcast.models.selection.refitting import fit_forecasters
-from voxcast.models.selection.risk import risks
 from voxcast.records import TARGETS
 
 # Families of each kind: constant, linear, in trees, out of range, blended.

@@ -11,14 +11,13 @@ from voxcast.errors import ModelError
 from voxcast.files import write_json
 from voxcast.models.point_model import weighted_mean
 from voxcast.models.query import queries_of
-from voxcast.models.selection.cross_validation import Validation
-from voxcast.models.selection.ensembles import (
+from voxcast.models.selection.cross_validation import FoldCache, Validation
+from voxcast.models.selection.family_choice import (
     stacked_out_of_fold,
     stacked_weights,
     voting_weights,
 )
-from voxcast.models.selection.fold_cache import FoldCache
-from voxcast.models.selection.leaderboard_files import (
+from voxcast.models.selection.leaderboard import (
     load_leaderboard,
     save_leaderboard,
     save_table,

@@ -14,11 +14,11 @@ from voxcast.models.selection.comparison import Comparison, Contender, compare
 from voxcast.models.selection.cross_validation import Validation
 from voxcast.models.selection.promotion_rule import (
     Decision,
+    Risk,
     Rival,
     decide,
     decide_beforehand,
 )
-from voxcast.models.selection.risk import Risk
 
 SAFE = {"cpu_s": Risk(0, 8, 0.0, (0.0, 0.37))}
 RISKY = {"cpu_s": Risk(0, 8, 0.0, (0.0, 0.37)), "runtime_s": Risk(1, 8, 0.125, (0.0, 0.5))}

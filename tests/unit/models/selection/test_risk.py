@@ -4,7 +4,7 @@ import pandas as pd
 
 import planted
 from voxcast.models.selection.cross_validation import Validation
-from voxcast.models.selection.risk import risks
+from voxcast.models.selection.promotion_rule import risks
 from voxcast.records import TARGETS
 
 LAW = {"alpha": 1e-3, "columns": "sizes", "scale": "relative", "products": False}

@@ -1,1 +1,0 @@
-"""HARP, a published walltime predictor, as released and with its defects corrected."""
