@@ -5,7 +5,7 @@ from pathlib import Path
 
 from voxcast.errors import exits_cleanly
 from voxcast.files import write_text
-from voxcast.report.inputs import read_studies, studies_page
+from voxcast.report.study_tables import read_studies, studies_page
 
 STUDIES = Path("results/studies")
 OUT = Path("results/report/studies.html")

@@ -13,7 +13,7 @@ import yaml
 
 import planted
 from commands import called
-from voxcast.cli.project_locks import learning_lock
+from voxcast.cli.graph import learning_lock
 from voxcast.errors import ModelError, RunError
 from voxcast.files import sha256_folder
 from voxcast.images.network_volume import volume_dtype, write_small_volumes

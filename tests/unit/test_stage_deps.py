@@ -135,6 +135,6 @@ def test_imports_inside_functions_and_packages_are_followed(tmp_path: Path) -> N
         "    from voxcast.analysis import wall_times\n"
     )
     closure = import_closure(script)
-    assert "src/voxcast/analysis/noise.py" in closure
+    assert "src/voxcast/analysis/wall_times.py" in closure
     assert "src/voxcast/analysis/noise.py" in closure
     assert "src/voxcast/images/headers.py" not in closure

@@ -125,7 +125,7 @@ def _run(function: Callable[..., int], name: str, before: list[str], words: list
     import typer
     from typer.exceptions import TyperException
 
-    from voxcast.cli.command import command_of
+    from voxcast.cli.options import command_of
 
     at = words.index("--") if "--" in words else len(words)
     options = [*words[:at], *before]

@@ -1,9 +1,13 @@
-"""``voxcast app new|list|show``: applications, described by their command lines and tried."""
+"""``voxcast app new|list|show``: applications, described by their command lines and tried.
+
+``voxcast app list|show``: the applications of a project.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import sys
@@ -15,7 +19,6 @@ from typer import Argument, Option
 
 from voxcast import project as projects
 from voxcast.cli import options
-from voxcast.cli.app_list import list_apps, show_app
 from voxcast.errors import ConfigError
 from voxcast.images.header import file_size_bytes
 from voxcast.quantities import format_bytes, format_seconds
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from voxcast.apps.new import AppTemplate
     from voxcast.measure.record import AppTrial
     from voxcast.records import App, Configuration
+
 
 CONF_APP, CONF_DEVICE = Path("conf/app"), Path("conf/device")
 CATALOGUE = Path("data/catalogue/catalogue.parquet")
@@ -292,3 +296,55 @@ def _print_trial(app: App, image: Path, configuration: Configuration, trial: App
         print(f"  {phase.name:24} {format_seconds(phase.duration_s):>10}")
     if trial.proposal:
         print(f"{'phases':12} {len(trial.proposal)}, proposed from its log")
+
+
+def list_apps(*, as_json: bool) -> int:
+    """Print the applications of the project in the current folder, and the templates."""
+    from voxcast import config
+    from voxcast.apps.new import load_template, template_names
+
+    apps = {name: _summary(name) for name in config.options(CONF_APP)}
+    templates = {name: load_template(name).description for name in template_names()}
+    if as_json:
+        print(json.dumps({"apps": apps, "templates": templates}, indent=2))
+        return 0
+    for name, text in apps.items():
+        print(f"{name:24} {text}")
+    print("templates, for `voxcast app new NAME --template TEMPLATE`; not run here:")
+    for name, text in templates.items():
+        print(f"{name:24} {text}")
+    return 0
+
+
+def _summary(name: str) -> str:
+    from voxcast import config
+
+    try:
+        app = config.load_app(CONF_APP, name)
+    except ConfigError as error:
+        if error.problem == "needs a value":  # the file is to be filled in for each call
+            needed = str(error.where).rpartition(": ")[2]
+            return f"for any program: needs {needed}, see `voxcast measure --help`"
+        return str(error)
+    return f"{app.version}: {app.module or shlex.join(app.argv)}"
+
+
+def show_app(name: str, *, as_json: bool) -> int:
+    """Print the file of an application, and its gaps.
+
+    Raises
+    ------
+    ConfigError
+        If the application is unknown, or its file is invalid.
+    """
+    from voxcast import config
+    from voxcast.apps.checks import gaps_of
+
+    app = config.load_app(CONF_APP, name)
+    if as_json:
+        print(json.dumps(asdict(app), indent=2))
+    else:
+        print((CONF_APP / f"{name}.yaml").read_text(encoding="utf-8"), end="")
+        for gap in gaps_of(app):
+            print(f"{gap.urgency:12} {gap.text}")
+    return 0

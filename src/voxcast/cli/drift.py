@@ -54,7 +54,7 @@ def show_drift(
     by_app = {name: _drift(folder, name, bundle, runs, last) for name in names}
     if picture is not None:
         from voxcast.files import write_text
-        from voxcast.report.figures import drift_picture
+        from voxcast.report.drift_picture import drift_picture
 
         write_text(picture, drift_picture(by_app))
     if as_json:

@@ -16,8 +16,8 @@ from typer import Argument, Option
 
 from voxcast import project as projects
 from voxcast.cli import options
-from voxcast.cli.learning_end import show_end
-from voxcast.cli.machine_update import update_after_runs
+from voxcast.cli.learning_session import show_end
+from voxcast.cli.measure_host import update_after_runs
 from voxcast.errors import ConfigError, VoxcastError
 from voxcast.quantities import format_seconds
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from voxcast.cli.learning_session import LearningSession
     from voxcast.config import Config
-    from voxcast.config.learning import DeviceOutlook, LearningRequest
+    from voxcast.config.campaigns import DeviceOutlook, LearningRequest
 
 CATALOGUE = Path("data/catalogue/catalogue.parquet")
 IMAGES = Path("data/images")
@@ -153,8 +153,8 @@ def learn(
             inside[0], "move it elsewhere",
         )  # fmt: skip
     os.chdir(folder)  # all other paths are relative to the project
+    from voxcast.cli.graph import learning_lock
     from voxcast.cli.learning_session import LearningSession
-    from voxcast.cli.project_locks import learning_lock
     from voxcast.tracking.address import tracking_uri
 
     tracking_uri(folder)  # a folder that MLflow cannot use is refused before anything is measured
@@ -174,7 +174,7 @@ def learn(
 
 
 def _learn(session: LearningSession, *, dry_run: bool, yes: bool, as_json: bool) -> int:
-    from voxcast.config.learning import check_measurable, device_outlooks
+    from voxcast.config.campaigns import check_measurable, device_outlooks
     from voxcast.runs.series import MEASURED
 
     if count := session.generated_to_replace():  # before it is done
@@ -217,7 +217,7 @@ def _request(
     participants: Sequence[str],
     changes: Sequence[str],
 ) -> LearningRequest:
-    from voxcast.config.learning import LearningRequest
+    from voxcast.config.campaigns import LearningRequest
     from voxcast.features.training_runs import batches_to_learn_from
     from voxcast.images.sources import select
 

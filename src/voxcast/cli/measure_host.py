@@ -1,4 +1,7 @@
-"""How fast this machine is, as far as runs on record tell, for ``voxcast measure --host``."""
+"""How fast this machine is, as far as runs on record tell, for ``voxcast measure --host``.
+
+The speeds of machines after further runs, brought up to date at the end of a verb.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voxcast import project as projects
-from voxcast.cli.machine_update import characteristic_versions
+from voxcast.errors import UnlearnedError, VoxcastError, one_line
 from voxcast.text_table import text_table
 
 if TYPE_CHECKING:
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
 
     from voxcast.models.speed.speeds import Speeds
     from voxcast.serving.bundle import Bundle
+
 
 SECONDS = 110.0
 INTERVAL = (0.05, 0.95)
@@ -185,3 +189,28 @@ def _show(speeds: Sequence[AppSpeed], title: str) -> None:
         state = "known" if speed.calibrated else "not known"
         rows.append((speed.app, state, f"{speed.speed:.2f}", interval, str(speed.runs)))
     print(text_table(rows, "<<>>>", indent="  "))
+
+
+def update_after_runs(folder: Path) -> None:
+    """Write the speeds of machines of a project again, if it has a champion.
+
+    A failure is logged: runs and models are not lost by it.
+    """
+    from voxcast.serving.machine_updates import update_machines
+    from voxcast.serving.model_store import ModelStore
+
+    try:
+        bundle = ModelStore.of(folder).open()
+        update_machines(folder, bundle, characteristic_versions(folder))
+    except UnlearnedError:
+        return
+    except VoxcastError as error:
+        logger.warning("the speeds of machines stay as they were: %s", one_line(error))
+
+
+def characteristic_versions(folder: Path) -> dict[str, int]:
+    """Return the versions of all characteristics, also of a project's."""
+    from voxcast import config
+    from voxcast.images.characteristics import versions_of
+
+    return versions_of(config.load(folder / config.PARAMS_FILE).features.characteristics)

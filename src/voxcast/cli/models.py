@@ -125,7 +125,7 @@ def promote(
     project: options.Project = None,
 ) -> int:
     """Register the newest model of an application, although the rule refused it."""
-    from voxcast.cli.newest_model import newest_model
+    from voxcast.cli.project_checks import newest_model
 
     folder = projects.require(project)
     with newest_model(folder, app) as (session, facts, challenger, rule):

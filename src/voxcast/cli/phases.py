@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from voxcast.cli.phases_chain import chain
 from voxcast.cli.phases_predict import predict
-from voxcast.cli.phases_recommend import recommend
+from voxcast.cli.phases_recommend import recommend, transfer
 from voxcast.cli.phases_record import record
 from voxcast.cli.phases_show import show
 from voxcast.cli.phases_signature import signature
-from voxcast.cli.phases_transfer import transfer
 
 ACTIONS = {
     "chain": chain,

@@ -12,7 +12,7 @@ from typer import Option
 
 from voxcast import project as projects
 from voxcast.cli import options
-from voxcast.cli.trace_options import MinShare, Tolerance, Trace, grouping, read_logical_trace
+from voxcast.cli.phases_predict import MinShare, Tolerance, Trace, grouping, read_logical_trace
 from voxcast.errors import ConfigError, TableError
 from voxcast.quantities import counted, format_bytes, format_short_seconds
 from voxcast.text_table import text_table

@@ -39,7 +39,7 @@ def retrain_apps(
         raise ConfigError("must be above 0", "--time-budget")
     folder = projects.require(project)
 
-    from voxcast.cli.project_locks import learning_lock
+    from voxcast.cli.graph import learning_lock
 
     with learning_lock(folder), quiet_mlflow():
         bundle = registered_bundle(folder)

@@ -16,7 +16,7 @@ from voxcast.errors import EXIT_BAD_INPUT, ConfigError, ImageError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from voxcast.cli.recommendation import Wish
+    from voxcast.cli.recommend import Wish
     from voxcast.jobs.submission import Plan
     from voxcast.jobs.task import Task
     from voxcast.records import App

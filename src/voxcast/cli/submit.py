@@ -15,7 +15,7 @@ from typer import Argument, Option
 
 from voxcast.cli import options
 from voxcast.cli.question import Question
-from voxcast.cli.recommendation import Wish
+from voxcast.cli.recommend import Wish
 from voxcast.cli.submission_plan import Asked, nodes_of
 from voxcast.errors import EXIT_BAD_INPUT, ConfigError, RunError, VoxcastError, is_disk_full
 
@@ -218,7 +218,7 @@ def _run(submission: Submission, following: Following) -> int:
                     "interrupted; %s; `voxcast submit --resume %s` continues", left, folder
                 )
                 return INTERRUPTED
-    from voxcast.cli.job_collection import collect_at_end
+    from voxcast.cli.status import collect_at_end
 
     collect_at_end(submission, following.project)
     return _print_end(submission, follower, as_json=following.as_json)

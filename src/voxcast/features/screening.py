@@ -8,8 +8,9 @@ used: no value tells the two apart.
 Idle columns are numbers that differ from run to run and tell nothing of the target: they hide
 repeats. An accounting export has a priority or a waiting time in each row. Twenty runs of one
 input then look like twenty configurations, and repeats on both sides of a fold make errors and
-bounds too good. Which columns these are is decided by their effect within the rows that are equal otherwise:
-without them many rows must be repeats, and within these none may tell anything of the target.
+bounds too good. Which columns these are is decided by their effect within the rows that are equal
+otherwise: without them many rows must be repeats, and within these none may tell anything of the
+target.
 """
 
 from __future__ import annotations

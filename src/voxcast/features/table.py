@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, cast
 
 from voxcast.features.rows import CATEGORIES
 from voxcast.images.network_volume import read_stacked
-from voxcast.runs.speed import speed_deviations
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -91,29 +90,6 @@ def volumes_of(table: pd.DataFrame, path: Path) -> np.ndarray:
 
 SPEED_DEVIATION = "speed_deviation"
 TIMES = ("cpu_s", "runtime_s")  # which follow the speed of the machine
-
-
-def with_speed_deviations(
-    table: pd.DataFrame, runs: pd.DataFrame, phases: pd.DataFrame
-) -> pd.DataFrame:
-    """Add the column `SPEED_DEVIATION`, a natural logarithm whose median in every sitting is zero.
-
-    How fast a whole sitting was is left in the times: it is for a model to know. Where nothing was
-    timed beside a run the value is zero.
-
-    Parameters
-    ----------
-    table : DataFrame
-        As of `voxcast.features.training_table.build_table`.
-    runs, phases : DataFrame
-        All runs on record with their phases: the runs of the table, and others that show how runs
-        follow the speed of the machine.
-    """
-    completed = runs[runs["outcome"] == "completed"].drop_duplicates("cell_key")
-    by_key = speed_deviations(completed, phases)["log_speed"]
-    deviations = table["cell_key"].map(by_key).fillna(0.0).astype(float)
-    of_sitting = deviations.groupby([table["app"], table["host_id"], table["sitting"]])
-    return table.assign(**{SPEED_DEVIATION: deviations - of_sitting.transform("median")})
 
 
 def tables_by_app(table: pd.DataFrame) -> dict[str, pd.DataFrame]:

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, cast
 from voxcast.features.phase_labels import COLUMN as PHASES
 from voxcast.features.phase_labels import phase_texts
 from voxcast.features.rows import features
-from voxcast.features.table import CENSORED_OUTCOMES, IDENTITY, PLACE, WORK, with_speed_deviations
+from voxcast.features.table import CENSORED_OUTCOMES, IDENTITY, PLACE, WORK
+from voxcast.features.usual_speed import with_speed_deviations
 from voxcast.files import sha256_of
 from voxcast.images.characteristics import CHARACTERISTICS
 from voxcast.records import ANCHOR_REPEAT, MEASURED, TARGETS, Configuration

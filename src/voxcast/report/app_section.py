@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from voxcast.analysis.model_comparison import HEADER_ONLY
-from voxcast.analysis.runs_on_record import by_configuration
+from voxcast.analysis.run_groups import by_configuration
 from voxcast.errors import ImageError, one_line
 from voxcast.images.volume import CoarseVolume, Volume
 from voxcast.quantities import counted
 from voxcast.report import figures, tables
 from voxcast.report.cautions import app_cautions
-from voxcast.report.judging_tables import coverage_table, reliability_panels
+from voxcast.report.coverage import coverage_table, reliability_panels
 from voxcast.report.tables import Table
 from voxcast.report.wording import allocation_label, amount, percent, percent_interval
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from voxcast.features.split import MIN_SUBJECTS
 from voxcast.quantities import counted
-from voxcast.report.wording import TITLES, baseline_title, cpu_label, cpu_verdict, percent
+from voxcast.report.sentences import cpu_verdict
+from voxcast.report.wording import TITLES, baseline_title, cpu_label, percent
 
 if TYPE_CHECKING:
     from voxcast.laws.intervals import Interval

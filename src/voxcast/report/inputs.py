@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from voxcast.analysis.runs_on_record import FULL_SCALE, runs_on_record, united
+from voxcast.analysis.run_groups import FULL_SCALE
+from voxcast.analysis.runs_on_record import runs_on_record, united
 from voxcast.errors import TableError
 from voxcast.files import read_json
 from voxcast.records import TARGETS
-from voxcast.report.study_tables import MAKERS, study_tables
-from voxcast.report.templates import render
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection
     from pathlib import Path
 
 
@@ -210,29 +209,3 @@ def _unreadable(path: Path, error: Exception) -> TableError:
     missing = isinstance(error, FileNotFoundError)
     message = "no such file" if missing else f"cannot be read ({error})"
     return TableError(message, path, "run `dvc repro`, which writes it")
-
-
-TEMPLATE = "studies.html.j2"
-
-
-def read_studies(folder: Path) -> dict[str, Any]:
-    """Read the results of the studies in ``folder`` by name; a missing folder gives none.
-
-    Raises
-    ------
-    TableError
-        If a file cannot be read.
-    """
-    results = {}
-    for path in sorted(folder.glob("*.json")):
-        try:
-            results[path.stem] = read_json(path)
-        except (OSError, ValueError) as error:
-            raise TableError(f"cannot be read ({error})", path, "run `make studies`") from None
-    return results
-
-
-def studies_page(results: Mapping[str, Any]) -> str:
-    """Return the page of the studies as HTML; it lists studies without a result."""
-    missing = [name for name in MAKERS if name not in results]
-    return render(TEMPLATE, {"study_tables": study_tables(results), "missing": missing})

@@ -16,13 +16,8 @@ from voxcast.analysis.runs_on_record import training_runs
 from voxcast.features.split import MIN_SUBJECTS
 from voxcast.models.selection.promotion_rule import REASONS
 from voxcast.quantities import counted, format_seconds
-from voxcast.report.wording import (
-    baseline_title,
-    cpu_label,
-    cpu_verdict,
-    percent,
-    percent_interval,
-)
+from voxcast.report.sentences import cpu_verdict
+from voxcast.report.wording import baseline_title, cpu_label, percent, percent_interval
 
 if TYPE_CHECKING:
     from collections.abc import Callable

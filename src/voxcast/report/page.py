@@ -15,24 +15,18 @@ from typing import TYPE_CHECKING, Any
 from voxcast.allocation.site import Prices
 from voxcast.analysis.devices import compare_devices, devices_without_runs
 from voxcast.analysis.drift import drift
-from voxcast.analysis.noise import RepeatNoise, repeat_noise, wall_times
-from voxcast.analysis.runs_on_record import FULL_SCALE
+from voxcast.analysis.noise import RepeatNoise, repeat_noise
+from voxcast.analysis.run_groups import FULL_SCALE
+from voxcast.analysis.wall_times import wall_times
 from voxcast.phases.logged import phase_summary
 from voxcast.quantities import counted
 from voxcast.report import run_figures, run_tables
 from voxcast.report.app_section import app_sections, overview
 from voxcast.report.cautions import run_cautions
 from voxcast.report.phase_page import memory_panels, traced_runs
+from voxcast.report.sentences import cpu_verdict, drift_sentence, missing_devices
 from voxcast.report.templates import render
-from voxcast.report.wording import (
-    cpu_label,
-    cpu_verdict,
-    device_label,
-    device_machines,
-    drift_sentence,
-    missing_devices,
-    smallest_gains,
-)
+from voxcast.report.wording import cpu_label, device_label, device_machines, smallest_gains
 from voxcast.runs.speed import at_usual_speed, speed_deviations
 
 if TYPE_CHECKING:

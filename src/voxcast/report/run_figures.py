@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from voxcast.analysis.runs_on_record import by_configuration
+from voxcast.analysis.run_groups import by_configuration
 from voxcast.quantities import counted
 from voxcast.report.canvas import (
     FAINT,
@@ -21,11 +21,11 @@ from voxcast.report.canvas import (
     panel,
 )
 from voxcast.report.figures import Drawing
+from voxcast.report.sentences import cpu_verdict
 from voxcast.report.wording import (
     allocation_label,
     amount,
     cpu_label,
-    cpu_verdict,
     device_allocations,
     device_machines,
     percent,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from voxcast.analysis.devices import CpuComparison, DeviceComparison
-    from voxcast.analysis.noise import WallTimes
+    from voxcast.analysis.wall_times import WallTimes
 
 MAX_DISTRIBUTIONS = 4  # in one panel, so that they stay distinct
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from voxcast.analysis.runs_on_record import by_configuration
+from voxcast.analysis.run_groups import by_configuration
 from voxcast.quantities import counted, format_bytes, format_seconds
 from voxcast.records import TARGETS, Configuration
 from voxcast.report.tables import Table
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from voxcast.allocation.site import Prices
     from voxcast.analysis.devices import CpuComparison, DeviceComparison
     from voxcast.analysis.drift import Drift
-    from voxcast.analysis.noise import RepeatNoise, WallTimes
+    from voxcast.analysis.noise import RepeatNoise
+    from voxcast.analysis.wall_times import WallTimes
     from voxcast.laws.fits import Modality
     from voxcast.laws.intervals import Interval
 

@@ -1,9 +1,14 @@
-"""The studies of the recorded histories as tables; studies without a result are left out."""
+"""The studies of the recorded histories as tables; studies without a result are left out.
+
+The page of the studies with available results.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from voxcast.errors import TableError
+from voxcast.files import read_json
 from voxcast.report.judging_tables import (
     domain_table,
     families,
@@ -12,10 +17,12 @@ from voxcast.report.judging_tables import (
     points_of,
 )
 from voxcast.report.tables import UPP_NOTE, Table
+from voxcast.report.templates import render
 from voxcast.report.wording import TITLES, heading, percent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     Result = Mapping[str, Any]
 
@@ -266,3 +273,29 @@ MAKERS: dict[str, tuple[Callable[[Result], Table], ...]] = {
     "per_image": (_per_image,),
     "domain": (domain_table,),
 }
+
+
+TEMPLATE = "studies.html.j2"
+
+
+def read_studies(folder: Path) -> dict[str, Any]:
+    """Read the results of the studies in ``folder`` by name; a missing folder gives none.
+
+    Raises
+    ------
+    TableError
+        If a file cannot be read.
+    """
+    results = {}
+    for path in sorted(folder.glob("*.json")):
+        try:
+            results[path.stem] = read_json(path)
+        except (OSError, ValueError) as error:
+            raise TableError(f"cannot be read ({error})", path, "run `make studies`") from None
+    return results
+
+
+def studies_page(results: Mapping[str, Any]) -> str:
+    """Return the page of the studies as HTML; it lists studies without a result."""
+    missing = [name for name in MAKERS if name not in results]
+    return render(TEMPLATE, {"study_tables": study_tables(results), "missing": missing})

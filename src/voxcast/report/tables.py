@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from voxcast.analysis.model_comparison import BASELINES, CONSTANT, HEADER_ONLY, mean_error
-from voxcast.analysis.runs_on_record import by_configuration
+from voxcast.analysis.run_groups import by_configuration
 from voxcast.features.descriptions import quantity_title
 from voxcast.quantities import counted
 from voxcast.records import TARGETS

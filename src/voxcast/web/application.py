@@ -15,12 +15,12 @@ from starlette.staticfiles import StaticFiles
 from voxcast import __version__
 from voxcast.errors import ModelError
 from voxcast.web import (
+    guards,
     history,
     images,
     models,
     observation,
     predictions,
-    problems,
     recommendations,
     sites,
 )
@@ -60,7 +60,7 @@ def application(settings: Settings) -> FastAPI:
         docs_url=None,  # pages of documentation load scripts from another host
         redoc_url=None,
         strict_content_type=False,
-        responses={422: problems.SCHEMA, "default": problems.SCHEMA},
+        responses={422: guards.SCHEMA, "default": guards.SCHEMA},
     )
     app.state.settings = settings
     app.state.switch = ModelSwitch(settings)
@@ -71,7 +71,7 @@ def application(settings: Settings) -> FastAPI:
     if settings.hosts:
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=settings.hosts, www_redirect=False)
     app.add_middleware(observation.Observation, metrics=app.state.metrics)
-    problems.add_problem_handlers(app)
+    guards.add_problem_handlers(app)
     app.include_router(images.router, max_body_size=settings.max_upload_bytes)
     for module in (predictions, recommendations, sites, history, models, observation):
         app.include_router(module.router)

@@ -26,9 +26,8 @@ from voxcast.features.rows import CONTENT, content_names
 from voxcast.images.characteristics import CHARACTERISTICS
 from voxcast.models.families.training_range import REACH
 from voxcast.serving.champion import in_allocations
-from voxcast.web.guards import ServiceRoute, served_model, settings_of
+from voxcast.web.guards import ServiceRoute, json_answer, served_model, settings_of
 from voxcast.web.predictions import predict_rows
-from voxcast.web.problems import json_answer
 from voxcast.web.reader_pool import ReaderPool
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from voxcast.errors import ModelError
-from voxcast.web.guards import served_model, service_router
-from voxcast.web.problems import json_answer
+from voxcast.web.guards import json_answer, served_model, service_router
 
 if TYPE_CHECKING:
     from voxcast.serving.model_store import ModelStore

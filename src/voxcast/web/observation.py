@@ -29,8 +29,7 @@ from prometheus_client import (
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import Response
 
-from voxcast.web.guards import service_router
-from voxcast.web.problems import REASONS, problem
+from voxcast.web.guards import REASONS, problem, service_router
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send

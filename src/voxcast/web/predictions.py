@@ -20,8 +20,7 @@ from voxcast.records import Configuration
 from voxcast.serving.champion import in_allocations
 from voxcast.serving.rows import MAX_CPUS, Row, Text
 from voxcast.serving.signature import QUANTILE, Answer
-from voxcast.web.guards import served_model, service_router
-from voxcast.web.problems import INVOCATIONS, json_answer
+from voxcast.web.guards import INVOCATIONS, json_answer, served_model, service_router
 
 if TYPE_CHECKING:
     from voxcast.web.batches import Batches

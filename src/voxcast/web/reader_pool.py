@@ -19,7 +19,7 @@ from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
 from voxcast.errors import ImageError, one_line
 from voxcast.measure.tree import end_with
-from voxcast.web.problems import later
+from voxcast.web.guards import later
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from voxcast.cli.clean import QUIET_S, project_leftovers
+from voxcast.cli.doctor import QUIET_S, project_leftovers
 from voxcast.files import process_lock
 from voxcast.measure.local import lock_file
 from voxcast.measure.runner import DRIVER_FILE

@@ -8,8 +8,7 @@ import pytest
 
 from voxcast.errors import TableError
 from voxcast.files import write_json
-from voxcast.report.inputs import read_studies, studies_page
-from voxcast.report.study_tables import MAKERS, study_tables
+from voxcast.report.study_tables import MAKERS, read_studies, studies_page, study_tables
 
 ERROR = {"mape": 5.04, "mape_interval": [-1.0, 6.2]}
 SPLITS = {

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 from voxcast.cli import main
-from voxcast.cli.graph import reproduce
-from voxcast.cli.project_locks import learning_lock
+from voxcast.cli.graph import learning_lock, reproduce
 from voxcast.config.project_files import create_project
 from voxcast.errors import RunError
 
@@ -210,7 +209,7 @@ def test_an_interruption_ends_the_stages(project, signal_number):
 
 HOLDER = """
 import pathlib, sys, time
-from voxcast.cli.project_locks import learning_lock
+from voxcast.cli.graph import learning_lock
 with learning_lock(pathlib.Path()):
     print("held", flush=True)
     time.sleep(600)

@@ -11,7 +11,7 @@ import pytest
 from voxcast.analysis.devices import compare_cpus
 from voxcast.analysis.noise import repeat_noise
 from voxcast.report.inputs import ReportInputs
-from voxcast.report.wording import cpu_verdict
+from voxcast.report.sentences import cpu_verdict
 
 Build = Callable[..., Path]
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from synthetic_campaign import MACHINE, Campaign
-from voxcast.analysis.noise import wall_times
+from voxcast.analysis.wall_times import wall_times
 from voxcast.report.run_tables import laws, variations
 from voxcast.report.wording import wall_times_label
 

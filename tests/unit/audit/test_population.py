@@ -11,7 +11,7 @@ import pytest
 
 from planted_tasks import PLANTED, plan_of, shell_app
 from voxcast.allocation.site import Cluster
-from voxcast.audit.app_names import app_of, apps_of
+from voxcast.audit.groups import app_of, apps_of
 from voxcast.audit.jobs import read_jobs
 from voxcast.audit.picture import picture
 from voxcast.audit.predicted import predicted_jobs, read_predictions

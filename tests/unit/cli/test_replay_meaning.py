@@ -2,7 +2,7 @@
 
 import pytest
 
-from voxcast.cli.replay_meaning import CLAIRVOYANT, meaning
+from voxcast.cli.history_replay import CLAIRVOYANT, meaning
 
 
 def result(**costs: float) -> dict[str, object]:

@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from voxcast import config
-from voxcast.config.learning import LearningRequest, compose_request, literal
+from voxcast.config.campaigns import LearningRequest, compose_request, literal
 from voxcast.config.project_files import create_project
 from voxcast.errors import ConfigError
 from voxcast.images.sources import ImageSelection

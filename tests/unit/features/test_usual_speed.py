@@ -4,7 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from voxcast.features.table import SPEED_DEVIATION, with_speed_deviations
+from voxcast.features.table import SPEED_DEVIATION
+from voxcast.features.usual_speed import with_speed_deviations
 from voxcast.runs.speed import KERNELS
 from voxcast.runs.table import DTYPES, PHASE_DTYPES, UNKNOWN, in_schema
 

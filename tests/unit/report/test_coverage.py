@@ -3,7 +3,7 @@
 import pandas as pd
 
 from voxcast.records import TARGETS
-from voxcast.report.judging_tables import coverage_table
+from voxcast.report.coverage import coverage_table
 
 
 def test_each_application_is_counted_separately() -> None:

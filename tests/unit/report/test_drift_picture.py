@@ -18,7 +18,7 @@ from voxcast.analysis.job_drift import (
     coverage_of,
     last_jobs,
 )
-from voxcast.report.figures import drift_picture
+from voxcast.report.drift_picture import drift_picture
 
 SVG = "{http://www.w3.org/2000/svg}"
 

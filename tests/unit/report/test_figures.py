@@ -6,8 +6,8 @@ import pytest
 
 from voxcast.records import TARGETS
 from voxcast.report.canvas import INK, interval, panel
+from voxcast.report.coverage import reliability_panels
 from voxcast.report.figures import coverage_panels
-from voxcast.report.judging_tables import reliability_panels
 from voxcast.report.templates import _nonbreaking
 
 

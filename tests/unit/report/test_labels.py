@@ -8,14 +8,8 @@ from voxcast.analysis.devices import DeviceComparison, compare_cpus
 from voxcast.analysis.drift import Anchor, Drift
 from voxcast.laws.intervals import Interval
 from voxcast.records import Configuration
-from voxcast.report.wording import (
-    cpu_verdict,
-    device_label,
-    device_machines,
-    drift_sentence,
-    missing_devices,
-    smallest_gains,
-)
+from voxcast.report.sentences import cpu_verdict, drift_sentence, missing_devices
+from voxcast.report.wording import device_label, device_machines, smallest_gains
 
 
 def comparison(pairs: list[dict[str, object]], **changes: object) -> DeviceComparison:

@@ -23,14 +23,8 @@ from voxcast.models.families.trunk import (
     read_trunk,
     write_trunk,
 )
-from voxcast.models.families.trunk_training import (
-    accuracy,
-    examples_of,
-    fit_to_runs,
-    pretrain,
-    recipes_of,
-    untrained,
-)
+from voxcast.models.families.trunk_examples import examples_of, recipes_of
+from voxcast.models.families.trunk_training import accuracy, fit_to_runs, pretrain, untrained
 from voxcast_apps.heads.grids import Sizes
 from voxcast_apps.heads.recipe import draw_recipe
 from voxcast_apps.heads.varied_recipe import draw_varied_recipe
