@@ -158,13 +158,13 @@ def _refusal(error: Any, name: str, words: list[str]) -> ConfigError:
     if parameter is None:
         return ConfigError(error.message, where, see)
     is_option = parameter.param_type_name == "option"
-    given = parameter.opts[0] if is_option else parameter.metavar or parameter.name
+    place = parameter.opts[0] if is_option else parameter.metavar or parameter.name
     if not error.message:
-        return ConfigError("is missing", given, see)
+        return ConfigError("is missing", place, see)
     text = error.message.partition(",")[0].rstrip(".")
     for theirs, ours in _WORDS.items():
         text = text.replace(theirs, ours)
-    return ConfigError(text[0].lower() + text[1:], given, see)
+    return ConfigError(text[0].lower() + text[1:], place, see)
 
 
 def _overview() -> str:

@@ -29,10 +29,10 @@ def compare_runs(
     as_json: bool,
 ) -> int:
     """Print the comparison, or the device that has no runs."""
-    prices_given = {
+    options_usd = {
         "usd_per_core_hour": usd_per_core_hour, "usd_per_gpu_hour": usd_per_gpu_hour,
     }  # fmt: skip
-    given = {name: price for name, price in prices_given.items() if price is not None}
+    usd = {name: price for name, price in options_usd.items() if price is not None}
     from voxcast.analysis.devices import compare_devices, devices_without_runs
     from voxcast.analysis.runs_on_record import runs_on_record
     from voxcast.report.sentences import missing_devices
@@ -43,7 +43,7 @@ def compare_runs(
         root = projects.require(project)
         folders = [root / "data" / "history", root / "data" / "runs"]
         runs, phases = runs_on_record(folders, named=False)
-    prices = Prices(**given)
+    prices = Prices(**usd)
     missing = missing_devices(devices_without_runs(runs))
     comparisons = [] if missing else compare_devices(runs, phases, prices)
     if as_json:

@@ -60,8 +60,8 @@ def replay_requests(
     CostModel(alpha, beta, 0.0 if isinstance(gamma, str) else gamma)  # checks them
     history = open_history(histories)
     runs = runs_where(runs_of_apps(history.runs, apps, histories[0]), where)
-    known = None if labels is None else [name for name in labels.split(",") if name]
-    table = history_table(history, runs, known)
+    names = None if labels is None else [name for name in labels.split(",") if name]
+    table = history_table(history, runs, names)
     with progress(total=table["app"].nunique(), desc="replay") as bar:
 
         def step(app: str) -> None:

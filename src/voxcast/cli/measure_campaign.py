@@ -119,8 +119,8 @@ def measure_campaign(
         count = campaign.lend(path)
         print(json.dumps(str(path)) if as_json else f"{path}: {count} cells")
         return 0
-    given: dict[str, Any] = {"stop_after_s": work.time_budget_s, "parallel": work.parallel}
-    overrides = {key: value for key, value in given.items() if value is not None}
+    limits: dict[str, Any] = {"stop_after_s": work.time_budget_s, "parallel": work.parallel}
+    overrides = {key: value for key, value in limits.items() if value is not None}
     settings = dataclasses.replace(campaign.settings, **overrides)
     campaign = dataclasses.replace(campaign, settings=settings)
     if work.cluster is not None:
@@ -239,7 +239,7 @@ def run_on_cluster(campaign: Campaign, work: Work, *, as_json: bool) -> int:
     name, _, partition = str(work.cluster).partition(":")
     cluster = within_partition(_cluster(name), partition or None)
     per_cpu = partitions_per_cpu(cluster)
-    options = SlurmOptions.given(work.sbatch, work.parallel, per_cpu)
+    options = SlurmOptions.from_texts(work.sbatch, work.parallel, per_cpu)
     if work.submit:
         check_installed()
     campaign.prepare()

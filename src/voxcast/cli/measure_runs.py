@@ -109,10 +109,10 @@ def _app_and_configuration(
         device: config.load_device(folder / config.CONF_DIR / "device", device)
         for device in app.devices
     }
-    fitting = [device for device, known in devices.items() if (known.gpus > 0) == (gpus > 0)]
+    fitting = [name for name, device in devices.items() if (device.gpus > 0) == (gpus > 0)]
     if not fitting:
-        kinds = "GPUs only" if gpus == 0 else "CPUs only"
-        raise ConfigError(f"runs on {kinds}", app.name, f"--gpus {1 if gpus == 0 else 0}")
+        kinds, then = ("GPUs", "give --gpus 1") if gpus == 0 else ("CPUs", "leave out --gpus")
+        raise ConfigError(f"runs on {kinds} only", app.name, then)
     device = devices[fitting[0]]
     return app, Configuration(
         fitting[0], 1, gpus or device.gpus, device.mem_limit_bytes, device.node_type,

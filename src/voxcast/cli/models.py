@@ -18,7 +18,7 @@ from voxcast.quantities import counted
 MAX_VALUE = 60  # characters of a value that are printed; --json has all
 
 Version = Annotated[str | None, Argument(metavar="[VERSION]", show_default=False)]
-One = Annotated[str, Argument(metavar="A", show_default=False)]
+Contender = Annotated[str, Argument(metavar="A", show_default=False)]
 Other = Annotated[str, Argument(metavar="B", show_default=False)]
 
 logger = logging.getLogger(__name__)
@@ -92,7 +92,7 @@ def show(
 
 
 def compare(
-    first: One,
+    first: Contender,
     second: Other,
     app: options.App = None,
     as_json: options.Json = False,

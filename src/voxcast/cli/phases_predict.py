@@ -132,7 +132,7 @@ def predict(
         float | None,
         Option("--of", metavar="N", help="Cycles of the whole run, which may not be iterations."),
     ] = None,
-    whole: Annotated[
+    check: Annotated[
         str | None,
         Option(
             "--check",
@@ -157,20 +157,20 @@ def predict(
     profiler.
     """
     checked_share(level, "--level")
-    given = [text for text in (share_text, whole) if text is not None]
-    if len(given) + (of is not None) != 1:
+    shares = [text for text in (share_text, check) if text is not None]
+    if len(shares) + (of is not None) != 1:
         raise ConfigError("give one of --fraction, --of and --check", "phases predict")
     share = 0.0
-    if given:
-        option = "--check" if whole is not None else "--fraction"
-        share = checked_share(fraction(given[0], option), option)
+    if shares:
+        option = "--check" if check is not None else "--fraction"
+        share = checked_share(fraction(shares[0], option), option)
 
     from voxcast.phases import predict as phases
     from voxcast.phases.signature import tick_times
 
     trace = read_logical_trace(trace_path)
     measured_s = None
-    if whole is not None:
+    if check is not None:
         cycles, prediction = phases.backtest(trace, share, level)
         measured_s = tick_times(trace).elapsed_s
     else:
@@ -178,8 +178,8 @@ def predict(
         count = cycles.count / share if of is None else of
         prediction = phases.predict(trace, cycles, count, level)
     if past:
-        done = prediction.cycles / prediction.cycles_of_run
-        prediction = phases.calibrated(prediction, _past_log_errors(past, done))
+        fraction_run = prediction.cycles / prediction.cycles_of_run
+        prediction = phases.calibrated(prediction, _past_log_errors(past, fraction_run))
     if as_json:
         content = {
             name: None if isinstance(value, float) and math.isinf(value) else value

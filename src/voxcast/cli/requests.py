@@ -108,8 +108,8 @@ def requests(
         "history": {"--fit": fit, "--where": where, "--column": column != RUNTIME},
         "image": {"--param": parameters, "--model": model, "--cpus": cpus, "--gpus": gpus},
     }
-    for wanted, given in of_kind.items():
-        if wanted != kind and (wrong := next((name for name in given if given[name]), None)):
+    for wanted, values in of_kind.items():
+        if wanted != kind and (wrong := next((name for name in values if values[name]), None)):
             raise ConfigError(
                 f"is for {'a history' if wanted == 'history' else 'an image'}", wrong
             )

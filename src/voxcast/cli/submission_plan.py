@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Asked:
+class SubmissionWish:
     """What is to be submitted, as it was given.
 
     Attributes
@@ -77,8 +77,8 @@ class Asked:
         from voxcast.jobs.task import Limits
 
         plan, code = self._predicted() if self.requests is None else (self._read(), 0)
-        given = SlurmOptions.given(self.sbatch, self.throttle)
-        options = {name: value for name, value in vars(given).items() if value}
+        slurm = SlurmOptions.from_texts(self.sbatch, self.throttle)
+        options = {name: value for name, value in vars(slurm).items() if value}
         max_usd = self.wish.max_usd
         plan = dataclasses.replace(
             plan,

@@ -16,7 +16,7 @@ from typer import Argument, Option
 from voxcast.cli import options
 from voxcast.cli.question import Question
 from voxcast.cli.recommend import Wish
-from voxcast.cli.submission_plan import Asked, nodes_of
+from voxcast.cli.submission_plan import SubmissionWish, nodes_of
 from voxcast.errors import EXIT_BAD_INPUT, ConfigError, RunError, VoxcastError, is_disk_full
 
 if TYPE_CHECKING:
@@ -142,12 +142,12 @@ def submit(
         raise ConfigError("needs Slurm", "--detach", "leave it out with --cluster local")
     if out is None and not dry_run:
         raise ConfigError("is needed: results go nowhere else", "--out", "give --out DIR")
-    asked = Asked(
+    submission_wish = SubmissionWish(
         wish, tuple(images or ()), tuple(options.labels_of(participants)), requests, out,
         skip_existing, nodes_of(nodes), tuple(sbatch or ()), throttle,
         options.seconds(stall, "--stall") or 0.0,
     )  # fmt: skip
-    plan, code = asked.plan()
+    plan, code = submission_wish.plan()
     if out is not None and not (dry_run and as_json):
         check_outputs(plan, out)
     if dry_run or out is None:

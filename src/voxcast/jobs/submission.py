@@ -79,7 +79,7 @@ class SlurmOptions:
     memory_per_cpu: tuple[str, ...] = ()
 
     @classmethod
-    def given(
+    def from_texts(
         cls,
         texts: Sequence[str],
         throttle: int | None = None,

@@ -39,7 +39,7 @@ class _Parser(argparse.ArgumentParser):
         raise ConfigError(message, self.prog, "see --help")
 
 
-def _given(parse: Callable[[str], float], text: str | None, option: str) -> float | None:
+def _amount(parse: Callable[[str], float], text: str | None, option: str) -> float | None:
     """Return an amount that is above zero; None stays None."""
     if text is None:
         return None
@@ -72,9 +72,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--memory", metavar="SIZE", help="e.g. 8GB (default: that of the job)")
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
     args = parser.parse_args(argv)
-    budget_s = _given(parse_seconds, args.time_budget, "--time-budget")
+    budget_s = _amount(parse_seconds, args.time_budget, "--time-budget")
     wanted = _wanted(args.only)
-    memory_bytes = _given(parse_bytes, args.memory, "--memory")
+    memory_bytes = _amount(parse_bytes, args.memory, "--memory")
     facts = host_facts()
     if args.cpus is not None and not 1 <= args.cpus <= facts.cores:
         raise ConfigError(f"must be 1 to {facts.cores} here, not {args.cpus}", "--cpus")
