@@ -36,7 +36,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(VENV)/bin/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[all,dev,docs]'
 	@$(VENV)/bin/python -c 'import sys, torch; have = "cuda" if torch.version.cuda else "cpu"; \
 	  have == "$(TORCH)" or print(f"note: the torch installed is the {have} build, $(TORCH) was asked for; " \
-	  "docs/getting-started.md says how to point pip at the other", file=sys.stderr)'
+	  "docs/index.md says how to point pip at the other", file=sys.stderr)'
 	@touch $(STAMP)
 
 .PHONY: params

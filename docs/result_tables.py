@@ -14,21 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import headline_tables
-import parcel_tables
-import phases_tables
-import scale_tables
-import service_tables
-import signature_tables
-import trace_phase_tables
-import upload_tables
-import worth_tables
+import parallel_tables
+import system_tables
 from table_text import NONE, PROJECT, Rows, markdown, percent, results, with_interval
 
 PAGES = (
-    "README.md", "docs/results.md", "docs/scale.md", "docs/tables.md", "docs/worth.md",
-    "docs/parcel-study.md", "docs/cluster-pool.md", "docs/phases.md",
-    "docs/phases-apps.md", "docs/phases-memory.md", "docs/phases-signature.md", "docs/uploads.md",
-    "docs/serving.md", "docs/devices.md",
+    "README.md", "docs/results.md", "docs/histories.md", "docs/cluster.md", "docs/parallel.md",
+    "docs/service.md", "docs/measuring.md",
 )  # fmt: skip
 IMAGE_APPS = ("ants_segment", "ants_register", "tile_segment")
 APPS = (*IMAGE_APPS, "dnn_train")
@@ -47,11 +39,6 @@ def noise_by_app(batch: str = "reference") -> dict[str, dict[str, Any]]:
 def reference() -> str:
     """Return the recorded campaign `reference`."""
     return recorded_campaign("reference")
-
-
-def reference2() -> str:
-    """Return the recorded campaign `reference2`."""
-    return recorded_campaign("reference2")
 
 
 def recorded_campaign(batch: str) -> str:
@@ -131,25 +118,6 @@ def recorded() -> str:
     return markdown(["model", *head], rows)
 
 
-def demo() -> str:
-    """Return the families of the committed run of `make demo`."""
-    (tested,) = results("evaluate/families.json").values()
-    rows = [
-        [
-            title(row["family"]),
-            *(percent(float(row[f"cv_{target}_mape"])) for target in TARGETS),
-            *(percent(tested[row["family"]][target]["mape"]) for target in TARGETS),
-        ]
-        for row in validated_families("tune/leaderboard.csv")
-        if row["family"] in tested
-    ]
-    of_header = [percent(tested["header_only"][target]["mape"]) for target in TARGETS]
-    rows.append(["best on headers alone", *[NONE] * 3, *of_header])
-    head = ["model", "CV: CPU time", "wall time", "memory",
-            "unseen: CPU time", "wall time", "memory"]  # fmt: skip
-    return markdown(head, rows)
-
-
 def methods() -> str:
     """Return errors of wall time on unseen subjects, by method."""
     noise, splits = noise_by_app(), results("studies/splits.json")
@@ -171,28 +139,6 @@ def methods() -> str:
         ]  # fmt: skip
         rows.append([f"`{app}`", percent(noise[app]["error_percent"]["runtime_s"]), *cells])
     return markdown(["application", "noise floor", *(labels[name] for name in names)], rows)
-
-
-def excess() -> str:
-    """Return what HARP requests in excess, and voxcast at no higher rate of requests too short."""
-    splits = results("studies/splits.json")
-    rows = []
-    for app in APPS:
-        for name, title in (
-            ("harp_MAE", "MAE"), ("harp_WTM", "WTM"),
-            ("harp_MAE_custom", "MAE, by epochs"), ("harp_WTM_custom", "WTM, by epochs"),
-        ):  # fmt: skip
-            rival = splits[app]["subject"].get(name)
-            if rival is None:
-                continue
-            matched = rival["voxcast_at_no_more_risk"]
-            rows.append([
-                f"`{app}`: {title}", percent(rival["request"]["upp"]),
-                percent(rival["request"]["ov_mape"]), percent(matched["upp"]),
-                percent(matched["ov_mape"]),
-            ])  # fmt: skip
-    head = ["application: policy of HARP", "HARP: UPP", "OV_MAPE", "voxcast: UPP", "OV_MAPE"]
-    return markdown(head, rows)
 
 
 def questions() -> str:
@@ -282,21 +228,6 @@ def real() -> str:
     return markdown(head, rows)
 
 
-def domain() -> str:
-    """Return which real heads lie within the range of a cohort."""
-    rows = []
-    for cohort, comparison in results("studies/domain.json").items():
-        misses = [miss for missed in comparison["misses"].values() for miss in missed]
-        names = sorted({f"`{miss['characteristic']}`" for miss in misses})
-        rows.append([
-            f"`{cohort}`", str(comparison["volumes"]),
-            f"{comparison['heads_inside']} of {len(comparison['heads'])}",
-            f"{len(misses)}, of {', '.join(names)}" if misses else NONE,
-        ])  # fmt: skip
-    head = ["cohort", "volumes", "heads within all ranges", "values outside"]
-    return markdown(head, rows)
-
-
 def ablation() -> str:
     """Return errors of CPU time by what a model is given."""
     study, noise = results("studies/ablation.json"), noise_by_app()
@@ -320,41 +251,6 @@ def ablation() -> str:
     return markdown(["given", *(f"`{app}`" for app in APPS)], rows)
 
 
-def family_pairs() -> str:
-    """Return the families on the same unseen subjects, and their distance from the best."""
-    rows = []
-    for app, by_target in results("studies/families.json").items():
-        for name, scores in by_target["cpu_s"]["families"].items():
-            difference = scores["difference"]
-            rows.append([
-                f"`{app}`: " + ("chosen by inner folds" if name == "chosen" else f"`{name}`"),
-                with_interval(scores["errors"]),
-                percent(scores["errors"]["normalised_mape"]),
-                "best" if difference is None
-                else "{:+z.1f} ({:+z.1f} to {:+z.1f})".format(
-                    difference["points"], *difference["interval"]
-                ),
-            ])  # fmt: skip
-    head = ["application: family", "CPU time", "speed-normalised", "points above the best"]
-    return markdown(head, rows)
-
-
-def curves() -> str:
-    """Return the error of CPU time by number of subjects, and the floors."""
-    study = results("studies/curves.json")
-    counts = sorted({round(p["subjects"]) for curve in study.values() for p in curve["points"]})
-    rows = []
-    for app, curve in study.items():
-        errors = {round(p["subjects"]): p["errors"]["cpu_s"] for p in curve["points"]}
-        kinds = (("raw", "mape", "raw"), ("speed-normalised", "normalised_mape", "normalised"))
-        for title, key, floor in kinds:
-            cells = [percent(errors[n][key]) if n in errors else NONE for n in counts]
-            limits = curve["floors"].get(floor)  # none where no run was repeated
-            limit = NONE if limits is None else percent(limits["cpu_s"])
-            rows.append([f"`{app}`, {title}", *cells, limit])
-    return markdown(["application", *(f"{n} subjects" for n in counts), "noise floor"], rows)
-
-
 def devices() -> str:
     """Return CPU against GPU: whole runs, and phases of at least 0.5 s on the CPU."""
     rows = []
@@ -369,60 +265,6 @@ def devices() -> str:
             str(row["pairs"]), f"{usd[0]:.2g} · {usd[1]:.2g}",
         ])  # fmt: skip
     head = ["application", "CPU", "GPU", "speed-up", "pairs", "USD per 1,000 runs: CPU · GPU"]
-    return markdown(head, rows)
-
-
-def registered_model() -> str:
-    """Return the registered model judged on reserved batches."""
-    rows = []
-    for path in sorted((PROJECT / "published/judged").iterdir()):
-        batch = results(f"judged/{path.name}")
-        for app, scores in batch["apps"].items():
-            if "not_measurable" in scores:
-                continue
-            answers, covered = scores["answers"], scores["coverage"]["cpu_s"]
-            rows.append([
-                f"{batch['batch']}: `{app}`", f"`{scores['family']}`, version {batch['version']}",
-                *(with_interval(scores["errors"][target]) for target in TARGETS),
-                f"{covered['covered']} of {covered['subjects']}",
-                "{out_of_range} · {calibrated} of {runs}".format(**answers),
-                str(batch["openings"]["any_subject"]),
-            ])  # fmt: skip
-    head = [
-        "batch: application", "model", "CPU time", "wall time", "memory",
-        "subjects below the bound of CPU time", "out of range · calibrated", "openings",
-    ]  # fmt: skip
-    return markdown(head, rows)
-
-
-def scales() -> str:
-    """Return what a tenth of the cost buys, spent in three ways."""
-    study = results("studies/scales.json")
-    rows = []
-    for app in APPS:
-        all_mape = study[app]["all"]["cpu_s"]["mape"]
-        ratios = [
-            f"{study[app][training]['cpu_s']['mape'] / all_mape:.1f}× for "
-            f"{percent(100 * study[app][training]['cost_share'])}"
-            for training in ("mixed", "full_only", "chosen")
-        ]
-        rows.append([f"`{app}`", percent(all_mape), *ratios])
-    head = ["application", "error after all of it", "random runs, half of the cost scaled down",
-            "random runs at full scale", "full scale, chosen by `--next`"]  # fmt: skip
-    return markdown(head, rows)
-
-
-def transfer() -> str:
-    """Return the median error after a few runs of another network."""
-    study = results("studies/transfer.json")
-    rows = []
-    for pair, curve in study.items():
-        first = curve[0]
-        names = " → ".join(f"`{name}`" for name in pair.split(" -> "))
-        errors = (percent(first[name]) for name in ("cold", "transferred", "pooled"))
-        rows.append([names, str(first["runs"]), *errors])
-    head = ["from → to", "runs of the other", "those alone", "corrected by one factor",
-            "one model of both"]  # fmt: skip
     return markdown(head, rows)
 
 
@@ -505,32 +347,6 @@ def bench() -> str:
     return markdown(["what", "measured", "allowed"], rows)
 
 
-def metronome() -> str:
-    """Return what kernels beside repeats of one run leave of the scatter of its CPU time."""
-    gauges = {
-        "nothing known": "nothing", "own start": "own start", "`compute`": "compute, same core",
-        "`copy`": "copy, same core", "`gather`": "gather, same core",
-        "`interpreter`": "interpreter, same core", "their mean": "mean of all four, same core",
-        "all four": "all four, same core", "`gather` on the other core": "gather, other core",
-        "all four on the other core": "all four, other core",
-    }  # fmt: skip
-    rows = []
-    for number, sitting in enumerate(results("bench/metronome.json")["sittings"], 1):
-        left_over, cost = sitting["left_over"], sitting["cost"]
-        rows.append([
-            str(number),
-            *(
-                f"{left_over[name]['percent']:.1f} % ({left_over[name]['low']:.1f} to "
-                f"{left_over[name]['high']:.1f})" if name in left_over else NONE
-                for name in gauges.values()
-            ),
-            NONE if cost is None else percent(100 * cost["share_of_a_core"]),
-            NONE if cost is None else f"{cost['work_slower_percent']:.1f} % ({cost['low']:.1f} to "
-            f"{cost['high']:.1f})",
-        ])  # fmt: skip
-    return markdown(["sitting", *gauges, "its share of a core", "other work slower by"], rows)
-
-
 def public_tables() -> str:
     """Return the errors of `voxcast learn` beside the best plain model, by kind of table."""
     rows: Rows = []
@@ -556,12 +372,8 @@ def public_tables() -> str:
 TABLES = {
     make.__name__: make
     for make in (
-        reference, reference2, recorded, demo, methods, excess, questions, second, real,
-        domain, ablation, scales, transfer, per_image, metronome, bench, family_pairs, curves,
-        devices, registered_model, public_tables, *headline_tables.TABLES,
-        *scale_tables.TABLES, *worth_tables.TABLES, *parcel_tables.TABLES,
-        *phases_tables.TABLES, *trace_phase_tables.TABLES, *signature_tables.TABLES,
-        *upload_tables.TABLES, *service_tables.TABLES,
+        reference, recorded, methods, questions, second, real, ablation, per_image, bench, devices,
+        public_tables, *headline_tables.TABLES, *system_tables.TABLES, *parallel_tables.TABLES,
     )
 }  # fmt: skip
 

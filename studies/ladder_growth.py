@@ -33,7 +33,7 @@ SPREAD = "spread"  # by bound over median, and at least by the smallest factor
 # The factor of least cost on the runs beyond the bound in the other folds, or in the other data.
 OTHER_FOLDS, OTHER_DATA = "other_folds", "other_data"
 STEP_S = 60.0
-# As in the trial of docs/worth.md, recorded runs of seconds stand for jobs of minutes.
+# As in the trial of docs/results.md, recorded runs of seconds stand for jobs of minutes.
 RECORDED_SCALE = 15.0
 SCALES = {"slant": 1.0}
 # Table 1 of Aupy et al. (IPDPS 2019), all with a median of an hour here.

@@ -9,7 +9,7 @@ params.project = launchDir // a folder of `voxcast init`, or a clone
 params.url = null // e.g. http://127.0.0.1:5001
 params.out = 'results'
 
-// One question for all images. With `url` the model is that of a server, see docs/clients.md.
+// One question for all images. With `url` the model is that of a server, see docs/requests.md.
 process REQUESTS {
     executor 'local'
 

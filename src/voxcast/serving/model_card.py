@@ -32,7 +32,7 @@ _LIMITS = """\
   machine is told apart by its id, and not calibrated before runs on it are on record.
 - Out of the ranges below an answer is an extrapolation: it says so in `out_of_range`, and is not
   called calibrated. Ranges of textures are not checked.
-- Bounds hold for subjects like those that were measured. `docs/limits.md` has the rest."""
+- Bounds hold for subjects like those that were measured. `docs/method.md` has the rest."""
 
 
 def model_card(bundle: Bundle) -> str:

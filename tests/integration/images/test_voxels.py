@@ -101,7 +101,7 @@ def test_damage_anywhere_is_reported(tmp_path: Path, read) -> None:
 def test_more_voxels_than_allowed_are_refused_before_they_are_read(tmp_path: Path) -> None:
     path = _volume(tmp_path / "a.nii", (20, 20, 20), "int16", (1.0, 0.0))
     for read in (Volume.coarse, Volume.read):
-        with pytest.raises(ImageError, match=r"8000 voxels \(20 x 20 x 20\), at most 7999.*--max"):
+        with pytest.raises(ImageError, match=r"8000 voxels \(20 x 20 x 20\), at most 7999"):
             read(Volume.open(path), max_voxels=7999)
         read(Volume.open(path), max_voxels=8000)
 

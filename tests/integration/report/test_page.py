@@ -16,7 +16,7 @@ from synthetic_campaign import Campaign
 from voxcast import config
 from voxcast.analysis.noise import repeat_noise
 from voxcast.errors import TableError
-from voxcast.report import inputs
+from voxcast.report import study_tables
 from voxcast.report.cautions import app_cautions
 from voxcast.report.inputs import ReportInputs
 from voxcast.report.narrative import Narrative
@@ -303,5 +303,5 @@ def test_a_missing_input_is_reported(build: Build) -> None:
 
 
 def test_the_templates_lie_beside_the_code() -> None:
-    for template in (TEMPLATE, inputs.TEMPLATE, "layout.html.j2", "macros.html.j2"):
+    for template in (TEMPLATE, study_tables.TEMPLATE, "layout.html.j2", "macros.html.j2"):
         assert (Path(voxcast.__file__).parent / "report" / template).is_file()

@@ -130,7 +130,7 @@ def test_an_import_with_images_trains(
     images = bids(tmp_path / "bids", *(f"{number:02d}" for number in range(1, 9)))
     monkeypatch.chdir(project.folder)
     (project.folder / "params.yaml").write_text(project.params())
-    options = ("--app", "app", "--subject-pattern", "sub-([0-9]+)")
+    options = ("--app", "app", "--pattern", "sub-(?P<subject>[0-9]+)")
     voxcast("history", "import", "sacct", accounting, "--images", images, *options)
     lines = capsys.readouterr().out.splitlines()
     assert "of 9 imported runs 8 have an image" in lines
@@ -163,7 +163,7 @@ def test_imported_runs_take_the_place_of_measured_ones(
     params["campaign"]["history"] = ["data/history/jobs"]
     (project.folder / "params.yaml").write_text(yaml.safe_dump(params))
     monkeypatch.chdir(project.folder)
-    options = ("--app", "app", "--subject-pattern", "sub-([0-9]+)", "--images", images)
+    options = ("--app", "app", "--pattern", "sub-(?P<subject>[0-9]+)", "--images", images)
     voxcast("history", "import", "sacct", accounting, "--into", batch, *options)
     build_catalogue(scan(images), Path("data/catalogue"), 32, 8, image_set="jobs")
     for device in ("cpu", "gpu"):
@@ -182,7 +182,7 @@ def test_runs_imported_before_without_images_are_counted(
 ) -> None:
     images = bids(tmp_path / "bids", "01", "02")
     accounting = sacct(tmp_path / "jobs.txt", "recon_sub-01", "recon_sub-02")
-    options = ("--into", tmp_path / "h", "--subject-pattern", "sub-([0-9]+)")
+    options = ("--into", tmp_path / "h", "--pattern", "sub-(?P<subject>[0-9]+)")
     voxcast("history", "import", "sacct", accounting, *options)
     capsys.readouterr()
     voxcast("history", "import", "sacct", accounting, *options, "--images", images)

@@ -225,7 +225,7 @@ def test_an_image(
     if door != "here":
         words += ["--model", request.getfixturevalue(f"{door}_url")]
     for wanted in (expected[last], changed):
-        names = ("device", "cpus", "gpus")
+        names = ("cpus", "gpus")
         options = [w for n in names for w in (f"--{n}", str(wanted[n]).removesuffix(".0"))]
         if wanted is changed:
             options += ["-p", f"iterations={PARAMETERS['iterations']}"]

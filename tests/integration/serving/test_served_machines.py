@@ -25,7 +25,7 @@ def test_an_answer_is_for_the_machine_that_was_asked_about(tmp_path: Path) -> No
     assert not unknown["calibrated"]
     assert unknown["cpu_s_upper"] / unknown["cpu_s_median"] > 1.3
     (reason,) = caveats(unknown, 0.95)
-    assert "voxcast host measure" in reason
+    assert "voxcast measure --host" in reason
     assert "the speed of nowhere is" in reason
     assert machine_line(fast).startswith("for machine b: speed 1.5")
 

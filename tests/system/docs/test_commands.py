@@ -29,8 +29,8 @@ from voxcast.web.settings import Settings
 
 LIMIT_S = 120.0
 PORT = "5001"  # in the pages; a free one is taken instead
-OWN_APPLICATION = next(page for page in PAGES if page.name == "own-application.md")
-HTTP_PAGE = PROJECT / "docs/http-recommendations.md"
+OWN_APPLICATION = next(page for page in PAGES if page.name == "own-data.md")
+HTTP_PAGE = PROJECT / "docs/service.md"
 HTTP_MARK = "not tested: needs a service; a test of the documentation runs it"
 SHOWN_ADDRESS = f"127.0.0.1:{PORT}"
 # A command of ours with nothing for a shell to do: no variables, pipes or redirections.

@@ -31,7 +31,7 @@ def test_the_slant_log_is_read_with_its_patterns():
 def test_order_is_that_of_the_log_and_a_phase_may_come_twice():
     phases = phases_from_log("fit: 2 s load: 1 s\r\nfit: 3 s", PATTERNS)
     spans = [(phase.name, phase.start_s, phase.end_s) for phase in phases]
-    assert spans == [("learn", 0, 2), ("load", 2, 3), ("learn", 3, 6)]
+    assert spans == [("fit", 0, 2), ("load", 2, 3), ("fit", 3, 6)]
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_marks_without_a_time_have_the_time_at_which_they_were_written():
     log = "hello\nSTART fit\nEND fit\nSTART write\n"
     phases = phases_from_log(log, MARKS, [0.1, 0.2, 3.2, 4.0], 5.5)
     assert [(p.name, p.start_s, p.end_s) for p in phases] == [
-        ("learn", 0.2, 3.2), ("write", 4.0, 5.5),
+        ("fit", 0.2, 3.2), ("write", 4.0, 5.5),
     ]  # fmt: skip
     assert phases_from_log(log, MARKS) == ()  # no time is known
 

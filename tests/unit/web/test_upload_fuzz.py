@@ -1,6 +1,6 @@
 """Images damaged at random, in this process's reader: refused or read, and always foreseen.
 
-``python benchmarks/upload_fuzz.py`` runs many more, see docs/uploads.md.
+``python benchmarks/upload_fuzz.py`` runs many more, see docs/service.md.
 """
 
 from __future__ import annotations

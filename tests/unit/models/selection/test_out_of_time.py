@@ -99,6 +99,6 @@ def test_where_nothing_changed_a_challenger_is_rarely_better() -> None:
         assert judgement is not None
         better += judgement.comparison.gain.low > 0
     # It did learn from more, so that some are better in truth. Of 40 at 3.5 %, as
-    # docs/governance.md states for the worst of these distributions, more than 6 have a
+    # docs/predicting.md states for the worst of these distributions, more than 6 have a
     # probability of 0.2 %.
     assert better <= 6

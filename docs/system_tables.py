@@ -1,0 +1,115 @@
+"""Tables of the service, the pool of work, and jobs on Slurm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from table_text import NONE, markdown, results
+
+
+def service_speed() -> str:
+    """Return speed and memory of the service beside MLflow's server."""
+    figures = results("bench/service.json")
+    service, mlflow, bounds = figures["voxcast"], figures["mlflow"], figures["bounds"]
+    growth = {name: of["memory_growth"] for name, of in (("v", service), ("m", mlflow))}
+    rows = [
+        ["ready after its start", *(f"{of['ready_s']:.1f} s" for of in (service, mlflow)),
+         f"≤ {bounds['ready_s']} s"],
+        ["predictions a second, 32 clients",
+         *(f"{of['requests_per_s']:.0f}" for of in (service, mlflow)),
+         f"≥ {bounds['requests_per_s']}"],
+        ["half of them within", *(f"{of['p50_ms']:.0f} ms" for of in (service, mlflow)), ""],
+        ["99 % of them within", *(f"{of['p99_ms']:.0f} ms" for of in (service, mlflow)),
+         f"≤ {bounds['p99_ms']} ms"],
+        ["memory", *(f"{of['memory_after_bytes'] / 1e6:.0f} MB" for of in (service, mlflow)), ""],
+        [f"growth of memory, {service['requests']:,} and {mlflow['requests']:,} requests",
+         *(f"{100 * value:.1f} %" for value in growth.values()),
+         f"≤ {100 * bounds['memory_growth']:.0f} %"],
+    ]  # fmt: skip
+    return markdown(["header only, both on two cores", "voxcast", "MLflow", "allowed"], rows)
+
+
+def scale_bounds() -> str:
+    """Return the bounds of work on a cluster."""
+    pool, submission = results("bench/pool.json"), results("bench/submission.json")
+    audit = results("bench/audit.json")
+    jobs, lines = submission["growth"][-1], audit["growth"][-1]
+    claim = max(pool["claims"], key=lambda row: (row["cells"], row["workers"]))
+    cell = pool["one_cell"]
+    rows = [
+        [f"planning and rendering {jobs['jobs']:,} jobs",
+         f"{jobs['plan_s'] + jobs['render_s']:.1f} s",
+         f"{submission['bound_render_s']:.0f} s"],
+        [f"`submit` of that plan in {jobs['arrays']} arrays, with Slurm's `sbatch`; CPU time",
+         f"{jobs['submit']['wall_s']:.1f} s; {jobs['submit']['cpu_s']:.1f} s", NONE],
+        [f"status of {jobs['jobs']:,} jobs from one call of `sacct`; CPU time; `sacct` alone",
+         f"{jobs['status']['wall_s']:.1f} s; {jobs['status']['cpu_s']:.1f} s; "
+         f"{jobs['sacct_alone_s']:.1f} s", f"{submission['bound_status_s']:.0f} s"],
+        [f"audit of {lines['lines']:,} lines; CPU time; memory at most",
+         f"{lines['wall_s']:.0f} s; {lines['cpu_s']:.1f} s; {lines['peak_bytes'] / 1e9:.2f} GB",
+         f"{audit['bound_s']:.0f} s; {audit['bound_bytes'] / 1e9:.1f} GB"],
+        [f"a claim, {claim['workers']} workers on {claim['cells']:,} cells: median; 95 %",
+         f"{claim['claim_ms']:.2f} ms; {claim['claim_95_ms']:.1f} ms",
+         f"{pool['bound_claim_ms']:.0f} ms"],
+        ["the pool's time for a cell: claim, record, sync, commit",
+         _difference_ms(cell["pool_ms"], *cell["pool_ms_least_most"]),
+         f"{pool['bound_cell_ms']:.0f} ms"],
+        ["measuring beside the run, as without a pool; with a metronome",
+         f"{cell['measuring_ms']:.0f} ms; {cell['measuring_with_metronome_ms']:.0f} ms", NONE],
+        ["all that a cell takes beside its run; CPU time of the worker for it",
+         f"{cell['beside_run_ms']:.0f} ms; {cell['cpu_ms']:.0f} ms", NONE],
+    ]  # fmt: skip
+    return markdown(["what", "measured", "allowed"], rows)
+
+
+def _difference_ms(median: float, least: float, most: float) -> str:
+    """Write a difference of two measurements; where its rounds differ in sign, it has none."""
+    spread = f"{least:.1f} to {most:.1f}"
+    return f"within noise ({spread}) ms" if least <= 0 <= most else f"{median:.1f} ms ({spread})"
+
+
+def soak() -> str:
+    """Return what was killed in pools of work, and what became of their cells."""
+    rows = []
+    for file, place in (
+        ("soak", "this machine"), ("kills_1000", "this machine"), ("slurm_kills_1000", "Slurm"),
+    ):  # fmt: skip
+        of = results(f"soak/{file}.json")
+        kills = {name: count for name, count in of["kills"].items() if name != "processes"}
+        by_kind = ", ".join(f"{count:,} {name}" for name, count in kills.items())
+        rows.append([
+            place, f"{of['cells']:,}", by_kind, str(of["taken_back_from_dead_workers"]),
+            f"{of['in_the_history']:,}", str(of["lost_or_twice"]),
+            str(of["claims_left"] + of["partial_runs_left"]), f"{of['elapsed_s'] / 60:.0f} min",
+        ])  # fmt: skip
+    head = ["on", "cells", "killed", "cells taken back", "in the history",
+            "lost, or there twice", "claims or partial runs left", "took"]  # fmt: skip
+    return markdown(head, rows)
+
+
+def worth_ratios() -> str:
+    """Return the ratios of ways of asking, by figure, with intervals over rounds."""
+    ratios = results("worth/rounds.json")["ratios"]
+    labels = {
+        "mean_wait_s": "mean wait", "mean_turnaround_s": "mean turnaround",
+        "makespan_s": "makespan", "others_mean_wait_s": "mean wait of others",
+        "asked_core_h": "core-hours asked", "held_core_h": "core-hours held",
+        "asked_gb_h": "GB-hours asked", "held_gb_h": "GB-hours held",
+    }  # fmt: skip
+    rows = [
+        [label, *(_ratio(by_figure.get(name)) for by_figure in ratios.values())]
+        for name, label in labels.items()
+    ]
+    return markdown(["", *(pair.replace("default", "the default") for pair in ratios)], rows)
+
+
+def _ratio(ratio: dict[str, Any] | None) -> str:
+    if ratio is None:
+        return NONE
+    if ratio["interval"] is None:
+        return f"{ratio['ratio']:.2f}"
+    low, high = ratio["interval"]
+    return f"{ratio['ratio']:.2f} ({low:.2f} to {high:.2f})"
+
+
+TABLES = (service_speed, scale_bounds, soak, worth_ratios)
