@@ -26,7 +26,7 @@ APPS = 20  # whose requests are judged
 EXPORT = (
     "sacct -a -D -P -S 2026-01-01 -E now --format=JobID,JobName,User,Account,Partition,State,"
     "ExitCode,Submit,Start,End,ElapsedRaw,TotalCPU,MaxRSS,ReqMem,ReqCPUS,AllocCPUS,AllocTRES,"
-    "AllocNodes,TimelimitRaw,NTasks,TRESUsageInTot,SubmitLine > jobs.txt"
+    "AllocNodes,NodeList,TimelimitRaw,NTasks,TRESUsageInTot,WorkDir,SubmitLine > sacct.txt"
 )
 
 

@@ -51,15 +51,7 @@ def import_history(
     app: Annotated[
         str | None, Option("--app", metavar="NAME", help="Application of all jobs.")
     ] = None,
-    pattern: Annotated[
-        list[str] | None,
-        Option(
-            "--pattern",
-            metavar="REGEX",
-            help="Takes application and subject out of a job's name, by groups (?P<app>...) and "
-            "(?P<subject>...).",
-        ),
-    ] = None,
+    pattern: options.Pattern = None,
     images: Annotated[
         Path | None,
         Option(

@@ -58,7 +58,7 @@ def import_runs(
     result = importer.import_files(
         kind, paths, folder, app, columns,
         app_pattern=patterns.get("app"), subject_pattern=patterns.get("subject"),
-        images=None if images is None else _run_images(images, project),
+        images=None if images is None else run_images(images, project),
     )  # fmt: skip
     if as_json:
         print(json.dumps(asdict(result) | {"into": str(folder)}, indent=2))
@@ -96,7 +96,7 @@ def patterns_of(texts: Sequence[str]) -> dict[str, NamePattern]:
     return patterns
 
 
-def _run_images(folder: Path, project_folder: Path | None) -> RunImages:
+def run_images(folder: Path, project_folder: Path | None) -> RunImages:
     """Return the images, to be read on the grid of the project, if there is one."""
     from voxcast.images.volume import POINTS
     from voxcast.runs.images import RunImages

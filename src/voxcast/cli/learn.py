@@ -70,6 +70,23 @@ def learn(
             help="Train again on all runs on record; the new model must be better on the newest.",
         ),
     ] = False,
+    history: Annotated[
+        list[Path] | None,
+        Option(
+            "--history",
+            metavar="FILE",
+            help="Learn from accounting (sacct, Nextflow, Snakemake); measure nothing.",
+        ),
+    ] = None,
+    patterns: options.Pattern = None,
+    job_map: Annotated[
+        Path | None,
+        Option(
+            "--map",
+            metavar="FILE",
+            help="A CSV table of job, subject, session; or the column map of a CSV --history.",
+        ),
+    ] = None,
     target: Annotated[
         str | None, Option("--target", metavar="COL", help="Column of the TABLE to predict.")
     ] = None,
@@ -103,6 +120,9 @@ def learn(
 
     Without IMAGES and --app, the project's present configuration is run. Images are not copied;
     runs are kept, and the same command continues after an interruption.
+
+    With --history, nothing is measured: the jobs of accounting are joined with the images, by
+    labels such as sub-01 in their names or working directories.
 
     With --target, train on the rows of a TABLE instead, judged on held-out groups, and save the
     model in --out.
@@ -152,6 +172,8 @@ def learn(
             f"is in {IMAGES} of the project, which is replaced by a list of your images",
             inside[0], "move it elsewhere",
         )  # fmt: skip
+    files = [path.expanduser().absolute() for path in history or ()]
+    job_map = None if job_map is None else job_map.expanduser().absolute()
     os.chdir(folder)  # all other paths are relative to the project
     from voxcast.cli.graph import learning_lock
     from voxcast.cli.learning_session import LearningSession
@@ -160,8 +182,20 @@ def learn(
     tracking_uri(folder)  # a folder that MLflow cannot use is refused before anything is measured
     again = shlex.join(context.obj)
     request = None
+    recorded: tuple[str, ...] = ()
+    if history:
+        from voxcast.cli.learn_history import join_history
+
+        if app is None or len(paths) != 1 or not paths[0].is_dir():
+            then = "voxcast learn BIDS --app NAME --history sacct.txt"
+            raise ConfigError("needs --app, and one folder of images", "--history", then)
+        recorded = (join_history(app, files, paths[0], patterns or (), job_map, dry_run=dry_run),)
+        if dry_run:
+            return 0
+    elif patterns or job_map:
+        raise ConfigError("needs --history", "--pattern" if patterns else "--map")
     if app is not None:
-        request = _request(app, paths, budget_s, numbers, labels, changes or ())
+        request = _request(app, paths, budget_s, numbers, labels, changes or (), recorded)
     session = LearningSession(request, again)
     try:
         with contextlib.nullcontext() if dry_run else learning_lock(Path()):
@@ -216,6 +250,7 @@ def _request(
     cpus: Sequence[int],
     participants: Sequence[str],
     changes: Sequence[str],
+    recorded: tuple[str, ...],
 ) -> LearningRequest:
     from voxcast.config.campaigns import LearningRequest
     from voxcast.features.training_runs import batches_to_learn_from
@@ -228,7 +263,8 @@ def _request(
         images=select(paths, participants) if paths else None,
         budget_s=3600.0 if budget_s is None else budget_s,
         cpus=tuple(cpus),
-        history=tuple(batches_to_learn_from(HISTORY, app)),
+        history=() if recorded else tuple(batches_to_learn_from(HISTORY, app)),
+        recorded=recorded,
         changes=tuple(changes),
     )
 

@@ -75,6 +75,15 @@ Set = Annotated[
 TimeBudget = Annotated[
     str | None, Option("--time-budget", metavar="2h", help="Stop starting runs after this time.")
 ]
+Pattern = Annotated[
+    list[str] | None,
+    Option(
+        "--pattern",
+        metavar="REGEX",
+        help="Takes application and subject out of a job's name, by groups (?P<app>...) and "
+        "(?P<subject>...).",
+    ),
+]
 Participants = Annotated[
     list[str] | None,
     Option(

@@ -123,6 +123,8 @@ class LearningRequest:
         Numbers of CPUs to try; as in ``conf/device`` if empty.
     history : tuple of str
         Batches of recorded runs to learn from too.
+    recorded : tuple of str
+        Folders with runs that take the place of measured ones; nothing is measured then.
     changes : tuple of str
         Other changes, ``KEY=VALUE``, which take precedence.
     """
@@ -132,6 +134,7 @@ class LearningRequest:
     budget_s: float = 3600.0
     cpus: tuple[int, ...] = ()
     history: tuple[str, ...] = ()
+    recorded: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
 
     def overrides(self, params: Path) -> list[str]:
@@ -151,20 +154,27 @@ class LearningRequest:
         app = load_app(Path(CONF_DIR, "app"), self.app)
         if app.input == "none":
             raise ConfigError("takes no image, so there is nothing to learn of images", app.name)
-        budget_s = self.budget_s
-        if not budget_s > 0:
+        if not self.budget_s > 0:
             raise ConfigError("must be above zero", "--time-budget")
         return [
             *self._image_overrides(params),
             f"app=[{self.app}]",
-            f"campaign={CAMPAIGN}",
-            f"campaign.budget_s={budget_s:.0f}",
-            f"campaign.time_limit_s={max(budget_s, MIN_TIME_LIMIT_S):.0f}",
+            *(self._recorded() if self.recorded else self._measured()),
             f"device=[{','.join(app.devices)}]",
             *(f"device.{name}.cpus={literal(self.cpus)}" for name in app.devices if self.cpus),
             f"features.history={literal(self.history)}",
             *self.changes,
         ]
+
+    def _measured(self) -> list[str]:
+        return [
+            f"campaign={CAMPAIGN}",
+            f"campaign.budget_s={self.budget_s:.0f}",
+            f"campaign.time_limit_s={max(self.budget_s, MIN_TIME_LIMIT_S):.0f}",
+        ]
+
+    def _recorded(self) -> list[str]:
+        return ["campaign=recorded", f"campaign.history={literal(self.recorded)}"]
 
     def _image_overrides(self, params: Path) -> list[str]:
         if self.images is not None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from voxcast.analysis.noise import MEAN_ABSOLUTE, repeat_noise
 from voxcast.images.characteristics import CHARACTERISTICS
+from voxcast.records import Configuration
 from voxcast.tracking.promotion import Rule
 from voxcast.tracking.rivals import AppFacts
 
@@ -14,9 +16,11 @@ if TYPE_CHECKING:
 
     from voxcast.config.schema import Config
 
+RARE_RUNS = 3  # fewer runs of an allocation are not offered, where others have more
+
 
 def app_facts(config: Config, name: str, table: pd.DataFrame) -> AppFacts:
-    """Return the facts of an application, with configurations of the measured devices alone.
+    """Return the facts of an application, with the allocations that were measured.
 
     Parameters
     ----------
@@ -28,17 +32,36 @@ def app_facts(config: Config, name: str, table: pd.DataFrame) -> AppFacts:
         Its training runs.
     """
     app = config.apps[name]
-    devices = set(table["device"])
     return AppFacts(
         name,
         app.version,
         app.parameters,
-        [c for c in config.configurations() if c.device in devices],
+        measured_configurations(config, table),
         config.features.coarse_points,
         config.features.network_points,
         tuple(CHARACTERISTICS) if app.characteristics is None else app.characteristics,
         noise_floor(table),
     )
+
+
+def measured_configurations(config: Config, table: pd.DataFrame) -> list[Configuration]:
+    """Return the allocations of training runs, the smallest first; rare ones are left out.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Training runs.
+    """
+    counts = table.groupby(["gpus", "device", "cpus"]).size()
+    usual = counts[counts >= min(RARE_RUNS, counts.max())]
+    configured = {c.device: c for c in config.configurations()}
+    return [
+        replace(
+            configured.get(str(device), Configuration(str(device), 1)),
+            cpus=int(cpus), gpus=int(gpus),
+        )
+        for gpus, device, cpus in usual.index
+    ]  # fmt: skip
 
 
 def noise_floor(table: pd.DataFrame) -> dict[str, dict[str, float]]:

@@ -172,7 +172,7 @@ class Narrative:
     def cpu_scaling(self) -> str:
         """Write the effect of more CPUs."""
         if not self.cpu_comparisons:
-            return "only one configuration was measured, so there is nothing to compare"
+            return "no image was measured with several numbers of CPUs on one machine"
         several = len({cpu_label(comparison) for comparison in self.cpu_comparisons}) > 1
         return "; ".join(
             f"{cpu_label(comparison)}: " * several + cpu_verdict(comparison)
@@ -396,8 +396,11 @@ class AppNarrative:
         bound = percent(100 * m.upper_quantile)
         if m.calibrated:
             return f"calibrated: the upper bound is expected to hold for {bound} of new subjects"
+        needed = f"{m.subjects_needed} training subjects"
+        if m.training_subjects >= m.subjects_needed:
+            needed += ", and as many more for each with a run that was stopped"
         return (
-            f"not calibrated: a {bound} bound needs {m.subjects_needed} training subjects, there "
-            f"{'is' if m.training_subjects == 1 else 'are'} {m.training_subjects}; it is the "
+            f"not calibrated: a {bound} bound needs {needed}; there "
+            f"{'is' if m.training_subjects == 1 else 'are'} {m.training_subjects}, and it is the "
             "largest residual times a stated factor"
         )

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from voxcast.images.bids import ImageEntry
     from voxcast.images.characteristics import Characteristic
 
-_SUBJECT = re.compile(r"(?:^|_)sub-([a-zA-Z0-9]+)")
-_SESSION = re.compile(r"(?:^|_)ses-([a-zA-Z0-9]+)")
+_SUBJECT = re.compile(r"(?:^|[_/])sub-([a-zA-Z0-9]+)")
+_SESSION = re.compile(r"(?:^|[_/])ses-([a-zA-Z0-9]+)")
 _LISTED_FILES = 3
 
 

@@ -40,8 +40,8 @@ class ImportedRun:
         Columns of the history; None and NaN are unknown.
     labels : mapping
         Other information; empty entries and None are left out.
-    name : str
-        Name of the job, which may contain application and subject.
+    name, folder : str
+        Name and working directory of the job, which may contain application and subject.
     unread : sequence of str
         Problems with fields that could not be read, and are unknown.
     """
@@ -51,11 +51,12 @@ class ImportedRun:
     labels: Mapping[str, Any] = field(default_factory=dict)
     name: str = ""
     unread: Sequence[str] = ()
+    folder: str = ""
 
 
 @dataclass
 class Records:
-    """The records of one file: rows of the history, with line and name of each, and the rest.
+    """The records of one file: rows of the history, with line and names of each, and the rest.
 
     Attributes
     ----------
@@ -73,7 +74,7 @@ class Records:
     path: Path
     rows: list[dict[str, Any]] = field(default_factory=list)
     lines: list[int] = field(default_factory=list)
-    names: list[str] = field(default_factory=list)
+    names: list[tuple[str, str]] = field(default_factory=list)  # of the job, its folder
     unread: Remarks = field(default_factory=Remarks)
     skipped: Remarks = field(default_factory=Remarks)
     refused: Remarks = field(default_factory=Remarks)
@@ -98,29 +99,30 @@ class Records:
         else:
             self.rows.append(row)
             self.lines.append(line)
-            self.names.append(run.name)
+            self.names.append((run.name, run.folder))
             for reason in (*run.unread, *wrong):
                 self.unread.add(reason, [line])
 
     def set_names(self, app: NamePattern | None, subject: NamePattern | None) -> None:
-        """Set application and subject of all runs from the names of their jobs.
+        """Set application and subject of all runs from the names of their jobs, or their folders.
 
-        A run whose name does not match the pattern of the application is skipped; one whose name
-        does not match the pattern of the subject keeps the subject of its source.
+        A run that does not match the pattern of the application is skipped; one that does not
+        match the pattern of the subject keeps the subject of its source.
         """
         records = list(zip(self.rows, self.lines, self.names, strict=True))
         patterns = {"app": app, "subject": subject}
-        by_name = {c: p.values_in(self.names) for c, p in patterns.items() if p is not None}
+        texts = [text for pair in self.names for text in pair]
+        by_text = {c: p.values_in(texts) for c, p in patterns.items() if p is not None}
         self.rows, self.lines, self.names = [], [], []
-        for row, line, name in records:
-            values = {column: matches[name] for column, matches in by_name.items()}
+        for row, line, (name, folder) in records:
+            values = {c: matches[name] or matches[folder] for c, matches in by_text.items()}
             for column in (column for column, value in values.items() if not value):
                 remarks = self.skipped if column == "app" else self.unread
                 remarks.add(f"{column}: {name[:80]!r} does not match --pattern", [line])
             if values.get("app") != "":
                 self.rows.append(row | {n: value for n, value in values.items() if value})
                 self.lines.append(line)
-                self.names.append(name)
+                self.names.append((name, folder))
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ import pandas as pd
 from voxcast.errors import ConfigError, TableError
 from voxcast.files import locked, sha256_file
 from voxcast.runs import csv_table, slant, slurm, workflows
+from voxcast.runs.delimited import text_of
 from voxcast.runs.imported import ImportedRun, Records
 from voxcast.runs.store import (
     add_part,
@@ -32,7 +33,7 @@ from voxcast.runs.store import (
 from voxcast.runs.table import PHASE_DTYPES, TRACE_DTYPES, frame_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from voxcast.runs.csv_table import ColumnMap
     from voxcast.runs.images import RunImages
@@ -48,6 +49,7 @@ CLASH = (
     "make identities unique (for a CSV table by `identity` and `study` of its map)"
 )
 _QUARTER_HOUR_S = 900
+LONGEST_HEADER = 100_000  # characters
 
 logger = logging.getLogger(__name__)
 
@@ -111,11 +113,13 @@ def import_files(
     app_pattern: NamePattern | None = None,
     subject_pattern: NamePattern | None = None,
     images: RunImages | None = None,
+    choose: Callable[[Records], None] = lambda records: None,
 ) -> Account:
     """Read ``files`` and add new runs to the folder ``into``.
 
     All files are read first; then all new runs are written, or none. With ``images`` the runs get
-    their volumes, and ``into`` their headers and characteristics.
+    their volumes, and ``into`` their headers and characteristics. ``choose`` may change the
+    records of a file before they are added.
 
     Raises
     ------
@@ -135,6 +139,7 @@ def import_files(
     ]
     for records in sources:
         records.set_names(app_pattern, subject_pattern)
+        choose(records)
     try:
         with locked(into):
             sweep_partial(into)
@@ -166,6 +171,27 @@ def from_slurm(path: Path, app: str | None = None) -> Records:
     for row in jobs.frame.itertuples():
         records.record(row.line, partial(_job, row, app, unread.get(row.line, [])))
     return records
+
+
+def kind_of(path: Path) -> str:
+    """Return the kind of a file of accounting by its first line.
+
+    Raises
+    ------
+    TableError
+        If it is none of `READERS`, or cannot be read.
+    """
+    with text_of(path) as (stream, _):
+        first = stream.readline(LONGEST_HEADER).lower()
+    names = re.split(r"[|\t]", first.strip())
+    if "|" in first and {"jobid", "jobidraw"} & set(names):
+        return "sacct"
+    if "realtime" in names:
+        return "nextflow"
+    if names[:2] == ["s", "h:m:s"]:
+        return "snakemake"
+    then = "give what `sacct -P`, Nextflow or Snakemake wrote, or a CSV table with --map"
+    raise TableError("is accounting of no known kind", path, then)
 
 
 READERS = {
@@ -229,6 +255,7 @@ def _job(row: Any, app: str | None, unread: list[str]) -> ImportedRun:
         },
         name=row.name,
         unread=unread,
+        folder=row.work_dir,
     )
 
 

@@ -62,7 +62,7 @@ def read(path: Path, app: str | None = None) -> Records:
     for number, line in csv_table.lines(artifact, ",", needed, "restore it"):
         artifact.record(number, partial(_run, line, app))
     artifact.companions = [p for p in (folder / PHASES, folder / TRACES) if p.is_file()]
-    runs = frame_of(artifact.rows).assign(run=artifact.names)
+    runs = frame_of(artifact.rows).assign(run=[name for name, _ in artifact.names])
     try:
         if (folder / PHASES).is_file():
             artifact.phases = _phases(pd.read_csv(folder / PHASES, dtype={"run": str}), runs)

@@ -81,7 +81,10 @@ AMOUNTS = (
 )  # fmt: skip
 FLAGS = ("interactive", "all_memory")  # requested all memory of its nodes (ReqMem=0)
 COLUMNS = ("job_id", "line", *TEXTS, *AMOUNTS, *FLAGS)
-DETAILS = ("submitted_at", "started_at", "node", "note", "job_number", "exit_status", "signal")
+DETAILS = (
+    "submitted_at", "started_at", "node", "note", "job_number", "exit_status", "signal",
+    "work_dir",
+)  # fmt: skip
 _SOURCES = {  # columns of sacct by column of a frame
     "name": ("jobname",),
     "user": ("user",),
@@ -445,6 +448,7 @@ def _jobs(cells: SlurmCells, *, details: bool) -> dict[str, Any]:
             "node": cells.texts("nodelist"),
             "note": note,
             "job_number": cells.texts("jobidraw"),
+            "work_dir": cells.texts("workdir"),
         }
     return {
         "job_id": cells.ids,

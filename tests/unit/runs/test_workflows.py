@@ -101,7 +101,7 @@ def test_a_task_with_a_cell_that_cannot_be_read_is_kept(tmp_path: Path) -> None:
 
 
 def test_names_of_tasks_and_benchmarks_hold_the_subject() -> None:
-    assert nextflow(SAMPLES / "trace.txt").names[0] == "BET (sub-01)"
+    assert nextflow(SAMPLES / "trace.txt").names[0] == ("BET (sub-01)", "")
     reading = snakemake(SAMPLES / "sub-01.align.benchmark.tsv")
     reading.set_names(None, name_pattern("(sub-[0-9]+)", "subject", "--subject-pattern"))
     assert {row["subject"] for row in reading.rows} == {"sub-01"}
