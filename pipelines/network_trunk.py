@@ -16,8 +16,8 @@ from voxcast.errors import exits_cleanly
 from voxcast.files import write_json
 from voxcast.images.network_volume import POINTS
 from voxcast.log import progress
-from voxcast.models.families.trunk import write_trunk
 from voxcast.models.families.trunk_examples import examples_of, recipes_of
+from voxcast.models.families.trunk_files import write_trunk
 from voxcast.models.families.trunk_training import accuracy, pretrain
 
 IMAGES = ("cohort_trunk", "varied_trunk")  # of conf/images

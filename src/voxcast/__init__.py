@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import os
 
+    from voxcast.api.model import Model
     from voxcast.images.characteristics import Characteristic
-    from voxcast.serving.loaded_model import LabCharacteristics, Model
+    from voxcast.serving.loaded_model import LabCharacteristics
 
 __version__ = "0.1.0"
 
@@ -16,22 +17,31 @@ __version__ = "0.1.0"
 _LAZY = {
     "Client": "voxcast.serving.client",
     "Configuration": "voxcast.records",
+    "Model": "voxcast.api.model",
+    "Plan": "voxcast.api.plan",
     "RuntimeRegressor": "voxcast.models.regressor",
+    "Submission": "voxcast.api.submission",
     "VoxcastError": "voxcast.errors",
     "fit": "voxcast.models.regressor",
+    "history": "voxcast.api.tables",
+    "inspect": "voxcast.api.tables",
+    "requests": "voxcast.api.sequences",
+    "submit": "voxcast.api.model",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
+    if name not in (*_LAZY, "plot"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
+    if name == "plot":
+        return import_module("voxcast.api.plot")
     return getattr(import_module(_LAZY[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_LAZY])
+    return sorted([*globals(), *_LAZY, "plot"])
 
 
 def load(
@@ -53,7 +63,7 @@ def load(
     Returns
     -------
     Model
-        See `voxcast.serving.loaded_model.Model`.
+        See `voxcast.api.model.Model`.
 
     Raises
     ------
@@ -68,10 +78,10 @@ def load(
     >>> model = voxcast.load()  # doctest: +SKIP
     >>> model.predict("sub-01_T1w.nii.gz", quantile=0.9)  # doctest: +SKIP
     """
-    from voxcast.serving import loaded_model
+    from voxcast.api import model as models
 
     lab_characteristics = None if project is None else _lab_characteristics_of(project)
-    return loaded_model.load(model, project, lab_characteristics)
+    return models.load(model, project, lab_characteristics)
 
 
 def _lab_characteristics_of(project: str | os.PathLike[str]) -> LabCharacteristics:

@@ -1,7 +1,4 @@
-"""The noise floor: the difference between repeats of the same run.
-
-How wall time varies over images or settings: closest distribution and number of modes.
-"""
+"""The noise floor: the difference between repeats of the same run."""
 
 from __future__ import annotations
 

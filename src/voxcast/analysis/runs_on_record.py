@@ -1,11 +1,4 @@
-"""All measured runs in some folders, recorded in parts or as folders of runs.
-
-Groups of runs that can be compared: one application in one allocation, at one scale.
-
-The runs on record that an application's models were learned from, counted by origin.
-
-Runs on record in outline: the request, the use and the prediction of each.
-"""
+"""Runs on record: those of some folders, those that models learned from, and each in outline."""
 
 from __future__ import annotations
 

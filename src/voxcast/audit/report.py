@@ -1,7 +1,4 @@
-"""The whole audit, from jobs to savings.
-
-Jobs whose figures need care: interactive ones, and gaps and errors of the accounting.
-"""
+"""The whole audit, from jobs to savings, and remarks on jobs whose figures need care."""
 
 from __future__ import annotations
 

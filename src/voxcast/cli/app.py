@@ -1,7 +1,4 @@
-"""``voxcast app new|list|show``: applications, described by their command lines and tried.
-
-``voxcast app list|show``: the applications of a project.
-"""
+"""``voxcast app new|list|show``: applications, described by their command lines and tried."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from voxcast.cli.question import question_cache
+from voxcast.api.question import question_cache
 from voxcast.errors import ConfigError, ModelError, one_line
 from voxcast.records import Configuration
 

@@ -1,7 +1,4 @@
-"""Options that several verbs share, and the texts of their values, read.
-
-The command of a verb: options parsed by the parameters of a function, and its help.
-"""
+"""Options that several verbs share, their texts read; and the command of a verb with its help."""
 
 from __future__ import annotations
 
@@ -19,7 +16,9 @@ from voxcast.errors import ConfigError, one_line
 from voxcast.quantities import parse_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    from voxcast.api.question import Question
 
 
 Json = Annotated[bool, Option("--json", help="Print one JSON document.")]
@@ -116,6 +115,23 @@ Picture = Annotated[
 ]
 
 _COUNT = re.compile(r"\d{1,9}", re.ASCII)
+
+
+def question(
+    app: str | None,
+    cpus: str | None,
+    gpus: str | None,
+    parameters: Sequence[str] | None,
+    model: str | None,
+    header_only: bool,
+    machine: str | None = None,
+    project: Path | None = None,
+) -> Question:
+    """Return the question of a verb; errors as `counts` and `voxcast.api.question.Question`."""
+    from voxcast.api.question import Question
+
+    numbers = counts(cpus, "--cpus"), counts(gpus, "--gpus", least=0)
+    return Question(app, *numbers, parameters or (), model, header_only, machine, project)
 
 
 def counts(text: str | None, option: str, *, least: int = 1) -> tuple[int, ...] | None:

@@ -1,7 +1,4 @@
-"""``voxcast phases predict``: the time of a parallel run from a trace of its first part.
-
-Options of the actions that read a communication trace.
-"""
+"""``voxcast phases predict``, and the options of all actions that read a communication trace."""
 
 from __future__ import annotations
 

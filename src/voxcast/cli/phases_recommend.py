@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
+from voxcast.api.question import Question
+from voxcast.api.wish import Wish
 from voxcast.cli import options
 from voxcast.cli.phases_predict import Level, Trace, checked_share, read_logical_trace
-from voxcast.cli.question import Question
-from voxcast.cli.recommend import Wish
 from voxcast.errors import EXIT_BAD_INPUT, ConfigError, RunError
 from voxcast.quantities import format_seconds, format_short_seconds, parse_bytes
 from voxcast.text_table import text_table

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
+from voxcast.api.question import Question, parameters_of
 from voxcast.cli import options
-from voxcast.cli.question import Question, parameters_of
 from voxcast.errors import EXIT_BAD_INPUT, ConfigError, ImageError, RequestError, one_line
 from voxcast.quantities import format_bytes, format_seconds
 from voxcast.records import Configuration
@@ -74,7 +74,7 @@ def predict(
         return _predict_table(images, Path(model), out, as_json)
     if not 0.5 < quantile < 1:
         raise ConfigError(f"must be between 0.5 and 1, not {quantile}", "--quantile")
-    question = Question(app, cpus, gpus, parameters or (), model, header_only, machine, project)
+    question = options.question(app, cpus, gpus, parameters, model, header_only, machine, project)
     if any(is_table(path) for path in images):
         return predict_rows(images, question, quantile, explain, out, as_json=as_json)
     if out is not None and not is_table(out):

@@ -1,7 +1,4 @@
-"""Features of the installation and the project, one check for each; nothing is changed.
-
-The newest model of an application, for ``voxcast models promote``.
-"""
+"""Features of the installation and the project, one check for each; and the newest model."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""``voxcast status``: a submission or a campaign, or whether predictions still hold.
-
-Jobs of submissions into the history of a project, for ``voxcast status`` and ``submit``.
-"""
+"""``voxcast status``: a submission or a campaign, or whether predictions still hold."""
 
 from __future__ import annotations
 

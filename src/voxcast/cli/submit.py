@@ -13,22 +13,18 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
+from voxcast.api.plan import SubmissionWish, nodes_of
+from voxcast.api.submission import LOCAL_POLL_S, executor_of, left_of, room_for
+from voxcast.api.wish import Wish
 from voxcast.cli import options
-from voxcast.cli.question import Question
-from voxcast.cli.recommend import Wish
-from voxcast.cli.submission_plan import SubmissionWish, nodes_of
-from voxcast.errors import EXIT_BAD_INPUT, ConfigError, RunError, VoxcastError, is_disk_full
+from voxcast.errors import EXIT_BAD_INPUT, ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from voxcast.jobs.follow import Follower
-    from voxcast.jobs.state import Executor
     from voxcast.jobs.submission import Plan, Submission
 
 INTERRUPTED = 130
 TASKS_GIVEN_UP = 1
-LOCAL_POLL_S = 0.5
 DETACHED_PATIENCE_S = 240.0  # while another process follows
 
 logger = logging.getLogger(__name__)
@@ -136,7 +132,7 @@ def submit(
         return _resume(resume, following)
     from voxcast.jobs.submission import Submission, check_outputs
 
-    question = Question(app, cpus, gpus, parameters or (), model, header_only, project=project)
+    question = options.question(app, cpus, gpus, parameters, model, header_only, project=project)
     wish = Wish(question, cluster, policy, deadline, budget, changes or ())
     if detach and wish.is_local:
         raise ConfigError("needs Slurm", "--detach", "leave it out with --cluster local")
@@ -197,10 +193,10 @@ def _run(submission: Submission, following: Following) -> int:
     from voxcast.jobs.slurm import submit_follow_up
 
     folder = shlex.quote(str(submission.folder))
-    with _room_for(submission), contextlib.ExitStack() as stack:
+    with room_for(submission), contextlib.ExitStack() as stack:
         patience_s = DETACHED_PATIENCE_S if following.detach else 0.0
         claim = stack.enter_context(claimed(submission.folder, patience_s))
-        follower = Follower(submission, _executor(submission, stack), claim)
+        follower = Follower(submission, executor_of(submission, stack), claim)
         if following.detach:
             if follower.step():
                 job = submit_follow_up(submission, follower.state)
@@ -213,7 +209,7 @@ def _run(submission: Submission, following: Following) -> int:
             try:
                 follow(follower, poll_s)
             except KeyboardInterrupt:
-                left = _left(submission)
+                left = left_of(submission)
                 logger.warning(
                     "interrupted; %s; `voxcast submit --resume %s` continues", left, folder
                 )
@@ -222,37 +218,6 @@ def _run(submission: Submission, following: Following) -> int:
 
     collect_at_end(submission, following.project)
     return _print_end(submission, follower, as_json=following.as_json)
-
-
-@contextlib.contextmanager
-def _room_for(submission: Submission) -> Iterator[None]:
-    """Say how to go on when the disk is full."""
-    try:
-        yield
-    except (OSError, VoxcastError) as error:
-        if not is_disk_full(error):
-            raise
-        then = f"voxcast submit --resume {shlex.quote(str(submission.folder))}"
-        raise RunError(
-            f"no space left on the device; {_left(submission)}",
-            submission.folder, f"free some, then `{then}` continues",
-        ) from None  # fmt: skip
-
-
-def _left(submission: Submission) -> str:
-    return "jobs go on" if submission.executor == "slurm" else "its runs were stopped"
-
-
-def _executor(submission: Submission, stack: contextlib.ExitStack) -> Executor:
-    if submission.executor == "local":
-        from voxcast.jobs.local import LocalExecutor
-
-        local = LocalExecutor(submission)
-        stack.callback(local.close)
-        return local
-    from voxcast.jobs.slurm import SlurmExecutor
-
-    return SlurmExecutor(submission)
 
 
 def _print_end(submission: Submission, follower: Follower, *, as_json: bool) -> int:

@@ -1,19 +1,7 @@
-"""Columns of the training table, and how its rows, volumes and stopped runs are read.
+"""The training table: its columns, and how its rows, volumes and stopped runs are read.
 
 Column names: identity and configuration as in the profiles, targets as in `voxcast.records`,
 features with the prefixes of `voxcast.features.rows`.
-
-The column of the training table that says how fast its machine was during a run.
-
-It is filled by `voxcast.features.table`.
-
-How much faster than usual its machine was during each run: a column of the training table.
-
-The work of neighbours comes and goes within minutes. Timings beside a run show part of it
-(`voxcast.runs.speed`), so that families can be compared by errors that are less of
-the machine. It is measured during the run, so it is never a feature, and labels stay as measured.
-
-The training table by application: each is learned alone.
 """
 
 from __future__ import annotations

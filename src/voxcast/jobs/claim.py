@@ -92,6 +92,22 @@ def is_followed(folder: Path) -> bool:
     return not is_abandoned(folder / CLAIM_FILE, _holder(folder / CLAIM_FILE))
 
 
+def holder_here(folder: Path) -> int | None:
+    """Return the process of this machine that follows the submission of a folder.
+
+    Raises
+    ------
+    RunError
+        If a process of another machine does.
+    """
+    if not is_followed(folder):
+        return None
+    process, _, machine = _content(folder / CLAIM_FILE).partition(" process ")[2].partition(" on ")
+    if machine.strip() != socket.gethostname():
+        raise RunError(f"a process on {machine} follows it", folder, "stop it there")
+    return int(process)
+
+
 def is_abandoned(path: Path, holder: str) -> bool:
     """Return whether the process that keeps a file alive has died, as far as is known here."""
     return silent_s(path) > EXPIRES_S or tree.is_abandoned(holder)

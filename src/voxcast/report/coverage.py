@@ -1,7 +1,4 @@
-"""Coverage of the winner's bounds on unseen subjects by application, device and quarter.
-
-Figure of stated against observed probabilities of the bounds of an application's model.
-"""
+"""Coverage of bounds on unseen subjects, and stated against observed probabilities."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Figures of models and predictions, as small panels of inline SVG.
-
-Whether predictions still hold for the last jobs, as a picture: one row for each application.
-
-Memory of a run over time, with its phases.
-"""
+"""Figures of models, predictions and memory, as small panels of inline SVG."""
 
 from __future__ import annotations
 

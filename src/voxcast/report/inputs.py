@@ -1,7 +1,4 @@
-"""The inputs of the report, read once and checked.
-
-The page of the studies with available results.
-"""
+"""The inputs of the report, read once and checked."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Results of a pass of the pipeline as sentences, shared by the page and the summary.
-
-The results for an application, as sentences, shared by the page and the summary.
-"""
+"""Results of a pass of the pipeline, and for each application, as sentences."""
 
 from __future__ import annotations
 

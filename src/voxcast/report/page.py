@@ -1,9 +1,4 @@
-"""The main page: results of one pass of the pipeline in one self-contained HTML file.
-
-HTML pages from the templates of this package.
-
-The summary of about ten lines at the end of `make demo`.
-"""
+"""The main page of the report, and its summary of about ten lines."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Lanes of a timeline as small SVG: phases stacked in each bin, communication below them.
-
-Phases of single runs in the report: memory over time, and traces of communication.
-"""
+"""Lanes of a timeline as small SVG: phases stacked in each bin, communication below them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The page of a trace: its phases, the time of each process, communication, and memory.
-
-Phases of single runs in the report: memory over time, and traces of communication.
-"""
+"""The page of a trace: phases, the time of each process, communication, and memory over time."""
 
 from __future__ import annotations
 

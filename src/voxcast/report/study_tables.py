@@ -1,7 +1,4 @@
-"""The studies of the recorded histories as tables; studies without a result are left out.
-
-The page of the studies with available results.
-"""
+"""The studies of the recorded histories as tables, and as a page."""
 
 from __future__ import annotations
 

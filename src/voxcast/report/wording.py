@@ -1,9 +1,4 @@
-"""Formatting of numbers for display, with their units and intervals.
-
-Labels of allocations, groups of runs and comparisons, for tables and figures.
-
-Results of comparisons as sentences, for the page, the summary and the command line.
-"""
+"""Words of the report: numbers with units and intervals, labels of allocations and runs."""
 
 from __future__ import annotations
 

@@ -184,6 +184,13 @@ def load(
     return Model(local, lab_characteristics)
 
 
+def one_or_several(values: Any) -> list[Any]:
+    """Return a list of one value, or of several."""
+    kinds = (Mapping, str, os.PathLike)
+    is_several = isinstance(values, Iterable) and not isinstance(values, kinds)
+    return list(values) if is_several else [values]
+
+
 def _entries(requests: Any) -> list[Any]:
     """Return the rows or the images of a request.
 
@@ -193,8 +200,7 @@ def _entries(requests: Any) -> list[Any]:
         If it has others, or both.
     """
     kinds = (Mapping, str, os.PathLike)
-    is_several = isinstance(requests, Iterable) and not isinstance(requests, kinds)
-    entries: list[Any] = list(requests) if is_several else [requests]
+    entries = one_or_several(requests)
     of_rows = {isinstance(entry, Mapping) for entry in entries}
     if len(of_rows) > 1 or not all(isinstance(entry, kinds) for entry in entries):
         raise ModelError("is neither images nor rows", "requests", _NEITHER)

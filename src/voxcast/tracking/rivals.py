@@ -1,7 +1,4 @@
-"""The champion of an application beside a challenger, and two versions beside each other.
-
-The best model of each application, as the stages tune and train left it.
-"""
+"""The champion of an application beside a challenger, and two versions beside each other."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Routes that check a request before its body is read: token, kind and size; and its model.
-
-Answers in JSON, and errors as ``application/problem+json`` of RFC 9457, with a reason.
-"""
+"""Routes that check a request before its body is read, and errors as problems of RFC 9457."""
 
 from __future__ import annotations
 

@@ -16,8 +16,8 @@ import pytest
 
 from model_server import free_port, running_server
 from served_project import CONFIGURATIONS, PROJECT, served_project
+from voxcast.api.question import allocations
 from voxcast.cli import main
-from voxcast.cli.question import allocations
 from voxcast.errors import ConfigError
 from voxcast.records import Configuration
 

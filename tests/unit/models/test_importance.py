@@ -3,8 +3,8 @@
 import pytest
 
 import planted
-from voxcast.models.explanation import explain_model
 from voxcast.models.families.family import FAMILIES
+from voxcast.models.importance import explain_model
 from voxcast.models.selection.cross_validation import Validation
 
 

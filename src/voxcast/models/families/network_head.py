@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from voxcast.models.families import estimators
 from voxcast.models.families.regressors import Scale, TabularRegressor
-from voxcast.models.families.trunk import OTHERS
+from voxcast.models.families.trunk_files import OTHERS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -3,8 +3,6 @@
 A small 3D U-Net (Çiçek et al. 2016) finds which share of each block of cells is in the foreground
 mask; a path beside it estimates the other characteristics, and corrects the mask's total for what
 pooling lost. The masks of generated volumes are known exactly, so no measured run is needed.
-
-The estimates of a trunk, and its files: its weights, and beside them where they come from.
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -20,14 +18,10 @@ from torch import nn
 
 from voxcast.errors import ModelError, one_line
 from voxcast.features.rows import CONTENT
-from voxcast.images.characteristics import CHARACTERISTICS
 from voxcast.images.network_volume import CHANNELS, STEPS, points_of
+from voxcast.models.families.trunk_files import OTHERS, WEIGHTS_FILE, read_trunk
 from voxcast.models.model_files import (
     RETRAIN,
-    read_arrays,
-    read_sealed,
-    write_arrays,
-    write_sealed,
 )
 
 if TYPE_CHECKING:
@@ -217,30 +211,3 @@ def _down(features: torch.Tensor) -> torch.Tensor:
 
 def _up(features: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     return nn.functional.interpolate(features, size=like.shape[2:], mode="nearest")
-
-
-# Quantities from the mask's share and the grid, and estimates beside them.
-SIZES = ("foreground_voxels", "foreground_ml", "foreground_fraction")
-OTHERS = tuple(name for name in CHARACTERISTICS if name not in SIZES)
-WEIGHTS_FILE, FACTS_FILE = "trunk.npz", "trunk.json"
-HASH = "weights_sha256"
-
-
-def write_trunk(folder: Path, weights: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> None:
-    """Write ``trunk.npz``, and ``trunk.json`` with its hash and the facts."""
-    sha256 = write_arrays(folder / WEIGHTS_FILE, weights)
-    write_sealed(folder / FACTS_FILE, {**facts, HASH: sha256})
-
-
-def read_trunk(folder: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Read the weights and the facts that `write_trunk` wrote; nothing is unpickled.
-
-    Raises
-    ------
-    ModelError
-        If a file is missing, damaged or of something else.
-    """
-    facts = read_sealed(folder / FACTS_FILE)
-    if HASH not in facts:
-        raise ModelError("not a trunk", folder / FACTS_FILE)
-    return read_arrays(folder / WEIGHTS_FILE, facts[HASH]), facts

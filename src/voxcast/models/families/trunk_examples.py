@@ -16,7 +16,8 @@ import numpy as np
 from voxcast.images.characteristics import characteristics
 from voxcast.images.network_volume import network_volume, pooled
 from voxcast.images.volume import Volume
-from voxcast.models.families.trunk import BLOCK, OTHERS
+from voxcast.models.families.trunk import BLOCK
+from voxcast.models.families.trunk_files import OTHERS
 from voxcast_apps.heads.recipe import draw_recipe
 from voxcast_apps.heads.varied_recipe import draw_varied_recipe
 

@@ -1,10 +1,4 @@
-"""Training of the trunk: on generated volumes, whose masks are known, and on runs.
-
-Generated volumes for the trunk: small volumes, and exact facts on the native ones.
-
-They come from the generator of the cohorts, of seeds that no measured image set has, and cost no
-measuring.
-"""
+"""Training of the trunk: on generated volumes, whose masks are known, and on runs."""
 
 from __future__ import annotations
 
@@ -16,7 +10,8 @@ import torch
 from torch import nn
 
 from voxcast.images.network_volume import STEPS
-from voxcast.models.families.trunk import BATCH, OTHERS, VolumeTrunk, tensors
+from voxcast.models.families.trunk import BATCH, VolumeTrunk, tensors
+from voxcast.models.families.trunk_files import OTHERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

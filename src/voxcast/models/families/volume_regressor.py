@@ -13,7 +13,7 @@ import numpy as np
 
 from voxcast.errors import ModelError
 from voxcast.models.families.regressors import TabularRegressor
-from voxcast.models.families.trunk import read_trunk, write_trunk
+from voxcast.models.families.trunk_files import read_trunk, write_trunk
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,7 +1,4 @@
-"""The leaderboard: recipes, their errors by cross-validation, their out-of-fold predictions.
-
-The leaderboard as files: for later stages, and as a table to read.
-"""
+"""The leaderboard: recipes, their errors and out-of-fold predictions; in memory and as files."""
 
 from __future__ import annotations
 

@@ -13,17 +13,15 @@ from voxcast import config
 from voxcast.errors import ModelError
 from voxcast.files import sha256_file
 from voxcast.images.network_volume import POINTS, read_stacked, volume_dtype
-from voxcast.models.families.trunk import (
+from voxcast.models.families.trunk import PACKAGED, VolumeTrunk, pretrained
+from voxcast.models.families.trunk_examples import examples_of, recipes_of
+from voxcast.models.families.trunk_files import (
     FACTS_FILE,
     OTHERS,
-    PACKAGED,
     WEIGHTS_FILE,
-    VolumeTrunk,
-    pretrained,
     read_trunk,
     write_trunk,
 )
-from voxcast.models.families.trunk_examples import examples_of, recipes_of
 from voxcast.models.families.trunk_training import accuracy, fit_to_runs, pretrain, untrained
 from voxcast_apps.heads.grids import Sizes
 from voxcast_apps.heads.recipe import draw_recipe

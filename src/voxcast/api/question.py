@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voxcast import project as projects
-from voxcast.cli.options import counts
 from voxcast.errors import ConfigError, ModelError, RunError, UnlearnedError
 from voxcast.records import Configuration
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from voxcast.content_cache import ContentCache
     from voxcast.images.characteristics import Characteristic
@@ -28,22 +28,22 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Question:
-    """The options by which a verb asks a model, as they were given.
+    """What a model is asked about, and which model.
 
     Attributes
     ----------
-    cpus, gpus : str or None
-        See `voxcast.cli.options.counts`.
-    parameters : sequence of str
-        ``NAME=VALUE``.
+    cpus, gpus : sequence of int or None
+        Numbers of CPUs and GPUs; by default the allocations that were measured.
+    parameters : mapping, or sequence of str
+        Parameters that differ from the application's defaults; texts are ``NAME=VALUE``.
     model : str or None
         Number of a version, a model folder, or the URL of a server; by default the champion.
     """
 
     app: str | None = None
-    cpus: str | None = None
-    gpus: str | None = None
-    parameters: Sequence[str] = ()
+    cpus: Sequence[int] | None = None
+    gpus: Sequence[int] | None = None
+    parameters: Mapping[str, Any] | Sequence[str] = ()
     model: str | None = None
     header_only: bool = False
     machine: str | None = None
@@ -94,7 +94,6 @@ class Question:
         ModelError
             Without a model, or if it lacks the application or parameter.
         """
-        cpus, gpus = counts(self.cpus, "--cpus"), counts(self.gpus, "--gpus", least=0)
         folder = projects.find(self.project)
         champion = self._opened(folder)
         listed = champion.app_parameters is not None
@@ -102,7 +101,9 @@ class Question:
             champion,
             lab=_lab_of(champion, folder),
             app=self.app or champion.app,
-            configurations=allocations(champion.configurations, cpus, gpus, complete=listed),
+            configurations=allocations(
+                champion.configurations, self.cpus, self.gpus, complete=listed
+            ),
             parameters=parameters_of(self.parameters, champion.app_parameters),
             header_only=self.header_only,
             host=self.machine,
@@ -176,9 +177,9 @@ def allocations(
 
 
 def parameters_of(
-    texts: Sequence[str], app_parameters: Mapping[str, Any] | None
+    texts: Mapping[str, Any] | Sequence[str], app_parameters: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """Return parameters of a command line, checked if the application's are known.
+    """Return parameters, checked if the application's are known; texts are ``NAME=VALUE``.
 
     Raises
     ------
@@ -190,7 +191,10 @@ def parameters_of(
     from voxcast.apps.parameters import parameter_values
     from voxcast.serving.rows import check_parameters
 
-    parameters = parameter_values(texts, app_parameters)
+    if isinstance(texts, Mapping):
+        parameters = dict(texts)
+    else:
+        parameters = parameter_values(texts, app_parameters)
     if app_parameters is not None:
         check_parameters(parameters, app_parameters, "--param")
     return parameters

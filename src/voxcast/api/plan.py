@@ -1,4 +1,4 @@
-"""The plan of ``voxcast submit``, from a model, a recommendation or another plan."""
+"""Plans: what is requested for images, from a model, a recommendation or another plan."""
 
 from __future__ import annotations
 
@@ -16,14 +16,27 @@ from voxcast.errors import EXIT_BAD_INPUT, ConfigError, ImageError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from voxcast.cli.recommend import Wish
-    from voxcast.jobs.submission import Plan
+    import pandas as pd
+
+    from voxcast.allocation.recommendation import Recommendation
+    from voxcast.api.submission import Submission
+    from voxcast.api.wish import Wish
+    from voxcast.jobs.submission import Plan as JobPlan
     from voxcast.jobs.task import Task
     from voxcast.records import App
 
 CONF_APP, CONF_DEVICE = Path("conf/app"), Path("conf/device")
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Recommended:
+    """A recommendation for images, with the header and characteristics of each by its path."""
+
+    images: tuple[Path, ...]
+    recommendation: Recommendation
+    volumes: dict[str, dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -52,6 +65,8 @@ class SubmissionWish:
         Tasks at a time.
     stall_s : float
         A task that uses no CPU for so long is stopped; 0: never.
+    predicted : Recommended, optional
+        The recommendation, if it was made before.
     """
 
     wish: Wish
@@ -64,8 +79,9 @@ class SubmissionWish:
     sbatch: tuple[str, ...] = ()
     throttle: int | None = None
     stall_s: float = 3600.0
+    predicted: Recommended | None = None
 
-    def plan(self) -> tuple[Plan, int]:
+    def plan(self) -> tuple[JobPlan, int]:
         """Return the plan, and the exit code: 2 where an image has no request.
 
         Raises
@@ -103,9 +119,10 @@ class SubmissionWish:
         _check(plan)
         return plan, code
 
-    def _read(self) -> Plan:
+    def _read(self) -> JobPlan:
         """Return the plan of the file of requests."""
-        from voxcast.jobs.submission import VERSION_KEY, Plan, read_json_object
+        from voxcast.jobs.submission import VERSION_KEY, read_json_object
+        from voxcast.jobs.submission import Plan as JobPlan
         from voxcast.jobs.task import from_file
 
         path = Path(str(self.requests))
@@ -120,7 +137,7 @@ class SubmissionWish:
                     "a plan has its CPUs already", "--nodes",
                     "give it where the plan is made, or start from `voxcast recommend --json`",
                 )  # fmt: skip
-            return Plan.from_record(content, path)
+            return JobPlan.from_record(content, path)
         try:
             with_cores = self._with_cores(content)
         except (KeyError, TypeError) as error:
@@ -134,16 +151,26 @@ class SubmissionWish:
 
     def _plan(
         self, app: App, tasks: list[Task], cluster: str, parameters: Mapping[str, Any]
-    ) -> Plan:
+    ) -> JobPlan:
         """Return a plan; ``parameters`` differ from the application's defaults."""
         from voxcast.apps.parameters import scaled_parameters
-        from voxcast.jobs.submission import Plan
+        from voxcast.jobs.submission import Plan as JobPlan
 
         merged = scaled_parameters(app, "full_scale", parameters)
         engine = self._container_engine(app, tasks)
-        return Plan(app, tuple(tasks), merged, engine, cluster)
+        return JobPlan(app, tuple(tasks), merged, engine, cluster)
 
-    def _predicted(self) -> tuple[Plan, int]:
+    def recommended(self) -> Recommended:
+        """Return the recommendation for all images; errors as `Wish.recommendation`."""
+        images = tuple(_images(self.images, self.participants))
+        site = self.wish.site() if self.wish.is_local else self.wish.slurm_site()
+        volumes: dict[str, dict[str, Any]] = {}
+        recommendation = self.wish.recommendation(images, site, volumes)
+        if recommendation is None:
+            raise ImageError("no image can be predicted", None, "see the lines above")
+        return Recommended(images, recommendation, volumes)
+
+    def _predicted(self) -> tuple[JobPlan, int]:
         """Return the plan for all images that have a request, as `voxcast recommend` chooses it.
 
         The exit code is 2 where one has none.
@@ -151,13 +178,9 @@ class SubmissionWish:
         from voxcast.jobs.submission import SlurmOptions, partitions_per_cpu
         from voxcast.jobs.task import recommended
 
-        images = _images(self.images, self.participants)
-        site = self.wish.site() if self.wish.is_local else self.wish.slurm_site()
-        volumes: dict[str, dict[str, Any]] = {}
-        recommendation = self.wish.recommendation(images, site, volumes)
-        if recommendation is None:
-            raise ImageError("no image can be predicted", None, "see the lines above")
-        code = EXIT_BAD_INPUT if len(recommendation.images) < len(images) else 0
+        predicted = self.predicted or self.recommended()
+        recommendation, volumes = predicted.recommendation, predicted.volumes
+        code = EXIT_BAD_INPUT if len(recommendation.images) < len(predicted.images) else 0
         for image, reason in recommendation.without_request():
             logger.error("%s: %s", image, reason)
             code = EXIT_BAD_INPUT
@@ -228,6 +251,90 @@ class SubmissionWish:
         return projects.require(self.wish.question.project)
 
 
+@dataclass(frozen=True)
+class Plan:
+    """What to request for images, as `voxcast.api.model.Model.recommend` returns it."""
+
+    wish: Wish
+    predicted: Recommended
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """One row for each image: what to request, and ``why``; empty cells without a request."""
+        import pandas as pd
+
+        rows = [
+            {
+                "image": image["image"],
+                "app": image["app"],
+                **(image["chosen"] or {}),
+                "why": image["why"],
+            }
+            for image in self.predicted.recommendation.as_json()["images"]
+        ]
+        return pd.DataFrame(rows)
+
+    @property
+    def offers(self) -> pd.DataFrame:
+        """One row for each image and allocation, with time, cost and whether it is ``chosen``."""
+        import pandas as pd
+
+        rows = [
+            {"image": image["image"], **offer, "chosen": offer == image["chosen"]}
+            for image in self.predicted.recommendation.as_json()["images"]
+            for offer in image["configurations"]
+        ]
+        return pd.DataFrame(rows)
+
+    def sbatch(self) -> str:
+        """Return the ``#SBATCH`` lines of one image, or the script of an array job for several."""
+        from voxcast.jobs.script import slurm_text
+
+        return slurm_text(self.predicted.recommendation)
+
+    def to_csv(self, path: str | os.PathLike[str]) -> None:
+        """Write time and memory of three attempts for each image, for workflow engines."""
+        from voxcast.jobs.task import resources, write_resources
+
+        write_resources(resources(self.predicted.recommendation), Path(path))
+
+    def submit(
+        self,
+        out: str | os.PathLike[str],
+        *,
+        sbatch: Sequence[str] = (),
+        throttle: int | None = None,
+        skip_existing: bool = False,
+    ) -> Submission:
+        """Run the application on the images; return at once.
+
+        Parameters
+        ----------
+        out : path
+            Folder of the results.
+        sbatch : sequence of str
+            Options of sbatch, ``KEY=VALUE``.
+        throttle : int, optional
+            Tasks at a time.
+        skip_existing : bool
+            Whether to leave out images that have results.
+
+        Raises
+        ------
+        VoxcastError
+            If results are there already, or the jobs are refused.
+        """
+        from voxcast.api.submission import start
+
+        wish = SubmissionWish(
+            self.wish, self.predicted.images, out=Path(out), skip_existing=skip_existing,
+            sbatch=tuple(sbatch), throttle=throttle, predicted=self.predicted,
+        )  # fmt: skip
+        plan, _ = wish.plan()
+        is_local = self.predicted.recommendation.cluster.is_this_machine
+        return start(plan, Path(out), is_local=is_local)
+
+
 def nodes_of(text: str | None) -> tuple[int, int] | None:
     """Read nodes and the cores of each, such as ``2x16``; None stays None.
 
@@ -264,6 +371,8 @@ def _images(paths: Sequence[Path], participants: Sequence[str]) -> list[Path]:
     if not paths[0].is_dir():
         if participants:
             raise ConfigError("needs a dataset", "--participant-label")
+        if missing := [path for path in paths if not path.exists()]:
+            raise ImageError("no such file", missing[0])
         return list(paths)
     if len(paths) > 1:
         raise ConfigError("one folder at a time", paths[1], "or name the images")
@@ -281,7 +390,7 @@ def _images(paths: Sequence[Path], participants: Sequence[str]) -> list[Path]:
     return [entry.path for entry in usable]
 
 
-def _check(plan: Plan) -> None:
+def _check(plan: JobPlan) -> None:
     """Check the application, its container and the images before anything is submitted."""
     from voxcast.apps.app import chosen
     from voxcast.apps.containers import ENGINES

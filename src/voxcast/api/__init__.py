@@ -1,0 +1,1 @@
+"""What people use from Python, and what the command line calls: questions, plans, submissions."""

@@ -1,0 +1,277 @@
+"""Sequences of requests from a law, from recorded runs, or from what a model predicts."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from voxcast.errors import ConfigError, TableError
+from voxcast.images.header import ENDINGS
+from voxcast.quantities import format_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import pandas as pd
+
+    from voxcast.api.question import Question
+    from voxcast.laws.families import Law
+
+RUNTIME = "runtime_s"
+
+logger = logging.getLogger(__name__)
+
+
+def requests(
+    source: str | os.PathLike[str],
+    app: str | None = None,
+    *,
+    strategy: str = "all",
+    cost: tuple[float, float, float] = (1.0, 0.0, 0.0),
+    checkpoint: tuple[float, float] | None = None,
+    column: str = RUNTIME,
+    cpus: int | None = None,
+    parameters: Mapping[str, Any] | None = None,
+    model: str | None = None,
+    project: str | os.PathLike[str] | None = None,
+) -> pd.DataFrame:
+    """Compute sequences of requests, each longer than the last, and their expected cost.
+
+    Parameters
+    ----------
+    source : str or path
+        A law such as ``lognormal(3,0.5)``, a history (a folder or a CSV table), or an image, whose
+        runtime the model predicts.
+    app : str, optional
+        Application of a history or an image.
+    strategy : str
+        A strategy of `voxcast.allocation.requests.strategies.STRATEGIES`, or ``all``.
+    cost : tuple of float
+        Prices (a, b, c): a request of length W with u of it used costs a W + b u + c.
+    checkpoint : tuple of float, optional
+        Seconds of writing a checkpoint and of a restart, for jobs that can.
+    column : str
+        Column of the times of a history.
+    cpus, parameters, model, project
+        Of the question about an image, see `voxcast.api.question.Question`.
+
+    Returns
+    -------
+    DataFrame
+        One row for each strategy, the cheapest first: ``strategy``, ``requests`` (a list of
+        lengths), ``expected_cost`` and ``normalised_cost``, the cost over that of knowing the
+        runtime beforehand.
+
+    Raises
+    ------
+    VoxcastError
+        If the source cannot be read, or the strategy is unknown.
+
+    References
+    ----------
+    Aupy et al., IPDPS 2019; Gainaru et al., IPDPS 2020.
+
+    Examples
+    --------
+    >>> table = requests("lognormal(3,0.5)", strategy="mean_doubling")
+    >>> [round(length, 1) for length in table.requests[0][:2]], round(table.normalised_cost[0], 3)
+    ([22.8, 45.5], 2.016)
+    """
+    import pandas as pd
+
+    from voxcast.allocation.requests.cost import CostModel
+    from voxcast.allocation.requests.programme import POINTS
+    from voxcast.allocation.requests.strategies import Settings, alternatives
+    from voxcast.api.question import Question
+    from voxcast.laws.families import parse_law
+
+    kind, text = source_kind(str(source)), str(source)
+    if kind == "law":
+        law: Law = parse_law(text)
+    elif kind == "history":
+        runs = measured_runs(Path(text), app, (), column)
+        law = law_of_column(runs, column, None, Path(text))
+    else:
+        folder = None if project is None else Path(project)
+        numbers = None if cpus is None else (cpus,)
+        question = Question(app, numbers, None, parameters or {}, model, project=folder)
+        law, _ = predicted_law(Path(text), question)
+    costs = CostModel(*cost, *(checkpoint or (0.0, 0.0)))
+    sequences, _ = alternatives(
+        strategy, law, costs, Settings(POINTS, None), can_checkpoint=checkpoint is not None
+    )
+    rows = [
+        {
+            "strategy": sequence.strategy,
+            "requests": list(sequence.lengths),
+            "expected_cost": sequence.expected_cost,
+            "normalised_cost": sequence.normalised_cost,
+        }
+        for sequence in sequences
+    ]
+    return pd.DataFrame(rows).sort_values("expected_cost", ignore_index=True)
+
+
+def source_kind(source: str) -> str:
+    """Tell what the source of a law is.
+
+    Examples
+    --------
+    >>> source_kind("lognormal(3,0.5)"), source_kind("data/history"), source_kind("T1w.nii.gz")
+    ('law', 'history', 'image')
+    """
+    if "(" in source and not Path(source).exists():
+        return "law"
+    return "image" if source.lower().endswith(ENDINGS) else "history"
+
+
+def predicted_law(image: Path, question: Question) -> tuple[Law, list[str]]:
+    """Return the predicted distribution, and why it does not hold as stated; empty if it does."""
+    from voxcast.allocation.requests.per_image import QUANTILES, PredictedRuntime
+
+    champion = question.champion()
+    configuration = champion.configurations[0]
+    rows = champion.request_rows(image, [configuration])
+    runtime = PredictedRuntime.of({q: champion.predict(rows, q)[0] for q in QUANTILES})
+    logger.info(
+        "%s, model %s, %s: %s",
+        runtime.prediction["app"], runtime.prediction["family"], configuration.label,
+        ", ".join(f"{100 * level:g} % {format_seconds(s)}" for level, s in runtime.knots),
+    )  # fmt: skip
+    return runtime.law, list(runtime.notes)
+
+
+def measured_runs(
+    history: Path, app: str | None, conditions: Sequence[str], column: str
+) -> pd.DataFrame:
+    """Return the completed runs of one application in a history or a CSV table, each once.
+
+    How a run of a table ended is read from the columns of `voxcast.features.run_status`.
+
+    Parameters
+    ----------
+    app : str or None
+        Needed if there are several; a CSV table without a column ``app`` has none.
+    conditions : sequence of str
+        See `voxcast.runs.table.runs_where`.
+    column : str
+        Column of times, which is never read as an outcome.
+
+    Raises
+    ------
+    TableError
+        If the history, application, column or value is missing.
+    """
+    import pandas as pd
+
+    from voxcast.features.run_status import COMPLETED, statuses
+    from voxcast.runs.table import only_app, runs_where
+
+    if history.is_file() or history.suffix == ".csv":
+        from voxcast.features.csv_table import read_csv
+
+        runs = read_csv(history)
+        if app is not None and "app" not in runs:
+            raise TableError("has no column app", history, "leave out --app")
+        status = pd.Series(statuses(runs, (column,)), index=runs.index)
+        usable = runs[status == COMPLETED]
+        selection = "completed"
+    else:
+        from voxcast.runs.store import open_history
+        from voxcast.runs.table import settled
+
+        runs = open_history(history).runs
+        # Anchors, and disturbed runs that were repeated undisturbed, would count twice.
+        status = runs["outcome"].astype(str)
+        usable = settled(runs[status == COMPLETED])
+        selection = "completed, and each once"
+    if "app" in runs:
+        name = only_app(set(runs["app"].dropna().astype(str)), app, history)
+        runs, usable = runs[runs["app"] == name], usable[usable["app"] == name]
+    if usable.empty and len(runs):
+        raise TableError(f"none of {len(runs)} runs has the outcome completed", history)
+    if len(usable) < len(runs):
+        logger.info("%d of %d runs are used: %s", len(usable), len(runs), selection)
+    _log_left_out(status.loc[runs.index].to_numpy())
+    chosen = runs_where(usable, conditions)
+    if "cpus" in chosen and chosen["cpus"].nunique() > 1:
+        counts = ", ".join(map(str, sorted(chosen["cpus"].dropna().unique())))
+        logger.warning(
+            "runs on %s CPUs make one distribution; --where cpus=N takes those on N", counts
+        )
+    return chosen
+
+
+def _log_left_out(status: np.ndarray) -> None:
+    """Log how many runs did not complete, and that stopped runs may be the longest."""
+    from voxcast.features.run_status import COMPLETED, is_censored
+
+    names, counts = np.unique(status[status != COMPLETED].astype(str), return_counts=True)
+    if not len(names):
+        return
+    listed = (
+        f"{count} {name.replace('_', ' ')}" for name, count in zip(names, counts, strict=True)
+    )
+    logger.info("left out, not completed: %s", ", ".join(listed))
+    if count := int(is_censored(status).sum()):
+        logger.warning(
+            "%d runs were stopped before they completed, and may be the longest: the requests "
+            "below are for those that completed, and fail more often on all", count,
+        )  # fmt: skip
+
+
+def law_of_column(runs: pd.DataFrame, column: str, family: str | None, history: Path) -> Law:
+    """Return the law of a column: the empirical one, or of a fitted family.
+
+    Parameters
+    ----------
+    family : str or None
+        A name, or ``best``; None for the empirical law.
+    history : Path
+        For messages.
+
+    Raises
+    ------
+    ConfigError
+        If the family is unknown.
+    TableError
+        If the column is missing or empty, or a value is not a finite number above 0.
+    """
+    from voxcast.laws.empirical import EmpiricalLaw
+    from voxcast.laws.families import FAMILIES
+    from voxcast.laws.fits import rank_fits
+
+    if column not in runs:
+        names = ", ".join(map(str, runs.columns[:20]))
+        raise TableError(f"has no column {column}, but {names}", history)
+    numbers = runs[column].dropna()
+    if len(numbers) < len(runs):
+        logger.info("%d of %d runs have a %s", len(numbers), len(runs), column)
+    try:
+        values = numbers.to_numpy(dtype=float)
+    except (TypeError, ValueError):
+        from voxcast.features.csv_table import text_target
+
+        numeric = runs.select_dtypes("number").columns.map(str).tolist()
+        raise text_target(runs, column, numeric) from None
+    if not len(values):
+        raise TableError(f"{column} has no values", history)
+    if count := int((~(values > 0) | np.isinf(values)).sum()):
+        raise TableError(
+            f"{count} of {len(values)} values of {column} are not finite numbers above 0", history,
+            "leave their rows out",
+        )  # fmt: skip
+    if family is None:
+        return EmpiricalLaw(values)
+    if family not in (*FAMILIES, "best"):
+        raise ConfigError("unknown family", family, f"choose from {', '.join(FAMILIES)}, best")
+    # Not the normal distribution, which has negative runtimes.
+    families = [name for name in FAMILIES if name != "normal"]
+    fit = rank_fits(values, families if family == "best" else [family])[0]
+    parameters = ", ".join(f"{name} {value:.5g}" for name, value in fit.parameters.items())
+    logger.info("%s (%s), KS %.3f, n %d", fit.family, parameters, fit.ks, fit.n)
+    return fit.law

@@ -1,0 +1,193 @@
+"""A submission from Python: its state, its end, and what was measured of it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from voxcast.errors import ConfigError, RunError, VoxcastError, is_disk_full
+from voxcast.jobs.submission import Submission as JobSubmission
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pandas as pd
+
+    from voxcast.jobs.state import Executor, SubmissionState, TaskState
+    from voxcast.jobs.submission import Plan as JobPlan
+
+LOCAL_POLL_S = 0.5
+POLL_S = 30.0
+FOLLOWER_LOG = "follower.log"
+FINAL_STATES = frozenset({"completed", "given up", "refused"})
+
+
+class Submission:
+    """A submission in a folder of results; what another process does with it is seen here.
+
+    Parameters
+    ----------
+    out : path
+        Folder of the results, or of the submission itself.
+
+    Raises
+    ------
+    ConfigError
+        If there is no submission, or there are several.
+    """
+
+    def __init__(self, out: str | os.PathLike[str]) -> None:
+        self._submission = JobSubmission.open(Path(out))
+
+    @property
+    def folder(self) -> Path:
+        """The folder with plan, scripts, logs and events."""
+        return self._submission.folder
+
+    def status(self) -> pd.DataFrame:
+        """Return one row for each image: ``status``, ``reason``, ``job``, predictions, output."""
+        import pandas as pd
+
+        from voxcast.jobs.status import task_rows
+
+        state, current = self._states()
+        table = pd.DataFrame(task_rows(self._submission, state, current))
+        return table.assign(attempts=table["attempts"].map(len))
+
+    def runs(self) -> pd.DataFrame:
+        """Return one row for each attempt that ended, with what it requested and used."""
+        import pandas as pd
+
+        from voxcast.jobs.status import task_rows
+
+        rows = []
+        for task in task_rows(self._submission, *self._states()):
+            for attempt in task["attempts"]:
+                request = {f"requested_{k}": v for k, v in attempt["request"].items()}
+                rows.append({"task": task["task"], **attempt, **request})
+        return pd.DataFrame(rows).drop(columns="request", errors="ignore")
+
+    def wait(self, poll_s: float = POLL_S) -> Submission:
+        """Wait until no image has an attempt left; follow the jobs if no other process does."""
+        from voxcast.jobs.claim import claimed, is_followed
+        from voxcast.jobs.follow import Follower, follow
+
+        is_local = self._submission.executor == "local"
+        pause_s = min(poll_s, LOCAL_POLL_S) if is_local else poll_s
+        while not self._is_done():
+            if is_followed(self.folder):
+                time.sleep(pause_s)
+                continue
+            with room_for(self._submission), contextlib.ExitStack() as stack:
+                claim = stack.enter_context(claimed(self.folder))
+                executor = executor_of(self._submission, stack)
+                follow(Follower(self._submission, executor, claim), pause_s)
+        return self
+
+    def cancel(self) -> None:
+        """Stop what runs and waits; results stay, and `wait` makes the others again.
+
+        Raises
+        ------
+        RunError
+            If a process on another machine runs them.
+        """
+        from voxcast.jobs.claim import holder_here
+        from voxcast.jobs.slurm import SlurmExecutor
+
+        process = holder_here(self.folder)
+        if process is not None and process != os.getpid():
+            os.kill(process, signal.SIGINT)
+        if self._submission.executor == "slurm":
+            state, _ = self._states()
+            tasks = [(state.arrays[n].job, number) for n, number in state.live.values()]
+            if tasks:
+                SlurmExecutor(self._submission).cancel(tasks)
+
+    def _is_done(self) -> bool:
+        return set(self.status()["status"]) <= FINAL_STATES
+
+    def _states(self) -> tuple[SubmissionState, dict[str, TaskState]]:
+        from voxcast.jobs.slurm import SlurmExecutor
+        from voxcast.jobs.state import SubmissionState
+        from voxcast.jobs.status import current_states, states_here
+
+        submission = self._submission
+        state = SubmissionState.of(submission.plan, submission.events())
+        if not state.live:
+            return state, {}
+        if submission.executor == "local":
+            return state, states_here(submission, state)
+        return state, current_states(state, SlurmExecutor(submission), with_steps=False)
+
+
+def start(plan: JobPlan, out: Path, *, is_local: bool) -> Submission:
+    """Submit a plan, and leave it to a process or a job of its own that follows.
+
+    Raises
+    ------
+    VoxcastError
+        If results are there already, or Slurm refuses the jobs.
+    """
+    from voxcast.jobs.claim import claimed
+    from voxcast.jobs.follow import Follower
+    from voxcast.jobs.slurm import SlurmExecutor, check_installed, submit_follow_up
+    from voxcast.jobs.submission import check_outputs
+
+    check_outputs(plan, out)
+    if not plan.tasks:
+        raise ConfigError("has no image with a request", "submit", "see `Plan.table`")
+    if not is_local:
+        check_installed()
+    submission = JobSubmission.create(plan, out, "local" if is_local else "slurm")
+    if is_local:
+        command = [sys.executable, "-m", "voxcast.cli", "submit", "--resume"]
+        with (submission.folder / FOLLOWER_LOG).open("wb") as log:
+            subprocess.Popen(
+                [*command, str(submission.folder)], stdin=subprocess.DEVNULL, stdout=log,
+                stderr=log, start_new_session=True,
+            )  # fmt: skip
+        return Submission(submission.folder)
+    with room_for(submission), claimed(submission.folder) as claim:
+        follower = Follower(submission, SlurmExecutor(submission), claim)
+        if follower.step():
+            submit_follow_up(submission, follower.state)
+    return Submission(submission.folder)
+
+
+@contextlib.contextmanager
+def room_for(submission: JobSubmission) -> Iterator[None]:
+    """Say how to go on when the disk is full."""
+    try:
+        yield
+    except (OSError, VoxcastError) as error:
+        if not is_disk_full(error):
+            raise
+        then = f"voxcast submit --resume {shlex.quote(str(submission.folder))}"
+        raise RunError(
+            f"no space left on the device; {left_of(submission)}",
+            submission.folder, f"free some, then `{then}` continues",
+        ) from None  # fmt: skip
+
+
+def left_of(submission: JobSubmission) -> str:
+    return "jobs go on" if submission.executor == "slurm" else "its runs were stopped"
+
+
+def executor_of(submission: JobSubmission, stack: contextlib.ExitStack) -> Executor:
+    if submission.executor == "local":
+        from voxcast.jobs.local import LocalExecutor
+
+        local = LocalExecutor(submission)
+        stack.callback(local.close)
+        return local
+    from voxcast.jobs.slurm import SlurmExecutor
+
+    return SlurmExecutor(submission)

@@ -1,0 +1,196 @@
+"""What is wished of a recommendation: a question, a cluster, a policy and limits."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from voxcast import project as projects
+from voxcast.api.question import Question
+from voxcast.errors import ConfigError, TableError, one_line
+from voxcast.quantities import format_seconds, parse_usd
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from voxcast.allocation.offers import HardLimits
+    from voxcast.allocation.recommendation import Recommendation
+    from voxcast.allocation.site import Cluster
+    from voxcast.config import Site
+
+
+LOCAL = "local"
+IMAGES_PER_CALL = 64  # of a model in this process
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a recommendation is to respect.
+
+    Attributes
+    ----------
+    cluster : str or None
+        ``NAME`` or ``NAME:PARTITION``; ``local`` is this machine.
+    deadline : str or None
+        A duration such as ``2h``, or a time in ISO 8601.
+    budget : str or None
+        Largest cost of an image, in USD.
+    changes : sequence of str
+        ``KEY=VALUE`` of the configuration of cluster and policy.
+    waiting : Path or None
+        Output of `sacct -X -P`, to which waiting times are fitted.
+    """
+
+    question: Question
+    cluster: str | None = None
+    policy: str | None = None
+    deadline: str | None = None
+    budget: str | None = None
+    changes: Sequence[str] = ()
+    waiting: Path | None = None
+
+    @property
+    def partition(self) -> str | None:
+        """The only partition to use, if one is named."""
+        return None if self.cluster is None else self.cluster.partition(":")[2] or None
+
+    @property
+    def is_local(self) -> bool:
+        """Whether this machine is asked for by name."""
+        return self.cluster == LOCAL
+
+    @property
+    def max_usd(self) -> float | None:
+        """Largest cost of an image; errors as `voxcast.quantities.parse_usd`."""
+        return None if self.budget is None else parse_usd(self.budget)
+
+    def limits(self) -> HardLimits:
+        """Return the deadline and the budget.
+
+        Raises
+        ------
+        ConfigError
+            If one cannot be read, or is out of range.
+        """
+        from voxcast.allocation.offers import HardLimits, seconds_until
+
+        deadline = self.deadline
+        return HardLimits(
+            None if deadline is None else seconds_until(deadline, "--deadline"), self.max_usd
+        )
+
+    def site(self) -> Site:
+        """Return cluster and policy of the project; errors as `voxcast.config.load_submit`.
+
+        Where the cluster's file leaves open how memory is counted, Slurm is asked.
+        """
+        from voxcast import config
+        from voxcast.allocation.site import THIS_MACHINE
+
+        name = (self.cluster or "").partition(":")[0] or None
+        conf_dir = projects.require(self.question.project) / config.CONF_DIR
+        chosen = THIS_MACHINE if name == LOCAL else name
+        return config.current_site(conf_dir, chosen, self.policy, self.changes)
+
+    def slurm_site(self) -> Site:
+        """Return the same where Slurm is needed.
+
+        Raises
+        ------
+        ConfigError
+            If the cluster is this machine; the message names the others.
+        """
+        from voxcast import config
+        from voxcast.allocation.site import THIS_MACHINE
+
+        site = self.site()
+        if not site.cluster.is_this_machine:
+            return site
+        folder = projects.require(self.question.project) / config.CONF_DIR / "cluster"
+        names = ", ".join(name for name in config.options(folder) if name != THIS_MACHINE)
+        raise ConfigError(
+            "has no partitions of Slurm, as it is this machine", THIS_MACHINE,
+            f"choose --cluster from {names or 'none'}, or copy a file of conf/cluster for yours",
+        )  # fmt: skip
+
+    def recommendation(
+        self,
+        images: Sequence[Path],
+        site: Site,
+        volumes: dict[str, dict[str, Any]] | None = None,
+    ) -> Recommendation | None:
+        """Return the recommendation for the images that can be predicted; None without any.
+
+        ``volumes`` is filled as in `voxcast.serving.champion.Champion`.
+
+        Raises
+        ------
+        VoxcastError
+            If limits, model or waiting times cannot be had.
+        """
+        from voxcast.serving.site_candidates import SiteCandidates, predict_images
+
+        limits, cluster = self.limits(), site.cluster
+        if self.waiting is not None:
+            cluster = _with_fitted_waiting(cluster, self.waiting)
+        champion = replace(self.question.champion(), volumes=volumes)
+        candidates = SiteCandidates.of(
+            cluster, champion.configurations, champion.host_classes,
+            partition=self.partition, host=champion.host,
+        )  # fmt: skip
+        images_per_call = 1 if self.question.url else IMAGES_PER_CALL
+        predictions = predict_images(
+            champion, images, candidates, site.policy.confidence, images_per_call=images_per_call
+        )
+        if not predictions:
+            return None
+        return candidates.recommendation(
+            site.policy, limits, predictions, champion.host_classes, champion.measured,
+            champion.parameters,
+        )  # fmt: skip
+
+
+def _with_fitted_waiting(cluster: Cluster, path: Path) -> Cluster:
+    """Return the cluster with waiting times fitted to the jobs that fit one of its nodes."""
+    from voxcast.allocation.site import fit_waiting
+    from voxcast.runs.slurm import waits
+
+    jobs = waits(path)
+    partitions = []
+    fitted = 0
+    last_error: TableError | None = None
+    for partition in cluster.partitions:
+        name = partition.name
+        cores = [node.cores for node in cluster.node_types if node.partition == name]
+        # Jobs without a partition count for every partition.
+        comparable = jobs[
+            jobs["partition"].isin(["", name]) & (jobs["cpus"] <= max(cores, default=0))
+        ]
+        if not len(comparable):
+            logger.warning("%s: no job of %s; its waiting time stays as configured", path, name)
+            partitions.append(partition)
+            continue
+        try:
+            waiting, count = fit_waiting(comparable["requested_s"], comparable["waited_s"])
+        except TableError as error:  # the other partitions are still fitted
+            last_error = error
+            logger.warning("%s: the waiting time stays as configured: %s", name, one_line(error))
+            partitions.append(partition)
+            continue
+        fitted += 1
+        partitions.append(replace(partition, waiting=waiting))
+        logger.info(
+            "%s: a request of 1 h waits %s (%d jobs; %.3g × request + %.4g s)",
+            name, format_seconds(waiting.of(3600.0).item()), count,
+            waiting.alpha, waiting.gamma_s,
+        )  # fmt: skip
+    if not fitted:
+        if last_error is not None:
+            raise last_error
+        names = ", ".join(sorted(set(jobs["partition"])))
+        raise TableError(f"has no job of {cluster.name}'s partitions", path, f"it has {names}")
+    return replace(cluster, partitions=tuple(partitions))
