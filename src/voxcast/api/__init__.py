@@ -1,1 +1,1 @@
-"""What people use from Python, and what the command line calls: questions, plans, submissions."""
+"""Questions, plans and submissions, for Python and for the command line."""

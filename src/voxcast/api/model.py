@@ -65,7 +65,7 @@ class Model(loaded_model.Model):
         budget_usd : float, optional
             Largest cost of an image.
         cpus, gpus : sequence of int, optional
-            Numbers to choose among; by default those that were measured.
+            Numbers to choose among; by default all measured ones.
         parameters : mapping, optional
             Parameters that differ from the application's defaults.
         header_only : bool

@@ -1,4 +1,4 @@
-"""Plans: what is requested for images, from a model, a recommendation or another plan."""
+"""Plans: requests for images, from a model, a recommendation or another plan."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Recommended:
 
 @dataclass(frozen=True)
 class SubmissionWish:
-    """What is to be submitted, as it was given.
+    """A submission as the user wants it.
 
     Attributes
     ----------
@@ -253,14 +253,14 @@ class SubmissionWish:
 
 @dataclass(frozen=True)
 class Plan:
-    """What to request for images, as `voxcast.api.model.Model.recommend` returns it."""
+    """Requests for images, as `voxcast.api.model.Model.recommend` returns it."""
 
     wish: Wish
     predicted: Recommended
 
     @property
     def table(self) -> pd.DataFrame:
-        """One row for each image: what to request, and ``why``; empty cells without a request."""
+        """One row for each image with its request, and ``why``; empty cells without a request."""
         import pandas as pd
 
         rows = [

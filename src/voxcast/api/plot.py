@@ -66,7 +66,7 @@ def pareto(plan: Plan, ax: Axes | None = None) -> Axes:
 
 
 def requests(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Draw the expected cost of strategies over that of knowing the runtime beforehand.
+    """Draw the expected cost of strategies, normalised by the cost of knowing the runtime.
 
     Parameters
     ----------

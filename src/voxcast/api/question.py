@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Question:
-    """What a model is asked about, and which model.
+    """A question about images, and the model that answers it.
 
     Attributes
     ----------
@@ -76,7 +76,7 @@ class Question:
         ConfigError
             Without a project, unless a model folder is named.
         ModelError
-            If there is no such model, or it cannot be read.
+            If the model is missing or cannot be read.
         """
         from voxcast.serving.loaded_model import load
 
@@ -137,7 +137,7 @@ def allocations(
     Parameters
     ----------
     listed : sequence of Configuration
-        Those that the model was trained on; ``gpus`` chooses among them.
+        Allocations in the training runs; ``gpus`` chooses among them.
     cpus, gpus : sequence of int or None
         Replace the numbers of the allocations that are chosen. Numbers of CPUs alone are for
         allocations without GPUs, if there are such.

@@ -1,4 +1,4 @@
-"""Sequences of requests from a law, from recorded runs, or from what a model predicts."""
+"""Sequences of requests from a law, from recorded runs, or from a prediction."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def requests(
     -------
     DataFrame
         One row for each strategy, the cheapest first: ``strategy``, ``requests`` (a list of
-        lengths), ``expected_cost`` and ``normalised_cost``, the cost over that of knowing the
+        lengths), ``expected_cost`` and ``normalised_cost``, the cost divided by that of
         runtime beforehand.
 
     Raises
@@ -117,7 +117,7 @@ def requests(
 
 
 def source_kind(source: str) -> str:
-    """Tell what the source of a law is.
+    """Return the kind of a source: a law, a history or an image.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""A submission from Python: its state, its end, and what was measured of it."""
+"""A submission from Python: its state, its end and its runs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Submission:
     Raises
     ------
     ConfigError
-        If there is no submission, or there are several.
+        If the folder holds none, or several.
     """
 
     def __init__(self, out: str | os.PathLike[str]) -> None:
@@ -62,7 +62,7 @@ class Submission:
         return table.assign(attempts=table["attempts"].map(len))
 
     def runs(self) -> pd.DataFrame:
-        """Return one row for each attempt that ended, with what it requested and used."""
+        """Return one row for each attempt that ended, with its request and its use."""
         import pandas as pd
 
         from voxcast.jobs.status import task_rows
@@ -92,7 +92,7 @@ class Submission:
         return self
 
     def cancel(self) -> None:
-        """Stop what runs and waits; results stay, and `wait` makes the others again.
+        """Stop what runs and waits; results stay, and `wait` makes the remaining runs again.
 
         Raises
         ------

@@ -50,9 +50,9 @@ def history(*folders: str | os.PathLike[str]) -> pd.DataFrame:
     Raises
     ------
     TableError
-        If one is no history, or cannot be read.
+        If a folder cannot be read as a history.
     ConfigError
-        If there is no project and no folder is named.
+        If neither a folder is named nor a project found.
     """
     from voxcast import project
     from voxcast.runs.store import open_history

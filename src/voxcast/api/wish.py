@@ -1,4 +1,4 @@
-"""What is wished of a recommendation: a question, a cluster, a policy and limits."""
+"""The wishes behind a recommendation: a question, a cluster, a policy and limits."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Wish:
-    """What a recommendation is to respect.
+    """Wishes that a recommendation respects.
 
     Attributes
     ----------
@@ -60,7 +60,7 @@ class Wish:
 
     @property
     def is_local(self) -> bool:
-        """Whether this machine is asked for by name."""
+        """Whether the cluster is this machine, by name."""
         return self.cluster == LOCAL
 
     @property
@@ -102,7 +102,7 @@ class Wish:
         Raises
         ------
         ConfigError
-            If the cluster is this machine; the message names the others.
+            If the cluster is this machine; the message lists other clusters.
         """
         from voxcast import config
         from voxcast.allocation.site import THIS_MACHINE
