@@ -149,10 +149,9 @@ def test_a_missing_extra_is_reported_in_one_line(away: Away) -> None:
 
 
 VERBS_OF_A_PROJECT = (
-    "images",
-    "campaign status reference",
+    "inspect",
+    "status reference",
     "recommend x.nii",
-    "predict x.nii",
     "serve",
 )
 
@@ -169,7 +168,7 @@ def test_a_project_is_written_from_the_wheel(away: Away) -> None:
     folder = away.folder / "study"
     for script in (path for path in packed if path.startswith("pipelines/")):
         assert (folder / script).read_bytes() == (PROJECT / script).read_bytes()
-    assert json.loads(away.voxcast("images", "--json", "--project", folder)) == []
+    assert json.loads(away.voxcast("inspect", "--json", "--project", folder)) == []
     assert "is a project already" in away.voxcast("init", "study", code=2)
 
 

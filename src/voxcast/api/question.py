@@ -80,6 +80,11 @@ class Question:
         """
         from voxcast.serving.loaded_model import load
 
+        if self.model is None and projects.find(self.project) is None:
+            from voxcast.serving.reference_model import reference_service
+
+            logger.info("no project here: the reference model of the package answers")
+            return reference_service()
         # A name with a letter is a folder; a version is a number.
         folder = None if self.model is not None and Path(self.model).is_dir() else self._required()
         return load(self.model, folder or projects.find(self.project), None).local
@@ -116,6 +121,9 @@ class Question:
         try:
             return self.service().champion(self.app)
         except UnlearnedError:
+            if folder is None:
+                then = "make a project with `voxcast init`, and learn it there"
+                raise UnlearnedError("is not in the reference model", self.app, then) from None
             if not self.app or not (self._required() / CONF_APP / f"{self.app}.yaml").is_file():
                 raise
             then = f"run `voxcast learn IMAGES --app {self.app}`"

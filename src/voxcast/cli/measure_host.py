@@ -85,7 +85,13 @@ def measure_host(project: Path | None, seconds: float | None, *, as_json: bool) 
     seconds : float or None
         No run is started that would end later, 110 s by default; 0 starts none.
     """
-    folder = projects.require(project)
+    folder = projects.find(project)
+    if folder is None:
+        from voxcast.config.project_files import create_project
+        from voxcast.serving.reference_model import measured_project
+
+        folder = measured_project(create_project)
+        logger.info("no project here: the reference model is measured, in %s", folder)
     from voxcast.measure.host import host_class, host_facts
     from voxcast.models.speed.speeds import SITTING_LASTS
     from voxcast.serving.model_store import ModelStore

@@ -15,6 +15,7 @@ from voxcast.serving.bundle import Bundle
 from voxcast.serving.champion import in_allocations
 from voxcast.serving.machine_file import MACHINES
 from voxcast.serving.prediction_service import PredictionService
+from voxcast.serving.reference_model import reference_service
 from voxcast.serving.request_table import answer_table, plain_row, rows_of
 from voxcast.serving.signature import QUANTILE
 
@@ -174,6 +175,8 @@ def load(
 ) -> Model:
     """Load a model; see `voxcast.load` and, for the last, `Model`."""
     folder = projects.find(None if project is None else Path(project))
+    if model is None and folder is None:
+        return Model(reference_service(), lab_characteristics)
     if model is None or str(model).isdecimal():
         number = None if model is None else str(model)
         local = PredictionService.of_project(projects.require(folder), number)
