@@ -108,6 +108,10 @@ parcel-study: setup ## Cache, passes, predictability, and three ways on a privat
 	python benchmarks/parcel_study.py --out results/parcel_study
 	python benchmarks/parcel_slurm.py --out results/parcel_study/slurm.json
 
+.PHONY: reference-model
+reference-model: setup ## Learn the model in the package anew from the recorded campaigns (5 min)
+	python studies/reference_model.py
+
 .PHONY: ui
 ui: setup ## Compare runs in the browser: mlflow ui on http://127.0.0.1:5000
 	mlflow ui --host 127.0.0.1 --port 5000

@@ -82,7 +82,7 @@ def test_the_page_states_the_champion_and_its_limits(
     assert (
         "ridge is champion of segment, version 1 (the application had no champion)" in content.text
     )
-    assert "not calibrated: a 95 % bound needs 19 training subjects, there are 8" in content.text
+    assert "not calibrated: a 95 % bound needs 19 training subjects; there are 8" in content.text
     assert "Only 4 unseen subjects" in content.text
     assert "1 timeout" in content.text
     assert "no GPU on this machine" in content.text
