@@ -23,7 +23,7 @@ import numpy as np
 
 from voxcast.allocation.site import SECONDS_PER_HOUR, Prices, stepped
 from voxcast.errors import ConfigError, TableError
-from voxcast.quantities import counted, format_seconds, parse_seconds, slurm_memory
+from voxcast.quantities import format_seconds, parse_seconds, slurm_memory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -289,8 +289,8 @@ class Offers:
         """Return why a candidate was chosen for an image, or why not, and which is nearest."""
         if self.choice.chosen[image] >= 0:
             count = int(self.choice.qualified[image])
-            verb = "qualifies" if count == 1 else "qualify"
-            return f"{self._aim()}, of {counted(count, 'configuration')} that {verb}"
+            among = "the only one that fits" if count == 1 else f"among {count} that fit"
+            return f"{self._aim()} ({among})"
         column = int(self.choice.nearest[image])
         if column < 0:
             reasons = [

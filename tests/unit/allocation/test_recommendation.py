@@ -187,7 +187,7 @@ def test_the_policy_sets_the_value_of_an_hour() -> None:
         assert "2 core-hours (0.006 USD)" in reason
     _, choice, reason = picked(predicted([3600, 1801]), site, candidates, policy=THRIFTY)
     assert candidates[choice.chosen[0]].cpus == 1
-    assert reason == "the cheapest, of 2 configurations that qualify"
+    assert reason == "the cheapest (among 2 that fit)"
 
 
 def test_the_nearest_candidate_is_reported_when_none_qualifies() -> None:
