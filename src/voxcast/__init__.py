@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import os
 
-    from voxcast.api.model import Model
+    from voxcast.api.model import Model, ServedModel
     from voxcast.images.characteristics import Characteristic
     from voxcast.serving.loaded_model import LabCharacteristics
 
@@ -48,13 +48,14 @@ def load(
     model: str | os.PathLike[str] | None = None,
     *,
     project: str | os.PathLike[str] | None = None,
-) -> Model:
+) -> Model | ServedModel:
     """Load a model.
 
     Parameters
     ----------
     model : str or path, optional
-        Number of a version, or the folder of one such as ``models/v3``; by default the champion.
+        Number of a version, the folder of one such as ``models/v3``, or the address of a service;
+        by default the champion, and outside of a project the reference model of the package.
     project : path, optional
         Project folder; by default ``VOXCAST_PROJECT``, or the nearest folder upwards that is one.
         Its versions are used, and the speeds of machines that were measured in it. If it is named
@@ -62,8 +63,8 @@ def load(
 
     Returns
     -------
-    Model
-        See `voxcast.api.model.Model`.
+    Model or ServedModel
+        See `voxcast.api.model`.
 
     Raises
     ------

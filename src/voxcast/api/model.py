@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,23 +16,16 @@ if TYPE_CHECKING:
 
     from voxcast.api.plan import Plan
     from voxcast.api.submission import Submission
+    from voxcast.serving.champion import Champion
+    from voxcast.serving.client import Client
     from voxcast.serving.loaded_model import LabCharacteristics
 
 
-@dataclass(frozen=True)
-class Model(loaded_model.Model):
-    """A version of the registered model, in this process.
+class Recommending(loaded_model.Predicting):
+    """Predictions, and plans made of them."""
 
-    Attributes
-    ----------
-    number : str or None
-        Version or folder that it was loaded by; None for the champion.
-    project : Path or None
-        Folder of its project.
-    """
-
-    number: str | None = None
-    project: Path | None = None
+    project: Path | None
+    _name: str | None
 
     def recommend(
         self,
@@ -86,7 +80,7 @@ class Model(loaded_model.Model):
         from voxcast.api.wish import LOCAL, Wish
 
         question = Question(
-            app, cpus, gpus, parameters or {}, self.number, header_only, project=self.project
+            app, cpus, gpus, parameters or {}, self._name, header_only, project=self.project
         )
         budget = None if budget_usd is None else f"{budget_usd:.12g}"
         wish = Wish(question, cluster or LOCAL, policy, deadline, budget)
@@ -94,15 +88,84 @@ class Model(loaded_model.Model):
         return Plan(wish, SubmissionWish(wish, paths).recommended())
 
 
+@dataclass(frozen=True)
+class Model(Recommending, loaded_model.Model):
+    """A version of the registered model, in this process.
+
+    Attributes
+    ----------
+    number : str or None
+        Version or folder that it was loaded by; None for the champion.
+    project : Path or None
+        Folder of its project.
+    """
+
+    number: str | None = None
+    project: Path | None = None
+
+    @property
+    def _name(self) -> str | None:  # type: ignore[override]
+        return self.number
+
+
+@dataclass(frozen=True)
+class ServedModel(Recommending):
+    """The model of a service; images are read here, and stay here.
+
+    Attributes
+    ----------
+    url : str
+        Address of ``voxcast serve``.
+    project : Path or None
+        Folder of a project with the clusters and policies of `recommend`.
+    """
+
+    url: str
+    project: Path | None = None
+
+    @cached_property
+    def client(self) -> Client:
+        """The client of the service."""
+        from voxcast.serving.client import Client
+
+        return Client(self.url)
+
+    @property
+    def version(self) -> str:
+        """Number of the version that answers now."""
+        return str(self.client.models()["version"])
+
+    @property
+    def apps(self) -> dict[str, Any]:
+        """The applications it predicts, by name."""
+        return dict(self.client.models()["apps"])
+
+    @property
+    def _name(self) -> str:  # type: ignore[override]
+        return self.url
+
+    def _champion(self, app: str | None, parameters: Mapping[str, Any]) -> Champion:
+        from voxcast.api.question import Question
+
+        return Question(app, None, None, parameters, self.url, project=self.project).champion()
+
+    def _answers(
+        self, rows: Sequence[dict[str, Any]], quantile: float, *, explain: bool
+    ) -> list[dict[str, Any]]:
+        return self.client.predict_rows(rows, quantile, explain=explain)
+
+
 def load(
     model: str | os.PathLike[str] | None,
     project: str | os.PathLike[str] | None,
     lab_characteristics: LabCharacteristics | None,
-) -> Model:
+) -> Model | ServedModel:
     """Load a model; see `voxcast.load`."""
+    folder = None if project is None else Path(project)
+    if model is not None and str(model).startswith(("http://", "https://")):
+        return ServedModel(str(model), folder)
     loaded = loaded_model.load(model, project, lab_characteristics)
     number = None if model is None else str(model)
-    folder = None if project is None else Path(project)
     return Model(loaded.local, loaded.lab_characteristics, number, folder)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from voxcast.images.characteristics import Characteristic
     from voxcast.records import Configuration
+    from voxcast.serving.champion import Champion
     from voxcast.serving.served_app import ServedApp
 
     LabCharacteristics = Callable[[tuple[str, ...]], Mapping[str, Characteristic]]
@@ -36,32 +37,8 @@ if TYPE_CHECKING:
 _NEITHER = "give paths of images, or request rows as a table or as mappings"
 
 
-@dataclass(frozen=True)
-class Model:
-    """A version of the registered model, in this process.
-
-    Attributes
-    ----------
-    local : PredictionService
-        Its files; forecasters are read when they are first asked.
-    lab_characteristics : callable, optional
-        Returns the characteristics of a laboratory with these names that the user's project
-        declares, to compute them of images; see `voxcast.images.lab_characteristics`. By default
-        none are computed.
-    """
-
-    local: PredictionService
-    lab_characteristics: LabCharacteristics | None = None
-
-    @property
-    def version(self) -> str:
-        """Number of the version; empty if it was loaded from a bare folder."""
-        return self.local.bundle.version
-
-    @property
-    def apps(self) -> dict[str, ServedApp]:
-        """The applications it predicts, by name, with ``parameters`` and ``configurations``."""
-        return dict(self.local.bundle.apps)
+class Predicting:
+    """What predicts rows and images: a model in this process, or that of a service."""
 
     def predict(
         self,
@@ -143,16 +120,58 @@ class Model:
         parameters: Mapping[str, Any] | None,
         configurations: Sequence[Configuration] | None,
     ) -> pd.DataFrame:
-        from dataclasses import replace
-
-        champion = self.local.champion(app)
-        lab = self._lab_of(champion.characteristics or ())
-        champion = replace(champion, parameters=parameters or {}, lab=lab)
+        champion = self._champion(app, parameters or {})
         by_image = [champion.request_rows(image, configurations) for image in images]
         table = self._table([row for rows in by_image for row in rows], quantile, explain=explain)
         names = [str(path) for path, rows in zip(images, by_image, strict=True) for _ in rows]
         table.insert(0, "image", names)
         return table
+
+    def _table(
+        self, rows: Sequence[dict[str, Any]], quantile: float, *, explain: bool
+    ) -> pd.DataFrame:
+        return answer_table(self._answers(rows, quantile, explain=explain) if rows else [])
+
+    def _champion(self, app: str | None, parameters: Mapping[str, Any]) -> Champion:
+        raise NotImplementedError
+
+    def _answers(
+        self, rows: Sequence[dict[str, Any]], quantile: float, *, explain: bool
+    ) -> list[dict[str, Any]]:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Model(Predicting):
+    """A version of the registered model, in this process.
+
+    Attributes
+    ----------
+    local : PredictionService
+        Its files; forecasters are read when they are first asked.
+    lab_characteristics : callable, optional
+        Returns the characteristics of a laboratory with these names that the user's project
+        declares, to compute them of images; see `voxcast.images.lab_characteristics`. By default
+        none are computed.
+    """
+
+    local: PredictionService
+    lab_characteristics: LabCharacteristics | None = None
+
+    @property
+    def version(self) -> str:
+        """Number of the version; empty if it was loaded from a bare folder."""
+        return self.local.bundle.version
+
+    @property
+    def apps(self) -> dict[str, ServedApp]:
+        """The applications it predicts, by name, with ``parameters`` and ``configurations``."""
+        return dict(self.local.bundle.apps)
+
+    def _champion(self, app: str | None, parameters: Mapping[str, Any]) -> Champion:
+        champion = self.local.champion(app)
+        lab = self._lab_of(champion.characteristics or ())
+        return replace(champion, parameters=parameters, lab=lab)
 
     def _lab_of(self, characteristics: Sequence[str]) -> Mapping[str, Characteristic]:
         """Return the functions of characteristics that voxcast itself does not compute."""
@@ -161,11 +180,10 @@ class Model:
         needed = tuple(name for name in characteristics if name not in CHARACTERISTICS)
         return self.lab_characteristics(needed) if needed and self.lab_characteristics else {}
 
-    def _table(
+    def _answers(
         self, rows: Sequence[dict[str, Any]], quantile: float, *, explain: bool
-    ) -> pd.DataFrame:
-        answers = self.local.predict(rows, quantile, explain=explain) if rows else []
-        return answer_table(answers)
+    ) -> list[dict[str, Any]]:
+        return self.local.predict(rows, quantile, explain=explain)
 
 
 def load(

@@ -13,6 +13,7 @@ import yaml
 import voxcast
 from champions import register_champion
 from commands import voxcast as verb
+from model_server import free_port, running_server
 from small_head import write_head
 
 ROOT = Path(__file__).parents[3]
@@ -139,3 +140,19 @@ def test_the_package_names_what_it_offers() -> None:
              "VoxcastError"}  # fmt: skip
     assert names <= set(dir(voxcast))
     assert all(getattr(voxcast, name) is not None for name in names)
+
+
+def test_the_model_of_a_service_is_asked_in_the_same_words(project: Path, tmp_path: Path) -> None:
+    port = free_port()
+    command = [sys.executable, "-m", "voxcast.cli", "serve", "--port", str(port)]
+    with running_server(command, port, project) as url:
+        served = voxcast.load(url, project=project)
+        here = voxcast.load(project=project)
+        for words in ({}, {"parameters": {"iterations": 40}}, {"quantile": 0.9, "explain": True}):
+            tables = [
+                model.predict("heads/a.nii.gz", app="segment", **words) for model in (served, here)
+            ]
+            pd.testing.assert_frame_equal(*tables, rtol=1e-9)
+        assert (served.version, set(served.apps)) == (here.version, set(here.apps))
+        plans = [model.recommend("heads", "segment", cluster="osc") for model in (served, here)]
+        pd.testing.assert_frame_equal(*(plan.table for plan in plans), rtol=1e-6)

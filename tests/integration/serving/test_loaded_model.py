@@ -20,7 +20,9 @@ from voxcast.serving.loaded_model import Model
 
 @pytest.fixture(scope="module")
 def model(project: Path) -> Model:
-    return voxcast.load(project=project)
+    model = voxcast.load(project=project)
+    assert isinstance(model, Model)
+    return model
 
 
 def test_a_model_is_loaded_by_number_and_folder(
@@ -58,12 +60,12 @@ def test_what_is_no_model_is_named(
         voxcast.load(address, project=project)
 
 
-def test_outside_a_project_one_is_asked_for(
+def test_outside_a_project_the_reference_model_answers(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match="no project here or above"):
-        voxcast.load()
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "user"))
+    assert "ants_segment" in voxcast.load().apps
     with pytest.raises(ConfigError, match="not a project"):
         voxcast.load(project=tmp_path)
 
