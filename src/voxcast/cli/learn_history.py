@@ -79,6 +79,10 @@ def join_history(
         columns = csv_table.load_map(job_map)
 
     def choose(records: Records) -> None:
+        if columns is not None and "app" not in named_by_user:  # the table states the application
+            records.keep(
+                lambda row: bool(named.regex.search(row["app"])), "of another application"
+            )
         for row, (name, _) in zip(records.rows, records.names, strict=True):
             row["app"] = app
             job = str(json.loads(row["labels_json"] or "{}").get("job_id", ""))
@@ -181,7 +185,7 @@ def _show(app: str, accounts: Sequence[Account], into: Path) -> None:
         raise TableError(f"none of {counted(imported, 'job')} could be joined with an image", into,
                          then)  # fmt: skip
     share = f" ({100 * joined / imported:.0f} %)" if imported else ""
-    text = f"{imported} new jobs of {app}, {joined} joined with an image{share}"
+    text = f"{counted(imported, 'new job')} of {app}, {joined} joined with an image{share}"
     if on_record:
         text += f"; {on_record} were on record"
     print(f"{'history':12} {text}", file=sys.stderr)

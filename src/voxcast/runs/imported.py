@@ -103,6 +103,18 @@ class Records:
             for reason in (*run.unread, *wrong):
                 self.unread.add(reason, [line])
 
+    def keep(self, wanted: Callable[[dict[str, Any]], bool], reason: str) -> None:
+        """Skip the rows that are not wanted, for a reason."""
+        records = list(zip(self.rows, self.lines, self.names, strict=True))
+        self.rows, self.lines, self.names = [], [], []
+        for row, line, names in records:
+            if wanted(row):
+                self.rows.append(row)
+                self.lines.append(line)
+                self.names.append(names)
+            else:
+                self.skipped.add(reason, [line])
+
     def set_names(self, app: NamePattern | None, subject: NamePattern | None) -> None:
         """Set application and subject of all runs from the names of their jobs, or their folders.
 

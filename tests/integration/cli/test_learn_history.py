@@ -98,6 +98,21 @@ def test_subjects_come_from_folders_and_from_a_table_of_jobs(
     assert "not joined: 1 job, no image of subject 99" in shown
 
 
+def test_a_table_states_the_application_itself(bids: Path, project: Path, tmp_path: Path) -> None:
+    table, columns = tmp_path / "runs.csv", tmp_path / "columns.yaml"
+    table.write_text(
+        "tool,head,wall,cpu,mem,cores\nRecon-All,sub-01,60,55,900,1\nbet,sub-02,9,9,100,1\n"
+    )
+    columns.write_text(
+        "columns: {app: tool, subject: head, runtime_s: wall, cpu_s: cpu, cpus: cores,\n"
+        "          peak_rss_bytes: {column: mem, unit: MB}}\nconstants: {device: cpu}\n"
+    )
+    words = ("learn", bids, "--app", "recon_all", "--history", table, "--map", columns)
+    shown = voxcast(*words, "--dry-run", project=project).err
+    assert "1 new job of recon_all, 1 joined" in shown
+    assert "left out: 1 of other applications" in shown
+
+
 @pytest.mark.parametrize(
     ("words", "line"),
     [
