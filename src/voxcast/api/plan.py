@@ -162,8 +162,8 @@ class SubmissionWish:
 
     def recommended(self) -> Recommended:
         """Return the recommendation for all images; errors as `Wish.recommendation`."""
-        images = tuple(_images(self.images, self.participants))
         site = self.wish.site() if self.wish.is_local else self.wish.slurm_site()
+        images = tuple(_images(self.images, self.participants))
         volumes: dict[str, dict[str, Any]] = {}
         recommendation = self.wish.recommendation(images, site, volumes)
         if recommendation is None:

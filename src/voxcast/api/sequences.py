@@ -78,8 +78,8 @@ def requests(
     Examples
     --------
     >>> table = requests("lognormal(3,0.5)", strategy="mean_doubling")
-    >>> [round(length, 1) for length in table.requests[0][:2]], round(table.normalised_cost[0], 3)
-    ([22.8, 45.5], 2.016)
+    >>> [round(length, 1) for length in table.requests[0][:2]]
+    [22.8, 45.5]
     """
     import pandas as pd
 

@@ -23,6 +23,7 @@ from voxcast.files import sha256_file, sha256_folder
 from voxcast.models.selection.leaderboard import GRID, load_trials
 from voxcast.models.selection.validations import TRAIN
 from voxcast.tracking import runs
+from voxcast.tracking.finals import final_run
 from voxcast.tracking.rivals import TUNED
 from voxcast.tracking.runs import prefixed, run
 
@@ -143,47 +144,6 @@ def log_finals(
             runs.log_dataset(
                 run_id, challenger.table, project / TRAIN, challenger.table_sha256, "training"
             )
-
-
-def final_run(
-    session: runs.Session,
-    app: str,
-    family: str,
-    forecaster: Path,
-    table_sha256: str,
-    params: Mapping[str, Any],
-    metrics: Mapping[str, float],
-) -> str:
-    """Return the id of the final run of a fitted family.
-
-    Parameters
-    ----------
-    session : Session
-        Connection to the tracking server.
-    app, family : str
-        Names of the application and of the family.
-    forecaster : Path
-        Folder of the fitted model.
-    table_sha256 : str
-        Hash of the training table.
-    params, metrics : mapping
-        Parameters and metrics of the family on the leaderboard.
-    """
-    tags = {"app": app, "family": family, "table_sha256": table_sha256}
-    sha256 = sha256_folder(forecaster)
-    if existing := runs.find("final", **tags, forecaster_sha256=sha256):
-        return existing
-    study = runs.find("study", app=app, family=family, table_sha256=table_sha256)
-    with runs.run(
-        session,
-        "final",
-        f"{app} {family} final",
-        parent=study,
-        tags={**tags, "forecaster_sha256": sha256},
-        params={**params, "app": app, "family": family},
-        metrics=runs.prefixed("cv", metrics),
-    ) as run_id:
-        return run_id
 
 
 PHASES_FILE, PAGE_FILE = "phases.json", "phases.html"

@@ -21,7 +21,7 @@ from voxcast.serving.bundle import BundlePart, Origin, write_bundle
 from voxcast.serving.model_store import ModelStore
 from voxcast.serving.served_app import Promotion, ServedApp
 from voxcast.tracking.address import tracking_uri
-from voxcast.tracking.learning_runs import final_run
+from voxcast.tracking.finals import final_run
 from voxcast.tracking.receipts import comparison_json
 from voxcast.tracking.registry import FOLDER, champion_number, mlflow_client, register
 

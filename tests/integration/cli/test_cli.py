@@ -149,8 +149,6 @@ def test_a_file_that_is_not_an_image_is_refused(tmp_path: Path) -> None:
 
 
 def test_predict_without_a_registry_says_how_to_get_one(head: Path) -> None:
-    message = refused(run("predict", str(head), cwd=head.parent, MLFLOW_TRACKING_URI=""))
-    assert "no project here or above" in message
     (head.parent / "params.yaml").touch()
     message = refused(run("predict", str(head), cwd=head.parent, MLFLOW_TRACKING_URI=""))
     assert "voxcast learn" in message

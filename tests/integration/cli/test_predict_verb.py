@@ -235,11 +235,6 @@ def test_an_unknown_application_is_refused_before_a_forecaster_or_image_is_read(
     assert "unknown application; the model has segment" in line
 
 
-def test_outside_a_project_a_server_or_a_project_is_asked_for(tmp_path: Path) -> None:
-    line = refused(run("predict", "head.nii.gz", cwd=tmp_path))
-    assert "no project here or above; cd into one, give --project DIR" in line
-
-
 def test_columns_are_as_wide_as_their_values() -> None:
     row = {
         "app": "segment", "family": "ridge", "device": "cpu", "gpus": 0, "cpus": 1.0,
