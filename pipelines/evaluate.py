@@ -25,7 +25,8 @@ from voxcast.models.evaluation import (
     target_metrics,
 )
 from voxcast.models.forecaster import Forecaster
-from voxcast.models.selection.leaderboard import Leaderboard, load_leaderboard
+from voxcast.models.selection.leaderboard import Leaderboard
+from voxcast.models.selection.leaderboard_files import load_leaderboard
 from voxcast.models.selection.validations import validations
 
 TEST = Path("data/features/test.parquet")

@@ -17,7 +17,7 @@ from voxcast import config
 from voxcast.errors import exits_cleanly
 from voxcast.files import atomic_path, write_json
 from voxcast.models.importance import explain_model
-from voxcast.models.selection.leaderboard import load_leaderboard
+from voxcast.models.selection.leaderboard_files import load_leaderboard
 from voxcast.models.selection.recorded_runs_alone import predict_without_own_runs
 from voxcast.models.selection.validations import validations
 

@@ -14,7 +14,7 @@ from voxcast.files import canonical_json, sha256_file, sha256_folder
 from voxcast.images.characteristics import CHARACTERISTICS
 from voxcast.models.selection import recipes
 from voxcast.models.selection.comparison import Contender, compare, disturbed
-from voxcast.models.selection.leaderboard import load_leaderboard
+from voxcast.models.selection.leaderboard_files import load_leaderboard
 from voxcast.models.selection.promotion_rule import Rival
 from voxcast.models.selection.validations import TRAIN, validations
 

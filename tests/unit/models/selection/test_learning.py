@@ -17,7 +17,7 @@ from voxcast.models.selection.family_choice import (
     stacked_weights,
     voting_weights,
 )
-from voxcast.models.selection.leaderboard import (
+from voxcast.models.selection.leaderboard_files import (
     load_leaderboard,
     save_leaderboard,
     save_table,
