@@ -14,10 +14,10 @@ from voxcast.files import read_json, write_json
 from voxcast.records import as_fields
 from voxcast.serving.model_store import ModelStore
 from voxcast.tracking import registry, runs
+from voxcast.tracking.challengers import challengers
 from voxcast.tracking.learning_runs import log_finals, log_search
 from voxcast.tracking.promotion import promote
 from voxcast.tracking.registration import publish_champion
-from voxcast.tracking.rivals import challengers
 
 EVALUATED = Path("results/evaluate")
 RECEIPT = Path("results/register/receipt.json")

@@ -21,8 +21,8 @@ from voxcast.tracking.address import tracking_uri, without_password
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from voxcast.tracking.challengers import AppFacts, Challenger
     from voxcast.tracking.promotion import Rule
-    from voxcast.tracking.rivals import AppFacts, Challenger
     from voxcast.tracking.runs import Session
 
 
@@ -201,7 +201,7 @@ def newest_model(folder: Path, name: str) -> Iterator[tuple[Session, AppFacts, C
     from voxcast.cli.graph import dvc_lock, learning_lock
     from voxcast.config.served_facts import app_facts, promotion_rule
     from voxcast.tracking import runs
-    from voxcast.tracking.rivals import challengers
+    from voxcast.tracking.challengers import challengers
 
     # The stages of a pass write these files.
     with learning_lock(folder), dvc_lock(folder), quiet_mlflow():

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from voxcast.analysis.noise import MEAN_ABSOLUTE, repeat_noise
 from voxcast.images.characteristics import CHARACTERISTICS
 from voxcast.records import Configuration
+from voxcast.tracking.challengers import AppFacts
 from voxcast.tracking.promotion import Rule
-from voxcast.tracking.rivals import AppFacts
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -24,15 +24,15 @@ from voxcast.models.selection.leaderboard import GRID
 from voxcast.models.selection.leaderboard_files import load_trials
 from voxcast.models.selection.validations import TRAIN
 from voxcast.tracking import runs
+from voxcast.tracking.challengers import TUNED
 from voxcast.tracking.finals import final_run
-from voxcast.tracking.rivals import TUNED
 from voxcast.tracking.runs import prefixed, run
 
 if TYPE_CHECKING:
     from voxcast.models.out_of_fold import Metrics
     from voxcast.models.selection.leaderboard import Leaderboard
     from voxcast.models.selection.search import Trial
-    from voxcast.tracking.rivals import Challenger
+    from voxcast.tracking.challengers import Challenger
     from voxcast.tracking.runs import Session
 
 

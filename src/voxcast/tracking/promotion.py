@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from voxcast.models.selection.promotion_rule import Rival
     from voxcast.serving.bundle import Bundle
     from voxcast.tracking import runs
-    from voxcast.tracking.rivals import AppFacts, Challenger
+    from voxcast.tracking.challengers import AppFacts, Challenger
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from voxcast.models.selection.promotion_rule import Decision, Risk
     from voxcast.serving.bundle import Bundle
     from voxcast.tracking import runs
-    from voxcast.tracking.rivals import AppFacts, Challenger
+    from voxcast.tracking.challengers import AppFacts, Challenger
 
 
 def promotion_of(

@@ -27,8 +27,9 @@ from voxcast.models.selection.out_of_time import (
 )
 from voxcast.models.selection.refitting import fit_forecaster
 from voxcast.serving.model_store import ModelStore
+from voxcast.tracking.challengers import AppFacts, Challenger
 from voxcast.tracking.promotion import Rule, promote
-from voxcast.tracking.rivals import AppFacts, Challenger, readable_champion
+from voxcast.tracking.rivals import readable_champion
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -27,11 +27,11 @@ from voxcast.serving.model_store import ModelStore
 from voxcast.serving.prediction_service import PredictionService
 from voxcast.tracking import registry, runs
 from voxcast.tracking.address import address_of, tracking_uri
+from voxcast.tracking.challengers import AppFacts, Challenger
 from voxcast.tracking.promotion import Rule, promote
 from voxcast.tracking.receipts import receipts, rolled_back
 from voxcast.tracking.registration import publish_champion
 from voxcast.tracking.registry import MODEL_NAME, SHA256_TAG
-from voxcast.tracking.rivals import AppFacts, Challenger
 from voxcast.tracking.versions import roll_back
 
 MODELS = TemporaryDirectory()
