@@ -20,7 +20,7 @@ PROJECT = Path(__file__).parents[2]
 EXAMPLES = PROJECT / "examples"
 OUT = "build/workflow"  # of config.yaml
 HUNGRY = PROJECT / "tests" / "samples" / "hungry.py"
-SUBJECTS = {"sub-01": 60, "sub-02": 80, "sub-03": 100}  # with the edge of the head
+SUBJECTS = {"sub-01": 76, "sub-02": 88, "sub-03": 100}  # with the edge of the head
 JOB = re.compile(r"rule process:\n(?:    .*\n)*?    wildcards: sample=(\S+)\n(?:    .*\n)*?"
                  r"    resources: (.*)\n")  # fmt: skip
 
