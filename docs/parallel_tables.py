@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from table_text import NONE, markdown, percent, results
 
 FILE = "phases/signature.json"
@@ -59,16 +57,6 @@ def _cells(figures: dict[str, Any]) -> list[str]:
         f"{percent(100 * figures[app]['mean'])} (to {percent(100 * figures[app]['most'])})"
         if app in figures else NONE for app in APPS
     ]  # fmt: skip
-
-
-def _range(values: Any) -> str:
-    counts = sorted(values)
-    return str(counts[0]) if counts[0] == counts[-1] else f"{counts[0]} to {counts[-1]}"
-
-
-def _shares(values: Any) -> str:
-    shares = 100 * np.array(list(values))
-    return f"{shares.mean():.0f} %"
 
 
 def _signed(error: float) -> str:

@@ -31,20 +31,14 @@ MARKED = re.compile(
 HARP_FULL_SCALE = "harp_full_scale"
 
 
-def noise_by_app(batch: str = "reference") -> dict[str, dict[str, Any]]:
-    """Return what repeats of a recorded campaign say, by application."""
-    return {row["app"]: row for row in results(f"history/{batch}.json")["noise"]}
+def noise_by_app() -> dict[str, dict[str, Any]]:
+    """Return what repeats of the recorded campaign `reference` say, by application."""
+    return {row["app"]: row for row in results("history/reference.json")["noise"]}
 
 
 def reference() -> str:
-    """Return the recorded campaign `reference`."""
-    return recorded_campaign("reference")
-
-
-def recorded_campaign(batch: str) -> str:
-    """Return a recorded campaign: times, noise, two CPUs."""
-    history = results(f"history/{batch}.json")
-    noise = noise_by_app(batch)
+    """Return the recorded campaign `reference`: times, noise, two CPUs."""
+    history, noise = results("history/reference.json"), noise_by_app()
     normalised = {row["app"]: row["cv_percent"] for row in history["speed_normalised"]["noise"]}
     two_cpus = {row["app"]: row["speedup"] for row in history["cpus"]}
     rows = []

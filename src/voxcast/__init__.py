@@ -25,23 +25,23 @@ _LAZY = {
     "fit": "voxcast.models.regressor",
     "history": "voxcast.api.tables",
     "inspect": "voxcast.api.tables",
+    "plot": "voxcast.api.plot",
     "requests": "voxcast.api.sequences",
     "submit": "voxcast.api.model",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in (*_LAZY, "plot"):
+    if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    if name == "plot":
-        return import_module("voxcast.api.plot")
-    return getattr(import_module(_LAZY[name]), name)
+    module = import_module(_LAZY[name])
+    return module if _LAZY[name].endswith(f".{name}") else getattr(module, name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_LAZY, "plot"])
+    return sorted([*globals(), *_LAZY])
 
 
 def load(

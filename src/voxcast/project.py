@@ -8,6 +8,7 @@ from pathlib import Path
 from voxcast.errors import ConfigError
 
 PROJECT_FILE = "params.yaml"
+HISTORY = Path("data/history")  # recorded runs, in a project
 ENVIRONMENT_VARIABLE = "VOXCAST_PROJECT"
 
 

@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from voxcast.api.question import is_url
 from voxcast.serving import loaded_model
 from voxcast.serving.loaded_model import one_or_several
 
@@ -25,7 +26,11 @@ class Recommending(loaded_model.Predicting):
     """Predictions, and plans made of them."""
 
     project: Path | None
-    _name: str | None
+
+    @property
+    def _name(self) -> str | None:
+        """The version, folder or address of the model; None for the champion."""
+        raise NotImplementedError
 
     def recommend(
         self,
@@ -82,8 +87,7 @@ class Recommending(loaded_model.Predicting):
         question = Question(
             app, cpus, gpus, parameters or {}, self._name, header_only, project=self.project
         )
-        budget = None if budget_usd is None else f"{budget_usd:.12g}"
-        wish = Wish(question, cluster or LOCAL, policy, deadline, budget)
+        wish = Wish(question, cluster or LOCAL, policy, deadline, budget_usd)
         paths = tuple(Path(path) for path in one_or_several(images))
         return Plan(wish, SubmissionWish(wish, paths).recommended())
 
@@ -104,7 +108,7 @@ class Model(Recommending, loaded_model.Model):
     project: Path | None = None
 
     @property
-    def _name(self) -> str | None:  # type: ignore[override]
+    def _name(self) -> str | None:
         return self.number
 
 
@@ -141,7 +145,7 @@ class ServedModel(Recommending):
         return dict(self.client.models()["apps"])
 
     @property
-    def _name(self) -> str:  # type: ignore[override]
+    def _name(self) -> str:
         return self.url
 
     def _champion(self, app: str | None, parameters: Mapping[str, Any]) -> Champion:
@@ -162,7 +166,7 @@ def load(
 ) -> Model | ServedModel:
     """Load a model; see `voxcast.load`."""
     folder = None if project is None else Path(project)
-    if model is not None and str(model).startswith(("http://", "https://")):
+    if model is not None and is_url(str(model)):
         return ServedModel(str(model), folder)
     loaded = loaded_model.load(model, project, lab_characteristics)
     number = None if model is None else str(model)

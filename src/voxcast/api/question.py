@@ -65,8 +65,7 @@ class Question:
     @property
     def url(self) -> str | None:
         """The address of the server that answers, if one does."""
-        is_url = self.model is not None and self.model.startswith(("http://", "https://"))
-        return self.model if is_url else None
+        return self.model if self.model is not None and is_url(self.model) else None
 
     def service(self) -> PredictionService:
         """Return the model that answers in this process.
@@ -131,6 +130,11 @@ class Question:
 
     def _required(self) -> Path:
         return projects.require(self.project)
+
+
+def is_url(model: str) -> bool:
+    """Return whether a model is named by the address of its server."""
+    return model.startswith(("http://", "https://"))
 
 
 def allocations(

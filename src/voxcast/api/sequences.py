@@ -87,19 +87,11 @@ def requests(
     from voxcast.allocation.requests.programme import POINTS
     from voxcast.allocation.requests.strategies import Settings, alternatives
     from voxcast.api.question import Question
-    from voxcast.laws.families import parse_law
 
-    kind, text = source_kind(str(source)), str(source)
-    if kind == "law":
-        law: Law = parse_law(text)
-    elif kind == "history":
-        runs = measured_runs(Path(text), app, (), column)
-        law = law_of_column(runs, column, None, Path(text))
-    else:
-        folder = None if project is None else Path(project)
-        numbers = None if cpus is None else (cpus,)
-        question = Question(app, numbers, None, parameters or {}, model, project=folder)
-        law, _ = predicted_law(Path(text), question)
+    folder = None if project is None else Path(project)
+    numbers = None if cpus is None else (cpus,)
+    question = Question(app, numbers, None, parameters or {}, model, project=folder)
+    law, _ = law_of(str(source), question, column=column)
     costs = CostModel(*cost, *(checkpoint or (0.0, 0.0)))
     sequences, _ = alternatives(
         strategy, law, costs, Settings(POINTS, None), can_checkpoint=checkpoint is not None
@@ -127,6 +119,41 @@ def source_kind(source: str) -> str:
     if "(" in source and not Path(source).exists():
         return "law"
     return "image" if source.lower().endswith(ENDINGS) else "history"
+
+
+def law_of(
+    source: str,
+    question: Question,
+    *,
+    column: str = RUNTIME,
+    conditions: Sequence[str] = (),
+    family: str | None = None,
+) -> tuple[Law, list[str]]:
+    """Return the law of a source, and why it does not hold as stated; empty if it does.
+
+    Parameters
+    ----------
+    source : str
+        A law, a history or an image, as in `requests`.
+    question : Question
+        Its application chooses the runs of a history; all of it is asked about an image.
+    column, conditions, family
+        Of a history, see `measured_runs` and `law_of_column`.
+
+    Raises
+    ------
+    VoxcastError
+        If the source cannot be read.
+    """
+    from voxcast.laws.families import parse_law
+
+    kind, path = source_kind(source), Path(source)
+    if kind == "law":
+        return parse_law(source), []
+    if kind == "image":
+        return predicted_law(path, question)
+    runs = measured_runs(path, question.app, conditions, column)
+    return law_of_column(runs, column, family, path), []
 
 
 def predicted_law(image: Path, question: Question) -> tuple[Law, list[str]]:

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 LOCAL_POLL_S = 0.5
 POLL_S = 30.0
 FOLLOWER_LOG = "follower.log"
-FINAL_STATES = frozenset({"completed", "given up", "refused"})
 
 
 class Submission:
@@ -112,20 +111,16 @@ class Submission:
                 SlurmExecutor(self._submission).cancel(tasks)
 
     def _is_done(self) -> bool:
-        return set(self.status()["status"]) <= FINAL_STATES
+        from voxcast.jobs.status import FINAL, counts
+
+        return set(counts(*self._states())) <= FINAL
 
     def _states(self) -> tuple[SubmissionState, dict[str, TaskState]]:
-        from voxcast.jobs.slurm import SlurmExecutor
         from voxcast.jobs.state import SubmissionState
-        from voxcast.jobs.status import current_states, states_here
+        from voxcast.jobs.status import states_seen
 
-        submission = self._submission
-        state = SubmissionState.of(submission.plan, submission.events())
-        if not state.live:
-            return state, {}
-        if submission.executor == "local":
-            return state, states_here(submission, state)
-        return state, current_states(state, SlurmExecutor(submission), with_steps=False)
+        state = SubmissionState.of(self._submission.plan, self._submission.events())
+        return state, states_seen(self._submission, state)
 
 
 def start(plan: JobPlan, out: Path, *, is_local: bool) -> Submission:

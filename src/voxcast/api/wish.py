@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from voxcast import project as projects
 from voxcast.api.question import Question
 from voxcast.errors import ConfigError, TableError, one_line
-from voxcast.quantities import format_seconds, parse_usd
+from voxcast.quantities import format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,8 +37,8 @@ class Wish:
         ``NAME`` or ``NAME:PARTITION``; ``local`` is this machine.
     deadline : str or None
         A duration such as ``2h``, or a time in ISO 8601.
-    budget : str or None
-        Largest cost of an image, in USD.
+    max_usd : float or None
+        Largest cost of an image.
     changes : sequence of str
         ``KEY=VALUE`` of the configuration of cluster and policy.
     waiting : Path or None
@@ -49,7 +49,7 @@ class Wish:
     cluster: str | None = None
     policy: str | None = None
     deadline: str | None = None
-    budget: str | None = None
+    max_usd: float | None = None
     changes: Sequence[str] = ()
     waiting: Path | None = None
 
@@ -62,11 +62,6 @@ class Wish:
     def is_local(self) -> bool:
         """Whether the cluster is this machine, by name."""
         return self.cluster == LOCAL
-
-    @property
-    def max_usd(self) -> float | None:
-        """Largest cost of an image; errors as `voxcast.quantities.parse_usd`."""
-        return None if self.budget is None else parse_usd(self.budget)
 
     def limits(self) -> HardLimits:
         """Return the deadline and the budget.

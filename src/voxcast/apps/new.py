@@ -70,6 +70,13 @@ class AppTemplate:
     contained: dict[str, Any] = field(default_factory=dict)
     version_command: str | None = None
 
+    @property
+    def comments(self) -> list[str]:
+        """What is said of the application above its values in ``conf/app``."""
+        sources = [f"  {source}" for source in self.sources]
+        heading = "From public documentation, not run here:"
+        return [f"{self.description}.", heading, *sources, *self.notes]
+
     def values(self, *, in_container: bool) -> dict[str, Any]:
         """Return the values for ``conf/app``.
 

@@ -271,11 +271,7 @@ def _values_of_trial(app: App, trial: AppTrial) -> dict[str, Any]:
 
 
 def _comments(template: AppTemplate | None, trial: AppTrial | None) -> list[str]:
-    comments = []
-    if template is not None:
-        comments += [f"{template.description}.", "From public documentation, not run here:"]
-        comments += [f"  {source}" for source in template.sources]
-        comments += template.notes
+    comments = [] if template is None else template.comments
     if trial is not None and trial.proposal:
         comments.append("The phases are proposed from the log of a trial.")
     if trial is not None and trial.run.outcome == "completed":

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from voxcast.errors import TableError
+from voxcast.project import HISTORY
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from voxcast.features.training_table import Comparability
     from voxcast.models.forecaster import Forecaster
 
-DATA, HISTORY, CATALOGUE = Path("data"), Path("data/history"), Path("data/catalogue")
+DATA, CATALOGUE = Path("data"), Path("data/catalogue")
 APP_FILES = Path("conf/app")
 
 logger = logging.getLogger(__name__)

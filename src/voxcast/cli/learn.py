@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 CATALOGUE = Path("data/catalogue/catalogue.parquet")
 IMAGES = Path("data/images")
-HISTORY = Path("data/history")
 MAX_PROBLEMS_SHOWN = 10
 BOUND_SUBJECTS = 19
 
@@ -263,7 +262,7 @@ def _request(
         images=select(paths, participants) if paths else None,
         budget_s=3600.0 if budget_s is None else budget_s,
         cpus=tuple(cpus),
-        history=() if recorded else tuple(batches_to_learn_from(HISTORY, app)),
+        history=() if recorded else tuple(batches_to_learn_from(projects.HISTORY, app)),
         recorded=recorded,
         changes=tuple(changes),
     )
@@ -287,9 +286,10 @@ def _show_recorded(configured: Config) -> None:
     from voxcast.features.training_runs import batches_to_learn_from
 
     for app in configured.apps:
-        for name, count in batches_to_learn_from(HISTORY, app).items():
+        for name, count in batches_to_learn_from(projects.HISTORY, app).items():
             if name in configured.features.history:
-                _say("", f"also learns from {count} runs of {app} on record in {HISTORY / name}")
+                folder = projects.HISTORY / name
+                _say("", f"also learns from {count} runs of {app} on record in {folder}")
 
 
 def _show_runs(devices: Sequence[DeviceOutlook], budget_s: float | None) -> None:

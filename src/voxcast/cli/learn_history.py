@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from voxcast.cli.app import CONF_APP
 from voxcast.errors import TableError
+from voxcast.project import HISTORY
 from voxcast.quantities import counted
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from voxcast.runs.importer import Account
 
 SUBJECT = r"(?P<subject>sub-[0-9A-Za-z]+(?:[_/]ses-[0-9A-Za-z]+)?)"
-HISTORY = Path("data/history")
 JOB, SUBJECT_COLUMN, SESSION = ("job", "job_id", "jobid", "name", "jobname"), "subject", "session"
 MAX_REASONS = 8
 
@@ -123,7 +123,7 @@ def describe(app: str) -> None:
     if (name := app.replace("_", "-")) in template_names():
         template = load_template(name)
         values = template.values(in_container=False)
-        comments += [f"{template.description}.", *(f"  {source}" for source in template.sources)]
+        comments += template.comments
     write_app(path, app, {"version": UNKNOWN_VERSION, **values}, comments)
     print(f"{'application':12} {path} was written; check its command line before you submit jobs",
           file=sys.stderr)  # fmt: skip

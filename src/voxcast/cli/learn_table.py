@@ -6,7 +6,6 @@ The report of ``voxcast learn TABLE``: errors on held-out rows, and whether boun
 from __future__ import annotations
 
 import json
-import logging
 import os
 import shlex
 import textwrap
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
 
 CARD_FILE = "card.json"
 BUDGET_S = 300.0
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)

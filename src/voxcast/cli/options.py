@@ -13,7 +13,7 @@ from typer import Argument, Option
 from typer.core import TyperCommand
 
 from voxcast.errors import ConfigError, one_line
-from voxcast.quantities import parse_seconds
+from voxcast.quantities import parse_seconds, parse_usd
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -153,6 +153,17 @@ def counts(text: str | None, option: str, *, least: int = 1) -> tuple[int, ...] 
     if all(_COUNT.fullmatch(part) and int(part) >= least for part in parts):
         return tuple(int(part) for part in parts)
     raise ConfigError(f"must be whole numbers of at least {least}, not {text!r}", option)
+
+
+def usd(text: str | None) -> float | None:
+    """Read the amount of ``--budget``; None stays None.
+
+    Raises
+    ------
+    ConfigError
+        If it is no amount of money, or negative.
+    """
+    return None if text is None else parse_usd(text)
 
 
 def seconds(text: str | None, option: str) -> float | None:

@@ -58,7 +58,9 @@ def recommend(
     """Recommend the type of node for a parallel run whose time is predicted on several."""
     from voxcast.allocation.recommendation_text import text_lines
 
-    wish = Wish(Question(project=project), cluster, policy, deadline, budget, changes or ())
+    wish = Wish(
+        Question(project=project), cluster, policy, deadline, options.usd(budget), changes or ()
+    )
     outside_s = options.seconds(outside, "--outside") or 0.0
     recommendation = _recommendation(runs, parse_bytes(memory), outside_s, wish)
     if as_json:

@@ -65,7 +65,7 @@ def recommend(
     if form == "csv" and out is None:
         raise ConfigError("is needed for a table", "--out", "give --out FILE.csv")
     question = options.question(app, cpus, gpus, parameters, model, header_only, machine, project)
-    wish = Wish(question, cluster, policy, deadline, budget, changes or (), waiting)
+    wish = Wish(question, cluster, policy, deadline, options.usd(budget), changes or (), waiting)
     wish.limits()
     site = wish.slurm_site() if form == "sbatch" else wish.site()
     recommendation = wish.recommendation(images, site)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
-from voxcast.api.sequences import RUNTIME, law_of_column, measured_runs, predicted_law, source_kind
+from voxcast.api.sequences import RUNTIME, law_of, source_kind
 from voxcast.cli import options
 from voxcast.errors import ConfigError
 from voxcast.quantities import format_seconds
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from voxcast.allocation.requests.strategies import RequestSequence
-    from voxcast.laws.families import Law
 
 
 PRINTED_REQUESTS = 5
@@ -93,8 +91,6 @@ def requests(
         return 0
     alpha, beta, gamma = options.numbers(cost, 3, "--cost")
     durations = (0.0, 0.0) if checkpoint is None else options.durations(checkpoint, "--checkpoint")
-    law: Law
-    warnings: list[str] = []
     kind = source_kind(source)
     of_kind: dict[str, dict[str, object]] = {
         "history": {"--fit": fit, "--where": where, "--column": column != RUNTIME},
@@ -107,18 +103,9 @@ def requests(
             )
     if app is not None and kind == "law":
         raise ConfigError("is for a history or an image", "--app")
-    if kind == "law":
-        from voxcast.laws.families import parse_law
-
-        law, in_seconds = parse_law(source), False
-    elif kind == "history":
-        runs = measured_runs(Path(source), app, where or [], column)
-        law, in_seconds = law_of_column(runs, column, fit, Path(source)), column.endswith("_s")
-    else:
-        question = options.question(
-            app, cpus, gpus, parameters, model, header_only, project=project
-        )
-        (law, warnings), in_seconds = predicted_law(Path(source), question), True
+    question = options.question(app, cpus, gpus, parameters, model, header_only, project=project)
+    law, warnings = law_of(source, question, column=column, conditions=where or (), family=fit)
+    in_seconds = kind == "image" or (kind == "history" and column.endswith("_s"))
     model_of_cost = CostModel(alpha, beta, gamma, *durations)
     format_length = format_seconds if in_seconds else "{:.5g}".format
     settings = Settings(POINTS if points is None else points, periods, format_length)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from voxcast import project
 from voxcast import project as projects
 from voxcast.cli import options
 from voxcast.content_cache import is_cache
@@ -90,15 +89,8 @@ def _campaign(
 def _submission(folder: Path, root: Path | None, *, as_json: bool) -> int:
     from voxcast.jobs.collect import collected_text
     from voxcast.jobs.draw import running_cells
-    from voxcast.jobs.slurm import SlurmExecutor
     from voxcast.jobs.state import SubmissionState
-    from voxcast.jobs.status import (
-        current_states,
-        states_here,
-        status_record,
-        task_rows,
-        text_lines,
-    )
+    from voxcast.jobs.status import states_seen, status_record, task_rows, text_lines
     from voxcast.jobs.submission import Submission
 
     submission = Submission.open(folder)
@@ -107,16 +99,11 @@ def _submission(folder: Path, root: Path | None, *, as_json: bool) -> int:
         then = "`voxcast measure --campaign NAME --cluster C` collects the runs of workers"
         raise ConfigError("adds the jobs of a submission", "--collect", then)
     state = SubmissionState.of(submission.plan, submission.events())
-    current = running_cells(submission) if is_drawn else {}
-    if state.live and not is_drawn:
-        try:
-            current = (
-                states_here(submission, state)
-                if submission.executor == "local"
-                else current_states(state, SlurmExecutor(submission), with_steps=False)
-            )
-        except (VoxcastError, OSError) as error:
-            logger.warning("what runs now is not known: %s", one_line(error))
+    try:
+        current = running_cells(submission) if is_drawn else states_seen(submission, state)
+    except (VoxcastError, OSError) as error:
+        current = {}
+        logger.warning("what runs now is not known: %s", one_line(error))
     rows = task_rows(submission, state, current)
     jobs = None if root is None else collected(submission, root)
     if as_json:
@@ -141,7 +128,7 @@ def _show_cache(folder: Path, as_json: bool) -> None:
         print("\n".join(status.text_lines()))
 
 
-HISTORY, ON_RECORD = Path("data/history"), Path("data/catalogue/on_record.parquet")
+ON_RECORD = Path("data/catalogue/on_record.parquet")
 APP_FILES = Path("conf/app")
 
 
@@ -155,7 +142,7 @@ def collected(submission: Submission, folder: Path) -> dict[str, Any]:
     """
     from voxcast.jobs.collect import BATCH, collect_jobs
 
-    result = collect_jobs(submission, folder / HISTORY / BATCH, _volumes(folder))
+    result = collect_jobs(submission, folder / projects.HISTORY / BATCH, _volumes(folder))
     for reason, count in result["without_image"].items():
         logger.warning("%d jobs cannot train: %s", count, reason)
     return result
@@ -167,7 +154,7 @@ def collect_at_end(submission: Submission, folder: Path | None) -> None:
     A failure is logged: `voxcast status --collect` does it later.
     """
     try:
-        root = project.find(folder)
+        root = projects.find(folder)
         if root is None or not (root / APP_FILES / f"{submission.plan.app.name}.yaml").is_file():
             return
         from voxcast.jobs.collect import collected_text

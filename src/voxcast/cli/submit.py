@@ -133,7 +133,7 @@ def submit(
     from voxcast.jobs.submission import Submission, check_outputs
 
     question = options.question(app, cpus, gpus, parameters, model, header_only, project=project)
-    wish = Wish(question, cluster, policy, deadline, budget, changes or ())
+    wish = Wish(question, cluster, policy, deadline, options.usd(budget), changes or ())
     if detach and wish.is_local:
         raise ConfigError("needs Slurm", "--detach", "leave it out with --cluster local")
     if out is None and not dry_run:

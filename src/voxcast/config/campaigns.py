@@ -24,6 +24,7 @@ from voxcast.files import atomic_path, sha256_of
 from voxcast.measure.campaign import Campaign, Remaining, remaining
 from voxcast.measure.plan import CampaignPlan, CampaignSettings, make_plan
 from voxcast.measure.trace import Conditions
+from voxcast.project import HISTORY
 from voxcast.quantities import format_seconds
 from voxcast.records import as_fields
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from voxcast.images.sources import ImageSelection
 
 
-CAMPAIGNS, HISTORY = Path("data/campaigns"), Path("data/history")
+CAMPAIGNS = Path("data/campaigns")
 
 
 def project_campaign(name: str, overrides: Sequence[str] = ()) -> Campaign:

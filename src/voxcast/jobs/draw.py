@@ -368,6 +368,7 @@ class _Worker:
         self._waiting: list[str] = []  # the longest last
         self._lacking: dict[str, str] = {}  # by name of a ticket that will never fit
         self._problems: dict[object, VoxcastError | None] = {}  # of applications and volumes
+        self._is_given_up = False
         self._failed: list[Cell] = []
         self._numbers = itertools.count(1)
         seed = int.from_bytes(os.urandom(4))
@@ -376,7 +377,7 @@ class _Worker:
     def run(self) -> None:
         """Run cell after cell."""
         with Metronome(enabled=self.settings.conditions.metronome) as metronome:
-            while not self.stopped():
+            while not (self.stopped() or self._is_given_up):
                 drawn = self._draw()
                 if drawn is not None:
                     self._run(*drawn, metronome)
@@ -453,7 +454,9 @@ class _Worker:
             if tickets.place(HELD, run).exists():
                 raise
             # The follower gave this worker up, as after a long suspension, and removed the folder.
-            logger.warning("%s: another worker had taken it over; discarded", cell.key[:12])
+            # What it drew next might be lost as well: Slurm may take its node for dead.
+            logger.warning("%s: this worker was given up; its run is discarded", cell.key[:12])
+            self._is_given_up = True
             return
         finally:
             if not has_ended:

@@ -25,7 +25,7 @@ from voxcast.jobs.passes import PART_RUNS, join, parts_of
 from voxcast.jobs.script import array_script, arrays_of, task_list
 from voxcast.jobs.slurm import SlurmAwayError, SlurmRefusedError
 from voxcast.jobs.state import NOT_STARTED, SubmissionState, TaskState
-from voxcast.jobs.status import counts, current_states
+from voxcast.jobs.status import FINAL, counts, current_states
 from voxcast.jobs.task import Array, Attempt, RequestSequence, Stop, Task
 from voxcast.measure.leftovers import sweep
 from voxcast.measure.runner import lacked_memory
@@ -445,7 +445,7 @@ def follow(
             while follower.step():
                 by_status = counts(follower.state, follower.current)
                 bar.total = by_status.total()
-                bar.n = sum(by_status[status] for status in ("completed", "given up", "refused"))
+                bar.n = sum(by_status[status] for status in FINAL)
                 bar.set_postfix(by_status)
                 if time.monotonic() - collected_at >= COLLECT_S:
                     collect()

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from voxcast.jobs.task import Array
 
 ORDER = ("completed", "ended", "running", "waiting", "refused", "given up")
+FINAL = frozenset({"completed", "refused", "given up"})
 MOST_LISTED = 20
 
 
@@ -90,7 +91,24 @@ def current_states(
     return {name: states[key] for name, key in keys.items() if key in states}
 
 
-def states_here(submission: Submission, state: SubmissionState) -> dict[str, TaskState]:
+def states_seen(submission: Submission, state: SubmissionState) -> dict[str, TaskState]:
+    """Return what runs or waits in a queue now, as a process that does not follow it sees it.
+
+    Raises
+    ------
+    RunError
+        If Slurm does not answer.
+    """
+    from voxcast.jobs.slurm import SlurmExecutor
+
+    if not state.live:
+        return {}
+    if submission.executor == "local":
+        return _states_here(submission, state)
+    return current_states(state, SlurmExecutor(submission), with_steps=False)
+
+
+def _states_here(submission: Submission, state: SubmissionState) -> dict[str, TaskState]:
     """Return the states of the tasks that run on this machine, as other processes can see them.
 
     They run in the process that follows the submission, and die with it. A task gets its folder

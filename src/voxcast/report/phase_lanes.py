@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -136,6 +135,3 @@ def _description(name: str, timeline: Timeline, lane: int, marks: str) -> str:
         f"{name}, {format_short_seconds(timeline.end_s - timeline.start_s)}: "
         f"{', '.join(parts) or 'no phase'}; communication {percent(communication)}"
     )
-
-
-logger = logging.getLogger(__name__)

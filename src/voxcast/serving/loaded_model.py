@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     Image = str | os.PathLike[str]
     Requests = pd.DataFrame | Row | Image | Sequence[Row] | Sequence[Image]
 
+_SINGLE_KINDS = (Mapping, str, os.PathLike)  # kinds of a single value
 _NEITHER = "give paths of images, or request rows as a table or as mappings"
 
 
@@ -207,8 +208,7 @@ def load(
 
 def one_or_several(values: Any) -> list[Any]:
     """Return a list of one value, or of several."""
-    kinds = (Mapping, str, os.PathLike)
-    is_several = isinstance(values, Iterable) and not isinstance(values, kinds)
+    is_several = isinstance(values, Iterable) and not isinstance(values, _SINGLE_KINDS)
     return list(values) if is_several else [values]
 
 
@@ -220,9 +220,8 @@ def _entries(requests: Any) -> list[Any]:
     ModelError
         If it has others, or both.
     """
-    kinds = (Mapping, str, os.PathLike)
     entries = one_or_several(requests)
     of_rows = {isinstance(entry, Mapping) for entry in entries}
-    if len(of_rows) > 1 or not all(isinstance(entry, kinds) for entry in entries):
+    if len(of_rows) > 1 or not all(isinstance(entry, _SINGLE_KINDS) for entry in entries):
         raise ModelError("is neither images nor rows", "requests", _NEITHER)
     return entries

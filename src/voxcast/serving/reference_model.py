@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from voxcast import project as projects
+from voxcast.files import atomic_folder
 from voxcast.serving.model_store import MODELS, ModelStore
 from voxcast.serving.prediction_service import PredictionService
 
@@ -52,5 +53,6 @@ def measured_project(create: Callable[[Path], object]) -> Path:
     if not (folder / projects.PROJECT_FILE).is_file():
         create(folder)
     if not (folder / MODELS).is_dir():
-        shutil.copytree(REFERENCE, folder / MODELS, ignore=shutil.ignore_patterns("*.py"))
+        with atomic_folder(folder / MODELS) as partial:
+            shutil.copytree(REFERENCE, partial, dirs_exist_ok=True)
     return folder

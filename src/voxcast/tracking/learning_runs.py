@@ -2,13 +2,6 @@
 
 The stages that search, fit and judge write files and know nothing of MLflow. A database that was
 lost is filled from them again.
-
-The final MLflow run of each fitted model, identified by the hash of the model's files.
-
-The log of a pass makes it. Registration finds it or makes it: the tracking server may have changed
-since the pass, or the forecaster may be an older version's.
-
-Phases of traced runs in MLflow: metrics, the phases as JSON, and the page.
 """
 
 from __future__ import annotations
