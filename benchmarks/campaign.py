@@ -91,7 +91,7 @@ def step_list(folder: Path, count: int) -> int:
     from voxcast.runs.series import runs_in
 
     plan = plan_of(count)
-    (row,) = overview(plan.cells, plan.expected_s, runs_in(folder))
+    (row,) = overview(plan, runs_in(folder))
     return int(row["left"])
 
 

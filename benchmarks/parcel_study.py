@@ -104,7 +104,7 @@ def passes_part() -> dict[str, Any]:
     from voxcast import config
     from voxcast.apps.app import app_version
     from voxcast.jobs.follow import Follower
-    from voxcast.jobs.status import task_rows
+    from voxcast.jobs.state import task_rows
     from voxcast.jobs.submission import Draw, Plan, Submission
     from voxcast.jobs.task import RequestSequence, Task
     from voxcast.measure.trace import Conditions

@@ -59,7 +59,7 @@ def pool_of(folder: Path, count: int) -> Any:
 
 def claim_some(pool: Any, name: str, report: Path) -> None:
     """Claim cells; write the seconds of each claim and of a rename of another file."""
-    from voxcast.jobs.draw import Tickets
+    from voxcast.jobs.worker import Tickets
 
     chance, folders = random.Random(name), Tickets.of(pool)  # noqa: S311
     tickets = folders.names("todo")
@@ -138,7 +138,7 @@ def start_of_a_worker(cells: int) -> dict[str, Any]:
 
 
 def _first_look(pool: Any) -> dict[str, float]:
-    from voxcast.jobs.draw import Tickets
+    from voxcast.jobs.worker import Tickets
 
     folders, before = Tickets.of(pool), resident_bytes()
     start, used = time.perf_counter(), time.process_time()
@@ -187,8 +187,8 @@ def cost_of_a_cell() -> dict[str, Any]:
 
 def _worked(count: int) -> dict[str, float]:
     """Have one worker run a pool of ``count`` cells; return its seconds beside the runs."""
-    from voxcast.jobs.draw import WorkerAllocation, work
     from voxcast.jobs.follow import Follower
+    from voxcast.jobs.worker import WorkerAllocation, work
     from voxcast.measure.host import host_facts
     from voxcast.runs.series import runs_in
 

@@ -33,7 +33,7 @@ PLACES = ("held", "ended", "partial")
 
 def soak_pool(folder: Path, cells: int) -> Any:
     """Return a pool of short cells."""
-    from voxcast.jobs.passes import work_command, worker_app
+    from voxcast.jobs.campaign import work_command, worker_app
     from voxcast.jobs.submission import Draw, Plan, Submission
     from voxcast.jobs.task import Limits
     from voxcast.measure.trace import Conditions
@@ -164,9 +164,9 @@ def soak(folder: Path, cells: int, workers: int, kills: int | None, seed: int) -
 
 def follow_on_slurm(folder: Path) -> None:
     """Submit pass after pass of workers; restarted after each kill."""
+    from voxcast.jobs.campaign import jobs_for
     from voxcast.jobs.claim import claimed
     from voxcast.jobs.follow import Follower, follow
-    from voxcast.jobs.passes import Passes, jobs_for
     from voxcast.jobs.slurm import SlurmExecutor
     from voxcast.jobs.submission import Submission
 
@@ -180,7 +180,7 @@ def follow_on_slurm(folder: Path) -> None:
                 pool.plan, tasks, waiting, lambda _: "debug", max_jobs=SLURM_JOBS, least_s=60.0
             )
 
-        follower.passes = Passes(next_jobs, 10**6)
+        follower.next_jobs, follower.most_passes = next_jobs, 10**6
         follow(follower, 1.0)
 
 

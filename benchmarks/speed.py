@@ -83,9 +83,7 @@ def measured(folder: Path, app_name: str) -> pd.DataFrame:
         ]  # fmt: skip
         plan = CampaignPlan({cell.key: cell for cell in cells}, paths)
         facts = dataclasses.replace(host_facts(), host_id=machine)
-        settings = CampaignSettings(
-            {app.name: app}, folder / "runs" / machine, host=facts, repeat_noisy_s=0.0
-        )
+        settings = CampaignSettings({app.name: app}, folder / "runs" / machine, host=facts)
         os.sched_setaffinity(0, set(cores[:1]))
         with pressure(cores[1:] if is_pressed else []):
             run_campaign(settings, plan)

@@ -60,7 +60,7 @@ def write_plan(folder: Path, count: int) -> Path:
 def render(path: Path) -> int:
     """Group the tasks of a plan and write scripts and lists of all arrays; return how many."""
     from voxcast.jobs.script import array_script, task_list
-    from voxcast.jobs.status import planned_arrays
+    from voxcast.jobs.state import planned_arrays
     from voxcast.jobs.submission import ArrayFiles, Plan, read_json_object
 
     plan = Plan.from_record(read_json_object(path), path)

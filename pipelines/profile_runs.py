@@ -5,7 +5,6 @@ from __future__ import annotations
 import voxcast.interruptions  # noqa: F401, before imports that take time
 
 # isort: split
-import dataclasses
 import sys
 from pathlib import Path
 
@@ -44,8 +43,6 @@ def main() -> int:
         runs = write_recorded(tables, history, device, set(cfg.apps), volumes)
     else:
         settings = campaign_settings(cfg, MEASURED / device, device)
-        # Noisy runs are repeated only within the budget.
-        settings = dataclasses.replace(settings, repeat_noisy_s=settings.stop_after_s)
         plan = make_plan(settings, catalogue, recipes_in(IMAGES))
         runs = profile_device(device, settings, plan, tables)
     print(f"{device}: {len(runs)} runs")

@@ -14,8 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from voxcast.errors import RunError
+from voxcast.jobs.campaign import work_command, worker_app
 from voxcast.jobs.claim import claimed
-from voxcast.jobs.draw import (
+from voxcast.jobs.follow import Follower
+from voxcast.jobs.state import SubmissionState, states_seen, task_rows
+from voxcast.jobs.submission import Draw, Plan, SlurmOptions, Submission
+from voxcast.jobs.task import Limits, RequestSequence, Task
+from voxcast.jobs.worker import (
     DRAW,
     ENDED,
     HELD,
@@ -24,15 +29,8 @@ from voxcast.jobs.draw import (
     Tickets,
     WorkerAllocation,
     WorkSummary,
-    running_cells,
     work,
 )
-from voxcast.jobs.follow import Follower
-from voxcast.jobs.passes import work_command, worker_app
-from voxcast.jobs.state import SubmissionState
-from voxcast.jobs.status import task_rows
-from voxcast.jobs.submission import Draw, Plan, SlurmOptions, Submission
-from voxcast.jobs.task import Limits, RequestSequence, Task
 from voxcast.measure.host import HostFacts, host_facts
 from voxcast.measure.trace import Conditions
 from voxcast.records import App, Cell, Configuration
@@ -98,7 +96,7 @@ class SmallPool:
         return self.tickets.draw(ticket, holder)
 
     def statuses(self) -> Counter[str]:
-        rows = task_rows(self.submission, self.state, running_cells(self.submission))
+        rows = task_rows(self.submission, self.state, states_seen(self.submission, self.state))
         return Counter(row["status"] for row in rows)
 
     def ends(self) -> list[dict[str, Any]]:

@@ -54,7 +54,7 @@ class Submission:
         """Return one row for each image: ``status``, ``reason``, ``job``, predictions, output."""
         import pandas as pd
 
-        from voxcast.jobs.status import task_rows
+        from voxcast.jobs.state import task_rows
 
         state, current = self._states()
         table = pd.DataFrame(task_rows(self._submission, state, current))
@@ -64,7 +64,7 @@ class Submission:
         """Return one row for each attempt that ended, with its request and its use."""
         import pandas as pd
 
-        from voxcast.jobs.status import task_rows
+        from voxcast.jobs.state import task_rows
 
         rows = []
         for task in task_rows(self._submission, *self._states()):
@@ -111,13 +111,12 @@ class Submission:
                 SlurmExecutor(self._submission).cancel(tasks)
 
     def _is_done(self) -> bool:
-        from voxcast.jobs.status import FINAL, counts
+        from voxcast.jobs.state import FINAL, counts
 
         return set(counts(*self._states())) <= FINAL
 
     def _states(self) -> tuple[SubmissionState, dict[str, TaskState]]:
-        from voxcast.jobs.state import SubmissionState
-        from voxcast.jobs.status import states_seen
+        from voxcast.jobs.state import SubmissionState, states_seen
 
         state = SubmissionState.of(self._submission.plan, self._submission.events())
         return state, states_seen(self._submission, state)

@@ -189,12 +189,12 @@ def show_campaign(
         start = f"`voxcast measure --campaign {name}` prepares its images and measures"
         print(f"{name}: nothing is measured yet; {start}")
         return
-    names = ("done", "left", "repeats", "local_runs")
-    recorded, left, repeats, local_runs = (sum(row[name] for row in rows) for name in names)
+    names = ("done", "left", "local_runs")
+    recorded, left, local_runs = (sum(row[name] for row in rows) for name in names)
     left_s = sum(row["left_s"] for row in rows)
     print(f"{name}: {recorded} runs done, {left} left, about {format_seconds(left_s)}")
-    if repeats or local_runs:
-        print(f"  on record too: {repeats} repeats of noisy runs, {local_runs} local runs")
+    if local_runs:
+        print(f"  on record too: {local_runs} local runs")
     print(_line("app", "scale", "CPUs", "done", "left", "time left", "noisy",
                 "other outcomes"))  # fmt: skip
     for row in rows:
@@ -223,17 +223,17 @@ def run_on_cluster(campaign: Campaign, work: Work, *, as_json: bool) -> int:
     """
     from voxcast.jobs.campaign import (
         POOL,
-        collect_pool,
+        WorkerJobs,
+        jobs_for,
         make_campaign_pool,
         partition_for,
         within_partition,
     )
     from voxcast.jobs.claim import claimed
     from voxcast.jobs.follow import Follower, follow
-    from voxcast.jobs.passes import MAX_PASSES, Passes, WorkerJobs, jobs_for
     from voxcast.jobs.script import array_line
     from voxcast.jobs.slurm import SlurmExecutor, check_installed
-    from voxcast.jobs.status import counts
+    from voxcast.jobs.state import counts
     from voxcast.jobs.submission import SlurmOptions, partitions_per_cpu
 
     name, _, partition = str(work.cluster).partition(":")
@@ -260,15 +260,15 @@ def run_on_cluster(campaign: Campaign, work: Work, *, as_json: bool) -> int:
         follower.settle()
         if work.submit:
             follower.executor = SlurmExecutor(submission)
-            follower.passes = Passes(next_jobs, MAX_PASSES)
+            follower.next_jobs = next_jobs
             try:
-                follow(follower, work.poll_s, lambda: collect_pool(campaign, submission))
+                follow(follower, work.poll_s, lambda: campaign.collect(submission.out))
             except KeyboardInterrupt:
                 logger.warning("interrupted; jobs go on; the same command continues")
                 code = INTERRUPTED
         elif cluster.name == LOCAL:
             _run_here(campaign, follower, work)
-        parts = collect_pool(campaign, submission)
+        parts = campaign.collect(submission.out)
     by_status = counts(follower.state, follower.current)
     given_up, left = by_status["given up"], by_status["running"] + by_status["waiting"]
     jobs, line, under_way = None, None, bool(follower.state.live)
@@ -308,8 +308,7 @@ def _cluster(name: str) -> Cluster:
 
 def _run_here(campaign: Campaign, follower: Follower, work: Work) -> None:
     """Run workers side by side, and then one with all of the machine for the rest."""
-    from voxcast.jobs.campaign import collect_pool
-    from voxcast.jobs.passes import run_local_workers, work_command
+    from voxcast.jobs.campaign import run_local_workers, work_command
     from voxcast.measure.host import host_facts
 
     facts, count, submission = host_facts(), work.parallel or 1, follower.submission
@@ -326,11 +325,11 @@ def _run_here(campaign: Campaign, follower: Follower, work: Work) -> None:
             left_s = None if deadline is None else max(deadline - time.monotonic(), 1.0)
             budget = [] if left_s is None else [f"--time-budget={left_s:g}s"]
             logger.info("%d workers with %s each", workers, format_bytes(memory))
-            command = work_command(submission.folder, "--json", *share, *budget)
+            command = work_command(submission.folder, *share, *budget)
             try:
                 run_local_workers(command, workers, on_progress)
             finally:
                 any_ended = follower.settle()
-                collect_pool(campaign, submission)
+                campaign.collect(submission.out)
             if not any_ended:
                 break

@@ -88,9 +88,13 @@ def _campaign(
 
 def _submission(folder: Path, root: Path | None, *, as_json: bool) -> int:
     from voxcast.jobs.collect import collected_text
-    from voxcast.jobs.draw import running_cells
-    from voxcast.jobs.state import SubmissionState
-    from voxcast.jobs.status import states_seen, status_record, task_rows, text_lines
+    from voxcast.jobs.state import (
+        SubmissionState,
+        states_seen,
+        status_record,
+        task_rows,
+        text_lines,
+    )
     from voxcast.jobs.submission import Submission
 
     submission = Submission.open(folder)
@@ -100,7 +104,7 @@ def _submission(folder: Path, root: Path | None, *, as_json: bool) -> int:
         raise ConfigError("adds the jobs of a submission", "--collect", then)
     state = SubmissionState.of(submission.plan, submission.events())
     try:
-        current = running_cells(submission) if is_drawn else states_seen(submission, state)
+        current = states_seen(submission, state)
     except (VoxcastError, OSError) as error:
         current = {}
         logger.warning("what runs now is not known: %s", one_line(error))

@@ -176,7 +176,7 @@ def _resume(folder: Path, following: Following) -> int:
 
 
 def _print_plan(plan: Plan, *, as_json: bool) -> None:
-    from voxcast.jobs.status import expected, plan_lines
+    from voxcast.jobs.state import expected, plan_lines
 
     if as_json:
         content = plan.to_record() | {"expected": expected(plan)}
@@ -221,7 +221,7 @@ def _run(submission: Submission, following: Following) -> int:
 
 
 def _print_end(submission: Submission, follower: Follower, *, as_json: bool) -> int:
-    from voxcast.jobs.status import status_record, task_rows, text_lines
+    from voxcast.jobs.state import status_record, task_rows, text_lines
 
     rows = task_rows(submission, follower.state, follower.current)
     if as_json:

@@ -2,8 +2,8 @@
 
 Each step reads states, records what ended, moves results, and submits the next requests. Cells
 that workers draw get a ticket each, with more time or memory after a failure, or parts; their jobs
-are passes of workers, see `voxcast.jobs.passes`. Only the process that follows writes events, and
-runs on record. An event is written before the step that it describes, and each step may be
+are passes of workers, see `voxcast.jobs.campaign`. Only the process that follows writes events and
+records. An event is written before the step that it describes, and each step may be
 repeated: recorded attempts are never made again, and a process that is killed between two lines is
 continued by the next one from the folder.
 """
@@ -14,32 +14,33 @@ import contextlib
 import logging
 import shutil
 import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from voxcast.errors import RunError, VoxcastError, one_line
 from voxcast.files import read_json, remove_folder, sync, write_text
-from voxcast.jobs.claim import is_abandoned
-from voxcast.jobs.draw import ENDED, HELD, PARTIAL, RESULT_FILE, TODO, Tickets, key_of
-from voxcast.jobs.passes import PART_RUNS, join, parts_of
+from voxcast.jobs.campaign import PART_RUNS, WorkerJobs, join, parts_of
+from voxcast.jobs.claim import Claim, is_abandoned
 from voxcast.jobs.script import array_script, arrays_of, task_list
 from voxcast.jobs.slurm import SlurmAwayError, SlurmRefusedError
-from voxcast.jobs.state import NOT_STARTED, SubmissionState, TaskState
-from voxcast.jobs.status import FINAL, counts, current_states
+from voxcast.jobs.state import (
+    FINAL,
+    NOT_STARTED,
+    Executor,
+    SubmissionState,
+    TaskState,
+    counts,
+    current_states,
+)
+from voxcast.jobs.submission import Submission
 from voxcast.jobs.task import Array, Attempt, RequestSequence, Stop, Task
+from voxcast.jobs.worker import ENDED, HELD, PARTIAL, RESULT_FILE, TODO, Tickets, key_of
 from voxcast.measure.leftovers import sweep
 from voxcast.measure.runner import lacked_memory
 from voxcast.quantities import counted, format_seconds
 from voxcast.records import Request, as_fields
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from pathlib import Path
-
-    from voxcast.jobs.claim import Claim
-    from voxcast.jobs.passes import Passes
-    from voxcast.jobs.state import Executor
-    from voxcast.jobs.submission import Submission
 
 POLL_S = 30.0
 COLLECT_S = 600.0  # between two collections of finished runs
@@ -58,8 +59,11 @@ class Follower:
         None where workers are started by others.
     claim : Claim or None
         The right to follow, which is shown to be held before each event.
-    passes : Passes or None
-        How workers are submitted; None where they are not.
+    next_jobs : callable or None
+        Returns the jobs of the next pass of workers for the requests of the cells that wait, by
+        name; None if there is nothing to do. None where workers are started by others.
+    most_passes : int
+        Passes of one command.
     current : dict of str to TaskState
         The latest state of each task or worker with a live attempt.
     """
@@ -67,7 +71,8 @@ class Follower:
     submission: Submission
     executor: Executor | None = None
     claim: Claim | None = None
-    passes: Passes | None = None
+    next_jobs: Callable[[Mapping[str, Request]], WorkerJobs | None] | None = None
+    most_passes: int = 10
     state: SubmissionState = field(init=False)
     current: dict[str, TaskState] = field(default_factory=dict)
     _refused: set[str] = field(default_factory=set)
@@ -107,9 +112,9 @@ class Follower:
                 self._stop_stalled(self.executor)
             if self._is_drawn:
                 self.settle()
-            if self.executor is not None and self.passes is not None:
-                self._start_pass(self.executor, self.passes)
-            elif self.executor is not None and not self._is_drawn:
+            if self.executor is not None and self._is_drawn:
+                self._start_pass(self.executor)
+            elif self.executor is not None:
                 for array in arrays_of(self.waiting()):
                     self._submit(self.executor, array.names, array.request)
             self._away = False
@@ -293,7 +298,7 @@ class Follower:
         else:
             self._record(event="submitted", array=array.number, job=job)
 
-    def _start_pass(self, executor: Executor, passes: Passes) -> None:
+    def _start_pass(self, executor: Executor) -> None:
         """Submit workers if none is left and cells wait; take them out of the queue if none do."""
         state, waiting = self.state, self.waiting()
         if workers := state.workers():
@@ -306,7 +311,7 @@ class Follower:
                 with contextlib.suppress(SlurmRefusedError):  # they have just ended
                     executor.cancel(queued)
             return
-        if (jobs := passes.next_jobs(waiting)) is None:
+        if self.next_jobs is None or (jobs := self.next_jobs(waiting)) is None:
             return
         progress, logs = self._progress(), self.submission.folder / "logs"
         if self._passes_made and progress == self._progress_before:
@@ -315,9 +320,9 @@ class Follower:
             if not ends & {"preempted", "node_failure"}:
                 problem = "the workers of the last pass ended without having done anything"
                 raise RunError(problem, logs, "see what they say there")
-        if self._passes_made == passes.most:
+        if self._passes_made == self.most_passes:
             logger.warning("%d passes were made, and work is left", self._passes_made)
-            self.passes = None
+            self.next_jobs = None
             return
         self._passes_made, self._progress_before = self._passes_made + 1, progress
         logger.info("pass %d: %s", self._passes_made, jobs)

@@ -12,7 +12,7 @@ Any process can continue from the folder, which is private to the user::
     arrays/0001.sbatch  script of an array, beside its list of tasks, 0001.tasks
     logs/0001-3.log     output of its third task
     work/0001-3         where that task works; its results move to OUT/NAME when it has completed
-    draw, runs          cells that workers draw, and their runs on record, see `voxcast.jobs.draw`
+    draw, runs          cells that workers draw, and their runs, see `voxcast.jobs.worker`
 """
 
 from __future__ import annotations

@@ -22,7 +22,6 @@ from voxcast.errors import exits_cleanly
 from voxcast.measure.host import HostFacts, host_facts
 from voxcast.measure.local import run_campaign
 from voxcast.measure.plan import CampaignSettings, read_cells
-from voxcast.measure.trace import Conditions
 
 # In a separate process, so that ours holds no GPU memory.
 _TORCH_GPUS = """
@@ -53,14 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("cells", type=Path, help="list of cells, with its volumes beside it")
     parser.add_argument("out", type=Path, help="folder that gets one folder per run")
-    parser.add_argument("--stop-after", type=float, metavar="S", help="stop after S seconds")
-    parser.add_argument("--time-limit", type=float, metavar="S", help="of one run, in seconds")
     parser.add_argument(
-        "--parallel",
-        type=int,
-        default=1,
-        metavar="N",
-        help="concurrent runs, on separate cores; runs on a GPU need 1",
+        "--stop-after", type=float, metavar="S", help="start nothing that would end later"
     )
     args = parser.parse_args(argv)
     if importlib.util.find_spec("pynvml") is None:  # one file of plain Python, beside the list
@@ -69,10 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     plan, apps = read_cells(args.cells, facts)
     for note in plan.notes:
         logger.info(note)
-    settings = CampaignSettings(
-        apps, args.out, conditions=Conditions(args.time_limit), stop_after_s=args.stop_after,
-        stop_running=True, repeat_noisy_s=0.0, host=facts, parallel=args.parallel,
-    )  # fmt: skip
+    settings = CampaignSettings(apps, args.out, stop_after_s=args.stop_after, host=facts)
     progress = run_campaign(settings, plan)
     print(f"{len(progress.runs)} runs measured, {progress.left} left of {len(plan.cells)}")
     return 0

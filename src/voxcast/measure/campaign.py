@@ -13,7 +13,7 @@ import itertools
 import logging
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,7 +33,6 @@ from voxcast.measure.local import (
     kind_of,
     missing_cells,
     run_campaign,
-    tried_again,
 )
 from voxcast.measure.plan import (
     MANY,
@@ -48,7 +47,7 @@ from voxcast.measure.plan import (
 from voxcast.measure.record import base_of, last_line
 from voxcast.measure.trace import Conditions
 from voxcast.quantities import format_seconds
-from voxcast.records import ANCHOR_REPEAT, NOISY_REPEAT, App, Cell, Configuration, Run
+from voxcast.records import ANCHOR_REPEAT, App, Cell, Configuration, Run
 from voxcast.runs.series import runs_in, write_tables_of
 from voxcast.runs.store import collect, load_history, recorded_cell_keys
 from voxcast.runs.table import ALLOCATION, TASK
@@ -58,7 +57,6 @@ if TYPE_CHECKING:
 
     from voxcast.images.characteristics import Characteristic
 
-COLLECT_EVERY_S = 1200.0
 MAX_SMALLEST = 3
 KIND = ["app", "scale", "device", "cpus"]  # see `kind_of`
 
@@ -172,10 +170,10 @@ class Campaign:
     def run(self, *, any_host: bool = False) -> Progress:
         """Prepare the images and measure until all is done or the time is up.
 
-        Runs are collected into the history at the start, at intervals, and at the end. With
-        ``any_host`` runs recorded on other hardware count as measured.
+        Runs are collected into the history at the start and at the end. With ``any_host`` runs
+        recorded on other hardware count as measured.
         """
-        start = collected_at = time.monotonic()
+        start = time.monotonic()
         self.prepare()
         plan, settings = self.plan(), self.settings
         for note in plan.notes:
@@ -184,16 +182,8 @@ class Campaign:
             left_s = settings.stop_after_s - (time.monotonic() - start)  # preparing took the rest
             settings = dataclasses.replace(settings, stop_after_s=left_s)
         self.collect()
-
-        def on_record(_run: Path) -> None:
-            nonlocal collected_at
-            if time.monotonic() - collected_at > COLLECT_EVERY_S:
-                self.collect()
-                collected_at = time.monotonic()
-
         try:
-            recorded = self.recorded(plan, any_host=any_host)
-            return run_campaign(settings, plan, recorded=recorded, on_record=on_record)
+            return run_campaign(settings, plan, recorded=self.recorded(plan, any_host=any_host))
         finally:
             self.collect()
 
@@ -205,15 +195,14 @@ class Campaign:
         if self.volumes() is None:
             return []
         plan = self.plan()
-        elsewhere, here = self.recorded(plan, any_host=any_host), runs_in(self.settings.runs)
-        unmeasured = plan.cells.keys() - elsewhere.keys()
-        again = tried_again(unmeasured, here, self.settings.conditions.time_limit_s)
-        return overview(plan.cells, plan.expected_s, {**elsewhere, **here}, again)
+        limit_s = self.settings.conditions.time_limit_s
+        elsewhere = self.recorded(plan, any_host=any_host)
+        return overview(plan, runs_in(self.settings.runs), limit_s, elsewhere)
 
-    def collect(self) -> list[Path]:
-        """Put new runs into parts of the history; return the new parts."""
+    def collect(self, runs: Path | None = None) -> list[Path]:
+        """Put new runs, by default of this machine, into parts of the history; return these."""
         return collect(
-            self.settings.runs, self.history,
+            runs or self.settings.runs, self.history,
             campaign=self.name, campaign_sha256=self.definition_sha256,
         )  # fmt: skip
 
@@ -292,7 +281,7 @@ def measure_smallest(settings: CampaignSettings, plan: CampaignPlan) -> Run | No
     by_volume: dict[str, tuple[str, Cell]] = {}
     for key, cell in ordered:
         by_volume.setdefault(cell.volume_id, (key, cell))
-    settings = dataclasses.replace(settings, stop_after_s=None, repeat_noisy_s=0.0)
+    settings = dataclasses.replace(settings, stop_after_s=None)
     for key, cell in list(by_volume.values())[:MAX_SMALLEST]:
         run_campaign(settings, dataclasses.replace(plan, cells={key: cell}, local_runs=[]))
         run = runs_in(settings.runs).get(key)
@@ -306,8 +295,7 @@ def runs_elsewhere(
 ) -> dict[str, Run]:
     """Return the runs of a recorded history by cell key, to resume on another machine.
 
-    With ``any_host`` a run on other hardware counts too. Whether it was noisy does then not
-    matter, as it cannot be repeated here.
+    With ``any_host`` a run on other hardware counts too.
     """
     values = history.astype(object).where(history.notna(), None)
     names = [str(name) for name in history.columns]
@@ -318,7 +306,7 @@ def runs_elsewhere(
         for key, cell in cells.items():
             equal_run = alike.get(_but_machine(base_of(cell)))
             if equal_run is not None and key not in by_key:
-                by_key[key] = dataclasses.replace(equal_run, noisy=False)
+                by_key[key] = equal_run
     return by_key
 
 
@@ -327,85 +315,67 @@ def _but_machine(run: Run) -> tuple[Any, ...]:
 
 
 def outlook(
-    cells: Mapping[str, Cell],
-    expected_s: Mapping[tuple[str, str], float],
-    runs: Mapping[str, Run],
-    again: Collection[str] = (),
+    plan: CampaignPlan,
+    here: Mapping[str, Run],
+    time_limit_s: float | None = None,
+    elsewhere: Mapping[str, Run] | None = None,
 ) -> pd.DataFrame:
-    """Return one row for each cell of a plan, and for each repeat of a noisy run that is due.
+    """Return one row for each cell of a plan, by key.
 
-    Parameters
-    ----------
-    cells, expected_s : mapping
-        Of the plan, by key, and by application and volume.
-    runs : mapping
-        On record, by key.
-    again : collection of str
-        Keys of runs that are tried again.
-
-    Returns
-    -------
-    DataFrame
-        By key: ``kind``, see `kind_of`; ``outcome`` and ``noisy`` of the run on record;
-        ``planned``, false for a repeat; ``left``, whether it is to be made; ``expected_s``.
+    The arguments are as in `missing_cells`; the columns ``kind``, see `kind_of`; ``outcome`` and
+    ``noisy`` of the run on record; ``left``, whether it is to be made; ``expected_s``.
     """
     import pandas as pd
 
-    missing = missing_cells(cells, runs, again)
-    every = {**cells, **missing}
-    times = TimeLeft(every, expected_s)
-    for key in every:
-        if key not in missing:
-            times.finish(key, runs[key].runtime_s or 0.0)
+    missing = missing_cells(plan.cells, here, time_limit_s, elsewhere)
+    runs, times = {**(elsewhere or {}), **here}, TimeLeft(plan.cells, plan.expected_s)
+    for key in plan.cells.keys() - missing.keys():
+        times.finish(key, runs[key].runtime_s or 0.0)
     rows = [
         (
             kind_of(cell),
             runs[key].outcome if key in runs else None,
             key in runs and runs[key].noisy,
-            key in cells,
             key in missing,
             times.cell_s(cell),
         )
-        for key, cell in every.items()
+        for key, cell in plan.cells.items()
     ]
-    columns = ["kind", "outcome", "noisy", "planned", "left", "expected_s"]
-    return pd.DataFrame(rows, index=list(every), columns=columns)
+    columns = ["kind", "outcome", "noisy", "left", "expected_s"]
+    return pd.DataFrame(rows, index=list(plan.cells), columns=columns)
 
 
 def overview(
-    cells: Mapping[str, Cell],
-    expected_s: Mapping[tuple[str, str], float],
-    runs: Mapping[str, Run],
-    again: Collection[str] = (),
+    plan: CampaignPlan,
+    here: Mapping[str, Run],
+    time_limit_s: float | None = None,
+    elsewhere: Mapping[str, Run] | None = None,
 ) -> list[dict[str, Any]]:
     """Return one row for each application, scale and allocation of a campaign.
 
-    The arguments are as in `outlook`. Runs of other cells (repeats of noisy runs, local runs) are
-    counted apart.
+    The arguments are as in `missing_cells`.
 
     Returns
     -------
     list of dict
-        ``app``, ``scale``, ``device``, ``cpus``; ``done`` and ``left``, planned runs and, in the
-        second, repeats of noisy ones; ``left_s``; ``repeats`` and ``local_runs``, on record
-        beside the planned ones; ``outcomes``, ``noisy``.
+        ``app``, ``scale``, ``device``, ``cpus``; ``done`` and ``left``, planned runs; ``left_s``;
+        ``local_runs``, on record beside the planned ones; ``outcomes``, ``noisy``.
     """
-    beside = Counter(
-        ((run.app, run.scale, run.device, run.cpus), run.repeat >= ANCHOR_REPEAT)
-        for key, run in runs.items()
-        if key not in cells and run.repeat >= NOISY_REPEAT
+    local_runs = Counter(
+        (run.app, run.scale, run.device, run.cpus)
+        for run in {**(elsewhere or {}), **here}.values()
+        if run.repeat >= ANCHOR_REPEAT
     )
     rows = []
     kind: Any
-    for kind, table in outlook(cells, expected_s, runs, again).groupby("kind"):
+    for kind, table in outlook(plan, here, time_limit_s, elsewhere).groupby("kind"):
         left = table["left"]
         rows.append({
             **dict(zip(KIND, kind, strict=True)),
             "done": int((~left).sum()),
             "left": int(left.sum()),
             "left_s": float(table["expected_s"][left].sum()),
-            "repeats": beside[kind, False],
-            "local_runs": beside[kind, True],
+            "local_runs": local_runs[kind],
             "outcomes": table["outcome"].value_counts().to_dict(),
             "noisy": int((table["noisy"] & ~left).sum()),
         })  # fmt: skip
@@ -439,10 +409,8 @@ class Remaining:
 
 def remaining(settings: CampaignSettings, plan: CampaignPlan) -> Remaining:
     """Return the runs of ``plan`` without a record in the folder of its runs."""
-    runs = runs_in(settings.runs)
-    again = tried_again(plan.cells, runs, settings.conditions.time_limit_s)
-    table = outlook(plan.cells, plan.expected_s, runs, again)
-    left = table[table["left"] & table["planned"]]
+    table = outlook(plan, runs_in(settings.runs), settings.conditions.time_limit_s)
+    left = table[table["left"]]
     failed_s = left["expected_s"][left["outcome"] == "failed"]
     defaults = App.expected_startup_s, App.expected_s_per_mvoxel
     stated = all(
@@ -558,9 +526,8 @@ def measure_host(
         recipes=recipes_in(HOST_FOLDER / "images"),
     )
     settings = CampaignSettings(
-        startable, HOST_FOLDER / "runs", conditions=HOST_CONDITIONS, stop_after_s=stop_after_s,
-        repeat_noisy_s=0.0,
-    )  # fmt: skip
+        startable, HOST_FOLDER / "runs", conditions=HOST_CONDITIONS, stop_after_s=stop_after_s
+    )
     return run_campaign(settings, plan)
 
 

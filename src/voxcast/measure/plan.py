@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from voxcast.apps.app import app_version
 from voxcast.apps.parameters import scaled_parameters
 from voxcast.errors import ConfigError, RunError
-from voxcast.files import canonical_json, read_json, sha256_file, sha256_of, write_json
+from voxcast.files import canonical_json, read_json, sha256_of, write_json
 from voxcast.measure.host import HostFacts, host_class, host_facts
 from voxcast.measure.trace import Conditions
 from voxcast.quantities import format_bytes
@@ -83,10 +83,6 @@ class CampaignSettings:
         Each application is run on this many volumes at the start of every sitting.
     stop_after_s : float, optional
         No run is started that is not expected to end within this time.
-    stop_running : bool
-        A run that is still going after `stop_after_s` is stopped and not recorded.
-    repeat_noisy_s : float, optional
-        Noisy runs are repeated within this time only; None for no limit.
     parallel : int
         Runs at a time, each on separate cores. Runs that need more cores follow afterwards.
     host : HostFacts, optional
@@ -101,8 +97,6 @@ class CampaignSettings:
     seed: int = 1
     anchors: int = 0
     stop_after_s: float | None = None
-    stop_running: bool = False
-    repeat_noisy_s: float | None = None
     parallel: int = 1
     host: HostFacts | None = None
 
@@ -139,7 +133,6 @@ def make_plan(
     settings: CampaignSettings,
     catalogue: pd.DataFrame,
     recipes: Mapping[str, dict[str, Any]] | None = None,
-    root: Path | None = None,
 ) -> CampaignPlan:
     """Plan a campaign for this machine.
 
@@ -151,8 +144,6 @@ def make_plan(
         The catalogue of the image set.
     recipes : mapping, optional
         Recipes of generated volumes by volume id.
-    root : Path, optional
-        Base of relative paths in the catalogue.
 
     Raises
     ------
@@ -169,7 +160,7 @@ def make_plan(
     volume_ids, paths = catalogue["volume_id"].astype(str), catalogue["path"].astype(str)
     return CampaignPlan(
         cells=cells,
-        paths={v: (root or Path()) / p for v, p in zip(volume_ids, paths, strict=True)},
+        paths=dict(zip(volume_ids, map(Path, paths), strict=True)),
         expected_s=expected_times(apps, volumes),
         local_runs=[*local_runs.values()],
         recipes=recipes or {},
@@ -212,8 +203,7 @@ def lend_cells(
         target = path.parent / "volumes" / volume_id / source.name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, target)
-        name = target.relative_to(path.parent).as_posix()
-        files[volume_id] = {"file": name, "sha256": sha256_file(target)}
+        files[volume_id] = target.relative_to(path.parent).as_posix()
     nvml = importlib.util.find_spec("pynvml")
     if nvml is not None and nvml.origin is not None:  # measures GPUs; it need not be installed
         shutil.copyfile(nvml.origin, path.parent / "pynvml.py")
@@ -229,23 +219,18 @@ def read_cells(path: Path, facts: HostFacts) -> tuple[CampaignPlan, dict[str, Ap
     Raises
     ------
     RunError
-        If the file is missing or damaged, a volume is not the one that was prepared, or an
-        application lacks a package here.
+        If the file is missing or damaged, or an application lacks a package here.
     """
     try:
         content = read_json(path)
         apps = {name: of_fields(App, fields) for name, fields in content["apps"].items()}
         planned = [of_fields(Cell, fields) for fields in content["cells"]]
-        volumes = {v: path.parent / entry["file"] for v, entry in content["volumes"].items()}
-        hashes = {v: entry["sha256"] for v, entry in content["volumes"].items()}
-        changed = [file for v, file in volumes.items() if sha256_file(file) != hashes[v]]
+        volumes = {v: path.parent / name for v, name in content["volumes"].items()}
         recipes = {v: recipe for v, recipe in content["recipes"].items() if recipe}
     except FileNotFoundError as error:
         raise RunError("no such file", error.filename, "prepare the cells first") from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunError(f"is broken ({error!r})", path, "prepare it again") from None
-    if changed:
-        raise RunError("is not the volume that was prepared", changed[0], "copy it again")
     fit, notes = fitting({cell.configuration: None for cell in planned}, facts)
     cells = completed((cell for cell in planned if cell.configuration in fit), apps, facts)
     expected = {(cell.app, cell.volume_id): LENT_EXPECTED_S for cell in cells.values()}
@@ -365,7 +350,7 @@ def sweep_cells(
         return []
     tried, chosen, most = points(sweep, app, seed), [""], sweep.repeat_volumes
     if app.input == "volume":
-        order = shuffled(volumes.index, seed, "choose")
+        order = sorted(volumes.index, key=lambda name: sha256_of([seed, "choose", name]))
         chosen = order[sweep.volumes_offset :][: sweep.volumes]
     pairs = [(parameters, volume) for volume in chosen for parameters in tried]
     if sweep.sample is not None:
@@ -386,11 +371,6 @@ def sweep_cells(
                 for c in wanted
             ]  # fmt: skip
     return [cell for _, _, cell in sorted(ordered, key=lambda entry: entry[:2])]
-
-
-def shuffled(names: Iterable[str], seed: int, salt: object) -> list[str]:
-    """Return ``names`` in the order of their hashes."""
-    return sorted(names, key=lambda name: sha256_of([seed, salt, name]))
 
 
 def points(sweep: Sweep, app: App, seed: int) -> list[dict[str, Any]]:

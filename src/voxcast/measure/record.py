@@ -14,8 +14,8 @@ import logging
 import math
 import os
 import shutil
-import time
 import uuid
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -137,44 +137,30 @@ class Recorder:
         self,
         cell: Cell,
         cpus: Sequence[int] | None = None,
-        stop_at: float | None = None,
         metronome: Metronome | None = None,
-    ) -> Run | None:
+    ) -> Run:
         """Measure ``cell`` and write its record to the folder named by its key.
 
         Parameters
         ----------
         cpus : sequence of int, optional
             The CPUs that the run may use, where others run beside it; all of ours by default.
-        stop_at : float, optional
-            Time of the monotonic clock at which the run is stopped and not recorded.
         metronome : Metronome, optional
             Of this thread; times kernels beside the run.
-
-        Returns
-        -------
-        Run or None
-            None if the run was stopped at ``stop_at``.
 
         Raises
         ------
         RunError
             If the disk is full, the application cannot be started, or the run was stopped.
         """
-        conditions, final = self.conditions, self.folder / cell.key
-        if stop_at is not None:
-            left_s = max(0.0, stop_at - time.monotonic())
-            if conditions.time_limit_s is None or left_s < conditions.time_limit_s:
-                conditions = dataclasses.replace(conditions, time_limit_s=left_s)
+        final = self.folder / cell.key
         with self.run_folder(self._partial(cell.key)) as partial:
-            run, phases = self.measure(cell, partial, conditions, cpus, metronome)
+            run, phases = self.measure(cell, partial, self.conditions, cpus, metronome)
             if run.outcome == "preempted":
                 raise RunError("stopped", partial)
-            if run.outcome == "timeout" and conditions is not self.conditions:
-                return None  # stopped by our deadline and not by a limit of the run
             if run.outcome != "completed":
-                where = f"recorded as such, see {final / LOG_FILE}"
-                logger.warning("%s; %s", failure_line(cell, run.outcome, partial), where)
+                ended, log = cause(run.outcome, partial), final / LOG_FILE
+                logger.warning("%s: %s; recorded as such, see %s", cell.label, ended, log)
             self.write_record(cell, run, phases, partial, final)
             if final.exists():  # a broken record, or a failed run that was tried again
                 shutil.rmtree(final)
@@ -312,11 +298,6 @@ def last_line(folder: Path) -> str:
     return "".join(filter(str.isprintable, lines[-1]))[:MAX_LINE] if lines else ""
 
 
-def failure_line(cell: Cell, outcome: str, folder: Path) -> str:
-    """Return one line on a run that did not complete."""
-    return f"{cell.label}: {cause(outcome, folder)}"
-
-
 def cause(outcome: str, folder: Path) -> str:
     """Return how a run ended, with the last line of its log."""
     line = last_line(folder)
@@ -334,7 +315,7 @@ class Failures:
 
     def __init__(self, runs: Iterable[Run]) -> None:
         self._able = {(r.app, r.app_version) for r in runs if r.outcome == "completed"}
-        self._images: dict[tuple[str, str], set[str]] = {}
+        self._images: dict[tuple[str, str], set[str]] = defaultdict(set)
 
     def count(self, cell: Cell, outcome: str, run: Path) -> None:
         """Count the run of ``cell`` in the folder ``run``.
@@ -348,9 +329,8 @@ class Failures:
         if outcome == "completed":
             self._able.add(version)
         elif outcome == "failed":  # each run of an application without an input counts
-            images = self._images.setdefault(version, set())
-            images.add(cell.volume_id or cell.key)
-            if version not in self._able and len(images) >= MAX_IMAGES:
+            self._images[version].add(cell.volume_id or cell.key)
+            if version not in self._able and len(self._images[version]) >= MAX_IMAGES:
                 problem = f"{cell.app} failed on {MAX_IMAGES} images and never completed"
                 then = "mend it and run the same command again: failed runs are tried again"
                 raise RunError(problem, run, then)

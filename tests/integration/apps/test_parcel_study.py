@@ -13,7 +13,7 @@ from voxcast.apps.app import THREAD_VARIABLES
 from voxcast.apps.phase_log import read_phases
 from voxcast.content_cache import ContentCache
 from voxcast.errors import ConfigError, ImageError
-from voxcast.jobs.passes import parts_of
+from voxcast.jobs.campaign import parts_of
 from voxcast.jobs.task import RequestSequence, Task
 from voxcast.records import Cell, Configuration
 from voxcast_apps import parcel_ensemble, parcel_study

@@ -15,8 +15,8 @@ from planted_tasks import plan_of, shell_app, write_images
 from private_slurm import PrivateSlurm
 from small_disk import fill, mounted, remount
 from small_pool import SCRIPT, pool_cell, small_pool
-from voxcast.jobs.draw import TODO
 from voxcast.jobs.submission import Plan
+from voxcast.jobs.worker import TODO
 
 VOXCAST = [sys.executable, "-m", "voxcast.cli"]
 WRITE = 'printf done > "$2/done"'

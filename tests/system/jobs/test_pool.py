@@ -26,9 +26,9 @@ from small_pool import (
     work_once,
 )  # fmt: skip
 from voxcast.errors import ConfigError, RunError
-from voxcast.jobs.draw import HELD, PARTIAL, TODO, key_of
 from voxcast.jobs.submission import Submission
 from voxcast.jobs.task import Task
+from voxcast.jobs.worker import HELD, PARTIAL, TODO, key_of
 from voxcast.runs.series import load_records
 
 

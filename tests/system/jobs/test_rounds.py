@@ -16,14 +16,14 @@ import pytest
 from private_slurm import PrivateSlurm, stopped_daemon
 from small_pool import SCRIPT, SmallPool, forked, pool_cell, small_pool, wait_for
 from voxcast.errors import RunError
+from voxcast.jobs.campaign import WorkerJobs, jobs_for
 from voxcast.jobs.claim import claimed
-from voxcast.jobs.draw import HELD
 from voxcast.jobs.follow import Follower, follow
-from voxcast.jobs.passes import Passes, WorkerJobs, jobs_for
 from voxcast.jobs.slurm import SlurmExecutor, memory_counted
 from voxcast.jobs.slurm import settings as slurm_settings
 from voxcast.jobs.submission import SlurmOptions
 from voxcast.jobs.task import Array, RequestSequence, Task
+from voxcast.jobs.worker import HELD
 from voxcast.records import Request
 from voxcast.runs.store import collect, load_history
 
@@ -46,7 +46,7 @@ def run_passes(pool: SmallPool, partition: str = "debug", **settings: Any) -> in
             plan, tasks = submission.plan, follower.state.tasks
             return jobs_for(plan, tasks, waiting, lambda _: partition, **sizes)
 
-        follower.passes = Passes(next_jobs, most)
+        follower.next_jobs, follower.most_passes = next_jobs, most
         follow(follower, 0.5, partial(collect, pool.runs, batch, campaign="small"))
     return follower.state.last_array - before
 

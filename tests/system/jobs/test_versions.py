@@ -13,7 +13,7 @@ import pytest
 import voxcast
 from planted_tasks import COPY, plan_of, shell_app, write_images
 from small_pool import pool_cell, settle, small_pool, wait_for
-from voxcast.jobs.draw import HELD
+from voxcast.jobs.worker import HELD
 
 HERE = voxcast.__version__
 # Another release, whose plans have another format.

@@ -26,13 +26,14 @@ from small_pool import (
     settle,
     small_pool,
     wait_for,
+    work_once,
 )  # fmt: skip
 from voxcast.errors import RunError
 from voxcast.jobs.claim import CLAIM_FILE, claimed
-from voxcast.jobs.draw import ENDED, HELD, PARTIAL, TODO, WorkerAllocation
 from voxcast.jobs.follow import Follower
 from voxcast.jobs.submission import Submission
 from voxcast.jobs.task import Attempt, Limits, RequestSequence
+from voxcast.jobs.worker import ENDED, HELD, PARTIAL, TODO, WorkerAllocation
 from voxcast.measure.host import host_class, host_facts
 from voxcast.measure.trace import Conditions
 from voxcast.records import Request, as_fields
@@ -157,6 +158,20 @@ def test_a_worker_that_was_stopped_and_given_up_records_nothing(tmp_path):
     run_worker(pool)
     assert before == [(p.name, p.stat().st_mtime_ns) for p in pool.runs.glob("[!.]*/run.json")]
     assert_done_once(pool, 1)
+
+
+def test_a_worker_that_was_given_up_draws_nothing_more(tmp_path):
+    """Slurm may take its node for dead: whatever it drew next would be lost as well."""
+    pool = small_pool(tmp_path / "pool", *(pool_cell(n, seconds=0.5) for n in range(3)))
+    worker = forked(lambda: work_once(pool))
+    wait_for(lambda: list((pool.tickets.folder / PARTIAL).glob("*/app.log")))
+    (run,) = pool.names(HELD)
+    pool.place(HELD, run).unlink()  # as the follower does when accounting has ended its job
+    shutil.rmtree(pool.place(PARTIAL, run))
+    assert ended(worker) == 0
+    assert (len(pool.names(TODO)), pool.names(HELD), pool.names(ENDED)) == (2, [], [])
+    assert run_worker(pool).recorded == 3
+    assert_done_once(pool, 3)
 
 
 def test_the_memory_of_a_job_that_was_too_small_is_requested_again(tmp_path):

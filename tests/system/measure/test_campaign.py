@@ -20,7 +20,7 @@ from voxcast import config
 from voxcast.errors import RunError
 from voxcast.measure import local
 from voxcast.measure.campaign import failed_images
-from voxcast.measure.local import core_sets, missing_cells, repeat_of, run_campaign
+from voxcast.measure.local import core_sets, run_campaign
 from voxcast.measure.plan import CampaignPlan, CampaignSettings
 from voxcast.measure.record import base_of
 from voxcast.measure.trace import Conditions
@@ -55,16 +55,14 @@ def apps(tmp_path, monkeypatch, caplog):
 
 
 def run(cells, paths, folder, **options):
-    # Whether this machine is busy right now does not matter here.
     plan = CampaignPlan(
         {cell.key: cell for cell in cells},
         paths,
         expected_s=options.pop("expected_s", {}),
         local_runs=options.pop("local_runs", []),
     )
-    driver = {name: options.pop(name) for name in ("recorded", "on_record") if name in options}
-    settings = CampaignSettings(runs=folder, **{"repeat_noisy_s": 0.0, **options})
-    return run_campaign(settings, plan, **driver)
+    recorded = options.pop("recorded", None)
+    return run_campaign(CampaignSettings(runs=folder, **options), plan, recorded=recorded)
 
 
 def _cells(count, **parameters):
@@ -165,13 +163,6 @@ def test_an_image_that_always_fails_stops_nothing_and_comes_last(tmp_path, apps)
     # With a completed run on record none of them ends the campaign, and nothing else is delayed.
     measured = run([*bad, *good], paths, folder, apps=apps).runs
     assert [path.name for path in measured] == [c.key for c in (good[1], *bad)]
-
-
-def test_a_failed_run_is_not_repeated_for_noise(tmp_path):
-    (cell,) = _cells(1)
-    record = dataclasses.replace(base_of(cell), noisy=True, outcome="failed")
-    assert missing_cells({cell.key: cell}, {cell.key: record}) == {}
-    assert missing_cells({cell.key: cell}, {cell.key: record}, {cell.key}) == {cell.key: cell}
 
 
 def test_failed_images_are_named_with_their_cause(tmp_path, apps):
@@ -372,40 +363,13 @@ def test_anchors_are_run_again_at_the_start_of_each_sitting_that_measures(tmp_pa
     assert rows["sitting"].str[-2:].tolist() == ["-1", "-1", "-2", "-2"]
 
 
-def test_noisy_runs_are_repeated_exactly_once(tmp_path):
-    quiet, noisy, repeated = _cells(3)
-    was_quiet = base_of(quiet)
-    was_noisy = dataclasses.replace(was_quiet, noisy=True)
-    records = {quiet.key: was_quiet, noisy.key: was_noisy}
-    records |= {repeated.key: was_noisy, repeat_of(repeated).key: was_noisy}
-    keyed = {cell.key: cell for cell in (quiet, noisy, repeated)}
-    assert missing_cells(keyed, records) == {repeat_of(noisy).key: repeat_of(noisy)}
-    assert missing_cells(keyed, records, noisy=False) == {}
-    assert (
-        missing_cells({repeat_of(noisy).key: repeat_of(noisy)}, {repeat_of(noisy).key: was_noisy})
-        == {}
-    )
-
-
 def test_runs_recorded_elsewhere_are_not_repeated(tmp_path, apps):
-    folder, cells, called = tmp_path / "cpu", _cells(3), []
+    folder, cells = tmp_path / "cpu", _cells(3)
     elsewhere = {cells[0].key: dataclasses.replace(base_of(cells[0]), sitting="2026-01-01-host-7")}
     paths = {"v": tmp_path / "T1w.nii.gz"}
-    run(cells, paths, folder, apps=apps, recorded=elsewhere, on_record=called.append)
-    assert called == [folder / cell.key for cell in cells[1:]]
+    run(cells, paths, folder, apps=apps, recorded=elsewhere)
+    assert set(_states(folder)) == {cell.key for cell in cells[1:]}
     assert load_records(folder)["sitting"].str[-2:].tolist() == ["-8", "-8"]
-
-
-def test_a_hard_deadline_stops_a_run_without_recording_it(tmp_path, apps):
-    cells, paths = _cells(2, sleep=60), {"v": tmp_path / "T1w.nii.gz"}
-    options = {"apps": apps, "stop_after_s": 2.5, "stop_running": True}
-    progress = run(cells, paths, tmp_path / "cpu", **options)
-    assert (progress.runs, progress.left) == ([], 2)
-    assert len(load_records(tmp_path / "cpu")) == 0
-    # A time limit that is reached before the deadline is recorded.
-    options["stop_after_s"], options["conditions"] = 60.0, Conditions(time_limit_s=0.5)
-    assert run(cells[:1], paths, tmp_path / "cpu", **options).left == 0
-    assert load_records(tmp_path / "cpu")["outcome"].tolist() == ["timeout"]
 
 
 two_cores = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")

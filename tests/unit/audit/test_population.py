@@ -19,8 +19,7 @@ from voxcast.audit.report import audit, prepare
 from voxcast.audit.text import audit_text
 from voxcast.errors import TableError
 from voxcast.jobs.collect import ProjectVolumes, collect_jobs
-from voxcast.jobs.state import SubmissionState
-from voxcast.jobs.status import task_rows
+from voxcast.jobs.state import SubmissionState, task_rows
 from voxcast.jobs.submission import Submission
 from voxcast.jobs.task import Attempt
 from voxcast.records import Request, as_fields

@@ -10,15 +10,15 @@ from voxcast.errors import ConfigError
 from voxcast.jobs.campaign import (
     CellForecast,
     cluster_limits,
+    jobs_for,
     largest_machine,
     partition_for,
     requests_of,
     within_partition,
 )
-from voxcast.jobs.draw import MARGIN_S, TODO, WORKER_BYTES
 from voxcast.jobs.follow import Follower
-from voxcast.jobs.passes import jobs_for
 from voxcast.jobs.task import Limits, RequestSequence
+from voxcast.jobs.worker import MARGIN_S, TODO, WORKER_BYTES
 from voxcast.measure.record import base_of
 from voxcast.records import Request
 

@@ -12,7 +12,7 @@ import pytest
 from planted_tasks import MB, plan_of, shell_app, write_images
 from voxcast.errors import ConfigError
 from voxcast.jobs.script import arrays_of, core_h
-from voxcast.jobs.status import expected, plan_lines
+from voxcast.jobs.state import expected, plan_lines
 from voxcast.jobs.submission import Plan
 from voxcast.jobs.task import LEAST_GROWTH, Limits, from_file, walltime_sequences
 from voxcast.records import Request

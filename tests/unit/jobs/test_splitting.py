@@ -1,7 +1,7 @@
 """Cells that are too long for every worker run in parts, which join into one run."""
 
 from small_pool import FOLDS, pool_cell
-from voxcast.jobs.passes import items, joined_run, parts_of
+from voxcast.jobs.campaign import items, joined_run, parts_of
 from voxcast.jobs.task import RequestSequence
 from voxcast.records import Phase, Run
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from voxcast.jobs.draw import WORKER_BYTES, WorkerAllocation, job_left_s, worker_allocation
+from voxcast.jobs.worker import WORKER_BYTES, WorkerAllocation, job_left_s, worker_allocation
 from voxcast.measure.host import HostFacts
 from voxcast.records import Request
 

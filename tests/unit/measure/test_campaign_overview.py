@@ -6,7 +6,8 @@ import pytest
 
 from synthetic_runs import cell, write_run
 from voxcast.measure.campaign import overview, runs_elsewhere
-from voxcast.measure.local import PRIOR_S, TimeLeft, repeat_of
+from voxcast.measure.local import PRIOR_S, TimeLeft
+from voxcast.measure.plan import CampaignPlan
 from voxcast.runs.series import load_records, runs_in
 
 
@@ -30,17 +31,16 @@ def test_overview_counts_cells_and_outcomes(tmp_path):
     cells = _keyed(*(cell(n) for n in range(3)), cell(app="other"), cell(5, app="other"))
     for n, runtime_s in enumerate((1.0, 1.1, 9.0)):
         write_run(tmp_path, cell(n), runtime_s=runtime_s, cpu_s=1.0, noisy=n == 2)
-    write_run(tmp_path, cell(app="other"), outcome="timeout")
-    rows = overview(cells, {("app", "v1"): 2.0, ("other", "v1"): 2.0}, runs_in(tmp_path))
+    write_run(tmp_path, cell(app="other"), outcome="timeout", limit_s=9.0)
+    plan = CampaignPlan(cells, {}, {("app", "v1"): 2.0, ("other", "v1"): 2.0})
+    rows = overview(plan, runs_in(tmp_path), 9.0)
     app, other = rows
-    assert (app["app"], app["done"], app["left"], app["noisy"]) == ("app", 3, 1, 1)
+    assert (app["app"], app["done"], app["left"], app["noisy"]) == ("app", 3, 0, 1)
     assert (app["outcomes"], other["outcomes"]) == ({"completed": 3}, {"timeout": 1})
     assert (other["done"], other["left"]) == (1, 1)
     assert other["left_s"] == pytest.approx(2.0 * (2.0 + PRIOR_S) / (2.0 + PRIOR_S))
-    again = overview(cells, {}, runs_in(tmp_path), [cell(app="other").key])[1]
+    again = overview(plan, runs_in(tmp_path), 10.0)[1]
     assert (again["done"], again["left"], again["outcomes"]) == (0, 2, {"timeout": 1})
-    write_run(tmp_path, repeat_of(cell(2)))  # the noisy one, once more
-    assert overview(cells, {}, runs_in(tmp_path))[0]["left"] == 0
 
 
 def test_runs_on_other_hardware_count_only_on_request(tmp_path):
@@ -51,7 +51,4 @@ def test_runs_on_other_hardware_count_only_on_request(tmp_path):
     assert not set(runs_elsewhere(here, history)) & set(here)
     all_rows = runs_elsewhere(here, history, any_host=True)
     assert set(here) <= set(all_rows)
-    assert overview(here, {}, all_rows)[0]["left"] == 0  # noise of other hardware is not ours
-    same = runs_elsewhere(_keyed(*(dataclasses.replace(c, host_class="there")
-                                    for c in here.values())), history)  # fmt: skip
-    assert all(run.noisy for run in same.values())
+    assert overview(CampaignPlan(here, {}), {}, None, all_rows)[0]["left"] == 0

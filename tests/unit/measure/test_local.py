@@ -1,6 +1,5 @@
-"""Running cells locally: order, repeats of noisy runs, deadlines, core sets, progress."""
+"""Running cells locally: deadlines, core sets, progress."""
 
-import dataclasses
 import logging
 import time
 
@@ -8,7 +7,7 @@ import pytest
 
 from synthetic_runs import cell
 from voxcast.measure import local
-from voxcast.measure.local import LocalRunner, TimeLeft, repeat_of
+from voxcast.measure.local import LocalRunner, TimeLeft
 from voxcast.measure.record import base_of
 from voxcast.records import Configuration
 
@@ -17,42 +16,23 @@ def keyed(*cells):
     return {cell.key: cell for cell in cells}
 
 
-def run_of(of, noisy=False):
-    return dataclasses.replace(base_of(of), noisy=noisy)
-
-
-def done(cells, noisy=(), core_sets=(), **options):
-    """Run cells; return them in the order in which they were run, and the runner."""
+def done(cells, core_sets=(), **options):
+    """Run cells; return them in the order in which they were run."""
     made = []
 
     def work(taken, cores, metronome):
         made.append((taken, cores))
-        return run_of(taken, taken in noisy)
+        return base_of(taken)
 
     runner = LocalRunner(TimeLeft(keyed(*cells), {}), work, metronome=False, **options)
     runner.run(core_sets)
-    return made, runner
-
-
-@pytest.mark.parametrize(("minutes", "repeated"), [(60, True), (-60, False)])
-def test_noisy_runs_are_repeated_at_the_end_while_there_is_time(minutes, repeated):
-    first, second = cell(0), cell(1)
-    until = time.monotonic() + minutes
-    made, runner = done([first, second], noisy=[first], repeat_until=until)
-    assert [c for c, _ in made] == [first, second, *([repeat_of(first)] if repeated else [])]
-    assert runner.ended == [c.key for c, _ in made]
-
-
-def test_after_its_time_no_repeat_is_made_but_local_runs_are():
-    waiting = [cell(1), repeat_of(cell(0)), cell(1001)]
-    made, _ = done(waiting, repeat_until=time.monotonic() - 1)
-    assert [c for c, _ in made] == [cell(1), cell(1001)]
+    return made
 
 
 def test_only_narrow_cpu_cells_run_beside_others():
     wide = cell(configuration=Configuration("cpu", 4))
     gpu = cell(configuration=Configuration("gpu", 1, gpus=1))
-    made, _ = done([wide, gpu, cell()], core_sets=[[0], [1]])
+    made = done([wide, gpu, cell()], core_sets=[[0], [1]])
     assert made[0][0] == cell()
     assert made[0][1] in ([0], [1])
     assert made[1:] == [(wide, None), (gpu, None)]
@@ -62,17 +42,10 @@ def test_no_cell_is_started_that_would_not_end_by_the_deadline():
     long, short = cell(volume_id="large"), cell(volume_id="small")
     times = TimeLeft(keyed(long, short), {("app", "large"): 1000.0, ("app", "small"): 0.1})
     runner = LocalRunner(
-        times, lambda c, *_: run_of(c), deadline=time.monotonic() + 60, metronome=False
+        times, lambda c, *_: base_of(c), deadline=time.monotonic() + 60, metronome=False
     )
     runner.run()
     assert (runner.ended, times.left) == ([short.key], keyed(long))
-
-
-def test_a_cell_that_was_stopped_unrecorded_stays_in_the_queue():
-    times = TimeLeft(keyed(cell(0), cell(1)), {})
-    runner = LocalRunner(times, lambda *_: None, metronome=False)
-    runner.run()
-    assert (runner.ended, len(times.left)) == ([], 2)
 
 
 def test_an_error_in_one_thread_stops_the_rest():

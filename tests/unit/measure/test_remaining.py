@@ -42,7 +42,6 @@ def settings_of(tmp_path, code=0, **values):
         sweeps=(SWEEP,),
         configurations=(Configuration("cpu", 1),),
         conditions=Conditions(time_limit_s=60),
-        repeat_noisy_s=0.0,
     )
 
 
