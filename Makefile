@@ -99,14 +99,7 @@ slurm-demo: setup ## Forty images through a private Slurm on this machine, to th
 .PHONY: worth
 worth: setup ## What asking for less is worth: rounds on a private Slurm (50 min); results/worth
 	@mkdir -p results && cp -rn published/worth results/
-	python benchmarks/worth_rounds.py
-	python benchmarks/worth_figures.py
-
-.PHONY: parcel-study
-parcel-study: setup ## Cache, passes, predictability, and three ways on a private Slurm; results/parcel_study (two hours)
-	voxcast measure --campaign parcel_study --cluster local --parallel 2
-	python benchmarks/parcel_study.py --out results/parcel_study
-	python benchmarks/parcel_slurm.py --out results/parcel_study/slurm.json
+	python benchmarks/worth.py
 
 .PHONY: reference-model
 reference-model: setup ## Learn the model in the package anew from the recorded campaigns (5 min)
@@ -165,5 +158,5 @@ test-all: setup ## All tests, also those of many minutes
 	$(PYTEST) $(JOBS)
 
 .PHONY: bench
-bench: setup ## Measure the bounds; prints JSON (ONLY=name for one, SAVE=1 keeps it, DEMO=1 adds a whole demo)
-	@python benchmarks/run.py $(if $(DEMO),--demo) $(if $(SAVE),--save) $(ONLY)
+bench: setup ## Measure the bounds; prints JSON (ONLY=name for one, SAVE=1 keeps it)
+	@python benchmarks/run.py $(if $(SAVE),--save) $(ONLY)

@@ -1,11 +1,7 @@
-"""Exports of ``sacct`` whose truth is known: who ran what, what it needed and what it asked for.
-
-``python benchmarks/accounting.py 100000 > jobs.txt`` writes an export of about so many lines.
-"""
+"""Exports of ``sacct`` whose truth is known: who ran what, what it needed and requested."""
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -14,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 DAYS = 60
@@ -169,14 +165,3 @@ def _clock(seconds: float, digits: int) -> str:
     days, hours = divmod(hours, 24)
     second = f"{rest:0{3 + digits if digits else 2}.{digits}f}"
     return f"{f'{days}-' if days else ''}{hours:02}:{minutes:02}:{second}"
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Write an export of about as many lines as the argument says."""
-    jobs = truth(int(arguments[0]) // LINES_PER_JOB)
-    sys.stdout.writelines(f"{line}\n" for line in lines(jobs))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""The pool of work as it grows: claims, the start of a worker, and what a cell costs.
+"""The pool of work as it grows: claims, and what a cell costs.
 
 Claims are those of real processes on the disk of the temporary folder (TMPDIR; set it to a folder
 of a shared file system to measure that). Each waits a moment between two claims, as a worker that
@@ -15,7 +15,6 @@ What a cell costs is measured by difference, in rounds, each with its turn of al
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
@@ -26,13 +25,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from timing import machine, resident_bytes
+from timing import machine
 
 CLAIM_BOUND_MS, CELL_BOUND_MS = 5.0, 50.0
 PAUSE_S = 0.4  # the longest between two claims of a worker
 MOST_CLAIMS = 40  # of a worker
 CELLS, WORKERS = (100, 1_000, 10_000), (1, 8, 64)
-SIZES = (1_000, 10_000, 100_000)
 ROUNDS, CELLS_A_ROUND = 7, 30
 
 
@@ -117,46 +115,6 @@ def claims(cells: int, workers: int) -> dict[str, Any]:
     }
 
 
-def start_of_a_worker(cells: int) -> dict[str, Any]:
-    """Make a pool of ``cells`` cells, and find out what remains, as each worker does."""
-    with tempfile.TemporaryDirectory() as name:
-        start, used = time.perf_counter(), time.process_time()
-        pool = pool_of(Path(name), cells)
-        made_s, made_cpu_s = time.perf_counter() - start, time.process_time() - used
-        report = Path(name) / "report.json"
-        process = os.fork()
-        if process == 0:
-            report.write_text(json.dumps(_first_look(pool)))
-            os._exit(0)
-        os.waitpid(process, 0)
-        look = json.loads(report.read_text())
-        listed_bytes = (pool.folder / "tasks.jsonl").stat().st_size
-    return {
-        "cells": cells, "made_s": made_s, "made_cpu_s": made_cpu_s,
-        "list_bytes": listed_bytes, "files": cells, **look,
-    }  # fmt: skip
-
-
-def _first_look(pool: Any) -> dict[str, float]:
-    from voxcast.jobs.worker import Tickets
-
-    folders, before = Tickets.of(pool), resident_bytes()
-    start, used = time.perf_counter(), time.process_time()
-    tickets = folders.names("todo")
-    tickets.sort(key=lambda name: int(name.rpartition(".")[2]))
-    look_s, look_cpu_s = time.perf_counter() - start, time.process_time() - used
-    start, used = time.perf_counter(), time.process_time()
-    tickets = folders.names("todo")
-    tickets.sort(key=lambda name: int(name.rpartition(".")[2]))
-    return {
-        "look_s": look_s,
-        "look_cpu_s": look_cpu_s,
-        "look_again_s": time.perf_counter() - start,
-        "look_again_cpu_s": time.process_time() - used,
-        "memory_bytes": resident_bytes() - before,
-    }
-
-
 def cost_of_a_cell() -> dict[str, Any]:
     """Return what a cell costs beside its run, in medians over rounds."""
     import numpy as np  # noqa: F401  # what the first run would import
@@ -226,15 +184,13 @@ def _measured(count: int, *, metronome: bool) -> float:
 
 def main() -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
-    args = parser.parse_args()
-    figures: dict[str, Any] = {"machine": machine()}
-    figures["one_cell"] = cost_of_a_cell()
-    figures["bound_cell_ms"] = CELL_BOUND_MS
-    figures["claims"] = [claims(cells, workers) for cells in CELLS for workers in WORKERS]
-    figures["bound_claim_ms"] = CLAIM_BOUND_MS
-    figures["growth"] = [start_of_a_worker(cells) for cells in args.sizes]
+    figures = {
+        "machine": machine(),
+        "one_cell": cost_of_a_cell(),
+        "bound_cell_ms": CELL_BOUND_MS,
+        "claims": [claims(cells, workers) for cells in CELLS for workers in WORKERS],
+        "bound_claim_ms": CLAIM_BOUND_MS,
+    }
     print(json.dumps(figures, indent=2))
     return 0
 

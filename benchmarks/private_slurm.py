@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import getpass
+import json
 import os
 import random
 import shutil
@@ -19,16 +20,12 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 import psutil
-
-import private_slurm_database as database
-from private_slurm_conf import CPUS, Layout, cgroup_conf, gres_conf, slurm_conf, slurmdbd_conf
-from private_slurm_daemons import Daemons
 
 PROGRAMS = (
     "munged", "slurmctld", "slurmd", "slurmdbd", "mariadbd", "mariadb-install-db", "sbatch",
@@ -41,6 +38,14 @@ START_S = 120.0  # patience with one daemon on a busy machine
 # Below the range from which the kernel takes the ports of outgoing connections: otherwise one of
 # them may take a port between its choice and the start of the daemon.
 PORTS = range(12_000, 32_000)
+PIDS = "pids.json"
+STOP_S = 10.0
+STAND_INS = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random")  # for GPUs
+# What slurmdbd needs before its first start.
+STATEMENTS = (
+    "create database slurm_acct; create user slurm@'127.0.0.1' identified by 'slurm'; "
+    "grant all on slurm_acct.* to slurm@'127.0.0.1';"
+)
 
 
 class PrivateSlurmError(Exception):
@@ -56,6 +61,10 @@ def _path() -> str:
     return f"{os.environ.get('PATH', '')}:{SBIN}"
 
 
+def _host() -> str:
+    return socket.gethostname().partition(".")[0]
+
+
 def _is_free(port: int) -> bool:
     with socket.socket() as probe:
         try:
@@ -69,6 +78,76 @@ def _free_ports(number: int) -> tuple[int, ...]:
     candidates = random.sample(PORTS, len(PORTS))
     free = (port for port in candidates if _is_free(port))
     return tuple(next(free) for _ in range(number))
+
+
+@dataclass(frozen=True)
+class Daemons:
+    """Processes by name, whose ids are in a file of `folder`: whoever comes later can stop them.
+
+    An id is that of a daemon only while its process was created when the daemon was.
+    """
+
+    folder: Path
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether any were started and not stopped."""
+        return (self.folder / PIDS).exists()
+
+    def names(self) -> list[str]:
+        """Return those that were started, the oldest first."""
+        return list(self._pids())
+
+    def start(self, name: str, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+        """Start a daemon in a session of its own; its output goes to ``log/NAME.out``."""
+        with (self.folder / "log" / f"{name}.out").open("ab") as log:
+            process = subprocess.Popen(
+                arguments, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                start_new_session=True, cwd=self.folder,
+            )  # fmt: skip
+        created = psutil.Process(process.pid).create_time()
+        self._record({**self._pids(), name: (process.pid, created)})
+
+    def is_running(self, name: str) -> bool:
+        """Whether a daemon was started and has not ended."""
+        pid, created = self._pids().get(name, (0, 0.0))
+        try:
+            process = psutil.Process(pid)
+            alive = process.status() != psutil.STATUS_ZOMBIE
+            return pid > 0 and alive and process.create_time() == created
+        except psutil.NoSuchProcess:
+            return False
+
+    def stop(self, name: str, *, kill: bool = False) -> None:
+        """Stop a daemon; with ``kill`` at once, as a crash does."""
+        pid, created = self._pids().get(name, (0, 0.0))
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process = psutil.Process(pid) if pid else None
+            if process is not None and process.create_time() == created:
+                process.kill() if kill else process.terminate()
+                with contextlib.suppress(psutil.TimeoutExpired):
+                    process.wait(STOP_S)
+                if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+                    process.kill()
+                    process.wait(STOP_S)
+        self._record({n: entry for n, entry in self._pids().items() if n != name})
+
+    def stop_all(self) -> None:
+        """Stop all, the newest first."""
+        for name in reversed(self.names()):
+            self.stop(name)
+        (self.folder / PIDS).unlink(missing_ok=True)
+
+    def _pids(self) -> dict[str, tuple[int, float]]:
+        path = self.folder / PIDS
+        if not path.exists():
+            return {}
+        return {
+            name: (pid, created) for name, (pid, created) in json.loads(path.read_text()).items()
+        }
+
+    def _record(self, pids: Mapping[str, tuple[int, float]]) -> None:
+        (self.folder / PIDS).write_text(json.dumps(pids, indent=1))
 
 
 @dataclass
@@ -99,20 +178,15 @@ class PrivateSlurm:
     accounting: bool = True
     node_memory_mb: int = 4000
     gpus: int = 0
-    node_cpus: int = CPUS
+    node_cpus: int = 4
     clock: int = 1
-    layout: Layout = field(init=False)
+    ports: tuple[int, ...] = field(init=False)  # slurmctld, slurmdbd, the database, each node
     daemons: Daemons = field(init=False)
 
     def __post_init__(self) -> None:
         self.folder = Path(self.folder).absolute()
         self.daemons = Daemons(self.folder)
-        host = socket.gethostname().partition(".")[0]
-        ports = _free_ports(self.nodes + 3)
-        self.layout = Layout(
-            self.folder, host, getpass.getuser(), ports, self.nodes, self.memory,
-            self.accounting, self.node_memory_mb, self.gpus, self.node_cpus, self.clock,
-        )  # fmt: skip
+        self.ports = _free_ports(self.nodes + 3)
 
     def __enter__(self) -> PrivateSlurm:
         try:
@@ -132,8 +206,13 @@ class PrivateSlurm:
 
     @property
     def node_names(self) -> list[str]:
-        """Names of the virtual nodes."""
-        return self.layout.node_names
+        """Names of the nodes; control groups are named by them, so they differ by instance."""
+        return [f"n{n}p{self.ports[0]}" for n in range(1, self.nodes + 1)]
+
+    @property
+    def munge_socket(self) -> Path:
+        """Socket of munged, apart from its key."""
+        return self.folder / "socket" / "munge"
 
     def start(self) -> None:
         """Start all daemons and wait until every node is idle.
@@ -158,7 +237,7 @@ class PrivateSlurm:
                 if not tries_left:
                     raise PrivateSlurmError(str(error)) from error
             self._clear()
-            self.layout = replace(self.layout, ports=_free_ports(self.nodes + 3))
+            self.ports = _free_ports(self.nodes + 3)
 
     def _clear(self) -> None:
         for name in ("state", "munge", "socket", "db", *map("spool.{}".format, self.node_names)):
@@ -289,10 +368,10 @@ class PrivateSlurm:
 
     def _write_configuration(self) -> None:
         texts: Mapping[str, str] = {
-            "slurm.conf": slurm_conf(self.layout),
-            "slurmdbd.conf": slurmdbd_conf(self.layout),
-            "cgroup.conf": cgroup_conf(self.layout),
-            "gres.conf": gres_conf(self.layout),
+            "slurm.conf": slurm_conf(self),
+            "slurmdbd.conf": slurmdbd_conf(self),
+            "cgroup.conf": cgroup_conf(self),
+            "gres.conf": gres_conf(self),
         }
         for name, text in texts.items():
             if text:
@@ -306,20 +385,156 @@ class PrivateSlurm:
         (munge / "key").chmod(0o600)
         arguments = [
             "munged", "-F", "--force", f"--key-file={munge / 'key'}",
-            f"--socket={self.layout.munge_socket}", f"--pid-file={munge / 'pid'}",
+            f"--socket={self.munge_socket}", f"--pid-file={munge / 'pid'}",
             f"--log-file={munge / 'log'}", f"--seed-file={munge / 'seed'}",
         ]  # fmt: skip
         self.daemons.start("munged", arguments, self._environment())
-        self._wait_for("munged", "munge", "-n", "-S", str(self.layout.munge_socket))
+        self._wait_for("munged", "munge", "-n", "-S", str(self.munge_socket))
 
     def _start_database(self) -> None:
-        folder, user = self.folder / "db", getpass.getuser()
-        self.command(*database.install_command(folder, user), timeout_s=120)
-        command = database.daemon_command(folder, user, self.layout.database_port)
-        self.daemons.start("mariadbd", command, self._environment())
-        client = database.client_options(folder)
+        folder, user = self.folder / "db", f"--user={getpass.getuser()}"
+        data, address = f"--datadir={folder / 'data'}", str(folder / "s")  # 107 characters at most
+        self.command(
+            "mariadb-install-db", "--no-defaults", user, data, "--skip-test-db",
+            "--auth-root-authentication-method=normal", timeout_s=120,
+        )  # fmt: skip
+        daemon = [
+            "mariadbd", "--no-defaults", user, data, f"--socket={address}",
+            f"--pid-file={folder / 'pid'}", "--bind-address=127.0.0.1", f"--port={self.ports[2]}",
+            "--innodb-buffer-pool-size=64M", "--innodb-lock-wait-timeout=900",
+            "--innodb-flush-log-at-trx-commit=0", "--skip-name-resolve",
+        ]  # fmt: skip
+        self.daemons.start("mariadbd", daemon, self._environment())
+        client = ("--no-defaults", "-S", address, "-uroot")
         self._wait_for("mariadbd", "mariadb-admin", *client, "ping")
-        self.command("mariadb", *client, "-e", database.STATEMENTS)
+        self.command("mariadb", *client, "-e", STATEMENTS)
+
+
+def slurm_conf(slurm: PrivateSlurm) -> str:
+    """Return ``slurm.conf``.
+
+    Partitions: ``debug``, the default; ``short``, of at most two minutes; ``high``, which
+    preempts jobs of the others.
+    """
+    folder = slurm.folder
+    if slurm.accounting:
+        # Without AccountingStoragePass, sacctmgr and slurmctld ask the munge of the system.
+        accounting = f"""AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageHost=127.0.0.1
+AccountingStoragePort={slurm.ports[1]}
+AccountingStoragePass={slurm.munge_socket}
+AccountingStorageEnforce=associations
+"""
+    else:
+        accounting = "AccountingStorageType=accounting_storage/none\n"
+    if slurm.memory == "cgroup":
+        enforcement = "ProctrackType=proctrack/cgroup\nTaskPlugin=task/cgroup\n"
+    else:
+        enforcement = (
+            "ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\n"
+            "JobAcctGatherParams=OverMemoryKill\n"
+        )
+    gres = f" Gres=gpu:{slurm.gpus}" if slurm.gpus else ""
+    nodes = "".join(
+        f"NodeName={name} NodeHostname={_host()} NodeAddr=127.0.0.1 Port={port} "
+        f"CPUs={slurm.node_cpus} RealMemory={slurm.node_memory_mb}{gres} State=UNKNOWN\n"
+        for name, port in zip(slurm.node_names, slurm.ports[3:], strict=True)
+    )
+    # cred_expire: a requeued job starts again after seconds instead of two minutes.
+    return f"""ClusterName=lab
+SlurmctldHost={_host()}(127.0.0.1)
+SlurmctldPort={slurm.ports[0]}
+SlurmUser={getpass.getuser()}
+SlurmdUser={getpass.getuser()}
+AuthType=auth/munge
+CredType=cred/munge
+AuthInfo=socket={slurm.munge_socket},cred_expire={5 * slurm.clock}
+CommunicationParameters=NoCtldInAddrAny,NoInAddrAny
+MpiDefault=none
+ReturnToService=2
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.%n.pid
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool.%n
+SlurmctldLogFile={folder}/log/slurmctld
+SlurmdLogFile={folder}/log/slurmd.%n
+SlurmctldDebug=info
+SlurmdDebug=info
+SwitchType=switch/none
+SlurmdParameters=config_overrides
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core_Memory
+EnforcePartLimits=ALL
+DefMemPerCPU=200
+{enforcement}JobAcctGatherType=jobacct_gather/linux
+JobAcctGatherFrequency=task={slurm.clock}
+{accounting}JobCompType=jobcomp/filetxt
+JobCompLoc={folder}/jobcomp.txt
+SchedulerType=sched/backfill
+SchedulerParameters=sched_interval=5,bf_interval=2,batch_sched_delay=0,sched_min_interval=100000
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+JobRequeue=1
+KillWait=3
+OverTimeLimit=0
+MinJobAge=3600
+InactiveLimit=0
+SlurmctldTimeout={30 * slurm.clock}
+SlurmdTimeout={15 * slurm.clock}
+MessageTimeout={min(10 * slurm.clock, 100)}
+TCPTimeout={2 * slurm.clock}
+BatchStartTimeout={10 * slurm.clock}
+UnkillableStepTimeout={60 * slurm.clock}
+MaxArraySize=1001
+MaxJobCount=20000
+MaxNodeCount={slurm.nodes + 1}
+PropagateResourceLimits=NONE
+{"GresTypes=gpu" if slurm.gpus else ""}
+{nodes}PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE State=UP PriorityTier=1
+PartitionName=short Nodes=ALL MaxTime=2 State=UP PriorityTier=1
+PartitionName=high Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=10 PreemptMode=OFF
+"""
+
+
+def slurmdbd_conf(slurm: PrivateSlurm) -> str:
+    """Return ``slurmdbd.conf``; empty without accounting."""
+    if not slurm.accounting:
+        return ""
+    return f"""AuthType=auth/munge
+AuthInfo=socket={slurm.munge_socket}
+DbdHost={_host()}
+DbdAddr=127.0.0.1
+DbdPort={slurm.ports[1]}
+SlurmUser={getpass.getuser()}
+MessageTimeout={min(10 * slurm.clock, 100)}
+PidFile={slurm.folder}/slurmdbd.pid
+LogFile={slurm.folder}/log/slurmdbd
+StorageType=accounting_storage/mysql
+StorageHost=127.0.0.1
+StoragePort={slurm.ports[2]}
+StorageUser=slurm
+StoragePass=slurm
+StorageLoc=slurm_acct
+CommunicationParameters=NoInAddrAny
+"""
+
+
+def cgroup_conf(slurm: PrivateSlurm) -> str:
+    """Return ``cgroup.conf``; empty where Slurm's sampling enforces memory."""
+    if slurm.memory != "cgroup":
+        return ""
+    version_1 = Path("/sys/fs/cgroup/memory").is_dir()
+    plugin = "cgroup/v1" if version_1 else "autodetect\nIgnoreSystemd=yes"
+    return (
+        f"CgroupPlugin={plugin}\nCgroupMountpoint=/sys/fs/cgroup\nCgroupAutomount=no\n"
+        "ConstrainRAMSpace=yes\nConstrainCores=no\nConstrainSwapSpace=no\n"
+    )
+
+
+def gres_conf(slurm: PrivateSlurm) -> str:
+    """Return ``gres.conf``, of GPUs that are other devices; empty without GPUs."""
+    files = ",".join(STAND_INS[: slurm.gpus])  # Slurm leaves out a GPU without a device
+    return f"Name=gpu File={files}\n" if slurm.gpus else ""
 
 
 @contextlib.contextmanager

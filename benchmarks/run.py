@@ -9,13 +9,11 @@ from __future__ import annotations
 import argparse
 import functools
 import json
-import os
-import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -222,91 +220,6 @@ def bench_bulk() -> dict[str, Any]:
     }
 
 
-def bench_demo() -> dict[str, Any]:
-    """``make demo`` on a fresh clone, installation included."""
-    with tempfile.TemporaryDirectory() as folder:
-        clone = Path(folder) / "voxcast"
-        subprocess.run(["git", "clone", "-q", str(PROJECT), str(clone)], check=True)
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("MLFLOW_")}
-        path = os.environ["PATH"].split(os.pathsep)
-        environment["PATH"] = os.pathsep.join(p for p in path if ".venv" not in p)
-        figures: dict[str, Any] = {}
-        for target in ("setup", "demo"):
-            start = time.perf_counter()
-            subprocess.run(
-                ["make", target], cwd=clone, env=environment, check=True, stdout=sys.stderr
-            )
-            figures[f"{target}_s"] = time.perf_counter() - start
-        import pandas as pd
-
-        profiles = pd.read_parquet(clone / "data/runs/cpu/runs.parquet")
-        figures["runs"] = len(profiles)
-        figures["volumes"] = int(profiles["volume_id"].nunique())
-        figures["campaign_s"] = float(profiles["runtime_s"].sum())
-        shutil.rmtree(clone / ".venv")
-    return {**figures, "total_s": figures["setup_s"] + figures["demo_s"], "bound_s": 600}
-
-
-def bench_recommend() -> Any:
-    """Requests for many images; see ``allocation.py``."""
-    return _script("allocation.py", "recommend")
-
-
-def bench_requests() -> Any:
-    """Optimal request sequences; see ``allocation.py``."""
-    return _script("allocation.py", "requests")
-
-
-def bench_sampler() -> Any:
-    """Overhead of sampling and error of its peak; see ``sampler.py``."""
-    return _script("sampler.py")
-
-
-def bench_campaign() -> Any:
-    """Listing, resuming and summarising 10,000 cells; see ``campaign.py``."""
-    return _script("campaign.py")
-
-
-def bench_fit() -> Any:
-    """The time budget of `voxcast learn` on 20,000 rows of 30 columns; see ``fit_budget.py``."""
-    return _script("fit_budget.py")
-
-
-def bench_audit() -> Any:
-    """``voxcast audit`` of a million lines of sacct; see ``audit.py``."""
-    return _script("audit.py")
-
-
-def bench_pool() -> Any:
-    """Claims as cells and workers grow, and the pool's time per cell; see ``pool.py``."""
-    return _script("pool.py")
-
-
-def bench_service() -> Any:
-    """The service beside MLflow's server: start, throughput, memory; see ``service.py``."""
-    return _script("service.py")
-
-
-def bench_traces() -> Any:
-    """Events of OTF2 archives read, and the cost of a recorded call; see ``traces.py``."""
-    return _script("traces.py")
-
-
-def bench_submission() -> Any:
-    """10,000 jobs planned, rendered and submitted to a private Slurm; see ``submission.py``."""
-    return _script("submission.py")
-
-
-def bench_phases() -> Any:
-    """Phases of parallel runs: rates, and planted ones; see ``parallel_phases.py``."""
-    return _script("parallel_phases.py")
-
-
-def bench_upload() -> Any:
-    """An upload to the service against reading the image; see ``service_upload.py``."""
-    return _script("service_upload.py")
-
-
 def _script(name: str, *arguments: str) -> Any:
     # The exit status is ignored: the printed JSON shows a missed bound.
     command = [sys.executable, str(PROJECT / "benchmarks" / name), *arguments]
@@ -314,35 +227,23 @@ def _script(name: str, *arguments: str) -> Any:
     return json.loads(process.stdout)
 
 
-BENCHMARKS = {
-    "help": bench_help,
-    "sampler": bench_sampler,
-    "campaign": bench_campaign,
-    "pool": bench_pool,
-    "volume": bench_volume,
-    "repro": bench_repro,
-    "start": bench_start,
-    "predict": bench_predict,
-    "bulk": bench_bulk,
-    "recommend": bench_recommend,
-    "requests": bench_requests,
-    "fit": bench_fit,
-    "audit": bench_audit,
-    "submission": bench_submission,
-    "phases": bench_phases,
-    "service": bench_service,
-    "traces": bench_traces,
-    "upload": bench_upload,
-}
+BENCHMARKS: dict[str, Callable[[], Any]] = {
+    "help": bench_help, "volume": bench_volume, "repro": bench_repro, "start": bench_start,
+    "predict": bench_predict, "bulk": bench_bulk,
+}  # fmt: skip
+SCRIPTS = {
+    "sampler": ("sampler.py",), "campaign": ("campaign.py",), "pool": ("pool.py",),
+    "recommend": ("allocation.py", "recommend"), "requests": ("allocation.py", "requests"),
+    "fit": ("fit_budget.py",), "audit": ("audit.py",), "submission": ("submission.py",),
+    "service": ("service.py",), "recorder": ("recorded_calls.py",),
+}  # fmt: skip
+BENCHMARKS |= {name: functools.partial(_script, *words) for name, words in SCRIPTS.items()}
 
 
 def main() -> int:
     """Run all benchmarks, or those named."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(BENCHMARKS)}")
-    parser.add_argument(
-        "--demo", action="store_true", help="also time `make demo` on a fresh clone; takes minutes"
-    )
     parser.add_argument(
         "--save", action="store_true",
         help="also write each to results/bench/NAME.json, from which pages take their numbers",
@@ -357,8 +258,6 @@ def main() -> int:
         figures[name] = BENCHMARKS[name]()
         if args.save:
             write_json(PROJECT / f"results/bench/{name}.json", figures[name])
-    if args.demo:
-        figures["demo"] = bench_demo()
     print(json.dumps(figures, indent=2))
     return 0
 

@@ -31,7 +31,6 @@ CLIENTS = 32
 WARM_UP = 320
 REQUESTS = 20_000
 MLFLOW_REQUESTS = 1_000
-CALLS = 50  # of the model alone
 START_S = 120.0
 BOUNDS = {
     "requests_per_s": 300, "p99_ms": 150, "ready_s": 3, "memory_growth": 0.05,
@@ -103,35 +102,6 @@ def memory_bytes(group: int) -> int:
     return total
 
 
-def cpu_s(group: int) -> float:
-    """Return the CPU time of the processes of a group, which other work disturbs little."""
-    ticks = 0
-    for folder in Path("/proc").iterdir():
-        with contextlib.suppress(OSError, ValueError):
-            if folder.name.isdigit() and os.getpgid(int(folder.name)) == group:
-                stat = (folder / "stat").read_text()
-                ticks += sum(map(int, stat[stat.rindex(")") + 2 :].split()[11:13]))
-    return ticks / os.sysconf("SC_CLK_TCK")
-
-
-def model_ms(model: Path) -> dict[str, float]:
-    """Return the CPU time of the model for each row, alone and in a common call of 32."""
-    from voxcast.serving.bundle import Bundle
-    from voxcast.serving.prediction_service import PredictionService
-
-    service = PredictionService(Bundle.load(model))
-    row = {**EXAMPLE, "cpus": 1.0, "app": next(iter(service.bundle.apps))}
-    times_ms = {}
-    for name, n in (("alone", 1), ("of_32", CLIENTS)):
-        rows = [dict(row) for _ in range(n)]
-        service.predict(rows)
-        start_s = time.process_time()
-        for _ in range(CALLS):
-            service.predict(rows)
-        times_ms[name] = 1e3 * (time.process_time() - start_s) / (CALLS * n)
-    return {**times_ms, "gain": times_ms["alone"] / times_ms["of_32"]}
-
-
 def load(port: int, path: str, requests: int, clients: int) -> dict[str, Any]:
     """Ask from another process; return requests a second and latencies."""
     words = ["--generate", str(port), path, str(requests), str(clients)]
@@ -190,16 +160,11 @@ def measure(name: str, model: Path, project: Path, requests: int, log: Path) -> 
     with running(command, port, log) as (group, ready_s):
         load(port, path, WARM_UP, CLIENTS)
         before = memory_bytes(group)
-        alone = load(port, path, min(500, requests), 1)
-        start_s = cpu_s(group)
         figures = load(port, path, requests, CLIENTS)
-        used_s = cpu_s(group) - start_s
         after = memory_bytes(group)
     return {
         "ready_s": ready_s,
         **figures,
-        "cpu_ms_a_request": 1e3 * used_s / figures["requests"],
-        "one_client": {name: alone[name] for name in ("requests_per_s", "p50_ms", "p99_ms")},
         "memory_before_bytes": before,
         "memory_after_bytes": after,
         "memory_growth": after / before - 1,
@@ -227,7 +192,6 @@ def main() -> int:
     parser.add_argument("--requests", type=int, default=REQUESTS)
     parser.add_argument("--generate", nargs=4, metavar=("PORT", "PATH", "REQUESTS", "CLIENTS"),
                         help="only ask, and print the latencies")  # fmt: skip
-    parser.add_argument("--only", choices=("voxcast", "mlflow"))
     args = parser.parse_args()
     if args.generate:
         port, path, requests, clients = args.generate
@@ -236,20 +200,9 @@ def main() -> int:
     figures: dict[str, Any] = {"machine": machine(), "clients": CLIENTS}
     with tempfile.TemporaryDirectory() as name:
         model, project = champion(args.project, Path(name))
-        from voxcast.serving.bundle import Bundle
-
-        apps = Bundle.load(model).apps
-        figures["families"] = {app: served.promotion.family for app, served in apps.items()}
-        figures["model_cpu_ms_a_row"] = model_ms(model)
-        for server in (args.only,) if args.only else ("voxcast", "mlflow"):
-            requests = (
-                args.requests if server == "voxcast" else min(args.requests, MLFLOW_REQUESTS)
-            )
+        for server, requests in (("voxcast", args.requests), ("mlflow", MLFLOW_REQUESTS)):
             log = Path(name) / f"{server}.log"
             figures[server] = measure(server, model, project, requests, log)
-    if not args.only:
-        rates = (figures[server]["requests_per_s"] for server in ("voxcast", "mlflow"))
-        figures["requests_over_mlflow"] = next(rates) / next(rates)
     figures["bounds"] = BOUNDS
     print(json.dumps(figures, indent=2))
     return 0

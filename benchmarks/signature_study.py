@@ -1,17 +1,23 @@
-"""Signatures of recorded runs: do they add up, do they predict, and where do they win?
+"""Signatures of recorded runs: do they predict, and where do they win?
 
-Takes the folders of ``phase_traces.py`` and ``slowed_traces.py`` and writes one JSON file:
+Takes the folder of ``phase_traces.py`` and writes ``results/phases/signature.json``:
 
-    python benchmarks/signature_study.py TRACES SLOWED --out results/phases/signature.json
+    python benchmarks/signature_study.py FOLDER
 
 All times are of the part of a run that is traced: from the start of recording to the end of its
 last event, by the slowest process. Errors are relative to the measured time.
+
+The rivals, whole-run models and HARP's epochs estimator, predict a run before it starts, from its
+parameters and other runs; a signature has seen a part of the run itself. Whole-run models regress
+the total; the epochs estimator regresses the start and the time of one cycle, and multiplies that
+by the number of cycles, see `voxcast.evaluation.harp_regressors`. Both take the logarithms of all
+parameters and of the number of processes as features, and the linear and tree regressors of HARP
+on standardised times.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 from collections import defaultdict
 from dataclasses import dataclass
@@ -19,48 +25,33 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 from scipy import stats
 
-from model_rivals import rivals
 from phase_traces import RUN_FILE
 from timing import machine
 from voxcast.errors import VoxcastError
+from voxcast.evaluation.harp_regressors import RepeatedPhase, TimeRegressor, fit_phases
 from voxcast.files import read_json, write_json
 from voxcast.phases.events import read_trace
 from voxcast.phases.logical import logical_trace
-from voxcast.phases.predict import (
-    MIN_BATCHES,
-    backtest,
-    calibrated,
-    cycle_times_s,
-    cycles_of,
-    error_of_sum_s,
-    first_part,
-    transfer,
-)
-from voxcast.phases.signature import (
-    MIN_SHARE,
-    communication,
-    communication_share,
-    exact_values,
-    grouped,
-    phases_of,
-    signature,
-    simo,
-    tick_times,
-)
+from voxcast.phases.predict import backtest, cycles_of, first_part, transfer
+from voxcast.phases.signature import tick_times
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from voxcast.evaluation.harp_regressors import TimeModel
     from voxcast.phases.logical import LogicalTrace
+    from voxcast.phases.predict import Cycles
 
 SHARES = (0.1, 0.2, 0.5)
 JUDGED_SHARE = 0.2
-PASSES = (1, 3, 10)
 LEVEL = 0.9
 TRIMMED = 0.1  # of each tail
-BARS = {"total": 0.05, "prefix": 0.10, "level": LEVEL}
+OUT = Path("results/phases/signature.json")
+PHASES = (RepeatedPhase("start"), RepeatedPhase("cycle", "cycles"))
+FAMILIES = {"linear": "MLR", "tree": "DTR"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,52 +79,6 @@ def traced_runs(folder: Path) -> list[TracedRun]:
     return runs
 
 
-def phase_counts(run: TracedRun) -> dict[str, Any]:
-    """Return a row of the paper's table 3: phases by exact counts and by orders of magnitude."""
-    trace, times = run.trace, tick_times(run.trace)
-    kind, duration = communication(trace), trace.sum_by_tick(trace.elapsed_ns())
-    exact = grouped(exact_values(trace), duration=duration)
-    by_simo = grouped(simo(trace), 1, communication=kind, duration=duration)
-    by_mean = phases_of(trace, min_share=0.0)
-    in_events = communication_share(times, slice(None))
-    return {
-        "run": run.name,
-        "app": run.facts["app"],
-        "processes": run.facts["processes"],
-        "computation_unit": trace.events.computation_unit,
-        "events": len(trace.events),
-        "ticks": len(trace),
-        "elapsed_s": run.elapsed_s,
-        **{
-            name: {"all": len(phases.weight), "large": int((phases.share >= MIN_SHARE).sum())}
-            for name, phases in (("exact", exact), ("simo", by_simo), ("mean_order", by_mean))
-        },
-        "communication_share": in_events,
-        "computation_share": 1 - in_events,
-    }
-
-
-def total_errors(run: TracedRun) -> dict[str, float]:
-    """Return the error of the total by representative time."""
-    grouping, times = phases_of(run.trace), tick_times(run.trace)
-    beside_s = times.after_s + times.advance_s[grouping.label < 0].sum()
-
-    def error(total_s: float) -> float:
-        return float(total_s / run.elapsed_s - 1)
-
-    totals = {
-        "mean": signature(run.trace).total_s,
-        **{f"mean of {n} passes": signature(run.trace, passes=n).total_s for n in PASSES},
-    }
-    for name, centre in (
-        ("median", np.median),
-        ("trimmed mean", lambda values: stats.trim_mean(values, TRIMMED)),
-    ):
-        in_phases_s = sum(len(t) * centre(times.advance_s[t]) for t in grouping.ticks())
-        totals[name] = float(in_phases_s) + beside_s
-    return {name: error(total_s) for name, total_s in totals.items()}
-
-
 def prefix_errors(run: TracedRun, share: float) -> dict[str, Any]:
     """Return the prediction from a share of the ticks, and those of other ways to extrapolate."""
     cycles, prediction = backtest(run.trace, share, LEVEL)
@@ -155,64 +100,7 @@ def prefix_errors(run: TracedRun, share: float) -> dict[str, Any]:
         # Of the time that was still to come: the start, which is measured, flatters the total.
         "error_ahead": (prediction.total_s - run.elapsed_s)
         / (run.elapsed_s - prediction.elapsed_s),
-        "log_error": math.log(run.elapsed_s / prediction.total_s),
-        "half_width": (prediction.upper_s / prediction.total_s - 1)
-        if math.isfinite(prediction.upper_s) else None,
-        "held": bool(prediction.lower_s <= run.elapsed_s <= prediction.upper_s),
-        "independent_half_width": error_of_sum_s(
-            cycle_times_s(trace, cycles, times.advance_s),
-            prediction.cycles_of_run - prediction.cycles, LEVEL, averages_out=True,
-        ) / prediction.total_s if cycles.repeated >= MIN_BATCHES else None,
         "others": {name: total_s / run.elapsed_s - 1 for name, total_s in others.items()},
-        "prediction": prediction,
-    }  # fmt: skip
-
-
-def coverage(rows: Sequence[dict[str, Any]], runs: dict[str, TracedRun]) -> dict[str, Any]:
-    """Return how often each kind of interval holds, and how wide it is."""
-    widths_of = ("half_width", "independent_half_width")
-    finite = [row for row in rows if all(row[name] is not None for name in widths_of)]
-    independent = [row["independent_half_width"] for row in finite]
-    result = {
-        "batch means": _held([r["held"] for r in finite], [r["half_width"] for r in finite]),
-        "batch means, independent": _held(
-            [
-                abs(math.expm1(r["log_error"])) <= w
-                for r, w in zip(finite, independent, strict=True)
-            ],
-            independent,
-        ),
-    }
-    for name, is_past in (
-        ("conformal, all applications", lambda row, other: True),
-        ("conformal, same application", lambda row, other: row["app"] == other["app"]),
-    ):
-        held, widths = [], []
-        for row in rows:
-            past = [
-                other["log_error"] for other in rows if other is not row and is_past(row, other)
-            ]
-            try:
-                interval = calibrated(row["prediction"], past)
-            except VoxcastError:
-                continue
-            elapsed_s = runs[row["run"]].elapsed_s
-            held.append(interval.lower_s <= elapsed_s <= interval.upper_s)
-            widths.append(interval.upper_s / interval.total_s - 1)
-        result[name] = _held(held, widths)
-    return result
-
-
-def _held(held: Sequence[bool], half_widths: Sequence[float]) -> dict[str, Any]:
-    if not held:
-        return {"runs": 0}
-    interval = stats.binomtest(sum(held), len(held)).proportion_ci(0.95)
-    return {
-        "runs": len(held),
-        "held": int(sum(held)),
-        "coverage": float(np.mean(held)),
-        "coverage_95": [float(interval.low), float(interval.high)],
-        "median_half_width": float(np.median(half_widths)),
     }
 
 
@@ -233,6 +121,69 @@ def by_app(rows: Iterable[tuple[str, float]]) -> dict[str, dict[str, float]]:
     for app, error in rows:
         errors[app].append(error)
     return {app: summary(values) for app, values in sorted(errors.items())}
+
+
+def rivals(
+    runs: Sequence[TracedRun],
+) -> dict[str, list[tuple[str, float]]]:
+    """Return (application, relative error) of each run by estimator, of what was left out.
+
+    Left out is all of a workload, on any number of processes, or the run alone: then the same
+    workload on other numbers of processes was seen.
+    """
+    errors: dict[str, list[tuple[str, float]]] = {}
+    for app in sorted({run.facts["app"] for run in runs}):
+        of_app = [run for run in runs if run.facts["app"] == app]
+        cycles = [cycles_of(run.trace) for run in of_app]
+        table = pd.DataFrame([_features(r.facts, c) for r, c in zip(of_app, cycles, strict=True)])
+        workload = [_workload(run.facts) for run in of_app]
+        total_s = np.array([run.elapsed_s for run in of_app])
+        cycle_s = np.array([_cycle_s(c, r.trace) for r, c in zip(of_app, cycles, strict=True)])
+        count = table["cycles"].to_numpy(float)
+        spent_s = {"start": total_s - cycle_s * count, "cycle": cycle_s * count}
+        for held_out, groups in (("workload", workload), ("run", list(range(len(of_app))))):
+            for n in range(len(of_app)):
+                rest = np.array([group != groups[n] for group in groups])
+                if not rest.any():
+                    continue
+                for name, family in FAMILIES.items():
+                    fit = _fitter(family)
+                    total = fit(table[rest], total_s[rest])(table.iloc[[n]])
+                    parts = fit_phases(
+                        PHASES, table[rest], {k: v[rest] for k, v in spent_s.items()}, fit
+                    ).predict(table.iloc[[n]])
+                    for kind, predicted in (("whole run", total), ("epochs estimator", parts)):
+                        key = f"{kind}, {name}, unseen {held_out}"
+                        error = float(predicted[0] / total_s[n] - 1)
+                        errors.setdefault(key, []).append((app, error))
+    return errors
+
+
+def _features(facts: dict[str, Any], cycles: Cycles) -> dict[str, float]:
+    numbers = {k: v for k, v in facts["parameters"].items() if isinstance(v, int | float)}
+    words = {f"{k}={v}": 1.0 for k, v in facts["parameters"].items() if isinstance(v, str) and v}
+    return {**numbers, **words, "processes": facts["processes"], "cycles": cycles.count}
+
+
+def _workload(facts: dict[str, Any]) -> str:
+    return repr(sorted((k, v) for k, v in facts["parameters"].items() if k != "oversubscription"))
+
+
+def _cycle_s(cycles: Cycles, trace: LogicalTrace) -> float:
+    part = tick_times(trace).advance_s[cycles.first_tick : cycles.stop_tick]
+    return float(part.sum()) / cycles.repeated
+
+
+def _fitter(family: str) -> Any:
+    def fit(features: pd.DataFrame, times_s: np.ndarray) -> TimeModel:
+        def columns(table: pd.DataFrame) -> np.ndarray:
+            logarithms: np.ndarray = np.log1p(table.fillna(0.0).to_numpy(float))
+            return logarithms
+
+        model = TimeRegressor(family, scaled=True).fit(columns(features), times_s)
+        return lambda table: model.predict(columns(table))
+
+    return fit
 
 
 def transfers(folder: Path) -> list[dict[str, Any]]:
@@ -266,8 +217,6 @@ def transfers(folder: Path) -> list[dict[str, Any]]:
 
 def study(runs: list[TracedRun]) -> dict[str, Any]:
     """Return all of the study but the transfers."""
-    by_name = {run.name: run for run in runs}
-    totals = [(run.facts["app"], total_errors(run)) for run in runs]
     prefixes: dict[float, list[dict[str, Any]]] = {}
     refused: dict[str, str] = {}
     for share in SHARES:
@@ -277,15 +226,8 @@ def study(runs: list[TracedRun]) -> dict[str, Any]:
                 prefixes[share].append(prefix_errors(run, share))
             except VoxcastError as error:
                 refused[f"{run.name} from {share:g}"] = str(error)
-    estimators = list(totals[0][1])
-    bar_rows = prefixes[JUDGED_SHARE]
-    rival_errors = rivals([(r.facts, r.elapsed_s, cycles_of(r.trace), r.trace) for r in runs])
-    signature_rows = [(row["app"], row["error"]) for row in bar_rows]
+    judged_errors = [(row["app"], row["error"]) for row in prefixes[JUDGED_SHARE]]
     return {
-        "table_3": [phase_counts(run) for run in runs],
-        "totals": {
-            name: by_app((app, errors[name]) for app, errors in totals) for name in estimators
-        },
         "prefix": {
             f"{share:g}": {
                 "total": by_app((row["app"], row["error"]) for row in rows),
@@ -294,15 +236,14 @@ def study(runs: list[TracedRun]) -> dict[str, Any]:
                     name: by_app((row["app"], row["others"][name]) for row in rows)
                     for name in rows[0]["others"]
                 },
-                "coverage": coverage(rows, by_name),
-                "runs": [{k: v for k, v in row.items() if k != "prediction"} for row in rows],
+                "runs": rows,
             }
             for share, rows in prefixes.items() if rows
         },
         "refused": refused,
         "rivals": {
-            f"signature from {JUDGED_SHARE:g}": by_app(signature_rows),
-            **{name: by_app(rows) for name, rows in rival_errors.items()},
+            f"signature from {JUDGED_SHARE:g}": by_app(judged_errors),
+            **{name: by_app(rows) for name, rows in rivals(runs).items()},
         },
     }  # fmt: skip
 
@@ -310,18 +251,13 @@ def study(runs: list[TracedRun]) -> dict[str, Any]:
 def main() -> None:
     """Write the study."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("traces", type=Path)
-    parser.add_argument("slowed", type=Path, nargs="?")
-    parser.add_argument("--out", type=Path, required=True)
-    args = parser.parse_args()
-    runs = traced_runs(args.traces)
+    parser.add_argument("folder", type=Path)
+    folder = parser.parse_args().folder
+    runs = traced_runs(folder / "plain")
     if not runs:
-        raise SystemExit(f"{args.traces} has no runs; record them by phase_traces.py")
-    content = {
-        "machine": machine(), "bars": BARS, "level": LEVEL, **study(runs),
-        "transfer": transfers(args.slowed) if args.slowed else [],
-    }  # fmt: skip
-    write_json(args.out, content)
+        raise SystemExit(f"{folder} has no runs; record them by phase_traces.py")
+    transferred = transfers(folder / "slowed")
+    write_json(OUT, {"machine": machine(), **study(runs), "transfer": transferred})
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 Generates small head volumes, starts a Slurm of virtual nodes with as many CPUs as there are cores
 here, submits them as `voxcast submit` predicts, exports the accounting and audits it. Everything
 is in ``build/slurm-demo``; all daemons are stopped at the end, also if interrupted. Predictions
-are those of the project's registered model, or of one learned from the recorded history first.
+are those of the project's registered model, or of the reference model of the package.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import runpy
 import shutil
 import signal
 import subprocess
@@ -30,13 +29,6 @@ SEED = 515  # of heads that no recorded campaign has
 VOXELS, AXIS_VOXELS = (350_000, 400_000, 600_000), (48, 256)
 DEFAULT_S, DEFAULT_BYTES = 3600.0, 4 * 10**9  # what a user may write for all of them
 VOXCAST = (sys.executable, "-m", "voxcast.cli")
-# The stages that predictions need. Nothing is measured: the runs are those on record.
-STAGES = ("images", "catalogue", "profile_runs cpu", "profile_runs gpu", "featurize", "tune",
-          "train", "evaluate", "register")  # fmt: skip
-QUICK = (
-    "campaign=recorded", "images=cohort_demo", "images.subjects=2", f"app=[{APP}]",
-    "tune.families=[median,voxels,ridge]", "tune.trials=1", "tune.folds=3",
-)  # fmt: skip
 COLUMNS = (
     "JobID,JobName,User,Account,Partition,State,ExitCode,Submit,Start,End,ElapsedRaw,TotalCPU,"
     "MaxRSS,ReqMem,ReqCPUS,AllocCPUS,AllocTRES,AllocNodes,TimelimitRaw,NTasks,TRESUsageInTot,"
@@ -48,38 +40,19 @@ class DemoError(Exception):
     """A step of the demonstration failed; the message says which."""
 
 
-def has_model(project: Path) -> bool:
-    """Tell whether a project has a registered model of the application."""
-    from voxcast.errors import ModelError
-    from voxcast.serving.prediction_service import PredictionService
+def project_with_model(folder: Path) -> Path:
+    """Return this project, or a new one with the reference model if it has no model."""
+    from voxcast.serving.model_store import MODELS
+    from voxcast.serving.reference_model import REFERENCE
 
-    try:
-        PredictionService.of_project(project).champion(APP)
-    except ModelError:
-        return False
-    return True
-
-
-def learn_quickly(folder: Path) -> None:
-    """Make a project in a folder with a model that was learned from the recorded history."""
-    if not (folder / "conf").is_dir():
-        _run([*VOXCAST, "init", str(folder)], folder.parent, "the project")
-        _run(["git", "init", "-q"], folder, "the project")
-    for stage in ("compose", *STAGES):
-        print(f"  learning: {stage}", file=sys.stderr)
-        command = [sys.executable, str(Path(__file__).resolve()), "--stage", stage]
-        _run(command, folder, f"learning ({stage})")
-
-
-def stage_of_project(stage: str) -> None:
-    """Run a stage of the project in the current folder, as DVC would."""
-    if stage == "compose":
-        from voxcast import config
-
-        config.compose(Path("params.yaml"), list(QUICK), Path("conf"))
-        return
-    sys.argv = stage.split()
-    runpy.run_path(f"pipelines/{sys.argv[0]}.py", run_name="__main__")
+    if (REPOSITORY / MODELS / "champion.json").is_file():
+        return REPOSITORY
+    project = folder / "project"
+    if not (project / MODELS).is_dir():
+        print("no model is registered: taking the reference model", file=sys.stderr)
+        _run([*VOXCAST, "init", str(project)], REPOSITORY, "the project")
+        shutil.copytree(REFERENCE, project / MODELS)
+    return project
 
 
 def generated_images(folder: Path, count: int) -> list[str]:
@@ -133,18 +106,9 @@ def summary_lines(
 
 def demonstrate(folder: Path, images: int) -> None:
     """Run it; results are in ``folder``."""
-    project = REPOSITORY
-    if not has_model(REPOSITORY):
-        project = folder / "project"
-        if not (project / "conf").is_dir() or not has_model(project):
-            print(
-                "no model is registered: learning one from the recorded history", file=sys.stderr
-            )
-            project.mkdir(parents=True, exist_ok=True)
-            learn_quickly(project)
+    project = project_with_model(folder)
     paths = generated_images(folder / "images", images)
-    for name in ("results", "jobs.txt", "asked_used.svg"):
-        _remove(folder / name)
+    shutil.rmtree(folder / "results", ignore_errors=True)
     cores = len(os.sched_getaffinity(0))
     each = max(1, cores // NODES)
     # Sockets of daemons have short names only, so they are not below the folder of results.
@@ -203,20 +167,12 @@ def _run(
     return ended.stdout
 
 
-def _remove(path: Path) -> None:
-    shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-
-
 def main() -> int:
-    """Run the demonstration, or a stage of its project."""
+    """Run the demonstration."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--images", type=int, default=40)
     parser.add_argument("--out", type=Path, default=REPOSITORY / "build" / "slurm-demo")
-    parser.add_argument("--stage", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.stage is not None:
-        stage_of_project(args.stage)
-        return 0
     if missing := missing_programs():
         print(f"Slurm is not installed (no {', '.join(missing)}): apt-get install -y "
               f"--no-install-recommends {PACKAGES}", file=sys.stderr)  # fmt: skip

@@ -11,6 +11,7 @@ python benchmarks/tables.py [--trials N] [--out FILE] [KIND ...]
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import sys
 from dataclasses import replace
@@ -20,7 +21,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from plain_models import plain_predictions
 from public_tables import KINDS, Kind, available, tables_of
 
 RESULTS = Path(__file__).parents[1] / "results/bench/tables.json"
@@ -28,6 +28,23 @@ QUANTILE = 0.9
 TRIALS = 2
 ROWS = 1000  # of a larger table
 MARGIN = 1.10  # times the error of the best plain model
+# What `voxcast learn` is compared with, with usual settings: module, estimator and arguments in
+# scikit-learn, and whether it takes logarithms of positive columns and standardised ones.
+PLAIN: dict[str, tuple[str, str, dict[str, Any], bool]] = {
+    "random_forest": ("ensemble", "RandomForestRegressor",
+                      {"n_estimators": 200, "random_state": 0}, False),
+    "extra_trees": ("ensemble", "ExtraTreesRegressor",
+                    {"n_estimators": 200, "random_state": 0}, False),
+    "histogram_boosting": ("ensemble", "HistGradientBoostingRegressor",
+                           {"random_state": 0}, False),
+    "gradient_boosting": ("ensemble", "GradientBoostingRegressor",
+                          {"n_estimators": 200, "max_depth": 4, "subsample": 0.8,
+                           "random_state": 0}, False),
+    "ridge_on_logs": ("linear_model", "RidgeCV", {"alphas": np.logspace(-3, 3, 13)}, True),
+    "nearest_neighbours": ("neighbors", "KNeighborsRegressor", {"weights": "distance"}, True),
+    "median": ("dummy", "DummyRegressor", {"strategy": "median"}, False),
+}  # fmt: skip
+LEVELS = 60  # of a text; rarer ones count together
 
 
 def compared(kind: Kind, trials: int, seed: int = 0) -> dict[str, Any]:
@@ -77,6 +94,48 @@ def compared(kind: Kind, trials: int, seed: int = 0) -> dict[str, Any]:
             "interval": _interval(group_count, int(calibrated.sum() / repeats)),
         }  # fmt: skip
     return record
+
+
+def plain_predictions(
+    train: pd.DataFrame, others: list[pd.DataFrame], target: str, features: list[str]
+) -> dict[str, list[np.ndarray]]:
+    """Return the predictions of every plain model for the rows of other tables.
+
+    Each learns logarithms of the target. Numbers are filled with medians; texts become columns of
+    zeros and ones.
+    """
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    texts = [name for name in features if not pd.api.types.is_numeric_dtype(train[name])]
+    numbers = [name for name in features if name not in texts]
+    medians = train[numbers].median().fillna(0)
+    levels = {name: train[name].value_counts().index[:LEVELS] for name in texts}
+    positive = [name for name in numbers if train[name].min() > 0]
+
+    def matrix(table: pd.DataFrame, logs: bool) -> np.ndarray:
+        columns = table[numbers].fillna(medians).astype(float)
+        if logs:
+            smallest = train[positive].min()
+            columns[positive] = np.log(columns[positive].clip(lower=smallest, axis=1))
+        dummies = {
+            f"{name}={level}": (table[name] == level).astype(float)
+            for name in texts
+            for level in levels[name]
+        }
+        return np.column_stack([columns.to_numpy(), *dummies.values()])
+
+    predictions = {}
+    for name, (module, kind, arguments, logs) in PLAIN.items():
+        model = getattr(importlib.import_module(f"sklearn.{module}"), kind)(**arguments)
+        model = make_pipeline(StandardScaler(), model) if logs else model
+        model.fit(matrix(train, logs), np.log(train[target].to_numpy()))
+        low, high = np.log(1e-30), np.log(1e30)
+        predictions[name] = [
+            np.exp(np.clip(model.predict(matrix(table, logs)), low, high)) if len(table) else
+            np.empty(0) for table in others
+        ]  # fmt: skip
+    return predictions
 
 
 def _measured(table: pd.DataFrame) -> pd.DataFrame:

@@ -42,14 +42,6 @@ def measured_verb(arguments: Sequence[str], output: Path) -> dict[str, float]:
     }
 
 
-def resident_bytes() -> int:
-    """Return the present memory of this process, from ``/proc/self/status``."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) * 1024
-    raise RuntimeError("/proc/self/status has no VmRSS")
-
-
 def machine() -> dict[str, Any]:
     """Return when and where figures are from, and how busy it was there."""
     return {

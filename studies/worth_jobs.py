@@ -1,6 +1,6 @@
 """A hundred recorded runs, each predicted by models that saw nothing of its subject.
 
-Writes ``results/worth/jobs.json``, from which `benchmarks/worth_rounds.py` makes the jobs that are
+Writes ``results/worth/jobs.json``, from which `benchmarks/worth.py` makes the jobs that are
 asked for in three ways. Subjects are held out in five folds; tuning, choice and calibration use
 the other folds alone. The largest run of those folds is what a laboratory's rule knows.
 """

@@ -3,7 +3,7 @@
 An entry is found by the SHA-256 of all bytes of the file, with the code of this package and the
 size of the grids. Size, time and inode of a file could tell sooner that it is the same, but not
 safely: copies keep times, and network file systems answer with old ones. Hashing takes a few
-hundredths of the time of reading, see `results/cache/volume_summary.json`.
+hundredths of the time of reading.
 """
 
 from __future__ import annotations

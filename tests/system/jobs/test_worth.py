@@ -12,23 +12,25 @@ from pathlib import Path
 
 import pytest
 
-import worth_figures
+import worth
 from followed import followed, outcomes
 from private_slurm import PrivateSlurm
-from worth_arms import (
+from worth import (
     ARMS,
     DEFAULT_S,
     MEMORY_SCALE,
+    NODE_BYTES,
+    OTHERS,
     RULE_FACTOR,
     SHELL_MB,
     STEP_S,
     Job,
     input_path,
+    other_jobs,
     plan_of,
     read_jobs,
     write_inputs,
 )  # fmt: skip
-from worth_rounds import NODE_BYTES, OTHERS, other_jobs
 
 RESULTS = Path(__file__).parents[3] / "published" / "worth"
 
@@ -143,9 +145,8 @@ def record_of(arm: str, waits_s: tuple[int, int]) -> dict:
     ]}  # fmt: skip
 
 
-def test_the_figures_of_a_round_worked_out_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worth_figures, "JOBS", RESULTS / "jobs.json")
-    figures = worth_figures.figures(record_of("rule", (10, 20)))
+def test_the_figures_of_a_round_worked_out_by_hand() -> None:
+    figures = worth.figures(record_of("rule", (10, 20)))
     assert (figures["attempts"], figures["outcomes"]) == (3, {"completed": 2, "timeout": 1})
     assert figures["makespan_s"] == 310
     assert figures["mean_wait_s"] == 15
@@ -157,25 +158,23 @@ def test_the_figures_of_a_round_worked_out_by_hand(monkeypatch: pytest.MonkeyPat
     assert (figures["others_mean_wait_s"], figures["mean_overhead_s"]) == (30, 1)
 
 
-def test_ratios_are_of_the_same_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worth_figures, "JOBS", RESULTS / "jobs.json")
-    rounds = [worth_figures.figures(record_of(arm, waits)) for arm, waits in
+def test_ratios_are_of_the_same_rounds() -> None:
+    rounds = [worth.figures(record_of(arm, waits)) for arm, waits in
               (("default", (20, 20)), ("rule", (10, 10)))]  # fmt: skip
     others = [replaced | {"round": 2} for replaced in rounds]
-    assert worth_figures.ratios(rounds, "rule", "default")["mean_wait_s"]["ratio"] == 0.5
-    assert worth_figures.ratios(rounds, "voxcast", "default") == {}
-    both = worth_figures.ratios(rounds + others, "rule", "default")["mean_wait_s"]
+    assert worth.ratios(rounds, "rule", "default")["mean_wait_s"]["ratio"] == 0.5
+    assert worth.ratios(rounds, "voxcast", "default") == {}
+    both = worth.ratios(rounds + others, "rule", "default")["mean_wait_s"]
     assert both["interval"] == [pytest.approx(0.5), pytest.approx(0.5)]
 
 
-def test_the_figures_on_record_are_those_of_the_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worth_figures, "JOBS", RESULTS / "jobs.json")
+def test_the_figures_on_record_are_those_of_the_rounds() -> None:
     written = json.loads((RESULTS / "rounds.json").read_text())
     paths = {(r["round"], r["arm"]): r for r in written["rounds"]}
     assert len(paths) == len(list((RESULTS / "rounds").glob("*.json")))
     for (number, arm), figures in paths.items():
         record = json.loads((RESULTS / "rounds" / f"{number}-{arm}.json").read_text())
-        again = json.loads(json.dumps(worth_figures.figures(record)))
+        again = json.loads(json.dumps(worth.figures(record)))
         assert again.keys() == figures.keys()
         for name in ("makespan_s", "mean_wait_s", "outcomes", "asked_core_h", "held_gb_h"):
             assert again[name] == pytest.approx(figures[name]), name

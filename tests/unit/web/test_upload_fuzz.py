@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from upload_mutations import NIFTI1, NIFTI2, case, sound_images
+from upload_fuzz import NIFTI1, NIFTI2, case, sound_images
 from voxcast.web.reader_pool import ReaderPool
 from voxcast.web.settings import ImageLimits
 

@@ -1,19 +1,12 @@
-"""Requests generated from the service's OpenAPI document, valid and invalid, to a live service.
-
-Writes how many were sent and answered, by operation and status, to a result file. A status of 500
-or more, or a service that has ended, is a failure, and so is an answer that the document does not
-allow. Images are not generated here, see ``upload_fuzz.py``.
-"""
+"""Requests generated from the service's OpenAPI document, valid and invalid, to a live service."""
 
 from __future__ import annotations
 
-import argparse
 import collections
 import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -24,11 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from voxcast.files import write_json
 from voxcast.images.characteristics import CHARACTERISTICS
 
-PROJECT = Path(__file__).parents[1]
-OUT = PROJECT / "results/service/openapi_fuzz.json"
 CHECKS = ",".join(
     ("not_a_server_error", "status_code_conformance", "content_type_conformance",
      "response_schema_conformance")
@@ -88,7 +78,7 @@ def fuzz(port: int, examples: int, seed: int) -> dict[str, Any]:
 
 
 def _got(url: str) -> Any:
-    with urllib.request.urlopen(url, timeout=30) as reply:  # noqa: S310  # of this machine
+    with urllib.request.urlopen(url, timeout=30) as reply:  # of this machine
         return json.load(reply)
 
 
@@ -141,31 +131,3 @@ def counts(lines: list[str]) -> dict[str, Any]:
         "status_by_operation": by_operation,
         "failed_checks": dict(failures),
     }
-
-
-def main() -> int:
-    """Start a service of a project, fuzz it, and write the counts."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--project", type=Path, default=PROJECT, help="with a champion")
-    parser.add_argument("--examples", type=int, default=500, help="of each operation and phase")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, default=OUT)
-    args = parser.parse_args()
-    with running_service(port := free_port(), args.project) as process:
-        figures = fuzz(port, args.examples, args.seed)
-        figures["service_alive"] = process.poll() is None and _is_ready(port)
-    write_json(args.out, figures)
-    print(json.dumps(figures, indent=2))
-    failed = figures["server_errors"] or figures["failed_checks"] or not figures["service_alive"]
-    return 1 if failed else 0
-
-
-def free_port() -> int:
-    """Return a port of this machine on which nothing listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-if __name__ == "__main__":
-    sys.exit(main())
