@@ -21,7 +21,7 @@ import psutil
 from voxcast import config
 from voxcast.apps.app import command, environment
 from voxcast.files import write_json
-from voxcast.images.cohort import write_cohort
+from voxcast.images.image_set import write_cohort
 from voxcast.measure.tree import read
 from voxcast.records import Configuration
 from voxcast_apps.heads.grids import Sizes

@@ -57,7 +57,7 @@ def project_with_model(folder: Path) -> Path:
 
 def generated_images(folder: Path, count: int) -> list[str]:
     """Write small head volumes; those that are there are kept."""
-    from voxcast.images.cohort import write_cohort
+    from voxcast.images.image_set import write_cohort
     from voxcast_apps.heads.grids import Sizes
 
     files = write_cohort(

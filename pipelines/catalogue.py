@@ -13,8 +13,8 @@ from pathlib import Path
 
 from voxcast import config
 from voxcast.errors import exits_cleanly
+from voxcast.images.characteristics import load_lab_characteristics
 from voxcast.images.image_set import catalogue_volumes, image_set_label, log_problems
-from voxcast.images.lab_characteristics import load_lab_characteristics
 
 IMAGES = Path("data/images")
 OUT = Path("data/catalogue")

@@ -58,7 +58,7 @@ def _print_epoch(epoch: int, loss: float) -> None:
     print(f"pass {epoch} of {EPOCHS}: loss {loss:.3f}", file=sys.stderr, flush=True)
 
 
-def _images(name: str) -> config.ImagesConfig:
+def _images(name: str) -> config.ImageChoice:
     with tempfile.TemporaryDirectory() as folder:
         composed = Path(folder) / config.PARAMS_FILE
         config.compose(composed, [f"images={name}"])

@@ -15,7 +15,7 @@ import numpy as np
 from voxcast.errors import exits_cleanly
 from voxcast.files import write_json
 from voxcast_apps.heads.grids import Sizes
-from voxcast_apps.heads.tissue_labels import write_labelled_heads
+from voxcast_apps.heads.rendering import write_labelled_heads
 from voxcast_apps.tiles import training
 from voxcast_apps.tiles.network import save_weights
 

@@ -9,35 +9,27 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import os
-import socket
 import stat
 import tempfile
 import time
-import uuid
 import zipfile
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import RunError, VoxcastError
-from voxcast.files import read_json, sha256_of
-from voxcast.quantities import format_bytes, parse_bytes
-from voxcast.text_table import text_table
+from voxcast.files import sha256_of
+from voxcast.quantities import parse_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     import numpy as np
 
 FOLDER_VARIABLE, SIZE_VARIABLE = "VOXCAST_CACHE", "VOXCAST_CACHE_SIZE"
 DEFAULT_FOLDER = "build/cache"
 DEFAULT_MAX_BYTES = 10 * 10**9
-MARKER = "content_cache.json"  # tells such a folder from others
-COUNTS = "counts"
-FORMAT = 1
 HIT, MISS, DAMAGED, NOT_STORED = "hit", "miss", "damaged", "not_stored"
 # A process looks at the size of the cache when it has written this share of its bound.
 LOOK_SHARE = 0.01
@@ -64,7 +56,7 @@ class ContentCache:
     Raises
     ------
     RunError
-        If the folder cannot be written to, or is a cache of another format.
+        If the folder cannot be written to.
 
     Examples
     --------
@@ -88,19 +80,11 @@ class ContentCache:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             is_shared = folder.stat().st_mode & stat.S_IWGRP
             self._folder_mode, self._file_mode = (0o2770, 0o660) if is_shared else (0o700, 0o600)
-            self._make(folder / COUNTS)
-            if not is_cache(folder):
-                self._write(folder / MARKER, json.dumps({"format": FORMAT}).encode())
-            content = read_json(folder / MARKER)
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or f"{MARKER} is damaged"
+            tempfile.TemporaryFile(dir=folder).close()
+        except OSError as error:
             then = f"set {FOLDER_VARIABLE} to a folder that can be written to"
-            raise RunError(f"cannot be used as a cache ({reason})", folder, then) from None
-        if content != {"format": FORMAT}:
-            then = f"remove it, or set {FOLDER_VARIABLE} to another folder"
-            raise RunError("is a cache of another version of voxcast", folder, then)
-        # A file for each process: appending to one from several machines loses lines on NFS.
-        self._counts_path = folder / COUNTS / f"{socket.gethostname()}-{uuid.uuid4().hex}"
+            problem = f"cannot be used as a cache ({error.strerror})"
+            raise RunError(problem, folder, then) from None
 
     def arrays(
         self,
@@ -133,16 +117,16 @@ class ContentCache:
             with path.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
                 arrays = {name: stored[name] for name in stored.files}
         except FileNotFoundError:
-            self._count(MISS, function)
+            self.counts[MISS, function] += 1
             return None
         # Bit errors show as a wrong checksum, or as any error of zip and of numpy's headers.
         except (OSError, ValueError, KeyError, EOFError, SyntaxError, zipfile.BadZipFile):
-            self._count(DAMAGED, function)
+            self.counts[DAMAGED, function] += 1
             return None
         with contextlib.suppress(OSError):  # evicted meanwhile
             if time.time() - path.stat().st_mtime > _TOUCH_AGE_S:
                 os.utime(path)
-        self._count(HIT, function)
+        self.counts[HIT, function] += 1
         return arrays
 
     def put(
@@ -155,10 +139,12 @@ class ContentCache:
         np.savez(stream, allow_pickle=False, **arrays)
         path = self.path(function, version, content)
         try:
-            self._make(path.parent)
+            with contextlib.suppress(FileExistsError):
+                path.parent.mkdir(mode=0o700)
+                path.parent.chmod(self._folder_mode)
             self._write(path, stream.getbuffer())
         except OSError:
-            self._count(NOT_STORED, function)
+            self.counts[NOT_STORED, function] += 1
             return
         self._unseen_bytes += stream.getbuffer().nbytes
         if self._unseen_bytes > LOOK_SHARE * self.max_bytes:
@@ -176,30 +162,22 @@ class ContentCache:
             events.setdefault(function, {})[event] = count
         return events
 
-    def evict(self) -> int:
-        """Remove the entries used longest ago if the bound is exceeded; return how many."""
+    def evict(self) -> None:
+        """Remove the entries used longest ago if the bound is exceeded, and abandoned files."""
         self._unseen_bytes = 0.0
-        entries = sorted(entries_of(self.folder), key=lambda entry: entry.last_use)
-        excess = float(sum(entry.size_bytes for entry in entries) - self.max_bytes)
-        removed = 0
+        entries = entries_of(self.folder)
+        excess = sum(size_bytes for _, size_bytes, _ in entries) - self.max_bytes
         if excess > 0:
-            excess += (1 - EVICTED_SHARE) * self.max_bytes
-            for entry in entries:
-                if excess <= 0:
-                    break
-                entry.path.unlink(missing_ok=True)
-                excess -= entry.size_bytes
-                removed += 1
+            excess += round((1 - EVICTED_SHARE) * self.max_bytes)
+        for _, size_bytes, path in entries:
+            if excess <= 0:
+                break
+            path.unlink(missing_ok=True)
+            excess -= size_bytes
         for partial in self.folder.glob("*/.partial-*"):
             with contextlib.suppress(FileNotFoundError):
                 if time.time() - partial.stat().st_mtime > ABANDONED_S:
                     partial.unlink()
-        return removed
-
-    def _make(self, folder: Path) -> None:
-        with contextlib.suppress(FileExistsError):
-            folder.mkdir(mode=0o700)
-            folder.chmod(self._folder_mode)
 
     def _write(self, path: Path, content: bytes | memoryview) -> None:
         # Not synced: what a crash of the machine damages is computed anew.
@@ -211,23 +189,6 @@ class ContentCache:
             Path(name).replace(path)
         finally:
             Path(name).unlink(missing_ok=True)
-
-    def _count(self, event: str, function: str) -> None:
-        self.counts[event, function] += 1
-        # A count that cannot be written, on a full disk, must not end the run.
-        with contextlib.suppress(OSError):
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-            handle = os.open(self._counts_path, flags, 0o600)
-            try:
-                os.fchmod(handle, self._file_mode)
-                os.write(handle, f"{event} {function}\n".encode())
-            finally:
-                os.close(handle)
-
-
-def is_cache(folder: Path) -> bool:
-    """Tell whether a folder is a cache."""
-    return (folder / MARKER).is_file()
 
 
 def cache_of_environment(project: Path = Path()) -> ContentCache | None:
@@ -253,97 +214,11 @@ def cache_of_environment(project: Path = Path()) -> ContentCache | None:
     return ContentCache(Path(folder).absolute(), max_bytes)
 
 
-@dataclass(frozen=True)
-class Entry:
-    """A stored file; `last_use` is in seconds since 1970."""
-
-    path: Path
-    size_bytes: int
-    last_use: float
-
-
-def entries_of(folder: Path) -> Iterator[Entry]:
-    """Yield the entries of a cache."""
+def entries_of(folder: Path) -> list[tuple[float, int, Path]]:
+    """Return last use (seconds since 1970), bytes and file of each entry, the oldest first."""
+    entries = []
     for path in folder.glob("??/*.npz"):
         with contextlib.suppress(FileNotFoundError):  # evicted by another process
             status = path.stat()
-            yield Entry(path, status.st_size, status.st_mtime)
-
-
-@dataclass(frozen=True)
-class CacheStatus:
-    """A cache at one moment.
-
-    Attributes
-    ----------
-    processes : int
-        Number of processes that have used it.
-    events : dict
-        Number of hits, misses, damaged entries, and entries that could not be stored, by function.
-    """
-
-    folder: str
-    entries: int
-    size_bytes: int
-    processes: int
-    events: dict[str, dict[str, int]]
-
-    def summary(self) -> dict[str, Any]:
-        """Return it as JSON, with the share of lookups that were hits; None without any."""
-        total: Counter[str] = Counter()
-        for counts in self.events.values():
-            total.update(counts)
-        functions = {
-            name: counts | {"hit_rate": hit_rate(counts)} for name, counts in self.events.items()
-        }
-        return vars(self) | {"events": functions, "hit_rate": hit_rate(total)}
-
-    def text_lines(self) -> Iterator[str]:
-        """Yield the lines of ``voxcast status``."""
-        summary = self.summary()
-        rate = _percent(summary["hit_rate"])
-        size = f"{self.entries} entries, {format_bytes(self.size_bytes)}"
-        yield f"cache {self.folder}: {size}, used by {self.processes} processes, hit rate {rate}"
-        if self.events:
-            head = ("function", "hits", "misses", "damaged", "not stored", "hit rate")
-            rows = [
-                (name, *(str(counts.get(event, 0)) for event in (HIT, MISS, DAMAGED, NOT_STORED)),
-                 _percent(hit_rate(counts)))
-                for name, counts in self.events.items()
-            ]  # fmt: skip
-            yield text_table([head, *rows], "<>>>>>")
-
-
-def cache_status(folder: Path) -> CacheStatus:
-    """Return entries and counts of the cache in `folder`; nothing is changed."""
-    events: dict[str, Counter[str]] = {}
-    count_files = list((folder / COUNTS).iterdir())
-    for path in count_files:
-        for line in path.read_text(encoding="utf-8").splitlines():
-            event, _, function = line.partition(" ")
-            if function and " " not in function:  # else cut short by a full disk
-                events.setdefault(function, Counter())[event] += 1
-    sizes = [entry.size_bytes for entry in entries_of(folder)]
-    return CacheStatus(
-        folder=str(folder),
-        entries=len(sizes),
-        size_bytes=sum(sizes),
-        processes=len(count_files),
-        events={function: dict(events[function]) for function in sorted(events)},
-    )
-
-
-def hit_rate(counts: Mapping[str, int]) -> float | None:
-    """Return hits over lookups; None without any.
-
-    Examples
-    --------
-    >>> hit_rate({"hit": 3, "miss": 1})
-    0.75
-    """
-    lookups = sum(counts.get(event, 0) for event in (HIT, MISS, DAMAGED))
-    return counts.get(HIT, 0) / lookups if lookups else None
-
-
-def _percent(rate: float | None) -> str:
-    return "-" if rate is None else f"{100 * rate:.1f} %"
+            entries.append((status.st_mtime, status.st_size, path))
+    return sorted(entries)

@@ -51,7 +51,7 @@ def register(options: Arguments) -> None:
     import nilearn.datasets  # noqa: F401  (its import counts as startup)
 
     from voxcast_apps import ants_volume
-    from voxcast_apps.tiles.pose import starting_transform
+    from voxcast_apps.tiles.alignment import starting_transform
 
     image, out, parameters = options.image, options.out, options.parameters
     started()

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from voxcast.apps.app import THREAD_VARIABLES, chosen
-from voxcast.apps.parameters import check_type
+from voxcast.apps.app import THREAD_VARIABLES, check_type, chosen
 from voxcast.errors import ConfigError, RunError, exits_cleanly
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from commands import call
 from voxcast.images.catalogue import build_catalogue
 from voxcast.images.network_volume import copy_small_volumes
 from voxcast.images.recorded import recorded_images
-from voxcast.images.sources import scan
+from voxcast.images.sources import refresh
 from voxcast.records import Configuration
 from voxcast.runs.series import write_tables_of
 from voxcast.runs.store import collect
@@ -45,7 +45,9 @@ class Project:
         images.mkdir(parents=True)
         for seed in seeds:
             write_volume(images / f"head{seed}.nii.gz", seed)
-        build_catalogue(scan(images), self.folder / "data/catalogue", points, 8, image_set=label)
+        build_catalogue(
+            refresh(images), self.folder / "data/catalogue", points, 8, image_set=label
+        )
 
     def measure(
         self, label: str, seeds: range, *, runs: str = "data/measured/cpu", **changes

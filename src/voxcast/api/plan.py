@@ -153,7 +153,7 @@ class SubmissionWish:
         self, app: App, tasks: list[Task], cluster: str, parameters: Mapping[str, Any]
     ) -> JobPlan:
         """Return a plan; ``parameters`` differ from the application's defaults."""
-        from voxcast.apps.parameters import scaled_parameters
+        from voxcast.apps.app import scaled_parameters
         from voxcast.jobs.submission import Plan as JobPlan
 
         merged = scaled_parameters(app, "full_scale", parameters)
@@ -364,7 +364,7 @@ def _images(paths: Sequence[Path], participants: Sequence[str]) -> list[Path]:
     VoxcastError
         If there are none, or a subject is not there.
     """
-    from voxcast.images.bids import find_images, subject_label
+    from voxcast.images.sources import find_images, subject_label
 
     if not paths:
         raise ConfigError("no images", "submit", "name some, or a BIDS dataset")

@@ -200,7 +200,7 @@ def parameters_of(
     """
     if not texts:
         return {}
-    from voxcast.apps.parameters import parameter_values
+    from voxcast.apps.app import parameter_values
     from voxcast.serving.rows import check_parameters
 
     if isinstance(texts, Mapping):

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from voxcast.apps.app import PLACEHOLDERS, chosen, container_image, filled
-from voxcast.apps.containers import check_image
-from voxcast.apps.staging import BIDS, INPUTS, OUT, SCRATCH, reads_bids
+from voxcast.apps.containers import BIDS, INPUTS, OUT, SCRATCH, check_image, reads_bids
 from voxcast.errors import ConfigError, RunError
 from voxcast.records import App, Configuration
 

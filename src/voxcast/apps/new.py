@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from voxcast.apps.app import chosen
-from voxcast.apps.phase_patterns import LINE_CHARACTERS
+from voxcast.apps.phase_log import LINE_CHARACTERS
 from voxcast.errors import ConfigError, RunError, one_line
 from voxcast.files import write_text
 
@@ -191,7 +191,7 @@ def propose_phases(lines: Sequence[str]) -> dict[str, str]:
 
     Examples
     --------
-    >>> from voxcast.apps.phase_patterns import phases_from_log
+    >>> from voxcast.apps.phase_log import phases_from_log
     >>> log = ["12:00:00 START fit", "working", "12:00:09 END fit"]
     >>> [(phase.name, phase.duration_s) for phase in phases_from_log(log, propose_phases(log))]
     [('fit', 9.0)]

@@ -12,8 +12,7 @@ import pandas as pd
 
 from voxcast.errors import ConfigError, TableError
 from voxcast.runs import slurm
-from voxcast.runs.slurm import AMOUNTS, COLUMNS, FLAGS, INSTANT, TEXTS
-from voxcast.runs.slurm_cells import ONE_TASK
+from voxcast.runs.slurm import AMOUNTS, COLUMNS, FLAGS, INSTANT, ONE_TASK, TEXTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -187,9 +187,9 @@ def _template(described: Described) -> AppTemplate | None:
 
 def _values(described: Described, template: AppTemplate | None, start: Path) -> dict[str, Any]:
     """Return the values of the file, before the trial."""
+    from voxcast.apps.app import parameter_values
     from voxcast.apps.checks import UNKNOWN_VERSION, check_program
     from voxcast.apps.new import argv_of, printed_version
-    from voxcast.apps.parameters import parameter_values
 
     values = {} if template is None else template.values(in_container=described.in_container)
     if described.command is not None:

@@ -15,9 +15,8 @@ from voxcast.errors import EXIT_BAD_INPUT, ConfigError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from voxcast.runs.images import RunImages
     from voxcast.runs.imported import NamePattern
-    from voxcast.runs.importer import Account
+    from voxcast.runs.importer import Account, RunImages
 
 KINDS = ("sacct", "nextflow", "snakemake", "slant", "csv")
 LISTED_REMARKS = 20  # of a kind
@@ -99,13 +98,13 @@ def patterns_of(texts: Sequence[str]) -> dict[str, NamePattern]:
 def run_images(folder: Path, project_folder: Path | None) -> RunImages:
     """Return the images, to be read on the grid of the project, if there is one."""
     from voxcast.images.volume import POINTS
-    from voxcast.runs.images import RunImages
+    from voxcast.runs.importer import RunImages
 
     root = projects.find(project_folder)
     if root is None:
         return RunImages(folder, POINTS)
     from voxcast import config
-    from voxcast.images.lab_characteristics import load_lab_characteristics
+    from voxcast.images.characteristics import load_lab_characteristics
 
     features = config.load(root / projects.PROJECT_FILE).features
     lab = load_lab_characteristics(features.characteristics, root)

@@ -98,12 +98,12 @@ class LearningSession:
         import pandas as pd
 
         from voxcast.config.campaigns import compose_request
+        from voxcast.images.characteristics import load_lab_characteristics
         from voxcast.images.image_set import (
             catalogue_volumes,
             image_set_label,
             list_volumes,
         )
-        from voxcast.images.lab_characteristics import load_lab_characteristics
         from voxcast.measure.tree import temporary_folder
 
         with ExitStack() as stack:
@@ -133,7 +133,7 @@ class LearningSession:
 
     def generated_to_replace(self) -> int:
         """Return how many generated volumes the named images take the place of."""
-        from voxcast.images.cohort import PARTICIPANTS, generated_ids
+        from voxcast.images.image_set import PARTICIPANTS, generated_ids
 
         if not self._new_images() or not (IMAGES / PARTICIPANTS).is_file():
             return 0

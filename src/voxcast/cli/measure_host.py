@@ -151,8 +151,8 @@ def _speeds(bundle: Bundle, host: str) -> list[AppSpeed]:
 def _measure(bundle: Bundle, budget_s: float) -> tuple[int, int]:
     """Make anchor runs of the model's applications; return how many were made and are left."""
     from voxcast import config
-    from voxcast.config.schema import ImagesConfig
-    from voxcast.images.lab_characteristics import load_lab_characteristics
+    from voxcast.config.schema import ImageChoice
+    from voxcast.images.characteristics import load_lab_characteristics
     from voxcast.measure import campaign
 
     params = config.load(config.PARAMS_FILE)
@@ -169,7 +169,7 @@ def _measure(bundle: Bundle, budget_s: float) -> tuple[int, int]:
             continue
         apps[name] = replace(app, parameters=served.parameters)
     grids, count = params.features, campaign.HOST_VOLUMES
-    images = ImagesConfig("cohort", None, (), 7019, count, "h", VOXELS, AXIS_VOXELS, ())
+    images = ImageChoice("cohort", None, (), 7019, count, "h", VOXELS, AXIS_VOXELS, ())
     progress = campaign.measure_host(
         apps,
         images,

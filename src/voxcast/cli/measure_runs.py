@@ -46,8 +46,8 @@ def measure_runs(
     VoxcastError
         If the application, its parameters or an image cannot be used.
     """
+    from voxcast.apps.app import parameter_values, scaled_parameters
     from voxcast.apps.checks import check_startable
-    from voxcast.apps.parameters import parameter_values, scaled_parameters
     from voxcast.measure.leftovers import sweep_abandoned
 
     app, configuration = _app_and_configuration(projects.require(project), app_name, command, gpus)

@@ -11,7 +11,6 @@ from typer import Argument, Option
 
 from voxcast import project as projects
 from voxcast.cli import options
-from voxcast.content_cache import is_cache
 from voxcast.errors import ConfigError, VoxcastError, one_line
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ def status(
         Argument(
             metavar="DIR|CAMPAIGN",
             show_default=False,
-            help="Folder of a submission, of its results, or of a cache; or a campaign.",
+            help="Folder of a submission or of its results, or a campaign.",
         ),
     ] = None,
     collect: Annotated[
@@ -63,9 +62,6 @@ def status(
     folder = Path(where)
     if not folder.exists() and "/" not in where:
         return _campaign(where, project, changes or [], collect, any_host, as_json)
-    if is_cache(folder):
-        _show_cache(folder, as_json)
-        return 0
     return _submission(folder, projects.require(project) if collect else None, as_json=as_json)
 
 
@@ -122,16 +118,6 @@ def _submission(folder: Path, root: Path | None, *, as_json: bool) -> int:
     return 0
 
 
-def _show_cache(folder: Path, as_json: bool) -> None:
-    from voxcast.content_cache import cache_status
-
-    status = cache_status(folder)
-    if as_json:
-        print(json.dumps(status.summary(), indent=2, allow_nan=False))
-    else:
-        print("\n".join(status.text_lines()))
-
-
 ON_RECORD = Path("data/catalogue/on_record.parquet")
 APP_FILES = Path("conf/app")
 
@@ -171,7 +157,7 @@ def collect_at_end(submission: Submission, folder: Path | None) -> None:
 
 def _volumes(folder: Path) -> ProjectVolumes:
     from voxcast import config
-    from voxcast.images.lab_characteristics import load_lab_characteristics
+    from voxcast.images.characteristics import load_lab_characteristics
     from voxcast.jobs.collect import ProjectVolumes
 
     features = config.load(folder / config.PARAMS_FILE).features

@@ -6,15 +6,23 @@ and frozen dataclasses. ``conf/submit.yaml`` describes the current site: `load_s
 at each call.
 """
 
-from voxcast.config.compose import CONF_DIR, PARAMS_FILE, compose, drifts
-from voxcast.config.load import load, load_app, load_device, options
+from voxcast.config.load import (
+    CONF_DIR,
+    PARAMS_FILE,
+    compose,
+    drifts,
+    load,
+    load_app,
+    load_device,
+    options,
+)
 from voxcast.config.schema import (
     CampaignConfig,
     Config,
     DeviceConfig,
     EvaluationConfig,
     FeaturesConfig,
-    ImagesConfig,
+    ImageChoice,
     TuneConfig,
 )
 from voxcast.config.site_file import Here, Site, current_site, load_cluster, load_submit
@@ -28,7 +36,7 @@ __all__ = [
     "EvaluationConfig",
     "FeaturesConfig",
     "Here",
-    "ImagesConfig",
+    "ImageChoice",
     "Site",
     "TuneConfig",
     "compose",

@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from voxcast.config.compose import PARAMS_FILE, compose, drifts
-from voxcast.config.load import load
+from voxcast.config.load import PARAMS_FILE, compose, drifts, load
 from voxcast.errors import ConfigError, exits_cleanly
 
 

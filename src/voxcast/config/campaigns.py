@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voxcast.apps.checks import check_startable
-from voxcast.config.compose import CONF_DIR, PARAMS_FILE, compose
-from voxcast.config.load import check_option, load, load_app
+from voxcast.config.load import CONF_DIR, PARAMS_FILE, check_option, compose, load, load_app
 from voxcast.config.schema import Config
 from voxcast.errors import ConfigError
 from voxcast.files import atomic_path, sha256_of

@@ -1,19 +1,219 @@
-"""Strict loading of ``params.yaml``, and of applications and devices that are not in it."""
+"""YAML files, the composition of ``conf/`` as DVC does it, and strict loading.
+
+The second root, ``submit.yaml``, is composed at call time and never written to disk. A file that
+is read alone needs neither Hydra nor OmegaConf, and ``$`` has no meaning in it. Numbers are read
+as by OmegaConf: ``1e-7`` is one.
+"""
 
 from __future__ import annotations
 
+import re
+import tempfile
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from voxcast.apps.checks import check_app
-from voxcast.config.compose import PARAMS_FILE, read_with_bases, read_yaml
-from voxcast.config.schema import APP_HINT, RULES, Config, DeviceConfig, check
-from voxcast.config.validation import Place, section
-from voxcast.errors import ConfigError
-from voxcast.images.characteristics import Characteristic
-from voxcast.images.lab_characteristics import load_lab_characteristics
+from voxcast.config.schema import APP_HINT, RULES, Config, DeviceConfig, Place, check, section
+from voxcast.errors import ConfigError, one_line
+from voxcast.images.characteristics import Characteristic, load_lab_characteristics
 from voxcast.records import App
+
+CONF_DIR = "conf"
+PARAMS_FILE = "params.yaml"
+
+
+def compose(out: str | Path, overrides: list[str], conf_dir: str | Path = CONF_DIR) -> None:
+    """Compose ``conf/`` into ``out``, exactly as DVC does before an experiment.
+
+    Raises
+    ------
+    ConfigError
+        If a file is not YAML, or Hydra refuses a group, an option or a key.
+    """
+    # DVC's own function, so that `make params` and `dvc exp run` write the same bytes.
+    from dvc.utils.hydra import compose_and_dump
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    try:
+        compose_and_dump(
+            out, str(Path(conf_dir).resolve()), None, "config", str(Path.cwd()), overrides
+        )
+    except (HydraException, OmegaConfBaseException, yaml.YAMLError, RecursionError) as error:
+        refused = _composition_error(error, Path(conf_dir), Path(conf_dir))
+        if overrides and refused.then is None and refused.where == str(Path(conf_dir)):
+            problem = refused.problem.rstrip(".")
+            refused = ConfigError(problem, conf_dir, _hint(problem, Path(conf_dir)))
+        raise refused from None
+
+
+def drifts(path: str | Path = PARAMS_FILE, conf_dir: str | Path = CONF_DIR) -> bool:
+    """Return whether ``params.yaml`` differs from ``conf/`` as composed."""
+    with tempfile.TemporaryDirectory() as folder:
+        composed = Path(folder) / "params.yaml"
+        compose(composed, [], conf_dir)
+        return composed.read_bytes() != Path(path).read_bytes()
+
+
+def compose_file(
+    path: Path, overrides: list[str] | None = None
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Compose one file with its defaults.
+
+    Returns
+    -------
+    content : dict
+        Plain Python values by key.
+    options : dict
+        Name of the chosen file, without ``.yaml``, by group.
+
+    Raises
+    ------
+    ConfigError
+        If the file is missing or not YAML, or Hydra refuses a group, an option or a key.
+    """
+    from hydra import compose as hydra_compose
+    from hydra import initialize_config_dir
+    from hydra.errors import HydraException
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    if not path.is_file():
+        raise ConfigError("no such file", path)
+    folder = path.parent
+    try:
+        with initialize_config_dir(str(folder.resolve()), version_base=None):
+            composed = hydra_compose(path.stem, overrides or [], return_hydra_config=True)
+            options: Any = OmegaConf.to_container(composed.hydra.runtime.choices)
+            content: Any = OmegaConf.to_container(composed)
+    # Hydra raises a plain ValueError for a group that is set to null.
+    except (
+        HydraException,
+        OmegaConfBaseException,
+        ValueError,
+        yaml.YAMLError,
+        RecursionError,
+    ) as error:
+        raise _composition_error(error, folder, folder if overrides else path) from None
+    groups = {key: value for key, value in content.items() if key != "hydra"}
+    return groups, {key: name for key, name in options.items() if key in groups}
+
+
+def _hint(problem: str, conf_dir: Path) -> str:
+    """Return the next step after a change, KEY=VALUE, that Hydra refuses."""
+    option = re.search(r"Could not find '([^'/]+)/[^']*'", problem)
+    names = sorted(p.stem for p in (conf_dir / option[1]).glob("[!_]*.yaml")) if option else []
+    if option and names:
+        return f"choose {option[1]} from {', '.join(names)}"
+    return (
+        "a change is KEY=VALUE with a key of params.yaml, or GROUP=NAME of a file "
+        "conf/GROUP/NAME.yaml"
+    )
+
+
+def _composition_error(error: Exception, conf_dir: Path, where: Path) -> ConfigError:
+    """Return the error of Hydra, OmegaConf or YAML on one line."""
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
+        path = Path(error.problem_mark.name)
+        if path.is_relative_to(conf_dir.resolve()):
+            path = conf_dir / path.relative_to(conf_dir.resolve())
+        return yaml_error(error, path)
+    if "recursion" in str(error):
+        return ConfigError("a file refers to itself, or is nested too deeply", where)
+    if str(error).strip():
+        return ConfigError(str(error).strip().splitlines()[0], where)
+    # OmegaConf's parser of references gives no text.
+    then = "write $NAME for ${NAME}, or put the command line in a script"
+    return ConfigError("a value has `${` without a valid reference to a key", where, then)
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads ``1e-7`` as a number and refuses a key that occurs twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Return the mapping of a node."""
+        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        for name in keys:
+            if keys.count(name) > 1:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"found duplicate key {name}", node.start_mark
+                )
+        return super().construct_mapping(node, deep=deep)
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"),
+    list("-+.0123456789"),
+)
+
+
+def read_yaml(path: Path, when_missing: str | None = None) -> Any:
+    """Return the content of a file.
+
+    Parameters
+    ----------
+    when_missing : str, optional
+        Next step for the user if the file is missing.
+
+    Raises
+    ------
+    ConfigError
+        If the file is missing or not YAML, with the line.
+    """
+    try:
+        return yaml.load(path.read_bytes(), _Loader)  # noqa: S506, a subclass of SafeLoader
+    except FileNotFoundError:
+        raise ConfigError("no such file", path, when_missing) from None
+    except yaml.YAMLError as error:
+        raise yaml_error(error, path) from None
+    except ValueError as error:  # a date that does not exist
+        raise ConfigError(f"not YAML: {one_line(error)}", path) from None
+    except RecursionError:
+        raise ConfigError("is nested too deeply", path) from None
+
+
+def yaml_error(error: yaml.YAMLError, path: Path) -> ConfigError:
+    """Return the error of a parser on one line, with the line of the file."""
+    mark = getattr(error, "problem_mark", None)
+    problem = getattr(error, "problem", None) or one_line(error)
+    return ConfigError(f"not YAML: {problem}", f"{path}, line {mark.line + 1}" if mark else path)
+
+
+def read_with_bases(path: Path, name: str) -> dict[Any, Any]:
+    """Return the content of a file that holds the key ``name``, merged over its base files.
+
+    Raises
+    ------
+    ConfigError
+        If a file cannot be read, or ``defaults`` names anything but ``BASE@name`` and ``_self_``.
+    """
+    content = read_yaml(path)
+    if not isinstance(content, dict):
+        raise ConfigError(f"must have the single key {name}", path)
+    defaults = content.pop("defaults", ["_self_"])
+    entries = defaults if isinstance(defaults, list) else [defaults]
+    layers: dict[Any, Any] = {}
+    for entry in entries if "_self_" in entries else [*entries, "_self_"]:
+        base, _, key = str(entry).partition("@")
+        if entry == "_self_":
+            layers = _merged(layers, content)
+        elif key == name:
+            layers = _merged(layers, {name: read_yaml(path.with_name(f"{base}.yaml"))})
+        else:
+            then = f"start the file with `defaults: [_base@{name}, _self_]`"
+            raise ConfigError(f"unknown entry {entry}", f"{path}: defaults", then)
+    return layers
+
+
+def _merged(below: Any, above: Any) -> Any:
+    if not (isinstance(below, dict) and isinstance(above, dict)):
+        return above
+    return {**below, **{key: _merged(below.get(key), value) for key, value in above.items()}}
+
 
 COMPOSE = "run `python -m voxcast.config`"  # `make params` in the repository
 

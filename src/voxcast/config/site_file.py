@@ -24,10 +24,10 @@ from voxcast.allocation.site import (
     Prices,
     Waiting,
 )
-from voxcast.config.compose import CONF_DIR, compose_file, read_yaml
-from voxcast.config.load import check_option
-from voxcast.config.schema import ABOVE_0, ABOVE_0_OR_NULL
-from voxcast.config.validation import (
+from voxcast.config.load import CONF_DIR, check_option, compose_file, read_yaml
+from voxcast.config.schema import (
+    ABOVE_0,
+    ABOVE_0_OR_NULL,
     Key,
     Place,
     Rules,

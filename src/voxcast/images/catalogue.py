@@ -46,7 +46,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CATALOGUE, CHARACTERISTICS_TABLE = "catalogue.parquet", "characteristics.parquet"
-_TEXT = ("volume_id", "subject", "session", "suffix", "path", "problem")
+_TEXTS = ("volume_id", "subject", "session", "suffix", "path", "problem")
+_CATALOGUE: dict[str, type] = {**dict.fromkeys(_TEXTS, str), **HEADER_TYPES, "voxel_sha256": str}
 
 
 def build_catalogue(
@@ -77,7 +78,7 @@ def build_catalogue(
     max_voxels : int
         A volume with more is bad, and is not read.
     lab : mapping, optional
-        Characteristics of a laboratory, see `voxcast.images.lab_characteristics`.
+        Characteristics of a laboratory, see `voxcast.images.characteristics`.
 
     Returns
     -------
@@ -96,7 +97,6 @@ def build_catalogue(
     lab, grids, out_folder = lab or {}, Grids(coarse_points, network_points), Path(out_folder)
     versions = versions_of(lab)
     on_record = VolumesOnRecord(out_folder, versions)
-    earlier_paths = _paths(out_folder / CATALOGUE)
     listed = {file.path: Path(root) / file.path for file in files}
     problems = {file.path: _problem(file, listed[file.path]) for file in files}
     read = [name for name in listed if not problems[name]]
@@ -124,16 +124,13 @@ def build_catalogue(
             new_on_record[volume_id] = {**facts, **rows[-1], "image_set": image_set}
             if summary.network_volume is not None:
                 cubes[volume_id] = summary.network_volume
-    write_rows(out_folder / CATALOGUE, rows, _catalogue_schema())
-    write_rows(
-        out_folder / CHARACTERISTICS_TABLE,
-        list(new_on_record.values()),
-        _characteristics_schema(versions),
-    )
+    _write_rows(out_folder / CATALOGUE, rows, _CATALOGUE)
+    types = {"volume_id": str, **dict.fromkeys(versions, float), VERSIONS: str}
+    _write_rows(out_folder / CHARACTERISTICS_TABLE, list(new_on_record.values()), types)
     _log_failures({listed[name]: summary.failures for name, summary in seen.items()})
     log_itk_refusals([(listed[name], summary.itk_refusal) for name, summary in seen.items()])
     outdated = [row for row in on_record.outdated() if row["volume_id"] not in new_on_record]
-    renewed = _renewed(outdated, earlier_paths, Path(root), max_voxels, lab)
+    renewed = _renewed(outdated, Path(root), max_voxels, lab)
     on_record.add([*renewed, *new_on_record.values()], cubes)
     return len(files) - len(seen)
 
@@ -160,21 +157,8 @@ def _log_failures(failures: Mapping[Path, Mapping[str, str]]) -> None:
         )  # fmt: skip
 
 
-def _paths(catalogue: Path) -> dict[str, str]:
-    """Return the paths of the volumes in an earlier catalogue, by the hash of their voxels."""
-    import pyarrow
-    import pyarrow.parquet
-
-    try:
-        rows = pyarrow.parquet.read_table(catalogue, columns=["voxel_sha256", "path"]).to_pylist()
-    except (OSError, ValueError, pyarrow.ArrowException):  # none yet, or one that is replaced now
-        return {}
-    return {row["voxel_sha256"]: row["path"] for row in rows if row["voxel_sha256"]}
-
-
 def _renewed(
     outdated: Sequence[dict[str, Any]],
-    earlier_paths: Mapping[str, str],
     root: Path,
     max_voxels: int,
     lab: Mapping[str, Characteristic],
@@ -182,7 +166,7 @@ def _renewed(
     """Compute the characteristics of earlier volumes whose file is there and unchanged."""
     renewed = []
     for row in outdated:
-        path = row[PATH] or earlier_paths.get(row["voxel_sha256"])
+        path = row[PATH]
         if path is None or not (root / path).is_file():
             continue
         points = int(row["coarse_points"])
@@ -198,24 +182,6 @@ def _renewed(
         )  # fmt: skip
     return renewed
 
-
-def _catalogue_schema() -> pyarrow.Schema:
-    import pyarrow
-
-    arrow_types = {str: pyarrow.string(), int: pyarrow.int64(), float: pyarrow.float64()}
-    types = {**dict.fromkeys(_TEXT, str), **HEADER_TYPES, "voxel_sha256": str}
-    return pyarrow.schema([(name, arrow_types[type_]) for name, type_ in types.items()])
-
-
-def _characteristics_schema(versions: Mapping[str, int]) -> pyarrow.Schema:
-    import pyarrow
-
-    numbers = [(name, pyarrow.float64()) for name in versions]
-    texts = [(name, pyarrow.string()) for name in ("volume_id", VERSIONS)]
-    return pyarrow.schema([texts[0], *numbers, texts[1]])
-
-
-logger = logging.getLogger(__name__)
 
 ON_RECORD = "on_record.parquet"
 _REQUIRED: dict[str, type] = {
@@ -256,7 +222,7 @@ class VolumesOnRecord:
             rows = read_on_record(path, self.versions).to_dict("records")
             # Without any path the column holds NaN.
             self._rows = {
-                row["volume_id"]: {**row, PATH: _text_or_none(row[PATH])}
+                row["volume_id"]: {**row, PATH: row[PATH] if isinstance(row[PATH], str) else None}
                 for row in cast("list[dict[str, Any]]", rows)
             }
         volumes = read_small_volumes(self.folder / SMALL_VOLUMES, RESTORE)
@@ -291,7 +257,7 @@ class VolumesOnRecord:
         # First, as a volume without a row is ignored, but not the other way round.
         write_small_volumes(self.folder / SMALL_VOLUMES, self._volumes, points)
         ordered = [self._rows[key] for key in sorted(self._rows)]
-        write_rows(self.folder / ON_RECORD, ordered, _schema(self.versions))
+        _write_rows(self.folder / ON_RECORD, ordered, _types(self.versions))
 
 
 def read_on_record(
@@ -325,7 +291,7 @@ def read_on_record(
         table = pyarrow.parquet.read_table(path)
         if missing := [name for name in _REQUIRED if name not in table.column_names]:
             raise TableError(f"lacks the column {missing[0]}", path, RESTORE)
-        fields = [field for field in _schema(versions) if field.name in table.column_names]
+        fields = [field for field in _schema(_types(versions)) if field.name in table.column_names]
         typed = table.select([field.name for field in fields]).cast(pyarrow.schema(fields))
         rows = current_rows(typed.to_pandas(), versions)
         rows = rows.reindex(columns=list(columns_of(versions)))
@@ -341,25 +307,22 @@ def columns_of(versions: Mapping[str, int]) -> tuple[str, ...]:
     return tuple(_types(versions))
 
 
-def write_rows(path: Path, rows: list[dict[str, Any]], schema: pyarrow.Schema) -> None:
+def _write_rows(path: Path, rows: list[dict[str, Any]], types: Mapping[str, type]) -> None:
     """Write rows atomically as Parquet."""
     import pyarrow
     import pyarrow.parquet
 
     with atomic_path(path) as partial:
-        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows, schema=schema), partial)
-
-
-def _text_or_none(value: object) -> str | None:
-    return value if isinstance(value, str) else None
+        table = pyarrow.Table.from_pylist(rows, schema=_schema(types))
+        pyarrow.parquet.write_table(table, partial)
 
 
 def _types(versions: Mapping[str, int]) -> dict[str, type]:
     return {**_REQUIRED, PATH: str, **dict.fromkeys(versions, float), VERSIONS: str}
 
 
-def _schema(versions: Mapping[str, int]) -> pyarrow.Schema:
+def _schema(types: Mapping[str, type]) -> pyarrow.Schema:
     import pyarrow
 
     arrow_types = {str: pyarrow.string(), int: pyarrow.int64(), float: pyarrow.float64()}
-    return pyarrow.schema([(n, arrow_types[type_]) for n, type_ in _types(versions).items()])
+    return pyarrow.schema([(name, arrow_types[type_]) for name, type_ in types.items()])

@@ -14,8 +14,8 @@ from voxcast.errors import ImageError
 from voxcast.files import canonical_json
 from voxcast.images.catalogue import CATALOGUE, CHARACTERISTICS_TABLE
 from voxcast.images.characteristics import CHARACTERISTICS
-from voxcast.images.cohort import read_participants, recipe_of_row
 from voxcast.images.header import HEADER_COLUMNS, SHAPE_COLUMNS
+from voxcast.images.image_set import read_participants, recipe_of_row
 
 if TYPE_CHECKING:
     import os
@@ -54,7 +54,10 @@ def recorded_images(
         return catalogue.sort_values("subject", ignore_index=True)
     rows = []
     for row in read_participants(images_folder):
-        recipe = {name: _plain(value) for name, value in recipe_of_row(row).items()}
+        recipe = {
+            name: canonical_json(value) if isinstance(value, list) else value
+            for name, value in recipe_of_row(row).items()
+        }
         identity_columns = ("volume_id", "subject", "recipe_sha256")
         rows.append({name: row[name] for name in identity_columns} | recipe)
     table = pd.DataFrame(rows).drop(columns="dtype")  # the header has it too
@@ -143,10 +146,6 @@ def _differences(
     for name in CHARACTERISTICS:
         if not _close(old[name], new[name], rtol, FLOORS.get(name, FLOOR)):
             yield f"{name} is {new[name]:.6g}, recorded as {old[name]:.6g}"
-
-
-def _plain(value: Any) -> Any:
-    return canonical_json(value) if isinstance(value, list) else value
 
 
 def _close(old: float, new: float, rtol: float, floor: float) -> bool:

@@ -1,6 +1,6 @@
-"""The list of an image set's files: path, size, time and hash of each.
+"""A user's images: found by name, listed with size, time and hash, chosen by participant.
 
-A user's files are listed and never copied; changes are noticed by this list.
+Files are listed and never copied; changes are noticed by the list.
 """
 
 from __future__ import annotations
@@ -8,17 +8,232 @@ from __future__ import annotations
 import csv
 import io
 import os
+import re
 from dataclasses import asdict, dataclass, fields
+from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 from voxcast.errors import ConfigError, ImageError, TableError, is_disk_full
 from voxcast.files import sha256_file, write_text
-from voxcast.images.bids import ImageEntry, escaped, find_images, is_anatomical, subject_label
 from voxcast.log import progress
+from voxcast_apps.heads.grids import FixedGrid, Sizes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+
+# Control characters, line separators, and bytes that are not UTF-8.
+_UNLISTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_SUBJECT = re.compile(r"(?:^|_)sub-([a-zA-Z0-9]+)")
+_ENTITY = re.compile(r"([a-zA-Z]+)-([a-zA-Z0-9]+)")
+
+
+@dataclass(frozen=True)
+class ImageChoice:
+    """Which images: a generated cohort, of varied heads or not, or the user's in `path`."""
+
+    kind: Literal["cohort", "varied_cohort", "bids"]
+    path: str | None
+    participants: tuple[str, ...]
+    seed: int
+    subjects: int
+    label_prefix: str
+    voxels: tuple[int, ...]
+    axis_voxels: tuple[int, ...]
+    fixed_grids: tuple[FixedGrid, ...]
+
+    @property
+    def generated(self) -> bool:
+        """Whether the images are generated and not the user's."""
+        return self.kind != "bids"
+
+    @property
+    def sizes(self) -> Sizes:
+        """The settings that determine the grids of a generated cohort."""
+        return Sizes(self.voxels, self.axis_voxels, self.fixed_grids)
+
+
+@dataclass(frozen=True)
+class ImageEntry:
+    """A volume by its name; `session` may be empty.
+
+    With a `problem` it cannot be used, or is a folder that may not be read.
+    """
+
+    subject: str
+    session: str
+    suffix: str
+    path: Path
+    problem: str = ""
+
+
+def subject_label(subject: str) -> str:
+    """Return a subject's label without its prefix.
+
+    Examples
+    --------
+    >>> subject_label("sub-01"), subject_label("01")
+    ('01', '01')
+    """
+    return subject.removeprefix("sub-")
+
+
+def stem(path: Path) -> str:
+    """Return a file's name without ``.nii`` or ``.nii.gz``.
+
+    Examples
+    --------
+    >>> stem(Path("a/sub-01_T1w.nii.gz"))
+    'sub-01_T1w'
+    """
+    return path.name.removesuffix(".gz").removesuffix(".nii")
+
+
+def subject_of(path: Path) -> str:
+    """Return the BIDS label of the subject in a file's name, or the name.
+
+    Examples
+    --------
+    >>> subject_of(Path("sub-01_ses-2_T1w.nii.gz")), subject_of(Path("head 7.nii"))
+    ('01', 'head 7')
+    """
+    match = _SUBJECT.search(stem(path))
+    return match[1] if match else stem(path)
+
+
+def find_images(folder: str | Path) -> list[ImageEntry]:
+    """List the volumes of a BIDS dataset, or of any folder of NIfTI files, sorted by path.
+
+    In a BIDS dataset these are ``sub-*/[ses-*/]anat/*.nii[.gz]``. In another folder every NIfTI
+    file counts, at any depth; its subject is the label after ``sub-`` in its name, or else
+    its name. Links are followed. A folder that may not be read and a file with a name that
+    no table can hold are listed with a problem.
+
+    Raises
+    ------
+    ImageError
+        If the folder is missing or unreadable, or holds no volume.
+    """
+    folder = Path(folder)
+    then = "name a BIDS dataset or a folder of .nii or .nii.gz files"
+    try:
+        names = [entry.name for entry in os.scandir(folder)]
+    except FileNotFoundError:
+        raise ImageError("no such folder", folder, then) from None
+    except NotADirectoryError:
+        raise ImageError("not a folder", folder, then) from None
+    except PermissionError:
+        raise ImageError("folder may not be read", folder, "change its permissions") from None
+    paths, locked = _nifti_files(folder)
+    anatomical = [path for path in paths if is_anatomical(path.relative_to(folder))]
+    is_bids = "dataset_description.json" in names or bool(anatomical)
+    if is_bids:
+        paths = anatomical
+        locked = {
+            path: problem
+            for path, problem in locked.items()
+            if _may_hold_anatomical(path.relative_to(folder))
+        }
+    if not paths and not locked:
+        missing = "no sub-*/[ses-*/]anat/*.nii[.gz]" if is_bids else "no .nii or .nii.gz file"
+        raise ImageError(f"image set is empty: {missing}", folder, then)
+    entries = [
+        ImageEntry(subject_label(path.relative_to(folder).parts[0]), "", "", path, problem)
+        for path, problem in locked.items()
+    ]
+    if is_bids:
+        entries += [_bids_entry(path, folder) for path in paths]
+    elif len({stem(path) for path in paths}) == len(paths):
+        entries += [_plain_entry(path) for path in paths]
+    else:  # a name in two folders is two subjects
+        for path in paths:
+            name = "_".join([*path.relative_to(folder).parent.parts, stem(path)])
+            entries.append(ImageEntry(name, "", "", path, _problem(path)))
+    return sorted(entries, key=attrgetter("path"))
+
+
+def _nifti_files(folder: Path) -> tuple[list[Path], dict[Path, str]]:
+    """Return the files, and the folders that cannot be read with the reason."""
+    paths: list[Path] = []
+    locked: dict[Path, str] = {}
+
+    def lock(error: OSError) -> None:
+        name = os.strerror(error.errno or 0).lower()
+        problem = "may not be read" if isinstance(error, PermissionError) else f"({name})"
+        locked[Path(error.filename)] = f"folder {problem}; change its permissions"
+
+    seen = set()
+    for parent, folders, files in os.walk(folder, onerror=lock, followlinks=True):
+        real = os.path.realpath(parent)
+        if real in seen:  # a link to a parent folder would never end
+            folders.clear()
+            continue
+        seen.add(real)
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        paths += [
+            Path(parent, name)
+            for name in files
+            if name.endswith((".nii", ".nii.gz")) and not name.startswith(".")
+        ]
+    return sorted(paths), locked
+
+
+def _problem(path: Path) -> str:
+    """Return why a name cannot stand in tables and messages; empty if it can."""
+    if not _UNLISTABLE.search(str(path)):
+        return ""
+    return "a tab, line break or other character in its name that no table can hold; rename it"
+
+
+def escaped(text: str) -> str:
+    """Return a name with the characters escaped that no table can hold.
+
+    Examples
+    --------
+    >>> print(escaped(f"head{chr(10)}1.nii"), escaped("tête.nii"))
+    head\\n1.nii tête.nii
+    """
+    return _UNLISTABLE.sub(lambda match: ascii(match[0])[1:-1], text)
+
+
+def _may_hold_anatomical(relative: Path) -> bool:
+    """Tell whether anatomical volumes of a BIDS dataset may be in or below a folder."""
+    parts = relative.parts
+    below = parts[2:] if len(parts) > 1 and parts[1].startswith("ses-") else parts[1:]
+    return parts[0].startswith("sub-") and below in ((), ("anat",))
+
+
+def is_anatomical(relative: Path) -> bool:
+    """Tell whether a path in a BIDS dataset is ``sub-*/[ses-*/]anat/FILE``."""
+    parts = relative.parts
+    with_session = len(parts) == 4 and parts[1].startswith("ses-")
+    return (
+        (len(parts) == 3 or with_session) and parts[0].startswith("sub-") and parts[-2] == "anat"
+    )
+
+
+def _bids_entry(path: Path, folder: Path) -> ImageEntry:
+    relative = path.relative_to(folder)
+    session = relative.parts[1].removeprefix("ses-") if len(relative.parts) == 4 else ""
+    # Labels come from the folders, which decide what belongs together, not from the file name.
+    subject = subject_label(relative.parts[0])
+    return ImageEntry(subject, session, _suffix(path), path, _problem(path))
+
+
+def _plain_entry(path: Path) -> ImageEntry:
+    """Return the entry of a file in no dataset; several may be of one subject."""
+    subject = subject_of(path)
+    if subject == stem(path):
+        return ImageEntry(subject, "", "", path, _problem(path))
+    session = dict(_ENTITY.findall(stem(path))).get("ses", "")
+    return ImageEntry(subject, session, _suffix(path), path, _problem(path))
+
+
+def _suffix(path: Path) -> str:
+    last = stem(path).rsplit("_", 1)[-1]
+    return "" if _ENTITY.fullmatch(last) else last
+
 
 SOURCES = Path("data/sources.tsv")  # of a project
 
@@ -43,21 +258,11 @@ class ImageFile:
 
 
 COLUMNS = tuple(field.name for field in fields(ImageFile))
-
-
-def scan(path: str | Path) -> list[ImageFile]:
-    """List and hash all volumes below a folder.
-
-    Raises
-    ------
-    ImageError
-        If the folder is missing, unreadable or holds no volume.
-    """
-    return refresh([], path)
+NUMBERS = ("size_bytes", "mtime_ns")
 
 
 def refresh(
-    earlier: list[ImageFile], path: str | Path, participants: Sequence[str] = ()
+    path: str | Path, earlier: Sequence[ImageFile] = (), participants: Sequence[str] = ()
 ) -> list[ImageFile]:
     """List the volumes below a folder; hash only those whose size or mtime has changed.
 
@@ -65,6 +270,11 @@ def refresh(
     ----------
     participants : sequence of str
         Subjects to list, with or without ``sub-``; empty for all.
+
+    Raises
+    ------
+    ImageError
+        If the folder is missing, unreadable or holds no volume.
     """
     by_path = {file.path: file for file in earlier}
     folder = Path(path).expanduser().absolute()
@@ -99,7 +309,7 @@ def refresh_sources(
     """
     table = project / SOURCES
     earlier = read_tsv(table) if table.is_file() else []
-    files = [] if path is None else refresh(earlier, project / path, participants)
+    files = [] if path is None else refresh(project / path, earlier, participants)
     if files == earlier:
         return None
     try:
@@ -153,13 +363,18 @@ def changed(file: ImageFile) -> bool:
 
 def write_tsv(path: str | Path, files: list[ImageFile]) -> None:
     """Write the list atomically; an unchanged list does not touch the file."""
+    path, text = Path(path), tsv_text(COLUMNS, map(asdict, files))
+    if not path.is_file() or path.read_text(encoding="utf-8") != text:
+        write_text(path, text)
+
+
+def tsv_text(columns: Sequence[str], rows: Iterable[dict[str, Any]]) -> str:
+    """Return rows as a table with tabs."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, delimiter="\t", lineterminator="\n")
+    writer = csv.DictWriter(text, columns, delimiter="\t", lineterminator="\n")
     writer.writeheader()
-    writer.writerows(asdict(file) for file in files)
-    path = Path(path)
-    if not path.is_file() or path.read_text(encoding="utf-8") != text.getvalue():
-        write_text(path, text.getvalue())
+    writer.writerows(rows)
+    return text.getvalue()
 
 
 def read_tsv(path: str | Path) -> list[ImageFile]:
@@ -176,18 +391,16 @@ def read_tsv(path: str | Path) -> list[ImageFile]:
             reader = csv.DictReader(stream, delimiter="\t")
             if tuple(reader.fieldnames or ()) not in (COLUMNS, COLUMNS[:-1]):  # was added last
                 raise TableError(f"needs the columns {' '.join(COLUMNS)}", path, then)
-            return [_file(row) for row in reader]
+            return [
+                ImageFile(**{n: int(v) if n in NUMBERS else v for n, v in row.items()})  # type: ignore[arg-type]
+                for row in reader
+            ]
     except FileNotFoundError:
         raise TableError("no such file", path, then) from None
     except PermissionError:
         raise TableError("may not be read", path, "change its permissions") from None
     except (ValueError, TypeError) as error:
         raise TableError(f"a row is incomplete ({error})", path, then) from None
-
-
-def _file(row: dict[str, str]) -> ImageFile:
-    numbers = {name: int(row.pop(name)) for name in ("size_bytes", "mtime_ns")}
-    return ImageFile(**row, **numbers)  # type: ignore[arg-type]
 
 
 DATASET_FILE = "dataset_description.json"

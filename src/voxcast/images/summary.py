@@ -150,8 +150,7 @@ def summarise(
 def _summarised(
     volume: Volume, grids: Grids, max_voxels: int, lab: Mapping[str, Characteristic]
 ) -> VolumeSummary:
-    from voxcast.images.characteristics import characteristics
-    from voxcast.images.lab_characteristics import lab_values
+    from voxcast.images.characteristics import characteristics, lab_values
 
     contents = volume.read(grids.coarse_points, max_voxels)
     values, failures = lab_values(lab, contents)

@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, Any
 import voxcast
 from voxcast.errors import ImageError, TableError, is_disk_full, one_line
 from voxcast.files import canonical_json, locked
-from voxcast.images.bids import subject_of
+from voxcast.images.sources import subject_of
 from voxcast.images.summary import Grids, summarise
 from voxcast.images.volume import Volume
 from voxcast.jobs.slurm import DEFAULT_SAMPLING_S
 from voxcast.jobs.state import SubmissionState
 from voxcast.records import as_fields
-from voxcast.runs.images import add_images
 from voxcast.runs.imported import ImportedRun, positive, row_of
+from voxcast.runs.importer import add_images
 from voxcast.runs.store import (
     add_part,
     free_part,
@@ -62,7 +62,7 @@ class ProjectVolumes:
     coarse_points : int
         Grid of the characteristics.
     lab : mapping
-        See `voxcast.images.lab_characteristics`.
+        See `voxcast.images.characteristics`.
     """
 
     by_voxels: Mapping[str, tuple[str, str]]

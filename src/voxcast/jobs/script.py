@@ -21,8 +21,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from voxcast.apps.app import THREAD_VARIABLES, command, environment
-from voxcast.apps.containers import WRITES_THROUGH
-from voxcast.apps.staging import BIDS, DATASET_FILE, INPUTS, SCRATCH, bids_folder, reads_bids
+from voxcast.apps.containers import (
+    BIDS,
+    DATASET_FILE,
+    INPUTS,
+    SCRATCH,
+    WRITES_THROUGH,
+    bids_folder,
+    reads_bids,
+)
 from voxcast.errors import ConfigError
 from voxcast.jobs.submission import OUT_NAME
 from voxcast.jobs.task import Array, safe_name
@@ -249,7 +256,7 @@ def array_line(
 
 
 def staging_lines(app: App, container_engine: str) -> list[str]:
-    """Return the lines that lay out the folders of a run, as `voxcast.apps.staging.staged` does.
+    """Return the lines that lay out the folders of a run like `voxcast.apps.containers.staged`.
 
     They expect ``image`` and ``folder``.
     """
@@ -272,7 +279,7 @@ def staging_lines(app: App, container_engine: str) -> list[str]:
 
 
 def _stage(target: str, container_engine: str) -> list[str]:
-    """Return the lines that link or copy the image; see `voxcast.apps.staging.staged`."""
+    """Return the lines that link or copy the image; see `voxcast.apps.containers.staged`."""
     copied = f'cp -L -- "$image" {target}'
     if container_engine in WRITES_THROUGH:
         return [copied]

@@ -209,7 +209,7 @@ def task_names(images: Sequence[str]) -> list[str]:
     >>> task_names(["/a/sub-01_T1w.nii.gz", "/a/my head$(1).nii"])
     ['sub-01_T1w', 'my_head_1']
     """
-    from voxcast.images.bids import stem
+    from voxcast.images.sources import stem
 
     safe = (safe_name(stem(Path(image))).strip("_.-")[:_LONGEST_NAME] for image in images)
     names = [name or "image" for name in safe]

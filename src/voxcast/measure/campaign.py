@@ -22,10 +22,11 @@ from voxcast.apps.checks import check_startable
 from voxcast.errors import ConfigError, VoxcastError, one_line
 from voxcast.files import atomic_path
 from voxcast.images.catalogue import CATALOGUE, CHARACTERISTICS_TABLE
-from voxcast.images.image_set import ImageChoice, prepare_image_set, recipes_in
-from voxcast.images.lab_characteristics import LabCharacteristic, load_lab_characteristics
+from voxcast.images.characteristics import LabCharacteristic, load_lab_characteristics
+from voxcast.images.image_set import prepare_image_set, recipes_in
 from voxcast.images.network_volume import copy_small_volumes
 from voxcast.images.recorded import RECORDED_IMAGES, check_recorded, recorded_images
+from voxcast.images.sources import ImageChoice
 from voxcast.measure.host import HostFacts, host_facts
 from voxcast.measure.local import (
     Progress,

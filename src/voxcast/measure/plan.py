@@ -23,8 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from voxcast.apps.app import app_version
-from voxcast.apps.parameters import scaled_parameters
+from voxcast.apps.app import app_version, scaled_parameters
 from voxcast.errors import ConfigError, RunError
 from voxcast.files import canonical_json, read_json, sha256_of, write_json
 from voxcast.measure.host import HostFacts, host_class, host_facts

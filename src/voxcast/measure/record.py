@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from voxcast.apps.app import choose, command, container_facts, environment
+from voxcast.apps.containers import staged
 from voxcast.apps.new import propose_phases
-from voxcast.apps.staging import staged
 from voxcast.errors import RunError
 from voxcast.files import (
     PARTIAL,

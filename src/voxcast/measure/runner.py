@@ -366,7 +366,7 @@ def _phases(
     phases = read_phases(lines, started)
     if phases or not patterns:
         return phases
-    from voxcast.apps.phase_patterns import phases_from_log
+    from voxcast.apps.phase_log import phases_from_log
 
     by_phase = patterns(lines) if callable(patterns) else patterns
     return phases_from_log(lines, by_phase, written_s, runtime_s)

@@ -40,8 +40,7 @@ from voxcast.quantities import (
     slurm_seconds,
 )
 from voxcast.records import Outcome
-from voxcast.runs.delimited import finite, parsed, require, table
-from voxcast.runs.imported import ImportedRun, Records
+from voxcast.runs.imported import ImportedRun, Records, finite, parsed, require, table
 from voxcast.runs.table import DTYPES, KINDS, METRONOME
 
 if TYPE_CHECKING:

@@ -16,8 +16,7 @@ import pandas as pd
 from voxcast.errors import TableError, one_line
 from voxcast.runs import csv_table
 from voxcast.runs.csv_table import Column, Line
-from voxcast.runs.delimited import finite
-from voxcast.runs.imported import ImportedRun, Records
+from voxcast.runs.imported import ImportedRun, Records, finite
 from voxcast.runs.series import thinned
 from voxcast.runs.table import PHASE_DTYPES, TRACE_DTYPES, frame_of
 

@@ -8,6 +8,7 @@ are empty, never missing.
 from __future__ import annotations
 
 import json
+import math
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 import numpy as np
@@ -57,6 +58,21 @@ WORK = [*TASK, "host_class"]
 ALLOCATION = ["device", "node_type", "cpus", "gpus", "mem_limit_bytes"]
 # Machines of one kind still differ, so noise is estimated from repeats on a single machine.
 REPEATED = [*WORK, *ALLOCATION, "host_id"]
+MAX_BYTES, MAX_SECONDS = 2**50, 10 * 365.25 * 86400  # more is a wrong unit
+MAX_AMOUNT = 2**63 - 1  # that a table of runs can hold
+
+
+def implausible(name: str, value: float) -> str | None:
+    """Return the problem with an amount of a run; None if it is plausible."""
+    if not math.isfinite(value) or (value < 0 and name != "exit_status"):
+        return f"{name}: is {value:g}"
+    if name.endswith("_bytes") and value > MAX_BYTES:
+        return f"{name}: {value:.3g} is out of range"
+    if name.endswith("_s") and value > MAX_SECONDS:
+        return f"{name}: {value:.3g} is more than ten years"
+    if value > MAX_AMOUNT:
+        return f"{name}: {value:.3g} is out of range"
+    return None
 
 
 def checked_row(values: Mapping[str, Any]) -> dict[str, Any]:

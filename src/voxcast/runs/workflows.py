@@ -17,8 +17,7 @@ from voxcast.quantities import slurm_seconds
 from voxcast.records import KILLED, NEAR_LIMIT
 from voxcast.runs import csv_table
 from voxcast.runs.csv_table import Column, Line
-from voxcast.runs.delimited import finite
-from voxcast.runs.imported import ImportedRun, NotARunError, Records, positive
+from voxcast.runs.imported import ImportedRun, NotARunError, Records, finite, positive
 
 if TYPE_CHECKING:
     from pathlib import Path

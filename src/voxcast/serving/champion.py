@@ -7,9 +7,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 from voxcast.files import canonical_json
-from voxcast.images.bids import subject_of
 from voxcast.images.header import MAX_VOXELS, log_itk_refusals
 from voxcast.images.network_volume import network_to_bytes
+from voxcast.images.sources import subject_of
 from voxcast.images.summary import Grids, summarise
 from voxcast.images.volume import POINTS, Volume
 from voxcast.records import Configuration
@@ -78,7 +78,7 @@ class Champion:
         Characteristics that the model sees; None if a server does not list them; it then gets all.
     lab : mapping
         Characteristics of a laboratory that this project declares, see
-        `voxcast.images.lab_characteristics`; others are never computed.
+        `voxcast.images.characteristics`; others are never computed.
     parameters : mapping
         Parameters of the application that differ from its defaults.
     app_parameters : mapping or None

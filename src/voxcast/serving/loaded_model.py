@@ -152,7 +152,7 @@ class Model(Predicting):
         Its files; forecasters are read when they are first asked.
     lab_characteristics : callable, optional
         Returns the characteristics of a laboratory with these names that the user's project
-        declares, to compute them of images; see `voxcast.images.lab_characteristics`. By default
+        declares, to compute them of images; see `voxcast.images.characteristics`. By default
         none are computed.
     """
 

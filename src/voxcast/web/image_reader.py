@@ -195,7 +195,7 @@ def _import_readers() -> None:
     import scipy.ndimage
     import scipy.sparse.csgraph  # noqa: F401
 
-    from voxcast.images import characteristics, lab_characteristics  # noqa: F401
+    from voxcast.images import characteristics  # noqa: F401
 
     # OpenBLAS allocates its buffer in the first product, and retries for ever if it cannot.
     square = np.ones((256, 256))

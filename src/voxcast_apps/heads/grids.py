@@ -86,15 +86,6 @@ class Sizes:
         return None
 
 
-@dataclass(frozen=True)
-class Placement:
-    """A grid: shape, spacing and the centre of its first voxel in millimetres along its axes."""
-
-    shape: Shape
-    spacing_mm: tuple[float, ...]
-    corner_mm: tuple[float, ...]
-
-
 def even_share(seed: int, index: int) -> float:
     """Return a number from 0 to 1 for a subject; consecutive subjects are spread evenly.
 
@@ -149,8 +140,10 @@ def place(
     aspect: Sequence[float],
     brain_mm: tuple[np.ndarray, np.ndarray],
     wanted_mm: tuple[np.ndarray, np.ndarray],
-) -> Placement:
-    """Return the grid of a subject.
+) -> dict[str, tuple[float, ...]]:
+    """Return the grid of a subject: ``shape``, ``spacing_mm`` and ``corner_mm``.
+
+    The corner is the centre of the first voxel, in millimetres along the grid's axes.
 
     Parameters
     ----------
@@ -165,21 +158,19 @@ def place(
         shape, spacing_mm = free_grid(extent_mm, aspect, sizes, share)
     else:
         shape = _triple(np.asarray(fixed.shape))
-        spacing_mm = (_fixed_spacing_mm(fixed, extent_mm, brain_mm[1] - brain_mm[0]),) * 3
+        spacing = fixed.spacing_mm
+        if spacing is None:
+            same_volume_mm = float(np.prod(extent_mm / shape)) ** (1 / 3)
+            smallest_mm = (brain_mm[1] - brain_mm[0]) / (np.asarray(shape, float) - 1)
+            spacing = float(round(max(same_volume_mm, *smallest_mm), 4))
+        spacing_mm = (spacing,) * 3
     reach_mm = (np.asarray(shape) - 1) * spacing_mm
     corner_mm = (wanted_mm[0] + wanted_mm[1] - reach_mm) / 2
     # Neck or air is cut first, and the brain only where it is too long.
     low_mm, high_mm = brain_mm[1] - reach_mm, brain_mm[0]
     corner_mm = np.where(low_mm <= high_mm, np.clip(corner_mm, low_mm, high_mm), corner_mm)
-    return Placement(shape, spacing_mm, tuple(round(float(mm), 4) + 0.0 for mm in corner_mm))
-
-
-def _fixed_spacing_mm(grid: FixedGrid, extent_mm: np.ndarray, brain_mm: np.ndarray) -> float:
-    if grid.spacing_mm is not None:
-        return grid.spacing_mm
-    shape = np.asarray(grid.shape, float)
-    same_volume_mm = float(np.prod(extent_mm / shape)) ** (1 / 3)
-    return float(round(max(same_volume_mm, *(brain_mm / (shape - 1))), 4))
+    corner = tuple(round(float(mm), 4) + 0.0 for mm in corner_mm)
+    return {"shape": shape, "spacing_mm": spacing_mm, "corner_mm": corner}
 
 
 def _quantile(share: float, low: float, high: float, voxels: Sequence[float]) -> float:

@@ -1,42 +1,111 @@
 """A varied head: brain, scalp and removed parts at any points of the template.
 
-The template is an average brain, in which folds are blurred away. Sheets of
-fluid between two ribbons of cortex take their place near the surface. Fat, bone and skin have a
-thickness and an intensity of their own.
+The template is an average brain, in which folds are blurred away. Sheets of fluid between two
+ribbons of cortex take their place near the surface: the zero sets of fields of noise, from a tile
+that is made once per process. Every head takes another part of it, turned and stretched. Fat, bone
+and skin have a thickness and an intensity of their own.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import functools
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from voxcast_apps.heads import shell, template
-from voxcast_apps.heads.acquisition import retained_voxels
-from voxcast_apps.heads.folds import SHEETS_MM, FoldedSheets
-from voxcast_apps.heads.interpolation import sample, share_below, share_of_sheet
-from voxcast_apps.heads.shell import Tissues
-from voxcast_apps.heads.template import maps_near
+from voxcast_apps.heads import template
+from voxcast_apps.heads.template import (
+    TemplateGrid,
+    maps_near,
+    sample,
+    share_below,
+    share_of_sheet,
+)
 
 if TYPE_CHECKING:
     import torch
 
     from voxcast_apps.heads.recipe import Recipe, Variety
 
+
+TILE_POINTS = 96
+TILE_GRID = TemplateGrid(np.zeros(3), 2.0, (TILE_POINTS,) * 3)
+# Distance between neighbouring sheets of each field in the tile: sulci, vessels, vessels.
+SHEETS_MM = (10.0, 24.0, 24.0)
+_RELATIVE_WIDTH = 0.2
+_FARTHEST = 0.6  # of the distance between sheets
+
+
+class FoldedSheets:
+    """The sheets of one head.
+
+    Parameters
+    ----------
+    seed : int
+        Decides the part of the tile.
+    sheets_mm : float
+        Distance between neighbouring sulci.
+    """
+
+    def __init__(self, seed: int, sheets_mm: float) -> None:
+        import torch
+        from scipy.spatial.transform import Rotation
+
+        rng = np.random.default_rng([seed, 2])
+        self._stretch = sheets_mm / SHEETS_MM[0]
+        turn = Rotation.random(rng=rng).as_matrix() / self._stretch
+        self._turn = torch.from_numpy(turn.astype(np.float32))
+        extent_mm = TILE_GRID.spacing_mm * (TILE_POINTS - 1)
+        self._shift_mm = torch.from_numpy(rng.uniform(0, extent_mm, 3).astype(np.float32))
+
+    def distances_mm(self, points_mm: torch.Tensor, fields: slice = slice(None)) -> np.ndarray:
+        """Return signed distances from the sheets of fields, shape ``(fields, ...)``.
+
+        Parameters
+        ----------
+        points_mm : torch.Tensor
+            In the template, shape ``(..., 3)``.
+        """
+        flat = points_mm.reshape(1, 1, -1, 3) @ self._turn + self._shift_mm
+        sampled = sample(_tile()[fields], TILE_GRID, flat, edge="reflection").numpy()
+        distances: np.ndarray = (
+            sampled.reshape(len(sampled), *points_mm.shape[:-1]) * self._stretch
+        )
+        return distances
+
+
+@functools.cache
+def _tile() -> torch.Tensor:
+    import torch
+
+    rng = np.random.default_rng(11)
+    return torch.from_numpy(np.stack([_signed_distance_mm(rng, mm) for mm in SHEETS_MM]))
+
+
+def _signed_distance_mm(rng: np.random.Generator, sheets_mm: float) -> np.ndarray:
+    """Return the distance from the zero set of noise of one wavelength: value over gradient."""
+    noise = rng.standard_normal((TILE_POINTS,) * 3)
+    cycles = np.fft.fftfreq(TILE_POINTS, TILE_GRID.spacing_mm)
+    along = np.fft.rfftfreq(TILE_POINTS, TILE_GRID.spacing_mm)
+    frequency = np.sqrt(
+        cycles[:, None, None] ** 2 + cycles[None, :, None] ** 2 + along[None, None, :] ** 2
+    )
+    wanted = 1 / (2 * sheets_mm)  # a wave has two zeros
+    band = np.exp(-0.5 * ((frequency - wanted) / (_RELATIVE_WIDTH * wanted)) ** 2)
+    field = np.fft.irfftn(np.fft.rfftn(noise) * band, s=noise.shape, axes=(0, 1, 2))
+    slopes = np.gradient(field, TILE_GRID.spacing_mm)
+    slope = np.sqrt(sum(s * s for s in slopes))
+    distance = field / np.maximum(slope, 0.3 * slope.mean())
+    farthest = _FARTHEST * sheets_mm
+    return np.asarray(np.clip(distance, -farthest, farthest), np.float32)
+
+
+_AIR = 0.004  # intensity of air, with the tails of interpolation
+_FROM_BRAIN_MM = 4.0  # a face is not removed nearer to the brain's hull
 _LEAST_SHARE = 0.01  # of the brain in a voxel
 _COIL_CENTRE_MM = (0.0, -18.0, 8.0)  # right, anterior, superior: the middle of the brain
 _FADING_MM = 8.0  # sulci fade into the template's own tissues over this depth
 _FAT_BETWEEN_MUSCLES = (0.62, 0.95)  # intensities of the template's deep tissue
-
-
-@dataclass(frozen=True)
-class HeadPart:
-    """Intensity, the brain's share and the retained part, of voxels at some points."""
-
-    intensity: np.ndarray
-    brain: np.ndarray
-    retained: np.ndarray
 
 
 class VariedHead:
@@ -54,8 +123,14 @@ class VariedHead:
         self._priors = maps_near(self._voxel_mm)
         self._sheets = FoldedSheets(recipe.noise_seed, variety.fold_mm)
 
-    def at(self, points_mm: torch.Tensor) -> HeadPart:
-        """Return the head at points of the template, ``(i, j, k, 3)`` in reversed axis order."""
+    def at(self, points_mm: torch.Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return intensity, the brain's share and what is retained of voxels.
+
+        Parameters
+        ----------
+        points_mm : torch.Tensor
+            Points of the template, ``(i, j, k, 3)`` in reversed axis order.
+        """
         recipe, variety = self._recipe, self._variety
         priors = sample(self._priors, template.brain().grid, points_mm).numpy()
         brain = np.minimum(priors.sum(axis=0), 1)
@@ -90,11 +165,41 @@ class VariedHead:
         if variety.coil_gain:
             from_middle_mm = np.linalg.norm(where_mm - _COIL_CENTRE_MM[::-1], axis=-1)
             intensity *= np.exp(variety.coil_gain * (from_middle_mm / 100 - 0.4))
-        return HeadPart(intensity, brain, retained)
+        return intensity, brain, retained
 
     def _patches(self, points_mm: torch.Tensor) -> np.ndarray:
         smooth_mm = self._sheets.distances_mm(points_mm, slice(1, 2))[0]
         return np.asarray(np.clip(smooth_mm / (0.4 * SHEETS_MM[1]), -1, 1))
+
+
+def removes_tissue(variety: Variety) -> bool:
+    """Tell whether voxels are zero depending on where in the head they lie."""
+    return bool(variety.background == "zero" or variety.deface_mm or variety.neck_mm)
+
+
+def retained_voxels(
+    points_mm: np.ndarray, clean: np.ndarray, hull_mm: np.ndarray, variety: Variety
+) -> np.ndarray:
+    """Return which voxels are retained, bool.
+
+    Parameters
+    ----------
+    points_mm : numpy.ndarray
+        Where the voxels lie in the template, in reversed axis order, shape ``(..., 3)``.
+    clean, hull_mm : numpy.ndarray
+        Intensity before the acquisition, and distance from the brain's hull.
+    """
+    superior_mm, anterior_mm = points_mm[..., 0], points_mm[..., 1]
+    retained = np.ones(clean.shape, bool)
+    if variety.background == "zero":
+        retained &= clean > _AIR
+    if variety.deface_mm:
+        tilt = np.deg2rad(variety.deface_deg)
+        before_mm = np.cos(tilt) * anterior_mm - np.sin(tilt) * superior_mm - variety.deface_mm
+        retained &= (before_mm < 0) | (hull_mm < _FROM_BRAIN_MM)
+    if variety.neck_mm:
+        retained &= superior_mm > variety.neck_mm
+    return retained
 
 
 def tissue_shares(
@@ -170,12 +275,12 @@ def scalp_intensity(
     fat_mm: float,
     fat_intensity: float,
 ) -> np.ndarray:
-    """Return intensities around the brain, with air as 0; see `voxcast_apps.heads.shell.paint`.
+    """Return intensities around the brain, with air as 0; see `voxcast_apps.heads.template.paint`.
 
     Parameters
     ----------
     maps : numpy.ndarray
-        Distances from hull and face, and the deep tissue, of `voxcast_apps.heads.shell.ShellMaps`.
+        Distances from hull and face, and the deep tissue: the first three of `build_maps`.
     points_mm : numpy.ndarray
         Where the voxels lie in the template, in reversed axis order, shape ``(..., 3)``.
     patches : numpy.ndarray
@@ -185,7 +290,7 @@ def scalp_intensity(
     superior_mm, anterior_mm = points_mm[..., 0], points_mm[..., 1]
     low = np.clip((-30 - superior_mm) / 40, 0, 1)
     behind = np.clip((-20 - anterior_mm) / 30, 0.25, 1)
-    return shell.paint(
+    return template.paint(
         hull_mm,
         face_mm,
         _deep(deep, variety, fat_intensity),
@@ -194,14 +299,12 @@ def scalp_intensity(
         skull_mm=skull_mm,
         fat_mm=fat_mm + variety.nape_mm * low * behind,
         fat_intensity=fat_intensity,
-        tissues=Tissues(
-            gap_mm=variety.gap_mm,
-            csf=variety.gap_csf,
-            bone=variety.bone,
-            marrow=variety.marrow,
-            skin=variety.skin,
-            bone_spread=variety.bone_spread,
-        ),
+        gap_mm=variety.gap_mm,
+        csf=variety.gap_csf,
+        bone=variety.bone,
+        marrow=variety.marrow,
+        skin=variety.skin,
+        bone_spread=variety.bone_spread,
     )
 
 
@@ -209,5 +312,5 @@ def _deep(deep: np.ndarray, variety: Variety, fat_intensity: float) -> np.ndarra
     """Give muscle and the fat between muscles the head's own intensities."""
     lean, fat = _FAT_BETWEEN_MUSCLES
     share = np.clip((deep - lean) / (fat - lean), 0, 1)
-    muscle = deep * (variety.muscle / shell.MUSCLE)
+    muscle = deep * (variety.muscle / template.MUSCLE)
     return np.asarray(muscle + share * (fat_intensity - muscle))

@@ -49,7 +49,7 @@ def segment(options: Arguments, weights_file: Path | None = None) -> None:
         If a GPU is requested and torch finds none.
     """
     from voxcast_apps import ants_volume
-    from voxcast_apps.tiles import alignment, grid, network, pose
+    from voxcast_apps.tiles import alignment, grid, network
 
     parameters = options.parameters
     started()
@@ -58,7 +58,7 @@ def segment(options: Arguments, weights_file: Path | None = None) -> None:
     with phase("load"):
         scan = ants_volume.read_volume(options.image)
         scan = ants_volume.coarsened(scan, parameters["spacing_mm"], logged=False)
-        pose.reference()
+        alignment.reference()
     with tempfile.TemporaryDirectory(prefix="tile_segment-") as folder:
         with phase("affine"):
             iterations = parameters["affine_iterations"]

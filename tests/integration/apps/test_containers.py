@@ -12,8 +12,7 @@ from measured import measured_run
 from voxcast.apps import containers
 from voxcast.apps.app import app_version, command, container_facts, environment
 from voxcast.apps.checks import check_startable
-from voxcast.apps.containers import ENGINES, RUN_VARIABLE, wrap
-from voxcast.apps.staging import staged
+from voxcast.apps.containers import ENGINES, RUN_VARIABLE, staged, wrap
 from voxcast.errors import ConfigError, ImageError, RunError
 from voxcast.records import App, Configuration
 

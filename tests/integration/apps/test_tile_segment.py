@@ -13,7 +13,7 @@ import yaml
 from voxcast.apps.app import THREAD_VARIABLES
 from voxcast.apps.phase_log import read_phases
 from voxcast_apps.heads.grids import Sizes
-from voxcast_apps.heads.tissue_labels import write_labelled_heads
+from voxcast_apps.heads.rendering import write_labelled_heads
 from voxcast_apps.tiles import tile_segment
 from voxcast_apps.tiles.grid import TISSUES
 

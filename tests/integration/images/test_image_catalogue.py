@@ -16,14 +16,14 @@ import pytest
 import yaml
 from pydantic import TypeAdapter
 
-from voxcast.config.schema import ImagesConfig
+from voxcast.config.schema import ImageChoice
 from voxcast.errors import ImageError
 from voxcast.images.catalogue import build_catalogue, read_on_record
 from voxcast.images.characteristics import CHARACTERISTICS, VERSIONS
 from voxcast.images.header import HEADER_COLUMNS
 from voxcast.images.image_set import image_set_label
 from voxcast.images.network_volume import volume_dtype
-from voxcast.images.sources import read_tsv, scan
+from voxcast.images.sources import read_tsv, refresh
 
 ROOT = Path(__file__).parents[3]
 
@@ -51,7 +51,7 @@ def dataset(tmp_path: Path) -> Path:
 
 
 def test_invalid_volumes_are_listed_and_the_others_are_read(dataset: Path, tmp_path: Path) -> None:
-    assert build_catalogue(scan(dataset), tmp_path / "out", 32, 16) == 2
+    assert build_catalogue(refresh(dataset), tmp_path / "out", 32, 16) == 2
     table = pd.read_parquet(tmp_path / "out/catalogue.parquet")
     names = ["volume_id", "subject", "session", "suffix", "path", "problem"]
     assert list(table) == [*names, *HEADER_COLUMNS, "voxel_sha256"]
@@ -75,8 +75,8 @@ def test_invalid_volumes_are_listed_and_the_others_are_read(dataset: Path, tmp_p
 
 def test_what_cannot_be_listed_by_its_name_keeps_its_reason(dataset: Path, tmp_path: Path) -> None:
     _save(dataset / "sub-06" / "anat" / "sub-06_acq-a\nb_T1w.nii.gz", 4)
-    locked = replace(scan(dataset)[0], path="/x/sub-07", sha256="", problem="locked; unlock it")
-    assert build_catalogue([*scan(dataset), locked], tmp_path / "out", 32, 16) == 4
+    locked = replace(refresh(dataset)[0], path="/x/sub-07", sha256="", problem="locked; unlock it")
+    assert build_catalogue([*refresh(dataset), locked], tmp_path / "out", 32, 16) == 4
     table = pd.read_parquet(tmp_path / "out/catalogue.parquet")
     assert table.problem[5].endswith(
         "a\\nb_T1w.nii.gz: a tab, line break or other character in its name that no table can "
@@ -90,7 +90,7 @@ def test_a_volume_above_the_limit_is_listed_and_not_read(dataset: Path, tmp_path
     large = dataset / "sub-07" / "anat" / "sub-07_T1w.nii.gz"
     large.parent.mkdir(parents=True)
     nibabel.save(nibabel.Nifti1Image(np.ones((50, 50, 50), np.int16), np.eye(4)), large)
-    assert build_catalogue(scan(dataset), tmp_path / "out", 32, 16, max_voxels=40_000) == 3
+    assert build_catalogue(refresh(dataset), tmp_path / "out", 32, 16, max_voxels=40_000) == 3
     problem = pd.read_parquet(tmp_path / "out/catalogue.parquet").problem[5]
     assert "has 125000 voxels (50 x 50 x 50), at most 40000 are read" in problem
     assert "features.max_voxels" in problem
@@ -98,13 +98,13 @@ def test_a_volume_above_the_limit_is_listed_and_not_read(dataset: Path, tmp_path
 
 def test_catalogue_is_the_same_every_time(dataset: Path, tmp_path: Path) -> None:
     for name in ("x", "y"):
-        build_catalogue(scan(dataset), tmp_path / name, 32, 16)
+        build_catalogue(refresh(dataset), tmp_path / name, 32, 16)
     for path in (tmp_path / "x").iterdir():
         assert path.read_bytes() == (tmp_path / "y" / path.name).read_bytes()
 
 
 def test_file_that_changed_since_it_was_listed(dataset: Path, tmp_path: Path) -> None:
-    files = scan(dataset)
+    files = refresh(dataset)
     _save(Path(files[0].path), 9)
     os.utime(files[0].path, ns=(1, 1))
     build_catalogue(files, tmp_path / "out", 32, 16)
@@ -112,7 +112,7 @@ def test_file_that_changed_since_it_was_listed(dataset: Path, tmp_path: Path) ->
 
 
 def test_given_identifiers_are_used(dataset: Path, tmp_path: Path) -> None:
-    files = scan(dataset)
+    files = refresh(dataset)
     build_catalogue(files, tmp_path / "out", 32, 16, {files[2].path: "recipe"})
     table = pd.read_parquet(tmp_path / "out/catalogue.parquet")
     assert table.volume_id[2] == "recipe"
@@ -120,7 +120,7 @@ def test_given_identifiers_are_used(dataset: Path, tmp_path: Path) -> None:
 
 def test_no_good_volume_is_an_error_with_the_first_reason(dataset: Path, tmp_path: Path) -> None:
     with pytest.raises(ImageError, match=r"none of 2 volumes .* truncated"):
-        build_catalogue(scan(dataset)[3:], tmp_path / "out", 32, 16)
+        build_catalogue(refresh(dataset)[3:], tmp_path / "out", 32, 16)
     with pytest.raises(ImageError, match="empty"):
         build_catalogue([], tmp_path / "out", 32, 16)
 
@@ -164,7 +164,7 @@ def test_an_image_set_is_named_by_its_folders_or_its_seed() -> None:
         ({"kind": "bids", "path": "/data/study/bids"}, "study/bids"),
         ({"kind": "bids", "path": "/heads"}, "heads"),
     ):
-        choice = TypeAdapter(ImagesConfig).validate_json(json.dumps({**cohort, **values}))
+        choice = TypeAdapter(ImageChoice).validate_json(json.dumps({**cohort, **values}))
         assert image_set_label(choice) == label
 
 

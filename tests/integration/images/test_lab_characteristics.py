@@ -11,13 +11,13 @@ import pytest
 from training_project import write_volume
 from voxcast.errors import ConfigError
 from voxcast.images.catalogue import ON_RECORD, build_catalogue, read_on_record
-from voxcast.images.characteristics import versions_of
-from voxcast.images.lab_characteristics import (
+from voxcast.images.characteristics import (
     LabCharacteristic,
     check_lab_characteristics,
     load_lab_characteristics,
+    versions_of,
 )
-from voxcast.images.sources import scan
+from voxcast.images.sources import refresh
 
 CODE = """
 import math
@@ -51,7 +51,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def rows(project: Path, entry: LabCharacteristic) -> pd.DataFrame:
     declared = {"bright_ml": entry}
     loaded = load_lab_characteristics(declared, project)
-    build_catalogue(scan(project / "images"), project / "out", 32, 8, lab=loaded)
+    build_catalogue(refresh(project / "images"), project / "out", 32, 8, lab=loaded)
     return read_on_record(project / "out" / ON_RECORD, versions_of(declared))
 
 

@@ -13,7 +13,7 @@ from voxcast.errors import TableError
 from voxcast.images.catalogue import ON_RECORD, build_catalogue, columns_of, read_on_record
 from voxcast.images.characteristics import CHARACTERISTICS, VERSIONS, versions_of
 from voxcast.images.network_volume import points_of
-from voxcast.images.sources import scan
+from voxcast.images.sources import refresh
 
 
 def save(path: Path, seed: int, *, spacing_mm: float = 1.0) -> Path:
@@ -33,7 +33,7 @@ def image_set(folder: Path, *seeds: int) -> Path:
 
 
 def catalogue(images: Path, out: Path, label: str, points: int = 16) -> pd.DataFrame:
-    build_catalogue(scan(images), out, 32, points, image_set=label)
+    build_catalogue(refresh(images), out, 32, points, image_set=label)
     return read_on_record(out / ON_RECORD)
 
 

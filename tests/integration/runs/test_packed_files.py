@@ -10,7 +10,7 @@ import pytest
 
 from voxcast.audit.jobs import read_jobs
 from voxcast.cli import main
-from voxcast.runs import delimited
+from voxcast.runs import imported
 from voxcast.runs.importer import READERS
 
 SAMPLES = Path(__file__).parents[2] / "samples"
@@ -85,8 +85,8 @@ def test_what_is_packed_in_another_way_is_not_read(tmp_path: Path, capsys) -> No
 def test_what_was_packed_to_fill_a_machine_is_refused(
     tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delimited, "UNPACKED_BYTES", 1 << 20)
-    monkeypatch.setattr(delimited, "UNPACKED_TIMES", 9)
+    monkeypatch.setattr(imported, "UNPACKED_BYTES", 1 << 20)
+    monkeypatch.setattr(imported, "UNPACKED_TIMES", 9)
     source = tmp_path / "jobs.gz"
     source.write_bytes(gzip.compress(b"JobID|State|Elapsed\n" + b"1|COMPLETED|1:00\n" * 200_000))
     assert main(["audit", str(source)]) == 2
@@ -97,6 +97,6 @@ def test_what_was_packed_to_fill_a_machine_is_refused(
 def test_of_an_endless_line_the_beginning_is_kept(tmp_path: Path) -> None:
     source = tmp_path / "jobs.gz"
     source.write_bytes(gzip.compress(b"a" * (3 << 20) + b"\nb\n"))
-    with delimited.text_of(source) as (stream, _):
-        lines = list(delimited.lines_of(stream))
-    assert [len(line) for line in lines] == [delimited.LONGEST_LINE, 2]
+    with imported.text_of(source) as (stream, _):
+        lines = list(imported.lines_of(stream))
+    assert [len(line) for line in lines] == [imported.LONGEST_LINE, 2]

@@ -17,9 +17,9 @@ from voxcast.cli import main
 from voxcast.errors import ImageError, TableError
 from voxcast.images.catalogue import build_catalogue
 from voxcast.images.characteristics import characteristics
-from voxcast.images.sources import scan
+from voxcast.images.sources import refresh
 from voxcast.images.volume import Volume
-from voxcast.runs.images import RunImages
+from voxcast.runs.importer import RunImages
 from voxcast.runs.store import load_history, load_phases
 
 HEADER = "JobID|JobName|State|ElapsedRaw|TotalCPU|MaxRSS|AllocCPUS|NodeList|Start"
@@ -165,7 +165,7 @@ def test_imported_runs_take_the_place_of_measured_ones(
     monkeypatch.chdir(project.folder)
     options = ("--app", "app", "--pattern", "sub-(?P<subject>[0-9]+)", "--images", images)
     voxcast("history", "import", "sacct", accounting, "--into", batch, *options)
-    build_catalogue(scan(images), Path("data/catalogue"), 32, 8, image_set="jobs")
+    build_catalogue(refresh(images), Path("data/catalogue"), 32, 8, image_set="jobs")
     for device in ("cpu", "gpu"):
         subprocess.run(
             [sys.executable, str(ROOT / "pipelines/profile_runs.py"), device],

@@ -25,7 +25,7 @@ from voxcast.allocation.site import (
     Partition,
 )
 from voxcast.apps.app import command, environment
-from voxcast.images.cohort import write_cohort
+from voxcast.images.image_set import write_cohort
 from voxcast.jobs import slurm as slurm_commands
 from voxcast.records import Configuration
 from voxcast_apps.heads.grids import Sizes

@@ -16,9 +16,9 @@ from voxcast.apps.app import (
     command,
     container_facts,
     environment,
+    scaled_parameters,
 )
 from voxcast.apps.checks import check_app
-from voxcast.apps.parameters import scaled_parameters
 from voxcast.errors import ConfigError, RunError
 from voxcast.records import App, Configuration
 

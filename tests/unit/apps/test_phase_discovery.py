@@ -1,7 +1,7 @@
 import pytest
 
 from voxcast.apps.new import propose_phases
-from voxcast.apps.phase_patterns import phases_from_log
+from voxcast.apps.phase_log import phases_from_log
 
 LOGS = [
     (

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from voxcast.apps.phase_patterns import phases_from_log
+from voxcast.apps.phase_log import phases_from_log
 
 # What the container prints, as published with its runs on a many-core CPU.
 SLANT_LOG = """\

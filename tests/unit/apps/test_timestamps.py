@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from voxcast.apps.phase_patterns import FORMS, stamp_seconds, unwrapped
+from voxcast.apps.phase_log import FORMS, stamp_seconds, unwrapped
 
 EXAMPLES = (
     "2024-05-01 12:00:00,123",

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from voxcast.apps.new import load_template, template_names
-from voxcast.apps.phase_patterns import phases_from_log
+from voxcast.apps.phase_log import phases_from_log
 from voxcast.config.load import app_of
 from voxcast.errors import ConfigError
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from voxcast.config.validation import between
+from voxcast.config.schema import between
 
 
 @pytest.mark.parametrize(("value", "holds"), [(0.0, False), (1e-9, True), (1.0, False)])

@@ -5,8 +5,7 @@ import yaml
 from voxcast_apps.heads import template
 from voxcast_apps.heads.grids import Sizes
 from voxcast_apps.heads.recipe import draw_recipe
-from voxcast_apps.heads.rendering import grid_of, render, turned
-from voxcast_apps.heads.tissue_labels import tissue_labels
+from voxcast_apps.heads.rendering import grid_of, render, tissue_labels, turned
 
 SIZES = Sizes(voxels=(200_000, 250_000, 300_000), axis_voxels=(32, 160))
 

@@ -13,12 +13,11 @@ import pytest
 import yaml
 
 from voxcast.files import sha256_of
-from voxcast.images.cohort import recipe_of, write_cohort
+from voxcast.images.image_set import recipes_in, write_cohort
 from voxcast.images.volume import Volume
 from voxcast_apps.heads.grids import FixedGrid, Sizes
-from voxcast_apps.heads.recipe import VARIETY_DESCRIPTIONS, Recipe, Variety
+from voxcast_apps.heads.recipe import VARIETY_DESCRIPTIONS, Recipe, Variety, draw_varied_recipe
 from voxcast_apps.heads.rendering import Rendered, render
-from voxcast_apps.heads.varied_recipe import draw_varied_recipe
 
 SIZES = Sizes((60_000, 200_000), (24, 128))
 CONF = Path(__file__).parents[3] / "conf/images"
@@ -65,7 +64,7 @@ def test_subjects_are_drawn_alone_and_their_recipes_are_in_the_table(tmp_path: P
     again = write_cohort(tmp_path / "b", seed=4, subjects=1, sizes=SIZES, varied=True)
     assert again[0].sha256 == files[0].sha256
     assert len({file.sha256 for file in files}) == 3
-    for index, recipe in enumerate(recipe_of(tmp_path).values(), 1):
+    for index, recipe in enumerate(recipes_in(tmp_path).values(), 1):
         assert recipe.pop("generator_version") == "3"
         assert set(recipe["variety"]) == set(VARIETY_DESCRIPTIONS)
         assert sha256_of(recipe) == draw_varied_recipe(4, index, SIZES, recipe["attempt"]).sha256

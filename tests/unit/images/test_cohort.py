@@ -12,9 +12,8 @@ import pytest
 
 from voxcast.errors import ConfigError
 from voxcast.files import sha256_of
-from voxcast.images.bids import find_images
-from voxcast.images.cohort import generated_ids, recipe_of, write_cohort
-from voxcast.images.sources import ImageFile
+from voxcast.images.image_set import generated_ids, recipes_in, write_cohort
+from voxcast.images.sources import ImageFile, find_images
 from voxcast.images.volume import Volume
 from voxcast_apps.heads.grids import FixedGrid, Sizes
 from voxcast_apps.heads.recipe import DESCRIPTIONS, GENERATOR_VERSION, Recipe, draw_recipe
@@ -66,7 +65,7 @@ def test_cohort_is_a_bids_dataset(cohort: tuple[Path, list[ImageFile]]) -> None:
 
 def test_recipes_are_restored_from_the_table(cohort: tuple[Path, list[ImageFile]]) -> None:
     folder, _ = cohort
-    recipes = recipe_of(folder / "a")
+    recipes = recipes_in(folder / "a")
     assert list(recipes) == list(generated_ids(folder / "a", folder).values())
     for index, recipe in enumerate(recipes.values(), 1):
         assert recipe.pop("generator_version") == GENERATOR_VERSION

@@ -10,8 +10,8 @@ import pytest
 from voxcast.errors import ImageError
 from voxcast.images.catalogue import build_catalogue
 from voxcast.images.characteristics import CHARACTERISTICS
-from voxcast.images.cohort import generated_ids, recipe_of, write_cohort
 from voxcast.images.header import HEADER_COLUMNS
+from voxcast.images.image_set import generated_ids, recipes_in, write_cohort
 from voxcast.images.recorded import check_recorded, recorded_images
 from voxcast_apps.heads.grids import Sizes
 
@@ -47,7 +47,7 @@ def test_table_holds_recipe_header_and_characteristics(
     folder, table = recorded
     assert {*HEADER_COLUMNS, *CHARACTERISTICS, "noise", "gamma", "shell"} <= set(table)
     assert list(table.subject) == ["t0001", "t0002"]
-    assert set(table.volume_id) == set(recipe_of(folder / "images"))
+    assert set(table.volume_id) == set(recipes_in(folder / "images"))
     assert table.notna().all(axis=None)
     assert check_recorded(folder / "catalogue", _record(table, tmp_path)) == 2
 

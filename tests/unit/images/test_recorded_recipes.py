@@ -13,9 +13,8 @@ from voxcast.images.recorded import FLOOR, FLOORS
 from voxcast.images.summary import Grids, summarise
 from voxcast.images.volume import Volume
 from voxcast_apps.heads.grids import FixedGrid, Sizes
-from voxcast_apps.heads.recipe import Recipe, draw_recipe
+from voxcast_apps.heads.recipe import Recipe, draw_recipe, draw_varied_recipe
 from voxcast_apps.heads.rendering import render, write_volume
-from voxcast_apps.heads.varied_recipe import draw_varied_recipe
 
 ROOT = Path(__file__).parents[3]
 SETS = {name: f"cohort_{name}" for name in ("reference", "second", "reference2")}

@@ -26,7 +26,7 @@ def test_a_folder_is_all_of_its_images_or_those_of_some_participants(bids):
     assert select([bids]) == ImageSelection(bids)
     selection = select([bids], ["sub-03", "01", "03"])
     assert selection == ImageSelection(bids, ("03", "01"))
-    files = refresh([], selection.folder, selection.participants)
+    files = refresh(selection.folder, (), selection.participants)
     assert [Path(file.path).name for file in files] == [
         "sub-01_T1w.nii.gz", "sub-03_T1w.nii.gz", "sub-03_T2w.nii.gz",
     ]  # fmt: skip

@@ -9,8 +9,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from voxcast.errors import ImageError, TableError
-from voxcast.images.bids import find_images, write_dataset_files
-from voxcast.images.sources import COLUMNS, changed, read_tsv, refresh, scan, write_tsv
+from voxcast.images.sources import (
+    COLUMNS,
+    changed,
+    find_images,
+    read_tsv,
+    refresh,
+    write_tsv,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,22 +63,22 @@ def test_names_in_a_plain_folder_tell_the_subject(tmp_path):
 
 def test_empty_missing_and_file_instead_of_folder(tmp_path: Path) -> None:
     with pytest.raises(ImageError, match="empty"):
-        scan(tmp_path)
+        refresh(tmp_path)
     with pytest.raises(ImageError, match="no such folder"):
-        scan(tmp_path / "none")
+        refresh(tmp_path / "none")
     _put(tmp_path, "a.nii")
     with pytest.raises(ImageError, match="not a folder"):
-        scan(tmp_path / "a.nii")
+        refresh(tmp_path / "a.nii")
     (tmp_path / "dataset_description.json").write_text("{}")
     with pytest.raises(ImageError, match="empty: no sub-"):
-        scan(tmp_path)
+        refresh(tmp_path)
 
 
 def test_an_unreadable_image_set_is_reported(unprivileged_folder: Path) -> None:
     unprivileged_folder.chmod(0)
     try:
         with pytest.raises(ImageError, match="may not be read"):
-            scan(unprivileged_folder)
+            refresh(unprivileged_folder)
     finally:
         unprivileged_folder.chmod(0o700)
 
@@ -86,14 +92,14 @@ def test_an_unreadable_subject_is_listed_and_noticed_when_it_is_mended(
     for path in locked:
         path.chmod(0)
     try:
-        first, second = scan(folder)
+        first, second = refresh(folder)
         assert (first.subject, first.problem) == ("01", "")
         assert (second.subject, second.path, second.sha256) == ("02", str(folder / "sub-02"), "")
         assert second.problem == "folder may not be read; change its permissions"
     finally:
         for path in locked:
             path.chmod(0o700)
-    mended = refresh([first, second], folder)
+    mended = refresh(folder, [first, second])
     assert mended[0] == first
     assert mended[1].path == str(folder / "sub-02/anat/sub-02_T1w.nii")
     assert mended[1].sha256
@@ -102,10 +108,10 @@ def test_an_unreadable_subject_is_listed_and_noticed_when_it_is_mended(
 def test_an_unreadable_file_is_noticed_when_it_is_mended(unprivileged_folder: Path) -> None:
     _put(unprivileged_folder, "a.nii", "b.nii")
     (unprivileged_folder / "b.nii").chmod(0)
-    locked = scan(unprivileged_folder)
+    locked = refresh(unprivileged_folder)
     assert [file.sha256 == "" for file in locked] == [False, True]
     (unprivileged_folder / "b.nii").chmod(0o600)
-    mended = refresh(locked, unprivileged_folder)
+    mended = refresh(unprivileged_folder, locked)
     assert mended[0] == locked[0]
     assert mended[1].sha256
 
@@ -114,7 +120,7 @@ def test_names_that_no_table_can_hold_are_listed_and_the_others_go_on(tmp_path: 
     names = ("a\tb.nii", "c\nd.nii", "e\rf.nii", os.fsdecode(b"g\xff.nii"))
     _put(tmp_path / "set", "fine\u00a0é.nii", *names)
     table = tmp_path / "images.tsv"
-    files = scan(tmp_path / "set")
+    files = refresh(tmp_path / "set")
     write_tsv(table, files)
     assert read_tsv(table) == files
     assert len(table.read_text(encoding="utf-8").splitlines()) == 6
@@ -124,7 +130,7 @@ def test_names_that_no_table_can_hold_are_listed_and_the_others_go_on(tmp_path: 
     assert all("rename it" in problem for problem in problems.values())
     for name in names:
         (tmp_path / "set" / name).rename(tmp_path / "set" / f"{ord(name[1])}.nii")
-    assert all(file.sha256 and not file.problem for file in refresh(files, tmp_path / "set"))
+    assert all(file.sha256 and not file.problem for file in refresh(tmp_path / "set", files))
 
 
 def test_a_list_of_an_earlier_version_is_read(tmp_path: Path) -> None:
@@ -135,7 +141,7 @@ def test_a_list_of_an_earlier_version_is_read(tmp_path: Path) -> None:
 
 def test_list_survives_writing(tmp_path: Path) -> None:
     _put(tmp_path, "set/a.nii", "set/b c.nii")
-    files = scan(tmp_path / "set")
+    files = refresh(tmp_path / "set")
     table = tmp_path / "images.tsv"
     write_tsv(table, files)
     assert read_tsv(table) == files
@@ -148,11 +154,11 @@ def test_list_survives_writing(tmp_path: Path) -> None:
 
 def test_a_changed_file_is_detected_and_a_touched_one_keeps_its_hash(tmp_path: Path) -> None:
     _put(tmp_path, "a.nii", "b.nii", "c.nii")
-    scanned = scan(tmp_path)
+    scanned = refresh(tmp_path)
     (tmp_path / "a.nii").write_text("A.NII")  # same size
     os.utime(tmp_path / "a.nii", ns=(1, 1))
     os.utime(tmp_path / "b.nii", ns=(2, 2))
-    a, b, c = refresh(scanned, tmp_path)
+    a, b, c = refresh(tmp_path, scanned)
     assert a.sha256 != scanned[0].sha256
     assert (b.sha256, b.mtime_ns) == (scanned[1].sha256, 2)
     assert c == scanned[2]
@@ -161,14 +167,14 @@ def test_a_changed_file_is_detected_and_a_touched_one_keeps_its_hash(tmp_path: P
 
 def test_unchanged_file_is_not_hashed_again(tmp_path: Path) -> None:
     _put(tmp_path, "a.nii")
-    marked = [replace(file, sha256="as known") for file in scan(tmp_path)]
-    assert refresh(marked, tmp_path) == marked
+    marked = [replace(file, sha256="as known") for file in refresh(tmp_path)]
+    assert refresh(tmp_path, marked) == marked
 
 
 def test_broken_link_is_listed_without_hash(tmp_path: Path) -> None:
     _put(tmp_path, "a.nii")
     (tmp_path / "b.nii").symlink_to(tmp_path / "gone.nii")
-    assert [file.sha256 == "" for file in scan(tmp_path)] == [False, True]
+    assert [file.sha256 == "" for file in refresh(tmp_path)] == [False, True]
 
 
 def test_bad_tables_are_refused(tmp_path: Path) -> None:
@@ -184,11 +190,3 @@ def test_bad_tables_are_refused(tmp_path: Path) -> None:
     table.write_text("\t".join(COLUMNS) + "\n01\t\tT1w\ta.nii\n")
     with pytest.raises(TableError, match="incomplete"):
         read_tsv(table)
-
-
-def test_dataset_files(tmp_path: Path) -> None:
-    rows = [{"participant_id": "sub-01", "age": 3}]
-    write_dataset_files(tmp_path, "name", {"Name": "x"}, rows, {"age": "Age"})
-    assert (tmp_path / "participants.tsv").read_text() == "participant_id\tage\nsub-01\t3\n"
-    assert (tmp_path / "dataset_description.json").is_file()
-    assert '"Age"' in (tmp_path / "participants.json").read_text()

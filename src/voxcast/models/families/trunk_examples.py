@@ -18,13 +18,12 @@ from voxcast.images.network_volume import network_volume, pooled
 from voxcast.images.volume import Volume
 from voxcast.models.families.trunk import BLOCK
 from voxcast.models.families.trunk_files import OTHERS
-from voxcast_apps.heads.recipe import draw_recipe
-from voxcast_apps.heads.varied_recipe import draw_varied_recipe
+from voxcast_apps.heads.recipe import draw_recipe, draw_varied_recipe
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from voxcast.images.image_set import ImageChoice
+    from voxcast.images.sources import ImageChoice
     from voxcast_apps.heads.recipe import Recipe
 
 

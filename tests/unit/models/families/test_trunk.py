@@ -24,8 +24,7 @@ from voxcast.models.families.trunk_files import (
 )
 from voxcast.models.families.trunk_training import accuracy, fit_to_runs, pretrain, untrained
 from voxcast_apps.heads.grids import Sizes
-from voxcast_apps.heads.recipe import draw_recipe
-from voxcast_apps.heads.varied_recipe import draw_varied_recipe
+from voxcast_apps.heads.recipe import draw_recipe, draw_varied_recipe
 
 ROOT = Path(__file__).parents[4]
 SIZES = Sizes((30_000, 40_000, 60_000), (24, 96))
@@ -126,7 +125,7 @@ def test_passes_over_runs_leave_the_packaged_trunk_as_it_is(examples) -> None:
 
 
 def test_recipes_follow_the_configuration() -> None:
-    choice = config.ImagesConfig(
+    choice = config.ImageChoice(
         kind="varied_cohort", path=None, participants=(), seed=5, subjects=2, label_prefix="",
         voxels=(30_000, 60_000), axis_voxels=(16, 160), fixed_grids=(),
     )  # fmt: skip
