@@ -7,6 +7,7 @@ dependencies of the stage, so that `dvc repro` says "up to date" only where it i
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -47,6 +48,7 @@ def within(path: str, folders: Iterator[str] | list[str] | dict[str, str]) -> bo
     return any(path == folder or path.startswith(f"{folder}/") for folder in folders)
 
 
+@functools.cache
 def imported_names(path: Path) -> set[str]:
     """Return the names of all imports, apart from those for type checkers."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -68,24 +70,27 @@ def imported_names(path: Path) -> set[str]:
     return {name for name in names if name.split(".")[0] in ("voxcast", "voxcast_apps")}
 
 
-def module_files(name: str, beside: Path) -> Iterator[Path]:
-    """Yield the file of a module and those of the packages around it that hold code.
+@functools.cache
+def module_files(name: str, beside: Path) -> list[Path]:
+    """Return the file of a module and those of the packages around it that hold code.
 
     A script may import other files of its folder, ``beside``.
     """
-    parts = name.split(".")
+    parts, files = name.split("."), []
     if (neighbour := beside / f"{parts[0]}.py").is_file():
-        yield neighbour
+        files.append(neighbour)
     for length in range(1, len(parts) + 1):
         path = SOURCE.joinpath(*parts[:length])
         if path.with_suffix(".py").is_file():
-            yield path.with_suffix(".py")
+            files.append(path.with_suffix(".py"))
         elif (path / "__init__.py").is_file():
             package = path / "__init__.py"
             if len(ast.parse(package.read_text(encoding="utf-8")).body) > 1:
-                yield package
+                files.append(package)
+    return files
 
 
+@functools.cache
 def import_closure(script: Path) -> set[str]:
     """Return all files that a script may import; ignored ones are not followed."""
     closure: set[str] = set()

@@ -22,10 +22,10 @@ from voxcast.config.schema import (
     DeviceConfig,
     EvaluationConfig,
     FeaturesConfig,
-    ImageChoice,
     TuneConfig,
 )
 from voxcast.config.site_file import Here, Site, current_site, load_cluster, load_submit
+from voxcast.images.sources import ImageChoice
 
 __all__ = [
     "CONF_DIR",
