@@ -108,11 +108,6 @@ def test_how_an_application_is_split_is_optional_and_checked(tmp_path: Path) -> 
             config.load_app(conf, "command", {**values, "split": wrong})
 
 
-def test_an_optional_key_that_is_not_set_changes_no_definition(tmp_path: Path) -> None:
-    dumped = composed(tmp_path).definition()
-    assert not any("split" in app for app in dumped["app"].values())
-
-
 def test_every_key_of_the_configuration_is_read(tmp_path: Path) -> None:
     composed(tmp_path, "campaign=reference")
     content = yaml.safe_load((tmp_path / "params.yaml").read_text())
@@ -164,12 +159,6 @@ def test_a_single_file_is_validated_as_strictly(tmp_path: Path) -> None:
     (tmp_path / "gpu.yaml").write_text("cpu: {}")
     with pytest.raises(ConfigError, match="must have the single key gpu"):
         config.load_device(tmp_path, "gpu")
-
-
-def test_list_groups_choose_devices(tmp_path: Path) -> None:
-    cfg = composed(tmp_path, "device=[cpu]")
-    assert {c.device for c in cfg.configurations()} == {"cpu"}
-    assert cfg.configurations("gpu") == []
 
 
 def changed(tmp_path: Path, key: str, value: object) -> Path:
@@ -242,12 +231,6 @@ def test_missing_keys_and_files_are_reported(tmp_path: Path) -> None:
         config.load(tmp_path / "none.yaml")
 
 
-def test_an_unlike_key_is_not_suggested(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError) as caught:
-        config.load(changed(tmp_path, "app.ants_segment.tile", "x"))
-    assert "did you mean" not in str(caught.value)
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -311,15 +294,6 @@ def test_a_broken_file_of_conf_is_named_with_its_line(tmp_path: Path) -> None:
     ):
         with pytest.raises(ConfigError, match=r"conf/app/broken\.yaml, line \d: not YAML: exp"):
             read()
-
-
-@pytest.mark.parametrize("override", ["campaign=moon", "tune.trails=3", "nonsense"])
-def test_hydra_errors_are_one_line(
-    tmp_path: Path,
-    override: str,
-) -> None:
-    with pytest.raises(ConfigError):
-        composed(tmp_path, override)
 
 
 def test_units_are_parsed_and_formatted() -> None:

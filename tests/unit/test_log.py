@@ -20,13 +20,6 @@ def test_messages_go_to_the_current_stderr(capsys: pytest.CaptureFixture[str]) -
     assert not captured.out
 
 
-def test_configuring_twice_does_not_write_twice(capsys: pytest.CaptureFixture[str]) -> None:
-    log.configure()
-    log.configure()
-    logger.warning("once")
-    assert capsys.readouterr().err == "voxcast: once\n"
-
-
 def test_an_entry_point_configures_the_messages(capsys: pytest.CaptureFixture[str]) -> None:
     logging.getLogger(log.PACKAGE).handlers.clear()
 
@@ -37,12 +30,6 @@ def test_an_entry_point_configures_the_messages(capsys: pytest.CaptureFixture[st
 
     assert main() == 0
     assert capsys.readouterr().err == "voxcast: from a stage script\n"
-
-
-def test_other_packages_are_left_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    log.configure()
-    logging.getLogger("another.package").info("not ours")
-    assert not capsys.readouterr().err
 
 
 def test_progress_is_a_line_now_and_then_where_stderr_is_no_terminal(

@@ -151,8 +151,8 @@ def _speeds(bundle: Bundle, host: str) -> list[AppSpeed]:
 def _measure(bundle: Bundle, budget_s: float) -> tuple[int, int]:
     """Make anchor runs of the model's applications; return how many were made and are left."""
     from voxcast import config
-    from voxcast.config.schema import ImageChoice
     from voxcast.images.characteristics import load_lab_characteristics
+    from voxcast.images.sources import ImageChoice
     from voxcast.measure import campaign
 
     params = config.load(config.PARAMS_FILE)

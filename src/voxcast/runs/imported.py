@@ -17,7 +17,8 @@ import zlib
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import repeat
+from itertools import compress, repeat
+from operator import not_
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
 
 from voxcast.errors import ConfigError, TableError, VoxcastError, one_line
@@ -55,24 +56,21 @@ class _Unpacked(gzip.GzipFile):
         return content
 
 
-class Remarks:
-    """Numbered lines with a problem: unusable records, or unreadable fields of usable ones."""
-
-    def __init__(self) -> None:
-        self._all: list[tuple[int, str, str]] = []
+class Remarks(list[tuple[int, str, str]]):
+    """Lines with a problem, its kind and the reason: unusable records, or unreadable fields."""
 
     def add(self, kind: str, lines: Iterable[int], reasons: Sequence[str] | None = None) -> None:
         """Add lines with one kind of problem; by default their reason is the kind."""
-        self._all += zip(map(int, lines), repeat(kind), reasons or repeat(kind))
+        self.extend(zip(map(int, lines), repeat(kind), reasons or repeat(kind)))
 
     def counts(self) -> Counter[str]:
         """Return the number of remarks of each kind."""
-        return Counter(kind for _, kind, _ in self._all)
+        return Counter(kind for _, kind, _ in self)
 
     def examples(self, most: int) -> dict[str, list[int]]:
         """Return the first lines of each kind."""
         lines_by_kind: dict[str, list[int]] = {}
-        for line, kind, _ in self._all:
+        for line, kind, _ in self:
             listed = lines_by_kind.setdefault(kind, [])
             if len(listed) < most:
                 listed.append(line)
@@ -80,7 +78,7 @@ class Remarks:
 
     def listed(self) -> list[tuple[int, str]]:
         """Return all lines in order, with their reasons."""
-        remarks = [(line, " ".join(reason.split())[:300]) for line, _, reason in self._all]
+        remarks = [(line, " ".join(reason.split())[:300]) for line, _, reason in self]
         return sorted(remarks, key=lambda remark: remark[0])
 
     def by_line(self) -> dict[int, list[str]]:
@@ -89,11 +87,6 @@ class Remarks:
         for line, reason in self.listed():
             reasons.setdefault(line, []).append(reason)
         return reasons
-
-    def extend(self, other: Remarks, line_of: Callable[[int], int]) -> None:
-        """Add all remarks of another list under other line numbers; not those below 0."""
-        moved = ((line_of(line), kind, reason) for line, kind, reason in other._all)
-        self._all += [remark for remark in moved if remark[0] >= 0]
 
 
 def parsed(title: str, text: str, parse: Callable[[str], Value]) -> Value:
@@ -332,7 +325,7 @@ class Records:
     @property
     def read(self) -> int:
         """The number of records in the file."""
-        return len(self.rows) + self.skipped.counts().total() + self.refused.counts().total()
+        return len(self.rows) + len(self.skipped) + len(self.refused)
 
     def record(self, line: int, make: Callable[[], ImportedRun]) -> None:
         """Add the run that ``make`` returns, or the reason why it cannot be used."""
@@ -352,15 +345,14 @@ class Records:
 
     def keep(self, wanted: Callable[[dict[str, Any]], bool], reason: str) -> None:
         """Skip the rows that are not wanted, for a reason."""
-        records = list(zip(self.rows, self.lines, self.names, strict=True))
-        self.rows, self.lines, self.names = [], [], []
-        for row, line, names in records:
-            if wanted(row):
-                self.rows.append(row)
-                self.lines.append(line)
-                self.names.append(names)
-            else:
-                self.skipped.add(reason, [line])
+        is_wanted = [wanted(row) for row in self.rows]
+        self.skipped.add(reason, compress(self.lines, map(not_, is_wanted)))
+        self._select(is_wanted)
+
+    def _select(self, is_wanted: list[bool]) -> None:
+        self.rows = list(compress(self.rows, is_wanted))
+        self.lines = list(compress(self.lines, is_wanted))
+        self.names = list(compress(self.names, is_wanted))
 
     def set_names(self, app: NamePattern | None, subject: NamePattern | None) -> None:
         """Set application and subject of all runs from the names of their jobs, or their folders.
@@ -368,20 +360,18 @@ class Records:
         A run that does not match the pattern of the application is skipped; one that does not
         match the pattern of the subject keeps the subject of its source.
         """
-        records = list(zip(self.rows, self.lines, self.names, strict=True))
         patterns = {"app": app, "subject": subject}
         texts = [text for pair in self.names for text in pair]
         by_text = {c: p.values_in(texts) for c, p in patterns.items() if p is not None}
-        self.rows, self.lines, self.names = [], [], []
-        for row, line, (name, folder) in records:
+        is_wanted = []
+        for row, line, (name, folder) in zip(self.rows, self.lines, self.names, strict=True):
             values = {c: matches[name] or matches[folder] for c, matches in by_text.items()}
             for column in (column for column, value in values.items() if not value):
                 remarks = self.skipped if column == "app" else self.unread
                 remarks.add(f"{column}: {name[:80]!r} does not match --pattern", [line])
-            if values.get("app") != "":
-                self.rows.append(row | {n: value for n, value in values.items() if value})
-                self.lines.append(line)
-                self.names.append((name, folder))
+            row |= {column: value for column, value in values.items() if value}
+            is_wanted.append(values.get("app") != "")
+        self._select(is_wanted)
 
 
 @dataclass(frozen=True)

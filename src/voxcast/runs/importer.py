@@ -174,8 +174,6 @@ def add_images(batch: Path, rows: Iterable[Mapping[str, Any]]) -> None:
 ACCOUNT_FILE = "import.json"
 # Columns needed by a model of the runs; a source may not state them.
 WANTED = ("peak_rss_bytes", "cpu_s", "cpus", "subject")
-# Outcomes with this name in earlier imports.
-EARLIER_OUTCOMES = {"cancelled": "preempted", "node_failure": "preempted"}
 CLASH = (
     "has the identity of a run with another time or outcome; "
     "make identities unique (for a CSV table by `identity` and `study` of its map)"
@@ -471,8 +469,7 @@ def _same_run(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> bool:
     similar_runtime = math.isclose(
         earlier["runtime_s"], later["runtime_s"], rel_tol=0.02, abs_tol=1.0
     )
-    outcome = later["outcome"]
-    return similar_runtime and earlier["outcome"] in (outcome, EARLIER_OUTCOMES.get(outcome))
+    return similar_runtime and earlier["outcome"] == later["outcome"]
 
 
 def _hashes(sources: Sequence[Records]) -> dict[str, str]:

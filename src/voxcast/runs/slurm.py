@@ -305,7 +305,7 @@ def read(
         If the source is not accounting, or has no record.
     """
     jobs = accounting(source, delimiter, on_read, details=details)
-    if not len(jobs.frame) and not jobs.refused.counts():
+    if not len(jobs.frame) and not jobs.refused:
         raise TableError("has no record below its header", source, ADVICE)
     frame, refused = jobs.frame, jobs.refused
     by_state = _outcomes_of_states(frame)
@@ -380,13 +380,14 @@ def accounting(
     while (block := list(islice(records, BLOCK_LINES))) or not parts:
         cells = SlurmCells(titles, block, unread)
         is_step = ["." in name for name in cells.ids]
-        of_jobs = list(compress(block, map(not_, is_step)))
+        job_lines_only = list(compress(block, map(not_, is_step)))
         steps.append(_steps(SlurmCells(titles, list(compress(block, is_step)), of_steps)))
-        parts.append(_jobs(SlurmCells(titles, of_jobs, unread), details=details))
+        parts.append(_jobs(SlurmCells(titles, job_lines_only, unread), details=details))
     frame = _joined(parts)
     lines, job_lines = _add_steps(frame, pd.concat(steps, ignore_index=True))
     job_line = dict(zip(lines.tolist(), job_lines.tolist(), strict=True))
-    unread.extend(of_steps, job_line.__getitem__)
+    of_jobs = [(job_line[line], kind, reason) for line, kind, reason in of_steps]
+    unread.extend(remark for remark in of_jobs if remark[0] >= 0)
     orphans = lines[job_lines < 0]
     if len(orphans):
         names = pd.concat([part["job_id"] for part in steps]).to_numpy()[job_lines < 0]

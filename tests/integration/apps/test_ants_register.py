@@ -64,19 +64,6 @@ def test_a_scaled_down_run_registers_a_moved_brain(tmp_path, capsys):
     assert {path.name for path in out.iterdir()} == written  # and no transforms left behind
 
 
-def test_a_coarser_spacing_is_a_phase_and_a_smaller_grid(tmp_path, capsys):
-    pytest.importorskip("ants")
-    brain = _moved_brain(tmp_path / "T1w.nii.gz")
-    steps = {"affine_iterations": 2, "syn_coarse_iterations": 1, "syn_fine_iterations": 0}
-    parameters = {**_described()["scaled_down"], **steps}
-    assert _main(tmp_path / "T1w.nii.gz", tmp_path / "out", **parameters) == 0
-    names = [phase.name for phase in read_phases(capsys.readouterr().out, 0.0)]
-    assert names == ["start", "load", "resample", "pose", "affine", "syn", "apply", "write"]
-    mask = nibabel.load(tmp_path / "out" / "brain_mask.nii.gz")
-    assert all(n < full_size for n, full_size in zip(mask.shape, brain.shape, strict=True))
-    assert mask.header.get_zooms() == pytest.approx((4.0, 4.0, 4.0))
-
-
 def test_bad_input_is_refused_in_one_line(tmp_path, capsys):
     pytest.importorskip("ants")
     write_head(tmp_path / "empty.nii.gz", value=0)

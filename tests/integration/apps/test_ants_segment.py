@@ -7,9 +7,7 @@ import numpy as np
 import pytest
 
 from small_head import write_head
-from voxcast.apps.app import THREAD_VARIABLES
 from voxcast.apps.phase_log import read_phases
-from voxcast_apps.ants_segment import main
 
 
 def _run(image, out):
@@ -40,25 +38,3 @@ def test_a_volume_without_foreground_is_refused_in_one_line(tmp_path):
     assert completed.returncode == 2
     assert "empty.nii.gz: has no foreground" in completed.stderr
     assert len(completed.stderr.splitlines()) == 1
-
-
-def test_a_scaled_down_run_uses_and_reports_a_coarser_grid(tmp_path, capsys, monkeypatch):
-    pytest.importorskip("ants")
-    for name in THREAD_VARIABLES:  # the application sets what is not set, for its process
-        monkeypatch.setenv(name, "1")
-    write_head(tmp_path / "T1w.nii.gz")
-    scaled = json.dumps({"spacing_mm": 6.4, "n4_iterations": 2, "atropos_iterations": 2})
-    arguments = [
-        "--image",
-        tmp_path / "T1w.nii.gz",
-        "--out",
-        tmp_path / "out",
-        "--parameters",
-        scaled,
-    ]
-    assert main([str(part) for part in arguments]) == 0
-    names = [phase.name for phase in read_phases(capsys.readouterr().out, 0.0)]
-    assert names == ["start", "load", "resample", "mask", "n4", "atropos", "write"]
-    labels = nibabel.load(tmp_path / "out" / "labels.nii.gz")
-    assert labels.shape == (20, 20, 20)
-    assert labels.header.get_zooms() == pytest.approx((6.4, 6.4, 6.4))

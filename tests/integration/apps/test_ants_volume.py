@@ -1,5 +1,3 @@
-from types import SimpleNamespace
-
 import nibabel
 import numpy as np
 import pytest
@@ -8,12 +6,6 @@ from voxcast.errors import ImageError
 
 pytest.importorskip("ants")
 from voxcast_apps.ants_volume import coarsened, read_volume, volumes_ml
-
-
-@pytest.mark.parametrize("spacing_mm", [0.0, 2.0])
-def test_zero_and_coarser_spacings_are_unchanged(spacing_mm):
-    volume = SimpleNamespace(spacing=(2.0, 2.0, 5.0))
-    assert coarsened(volume, spacing_mm) is volume
 
 
 def test_only_the_fine_axes_are_resampled_and_the_volume_stays(tmp_path):

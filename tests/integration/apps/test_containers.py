@@ -11,7 +11,6 @@ import pytest
 from measured import measured_run
 from voxcast.apps import containers
 from voxcast.apps.app import app_version, command, container_facts, environment
-from voxcast.apps.checks import check_startable
 from voxcast.apps.containers import ENGINES, RUN_VARIABLE, staged, wrap
 from voxcast.errors import ConfigError, ImageError, RunError
 from voxcast.records import App, Configuration
@@ -84,17 +83,6 @@ def test_missing_programs_and_images_are_reported_with_a_remedy(tmp_path, engine
         containers.check_image("charliecloud", str(tmp_path), ["/INPUTS"])
     (tmp_path / "INPUTS").mkdir()
     containers.check_image("charliecloud", str(tmp_path), ["/INPUTS"])
-
-
-def test_an_unusable_container_is_refused_before_any_run():
-    app = App(name="tool", version="1", argv=("tool", "{image}"), container={"cpu": "tool:1"})
-    with pytest.raises(ConfigError, match="no image for this device"):
-        check_startable(app, Configuration("gpu", 1, gpus=1, container_engine="charliecloud"))
-    with pytest.raises(ConfigError, match="needs a container engine, and none is chosen"):
-        check_startable(app, Configuration("cpu", 1))
-    if shutil.which("apptainer") is None:
-        with pytest.raises(RunError, match="apptainer is not installed"):
-            check_startable(app, Configuration("cpu", 1, container_engine="apptainer"))
 
 
 def test_the_digest_follows_the_content_of_a_file_and_the_listing_of_a_folder(tmp_path):

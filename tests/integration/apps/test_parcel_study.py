@@ -12,12 +12,11 @@ from voxcast import config
 from voxcast.apps.app import THREAD_VARIABLES
 from voxcast.apps.phase_log import read_phases
 from voxcast.content_cache import ContentCache
-from voxcast.errors import ConfigError, ImageError
 from voxcast.jobs.campaign import parts_of
 from voxcast.jobs.task import RequestSequence, Task
 from voxcast.records import Cell, Configuration
 from voxcast_apps import parcel_ensemble, parcel_study
-from voxcast_apps.parcel_ensemble import combine, member_parcellations
+from voxcast_apps.parcel_ensemble import combine
 from voxcast_apps.parcellation import (
     FoldPredictions,
     fold_numbers,
@@ -27,7 +26,6 @@ from voxcast_apps.parcellation import (
     r_squared,
     region_means,
     sampled_volume,
-    targets_of,
 )
 
 PROJECT = Path(__file__).parents[3]
@@ -74,13 +72,6 @@ def cache(tmp_path, monkeypatch):
         monkeypatch.setenv(name, "1")
     monkeypatch.setenv("VOXCAST_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
-
-
-def test_regions_are_those_of_the_nearest_centre_and_depend_on_the_seed():
-    labels = parcellation(50, 1)
-    assert np.bincount(labels, minlength=50).min() > 0
-    assert (labels == parcellation(50, 1)).all()
-    assert (labels != parcellation(50, 2)).any()
 
 
 def test_means_are_those_of_the_voxels_in_a_region(images):
@@ -168,22 +159,6 @@ def test_bad_parameters_are_one_line(images, tmp_path, changes, message, capsys)
     assert len(error.splitlines()) == 1
 
 
-def test_a_missing_or_broken_volume_is_named(images, tmp_path):
-    with pytest.raises(ImageError, match="set the parameter images"):
-        participants_of(tmp_path / "nowhere", 1)
-    broken = tmp_path / "broken.nii.gz"
-    broken.write_bytes(next(images.rglob("*.nii.gz")).read_bytes()[:5000])
-    with pytest.raises(ImageError, match=r"broken\.nii\.gz"):
-        sampled_volume(broken)
-
-
-def test_ranges_of_folds():
-    assert fold_numbers("", 3) == range(3)
-    for wrong in ("1", "2:1", "0:4", "a:b", "-1:2"):
-        with pytest.raises(ConfigError):
-            fold_numbers(wrong, 3)
-
-
 @pytest.mark.parametrize("kind", ["voting", "grid", "stacked"])
 def test_ensembles_fit_nothing_that_is_in_the_cache(images, tmp_path, kind):
     shared = {"images": str(images), "participants": COUNT, "target": "slope"}
@@ -232,19 +207,6 @@ def test_a_stack_weighs_and_a_grid_chooses_the_members_that_are_good():
         assert kind != "grid" or chosen == [0, 1]
     assert scores["voting"] < 0.9 < scores["stacked"]
     assert scores["grid"] > 0.98
-
-
-def test_members_are_checked():
-    assert len(member_parcellations("20,30,40", 2)) == 6
-    for wrong in ("", "a,b", "20,20"):
-        with pytest.raises(ConfigError):
-            member_parcellations(wrong, 1)
-    with pytest.raises(ConfigError, match="different parcellations"):
-        member_parcellations("20,30", 6)
-
-
-def test_targets_are_participants_by_outputs(images):
-    assert targets_of(participants_of(images, COUNT), "both").shape == (COUNT, 2)
 
 
 def test_both_applications_are_split_by_fold():

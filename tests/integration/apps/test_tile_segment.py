@@ -3,22 +3,18 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import nibabel
 import numpy as np
 import pytest
-import yaml
 
 from voxcast.apps.app import THREAD_VARIABLES
-from voxcast.apps.phase_log import read_phases
 from voxcast_apps.heads.grids import Sizes
 from voxcast_apps.heads.rendering import write_labelled_heads
 from voxcast_apps.tiles import tile_segment
 from voxcast_apps.tiles.grid import TISSUES
 
 pytest.importorskip("ants")
-CONF = Path(__file__).parents[3] / "conf" / "app"
 SIZES = Sizes(voxels=(200_000, 300_000, 500_000), axis_voxels=(32, 160))
 
 
@@ -40,13 +36,6 @@ def run(head, tmp_path_factory):
 
 def _array(path):
     return np.asarray(nibabel.load(path).dataobj)
-
-
-def test_a_run_logs_the_phases_that_the_configuration_names(run):
-    _, completed = run
-    assert completed.returncode == 0, completed.stderr
-    named = yaml.safe_load((CONF / "tile_segment.yaml").read_text())["tile_segment"]["phases"]
-    assert [phase.name for phase in read_phases(completed.stdout, 0.0)] == named
 
 
 def test_labels_lie_on_the_grid_of_the_scan_and_add_up(run, head):

@@ -1,4 +1,3 @@
-import json
 import os
 import subprocess
 import sys
@@ -54,19 +53,6 @@ def test_dvc_works_in_it_with_and_without_git(tmp_path, git):
     assert ("no_scm" in (folder / ".dvc/config").read_text()) is not git
 
 
-def test_git_ignores_results_but_the_record_of_judged_runs(tmp_path):
-    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
-    create_project(tmp_path)
-    (tmp_path / "results").mkdir()
-    for name in ("openings.jsonl", "leaderboard.csv"):
-        (tmp_path / "results" / name).touch()
-    status = subprocess.run(
-        ["git", "status", "--porcelain", "-uall", "results"],
-        cwd=tmp_path, capture_output=True, text=True, check=True,
-    ).stdout  # fmt: skip
-    assert status.split() == ["??", "results/openings.jsonl"]
-
-
 def test_nothing_is_overwritten_and_nothing_is_left_of_a_refused_project(
     tmp_path, monkeypatch, capsys
 ):
@@ -79,26 +65,11 @@ def test_nothing_is_overwritten_and_nothing_is_left_of_a_refused_project(
     assert (tmp_path / "conf/config.yaml").read_text() == "mine"
 
 
-def test_a_project_is_not_made_in_a_project(tmp_path, capsys):
-    assert main(["init", str(tmp_path)]) == 0
-    (tmp_path / ".gitignore").write_text("mine")
-    assert main(["init", str(tmp_path)]) == 2
-    assert f"{tmp_path}: is a project already" in capsys.readouterr().err
-    assert (tmp_path / ".gitignore").read_text() == "mine"
-
-
 def test_what_was_moved_is_taken_back_if_a_file_cannot_be(tmp_path):
     (tmp_path / "pipelines").write_text("a file where a folder is needed")
     with pytest.raises(OSError, match="pipelines"):
         create_project(tmp_path)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [tmp_path / "pipelines"]
-
-
-def test_the_verb_lists_the_files(tmp_path, capsys):
-    assert main(["init", str(tmp_path / "new"), "--json"]) == 0
-    written = json.loads(capsys.readouterr().out)
-    assert (tmp_path / "new" / "dvc.yaml").is_file()
-    assert {"params.yaml", "data/sources.tsv", "data/history/README.md"} <= {*written["files"]}
 
 
 def test_a_new_release_makes_the_stages_stale_and_keeps_what_the_user_edited(project, monkeypatch):
@@ -117,11 +88,6 @@ def test_a_new_release_makes_the_stages_stale_and_keeps_what_the_user_edited(pro
     assert "# mine" in edited.read_text()
     assert (project / PACKAGE_FILE).read_bytes() != before
     assert refresh_project(project) == []
-
-
-def test_a_repository_is_not_refreshed(tmp_path):
-    assert refresh_project(tmp_path) == []
-    assert not list(tmp_path.iterdir())
 
 
 def test_an_installation_without_project_files_says_so(tmp_path, monkeypatch):

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import nibabel
@@ -16,14 +15,13 @@ import pytest
 import yaml
 from pydantic import TypeAdapter
 
-from voxcast.config.schema import ImageChoice
 from voxcast.errors import ImageError
 from voxcast.images.catalogue import build_catalogue, read_on_record
 from voxcast.images.characteristics import CHARACTERISTICS, VERSIONS
 from voxcast.images.header import HEADER_COLUMNS
 from voxcast.images.image_set import image_set_label
 from voxcast.images.network_volume import volume_dtype
-from voxcast.images.sources import read_tsv, refresh
+from voxcast.images.sources import ImageChoice, read_tsv, refresh
 
 ROOT = Path(__file__).parents[3]
 
@@ -73,19 +71,6 @@ def test_invalid_volumes_are_listed_and_the_others_are_read(dataset: Path, tmp_p
         assert stored["volumes"].dtype == volume_dtype(16)
 
 
-def test_what_cannot_be_listed_by_its_name_keeps_its_reason(dataset: Path, tmp_path: Path) -> None:
-    _save(dataset / "sub-06" / "anat" / "sub-06_acq-a\nb_T1w.nii.gz", 4)
-    locked = replace(refresh(dataset)[0], path="/x/sub-07", sha256="", problem="locked; unlock it")
-    assert build_catalogue([*refresh(dataset), locked], tmp_path / "out", 32, 16) == 4
-    table = pd.read_parquet(tmp_path / "out/catalogue.parquet")
-    assert table.problem[5].endswith(
-        "a\\nb_T1w.nii.gz: a tab, line break or other character in its name that no table can "
-        "hold; rename it"
-    )
-    assert table.problem[6] == "/x/sub-07: locked; unlock it"
-    assert len(table.volume_id.dropna()) == 3
-
-
 def test_a_volume_above_the_limit_is_listed_and_not_read(dataset: Path, tmp_path: Path) -> None:
     large = dataset / "sub-07" / "anat" / "sub-07_T1w.nii.gz"
     large.parent.mkdir(parents=True)
@@ -96,26 +81,12 @@ def test_a_volume_above_the_limit_is_listed_and_not_read(dataset: Path, tmp_path
     assert "features.max_voxels" in problem
 
 
-def test_catalogue_is_the_same_every_time(dataset: Path, tmp_path: Path) -> None:
-    for name in ("x", "y"):
-        build_catalogue(refresh(dataset), tmp_path / name, 32, 16)
-    for path in (tmp_path / "x").iterdir():
-        assert path.read_bytes() == (tmp_path / "y" / path.name).read_bytes()
-
-
 def test_file_that_changed_since_it_was_listed(dataset: Path, tmp_path: Path) -> None:
     files = refresh(dataset)
     _save(Path(files[0].path), 9)
     os.utime(files[0].path, ns=(1, 1))
     build_catalogue(files, tmp_path / "out", 32, 16)
     assert "changed" in pd.read_parquet(tmp_path / "out/catalogue.parquet").problem[0]
-
-
-def test_given_identifiers_are_used(dataset: Path, tmp_path: Path) -> None:
-    files = refresh(dataset)
-    build_catalogue(files, tmp_path / "out", 32, 16, {files[2].path: "recipe"})
-    table = pd.read_parquet(tmp_path / "out/catalogue.parquet")
-    assert table.volume_id[2] == "recipe"
 
 
 def test_no_good_volume_is_an_error_with_the_first_reason(dataset: Path, tmp_path: Path) -> None:
@@ -166,10 +137,3 @@ def test_an_image_set_is_named_by_its_folders_or_its_seed() -> None:
     ):
         choice = TypeAdapter(ImageChoice).validate_json(json.dumps({**cohort, **values}))
         assert image_set_label(choice) == label
-
-
-def test_stage_without_images_fails_in_one_line(tmp_path: Path) -> None:
-    completed = _stage("images", _project(tmp_path / "project", tmp_path / "nowhere"))
-    assert completed.returncode == 2
-    (line,) = completed.stderr.splitlines()
-    assert "nowhere: no such folder" in line

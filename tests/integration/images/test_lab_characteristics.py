@@ -100,12 +100,6 @@ def test_code_that_is_missing_is_one_line(
         load_lab_characteristics({"bright_ml": entry}, project)
 
 
-def test_installed_modules_are_not_hidden_by_the_project(project: Path) -> None:
-    (project / "json.py").write_text("raise RuntimeError('not this one')")
-    loaded = load_lab_characteristics({"bright_ml": lab("json", "dumps")}, project)
-    assert loaded["bright_ml"].function is __import__("json").dumps
-
-
 @pytest.mark.parametrize(
     ("name", "function", "version", "message"),
     [

@@ -11,8 +11,7 @@ import pytest
 
 from voxcast.errors import TableError
 from voxcast.images.catalogue import ON_RECORD, build_catalogue, columns_of, read_on_record
-from voxcast.images.characteristics import CHARACTERISTICS, VERSIONS, versions_of
-from voxcast.images.network_volume import points_of
+from voxcast.images.characteristics import versions_of
 from voxcast.images.sources import refresh
 
 
@@ -74,19 +73,6 @@ def test_a_volume_that_is_catalogued_again_replaces_its_row(tmp_path: Path) -> N
     assert sorted(after.subject) == ["head2", "other"]
 
 
-def test_small_volumes_of_another_size_are_dropped_and_their_rows_stay(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    out = tmp_path / "out"
-    catalogue(image_set(tmp_path / "a", 1, 2), out, "a", points=16)
-    rows = catalogue(image_set(tmp_path / "b", 3), out, "b", points=12)
-    assert len(rows) == 3
-    ((volume_id, cube),) = small_volumes(out).items()
-    assert volume_id == rows.set_index("subject").volume_id["head3"]
-    assert points_of(cube) == 12
-    assert "2 small volumes of earlier images are dropped" in caplog.text
-
-
 @pytest.mark.parametrize("name", [ON_RECORD, "volumes.npz"])
 @pytest.mark.parametrize("kind", ["broken", "truncated", "foreign"])
 def test_a_record_that_cannot_be_read_is_one_line_and_changes_nothing(
@@ -108,52 +94,6 @@ def test_a_record_that_cannot_be_read_is_one_line_and_changes_nothing(
     assert str(path) in str(error.value)
     assert "\n" not in str(error.value)
     assert {file: file.read_bytes() for file in out.iterdir()} == before
-
-
-def test_a_record_with_a_wrong_type_or_a_volume_twice_is_refused(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    rows = catalogue(image_set(tmp_path / "a", 1), out, "a")
-    rows.assign(shape_i="wide").to_parquet(out / ON_RECORD)
-    with pytest.raises(TableError, match="cannot be read"):
-        read_on_record(out / ON_RECORD)
-    pd.concat([rows, rows]).to_parquet(out / ON_RECORD)
-    with pytest.raises(TableError, match="or twice"):
-        read_on_record(out / ON_RECORD)
-    with pytest.raises(TableError, match="dvc repro catalogue"):
-        read_on_record(tmp_path / "nowhere.parquet")
-
-
-def of_an_older_release(out: Path) -> None:
-    """Make a catalogue as releases wrote it that estimated the foreground."""
-    rows = pd.read_parquet(out / ON_RECORD)
-    rows = rows.rename(columns={"eroded_fraction": "core_fraction"})
-    rows["foreground_voxels"] *= 1.5
-    rows.drop(columns=[VERSIONS, "path"]).to_parquet(out / ON_RECORD)
-
-
-def test_volumes_of_an_older_release_are_computed_anew_where_their_file_is_there(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    out = tmp_path / "out"
-    first = catalogue(image_set(tmp_path / "a", 1, 2, 3), out, "a").set_index("subject")
-    of_an_older_release(out)
-    outdated = read_on_record(out / ON_RECORD)
-    assert outdated[list(CHARACTERISTICS)].isna().all(axis=None)
-    (tmp_path / "a" / "head2.nii.gz").unlink()
-    save(tmp_path / "a" / "head3.nii.gz", 30)  # other voxels under the same name
-    rows = catalogue(image_set(tmp_path / "b", 4), out, "b").set_index("subject")
-    assert sorted(rows.index) == ["head1", "head2", "head3", "head4"]
-    names = list(CHARACTERISTICS)
-    pd.testing.assert_series_equal(rows.loc["head1", names], first.loc["head1", names])
-    assert rows.loc[["head2", "head3"], names].isna().all(axis=None)
-    assert rows.loc["head4", names].notna().all()
-    assert "3 volumes of earlier image sets have characteristics of another version: 1" in (
-        caplog.text
-    )
-    assert "of 2 the file is gone or changed" in caplog.text
-    # A later reading does not take them for new ones.
-    again = read_on_record(out / ON_RECORD).set_index("subject")
-    assert again.loc["head2", names].isna().all()
 
 
 def test_a_characteristic_of_another_version_is_unknown_and_the_others_stay(

@@ -11,10 +11,8 @@ from typing import Any
 
 import nibabel
 import numpy as np
-import pytest
 
 from voxcast.content_cache import ContentCache, entries_of
-from voxcast.errors import ImageError
 from voxcast.images.characteristics import Characteristic
 from voxcast.images.summary import FUNCTION, Grids, VolumeSummary, summarise
 from voxcast.images.volume import Volume
@@ -114,19 +112,6 @@ def test_a_damaged_entry_is_read_anew(tmp_path: Path) -> None:
     assert cache.counts["damaged", FUNCTION] > 0
 
 
-def test_limits_and_errors_are_those_without_a_cache(tmp_path: Path) -> None:
-    cache, path = ContentCache(tmp_path / "cache"), head(tmp_path / "a.nii")
-    summary(path, cache)
-    with pytest.raises(ImageError, match="at most 1000 are read"):
-        summary(path, cache, max_voxels=1000)
-    constant = tmp_path / "constant.nii"
-    nibabel.save(nibabel.Nifti1Image(np.ones((9, 9, 9), "int16"), np.eye(4)), constant)
-    for _ in range(2):
-        with pytest.raises(ImageError):
-            summary(constant, cache)
-    assert len(list(entries_of(cache.folder))) == 1
-
-
 def test_characteristics_of_a_laboratory_are_computed_each_time(tmp_path: Path) -> None:
     cache, path = ContentCache(tmp_path / "cache"), head(tmp_path / "a.nii")
     for value in (1.0, 2.0):
@@ -148,10 +133,3 @@ def test_processes_share_what_they_read(tmp_path: Path) -> None:
     # A folder of a group is the group's; see the test below for one that is not.
     assert {entry.stat().st_mode & 0o777 for _, _, entry in entries_of(folder)} == {0o660}
     assert {path.stat().st_mode & 0o7777 for path in folder.glob("??")} == {0o2770}
-
-
-def test_a_folder_made_by_the_cache_is_private(tmp_path: Path) -> None:
-    cache = ContentCache(tmp_path / "cache")
-    summary(head(tmp_path / "a.nii"), cache)
-    modes = {path.stat().st_mode & 0o077 for path in cache.folder.rglob("*")}
-    assert modes == {0}

@@ -5,14 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 from voxcast.errors import ConfigError, TableError
 from voxcast.files import read_json
 from voxcast.runs import importer, slant
 from voxcast.runs.csv_table import load_map
-from voxcast.runs.series import RUNS
 from voxcast.runs.store import load_history, load_phases, load_traces
 from voxcast.runs.table import DTYPES
 
@@ -45,19 +43,6 @@ def test_counts_add_up_and_a_second_import_adds_nothing(kind: str, tmp_path: Pat
     assert (again.read, again.imported, again.part) == (first.read, 0, None)
     assert again.duplicates == first.imported + first.duplicates
     assert len(list(tmp_path.iterdir())) == 1
-
-
-def test_several_formats_share_a_history(tmp_path: Path) -> None:
-    imported = sum(run(kind, tmp_path).imported for kind in CASES)
-    assert len(load_history([tmp_path])) == imported
-    assert read_json(next(tmp_path.glob("*-csv-1")) / "import.json")["bad"][0]["line"] == 4
-
-
-def test_new_records_become_a_new_part(tmp_path: Path) -> None:
-    importer.import_files("nextflow", [SAMPLES / "trace.txt"], tmp_path)
-    more = importer.import_files("nextflow", [SAMPLES / "trace_raw.txt"], tmp_path)
-    assert (more.imported, more.duplicates) == (1, 1)
-    assert str(more.part).endswith("-nextflow-2")
 
 
 def test_nothing_is_written_if_one_file_is_unreadable(tmp_path: Path) -> None:
@@ -141,30 +126,12 @@ def test_partial_output_of_a_killed_import_is_removed(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == [account.part]
 
 
-def test_an_unreadable_part_is_reported(tmp_path: Path) -> None:
-    part = tmp_path / "2024-01-01-sacct-1"
-    part.mkdir()
-    (part / "runs.parquet").write_text("not parquet")
-    with pytest.raises(TableError, match="move that part"):
-        importer.import_files("nextflow", [SAMPLES / "trace.txt"], tmp_path)
-
-
 def test_slant_is_imported_with_phases_and_traces(tmp_path: Path) -> None:
     run("slant", tmp_path)
     phases, traces = load_phases([tmp_path]), load_traces([tmp_path])
     assert phases["phase"].tolist() == ["task_1", "task_2"] * 2
     assert 100 < len(traces) <= 200
     assert traces["cell_key"].nunique() == 1
-
-
-def test_slant_without_its_folder_says_where_to_get_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv(slant.VARIABLE, raising=False)
-    with pytest.raises(TableError, match=slant.VARIABLE):
-        slant.folder()
-    with pytest.raises(TableError, match="has no slant_runs"):
-        slant.read(tmp_path)
 
 
 def test_runs_of_the_same_name_are_kept_apart(tmp_path: Path) -> None:
@@ -181,17 +148,6 @@ def test_runs_of_the_same_name_are_kept_apart(tmp_path: Path) -> None:
     again = importer.import_files("csv", [tmp_path / "t.csv"], into, None, columns)
     assert (again.read, again.imported, again.duplicates, len(again.bad)) == (2, 0, 1, 1)
     assert "identity" in again.bad[0].reason
-
-
-def test_files_of_the_same_name_are_counted_separately(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "a" / "trace.txt").write_bytes((SAMPLES / "trace.txt").read_bytes())
-    (tmp_path / "b" / "trace.txt").write_bytes((SAMPLES / "trace_raw.txt").read_bytes())
-    files = [tmp_path / name / "trace.txt" for name in ("a", "b")]
-    parts = importer.import_files("nextflow", files, tmp_path / "into")
-    assert list(parts.files) == ["trace.txt", "trace.txt (2)"]
-    assert len(set(parts.files.values())) == 2
 
 
 def test_invalid_numbers_of_a_table_are_listed(tmp_path: Path) -> None:
@@ -216,17 +172,6 @@ def test_a_slurm_job_that_contradicts_the_history_is_listed(tmp_path: Path) -> N
     first = importer.import_files("sacct", [tmp_path / "one.txt"], into, None, None)
     again = importer.import_files("sacct", [tmp_path / "two.txt"], into, None, None)
     assert (first.imported, again.imported, len(again.bad)) == (1, 0, 1)
-
-
-def test_outcomes_of_an_earlier_release_are_the_same_runs(tmp_path: Path) -> None:
-    importer.import_files("sacct", [SAMPLES / "sacct.txt"], tmp_path / "into")
-    (part,) = (tmp_path / "into").glob("*/")
-    runs = pd.read_parquet(part / RUNS)
-    renamed = runs["outcome"].replace({"cancelled": "preempted", "node_failure": "preempted"})
-    assert (renamed != runs["outcome"]).sum() == 2
-    runs.assign(outcome=renamed).to_parquet(part / RUNS, index=False)
-    again = importer.import_files("sacct", [SAMPLES / "sacct.txt"], tmp_path / "into")
-    assert (again.imported, again.duplicates) == (0, 13)
 
 
 def test_the_account_names_fields_and_values_that_are_unknown(tmp_path: Path) -> None:

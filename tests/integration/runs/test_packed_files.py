@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import gzip
-import lzma
 from pathlib import Path
 
 import pytest
 
-from voxcast.audit.jobs import read_jobs
 from voxcast.cli import main
 from voxcast.runs import imported
 from voxcast.runs.importer import READERS
@@ -37,25 +35,6 @@ def test_runs_are_those_of_the_unpacked_file(kind: str, path: Path, tmp_path: Pa
     assert from_packed.refused.listed() == plain.refused.listed()
 
 
-def test_an_audit_is_that_of_the_unpacked_file(tmp_path: Path) -> None:
-    path = SLURM
-    steps: list[int] = []
-    plain = read_jobs([path])
-    source = packed(path, tmp_path)
-    jobs = read_jobs([source], on_read=steps.append)
-    assert len(jobs.frame)
-    assert jobs.frame.equals(plain.frame)
-    assert sum(steps) == source.stat().st_size  # so that the bar of progress ends at its end
-
-
-def test_parts_that_were_packed_and_joined_are_read_to_the_end(tmp_path: Path) -> None:
-    joined = tmp_path / "2024.gz"
-    lines = SLURM.read_bytes().splitlines(keepends=True)
-    parts = (lines[:9], lines[9:])
-    joined.write_bytes(b"".join(gzip.compress(b"".join(part)) for part in parts))
-    assert READERS["sacct"](joined).rows == READERS["sacct"](SLURM).rows
-
-
 @pytest.mark.parametrize("damage", ["cut", "overwritten"])
 def test_damage_is_named(damage: str, tmp_path: Path, capsys) -> None:
     source = packed(SLURM, tmp_path)
@@ -70,16 +49,6 @@ def test_damage_is_named(damage: str, tmp_path: Path, capsys) -> None:
         assert f"{source}: damaged or truncated gzip (" in printed.err
         assert printed.err.endswith("); copy it again\n")
     assert not (tmp_path / "history").exists()
-
-
-def test_what_is_packed_in_another_way_is_not_read(tmp_path: Path, capsys) -> None:
-    source = tmp_path / "jobs.txt.xz"
-    source.write_bytes(lzma.compress(SLURM.read_bytes()))
-    assert main(["audit", str(source)]) == 2
-    assert capsys.readouterr().err == (
-        f"voxcast: {source}, line 1: holds a NUL and is not a text file; "
-        "save it as UTF-8, unpacked or as gzip\n"
-    )
 
 
 def test_what_was_packed_to_fill_a_machine_is_refused(

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pandas as pd
 import pytest
-import yaml
 
-from training_project import ROOT, Project, write_volume
+from training_project import Project, write_volume
 from voxcast.cli import main
-from voxcast.errors import ImageError, TableError
-from voxcast.images.catalogue import build_catalogue
+from voxcast.errors import TableError
 from voxcast.images.characteristics import characteristics
-from voxcast.images.sources import refresh
 from voxcast.images.volume import Volume
 from voxcast.runs.importer import RunImages
 from voxcast.runs.store import load_history, load_phases
@@ -88,16 +82,6 @@ def test_runs_without_one_image_are_counted_by_reason(tmp_path: Path) -> None:
     assert [bool(values["volume_id"]) for values in rows] == [True, *[False] * 6]
 
 
-def test_a_plain_folder_has_subjects_by_name_or_by_label(tmp_path: Path) -> None:
-    for seed, name in enumerate(("head_7", "sub-01_ses-2_T1w", "sub-01_ses-3_T1w")):
-        write_volume(tmp_path / f"{name}.nii.gz", seed)
-    rows = [row("head_7"), row("01", session="2"), row("01_x")]
-    assert RunImages(tmp_path, 32).match(rows) == {"no image of subject 01_x": 1}
-    assert [values["subject"] for values in rows[:2]] == ["head_7", "01"]
-    with pytest.raises(ImageError, match="no such folder"):
-        RunImages(tmp_path / "nowhere", 32)
-
-
 def test_headers_and_characteristics_are_written_beside_the_parts(tmp_path: Path) -> None:
     folder = bids(tmp_path / "bids", "01", "02")
     images = RunImages(folder, 32)
@@ -149,46 +133,3 @@ def test_an_import_with_images_trains(
         "censored: failed": 4, "imported without an image": 1
     }  # fmt: skip
     assert load_phases([batch]).empty
-
-
-def test_imported_runs_take_the_place_of_measured_ones(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    project = Project(tmp_path / "project")
-    images = bids(tmp_path / "bids", "01", "02", "03")
-    batch = project.folder / "data/history/jobs"
-    accounting = sacct(tmp_path / "jobs.txt", *(f"sub-0{n}" for n in range(1, 4)))
-    project.folder.mkdir()
-    params = yaml.safe_load(project.params())
-    params["campaign"]["history"] = ["data/history/jobs"]
-    (project.folder / "params.yaml").write_text(yaml.safe_dump(params))
-    monkeypatch.chdir(project.folder)
-    options = ("--app", "app", "--pattern", "sub-(?P<subject>[0-9]+)", "--images", images)
-    voxcast("history", "import", "sacct", accounting, "--into", batch, *options)
-    build_catalogue(refresh(images), Path("data/catalogue"), 32, 8, image_set="jobs")
-    for device in ("cpu", "gpu"):
-        subprocess.run(
-            [sys.executable, str(ROOT / "pipelines/profile_runs.py"), device],
-            env={**os.environ, "PYTHONPATH": str(ROOT / "src")}, check=True,
-        )  # fmt: skip
-    (project.folder / "params.yaml").unlink()
-    project.featurize()
-    assert sorted(project.rows()["subject"]) == ["01", "02", "03"]
-    assert project.summary()["of_present_image_set"] == 3
-
-
-def test_runs_imported_before_without_images_are_counted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    images = bids(tmp_path / "bids", "01", "02")
-    accounting = sacct(tmp_path / "jobs.txt", "recon_sub-01", "recon_sub-02")
-    options = ("--into", tmp_path / "h", "--pattern", "sub-(?P<subject>[0-9]+)")
-    voxcast("history", "import", "sacct", accounting, *options)
-    capsys.readouterr()
-    voxcast("history", "import", "sacct", accounting, *options, "--images", images)
-    assert "2 duplicates stay as they are on record" in capsys.readouterr().out
-    assert not (tmp_path / "h/images.parquet").exists()
-    voxcast(
-        "history", "import", "sacct", accounting, *options, "--images", tmp_path / "no", code=2
-    )
-    assert "no such folder" in capsys.readouterr().err

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -14,8 +13,7 @@ import numpy as np
 import pytest
 
 from voxcast.apps.phase_log import read_phases
-from voxcast.errors import ConfigError, RunError
-from voxcast_apps import ddp_train, kmeans_mpi, pinn_mpi, ranks
+from voxcast_apps import ddp_train, pinn_mpi, ranks
 from voxcast_apps.arguments import NO_IMAGE, Arguments
 from voxcast_apps.ranks import BLOCK_ROWS, generated_rows
 
@@ -107,16 +105,6 @@ def test_the_physics_is_learned():
     assert (after[-1] - before[-1]) / step == pytest.approx(float(before[3]), rel=1e-3, abs=1e-6)
 
 
-@pytest.mark.parametrize("model", ddp_train.ACCEPTED["model"])
-def test_a_network_of_ddp_takes_images_of_any_size(model):
-    torch = pytest.importorskip("torch")
-    from voxcast_apps.training import ddp_network
-
-    network = ddp_network(model, 4)
-    for size in (8, 17, 32):
-        assert network(torch.zeros(2, 1, size, size)).shape == (2, 10)
-
-
 def test_a_trace_of_each_process_has_its_collectives(tmp_path):
     traces = tmp_path / "traces"
     environment = {ddp_train.TRACE_VARIABLE: str(traces)}
@@ -198,57 +186,6 @@ def session_members(session):
     return pids
 
 
-@pytest.mark.parametrize(
-    ("app", "cpus", "wrong", "message"),
-    [
-        ("kmeans_mpi", 1, {"clusters": 10_000}, "clusters: must not be more than points"),
-        ("kmeans_mpi", 1, {"iterations": 0}, "iterations: must be at least 1, not 0"),
-        ("pinn_mpi", 1, {"learning_rate": 0.0}, "learning_rate: must be at least 1e-09"),
-        (
-            "ddp_train",
-            1,
-            {"model": "vgg"},
-            "model: unknown value 'vgg'; choose from resnet, small_cnn",
-        ),
-        ("ddp_train", 1, {"width": 6}, "width: must be a multiple of 4, not 6"),
-        ("ddp_train", 3, {}, "batch_size: cannot be divided among 3 processes"),
-        ("ddp_train", 1, {"samples": 8}, "samples: must be at least 32, not 8"),
-        ("ddp_train", 1, {"oversubscription": 0}, "oversubscription: must be at least 1"),
-        ("ddp_train", 1, {"threads_per_process": 2}, "1 CPUs cannot be divided into processes"),
-    ],
-)
-def test_an_invalid_parameter_is_one_line(tmp_path, app, cpus, wrong, message):
-    completed = run(app, tmp_path, cpus, **wrong)
-    assert completed.returncode == 2
-    assert message in completed.stderr
-    assert len(completed.stderr.splitlines()) == 1
-
-
-def test_without_mpirun_a_run_says_so(tmp_path):
-    completed = run("kmeans_mpi", tmp_path, 1, {"PATH": str(tmp_path)})
-    assert completed.returncode == 2
-    assert re.fullmatch(r"voxcast: mpirun: is not on PATH; install .*\n", completed.stderr)
-
-
-def test_the_launcher_allows_root_only_where_it_is(monkeypatch):
-    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
-    monkeypatch.setattr(os, "getuid", lambda: 1000)
-    assert ranks.mpirun(4, ["prog", "a b"]) == [
-        "/usr/bin/mpirun", "--oversubscribe", "--bind-to", "none", "-np", "4", "prog", "a b",
-    ]  # fmt: skip
-    monkeypatch.setattr(os, "getuid", lambda: 0)
-    assert "--allow-run-as-root" in ranks.mpirun(4, ["prog"])
-    monkeypatch.setattr(shutil, "which", lambda name: None)
-    with pytest.raises(RunError, match="mpirun: is not on PATH"):
-        ranks.mpirun(4, ["prog"])
-
-
-def test_the_number_of_processes_follows_the_allocation():
-    assert ranks.process_count(8, {"threads_per_process": 2, "oversubscription": 1}) == 4
-    with pytest.raises(ConfigError, match="8 CPUs cannot be divided into processes of 3"):
-        ranks.process_count(8, {"threads_per_process": 3, "oversubscription": 1})
-
-
 @pytest.mark.parametrize("processes", [1, 3, 8])
 def test_rows_do_not_depend_on_the_number_of_processes(processes):
     def make(rng, rows):
@@ -257,18 +194,3 @@ def test_rows_do_not_depend_on_the_number_of_processes(processes):
     count = 2 * BLOCK_ROWS + 100
     parts = [generated_rows(make, 7, count, rank, processes) for rank in range(processes)]
     assert np.array_equal(np.concatenate(parts), generated_rows(make, 7, count, 0, 1))
-
-
-def test_centres_move_to_the_means_of_their_points():
-    parameters = {**kmeans_mpi.DEFAULTS, **SMALL["kmeans_mpi"]}
-    points = kmeans_mpi._points(parameters, 0, 1)
-    centres = points[:5].copy()
-    sums = np.empty(5 * 4 + 1)
-    kmeans_mpi._assign(points, centres, sums)
-    distances = ((points[:, None] - centres) ** 2).sum(axis=2)
-    nearest = distances.argmin(axis=1)
-    table = sums[:-1].reshape(5, 4)
-    assert table[:, -1].tolist() == np.bincount(nearest, minlength=5).tolist()
-    for centre in range(5):
-        assert table[centre, :-1] == pytest.approx(points[nearest == centre].sum(axis=0))
-    assert sums[-1] == pytest.approx(distances.min(axis=1).sum())

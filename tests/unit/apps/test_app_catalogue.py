@@ -12,9 +12,7 @@ from voxcast import config
 from voxcast.apps.app import (
     THREAD_VARIABLES,
     app_version,
-    choose,
     command,
-    container_facts,
     environment,
     scaled_parameters,
 )
@@ -107,11 +105,6 @@ def test_environment_limits_every_library_to_its_threads_and_devices():
     assert "CUDA_VISIBLE_DEVICES" not in environment(Configuration("gpu", 3, gpus=1))
 
 
-def test_charliecloud_gets_a_user_where_none_is_set(monkeypatch):
-    monkeypatch.delenv("USER", raising=False)
-    assert environment(Configuration("cpu", 1, container_engine="charliecloud"))["USER"]
-
-
 def test_version_covers_all_dependencies_of_the_application(tmp_path):
     installed = importlib.metadata.version("numpy")
     app = App(name="a", module="a", version="2", packages=("numpy",))
@@ -128,26 +121,6 @@ def test_version_covers_all_dependencies_of_the_application(tmp_path):
     assert first.startswith("1+files")
     weights.write_bytes(b"2")
     assert app_version(trained) != first
-
-
-def test_version_and_facts_hold_the_digest_of_the_image(tmp_path):
-    image = tmp_path / "tool.sif"
-    image.write_bytes(b"an image")
-    app = dataclasses.replace(CONTAINED, container={"cpu": str(image)})
-    chosen = Configuration("cpu", 1, container_engine="apptainer")
-    facts = container_facts(app, chosen)
-    assert (facts["engine"], facts["image"]) == ("apptainer", str(image))
-    assert app_version(app, chosen) == f"1+image{facts['digest'][7:19]}"
-    assert container_facts(app, ONE_CPU) is None
-    assert container_facts(APP, chosen) is None
-
-
-def test_unknown_names_list_the_valid_ones():
-    assert choose({"segment": APP}, "segment") is APP
-    with pytest.raises(ConfigError, match=r"sgment.*choose from segment"):
-        choose({"segment": APP}, "sgment")
-    with pytest.raises(ConfigError, match=r"segment\.clases.*choose from classes"):
-        scaled_parameters(APP, "full_scale", {"clases": 5})
 
 
 @pytest.mark.parametrize(

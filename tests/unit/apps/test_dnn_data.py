@@ -30,19 +30,3 @@ def test_digits_repeat_when_needed_but_never_the_held_out_ones():
     assert len(seen) == 1797 - 359
     assert len(held_out) == 359
     assert not seen & {image.tobytes() for image in held_out}
-
-
-def test_digits_at_native_size_are_those_of_scikit_learn():
-    from sklearn.datasets import load_digits
-
-    (pixels, _), _ = arrays("digits", 1438, 8, seed=1)
-    originals = {image.tobytes() for image in (load_digits().images / 8 - 1).astype(np.float32)}
-    assert {image.tobytes() for image in pixels} <= originals
-
-
-def test_resizing_keeps_the_mean_of_a_smooth_image():
-    (large, classes), _ = arrays("synthetic", 5000, 24, seed=1)
-    (small, small_classes), _ = arrays("synthetic", 5000, 8, seed=1)
-    for digit in range(10):
-        large_mean = large[classes == digit].mean()
-        assert large_mean == pytest.approx(small[small_classes == digit].mean(), abs=0.15)

@@ -42,8 +42,3 @@ def test_spellings_of_one_step(lines):
 @pytest.mark.parametrize("log", ["", "no phases here", "START fit\nSTART save", "started\nended"])
 def test_a_log_without_such_lines_proposes_nothing(log):
     assert propose_phases(log.splitlines()) == {}
-
-
-def test_hundreds_of_steps_are_no_phases():
-    log = [f"step{n}x took 2 s" for n in range(100)]
-    assert propose_phases(log) == {}

@@ -7,19 +7,10 @@ import torch
 import yaml
 
 from voxcast.apps.app import package_path
-from voxcast.errors import ModelError, RunError
-from voxcast_apps.arguments import NO_IMAGE, Arguments
+from voxcast.errors import ModelError
 from voxcast_apps.tiles import grid, network, training
 
 ROOT = Path(__file__).parents[3]
-
-
-def test_the_network_keeps_the_shape_of_a_tile():
-    tile = torch.zeros(1, network.CHANNELS, *grid.TILE)
-    with torch.inference_mode():
-        logits = network.load_weights()(tile)
-    assert logits.shape == (1, network.CLASSES, *grid.TILE)
-    assert torch.isfinite(logits).all()
 
 
 def test_weights_round_trip_in_half_precision(tmp_path):
@@ -56,12 +47,6 @@ def test_the_weights_of_the_package_are_part_of_the_version():
     (named,) = conf["tile_segment"]["files"]
     assert package_path(named).samefile(network.WEIGHTS)
     assert network.WEIGHTS.stat().st_size < 2e6
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
-def test_a_missing_gpu_is_not_replaced_by_the_cpu():
-    with pytest.raises(RunError, match="no CUDA device"):
-        Arguments(NO_IMAGE, Path(), 1, "gpu", {}).torch_device()
 
 
 def test_training_fits_its_data_and_is_reproducible():

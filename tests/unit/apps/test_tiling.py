@@ -33,9 +33,3 @@ def test_votes_are_counted_per_voxel(seed, per_axis):
             if all(axis.start <= n < axis.stop for n, axis in zip(voxel, place, strict=True))
         ]
         assert fused[tuple(voxel)] == np.bincount(votes).argmax()  # of equals the lowest
-
-
-def test_agreeing_tiles_restore_the_original_labels():
-    labels = np.random.default_rng(1).integers(0, 4, grid.SHAPE, dtype=np.uint8)
-    places = grid.tiles(3)
-    assert (grid.fuse([labels[place] for place in places], places, 4) == labels).all()

@@ -105,9 +105,3 @@ def test_a_template_is_a_valid_application_with_a_source(name):
     else:
         with pytest.raises(ConfigError, match="names no container"):
             template.values(in_container=True)
-
-
-def test_the_tools_that_laboratories_run_are_offered():
-    assert template_names() == sorted(LOGS)
-    with pytest.raises(ConfigError, match="choose from ants-cortical-thickness, "):
-        load_template("unheard")

@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from voxcast import config
-from voxcast.config.campaigns import LearningRequest, compose_request, literal
+from voxcast.config.campaigns import LearningRequest, compose_request
 from voxcast.config.project_files import create_project
 from voxcast.errors import ConfigError
 from voxcast.images.sources import ImageSelection
@@ -49,25 +49,6 @@ def test_without_images_those_of_the_present_configuration_are_used(project):
     assert learned(budget_s=7200.0).images == chosen
 
 
-def test_a_configuration_of_an_earlier_release_is_replaced(project):
-    params = yaml.safe_load(Path("params.yaml").read_text())
-    del params["features"]["coarse_points"]
-    Path("params.yaml").write_text(yaml.safe_dump(params))
-    images = ImageSelection(project.parent / "heads")
-    assert learned(images=images) == config.load()
-
-
-def test_the_same_request_composes_the_same_bytes(project):
-    learned(budget_s=3600.0)
-    first = Path("params.yaml").read_bytes()
-    learned(budget_s=3600.0)
-    assert Path("params.yaml").read_bytes() == first
-
-
-def test_other_changes_take_precedence(project):
-    assert learned(changes=("tune.trials=2", "campaign.stall_s=5")).campaign.stall_s == 5
-
-
 @pytest.mark.parametrize(
     "name", ["a b", "it's", 'a"b', "back\\", "01", "1e3", "null", "a,b", "[x]", "k=v", "ü#!"]
 )
@@ -96,7 +77,3 @@ def test_a_request_that_cannot_be_composed_leaves_the_configuration(project, val
         )
     assert message in str(refused.value)
     assert Path("params.yaml").read_bytes() == before
-
-
-def test_literals_of_numbers_lists_and_mappings():
-    assert literal([1, None, True, {"shape": (1, 2.5)}]) == "[1,null,true,{shape:[1,2.5]}]"

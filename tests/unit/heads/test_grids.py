@@ -75,16 +75,6 @@ def test_free_grid_stays_within_its_bounds(aspect: tuple[float, ...], share: flo
     assert max(spacing_mm) / min(spacing_mm) == pytest.approx(max(aspect), rel=1e-3)
 
 
-def test_two_numbers_of_voxels_spread_the_sizes_evenly() -> None:
-    sizes = Sizes((200_000, 9_000_000), (32, 400)).checked()
-    counts = [
-        float(np.prod(free_grid((190.0, 240.0, 210.0), (1, 1, 1), sizes, share)[0]))
-        for share in (0.0, 0.25, 0.5, 0.75, 1.0)
-    ]
-    steps = np.diff(np.log(counts))
-    assert steps == pytest.approx(np.full(4, np.log(45) / 4), rel=0.05)
-
-
 def test_a_field_of_view_without_a_grid_is_reported() -> None:
     with pytest.raises(ConfigError, match=r"images\.axis_voxels: no grid"):
         free_grid((100, 100, 400), (1, 1, 1), Sizes((200_000, 300_000, 9_000_000), (56, 128)), 0.5)

@@ -5,7 +5,7 @@ import yaml
 from voxcast_apps.heads import template
 from voxcast_apps.heads.grids import Sizes
 from voxcast_apps.heads.recipe import draw_recipe
-from voxcast_apps.heads.rendering import grid_of, render, tissue_labels, turned
+from voxcast_apps.heads.rendering import render, tissue_labels
 
 SIZES = Sizes(voxels=(200_000, 250_000, 300_000), axis_voxels=(32, 160))
 
@@ -26,12 +26,6 @@ def test_the_tissues_fill_the_brain_of_the_image():
     voxel_mm3 = float(np.prod(recipe.spacing_mm))
     expected_mm3 = template.brain().volume_mm3 * float(np.prod(recipe.scale))
     assert (labels > 0).sum() * voxel_mm3 == pytest.approx(expected_mm3, rel=0.12)
-
-
-def test_labels_are_turned_as_the_image_is():
-    recipe = draw_recipe(21, 5, SIZES)
-    _, affine, shape = grid_of(recipe)
-    assert tissue_labels(recipe).shape == turned(np.empty(shape), affine, recipe)[0].shape
 
 
 def test_no_image_set_has_the_seeds_that_the_network_was_trained_with(request):

@@ -54,25 +54,6 @@ def test_holes_are_filled_and_specks_removed(tmp_path: Path) -> None:
     assert values["component_count"] == 2
 
 
-def test_thin_objects_have_a_foreground(tmp_path: Path) -> None:
-    data = np.zeros((30, 30, 30))
-    data[10, 5:25, 5:25] = 1
-    values = _values(tmp_path, data)
-    assert values["foreground_voxels"] == 400
-    assert values["eroded_fraction"] == 0
-    assert np.isfinite(list(_values(tmp_path, _ball()[:, :, 24:25]).values())).all()
-
-
-def test_an_object_between_the_points_of_the_coarse_grid_has_characteristics(
-    tmp_path: Path,
-) -> None:
-    data = np.random.default_rng(0).uniform(0, 1, (40, 40, 40))
-    data[11:14, 11:14, 11:14] = 1e6
-    values = _values(tmp_path, data, 10)
-    assert 0 < values["foreground_voxels"] <= 27
-    assert np.isfinite(list(values.values())).all()
-
-
 def test_intensity_scale_does_not_matter(tmp_path: Path) -> None:
     data = _ball(noise=5)
     turned = _values(tmp_path, 1e-3 * data - 7)

@@ -14,7 +14,6 @@ from voxcast.errors import ConfigError
 from voxcast.files import sha256_of
 from voxcast.images.image_set import generated_ids, recipes_in, write_cohort
 from voxcast.images.sources import ImageFile, find_images
-from voxcast.images.volume import Volume
 from voxcast_apps.heads.grids import FixedGrid, Sizes
 from voxcast_apps.heads.recipe import DESCRIPTIONS, GENERATOR_VERSION, Recipe, draw_recipe
 from voxcast_apps.heads.rendering import Rendered, render
@@ -72,19 +71,6 @@ def test_recipes_are_restored_from_the_table(cohort: tuple[Path, list[ImageFile]
         assert sha256_of(recipe) == _draw(index).sha256
 
 
-def test_volumes_follow_their_recipes(cohort: tuple[Path, list[ImageFile]]) -> None:
-    folder, files = cohort
-    for index, file in enumerate(files, 1):
-        recipe = _draw(index)
-        header = Volume.open(folder / file.path).header
-        assert (header.axcodes, header.dtype) == (recipe.orientation, recipe.dtype)
-        assert sorted(header.spacing_mm) == pytest.approx(sorted(recipe.spacing_mm), abs=1e-3)
-        sidecar = (folder / file.path).with_name(f"sub-{file.subject}_T1w.json")
-        metadata = json.loads(sidecar.read_text())
-        assert metadata["RecipeSHA256"] == recipe.sha256
-        assert 0.8 <= metadata["BrainMaskRatio"] <= 1.1
-
-
 def test_existing_subjects_are_reused_and_damaged_ones_regenerated(
     cohort: tuple[Path, list[ImageFile]],
 ) -> None:
@@ -116,16 +102,6 @@ def test_check_of_a_volume_reports_the_problem() -> None:
     assert "snr" in str(Rendered(**(good | {"snr": 1.0}), contrast=0.8).problem)
 
 
-def test_recipes_stay_within_their_ranges() -> None:
-    recipes = [_draw(index) for index in range(1, 301)]
-    free = [recipe for recipe in recipes if recipe.index % 3]
-    assert 0.65 < np.mean([recipe.shell for recipe in recipes]) < 0.85
-    assert any(len(set(recipe.spacing_mm)) > 1 for recipe in free)
-    assert {recipe.dtype for recipe in free} == {"uint8", "int16", "uint16", "float32"}
-    assert len({recipe.orientation for recipe in free}) > 5
-    assert all(recipe.scale[0] < 1.05 for recipe in recipes)
-
-
 def test_subjects_of_a_fixed_grid_share_the_header_and_nothing_else() -> None:
     recipes = [_draw(index) for index in range(3, 91, 3)]
     shared = {(r.shape, r.spacing_mm, r.orientation, r.oblique_deg, r.dtype) for r in recipes}
@@ -133,12 +109,6 @@ def test_subjects_of_a_fixed_grid_share_the_header_and_nothing_else() -> None:
     for name in ("noise", "gamma", "bias", "scale", "elastic_mm", "margins_mm", "noise_seed"):
         assert len({getattr(recipe, name) for recipe in recipes}) == len(recipes)
     assert {recipe.shell for recipe in recipes} == {True, False}
-
-
-def test_cut_fields_of_view_keep_the_brain() -> None:
-    # 4.8 mm times 40 is less than many a head with its neck.
-    for index in (3, 6, 9):
-        assert render(_draw(index)).mask_ratio > 0.9
 
 
 def test_invalid_parameters_are_reported(tmp_path: Path) -> None:

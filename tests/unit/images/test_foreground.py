@@ -62,24 +62,6 @@ def test_the_mask_is_that_of_ants(
         np.testing.assert_array_equal(coarse, found.coarse[::i, ::j, ::k])
 
 
-@pytest.mark.parametrize(
-    "part",
-    [
-        np.s_[4:8, 3:9, 2:7],  # thick enough for a ball of one voxel only
-        np.s_[5:6, 2:18, 2:18],  # for none
-        np.s_[0:12, 0:12, 0:12],  # in a corner: outside counts as foreground
-    ],
-)
-def test_thin_objects_are_eroded_less_as_by_ants(tmp_path: Path, part: tuple[slice, ...]) -> None:
-    data = np.zeros((20, 20, 20), np.float32)
-    data[part] = 1
-    path = tmp_path / "a.nii"
-    nibabel.save(nibabel.Nifti1Image(data, np.eye(4)), path)
-    np.testing.assert_array_equal(
-        Volume.open(path).read().foreground.coarse, _of_ants(path), strict=True
-    )
-
-
 def _dilated_lines(*lengths: int) -> np.ndarray:
     """Return lines of voxels along the first axis, far apart, grown by the ball of radius 2."""
     lines = np.zeros((60, 12, 10 * len(lengths)), bool)

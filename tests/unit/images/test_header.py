@@ -25,11 +25,6 @@ def _noise(*shape: int) -> np.ndarray:
     return np.random.default_rng(0).integers(0, 1000, shape).astype(np.int16)
 
 
-def test_names_of_compressed_files_may_be_in_capitals(tmp_path: Path) -> None:
-    path = _save(tmp_path / "a.nii.gz", _noise(10, 12, 14))
-    assert Volume.open(path.rename(tmp_path / "A.NII.GZ")).header.shape == (10, 12, 14)
-
-
 @pytest.mark.parametrize("name", ["a.nii", "a.nii.gz"])
 def test_header_describes_grid_and_storage(tmp_path: Path, name: str) -> None:
     path = _save(tmp_path / name, _noise(10, 12, 14))
@@ -71,21 +66,6 @@ def test_trailing_axis_of_one_and_nifti2_are_accepted(tmp_path: Path) -> None:
     assert Volume.open(_save(tmp_path / "a.nii.gz", _noise(5, 6, 7, 1))).header.shape == (5, 6, 7)
     nibabel.save(nibabel.Nifti2Image(_noise(5, 6, 7), np.eye(4)), tmp_path / "b.nii")
     assert Volume.open(tmp_path / "b.nii").header.shape == (5, 6, 7)
-
-
-def test_no_voxel_is_read(tmp_path: Path) -> None:
-    path = _save(tmp_path / "a.nii.gz", _noise(40, 40, 40))
-    packed = bytearray(path.read_bytes())
-    packed[len(packed) // 2 : len(packed) // 2 + 64] = bytes(64)
-    path.write_bytes(packed)
-    assert Volume.open(path).header.shape == (40, 40, 40)
-    huge = _save(tmp_path / "b.nii", _noise(4, 4, 4))
-    header = bytearray(huge.read_bytes())
-    header[40:48] = struct.pack("<4h", 3, 10_000, 10_000, 10_000)
-    with huge.open("wb") as stream:
-        stream.write(header)
-        stream.truncate(352 + 2 * 10**12)  # a hole: takes no room
-    assert Volume.open(huge).header.voxels == 10**12
 
 
 @pytest.mark.parametrize("make", [nibabel.Nifti1Image, nibabel.Nifti2Image])

@@ -16,7 +16,6 @@ from voxcast.images.network_volume import (
     network_to_bytes,
     network_volume,
     points_of,
-    pooled,
     volume_dtype,
 )
 from voxcast.images.volume import Volume
@@ -92,21 +91,3 @@ def test_network_sees_canonical_axes(tmp_path: Path) -> None:
         assert volume["spacing_mm"].tolist() == [2.0, 2.0, 3.0]
     assert np.abs(a["maps"].astype(int) - b["maps"]).max() <= 1
     assert a["maps"][0].max() == STEPS
-
-
-def test_every_voxel_counts(tmp_path: Path) -> None:
-    """Nothing falls between samples: means of the cells are means of the native grid."""
-    reading = Volume.open(_saved_ellipsoid(tmp_path / "a.nii")).read(16)
-    above = reading.foreground.above_mean_voxels / np.prod(SHAPE)
-    for points in (8, 12, 32, 64):
-        share = network_volume(reading, points)["maps"][1].mean() / STEPS
-        assert share == pytest.approx(above, rel=0.01)
-    native = Volume.open(tmp_path / "a.nii").read(90)
-    assert native.coarse.stride == (1, 1, 1)
-    assert pooled(native.coarse.data, native.coarse, 7).mean() == pytest.approx(
-        native.coarse.data.mean(), rel=1e-4
-    )
-    finer = pooled(native.coarse.data, native.coarse, 7)
-    assert np.abs(pooled(reading.coarse.data, reading.coarse, 7) - finer).mean() < 0.1 * np.ptp(
-        finer
-    )

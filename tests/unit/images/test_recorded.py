@@ -87,24 +87,3 @@ def test_another_recipe_and_a_missing_volume_are_reported(
         check_recorded(folder / "catalogue", _record(other, tmp_path))
     some = table.assign(volume_id=[table.volume_id[0], "1" * 16])
     assert check_recorded(folder / "catalogue", _record(some, tmp_path), require_all=False) == 1
-
-
-def test_user_images_are_recorded_without_a_recipe(
-    recorded: tuple[Path, pd.DataFrame],
-) -> None:
-    folder, table = recorded
-    without_recipe = recorded_images(folder / "catalogue", None)
-    assert set(without_recipe) < set(table)
-    assert list(without_recipe["foreground_voxels"]) == list(table["foreground_voxels"])
-    assert "seed" not in without_recipe
-
-
-def test_images_that_were_not_generated_cannot_be_recorded(
-    recorded: tuple[Path, pd.DataFrame], tmp_path: Path
-) -> None:
-    folder, _ = recorded
-    with pytest.raises(ImageError, match=r"participants\.tsv: no such file"):
-        recorded_images(folder / "catalogue", tmp_path)
-    _make(tmp_path / "other", seed=2, subjects=1)
-    with pytest.raises(ImageError, match="has no recipe of the generated set"):
-        recorded_images(folder / "catalogue", tmp_path / "other/images")

@@ -37,12 +37,6 @@ def test_files_of_a_dataset_are_its_participants(bids):
     assert select(files) == ImageSelection(bids, ("02", "01"))
 
 
-def test_files_of_a_dataset_without_its_description_are_its_participants(tmp_path):
-    files = [tmp_path / f"sub-{n}/ses-1/anat/sub-{n}_T1w.nii.gz" for n in ("02", "01", "03")]
-    touch(*files)
-    assert select(files[:2]) == ImageSelection(tmp_path, ("02", "01"))
-
-
 def test_files_of_a_plain_folder_are_chosen_by_name(tmp_path):
     touch(tmp_path / "a.nii", tmp_path / "b.nii.gz", tmp_path / "c.nii")
     assert select([tmp_path / "a.nii"]) == ImageSelection(tmp_path, ("a",))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -83,28 +82,6 @@ def test_an_unreadable_image_set_is_reported(unprivileged_folder: Path) -> None:
         unprivileged_folder.chmod(0o700)
 
 
-def test_an_unreadable_subject_is_listed_and_noticed_when_it_is_mended(
-    unprivileged_folder: Path,
-) -> None:
-    folder = unprivileged_folder
-    _put(folder, "sub-01/anat/sub-01_T1w.nii", "sub-02/anat/sub-02_T1w.nii", "code/secret/a.txt")
-    locked = [folder / "sub-02", folder / "code/secret"]
-    for path in locked:
-        path.chmod(0)
-    try:
-        first, second = refresh(folder)
-        assert (first.subject, first.problem) == ("01", "")
-        assert (second.subject, second.path, second.sha256) == ("02", str(folder / "sub-02"), "")
-        assert second.problem == "folder may not be read; change its permissions"
-    finally:
-        for path in locked:
-            path.chmod(0o700)
-    mended = refresh(folder, [first, second])
-    assert mended[0] == first
-    assert mended[1].path == str(folder / "sub-02/anat/sub-02_T1w.nii")
-    assert mended[1].sha256
-
-
 def test_an_unreadable_file_is_noticed_when_it_is_mended(unprivileged_folder: Path) -> None:
     _put(unprivileged_folder, "a.nii", "b.nii")
     (unprivileged_folder / "b.nii").chmod(0)
@@ -133,12 +110,6 @@ def test_names_that_no_table_can_hold_are_listed_and_the_others_go_on(tmp_path: 
     assert all(file.sha256 and not file.problem for file in refresh(tmp_path / "set", files))
 
 
-def test_a_list_of_an_earlier_version_is_read(tmp_path: Path) -> None:
-    table = tmp_path / "images.tsv"
-    table.write_text("\t".join(COLUMNS[:-1]) + "\n01\t\tT1w\ta.nii\t7\t0\tff\n")
-    assert [(file.size_bytes, file.problem) for file in read_tsv(table)] == [(7, "")]
-
-
 def test_list_survives_writing(tmp_path: Path) -> None:
     _put(tmp_path, "set/a.nii", "set/b c.nii")
     files = refresh(tmp_path / "set")
@@ -163,18 +134,6 @@ def test_a_changed_file_is_detected_and_a_touched_one_keeps_its_hash(tmp_path: P
     assert (b.sha256, b.mtime_ns) == (scanned[1].sha256, 2)
     assert c == scanned[2]
     assert [changed(file) for file in scanned] == [True, False, False]
-
-
-def test_unchanged_file_is_not_hashed_again(tmp_path: Path) -> None:
-    _put(tmp_path, "a.nii")
-    marked = [replace(file, sha256="as known") for file in refresh(tmp_path)]
-    assert refresh(tmp_path, marked) == marked
-
-
-def test_broken_link_is_listed_without_hash(tmp_path: Path) -> None:
-    _put(tmp_path, "a.nii")
-    (tmp_path / "b.nii").symlink_to(tmp_path / "gone.nii")
-    assert [file.sha256 == "" for file in refresh(tmp_path)] == [False, True]
 
 
 def test_bad_tables_are_refused(tmp_path: Path) -> None:

@@ -28,35 +28,6 @@ def _save(path: Path, array: np.ndarray, affine: np.ndarray = AFFINE) -> Path:
     return path
 
 
-def test_coarse_keeps_every_kth_voxel(tmp_path: Path) -> None:
-    array = _head()
-    coarse = Volume.open(_save(tmp_path / "a.nii.gz", array)).coarse(32)
-    assert coarse.stride == (3, 3, 2)
-    assert coarse.data.dtype == np.float32
-    np.testing.assert_array_equal(coarse.data, array[::3, ::3, ::2])
-    assert (coarse.shape, coarse.spacing_mm) == ((90, 70, 50), (2.0, 2.0, 2.0))
-
-
-def test_integer_scaling_is_applied(tmp_path: Path) -> None:
-    values = _head(dtype="float64") * 0.01 - 3
-    image = nibabel.Nifti1Image(values, AFFINE)
-    image.set_data_dtype(np.int16)
-    nibabel.save(image, tmp_path / "a.nii.gz")
-    volume = Volume.open(tmp_path / "a.nii.gz")
-    coarse = volume.coarse()
-    assert volume.dtype == np.int16
-    np.testing.assert_allclose(coarse.data, values[::2, ::2], atol=1e-3)
-
-
-def test_big_endian_voxels(tmp_path: Path) -> None:
-    array = _head()
-    image = nibabel.Nifti1Image(array, AFFINE, nibabel.Nifti1Header(endianness=">"))
-    image.to_filename(tmp_path / "a.nii")
-    volume = Volume.open(tmp_path / "a.nii")
-    voxels = np.concatenate(list(volume.blocks())).reshape(array.shape, order="F")
-    np.testing.assert_array_equal(voxels, array)
-
-
 def test_nan_becomes_zero_and_nan_only_is_refused(tmp_path: Path) -> None:
     array = _head(dtype="float32")
     array[:10] = np.nan

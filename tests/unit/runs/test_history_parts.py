@@ -59,19 +59,6 @@ def test_each_measured_run_is_collected_once(tmp_path):
     assert provenance[first.name]["versions"] == {"voxcast": "1.2.3"}  # of the run, not of here
 
 
-def test_each_host_has_separate_parts_and_a_key_counts_once(tmp_path):
-    here, existing, both = tmp_path / "a", tmp_path / "b", tmp_path / "batch"
-    write_run(here, cell(0))
-    write_run(here, cell(1), host_id="ffff0000")
-    write_run(existing, cell(0), runtime_s=99.0)
-    assert sorted(p.name[11:] for p in collect(here, both)) == ["00aa11bb-1", "ffff0000-1"]
-    other = tmp_path / "other"
-    collect(existing, other)
-    history = load_history([both, other])
-    assert len(history) == 2
-    assert 99.0 not in set(history["runtime_s"])
-
-
 def test_a_partial_part_is_ignored_and_lost_provenance_is_restored(tmp_path):
     runs, batch = tmp_path / "runs", tmp_path / "batch"
     write_run(runs, cell(), samples=3)
@@ -169,15 +156,3 @@ def test_a_recorded_history_replaces_runs_of_the_device_and_lists_omissions(tmp_
     assert len(write_recorded(tmp_path / "gpu", [batch], "gpu", {"app"}, {"v1"})) == 0
     gpu = pd.read_parquet(tmp_path / "gpu" / "runs.parquet")
     assert gpu.attrs["notes"] == ["gpu: the recorded history has no runs on it"]
-
-
-def test_a_failed_run_may_be_repeated(tmp_path):
-    failed = write_run(tmp_path / "runs", cell(), outcome="failed")
-    write_run(tmp_path / "runs", cell(1), outcome="timeout")
-    [part] = collect(tmp_path / "runs", tmp_path / "batch")
-    assert load_history([tmp_path / "batch"])["outcome"].tolist() == ["timeout"]
-    shutil.rmtree(failed)
-    write_run(tmp_path / "runs", cell())
-    collect(tmp_path / "runs", tmp_path / "batch")
-    assert set(load_history([tmp_path / "batch"])["outcome"]) == {"completed", "timeout"}
-    assert part.is_dir()

@@ -47,25 +47,6 @@ def test_quotes_in_a_wrong_place_are_named_by_line(tmp_path: Path) -> None:
         csv_table.read(tmp_path / "t.csv", None, load_map(tmp_path / "m.yaml"))
 
 
-def test_a_quoted_line_break_is_part_of_its_cell(tmp_path: Path) -> None:
-    (tmp_path / "m.yaml").write_text("columns: {runtime_s: t, app: a}\nlabels: {note: n}\n")
-    rows = ['5,x,"one', '7,y,two"', "6,z,", '8,"u,""v""",w', '9,"p', '"']
-    (tmp_path / "t.csv").write_text("\r\n".join(["t,a,n", *rows, ""]))
-    reading = csv_table.read(tmp_path / "t.csv", None, load_map(tmp_path / "m.yaml"))
-    assert [(row["runtime_s"], row["app"]) for row in reading.rows] == [
-        (5, "x"), (6, "z"), (8, 'u,"v"'),
-    ]  # fmt: skip
-    assert json.loads(reading.rows[0]["labels_json"]) == {"note": "one\n7,y,two"}
-    assert reading.refused.listed() == [(6, "2 columns where the header has 3")]
-
-
-def test_a_column_named_twice_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "m.yaml").write_text("columns: {runtime_s: t, app: a}\n")
-    (tmp_path / "t.csv").write_text("t,a, t\n5,x,6\n")
-    with pytest.raises(TableError, match=r"t.csv: names the column t twice; rename one of them"):
-        csv_table.read(tmp_path / "t.csv", None, load_map(tmp_path / "m.yaml"))
-
-
 @pytest.mark.parametrize(
     ("decimal", "text", "expected"),
     [
@@ -88,18 +69,6 @@ def test_numbers_are_read_by_their_decimal_mark(
         assert expected in reading.refused.listed()[0][1]
     else:
         assert [row["runtime_s"] for row in reading.rows] == [expected]
-
-
-def test_a_decimal_mark_is_needed_beside_a_semicolon(tmp_path: Path) -> None:
-    (tmp_path / "m.yaml").write_text("delimiter: ';'\ncolumns: {runtime_s: t}\n")
-    with pytest.raises(ConfigError, match=r'decimal: state "\." or ","'):
-        load_map(tmp_path / "m.yaml")
-
-
-def test_a_clock_time_in_a_column_of_minutes_is_refused() -> None:
-    with pytest.raises(ConfigError, match="'12:30' is a clock time where the unit is min"):
-        Column("x", "min").number("runtime_s", "12:30")
-    assert Column("x", "min").number("runtime_s", "0:12:30") == 750
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Peaks of phases from the samples of their run."""
 
-import math
-
 import pytest
 
 from voxcast.runs.series import MAX_SAMPLES, phase_peak, without_sample
@@ -24,19 +22,6 @@ SECONDS, MEMORY = [1.0, 2.0, 3.0], [100, 300, 200]
 )
 def test_a_phase_without_a_sample_has_the_readings_at_its_ends(start_s, end_s, peak) -> None:
     assert phase_peak(SECONDS, MEMORY, start_s, end_s) == peak
-
-
-def test_without_samples_there_is_no_peak() -> None:
-    assert phase_peak([], [], 0.0, 1.0) is None
-    assert phase_peak([1.0], [7], 0.0, 2.0) == 7
-    assert phase_peak([1.0], [7], 1.5, 2.0) is None
-
-
-@pytest.mark.parametrize("damaged", [math.nan, math.inf])
-def test_a_sample_that_is_no_number_does_not_count(damaged) -> None:
-    assert phase_peak([1.0, 2.0, 3.0], [100, damaged, 200], 1.5, 2.5) == 175
-    assert phase_peak([1.0, damaged, 3.0], [100, 300, 200], 1.4, 2.5) == 175
-    assert phase_peak([damaged, 2.0], [100, damaged], 0.0, 9.0) is None
 
 
 def test_a_phase_has_no_sample_where_none_can_have_been_dropped() -> None:

@@ -7,16 +7,6 @@ from voxcast.runs.series import load_records, write_tables_of
 from voxcast.runs.table import DTYPES, METRONOME
 
 
-def test_no_records_give_an_empty_table_with_all_columns_and_the_reason(tmp_path):
-    for folder in (tmp_path, tmp_path / "missing"):
-        assert load_records(folder).dtypes.astype(str).to_dict() == DTYPES
-    write_tables_of(tmp_path / "none", tmp_path / "gpu", ["there is no GPU here"])
-    read = pd.read_parquet(tmp_path / "gpu" / "runs.parquet")
-    assert list(read.columns) == list(DTYPES)
-    assert len(read) == 0
-    assert read.attrs["notes"] == ["there is no GPU here"]
-
-
 def test_records_become_rows_in_the_order_they_were_started(tmp_path):
     runs = [write_run(tmp_path / "runs", cell(repeat)) for repeat in range(3)]
     written = write_tables_of(tmp_path / "runs", tmp_path)

@@ -34,12 +34,6 @@ def test_named_applications_are_selected() -> None:
         runs_of_apps(RUNS, ["c", "a", "d"], "h")
 
 
-def test_conditions_are_met_together() -> None:
-    assert runs_where(RUNS, ["cpus=2", "app=a"])["labels_json"].tolist() == ['{"dataset": "Y"}']
-    assert runs_where(RUNS, ["label:dataset=X"])["cpus"].tolist() == [1]
-    assert runs_where(RUNS, ["parameter:epochs=3"])["app"].tolist() == ["b"]
-
-
 @pytest.mark.parametrize(
     ("condition", "message"),
     [
@@ -55,8 +49,3 @@ def test_conditions_that_no_run_can_meet_are_refused(condition: str, message: st
     assert message in str(error.value) or message in error.value.problem + "; " + str(
         error.value.then
     )
-
-
-def test_a_plain_table_has_no_labels() -> None:
-    with pytest.raises(TableError, match="label:site: a table without labels; name a column"):
-        runs_where(RUNS[["app", "cpus"]], ["label:site=1"])

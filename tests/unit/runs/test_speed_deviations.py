@@ -73,11 +73,6 @@ def test_a_planted_speed_is_recovered(
     assert scatter(at_usual_speed(runs, deviations)) < left * NOISE
 
 
-def test_a_few_ticks_say_less_than_the_start() -> None:
-    runs, phases, _ = planted_tables(ticks=2)
-    assert set(speed_deviations(runs, phases)["gauge"]) == {"start"}
-
-
 def test_coefficients_of_a_run_do_not_come_from_its_own_cell() -> None:
     runs, phases, _ = planted_tables(ticks=20)
     before = speed_deviations(runs, phases)["log_speed"]
@@ -98,30 +93,6 @@ def test_nothing_is_concluded_without_repeats_or_gauges() -> None:
         assert (deviations["log_speed"] == 0.0).all()
         assert (deviations["gauge"] == "").all()
         assert list(at_usual_speed(table, deviations)["cpu_s"]) == list(table["cpu_s"])
-
-
-def test_neither_its_own_start_nor_one_that_was_other_work_tells_the_speed_of_a_run() -> None:
-    runs, phases, _ = planted_tables(ticks=None)
-    in_order = runs.sort_values("started_at")["cell_key"].tolist()
-    run = in_order[20]
-
-    def deviation(changed: list[str], start_s: float) -> float:
-        is_changed = phases["cell_key"].isin(changed)
-        tables = runs, phases.assign(cpu_s=phases["cpu_s"].where(~is_changed, start_s))
-        return float(speed_deviations(*tables).loc[run, "log_speed"])
-
-    usual_s = float(phases["cpu_s"].median())
-    assert deviation([run], usual_s) == pytest.approx(deviation([run], 1.3 * usual_s), abs=0.02)
-    assert deviation(in_order[18:23], 9.0) == 0.0  # libraries were read from disk, say
-
-
-def test_runs_with_and_without_a_metronome_are_judged_together() -> None:
-    runs, phases, _ = planted_tables(ticks=20)
-    older = runs["volume_id"].isin(["v1", "v2", "v5"])
-    mixed = pd.concat([_blind(runs[older]), runs[~older]])
-    deviations = speed_deviations(mixed, phases)
-    assert list(deviations["gauge"]) == ["start"] * older.sum() + ["metronome"] * (~older).sum()
-    assert scatter(at_usual_speed(mixed, deviations)) < 0.6 * scatter(mixed)
 
 
 def _blind(runs: pd.DataFrame) -> pd.DataFrame:

@@ -9,7 +9,7 @@ import pytest
 
 from synthetic_runs import cell, write_run
 from voxcast.errors import TableError
-from voxcast.runs.series import TRACES, write_stage
+from voxcast.runs.series import TRACES
 from voxcast.runs.store import (
     ACCEPTED,
     RUNS,
@@ -19,7 +19,6 @@ from voxcast.runs.store import (
     load_traces,
     open_history,
 )
-from voxcast.runs.table import DTYPES, PHASE_DTYPES, TRACE_DTYPES
 
 
 @pytest.fixture
@@ -38,12 +37,6 @@ def test_a_batch_is_read_as_by_the_stages(batch: Path) -> None:
     pd.testing.assert_frame_equal(history.traces, load_traces([batch]))
 
 
-def test_a_part_of_a_batch_is_a_history(batch: Path) -> None:
-    part = sorted(batch.glob("*/"))[0]
-    assert len(open_history(part).runs) == 1
-    assert len(open_history([part, batch]).runs) == 2  # no run twice
-
-
 def test_measured_runs_are_a_history_with_phases_and_traces(batch: Path, tmp_path: Path) -> None:
     recorded = open_history(batch)
     for folder in (tmp_path / "runs" / "cpu", tmp_path / "runs"):
@@ -51,16 +44,6 @@ def test_measured_runs_are_a_history_with_phases_and_traces(batch: Path, tmp_pat
         pd.testing.assert_frame_equal(history.runs, recorded.runs)
         assert history.phases["cell_key"].tolist() == recorded.phases["cell_key"].tolist()
         assert len(history.traces) == len(recorded.traces)
-
-
-def test_tables_that_a_stage_took_from_a_history_are_runs(batch: Path, tmp_path: Path) -> None:
-    device = tmp_path / "project" / "data" / "runs" / "cpu"
-    write_stage(device, load_history([batch]), load_phases([batch]), load_traces([batch]))
-    history = open_history(device)
-    assert len(history.runs) == 2
-    assert history.runs.dtypes.astype(str).to_dict() == DTYPES
-    assert history.phases.dtypes.astype(str).to_dict() == PHASE_DTYPES
-    assert history.traces.dtypes.astype(str).to_dict() == TRACE_DTYPES
 
 
 def test_a_damaged_part_is_named_and_the_others_are_used(batch: Path, caplog) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from voxcast.runs.imported import Records, name_pattern
+from voxcast.runs.imported import Records
 from voxcast.runs.workflows import nextflow, snakemake
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "imports"
@@ -61,29 +61,6 @@ def test_benchmarks_count_in_mib_and_equal_repeats_are_kept() -> None:
     ]
 
 
-def test_extended_benchmarks_name_their_rule() -> None:
-    row = snakemake(SAMPLES / "extended.tsv").rows[0]
-    assert (row["app"], row["cpus"]) == ("segment", 4)
-    assert snakemake(SAMPLES / "extended.tsv", app="own").rows[0]["app"] == "own"
-
-
-def test_an_old_trace_has_the_last_reading_of_memory_only(tmp_path: Path) -> None:
-    # The format of nextflow 0.31, as in the traces of its examples.
-    (tmp_path / "trace.tsv").write_text(
-        "task_id\thash\tnative_id\tname\tstatus\texit\tsubmit\tduration\trealtime\t%cpu\trss\t"
-        "vmem\trchar\twchar\n"
-        "1\te6/335796\t30031\tsayHello (saying Hello)\tCOMPLETED\t0\t2018-11-02 16:09:13.353\t"
-        "5.8s\t866ms\t3.8%\t4.1 MB\t7.5 MB\t241.9 KB\t0\n"
-        "2\t3a/5a3670\t14653\tsortAcns (list4.txt)\tABORTED\t-\t2018-11-06 10:57:27.327\t-\t30s\t"
-        "-\t-\t-\t-\t-\n"
-    )
-    done, aborted = nextflow(tmp_path / "trace.tsv").rows
-    assert (done["runtime_s"], done["peak_rss_bytes"]) == (0.866, round(4.1 * 2**20))
-    assert done["memory_method"] == "nextflow_rss"
-    assert json.loads(done["labels_json"])["submitted_at"] == "2018-11-02T16:09:13.353"
-    assert (aborted["outcome"], aborted["app"]) == ("cancelled", "sortAcns")
-
-
 def test_a_task_with_a_cell_that_cannot_be_read_is_kept(tmp_path: Path) -> None:
     header = "name\tstatus\texit\trealtime\t%cpu\tpeak_rss\tmemory\ttime\tstart\tcpus\n"
     (tmp_path / "t").write_text(
@@ -98,13 +75,6 @@ def test_a_task_with_a_cell_that_cannot_be_read_is_kept(tmp_path: Path) -> None:
     assert sorted(reason.partition(":")[0] for _, reason in reading.unread.listed()) == [
         "column %cpu", "column cpus", "column peak_rss", "column start",
     ]  # fmt: skip
-
-
-def test_names_of_tasks_and_benchmarks_hold_the_subject() -> None:
-    assert nextflow(SAMPLES / "trace.txt").names[0] == ("BET (sub-01)", "")
-    reading = snakemake(SAMPLES / "sub-01.align.benchmark.tsv")
-    reading.set_names(None, name_pattern("(sub-[0-9]+)", "subject", "--subject-pattern"))
-    assert {row["subject"] for row in reading.rows} == {"sub-01"}
 
 
 def test_times_with_and_without_a_zone_are_compared(tmp_path: Path) -> None:
