@@ -22,7 +22,7 @@ from voxcast import config
 from voxcast.apps.app import command, environment
 from voxcast.files import write_json
 from voxcast.images.image_set import write_cohort
-from voxcast.measure.tree import read
+from voxcast.measure.processes import read
 from voxcast.records import Configuration
 from voxcast_apps.heads.grids import Sizes
 

@@ -210,7 +210,7 @@ def sbatch() -> None:
         folder = Path(name).resolve()
         plan = plan_of(
             shell_app(COPY), write_images(folder / "in", ["sub-01.nii"]),
-            slurm=SlurmOptions(account="lab", qos="long", throttle=8),
+            slurm=SlurmOptions(("account=lab", "qos=long"), throttle=8),
         )  # fmt: skip
         submission = Submission.create(plan, folder / "my out", "slurm")
         text = follow_up_script(submission, "debug", ["101", "202_3"])

@@ -27,7 +27,7 @@ from voxcast.cli.machine_checks import machine_checks
 from voxcast.cli.project_checks import installation_checks, project_checks
 from voxcast.errors import EXIT_BAD_INPUT, VoxcastError, one_line
 from voxcast.files import PARTIAL
-from voxcast.measure.leftovers import Kind, Leftover, abandoned, remove, size_bytes
+from voxcast.measure.processes import Kind, Leftover, abandoned, remove, size_bytes
 from voxcast.quantities import format_bytes
 
 if TYPE_CHECKING:
@@ -123,8 +123,8 @@ def project_leftovers(folder: Path, now_s: float | None = None) -> Iterator[Left
     now_s : float, optional
         Seconds since 1970, from which `QUIET_S` is counted back; the present by default.
     """
-    from voxcast.measure.leftovers import was_abandoned
     from voxcast.measure.local import is_locked
+    from voxcast.measure.processes import was_abandoned
 
     quiet_since_s = (time.time() if now_s is None else now_s) - QUIET_S
     for path in _partial(folder):

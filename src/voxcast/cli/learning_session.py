@@ -104,7 +104,7 @@ class LearningSession:
             image_set_label,
             list_volumes,
         )
-        from voxcast.measure.tree import temporary_folder
+        from voxcast.measure.processes import temporary_folder
 
         with ExitStack() as stack:
             folder = Path(stack.enter_context(temporary_folder()))

@@ -80,7 +80,7 @@ def _load() -> Check:
 
 def _memory() -> Check:
     from voxcast.measure.meters import open_meter, planned_group
-    from voxcast.measure.tree import new_run_id
+    from voxcast.measure.processes import new_run_id
 
     run_id = new_run_id()
     meter = open_meter(run_id, planned_group(run_id))
@@ -181,7 +181,7 @@ def _engines() -> Iterator[Check]:
 
 
 def _leftovers() -> Check:
-    from voxcast.measure.leftovers import abandoned
+    from voxcast.measure.processes import abandoned
 
     count = len(abandoned())
     if not count:

@@ -48,7 +48,7 @@ def measure_runs(
     """
     from voxcast.apps.app import parameter_values, scaled_parameters
     from voxcast.apps.checks import check_startable
-    from voxcast.measure.leftovers import sweep_abandoned
+    from voxcast.measure.processes import sweep_abandoned
 
     app, configuration = _app_and_configuration(projects.require(project), app_name, command, gpus)
     parameters = scaled_parameters(app, SCALE, parameter_values(texts, app.parameters))
@@ -129,10 +129,10 @@ def _measure(
     time_limit_s: float | None,
     out: Path | None,
 ) -> dict[str, Any]:
-    from voxcast.measure.leftovers import sweep, was_abandoned
+    from voxcast.measure.processes import sweep, was_abandoned
     from voxcast.measure.record import figures, log_tail, measure_app
     from voxcast.measure.trace import Conditions
-    from voxcast.measure.tree import temporary_folder
+    from voxcast.measure.processes import temporary_folder
     from voxcast.records import Cell
 
     with contextlib.ExitStack() as stack:

@@ -33,14 +33,13 @@ from voxcast.jobs.worker import MARGIN_S, WORKER_BYTES
 from voxcast.measure.host import HostFacts
 from voxcast.measure.runner import LOG_FILE
 from voxcast.quantities import counted, format_bytes
-from voxcast.records import App, Cell, Configuration, Request, Run, as_fields
+from voxcast.records import App, Cell, Configuration, Phase, Request, Run, as_fields
 from voxcast.runs.series import RECORD_FILE, read_record
 
 if TYPE_CHECKING:
     from voxcast.allocation.site import Cluster
     from voxcast.measure.campaign import Campaign
     from voxcast.measure.plan import CampaignPlan
-    from voxcast.records import Phase
 
     Forecast = Callable[[Mapping[str, Cell], Mapping[str, Path]], Mapping[str, "CellForecast"]]
 

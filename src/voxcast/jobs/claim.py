@@ -14,15 +14,12 @@ import os
 import socket
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from voxcast.errors import RunError
-from voxcast.measure import tree
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+from voxcast.measure import processes
 
 CLAIM_FILE, CLOCK_FILE = "follower", ".clock"
 EXPIRES_S = 300.0
@@ -67,7 +64,7 @@ def claimed(folder: Path, patience_s: float = 0.0) -> Iterator[Claim]:
         If another process that lives holds it.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path, token = folder / CLAIM_FILE, tree.new_run_id()
+    path, token = folder / CLAIM_FILE, processes.new_run_id()
     deadline = time.monotonic() + patience_s
     while not _created(path, f"{token} process {os.getpid()} on {socket.gethostname()}"):
         claim = _content(path)
@@ -110,7 +107,7 @@ def holder_here(folder: Path) -> int | None:
 
 def is_abandoned(path: Path, holder: str) -> bool:
     """Return whether the process that keeps a file alive has died, as far as is known here."""
-    return silent_s(path) > EXPIRES_S or tree.is_abandoned(holder)
+    return silent_s(path) > EXPIRES_S or processes.is_abandoned(holder)
 
 
 def silent_s(path: Path) -> float:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import datetime
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,7 @@ from voxcast.images.sources import subject_of
 from voxcast.images.summary import Grids, summarise
 from voxcast.images.volume import Volume
 from voxcast.jobs.slurm import DEFAULT_SAMPLING_S
-from voxcast.jobs.state import SubmissionState
+from voxcast.jobs.state import EndedAttempt, SubmissionState
 from voxcast.records import as_fields
 from voxcast.runs.imported import ImportedRun, positive, row_of
 from voxcast.runs.importer import add_images
@@ -38,10 +39,7 @@ from voxcast.runs.store import (
 from voxcast.runs.table import frame_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from voxcast.images.characteristics import Characteristic
-    from voxcast.jobs.state import EndedAttempt
     from voxcast.jobs.submission import Submission
     from voxcast.jobs.task import Task
 

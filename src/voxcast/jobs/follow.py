@@ -37,7 +37,7 @@ from voxcast.jobs.state import (
 from voxcast.jobs.submission import Submission
 from voxcast.jobs.task import Array, Attempt, RequestSequence, Stop, Task
 from voxcast.jobs.worker import ENDED, HELD, PARTIAL, RESULT_FILE, TODO, Tickets, key_of
-from voxcast.measure.leftovers import sweep
+from voxcast.measure.processes import sweep
 from voxcast.measure.runner import lacked_memory
 from voxcast.quantities import counted, format_seconds
 from voxcast.records import Request, as_fields

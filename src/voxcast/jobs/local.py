@@ -12,8 +12,10 @@ import errno
 import os
 import secrets
 import shutil
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from threading import Condition, Event, Lock
 from typing import TYPE_CHECKING, cast
 
@@ -21,17 +23,13 @@ import psutil
 
 from voxcast.errors import RunError, VoxcastError, is_disk_full, one_line
 from voxcast.jobs.script import machine_of
-from voxcast.jobs.state import NOT_STARTED, Executor, TaskState
+from voxcast.jobs.state import NOT_STARTED, Executor, TaskId, TaskState
 from voxcast.measure.host import host_facts
 from voxcast.measure.runner import LOG_FILE, measure
 from voxcast.measure.trace import Conditions
 from voxcast.records import Outcome, Run
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from voxcast.jobs.state import TaskId
     from voxcast.jobs.submission import Submission
     from voxcast.jobs.task import Array
 
@@ -68,7 +66,6 @@ class LocalExecutor(Executor):
         self._is_disk_full = False
 
     def submit(self, array: Array) -> str:
-        """Queue the tasks of an array."""
         job = f"local-{self._token}-{array.number}"
         for number in range(1, len(array.names) + 1):
             self._states[job, number] = TaskState("PENDING", None)
@@ -98,7 +95,6 @@ class LocalExecutor(Executor):
         return _LOST if has_started else NOT_STARTED
 
     def machine(self, folder: Path) -> dict[str, str]:
-        """Return this machine."""
         return self._machine
 
     def close(self) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,21 +32,16 @@ from voxcast.apps.containers import (
     reads_bids,
 )
 from voxcast.errors import ConfigError
-from voxcast.jobs.submission import OUT_NAME
-from voxcast.jobs.task import Array, safe_name
+from voxcast.jobs.submission import OUT_NAME, ArrayFiles, Plan, Submission
+from voxcast.jobs.task import Array, Task, safe_name
 from voxcast.quantities import format_bytes, format_seconds, memory_option, slurm_clock
-from voxcast.records import Configuration, Request
+from voxcast.records import App, Configuration, Request
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     from numpy.typing import NDArray
 
     from voxcast.allocation.recommendation import Recommendation
-    from voxcast.jobs.submission import ArrayFiles, Plan, Submission
-    from voxcast.jobs.task import Task
     from voxcast.measure.host import HostFacts
-    from voxcast.records import App
 
 CPUS_VARIABLE, MEMORY_VARIABLE = "VOXCAST_CPUS", "VOXCAST_MEMORY_BYTES"
 MACHINE_FILE = "machine"  # in the folder of an attempt

@@ -11,22 +11,20 @@ import re
 import shutil
 import subprocess
 import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from voxcast.errors import ConfigError, RunError, VoxcastError
 from voxcast.files import write_text
 from voxcast.jobs.script import follow_up_script, read_machine
-from voxcast.jobs.state import Executor, TaskState
+from voxcast.jobs.state import Executor, SubmissionState, TaskId, TaskState
 from voxcast.quantities import slurm_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from pathlib import Path
-
     from voxcast.allocation.site import Cluster, MemoryCounted
-    from voxcast.jobs.state import SubmissionState, TaskId
     from voxcast.jobs.submission import Submission
     from voxcast.jobs.task import Array
 
@@ -236,19 +234,6 @@ def memory_counted(settings: Mapping[str, str]) -> tuple[MemoryCounted, MemoryCo
     return stated if "overmemorykill" in parameters else "cgroup", stated
 
 
-def from_sacct(
-    text: str, notes: Callable[[TaskId], Sequence[str]] | None = None
-) -> dict[TaskId, TaskState]:
-    """Return the states in the lines of `accounting`, by job and number.
-
-    Parameters
-    ----------
-    notes : callable, optional
-        Returns the lines of Slurm in the log of a task that failed.
-    """
-    return _states(SACCT_COLUMNS, text.splitlines(), notes)
-
-
 def from_scontrol(
     text: str, notes: Callable[[TaskId], Sequence[str]] | None = None
 ) -> dict[TaskId, TaskState]:
@@ -261,15 +246,24 @@ def from_scontrol(
         fields["JobID"] = f"{fields.get('ArrayJobId', '')}_{task}"
         if "JobState" in fields:
             lines.append("|".join(fields.get(name, "") for name in _CONTROLLER_COLUMNS.values()))
-    return _states(tuple(_CONTROLLER_COLUMNS), lines, notes)
+    return from_sacct("\n".join(lines), notes, tuple(_CONTROLLER_COLUMNS))
 
 
-def _states(
-    columns: Sequence[str], lines: Sequence[str], notes: Callable[[TaskId], Sequence[str]] | None
+def from_sacct(
+    text: str,
+    notes: Callable[[TaskId], Sequence[str]] | None = None,
+    columns: Sequence[str] = SACCT_COLUMNS,
 ) -> dict[TaskId, TaskState]:
+    """Return the states in the lines of `accounting`, by job and number.
+
+    Parameters
+    ----------
+    notes : callable, optional
+        Returns the lines of Slurm in the log of a task that failed.
+    """
     from voxcast.runs import slurm as reader
 
-    frame = reader.accounting("\n".join(["|".join(columns), *lines]), details=True).frame
+    frame = reader.accounting(f"{'|'.join(columns)}\n{text}", details=True).frame
     return {
         key: TaskState(
             row.state, row.outcome or None, 0.0 if math.isnan(row.runtime_s) else row.runtime_s,
@@ -316,12 +310,10 @@ class SlurmExecutor(Executor):
     _next_look: float = 0.0
 
     def submit(self, array: Array) -> str:
-        """Submit the script of an array; errors as `call`."""
         log = self.submission.files(array.number).log
         return submit(self.submission, self.submission.script(array.number), log)
 
     def find(self, array: Array) -> str:
-        """Return the job of that name."""
         jobs = jobs_named(self.submission.job_name(array.number))
         return jobs[-1] if jobs else ""
 
@@ -388,11 +380,9 @@ class SlurmExecutor(Executor):
         return stalled
 
     def cancel(self, tasks: Sequence[TaskId]) -> None:
-        """Cancel tasks."""
         call(["scancel", *(f"{job}_{number}" for job, number in tasks)])
 
     def machine(self, folder: Path) -> dict[str, str]:
-        """Return the machine as the script wrote it."""
         return read_machine(folder)
 
     @cached_property

@@ -24,6 +24,7 @@ import os
 import re
 import secrets
 import shutil
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,15 +39,13 @@ from voxcast.measure.trace import Conditions
 from voxcast.records import App, Configuration, Prediction, as_fields, of_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     from voxcast.allocation.site import Cluster
 
 SUBMISSIONS = ".voxcast"  # in the folder of outputs
 SUBMISSION_FILE, TASKS_FILE, EVENTS_FILE = "submission.json", "tasks.jsonl", "events.jsonl"
 OUT_NAME = "out"  # of the folder of results, in the folder of an attempt
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-PLAN_VERSION = 3
+PLAN_VERSION = 4
 VERSION_KEY = "voxcast_plan"
 # Options of sbatch that voxcast decides, and a plan must not repeat.
 _DECIDED = (
@@ -63,19 +62,16 @@ class SlurmOptions:
 
     Attributes
     ----------
+    further : tuple of str
+        As ``KEY=VALUE`` or ``KEY``, such as ``account=mri``.
     throttle : int or None
         Tasks of an array that may run at a time, ``%N``.
-    further : tuple of str
-        Any others, as ``KEY=VALUE`` or ``KEY``.
     memory_per_cpu : tuple of str
         Partitions that take ``--mem-per-cpu`` only.
     """
 
-    account: str = ""
-    qos: str = ""
-    constraint: str = ""
-    throttle: int | None = None
     further: tuple[str, ...] = ()
+    throttle: int | None = None
     memory_per_cpu: tuple[str, ...] = ()
 
     @classmethod
@@ -86,22 +82,11 @@ class SlurmOptions:
         memory_per_cpu: tuple[str, ...] = (),
     ) -> SlurmOptions:
         """Return the options that a user gives as ``KEY=VALUE``; errors as `sbatch_option`."""
-        named, further = {}, []
-        for option in map(sbatch_option, texts):
-            key, _, value = option.partition("=")
-            if key in ("account", "qos", "constraint"):
-                named[key] = value
-            else:
-                further.append(option)
-        return cls(
-            **named, throttle=throttle, further=tuple(further), memory_per_cpu=memory_per_cpu
-        )
+        return cls(tuple(map(sbatch_option, texts)), throttle, memory_per_cpu)
 
     def options(self) -> list[str]:
         """Return the options of ``sbatch``."""
-        fields = {"account": self.account, "qos": self.qos, "constraint": self.constraint}
-        named = [f"--{name}={value}" for name, value in fields.items() if value]
-        return named + [f"--{option}" for option in self.further]
+        return [f"--{option}" for option in self.further]
 
 
 def partitions_per_cpu(cluster: Cluster) -> tuple[str, ...]:

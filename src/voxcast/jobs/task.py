@@ -11,12 +11,13 @@ Tasks come from a recommendation (`tasks_of`), in memory or as ``recommend --jso
 
 from __future__ import annotations
 
-import hashlib
 import math
 import os
 import re
 from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +29,6 @@ from voxcast.quantities import format_bytes, format_seconds, slurm_clock
 from voxcast.records import Cell, Outcome, Prediction, Request
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from voxcast.allocation.recommendation import Recommendation
 
 # Of five factors the one of the smallest loss, at worst over recorded runs and published laws;
@@ -95,7 +94,7 @@ class Limits:
         Attempts that the application itself failed.
     max_stalls : int
         Attempts that were stopped because they did nothing.
-    max_usd, max_hours : float
+    max_usd : float
         Of all attempts of a task together.
     factor : float
         By which a request grows where the sequence has ended.
@@ -107,7 +106,6 @@ class Limits:
     max_failures: int = 1
     max_stalls: int = 2
     max_usd: float = math.inf
-    max_hours: float = math.inf
     factor: float = 1.5
 
 
@@ -215,13 +213,9 @@ def task_names(images: Sequence[str]) -> list[str]:
     names = [name or "image" for name in safe]
     counts = Counter(names)
     return [
-        f"{name}-{_digest(image)}" if counts[name] > 1 else name
+        f"{name}-{sha256(os.fsencode(image)).hexdigest()[:8]}" if counts[name] > 1 else name
         for name, image in zip(names, images, strict=True)
     ]
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:8]
 
 
 def tasks_of(
@@ -479,8 +473,6 @@ def _reached(attempts: Sequence[Attempt], limits: Limits) -> str:
         return f"{len(attempts)} attempts were made"
     if (usd := sum(attempt.usd for attempt in attempts)) >= limits.max_usd:
         return f"its attempts have cost {usd:.3g} USD"
-    if (hours := sum(attempt.runtime_s for attempt in attempts) / 3600) >= limits.max_hours:
-        return f"its attempts have taken {hours:.3g} h"
     return ""
 
 

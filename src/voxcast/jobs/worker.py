@@ -44,17 +44,15 @@ from voxcast.jobs.claim import kept_alive
 from voxcast.jobs.submission import Submission
 from voxcast.jobs.task import Attempt, Task
 from voxcast.measure.host import HostFacts, host_class, host_facts
-from voxcast.measure.leftovers import sweep_abandoned
 from voxcast.measure.metronome import Metronome
+from voxcast.measure.processes import new_run_id, sweep_abandoned
 from voxcast.measure.record import Failures, Recorder, cause, log_tail, open_sitting
-from voxcast.measure.tree import new_run_id
 from voxcast.quantities import parse_bytes, parse_seconds, slurm_seconds
-from voxcast.records import Request, as_fields, of_fields
+from voxcast.records import Cell, Outcome, Request, Run, as_fields, of_fields
 from voxcast.runs.series import runs_in
 
 if TYPE_CHECKING:
     from voxcast.measure.trace import Conditions
-    from voxcast.records import Cell, Outcome, Run
 
 logger = logging.getLogger(__name__)
 

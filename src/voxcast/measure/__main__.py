@@ -9,39 +9,18 @@ folder each, to be copied back. The same command continues after an interruption
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import importlib.util
-import json
 import logging
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from voxcast.errors import exits_cleanly
-from voxcast.measure.host import HostFacts, host_facts
+from voxcast.measure.host import host_facts
 from voxcast.measure.local import run_campaign
 from voxcast.measure.plan import CampaignSettings, read_cells
 
-# In a separate process, so that ours holds no GPU memory.
-_TORCH_GPUS = """
-import json, torch
-print(json.dumps([torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())]))
-"""
-
 logger = logging.getLogger("voxcast.measure")
-
-
-def machine() -> HostFacts:
-    """Return the facts of this machine, with its GPUs by torch where the driver lists none."""
-    facts = host_facts()
-    if not facts.gpu_models:  # not shown in every container
-        command = [sys.executable, "-P", "-c", _TORCH_GPUS]
-        process = subprocess.run(command, capture_output=True, text=True, check=False)
-        if process.returncode == 0:
-            names = tuple(json.loads(process.stdout.splitlines()[-1]))
-            facts = dataclasses.replace(facts, gpu_models=names)
-    return facts
 
 
 @exits_cleanly
@@ -58,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     if importlib.util.find_spec("pynvml") is None:  # one file of plain Python, beside the list
         sys.path.append(str(args.cells.parent))
-    facts = machine()
+    facts = host_facts()
     plan, apps = read_cells(args.cells, facts)
     for note in plan.notes:
         logger.info(note)

@@ -78,6 +78,10 @@ class GpuMeter:
         utilisation = max((rate.gpu / 100 for rate in rates if rate is not None), default=None)
         return GpuSample(memory_bytes, utilisation)
 
+    def models(self) -> list[str]:
+        """Return the models of the devices."""
+        return [str(self._nvml.nvmlDeviceGetName(device)) for device in self._devices]
+
     def close(self) -> None:
         """Shut down the library."""
         self._nvml.nvmlShutdown()
@@ -136,8 +140,12 @@ def _visible(nvml: Any, chosen: str | None) -> list[Any]:
 
 def gpu_models(folder: Path = NVIDIA) -> tuple[str, ...]:
     """Return the model of each NVIDIA GPU, by bus address; empty without a driver."""
-    models = []
+    models: list[str] = []
     for information in sorted(folder.glob("*/information")):
         lines = information.read_text(encoding="utf-8", errors="replace").splitlines()
         models += [line.partition(":")[2].strip() for line in lines if line.startswith("Model:")]
+    # Not every container shows the driver's files.
+    if not models and (meter := open_gpu_meter()) is not None:
+        models = meter.models()
+        meter.close()
     return tuple(models)

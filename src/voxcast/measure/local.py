@@ -23,9 +23,9 @@ from voxcast.apps.app import choose
 from voxcast.apps.checks import check_startable
 from voxcast.errors import RunError
 from voxcast.files import PARTIAL, process_lock
-from voxcast.measure.leftovers import sweep, sweep_abandoned
 from voxcast.measure.metronome import Metronome
 from voxcast.measure.plan import CampaignPlan, CampaignSettings
+from voxcast.measure.processes import sweep, sweep_abandoned
 from voxcast.measure.record import Failures, Recorder, open_sitting
 from voxcast.quantities import format_seconds
 from voxcast.records import Cell, Run

@@ -28,7 +28,7 @@ from typing import Any
 
 from voxcast.apps.app import THREAD_VARIABLES
 from voxcast.apps.containers import RUN_VARIABLE
-from voxcast.measure.tree import end_with, new_run_id
+from voxcast.measure.processes import end_with, new_run_id
 
 PRODUCTS, ORDER = 4, 200  # products of square matrices of doubles
 COPIED_BYTES = 16_000_000

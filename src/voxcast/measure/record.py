@@ -36,9 +36,9 @@ from voxcast.files import (
 from voxcast.images.volume import Volume
 from voxcast.measure.host import HostFacts, host_facts
 from voxcast.measure.metronome import Metronome
+from voxcast.measure.processes import temporary_folder
 from voxcast.measure.runner import LOG_FILE, PhasePatterns, measure, memory_limit
 from voxcast.measure.trace import Conditions
-from voxcast.measure.tree import temporary_folder
 from voxcast.records import App, Cell, Configuration, Phase, Run, as_fields
 from voxcast.runs.series import RECORD_FILE, TRACES_FOLDER
 from voxcast.runs.store import software_versions

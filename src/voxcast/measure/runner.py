@@ -2,7 +2,7 @@
 
 The run has its own session and meter, exactly the requested CPUs, and limits that apply to the
 whole tree. It dies with us: the kernel kills its leader when we are killed, and
-`voxcast.measure.leftovers` removes the rest at the next start. Durations are of
+`voxcast.measure.processes` removes the rest at the next start. Durations are of
 ``CLOCK_MONOTONIC``: setting the clock during a run does not change them.
 """
 
@@ -27,14 +27,13 @@ from voxcast.measure import meters
 from voxcast.measure.gpu import GpuMeter, open_gpu_meter
 from voxcast.measure.host import Activity
 from voxcast.measure.metronome import Metronome
+from voxcast.measure.processes import DRIVER_FILE, end_with, new_run_id, stop_all
 from voxcast.measure.trace import Conditions, LogClock, Trace
-from voxcast.measure.tree import end_with, new_run_id, stop_all
 from voxcast.records import KILLED, Outcome, Phase, Run
 
 PhasePatterns = Mapping[str, str] | Callable[[Sequence[str]], Mapping[str, str]]
 
 LOG_FILE = "app.log"
-DRIVER_FILE = "driver.json"  # in the folder of a run while it runs
 PREFIXES = ("APPTAINER", "SINGULARITY")
 GRACE_S = 2.0
 NEAR_LIMIT = 0.98  # share of the limit: the kernel kills before the peak reaches it

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from voxcast.measure.gpu import GpuMeter
-from voxcast.measure.meters import Meter
-from voxcast.measure.tree import Throttle, Traffic
+from voxcast.measure.meters import Meter, Throttle, Traffic
 from voxcast.records import Outcome, Phase
 from voxcast.runs.series import SAMPLES_FILE, phase_peak
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
 from voxcast.errors import ImageError, one_line
-from voxcast.measure.tree import end_with
+from voxcast.measure.processes import end_with
 from voxcast.web.guards import later
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import EXIT_BAD_INPUT, ModelError, one_line
 from voxcast.log import PACKAGE, StderrHandler
-from voxcast.measure.tree import end_with
+from voxcast.measure.processes import end_with
 from voxcast.web.observation import JsonFormatter
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ import pytest
 from voxcast.cli.doctor import QUIET_S, project_leftovers
 from voxcast.files import process_lock
 from voxcast.measure.local import lock_file
+from voxcast.measure.processes import new_run_id
 from voxcast.measure.runner import DRIVER_FILE
-from voxcast.measure.tree import new_run_id
 
 VOXCAST = Path(sys.executable).with_name("voxcast")
 KEPT = (

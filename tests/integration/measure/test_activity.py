@@ -42,15 +42,6 @@ def test_a_run_is_noisy_above_a_stated_share(busy_s, run_cpu_s, stolen_s, noisy)
     assert shares.others == pytest.approx(max(0.0, busy_s - run_cpu_s) / 10)
 
 
-def test_a_few_ticks_in_a_short_run_are_not_noise():
-    assert not disturbance(CoreTime(0, 0, 0), CoreTime(0.15, 0, 0.4), 0.1, 0.2).noisy
-
-
-def test_steal_is_unknown_without_counters():
-    nothing = CoreTime(0, 0, 0)
-    assert disturbance(nothing, nothing, 5.0, 10.0).steal is None
-
-
 def test_load_of_other_processes_is_detected_and_the_run_is_excluded():
     spin = "import time\nend = time.monotonic() + 1.2\nwhile time.monotonic() < end: pass"
     activity = Activity(os.sched_getaffinity(0))

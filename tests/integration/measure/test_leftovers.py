@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from voxcast.measure import leftovers, meters, tree
-from voxcast.measure.tree import alive
+from voxcast.measure import meters, processes
+from voxcast.measure.processes import alive
 
 VOXCAST = Path(sys.executable).with_name("voxcast")
 PROJECT = Path(__file__).parents[3]
@@ -57,16 +57,16 @@ def _killed_in_a_run(folder: Path, name: str, temporary: Path, *options: str) ->
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "tmp"
     folder.mkdir()
-    monkeypatch.setattr(leftovers.tempfile, "tempdir", str(folder))
+    monkeypatch.setattr(processes.tempfile, "tempdir", str(folder))
     return folder
 
 
 def test_the_next_run_removes_what_a_killed_one_left(tmp_path: Path, temporary: Path) -> None:
     pids = _killed_in_a_run(tmp_path, "first", temporary)
     # Runs of other tests may remove the processes and groups first; the folder is ours alone.
-    left = [leftover for leftover in leftovers.abandoned() if leftover.kind == "folder"]
+    left = [leftover for leftover in processes.abandoned() if leftover.kind == "folder"]
     assert [Path(leftover.name) for leftover in left] == list(temporary.iterdir())
-    groups = [group for group in meters.groups_of_runs() if tree.is_abandoned(group.name)]
+    groups = [group for group in processes.groups_of_runs() if processes.is_abandoned(group.name)]
 
     after = subprocess.run(
         _profile(tmp_path, "second", "#!/bin/sh\ntrue\n"),
@@ -93,22 +93,22 @@ def test_a_named_folder_of_a_killed_run_is_used_again(tmp_path: Path, temporary:
 
 
 def test_what_is_in_use_is_left_alone(temporary: Path) -> None:
-    with tree.temporary_folder() as folder:
-        run_id = tree.new_run_id()
+    with processes.temporary_folder() as folder:
+        run_id = processes.new_run_id()
         group = meters.open_meter(run_id, meters.planned_group(run_id))
         try:
-            mine = {leftover.name for leftover in leftovers.abandoned()}
+            mine = {leftover.name for leftover in processes.abandoned()}
             assert folder not in mine
             assert not mine & set(map(str, group.folders))
         finally:
             group.close()
     (temporary / "voxcast-of-something-else").mkdir()
-    assert not list(leftovers._temporary_folders())
+    assert not list(processes._temporary_folders())
 
 
 def test_a_reused_process_id_and_another_machine(tmp_path: Path) -> None:
-    run_id = tree.new_run_id()
+    run_id = processes.new_run_id()
     machine, pid, started, rest = run_id.split("-")
-    assert not tree.is_abandoned(run_id)
-    assert tree.is_abandoned(f"voxcast-{machine}-{pid}-{int(started) - 1}-{rest}")
-    assert not tree.is_abandoned(f"{'0' * 8}-{pid}-{int(started) - 1}-{rest}")
+    assert not processes.is_abandoned(run_id)
+    assert processes.is_abandoned(f"voxcast-{machine}-{pid}-{int(started) - 1}-{rest}")
+    assert not processes.is_abandoned(f"{'0' * 8}-{pid}-{int(started) - 1}-{rest}")

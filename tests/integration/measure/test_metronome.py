@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from measured import measured_run
-from voxcast.measure.metronome import MODULE, Metronome, make_kernels, run_once
+from voxcast.measure.metronome import MODULE, Metronome
 from voxcast.records import Run
 from voxcast.runs.table import METRONOME
 
@@ -60,12 +60,6 @@ def metronome() -> Iterator[Metronome]:
     assert not workers()
 
 
-def test_kernels_have_the_names_of_columns_and_take_time() -> None:
-    seconds = run_once(make_kernels())
-    assert [f"metronome_{name}_s" for name in seconds] == list(METRONOME)[:-1]
-    assert all(value > 0 for value in seconds.values())
-
-
 @BOTH_METERS
 def test_kernels_are_timed_beside_a_run_and_do_not_count_in_it(
     tmp_path: Path, metronome: Metronome, groups: bool
@@ -95,26 +89,6 @@ def test_one_process_serves_run_after_run_on_the_cores_of_each(
     assert len(set(pids)) == 1
 
 
-def test_a_run_that_ends_before_the_first_tick_has_no_kernel_times(
-    tmp_path: Path, metronome: Metronome
-) -> None:
-    for _ in range(20):  # started and stopped at once: no signal is lost
-        with metronome.beside([min(os.sched_getaffinity(0))]) as ticking:
-            reading = ticking.stop()
-        assert reading is ticking.stop()
-        assert reading.columns.get("metronome_ticks", 1) == 1  # none on an overloaded machine
-    with Metronome() as slow:
-        profile = run(tmp_path, "pass", slow, time_limit_s=0.3)
-    assert {vars(profile)[name] for name in METRONOME} == {None}
-
-
-def test_nothing_is_started_where_it_is_switched_off(tmp_path: Path) -> None:
-    with Metronome(enabled=False) as metronome:
-        profile = run(tmp_path, "import time; time.sleep(0.1)", metronome)
-        assert not workers()
-    assert {vars(profile)[name] for name in METRONOME} == {None}
-
-
 def test_a_run_survives_its_metronome_and_the_next_one_has_another(
     tmp_path: Path, metronome: Metronome
 ) -> None:
@@ -140,21 +114,6 @@ def test_a_machine_without_numpy_measures_runs_all_the_same(
             assert run(tmp_path, "pass", metronome).outcome == "completed"
     assert caplog.text.count("the speed of the machine is not measured") == 1
     assert not workers()
-
-
-@BOTH_METERS
-def test_it_stops_when_a_run_is_stopped_at_its_limit(
-    tmp_path: Path, metronome: Metronome, groups: bool
-) -> None:
-    profile = run(
-        tmp_path, "import time; time.sleep(60)", metronome, groups=groups, time_limit_s=1
-    )
-    assert profile.outcome == "timeout"
-    assert profile.metronome_ticks
-    [worker] = workers()
-    before_s = sum(worker.cpu_times()[:2])
-    time.sleep(0.5)
-    assert sum(worker.cpu_times()[:2]) == before_s  # no more ticks
 
 
 def test_it_dies_with_a_driver_that_is_killed(tmp_path: Path) -> None:

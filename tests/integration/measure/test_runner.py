@@ -1,8 +1,5 @@
 import json
 import os
-import re
-import shutil
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -12,10 +9,9 @@ import psutil
 import pytest
 
 from measured import measured, measured_run
-from voxcast.apps import phase_log
 from voxcast.errors import RunError
 from voxcast.measure import runner
-from voxcast.measure.leftovers import sweep
+from voxcast.measure.processes import sweep
 
 BOTH_METERS = pytest.mark.parametrize("groups", [True, False], ids=["group", "tree"])
 
@@ -88,12 +84,6 @@ os.waitpid(pid, 0)
 write("parent")
 threads = [threading.Thread(target=time.sleep, args=(0.4,)) for _ in range(6)]
 for thread in threads: thread.start()
-"""
-TICK = """
-import os, time
-for _ in range(12):
-    os.write(1, b"still here\\n")
-    time.sleep(0.1)
 """
 LEAVE = """
 import os, time
@@ -193,16 +183,6 @@ def test_orphaned_children_are_killed(tmp_path, groups):
     assert _dead(pids)
 
 
-def test_a_failed_run_records_its_status_and_both_output_streams(tmp_path):
-    script = "import sys; print('out'); sys.exit('no such tissue')"
-    run = _measure(tmp_path, script)
-    assert (run.outcome, run.exit_status) == ("failed", 1)
-    log = (tmp_path / "run" / "app.log").read_text()
-    assert "out" in log
-    assert "no such tissue" in log
-    assert sorted(p.name for p in (tmp_path / "run").iterdir()) == ["app.log", "samples.npz"]
-
-
 def test_the_run_has_exactly_its_cpus_and_variables(tmp_path):
     script = "import os; print('cpus', len(os.sched_getaffinity(0))); print('n', os.environ['N'])"
     path = tmp_path / "script.py"
@@ -217,23 +197,6 @@ def test_the_run_has_exactly_its_cpus_and_variables(tmp_path):
 def test_a_missing_command_is_an_error_and_leaves_no_group(tmp_path):
     with pytest.raises(RunError, match="cannot be started"):
         measured_run([str(tmp_path / "nothing")], tmp_path / "run")
-
-
-def test_phases_get_their_peak_from_the_samples(tmp_path):
-    script = (
-        "import time\n"
-        "from voxcast.apps.phase_log import phase, started\n"
-        "started()\n"
-        "with phase('big'):\n"
-        "    big = b'x' * 100_000_000; time.sleep(0.4)\n"
-        "del big\n"
-        "with phase('small'): time.sleep(0.4)\n"
-    )
-    run, phases = _phases(tmp_path, script)
-    start, big, small = phases
-    assert (start.name, big.name, small.name) == ("start", "big", "small")
-    assert big.peak_rss_bytes > 100_000_000 > small.peak_rss_bytes
-    assert small.end_s <= run.runtime_s
 
 
 def test_a_phase_between_two_samples_gets_the_reading_of_the_run(tmp_path):
@@ -342,27 +305,6 @@ def test_a_run_that_its_driver_stops_is_preempted(tmp_path):
     assert done.outcome == "completed"
 
 
-def test_a_run_with_occasional_writes_has_not_stalled(tmp_path):
-    assert _measure(tmp_path, TICK, stall_s=0.8).outcome == "completed"
-
-
-def test_a_run_takes_its_cpus_from_its_core_set(tmp_path):
-    last = max(os.sched_getaffinity(0))
-    script = "import os; print('cpu', *os.sched_getaffinity(0))"
-    _measure(tmp_path, script, core_set=[last])
-    assert _numbers(tmp_path, "cpu") == [last]
-    with pytest.raises(RunError, match="runs on 1 to 1 CPUs here, not 2"):
-        _measure(tmp_path, script, core_set=[last], cpus=2)
-
-
-def test_the_machine_is_measured_before_and_during_the_run(tmp_path):
-    run = _measure(tmp_path, "pass")
-    assert run.load1 >= 0
-    assert run.steal is None or 0 <= run.steal <= 1
-    assert isinstance(run.noisy, bool)
-    assert (run.peak_gpu_bytes, run.gpu_utilisation) == (None, None)
-
-
 def test_phases_are_read_by_patterns_only_where_none_were_logged(tmp_path):
     patterns = {"warp": r"warp took (?P<seconds>[0-9.]+) s"}
     _, phases = _phases(tmp_path, "print('warp took 2.5 s')", phase_patterns=patterns)
@@ -370,18 +312,6 @@ def test_phases_are_read_by_patterns_only_where_none_were_logged(tmp_path):
     script = "from voxcast.apps.phase_log import started; started(); print('warp took 2.5 s')"
     _, phases = _phases(tmp_path, script, phase_patterns=patterns)
     assert [phase.name for phase in phases] == ["start"]
-
-
-def test_a_phase_between_marks_has_the_times_at_which_they_were_written(tmp_path):
-    patterns = {"fit": "(?:(?P<start>START)|(?P<end>END)) fit"}
-    script = (
-        "import time; time.sleep(0.3); print('START fit', flush=True); time.sleep(0.5); "
-        "print('END fit', flush=True); time.sleep(0.3)"
-    )
-    run, phases = _phases(tmp_path, script, phase_patterns=patterns)
-    (phase,) = phases
-    assert 0.2 < phase.start_s < phase.end_s < run.runtime_s - 0.1
-    assert phase.duration_s > 0.3
 
 
 def test_a_gpu_run_that_used_no_gpu_is_reported_as_a_failure(tmp_path):
@@ -406,16 +336,6 @@ def test_setting_the_clock_changes_no_duration(tmp_path, monkeypatch):
     assert run.outcome == "completed"
     assert 0.2 <= run.runtime_s <= time.monotonic() - begun
     assert 0.2 <= phases[0].duration_s <= run.runtime_s
-
-
-def test_measurements_read_the_calendar_only_for_the_date_of_a_run():
-    rooms = [Path(runner.__file__).parent, Path(phase_log.__file__).parent]
-    named = {}
-    for path in (path for room in rooms for path in room.glob("*.py")):
-        text = path.read_text()
-        assert not re.search(r"\btime\.time(_ns)?\(|from time import|CLOCK_REALTIME", text), path
-        named[path.name] = text.count("datetime.now(")
-    assert named["runner.py"] == 1
 
 
 @pytest.mark.parametrize(
@@ -460,44 +380,6 @@ def test_a_kill_that_the_kernel_did_not_make_is_no_lack_of_memory(tmp_path, grou
         pytest.skip("this kernel does not count its kills")
     run = _measure(tmp_path, "import os; os.kill(os.getpid(), 9)", groups=groups)
     assert (run.outcome, run.exit_status) == ("failed", -9)
-
-
-@pytest.fixture
-def small_disk(tmp_path):
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mounting = ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(folder)]
-    if shutil.which("mount") is None or subprocess.run(mounting, capture_output=True).returncode:
-        pytest.skip("a file system cannot be mounted here")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
-
-
-def test_a_full_disk_is_an_error_and_stops_the_run(tmp_path, small_disk):
-    fill = (
-        "import os, sys\n"
-        "os.write(1, f'pid {os.getpid()}\\n'.encode())\n"
-        "if not os.fork(): import time; time.sleep(60)\n"
-        "with open(sys.argv[1], 'wb', buffering=0) as stream:\n"
-        "    while stream.write(b'x' * 4096): pass\n"
-    )
-    script = tmp_path / "script.py"
-    script.write_text(fill)
-    command = [sys.executable, "-I", str(script), str(small_disk / "filler")]
-    with pytest.raises(OSError, match="No space left on device"):
-        measured_run(command, small_disk / "run")
-    assert not _processes_with(str(small_disk))
-    groups = json.loads((small_disk / "run" / "driver.json").read_text())["groups"]
-    assert not any(Path(group).exists() for group in groups)
-    (small_disk / "filler").unlink()
-    sweep(small_disk / "run")
-    measured_run([sys.executable, "-I", "-c", "pass"], small_disk / "run")
-    assert (small_disk / "run" / "samples.npz").is_file()
-
-
-def _processes_with(argument):
-    named = psutil.process_iter(["cmdline"])
-    return [p.pid for p in named if any(argument in word for word in p.info["cmdline"] or [])]
 
 
 @pytest.mark.parametrize(

@@ -12,13 +12,11 @@ from pathlib import Path
 import pytest
 
 from planted_tasks import plan_of, shell_app, write_images
-from private_slurm import PrivateSlurm
 from small_disk import fill, mounted, remount
 from small_pool import SCRIPT, pool_cell, small_pool
 from voxcast.jobs.submission import Plan
 from voxcast.jobs.worker import TODO
 
-VOXCAST = [sys.executable, "-m", "voxcast.cli"]
 WRITE = 'printf done > "$2/done"'
 
 
@@ -100,32 +98,6 @@ def test_a_disk_that_fills_while_tasks_run_is_no_fault_of_theirs(
     filler.unlink()
     remount(disk, "size=30m")
     resumed(disk, str(folder), plan)
-
-
-@pytest.mark.slurm
-def test_jobs_go_on_while_the_disk_of_their_records_is_full(
-    slurm: PrivateSlurm, tmp_path: Path, disk: Path
-) -> None:
-    path, plan = planned(tmp_path, f"{WRITE}; sleep 8", 8)
-    process = subprocess.Popen(
-        [*VOXCAST, "submit", "--requests", str(path), "--out", "out", "--poll", "1s"],
-        cwd=disk, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3] / "src")},
-    )  # fmt: skip
-    slurm.wait(
-        lambda: len(list(disk.glob("out/.voxcast/*/work/*/out/done"))) == 8, "the tasks", 120
-    )
-    (events,) = disk.glob("out/.voxcast/*/events.jsonl")
-    with events.open("ab") as stream:  # the next event needs a block of its own
-        stream.write(b"\n" * (-events.stat().st_size % os.statvfs(disk).f_bsize))
-    filler = fill(disk)
-    _, messages = process.communicate(timeout=300)
-    assert process.returncode == 2, messages
-    line = messages.splitlines()[-1]
-    assert "no space left on the device; jobs go on; free some, then `voxcast submit" in line
-    filler.unlink()
-    content = resumed(disk, "out", plan)
-    assert content["attempts"] == 8  # no job was made twice
 
 
 def test_a_worker_on_a_full_disk_ends_in_one_line(disk: Path) -> None:

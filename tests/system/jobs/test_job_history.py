@@ -154,12 +154,3 @@ def test_a_job_that_slurm_saw_for_no_second_is_not_called_failed(tmp_path: Path)
     assert collected_text(collected) == (
         "new in the history: no job; 1 completed within a second, too short for Slurm's clock"
     )
-
-
-def test_what_is_new_in_the_history_is_said_in_one_line() -> None:
-    counts = dict.fromkeys(("completed", "censored", "left_out", "too_short", "running"), 0)
-    jobs = counts | {"on_record": 6, "without_memory": 2, "without_image": {}}
-    rest = "6 on record before; 2 without memory, too short for Slurm's sampling"
-    assert collected_text(jobs) == f"new in the history: no job; {rest}"
-    grown = jobs | {"completed": 3, "censored": 1, "on_record": 0, "without_memory": 0}
-    assert collected_text(grown) == "new in the history: 3 completed and 1 killed"

@@ -95,18 +95,6 @@ def test_an_array_of_workers_runs_a_pool_and_no_second_one_is_submitted(
     assert not list(tmp_path.rglob("pwned"))
 
 
-def test_what_asks_for_longer_jobs_is_done_by_the_next_round(
-    slurm: PrivateSlurm, tmp_path: Path
-) -> None:
-    short = [pool_cell(n, requests=RequestSequence((5.0,), (20 * MB,), 1)) for n in range(10)]
-    long = pool_cell(10, seconds=2.0, requests=RequestSequence((300.0,), (20 * MB,), 1))
-    pool = small_pool(tmp_path / "pool", *short, long)
-    assert run_passes(pool) == 2
-    check_each_cell_once(pool, 11)
-    requests = [array.request.walltime_s for array in arrays(pool)]
-    assert requests == [65.0, 1200.0]
-
-
 @pytest.mark.slow
 def test_what_outlasts_the_jobs_of_a_round_is_done_by_the_next(
     slurm: PrivateSlurm, tmp_path: Path

@@ -175,24 +175,6 @@ def test_a_request_above_the_limit_of_the_partition_is_refused_in_one_line(
     assert resumed.state.last_array == 2
 
 
-def test_an_account_without_rights_is_refused_in_one_line(
-    slurm: PrivateSlurm, follower_of, tmp_path: Path
-) -> None:
-    images = write_images(tmp_path / "in", ["head.nii"])
-    plan = plan_of(shell_app(COPY), images, slurm=SlurmOptions(account="nobody"))
-    follower = follower_of(plan)
-    assert not follower.step()
-    assert "Invalid account" in follower.state.problems["head"]
-
-
-def test_a_gpu_is_asked_for(slurm: PrivateSlurm, follower_of, tmp_path: Path) -> None:
-    images = write_images(tmp_path / "in", ["head.nii"])
-    app = shell_app('echo "$SLURM_JOB_GPUS" > "$2/gpus"', devices=("gpu",))
-    follower = followed(follower_of(plan_of(app, images, gpus=1)))
-    assert outcomes(follower, "head") == ["completed"]
-    assert (tmp_path / "out" / "head" / "gpus").read_text() == "0\n"
-
-
 def test_another_process_continues_and_nothing_is_made_twice(
     slurm: PrivateSlurm, follower_of, tmp_path: Path
 ) -> None:

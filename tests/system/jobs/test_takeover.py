@@ -21,7 +21,6 @@ from voxcast.jobs import claim
 from voxcast.jobs.claim import CLAIM_FILE, EXPIRES_S, claimed
 from voxcast.jobs.follow import Follower
 from voxcast.jobs.local import LocalExecutor
-from voxcast.jobs.slurm import environment
 from voxcast.jobs.submission import Plan, Submission
 
 PATIENCE_S = 60.0
@@ -100,13 +99,6 @@ def test_variables_of_a_user_or_an_outer_job_change_nothing(
     assert [outcomes(follower, name) for name in "ab"] == [["completed"], ["completed"]]
     starts = [follower.state.ended[name][0].facts["started_at"] for name in "ab"]
     assert all(start[4::3].startswith("--T") or "T" in start for start in starts), starts
-
-
-def test_what_a_site_sets_for_its_users_stays() -> None:
-    site = {"SLURM_CONF": "/etc/slurm.conf", "SBATCH_ACCOUNT": "lab", "PATH": "/bin"}
-    cleaned = environment(site | {"SLURM_JOB_ID": "7", "SBATCH_PARTITION": "long"})
-    assert cleaned.items() >= site.items()
-    assert not cleaned.keys() & {"SLURM_JOB_ID", "SBATCH_PARTITION"}
 
 
 def test_a_claim_is_not_taken_from_who_took_it_over_first(

@@ -12,14 +12,8 @@ import pytest
 
 import voxcast
 from planted_tasks import COPY, plan_of, shell_app, write_images
-from small_pool import pool_cell, settle, small_pool, wait_for
-from voxcast.jobs.worker import HELD
 
 HERE = voxcast.__version__
-# Another release, whose plans have another format.
-OTHER = "import sys, voxcast; from voxcast.jobs import submission; voxcast.__version__ = '99.0'; "
-OTHER += "submission.PLAN_VERSION = 99; from voxcast.cli import main; sys.exit(main(sys.argv[1:]))"
-OTHER_WORKER = OTHER.replace("voxcast.cli", "voxcast.jobs.worker")
 
 
 def started(code: list[str], *arguments: object, cwd: Path) -> subprocess.Popen[str]:
@@ -39,28 +33,10 @@ def line_of(process: subprocess.Popen[str]) -> str:
     return line
 
 
-def test_a_worker_of_another_release_leaves_a_pool_to_those_of_its_own(tmp_path: Path) -> None:
-    pool = small_pool(tmp_path / "pool", *(pool_cell(n, seconds=0.5) for n in range(6)))
-    this = ["-m", "voxcast.jobs.worker"]
-    worker = started(this, "--pool", pool.folder, "--cpus", 1, "--json", cwd=tmp_path)
-    wait_for(lambda: pool.names(HELD))
-    line = line_of(started(["-c", OTHER_WORKER], "--pool", pool.folder, cwd=tmp_path))
-    assert line == (
-        f"voxcast: {pool.folder}/submission.json: a plan that cannot be read (version 3, not 99), "
-        f"made by voxcast {HERE}; use that release, or make it again; this is voxcast 99.0"
-    )
-    assert line == line_of(started(["-c", OTHER], "status", pool.folder, cwd=tmp_path))
-    printed, messages = worker.communicate(timeout=120)
-    assert worker.returncode == 0, messages
-    assert json.loads(printed)["recorded"] == 6
-    assert settle(pool)
-    assert len(list(pool.runs.glob("[!.]*/run.json"))) == 6
-
-
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"voxcast_plan": 99}, "version 99, not 3"),
+        ({"voxcast_plan": 99}, "version 99, not 4"),
         ({"tasks": [{"name": "a"}]}, "image is missing"),
         ({"limits": {"later": 1}}, "Limits has no field later"),
     ],

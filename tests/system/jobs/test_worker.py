@@ -133,17 +133,6 @@ def test_the_ticket_of_a_dead_worker_goes_to_another(tmp_path):
     assert failure["facts"]["worker"] == "elsewhere"
 
 
-def test_a_run_that_a_dead_worker_left_is_recorded(tmp_path):
-    pool, donor = (small_pool(tmp_path / name, pool_cell()) for name in ("pool", "donor"))
-    with claimed(donor.folder):  # nobody settles what the worker leaves
-        run_worker(donor)
-    (ended_run,) = donor.names(ENDED)
-    run = drawn(pool)
-    donor.place(ENDED, ended_run).rename(pool.place(ENDED, run))
-    assert run_worker(pool).recorded == 0
-    assert_done_once(pool, 1)
-
-
 def test_a_worker_that_was_stopped_and_given_up_records_nothing(tmp_path):
     pool = small_pool(tmp_path / "pool", pool_cell(seconds=1.0))
     stopped = forked(lambda: run_worker(pool))
@@ -260,15 +249,6 @@ def test_an_application_that_only_fails_is_not_run_to_the_end(tmp_path):
     assert len(pool.names(ENDED)) == 5
     assert len(pool.names(TODO)) == 3
     assert pool.names(HELD) == []
-
-
-def test_a_run_whose_allocation_fails_asks_for_more_memory(tmp_path):
-    code = "b'x' * 2**60"
-    pool = small_pool(
-        tmp_path / "pool", pool_cell(app=SCRIPT, code=code), limits=Limits(max_attempts=1)
-    )
-    run_worker(pool)
-    assert outcomes(pool) == ["out_of_memory"]
 
 
 def test_cells_that_need_more_cpus_or_a_gpu_are_left_to_others(tmp_path):

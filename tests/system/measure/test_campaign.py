@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 import traceback
 from pathlib import Path
@@ -20,11 +19,11 @@ from voxcast import config
 from voxcast.errors import RunError
 from voxcast.measure import local
 from voxcast.measure.campaign import failed_images
-from voxcast.measure.local import core_sets, run_campaign
+from voxcast.measure.local import run_campaign
 from voxcast.measure.plan import CampaignPlan, CampaignSettings
 from voxcast.measure.record import base_of
 from voxcast.measure.trace import Conditions
-from voxcast.records import ANCHOR_REPEAT, App, Cell, Configuration
+from voxcast.records import App, Cell, Configuration
 from voxcast.runs.series import load_records, read_record
 from voxcast.runs.store import collect
 
@@ -129,13 +128,6 @@ def test_runs_are_recorded_once_and_only_small_results_kept(tmp_path, apps, capl
     assert not _alive(_helpers(folder))
 
 
-def test_a_failed_run_is_recorded_and_reported(tmp_path, apps, caplog):
-    run(_cells(1, exit=3), {"v": tmp_path / "T1w.nii.gz"}, tmp_path / "cpu", apps=apps)
-    (row,) = load_records(tmp_path / "cpu").to_dict("records")
-    assert (row["outcome"], row["exit_status"]) == ("failed", 3)
-    assert "test sub-1, cpu, 1 CPU: failed" in caplog.text
-
-
 def _of_images(names, **parameters):
     (cell,) = _cells(1, **parameters)
     return [dataclasses.replace(cell, volume_id=name) for name in names]
@@ -236,31 +228,6 @@ def test_a_campaign_has_a_metronome_unless_it_is_switched_off(tmp_path, apps, me
     assert not any(
         "metronome" in word for p in psutil.Process().children() for word in p.cmdline()
     )
-
-
-def test_a_killed_run_is_recorded_as_failed_and_the_others_continue(tmp_path, apps):
-    folder, cells = tmp_path / "cpu", [*_cells(1, sleep=30), *_cells(1)]
-
-    def kill_the_first():
-        while not (pids := {p.pid for p in psutil.Process().children() if _sleeper(p)}):
-            time.sleep(0.01)
-        os.kill(pids.pop(), signal.SIGKILL)
-
-    killer = threading.Thread(target=kill_the_first)
-    killer.start()
-    run(cells, {"v": tmp_path / "T1w.nii.gz"}, folder, apps=apps)
-    killer.join()
-    rows = load_records(folder).set_index("cell_key")
-    assert rows["outcome"].iloc[0] in ("failed", "out_of_memory")  # if it may have been the kernel
-    assert rows["outcome"].iloc[1] == "completed"
-    assert rows["exit_status"][cells[0].key] == -signal.SIGKILL
-    assert not _alive(_helpers(folder))
-
-
-def _sleeper(process):
-    with contextlib.suppress(psutil.Error):
-        return any('"sleep": 30' in part for part in process.cmdline())
-    return False
 
 
 def test_two_drivers_do_not_work_on_one_folder(tmp_path, apps, monkeypatch):
@@ -413,35 +380,6 @@ def test_an_interrupt_keeps_finished_runs_and_stops_the_others(tmp_path, apps, p
     assert os.waitpid(driver, 0)[1] == 0
     assert [path.name for path in folder.iterdir()] == [cells[0].key]
     assert not _alive(helpers)
-
-
-def test_there_are_not_more_sets_of_cores_than_cores():
-    assert core_sets([3, 5, 7], 2) == [[3], [5]]
-    assert core_sets([0, 1], 3) == [[0], [1]]
-
-
-def test_a_run_too_long_for_the_time_left_is_skipped(tmp_path, apps):
-    cells = _of_images("abc")
-    paths = dict.fromkeys("abc", tmp_path / "T1w.nii.gz")
-    expected = {("test", "a"): 1000.0, ("test", "b"): 0.1, ("test", "c"): 0.1}
-    progress = run(
-        cells, paths, tmp_path / "runs", apps=apps, expected_s=expected, stop_after_s=60
-    )
-    assert [run_folder.name for run_folder in progress.runs] == [cells[1].key, cells[2].key]
-    assert progress.left == 1
-
-
-def test_anchors_take_as_long_as_they_are_expected_to(tmp_path, apps, caplog):
-    cells, anchor = _cells(1, sleep=0.0), _cells(1)[0]
-    anchor = dataclasses.replace(anchor, repeat=ANCHOR_REPEAT)
-    paths = {"v": tmp_path / "T1w.nii.gz"}
-    long = {("test", "v"): 1000.0}
-    options = {"apps": apps, "local_runs": [anchor], "stop_after_s": 60}
-    progress = run(cells, paths, tmp_path / "runs", expected_s=long, **options)
-    assert (progress.runs, progress.left) == ([], 1)
-    assert "too short: a sitting starts with local runs of 33 min" in caplog.text
-    short = {("test", "v"): 0.1}
-    assert run(cells, paths, tmp_path / "runs", expected_s=short, **options).left == 0
 
 
 def test_a_missing_container_is_refused_before_any_run(tmp_path):

@@ -20,7 +20,7 @@ import pytest
 
 from champions import register_champion
 from model_server import free_port, received, running_server
-from voxcast.measure.tree import alive, listed
+from voxcast.measure.processes import alive, listed
 from voxcast.web.guards import MAX_BODY_BYTES
 
 PATIENCE_S = 20.0

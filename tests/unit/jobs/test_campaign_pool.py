@@ -60,15 +60,6 @@ def test_the_first_partition_is_taken_that_takes_a_job():
         partition_for(cluster(), Request(60.0, 401 * GB, 1))
 
 
-def test_a_partition_limits_what_cells_may_ask_for():
-    short = within_partition(cluster(), "short")
-    assert cluster_limits(short).max_walltime_s == 3600.0 - 2 * MARGIN_S
-    assert largest_machine(short).cores == 16
-    assert within_partition(cluster(), None) == cluster()
-    with pytest.raises(ConfigError, match="unknown partition; ours has long, short"):
-        within_partition(cluster(), "debug")
-
-
 def test_requests_without_and_with_runs_on_record():
     cell = pool_cell().cell
     limits = Limits(max_walltime_s=7200.0, max_memory_bytes=16 * GB)

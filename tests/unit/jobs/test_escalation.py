@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from voxcast.jobs.task import Attempt, Limits, RequestSequence, Stop, next_request
-from voxcast.records import Request, as_fields, of_fields
+from voxcast.records import Request
 
 GB = 10**9
 REQUESTS = RequestSequence((600.0, 1800.0), (2 * GB, 4 * GB), cpus=2)
@@ -69,19 +69,11 @@ def test_the_cause_decides_the_next_request(case):
     assert next_request(REQUESTS, made, LIMITS) == expected
 
 
-def test_failures_of_the_application_are_retried_up_to_their_bound():
-    bounds = replace(LIMITS, max_failures=3)
-    assert next_request(REQUESTS, attempts("failed", "failed"), bounds) == FIRST
-    stop = next_request(REQUESTS, attempts("failed", "failed", "failed"), bounds)
-    assert stop == Stop(False, "the application failed 3 times")
-
-
 @pytest.mark.parametrize(
     ("bounds", "reason"),
     [
         ({"max_attempts": 2}, "2 attempts were made"),
         ({"max_usd": 3.0}, "its attempts have cost 4 USD"),
-        ({"max_hours": 1.0}, "its attempts have taken 2 h"),
     ],
 )
 def test_attempts_cost_and_time_are_bounded(bounds, reason):
@@ -103,8 +95,3 @@ def test_every_history_ends():
         walltimes = [attempt.request.walltime_s for attempt in made]
         assert walltimes == sorted(walltimes)
         assert math.isfinite(walltimes[-1])
-
-
-def test_records_are_read_back():
-    attempt = Attempt(FIRST, "timeout", 600.0, 0.1)
-    assert of_fields(Attempt, as_fields(attempt)) == attempt

@@ -45,7 +45,7 @@ def test_scripts_are_as_recorded(
     images = [Path("/data/sub-01_T1w.nii.gz"), Path("/data/it's $(here).nii")]
     plan = plan_of(
         app, images, gpus=1, container_engine=engine,
-        slurm=SlurmOptions(account="lab", qos="long", throttle=8),
+        slurm=SlurmOptions(("account=lab", "qos=long"), throttle=8),
     )  # fmt: skip
     recorded(f"{name}.sbatch", array_script(plan, plan.tasks, REQUEST, "planted-0001", FILES))
     recorded(f"{name}.tasks", task_list(plan, plan.tasks, REQUEST, FILES))

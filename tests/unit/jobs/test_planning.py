@@ -85,7 +85,7 @@ def test_a_plan_is_read_back_as_it_was_written(tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
     content = json.loads(json.dumps(plan.to_record(), allow_nan=False))
     assert Plan.from_record(content, path) == plan
-    with pytest.raises(ConfigError, match="version 9, not 3"):
+    with pytest.raises(ConfigError, match="version 9, not 4"):
         Plan.from_record({**content, "voxcast_plan": 9}, path)
     with pytest.raises(ConfigError, match=r"cannot be read \(name is 1"):
         Plan.from_record({**content, "tasks": [{"name": 1}]}, path)

@@ -21,7 +21,7 @@ def test_the_line_that_starts_workers() -> None:
 
 
 def test_the_job_that_follows_a_submission(tmp_path: Path) -> None:
-    options = SlurmOptions(account="lab", qos="long", throttle=8)
+    options = SlurmOptions(("account=lab", "qos=long"), throttle=8)
     plan = plan_of(shell_app(COPY), write_images(tmp_path / "in", ["sub-01.nii"]), slurm=options)
     submission = Submission.create(plan, tmp_path / "my out", "slurm")
     text = follow_up_script(submission, "debug", ["101", "202_3"])

@@ -3,13 +3,11 @@
 import dataclasses
 import subprocess
 from pathlib import Path
-from shutil import which
 
 import pytest
 
 from voxcast.errors import ConfigError
 from voxcast.jobs.script import MAX_TASKS, Job, command_script
-from voxcast.quantities import memory_option
 from voxcast.records import Request
 
 RECORDED = Path(__file__).parents[2] / "samples" / "slurm" / "array.sbatch"
@@ -33,12 +31,6 @@ def test_time_and_memory_are_rounded_up_in_units_of_slurm() -> None:
     assert "--gres=gpu:2" in Job("a", Request(60.0, 2**30, 1, 2)).options()
 
 
-def test_memory_of_each_cpu_covers_the_request() -> None:
-    request = Request(60.0, 1_500_000_000, 4)
-    assert memory_option(request.memory_bytes, request.cpus) == "--mem=1431M"
-    assert memory_option(request.memory_bytes, request.cpus, per_cpu=True) == "--mem-per-cpu=358M"
-
-
 @pytest.mark.parametrize("task", [1, 2])
 def test_a_task_runs_the_command_on_its_image(tmp_path: Path, task: int) -> None:
     script = tmp_path / "array.sbatch"
@@ -58,32 +50,3 @@ def test_what_an_array_cannot_take_is_refused() -> None:
         command_script(ARRAY, ["/a.nii"] * (MAX_TASKS + 1))
     with pytest.raises(ConfigError, match="line break in its name"):
         command_script(ARRAY, ["/a\nb.nii"])
-
-
-@pytest.fixture
-def partition() -> str:
-    """Return a partition of a Slurm that answers here."""
-    if which("sbatch") is None:
-        pytest.skip("no sbatch on this machine")
-    listed = subprocess.run(
-        ["sinfo", "-h", "-o", "%R"], capture_output=True, text=True, check=False, timeout=60
-    )
-    if listed.returncode or not listed.stdout.split():
-        pytest.skip("no Slurm answers here")
-    return listed.stdout.split()[0]
-
-
-def test_sbatch_takes_the_lines_and_the_script(partition: str, tmp_path: Path) -> None:
-    request = Job("recon_all", Request(61.5, 10**8, partition=partition))
-    for name, text in (
-        ("lines", "\n".join(["#!/bin/bash", *request.lines(), "true"]) + "\n"),
-        ("array", command_script(dataclasses.replace(request, tasks=2), STRANGE)),
-    ):
-        script = tmp_path / f"{name}.sbatch"
-        script.write_text(text)
-        ended = subprocess.run(
-            ["sbatch", "--test-only", script, "true"],
-            capture_output=True, text=True, check=False, timeout=60,
-        )  # fmt: skip
-        assert ended.returncode == 0, ended.stderr
-        assert "to start at" in ended.stderr

@@ -6,12 +6,10 @@ import pytest
 from voxcast.measure.host import HostFacts
 from voxcast.measure.plan import (
     Sweep,
-    completed,
     draw_cells,
     fitting,
     good_volumes,
     local_run_cells,
-    with_programs,
 )
 from voxcast.records import App, Cell, Configuration
 
@@ -75,13 +73,6 @@ def _draw(rows, configurations=CPU, *, apps=APPS, seed=1, **changes):
     return draw_cells([sweep], apps, good_volumes(rows), configurations, seed)
 
 
-def test_the_same_voxels_in_two_files_are_measured_once():
-    rows = _catalogue([1.0, 1.0])
-    rows["volume_id"] = "v000"
-    assert _draw(rows) == _draw(rows[:1])
-    assert len(good_volumes(rows)) == 1
-
-
 def test_key_is_the_recorded_one():
     # A change of this hash would measure every history again: it must be intended.
     assert CELL.key == "5092b43a7ed07303d5542ce473aee2a19e2b1e435f669377721ba7b801b541c5"
@@ -135,23 +126,6 @@ def test_invalid_and_duplicate_volumes_are_skipped():
     assert _draw(rows.iloc[:0]) == []
 
 
-def test_configurations_are_interleaved():
-    cells = _draw(_catalogue([1.0] * 12))
-    firsts = {cell.configuration.cpus for cell in cells[::2]}
-    assert firsts == {1, 2}
-    pairs = zip(cells[::2], cells[1::2], strict=True)
-    assert all(first.volume_id == second.volume_id for first, second in pairs)
-
-
-def test_cells_are_completed_by_the_version_and_the_hardware_of_this_machine():
-    facts = HostFacts("CPU", 2, 10**9, (), "6.1", "node1")
-    drawn = _draw(_catalogue([1.0] * 3))
-    cells = completed(drawn, APPS, facts)
-    assert [*cells] == [cell.key for cell in cells.values()]
-    assert {cell.host_class for cell in cells.values()} == {"CPU, 2 cores, no GPU"}
-    assert all(cell.app_version.startswith("1") for cell in cells.values())
-
-
 def test_configurations_the_machine_lacks_are_dropped_with_the_reason():
     facts = HostFacts("CPU", 2, 10**9, (), "6.1", "node1")
     configurations = [*CPU, Configuration("cpu", 64), Configuration("gpu", 2, gpus=1)]
@@ -200,19 +174,3 @@ def test_anchors_are_cheap_fixed_and_one_for_each_application():
     assert local_run_cells([EVERY], apps, good_volumes(rows), CPU, 0) == []
     only = dataclasses.replace(EVERY, apps=("train",))
     assert len(local_run_cells([only], apps, good_volumes(rows), CPU, 2)) == 1
-
-
-def test_an_application_without_its_programs_is_left_out(tmp_path, monkeypatch):
-    apps = {
-        "serial": App(name="serial", version="1", argv=("true",)),
-        "parallel": App(name="parallel", version="1", argv=("true",), programs=("mpirun",)),
-    }
-    monkeypatch.setenv("PATH", str(tmp_path))
-    present, notes = with_programs(apps)
-    assert list(present) == ["serial"]
-    assert notes == ["parallel: left out, mpirun is not on PATH"]
-    program = tmp_path / "mpirun"
-    program.touch(mode=0o755)
-    present, notes = with_programs(apps)
-    assert list(present) == ["serial", "parallel"]
-    assert not notes

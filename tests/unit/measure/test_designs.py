@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from voxcast.errors import ConfigError
-from voxcast.measure.plan import latin_hypercube, product
+from voxcast.measure.plan import latin_hypercube
 
 
 @given(count=st.integers(1, 60), seed=st.integers(0, 10**6))
@@ -43,10 +43,6 @@ def test_points_are_fixed_by_seed_name_and_count():
     ]
     alone = latin_hypercube({"rate": values["rate"]}, 2, [1, "app"])
     assert [point["rate"] for point in alone] == [0.699493, 0.351137]
-
-
-def test_the_empty_product_is_one_point():
-    assert product({}) == [{}]
 
 
 @pytest.mark.parametrize(

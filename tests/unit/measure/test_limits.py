@@ -18,10 +18,6 @@ def test_each_limit_gives_its_outcome(idle_times, outcome):
     assert Conditions(5.0, 3.0, mem_limit_bytes=100).reached(*idle_times) == outcome
 
 
-def test_without_limits_nothing_stops_a_run():
-    assert Conditions().reached(1e9, 10**15, 1e9, 0) is None
-
-
 def test_quiet_ends_with_cpu_with_io_and_with_a_busy_gpu():
     idle_time = IdleTime(10.0)
     assert idle_time.update(4.0, 0.05, 0.0) == 4.0
@@ -30,10 +26,3 @@ def test_quiet_ends_with_cpu_with_io_and_with_a_busy_gpu():
     assert idle_time.update(10.0, 0.12, 1.0) == 0.0
     assert idle_time.update(12.0, 0.12, 1.0) == 2.0
     assert idle_time.update(13.0, 0.12, 1.0, gpu_busy=True) == 0.0
-
-
-def test_less_than_a_hundredth_of_a_core_counts_as_idle():
-    idle_time = IdleTime(10.0)
-    idle_times = [idle_time.update(t, 0.005 * t, 0.0) for t in range(11)]
-    assert idle_times[-1] == 10.0
-    assert IdleTime(None).update(100.0, 0.0, 0.0) == 0.0

@@ -14,9 +14,3 @@ def test_a_line_is_written_when_the_file_holds_all_of_it(tmp_path):
     assert clock.lines() == (
         ["one", "two", "thr\u00e9e", "\ufffd after the last reading"], [1.0, 3.0, 3.0, 3.0],
     )  # fmt: skip
-
-
-def test_an_empty_log_has_no_lines(tmp_path):
-    path = tmp_path / "app.log"
-    path.touch()
-    assert LogClock(path).lines() == ([], [])

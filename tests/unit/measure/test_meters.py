@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from voxcast.measure import meters
+from voxcast.measure.processes import remove_groups
 
 V1_MOUNTS = """\
 31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755
@@ -61,7 +62,7 @@ def test_a_created_group_can_be_removed():
     group = meters.open_meter("test", meters.planned_group("test"))
     if group.folders:
         assert all(folder.is_dir() for folder in group.folders)
-        meters.remove(group.folders)
+        remove_groups(group.folders)
         assert not any(folder.exists() for folder in group.folders)
 
 

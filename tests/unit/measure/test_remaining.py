@@ -79,15 +79,6 @@ def test_where_the_smallest_image_fails_the_next_one_tells_the_time(tmp_path, ca
     assert sorted(row.outcome for row in rows.values()) == ["completed", "failed"]
 
 
-def test_nothing_is_left_after_the_campaign(tmp_path, catalogue):
-    settings = settings_of(tmp_path)
-    plan = make_plan(settings, catalogue)
-    measure(settings, plan)
-    ahead = remaining(settings, plan)
-    assert (ahead.left, ahead.left_s, ahead.shortest_s) == (0, 0.0, 0.0)
-    assert measure_smallest(settings, plan).outcome == "completed"
-
-
 def test_failed_runs_are_measured_again_and_others_are_not(tmp_path, catalogue):
     settings = settings_of(tmp_path, code=3)
     plan = make_plan(settings, catalogue)

@@ -1,10 +1,9 @@
 import os
 import time
 
-import pytest
-
-from voxcast.measure import tree
-from voxcast.measure.tree import Stat, Throttle, TreeCounters
+from voxcast.measure import meters, processes
+from voxcast.measure.meters import Throttle, TreeCounters
+from voxcast.measure.processes import Stat
 
 STAT = b"42 (my (odd) app) S 7 42 42 0 -1 4194304 9 9 0 0 120 30 40 10 20 0 5 0 1234 99 8 7\n"
 STATUS = b"Name:\tapp\nVmRSS:\t 900 kB\nRssAnon:\t 500 kB\nRssFile:\t 300 kB\nRssShmem:\t 100 kB\n"
@@ -17,23 +16,23 @@ cancelled_write_bytes: 0
 
 
 def test_kernel_texts_of_a_process_are_read():
-    assert tree.parse_stat(STAT) == tree.Stat("S", 7, 2.0, 5, 1234)
-    assert tree.parse_resident(STATUS) == (500 * 1024, 100 * 1024)
-    assert tree.parse_resident(b"Name:\tzombie\n") == (0, 0)
-    assert tree.parse_shares(ROLLUP) == (500 * 1024, 250 * 1024, 50 * 1024)
-    assert tree.parse_shares(b"[rollup]\nPss:  400 kB\n") is None  # before Linux 5.4
-    assert tree.parse_traffic(IO) == (4096, 8192, 120)
+    assert processes.parse_stat(STAT) == processes.Stat("S", 7, 2.0, 5, 1234)
+    assert meters.parse_resident(STATUS) == (500 * 1024, 100 * 1024)
+    assert meters.parse_resident(b"Name:\tzombie\n") == (0, 0)
+    assert meters.parse_shares(ROLLUP) == (500 * 1024, 250 * 1024, 50 * 1024)
+    assert meters.parse_shares(b"[rollup]\nPss:  400 kB\n") is None  # before Linux 5.4
+    assert meters.parse_traffic(IO) == (4096, 8192, 120)
 
 
 def test_an_ended_process_reads_as_none():
     pid = os.fork()
     if not pid:
         os._exit(0)
-    assert tree.read_stat(pid) is not None  # running, or a zombie
+    assert processes.read_stat(pid) is not None  # running, or a zombie
     os.waitpid(pid, 0)
-    assert tree.read_stat(pid) is None
-    assert tree.read(pid, "io") is None
-    assert tree.alive({pid, os.getpid()}) == {os.getpid()}
+    assert processes.read_stat(pid) is None
+    assert processes.read(pid, "io") is None
+    assert processes.alive({pid, os.getpid()}) == {os.getpid()}
 
 
 def of(started, ppid):
@@ -60,15 +59,6 @@ def test_a_reused_pid_is_another_process():
     counters = TreeCounters(1)
     counters.add_sample({2: (of(5, 0), (3.0,))})
     assert counters.add_sample({2: (of(6, 0), (0.5,))}) == (3.5,)
-
-
-@pytest.mark.parametrize(("share", "due"), [(1e9, True), (1e-9, False)])
-def test_an_expensive_sample_delays_the_next_one(share, due):
-    throttle = Throttle(share)
-    assert throttle.due()
-    with throttle.reading():
-        sum(range(10_000))
-    assert throttle.due() is due
 
 
 def test_one_very_expensive_sample_does_not_end_the_sampling():
