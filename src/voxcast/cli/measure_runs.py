@@ -129,10 +129,9 @@ def _measure(
     time_limit_s: float | None,
     out: Path | None,
 ) -> dict[str, Any]:
-    from voxcast.measure.processes import sweep, was_abandoned
+    from voxcast.measure.processes import sweep, temporary_folder, was_abandoned
     from voxcast.measure.record import figures, log_tail, measure_app
     from voxcast.measure.trace import Conditions
-    from voxcast.measure.processes import temporary_folder
     from voxcast.records import Cell
 
     with contextlib.ExitStack() as stack:

@@ -6,7 +6,7 @@ import multiprocessing
 
 import pytest
 
-from small_disk import remount
+from small_disk import mounted, remount
 from small_pool import (
     NAPS,
     add,
@@ -126,10 +126,11 @@ def test_another_version_of_an_application_is_not_run(tmp_path):
     assert len(pool.names(TODO)) == 1
 
 
-def test_a_read_only_folder_is_one_line(small_disk):
-    pool = small_pool(small_disk / "pool", pool_cell())
-    remount(small_disk, "ro")
-    with pytest.raises(RunError, match="cannot be written to; a worker needs to write there"):
-        run_worker(pool)
-    remount(small_disk, "rw")
-    assert run_worker(pool).recorded == 1
+def test_a_read_only_folder_is_one_line(tmp_path):
+    with mounted(tmp_path / "disk") as disk:
+        pool = small_pool(disk / "pool", pool_cell())
+        remount(disk, "ro")
+        with pytest.raises(RunError, match="cannot be written to; a worker needs to write there"):
+            run_worker(pool)
+        remount(disk, "rw")
+        assert run_worker(pool).recorded == 1

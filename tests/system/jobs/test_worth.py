@@ -3,50 +3,16 @@
 from __future__ import annotations
 
 import json
-import random
-import shutil
-import subprocess
-import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import worth
-from followed import followed, outcomes
-from private_slurm import PrivateSlurm
 from worth import (
-    ARMS,
-    DEFAULT_S,
-    MEMORY_SCALE,
-    NODE_BYTES,
-    OTHERS,
-    RULE_FACTOR,
-    SHELL_MB,
-    STEP_S,
-    Job,
-    input_path,
-    other_jobs,
-    plan_of,
     read_jobs,
-    write_inputs,
 )  # fmt: skip
 
 RESULTS = Path(__file__).parents[3] / "published" / "worth"
-
-
-
-
-
-
-
-
-
-
-
-
-
-
 
 
 def record_of(arm: str, waits_s: tuple[int, int]) -> dict:
@@ -107,5 +73,3 @@ def test_the_figures_on_record_are_those_of_the_rounds() -> None:
         assert again.keys() == figures.keys()
         for name in ("makespan_s", "mean_wait_s", "outcomes", "asked_core_h", "held_gb_h"):
             assert again[name] == pytest.approx(figures[name]), name
-
-
