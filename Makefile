@@ -76,11 +76,6 @@ headline: setup ## Errors and bounds for a new subject on a new day, of every co
 studies: setup ## Accuracy of models on the recorded histories (an hour); results/studies and a page
 	@dvc repro pipelines/dvc.yaml:studies_page
 
-BATCHES ?= second real heads
-.PHONY: judge
-judge: setup ## Judge the registered model, as it is, on BATCHES="second real heads"; each time is booked
-	python studies/judge.py $(BATCHES)
-
 .PHONY: recorded
 recorded: setup ## Train on the recorded reference campaign; copies the results to results/recorded
 	dvc exp run -S campaign=recorded -S tune.budget_s=900

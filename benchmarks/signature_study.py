@@ -10,9 +10,8 @@ last event, by the slowest process. Errors are relative to the measured time.
 The rivals, whole-run models and HARP's epochs estimator, predict a run before it starts, from its
 parameters and other runs; a signature has seen a part of the run itself. Whole-run models regress
 the total; the epochs estimator regresses the start and the time of one cycle, and multiplies that
-by the number of cycles, see `voxcast.evaluation.harp_regressors`. Both take the logarithms of all
-parameters and of the number of processes as features, and the linear and tree regressors of HARP
-on standardised times.
+by the number of cycles. Both take the logarithms of all parameters and of the number of processes as
+features, and the linear and tree regressors of HARP on standardised times.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from scipy import stats
 from phase_traces import RUN_FILE
 from timing import machine
 from voxcast.errors import VoxcastError
-from voxcast.evaluation.harp_regressors import RepeatedPhase, TimeRegressor, fit_phases
+from voxcast.evaluation.harp_regressors import TimeRegressor
 from voxcast.files import read_json, write_json
 from voxcast.phases.events import read_trace
 from voxcast.phases.logical import logical_trace
@@ -41,7 +40,6 @@ from voxcast.phases.signature import tick_times
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from voxcast.evaluation.harp_regressors import TimeModel
     from voxcast.phases.logical import LogicalTrace
     from voxcast.phases.predict import Cycles
 
@@ -50,7 +48,6 @@ JUDGED_SHARE = 0.2
 LEVEL = 0.9
 TRIMMED = 0.1  # of each tail
 OUT = Path("results/phases/signature.json")
-PHASES = (RepeatedPhase("start"), RepeatedPhase("cycle", "cycles"))
 FAMILIES = {"linear": "MLR", "tree": "DTR"}
 
 
@@ -140,7 +137,7 @@ def rivals(
         total_s = np.array([run.elapsed_s for run in of_app])
         cycle_s = np.array([_cycle_s(c, r.trace) for r, c in zip(of_app, cycles, strict=True)])
         count = table["cycles"].to_numpy(float)
-        spent_s = {"start": total_s - cycle_s * count, "cycle": cycle_s * count}
+        start_s = total_s - cycle_s * count
         for held_out, groups in (("workload", workload), ("run", list(range(len(of_app))))):
             for n in range(len(of_app)):
                 rest = np.array([group != groups[n] for group in groups])
@@ -149,9 +146,9 @@ def rivals(
                 for name, family in FAMILIES.items():
                     fit = _fitter(family)
                     total = fit(table[rest], total_s[rest])(table.iloc[[n]])
-                    parts = fit_phases(
-                        PHASES, table[rest], {k: v[rest] for k, v in spent_s.items()}, fit
-                    ).predict(table.iloc[[n]])
+                    start = fit(table[rest], start_s[rest])(table.iloc[[n]])
+                    cycle = fit(table[rest], cycle_s[rest])(table.iloc[[n]])
+                    parts = start + count[n] * cycle
                     for kind, predicted in (("whole run", total), ("epochs estimator", parts)):
                         key = f"{kind}, {name}, unseen {held_out}"
                         error = float(predicted[0] / total_s[n] - 1)
@@ -175,7 +172,7 @@ def _cycle_s(cycles: Cycles, trace: LogicalTrace) -> float:
 
 
 def _fitter(family: str) -> Any:
-    def fit(features: pd.DataFrame, times_s: np.ndarray) -> TimeModel:
+    def fit(features: pd.DataFrame, times_s: np.ndarray) -> Any:
         def columns(table: pd.DataFrame) -> np.ndarray:
             logarithms: np.ndarray = np.log1p(table.fillna(0.0).to_numpy(float))
             return logarithms

@@ -25,9 +25,8 @@ from voxcast.models.evaluation import (
     target_metrics,
 )
 from voxcast.models.forecaster import Forecaster
-from voxcast.models.selection.leaderboard import Leaderboard
-from voxcast.models.selection.leaderboard_files import load_leaderboard
-from voxcast.models.selection.validations import validations
+from voxcast.models.selection.cross_validation import validations
+from voxcast.models.selection.leaderboard import Leaderboard, load_leaderboard
 
 TEST = Path("data/features/test.parquet")
 VOLUMES = Path("data/features/volumes.npz")

@@ -52,12 +52,10 @@ def main() -> int:
             "sittings": int(runs["sitting"].nunique()),
             "cells": _cells(completed),
             "noise": _noise_by_app(completed),
-            "noise_of_applications_with_an_image": _noise_with_an_image(completed),
             # At the usual speed of the machine, as the gauge beside each run tells it.
             "speed_normalised": {
                 "gauges": gauges[gauges != ""].value_counts().to_dict(),
                 "noise": _noise_by_app(normalised),
-                "noise_of_applications_with_an_image": _noise_with_an_image(normalised),
             },
             "cpus": [_cpus(comparison) for comparison in compare_cpus(completed)],
             "drift": _drift(completed),
@@ -91,10 +89,6 @@ def _cpus(comparison: CpuComparison) -> dict[str, Any]:
 
 def _noise_by_app(runs: pd.DataFrame) -> list[dict[str, Any]]:
     return [_noise(noise) for noise in repeat_noise(runs, ["app"])]
-
-
-def _noise_with_an_image(runs: pd.DataFrame) -> list[dict[str, Any]]:
-    return [_noise(noise) for noise in repeat_noise(runs[runs["volume_id"] != ""])]
 
 
 def _noise(noise: RepeatNoise) -> dict[str, Any]:

@@ -10,11 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from nested import CHOSEN, Learner
 from voxcast.evaluation import out_of_sample
-from voxcast.evaluation.holdouts import split
+from voxcast.evaluation.contenders import TRIALS
+from voxcast.evaluation.protocols import split
 from voxcast.evaluation.recorded_table import FULL, of_app
 from voxcast.evaluation.scoring import errors, paired
 from voxcast.features.rows import CONTENT
@@ -23,9 +21,10 @@ from voxcast.models.families.family import FAMILIES
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    import numpy as np
     import pandas as pd
 
-    from voxcast.evaluation.holdouts import Fold
+    from voxcast.evaluation.protocols import Fold
     from voxcast.models.selection.cross_validation import FoldCache
 
 FOLDS = 5
@@ -45,7 +44,7 @@ def study(
     *,
     folds: int = FOLDS,
     seed: int = 0,
-    trials: int = out_of_sample.TRIALS,
+    trials: int = TRIALS,
     cache: FoldCache,
     on_step: Callable[[str], None] = lambda step: None,
 ) -> dict[str, Any]:
@@ -76,8 +75,10 @@ def study(
         variants = _variants(runs, has_image, app_volumes is not None)
         for name, (columns, families) in variants.items():
             on_step(f"{app}: {name}")
-            learner = _learner(families, trials, seed, cache)
-            predictions[name] = _predictions(columns, app_volumes, outer, learner)
+            predictions[name] = out_of_sample.pooled(
+                _of_fold(columns, app_volumes, fold, families, trials, seed, cache)
+                for fold in outer
+            )
         results[app] = _scores(predictions)
     return results
 
@@ -111,27 +112,32 @@ def _variants(
     return variants
 
 
-def _learner(families: Sequence[str], trials: int, seed: int, cache: FoldCache) -> Learner:
-    """Return the learner of families; ``NAME:START`` is a network, which is not tuned."""
-    names_and_starts = [family.split(":") for family in families]
+def _of_fold(
+    runs: pd.DataFrame,
+    volumes: np.ndarray | None,
+    fold: Fold,
+    families: Sequence[str],
+    trials: int,
+    seed: int,
+    cache: FoldCache,
+) -> pd.DataFrame:
+    """Predict the test runs; ``NAME:START`` is a network with another start, not tuned."""
+    names_and_starts = [family.partition(":") for family in families]
     fixed_params = {
-        name: {**FAMILIES[name].defaults, **UNTRAINED, "start": start[0]}
-        for name, *start in names_and_starts
+        name: {**FAMILIES[name].defaults, **UNTRAINED, "start": start}
+        for name, _, start in names_and_starts
         if start
     }
-    names = tuple(name for name, *_ in names_and_starts)
-    return Learner(names, fixed_params, trials, seed, cache)
-
-
-def _predictions(
-    runs: pd.DataFrame, volumes: np.ndarray | None, outer: Sequence[Fold], learner: Learner
-) -> pd.DataFrame:
-    by_fold = []
-    for fold in outer:
-        cubes = None if volumes is None else (volumes[fold.train], volumes[fold.test])
-        train, test = runs.iloc[fold.train], runs.iloc[fold.test]
-        by_fold.append(learner.predictions(train, test, cubes)[CHOSEN])
-    return out_of_sample.pooled(by_fold)
+    return out_of_sample.voxcast_predictions(
+        runs.iloc[fold.train],
+        runs.iloc[fold.test],
+        families=[name for name, *_ in names_and_starts],
+        fixed_params=fixed_params,
+        trials=trials,
+        seed=seed,
+        volumes=None if volumes is None else (volumes[fold.train], volumes[fold.test]),
+        cache=cache,
+    )
 
 
 def _scores(predictions: dict[str, pd.DataFrame]) -> dict[str, Any]:

@@ -8,15 +8,12 @@ there.
 import voxcast.interruptions  # noqa: F401, before imports that take time
 
 # isort: split
-import os
 import sys
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 
 import pandas as pd
 
-from study import CODE, FOLDS, HISTORY, apps_of, table_to_learn_from
+from study import CODE, FOLDS, HISTORY, apps_of, side_by_side, table_to_learn_from
 from voxcast.commits import commit_of
 from voxcast.errors import exits_cleanly
 from voxcast.evaluation.headline import headline
@@ -43,11 +40,7 @@ def main() -> int:
         for app, runs in table.groupby("app", sort=True)
         if runs["sitting"].nunique() >= MINIMUM_SITTINGS
     ]
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # the processes share the cores
-    workers = min(len(by_app), len(os.sched_getaffinity(0)))
-    # Processes that are forked from one with threads of numerical libraries may hang.
-    with ProcessPoolExecutor(workers, get_context("spawn")) as executor:
-        rows = pd.concat(executor.map(_headline, by_app), ignore_index=True)
+    rows = pd.concat(side_by_side(_headline, by_app), ignore_index=True)
     rows = rows.assign(commit=commit_of(Path(), CODE), table_sha256=rows_sha256(table))
     OUT.parent.mkdir(parents=True, exist_ok=True)
     write_text(OUT, rows.to_csv(index=False, float_format="%.6g"))

@@ -17,8 +17,9 @@ import numpy as np
 import pandas as pd
 
 from voxcast.evaluation import out_of_sample
+from voxcast.evaluation.contenders import TRIALS
 from voxcast.evaluation.recorded_table import FULL, of_app
-from voxcast.evaluation.scoring import answer_counts, coverage, errors, exceedances, scored_runs
+from voxcast.evaluation.scoring import answer_counts, coverage, errors, scored_runs
 from voxcast.models.speed.speeds import SITTING_LASTS
 from voxcast.records import TARGETS
 
@@ -35,7 +36,7 @@ def study(
     train_runs: pd.DataFrame,
     test_runs: pd.DataFrame,
     *,
-    trials: int = out_of_sample.TRIALS,
+    trials: int = TRIALS,
     cache: FoldCache | None = None,
     on_step: Callable[[str], None] = lambda step: None,
 ) -> dict[str, Any]:
@@ -63,8 +64,7 @@ def study(
             "learned_from": {"subjects": train["subject"].nunique(), "runs": len(train)},
             "errors": errors(predictions),
             "coverage": {target: coverage(predictions, target) for target in TARGETS},
-            "sharpness": {target: sharpness(train, predictions, target) for target in TARGETS},
-            "bounds": exceedances(predictions),
+            "sharpness": {target: sharpness(predictions, target) for target in TARGETS},
             "answers": answer_counts(predictions),
             "chosen": str(predictions["chosen"].iloc[0]),
         }
@@ -98,7 +98,7 @@ def _times(runs: pd.DataFrame) -> pd.Series:
     return pd.to_datetime(runs["started_at"], format="ISO8601", utc=True, errors="coerce")
 
 
-def sharpness(train: pd.DataFrame, predictions: pd.DataFrame, target: str) -> dict[str, float]:
+def sharpness(predictions: pd.DataFrame, target: str) -> dict[str, float]:
     """Return requested over used, for the bound and for one request for all images.
 
     The one request is the smallest that is exceeded by no more runs than the bound was, so it is
@@ -109,10 +109,7 @@ def sharpness(train: pd.DataFrame, predictions: pd.DataFrame, target: str) -> di
     requested = runs[f"{target}_upper"].to_numpy()
     exceeded = int((used > requested).sum())
     single_request = np.sort(used)[max(len(used) - 1 - exceeded, 0)]
-    training_quantile = np.quantile(train[target].to_numpy(dtype=float), out_of_sample.UPPER)
     return {
         "asked_over_used": float(requested.sum() / used.sum()),
         "one_request_asked_over_used": float(single_request * len(used) / used.sum()),
-        "quantile_of_training_asked_over_used": float(training_quantile * len(used) / used.sum()),
-        "saved": float(1 - requested.sum() / (single_request * len(used))),
     }

@@ -1,13 +1,14 @@
-"""Study: every holdout of `voxcast.evaluation.holdouts`, for voxcast, HARP and the baselines."""
+"""Study: every holdout of `voxcast.evaluation.protocols`, for voxcast, HARP and the baselines."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from voxcast.evaluation import out_of_sample
-from voxcast.evaluation.holdouts import HOLDOUTS, split
+from voxcast.evaluation.contenders import TRIALS
+from voxcast.evaluation.protocols import HOLDOUTS, split
 from voxcast.evaluation.recorded_table import FULL, of_app
-from voxcast.evaluation.scoring import at_no_more_risk, errors, exceedances, requests
+from voxcast.evaluation.scoring import errors, requests
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from voxcast.evaluation.harp import SelectionPolicy
-    from voxcast.evaluation.holdouts import Fold
+    from voxcast.evaluation.protocols import Fold
     from voxcast.models.selection.cross_validation import FoldCache
 
 EPOCHS = "parameter.epochs"
@@ -27,7 +28,7 @@ def study(
     *,
     folds: int = 5,
     seed: int = 0,
-    trials: int = out_of_sample.TRIALS,
+    trials: int = TRIALS,
     epochs_s: pd.Series | None = None,
     cache: FoldCache | None = None,
     on_step: Callable[[str], None] = lambda step: None,
@@ -117,13 +118,7 @@ def _scores(by_contender: dict[str, pd.DataFrame]) -> dict[str, Any]:
         scores: dict[str, Any] = {"errors": errors(predictions)}
         if "runtime_s_upper" in predictions:
             scores["request"] = requests(predictions)
-        if "out_of_range" in predictions:
-            scores["bounds"] = exceedances(predictions)
         if "chosen" in predictions:
             scores["chosen"] = predictions["chosen"].value_counts().to_dict()
-        if contender.startswith("harp"):
-            scores["voxcast_at_no_more_risk"] = at_no_more_risk(
-                by_contender["voxcast"], out_of_sample.QUANTILES, scores["request"]["upp"]
-            )
         results[contender] = scores
     return results

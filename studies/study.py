@@ -11,26 +11,22 @@ import voxcast.interruptions  # noqa: F401, before imports that take time
 # isort: split
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
 
 import ablation
-import family_comparison
-import learning_curves
-import scales
 import second_batch
 import splits
 import transfer
 from voxcast import config
-from voxcast.analysis.noise import repeat_noise
 from voxcast.commits import commit_of
 from voxcast.errors import ConfigError, exits_cleanly
 from voxcast.evaluation import replayed_requests
@@ -45,9 +41,8 @@ from voxcast.files import write_json
 from voxcast.images.recorded import RECORDED_IMAGES
 from voxcast.models.openings import BOOK
 from voxcast.models.selection.cross_validation import FoldCache
-from voxcast.records import TARGETS, App
-from voxcast.runs.speed import at_usual_speed, speed_deviations
-from voxcast.runs.store import batch_names, load_history, load_phases, reserved_names
+from voxcast.records import App
+from voxcast.runs.store import batch_names, load_history, reserved_names
 
 HISTORY = Path("data/history")
 # The batches that a study opens.
@@ -56,15 +51,9 @@ APPS = Path("conf/app")
 FOLDS = Path("build/folds")
 OUT = Path("results/studies")
 CODE = ("src", "studies", "conf")
-# All families that need no network; the baselines too.
-FAMILIES = (
-    "median", "voxels", "law", "ridge", "gaussian_process", "phases", "extra_trees", "boosted",
-    "mlp",
-)  # fmt: skip
-STUDIES = (
-    "splits", "families", "curves", "scales", "transfer", "second_batch", "real",
-    "heads", "ablation", "per_image",
-)  # fmt: skip
+T = TypeVar("T")
+R = TypeVar("R")
+STUDIES = ("splits", "transfer", "second_batch", "real", "heads", "ablation", "per_image")
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +89,10 @@ def main() -> int:
         for app in sorted(apps["app"].unique())
         if name != "transfer" or app == transfer.APP
     ]
-    write_json(OUT / f"{name}.json", _side_by_side(name, jobs))
+    results: dict[str, Any] = {}
+    for by_app in side_by_side(partial(_results, name), jobs):
+        results |= by_app
+    write_json(OUT / f"{name}.json", results)
     return 0
 
 
@@ -142,16 +134,13 @@ def _opened(name: str) -> pd.DataFrame | None:
     return opened_table(batch, BOOK, f"study {name}", commit_of(Path(), CODE), declared)
 
 
-def _side_by_side(name: str, jobs: Sequence[AppRuns]) -> dict[str, Any]:
-    """Run a study for each application in a process of its own, and merge the results."""
+def side_by_side(study: Callable[[T], R], jobs: Sequence[T]) -> list[R]:
+    """Return the result of each application, studied in a process of its own."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # the processes share the cores
     workers = min(len(jobs), len(os.sched_getaffinity(0)))
     # Processes that are forked from one with threads of numerical libraries may hang.
     with ProcessPoolExecutor(workers, get_context("spawn")) as executor:
-        results: dict[str, Any] = {}
-        for by_app in executor.map(partial(_results, name), jobs):
-            results |= by_app
-    return results
+        return list(executor.map(study, jobs))
 
 
 def _results(name: str, runs: AppRuns) -> dict[str, Any]:
@@ -165,32 +154,11 @@ def _results(name: str, runs: AppRuns) -> dict[str, Any]:
     if name == "splits":
         epochs_s = seconds_in_phase(_batches_to_learn_from(), "epoch")
         return splits.study(runs.table, epochs_s=epochs_s, **shared)
-    if name == "families":
-        return family_comparison.study(runs.table, FAMILIES, **shared)
-    if name == "curves":
-        floors = {runs.app: _floors(runs.app)}
-        return learning_curves.study(runs.table, floors, **shared)
     if name == "ablation":
         return ablation.study(runs.table, runs.volumes, **shared)
     if name == "transfer":
         return transfer.study(runs.table, on_step=shared["on_step"])
-    study = {"scales": scales.study, "per_image": replayed_requests.study}[name]
-    return study(runs.table, **shared)
-
-
-def _floors(app: str) -> dict[str, dict[str, float]]:
-    """Return what repeats differ by as an error in percent, raw and at the usual speed."""
-    batches = _batches_to_learn_from()
-    runs = load_history(batches)
-    completed = runs[runs["outcome"] == "completed"]
-    deviations = speed_deviations(completed, load_phases(batches))
-    tables = {"raw": completed, "normalised": at_usual_speed(completed, deviations)}
-    noise = {kind: repeat_noise(t[t["app"] == app]) for kind, t in tables.items()}
-    return {
-        kind: {target: pooled[0].error_percent(target) for target in TARGETS}
-        for kind, pooled in noise.items()
-        if pooled
-    }
+    return replayed_requests.study(runs.table, **shared)
 
 
 if __name__ == "__main__":

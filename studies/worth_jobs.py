@@ -16,7 +16,8 @@ import pandas as pd
 from study import FOLDS, table_to_learn_from
 from voxcast.errors import exits_cleanly
 from voxcast.evaluation import out_of_sample
-from voxcast.evaluation.holdouts import split
+from voxcast.evaluation.contenders import UPPER
+from voxcast.evaluation.protocols import split
 from voxcast.evaluation.recorded_table import FULL, of_app
 from voxcast.files import write_json
 from voxcast.models.selection.cross_validation import FoldCache
@@ -54,7 +55,7 @@ def main() -> int:
         OUT,
         {
             "jobs": jobs[columns].to_dict("records"),
-            "confidence": out_of_sample.UPPER,
+            "confidence": UPPER,
             "families": list(FAMILIES),
             "trials": TRIALS,
             "seed": SEED,

@@ -21,12 +21,6 @@ from voxcast.runs.table import PHASE_DTYPES, UNKNOWN
 
 PHASES = {"load": 0.05, "mask": 0.15, "n4": 0.45, "atropos": 0.35}
 OPENINGS = {"same_runs": 1, "any_subject": 1}
-RECORDED_ALONE = {
-    "segment": {
-        "family": "ridge", "runs": 11, "subjects": 8, "recorded_subjects": 105,
-        "error_percent": 14.2, "ratio": 1.12, "corrected_error_percent": 4.6,
-    }
-}  # fmt: skip
 DISTRIBUTION = {
     "crps_log": 0.04,
     "reliability": [
@@ -200,7 +194,6 @@ def _write_results(
         for q in (0.05, 0.5, 0.95)
     ]
     pd.DataFrame(curves).to_csv(root / "results/explain/dependence.csv", index=False)
-    write_json(root / "results/explain/recorded_runs_alone.json", RECORDED_ALONE)
     content = {"model": "voxcast", "version": "1", "apps": receipts, "test_openings": OPENINGS}
     write_json(root / "results/register/receipt.json", json.loads(json.dumps(content)))
 

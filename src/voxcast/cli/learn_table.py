@@ -111,8 +111,6 @@ def learn_table(
     else:
         for line in (*_close_lines(screening), *_left_out_lines(screening)):
             print(line)
-        for line in (*_spelled_lines(screening), *_idle_lines(screening, question.target)):
-            print(line)
         show(fitted, question.target, out, question.trials)
     return 0
 
@@ -149,10 +147,8 @@ def _columns(screening: Screening) -> dict[str, object]:
     """Return which columns are used, left out, kept by request, and close to the target."""
     return {
         "used": sorted((*screening.columns.numbers, *screening.columns.texts)),
-        "idle": list(screening.columns.idle),
         "left_out": screening.left_out,
         "kept": screening.requested,
-        "spelled_as_numbers": screening.spelled,
         "close": screening.close,
     }
 
@@ -168,21 +164,6 @@ def _left_out_lines(screening: Screening) -> Iterator[str]:
         yield f"left out: {name} {reason}; --keep {shlex.quote(name)} uses it"
     for name, reason in screening.requested.items():
         yield f"kept: {name}: {reason}; the errors are too good if it is known only afterwards"
-
-
-def _spelled_lines(screening: Screening) -> Iterator[str]:
-    for name, reason in screening.spelled.items():
-        yield f"used as categories: {name} {reason}"
-
-
-def _idle_lines(screening: Screening, target: str) -> Iterator[str]:
-    if names := screening.columns.idle:
-        verb = "tells" if len(names) == 1 else "tell"
-        yield (
-            f"rows that differ only in {' and '.join(names)} are taken for repeats, since within "
-            f"them {'it' if len(names) == 1 else 'these'} {verb} nothing of {target}; "
-            "--group COL says which rows belong together"
-        )
 
 
 WIDTH = 100  # of lines of text

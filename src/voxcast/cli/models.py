@@ -106,7 +106,7 @@ def compare(
     numbers = first, second
     bundles = bundles_to_compare(ModelStore.of(folder), numbers, app)
     from voxcast import config
-    from voxcast.models.selection.validations import validations
+    from voxcast.models.selection.cross_validation import validations
 
     cfg = config.load(folder / config.PARAMS_FILE)
     by_app = validations(folder, cfg.tune.folds, cfg.tune.seed)

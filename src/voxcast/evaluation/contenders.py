@@ -15,28 +15,27 @@ import pandas as pd
 
 from voxcast.errors import TableError
 from voxcast.evaluation import harp
-from voxcast.features.table import feature_names
+from voxcast.evaluation.recorded_table import FULL
+from voxcast.features.table import TIMES, feature_names
 from voxcast.models import point_model
 from voxcast.models.query import queries_of
-from voxcast.models.selection.cross_validation import Validation
+from voxcast.models.selection.cross_validation import FoldCache, Validation
 from voxcast.models.selection.learning import learn
 from voxcast.models.selection.refitting import fit_forecaster
 from voxcast.models.speed.estimation import log_speeds, speeds_of
-from voxcast.models.speed.updates import RunResidual, updated
+from voxcast.models.speed.updates import RunResidual, run_residuals, updated
 from voxcast.records import TARGETS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from voxcast.models.families.family import Params
     from voxcast.models.forecaster import Forecaster
-    from voxcast.models.selection.cross_validation import FoldCache
     from voxcast.models.speed.speeds import Speeds
 
     # From runs to their work: a column for each target.
     Work = Callable[[pd.DataFrame], pd.DataFrame]
 
-FULL = "full_scale"
-TIMES = ("cpu_s", "runtime_s")
 SIZE = "header.megavoxels"
 UPPER = 0.95
 INNER_FOLDS, TRIALS, UNCALIBRATED_FACTOR = 4, 6, 1.5
@@ -64,35 +63,67 @@ class Contender:
 
 
 class VoxcastContender:
-    """voxcast with some families: tuned and chosen within the training runs, with bounds."""
+    """voxcast with some families: tuned and chosen within the training runs, with bounds.
+
+    Parameters
+    ----------
+    fixed_params : mapping, optional
+        Parameters of families that are not tuned.
+    volumes : ndarray, optional
+        Small volumes of the training runs, for the network.
+    """
 
     def __init__(
-        self, train: pd.DataFrame, families: Sequence[str], seed: int, cache: FoldCache
+        self,
+        train: pd.DataFrame,
+        families: Sequence[str],
+        seed: int = 0,
+        cache: FoldCache | None = None,
+        *,
+        trials: int = TRIALS,
+        fixed_params: Mapping[str, Params] | None = None,
+        volumes: np.ndarray | None = None,
     ) -> None:
-        validation = Validation(train, None, INNER_FOLDS, seed, cache=cache)
-        leaderboard = learn(validation, families, trials=TRIALS)
+        runs = train.reset_index(drop=True)
+        validation = Validation(runs, volumes, INNER_FOLDS, seed, cache=cache or FoldCache())
+        leaderboard = learn(validation, families, trials=trials, fixed_params=fixed_params)
+        self.family = leaderboard.best
         self.forecaster: Forecaster = fit_forecaster(
-            validation, leaderboard, leaderboard.best, UNCALIBRATED_FACTOR
+            validation, leaderboard, self.family, UNCALIBRATED_FACTOR
         )
 
-    def predict(self, runs: pd.DataFrame, local: pd.DataFrame) -> pd.DataFrame:
-        """Return ``TARGET_median`` and ``TARGET_upper``, at the speed that local runs show."""
+    def predict(
+        self,
+        runs: pd.DataFrame,
+        local: pd.DataFrame,
+        volumes: np.ndarray | None = None,
+    ) -> pd.DataFrame:
+        """Return the answers for runs, at the speed that local runs show.
+
+        Local runs that are out of range tell nothing of the speed, as in production.
+
+        Returns
+        -------
+        DataFrame
+            ``TARGET_median``, ``TARGET_upper``, ``out_of_range`` and ``calibrated``.
+        """
         forecaster, speeds = self.forecaster, self.forecaster.speeds
         if speeds is not None and len(local):
-            forecaster = forecaster.with_speeds(_updated_speeds(speeds, self._work, local))
+            for host, of_host in local.groupby("host_id", sort=True):
+                answers = forecaster.predict(queries_of(_anywhere(of_host)))
+                if residuals := run_residuals(of_host.to_dict("records"), answers):
+                    speeds = updated(speeds, str(host), residuals)
+            forecaster = forecaster.with_speeds(speeds)
         answers = forecaster.predict(
-            queries_of(runs), lower_quantile=1 - UPPER, upper_quantile=UPPER
+            queries_of(runs, volumes), lower_quantile=1 - UPPER, upper_quantile=UPPER
         )
-        columns = {}
+        columns: dict[str, list[float] | list[bool]] = {}
         for target in TARGETS:
-            columns[f"{target}_median"] = [answer.quantiles[target][1] for answer in answers]
-            columns[f"{target}_upper"] = [answer.quantiles[target][2] for answer in answers]
+            for k, name in ((1, "median"), (2, "upper")):
+                columns[f"{target}_{name}"] = [answer.quantiles[target][k] for answer in answers]
+        columns["out_of_range"] = [bool(answer.out_of_range) for answer in answers]
+        columns["calibrated"] = [answer.calibrated for answer in answers]
         return pd.DataFrame(columns, index=runs.index)
-
-    def _work(self, runs: pd.DataFrame) -> pd.DataFrame:
-        answers = self.forecaster.predict(queries_of(_anywhere(runs)))
-        medians = {t: [answer.quantiles[t][1] for answer in answers] for t in TARGETS}
-        return pd.DataFrame(medians, index=runs.index)
 
 
 def recipe_contender(model: point_model.PointModel, train: pd.DataFrame) -> Contender:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+import pandas as pd
 
 from voxcast.errors import TableError
 from voxcast.evaluation.harp_regressors import (
@@ -32,7 +33,6 @@ from voxcast.evaluation.harp_regressors import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import pandas as pd
     from numpy.typing import ArrayLike
 
 
@@ -207,18 +207,12 @@ Mode = Literal["paper", "code", "corrected"]
 
 
 @dataclass(frozen=True)
-class _Fit:
-    preprocessor: Preprocessor
-    regressor: TimeRegressor
-
-
-@dataclass(frozen=True)
 class Harp:
     """All candidates with their scores and fits; see `fit`."""
 
     mode: Mode
     candidates: tuple[HarpCandidate, ...]
-    fits: dict[tuple[str, str], _Fit]
+    fits: dict[tuple[str, str], tuple[Preprocessor, TimeRegressor]]
 
     def chosen(self, policy: SelectionPolicy = "WTM") -> HarpCandidate:
         """Return the candidate that ``policy`` prefers."""
@@ -226,9 +220,8 @@ class Harp:
 
     def predict(self, features: pd.DataFrame, candidate: HarpCandidate) -> np.ndarray:
         """Return the times in seconds that a candidate predicts, shape (n,)."""
-        fitted = self.fits[candidate.mix, candidate.regressor]
-        times_s = fitted.regressor.predict(fitted.preprocessor.transform(features))
-        return times_s * candidate.factor
+        preprocessor, regressor = self.fits[candidate.mix, candidate.regressor]
+        return regressor.predict(preprocessor.transform(features)) * candidate.factor
 
 
 def fit(
@@ -280,7 +273,7 @@ def fit(
     mixes = draw_mixes(full, groups if corrected else None, scaled_down=scaled_down, seed=seed)
     all_rows = None
     if mode == "code" and test is not None:
-        all_rows = _concatenated(features, test[0])
+        all_rows = pd.concat([features, test[0]], ignore_index=True)
     validation_features = features.iloc[mixes.validation]
     validation_s = times[mixes.validation]
     candidates, fits = [], {}
@@ -291,7 +284,7 @@ def fit(
         x = preprocessor.transform(features.iloc[rows])
         for regressor in REGRESSORS:
             model = TimeRegressor(regressor, scaled=corrected).fit(x, times[rows])
-            fits[name, regressor] = _Fit(preprocessor, model)
+            fits[name, regressor] = preprocessor, model
             predicted_s = model.predict(preprocessor.transform(validation_features))
             validation_factor = adjustment_factor(validation_s, predicted_s)
             for adjusted in (False, True):
@@ -317,9 +310,3 @@ def _leave_one_out_factors(actual_s: np.ndarray, predicted_s: np.ndarray) -> np.
             for n in positions
         ]
     )
-
-
-def _concatenated(features: pd.DataFrame, test_features: pd.DataFrame) -> pd.DataFrame:
-    import pandas as pd
-
-    return pd.concat([features, test_features], ignore_index=True)

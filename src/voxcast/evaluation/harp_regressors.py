@@ -1,26 +1,16 @@
 """The inputs of HARP's regressors: columns as numbers, standardised, principal components.
 
 HARP's three regressors: linear (MLR), decision tree (DTR) and a small network (NNR).
-
-Runtime as a sum of phases, each predicted by a separate model (HARP's custom estimator).
-
-Training a network is a start and a number of epochs; a pipeline is the sum of its phases. A
-feature gives the number of repetitions of a repeated phase.
 """
 
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from voxcast.errors import TableError
-
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     import pandas as pd
 
 
@@ -108,21 +98,15 @@ EPOCHS, BATCH, LEARNING_RATE = 50, 20, 0.01
 FITTED_SHARE = 0.8  # HARP's network holds out the last fifth of its rows for its own validation
 
 
-def _linear() -> Any:
+def _regressor(name: str) -> Any:
     from sklearn.linear_model import LinearRegression
-
-    return LinearRegression()
-
-
-def _tree() -> Any:
+    from sklearn.neural_network import MLPRegressor
     from sklearn.tree import DecisionTreeRegressor
 
-    return DecisionTreeRegressor(random_state=0)
-
-
-def _network() -> Any:
-    from sklearn.neural_network import MLPRegressor
-
+    if name == "MLR":
+        return LinearRegression()
+    if name == "DTR":
+        return DecisionTreeRegressor(random_state=0)
     return MLPRegressor(
         hidden_layer_sizes=(128, 64),
         alpha=0.0,
@@ -134,7 +118,7 @@ def _network() -> Any:
     )
 
 
-REGRESSORS: dict[str, Callable[[], Any]] = {"MLR": _linear, "DTR": _tree, "NNR": _network}
+REGRESSORS = ("MLR", "DTR", "NNR")
 
 
 class TimeRegressor:
@@ -166,7 +150,7 @@ class TimeRegressor:
             # Like HARP's, the network trains for a fixed number of epochs, converged or not.
             warnings.simplefilter("ignore", category=ConvergenceWarning)
             warnings.filterwarnings("ignore", message="Got `batch_size`")
-            self.model_ = REGRESSORS[self.name]().fit(x[:rows], target[:rows])
+            self.model_ = _regressor(self.name).fit(x[:rows], target[:rows])
         return self
 
     def predict(self, x: np.ndarray) -> np.ndarray:
@@ -174,71 +158,3 @@ class TimeRegressor:
         times_s: np.ndarray = self.model_.predict(x) * self.scale_ + self.mean_
         bounded_s: np.ndarray = np.maximum(times_s, self.floor_)
         return bounded_s
-
-
-class TimeModel(Protocol):
-    """Predicts the time of one phase in seconds from features."""
-
-    def __call__(self, features: pd.DataFrame) -> np.ndarray:
-        """Return times, shape (n,)."""
-
-
-@dataclass(frozen=True)
-class RepeatedPhase:
-    """A phase of a run, and the feature with its number of repetitions (None: once)."""
-
-    name: str
-    count: str | None = None
-
-
-@dataclass(frozen=True)
-class PhaseSum:
-    """Fitted models of all phases; see `fit_phases`."""
-
-    phases: tuple[RepeatedPhase, ...]
-    models: Mapping[str, TimeModel]
-
-    def predict(self, features: pd.DataFrame) -> np.ndarray:
-        """Return the sum of the phases in seconds, shape (n,)."""
-        total_s = np.zeros(len(features))
-        for phase in self.phases:
-            total_s += _repetitions(features, phase) * self.models[phase.name](features)
-        return total_s
-
-
-def fit_phases(
-    phases: tuple[RepeatedPhase, ...],
-    features: pd.DataFrame,
-    spent_s: Mapping[str, np.ndarray],
-    fit: Callable[[pd.DataFrame, np.ndarray], TimeModel],
-) -> PhaseSum:
-    """Fit a model for each phase.
-
-    Parameters
-    ----------
-    spent_s : mapping of str to ndarray, shape (n,)
-        Seconds that each run spent in a phase, all repetitions together.
-    fit : callable
-        From features and the seconds of one repetition to a model.
-
-    Raises
-    ------
-    TableError
-        If a number of repetitions is missing or not above zero.
-    """
-    models = {}
-    for phase in phases:
-        total_s = np.asarray(spent_s[phase.name], dtype=float)
-        models[phase.name] = fit(features, total_s / _repetitions(features, phase))
-    return PhaseSum(phases, models)
-
-
-def _repetitions(features: pd.DataFrame, phase: RepeatedPhase) -> np.ndarray | float:
-    if phase.count is None:
-        return 1.0
-    if phase.count not in features:
-        raise TableError("no such feature", phase.count)
-    repetitions = features[phase.count].to_numpy(dtype=float)
-    if not (repetitions > 0).all():
-        raise TableError("is not above zero in every run", phase.count)
-    return repetitions

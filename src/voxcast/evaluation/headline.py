@@ -14,13 +14,13 @@ import numpy as np
 import pandas as pd
 
 from voxcast.evaluation.contenders import (
-    FULL,
     Contender,
     VoxcastContender,
     contenders,
     recipe_contender,
 )
 from voxcast.evaluation.protocols import PROTOCOLS, Fold, Place, Protocol, draws, folds
+from voxcast.evaluation.recorded_table import FULL
 from voxcast.evaluation.scoring import floor_percent
 from voxcast.models.selection import recipes
 from voxcast.models.selection.cross_validation import FoldCache

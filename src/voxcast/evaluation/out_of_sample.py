@@ -13,31 +13,20 @@ import pandas as pd
 
 from voxcast.errors import TableError
 from voxcast.evaluation import harp
-from voxcast.evaluation.harp_regressors import RepeatedPhase, fit_phases
+from voxcast.evaluation.contenders import TRIALS, VoxcastContender
 from voxcast.evaluation.recorded_table import FULL
 from voxcast.features.table import SPEED_DEVIATION, feature_names
 from voxcast.models import point_model
-from voxcast.models.query import queries_of
-from voxcast.models.selection.cross_validation import FoldCache, Validation
-from voxcast.models.selection.learning import learn
-from voxcast.models.selection.refitting import fit_forecaster
-from voxcast.models.speed.updates import run_residuals, updated
 from voxcast.records import TARGETS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from voxcast.evaluation.harp import SelectionPolicy
-    from voxcast.evaluation.harp_regressors import TimeModel
-    from voxcast.models.forecaster import Forecaster
+    from voxcast.models.families.family import Params
+    from voxcast.models.selection.cross_validation import FoldCache
 
 FAMILIES = ("ridge", "extra_trees", "boosted", "gaussian_process", "phases")
-TRIALS = 6
-INNER_FOLDS = 4
-UPPER = 0.95
-# Quantiles at which wall time is predicted, to compare with HARP at HARP's own risk.
-QUANTILES = (0.51, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, UPPER)
-FACTOR = 1.5  # see `voxcast.models.conformal`
 BASELINES: Mapping[str, str] = {"constant": "median", "voxels": "voxels"}
 RUN_COLUMNS = ("cell_key", "subject", "app", "cpus", "noisy", *TARGETS)
 
@@ -47,6 +36,7 @@ def voxcast_predictions(
     test: pd.DataFrame,
     *,
     families: Sequence[str] = FAMILIES,
+    fixed_params: Mapping[str, Params] | None = None,
     trials: int = TRIALS,
     seed: int = 0,
     volumes: tuple[np.ndarray, np.ndarray] | None = None,
@@ -59,6 +49,8 @@ def voxcast_predictions(
     ----------
     train, test : DataFrame
         Runs of one application.
+    fixed_params : mapping, optional
+        Parameters of families that are not tuned.
     volumes : (train, test), optional
         Small volumes, for the network.
     local : DataFrame, optional
@@ -67,58 +59,15 @@ def voxcast_predictions(
     Returns
     -------
     DataFrame
-        The columns `RUN_COLUMNS`, ``TARGET_median`` and ``TARGET_upper``, and for each of
-        `QUANTILES` the bound of wall time, ``runtime_s_at_QUANTILE``.
+        The columns `RUN_COLUMNS`, ``chosen``, and those of `VoxcastContender.predict`.
     """
-    validation = Validation(
-        train.reset_index(drop=True),
-        None if volumes is None else volumes[0],
-        INNER_FOLDS,
-        seed,
-        cache=cache or FoldCache(),
+    of_train, of_test = (None, None) if volumes is None else volumes
+    contender = VoxcastContender(
+        train, families, seed, cache, trials=trials, fixed_params=fixed_params, volumes=of_train
     )
-    leaderboard = learn(validation, families, trials=trials)
-    forecaster = fit_forecaster(validation, leaderboard, leaderboard.best, FACTOR)
-    if local is not None:
-        forecaster = with_local_runs(forecaster, local)
-    queries = queries_of(test, None if volumes is None else volumes[1])
-    by_quantile = {
-        quantile: forecaster.predict(queries, lower_quantile=1 - quantile, upper_quantile=quantile)
-        for quantile in QUANTILES
-    }
-    table = run_columns(test)
-    for target in TARGETS:
-        for k, name in ((1, "median"), (2, "upper")):
-            table[f"{target}_{name}"] = [p.quantiles[target][k] for p in by_quantile[UPPER]]
-    for quantile, predictions in by_quantile.items():
-        table[f"runtime_s_at_{quantile:g}"] = [p.quantiles["runtime_s"][2] for p in predictions]
-    return table.assign(
-        chosen=leaderboard.best,
-        out_of_range=[bool(p.out_of_range) for p in by_quantile[UPPER]],
-        calibrated=[p.calibrated for p in by_quantile[UPPER]],
-    )
-
-
-def with_local_runs(forecaster: Forecaster, local: pd.DataFrame) -> Forecaster:
-    """Return a forecaster that knows the speed of machines from runs, as in production.
-
-    Parameters
-    ----------
-    local : DataFrame
-        Runs of one application, of subjects and in sittings that it did not learn from. Those
-        that it finds out of range tell nothing.
-    """
-    if local.empty:
-        return forecaster
-    speeds = forecaster.speeds
-    if speeds is None:
-        return forecaster
-    for host, runs in local.groupby("host_id", sort=True):
-        # Predictions are those at the average speed of the training runs.
-        predictions = forecaster.predict(queries_of(runs.drop(columns=["host_id", "sitting"])))
-        if residuals := run_residuals(runs.to_dict("records"), predictions):
-            speeds = updated(speeds, str(host), residuals)
-    return forecaster.with_speeds(speeds)
+    answers = contender.predict(test, test.head(0) if local is None else local, of_test)
+    answers = answers.reset_index(drop=True)
+    return pd.concat([run_columns(test), answers], axis=1).assign(chosen=contender.family)
 
 
 def baseline_predictions(train: pd.DataFrame, test: pd.DataFrame, baseline: str) -> pd.DataFrame:
@@ -134,7 +83,6 @@ def harp_predictions(
     train: pd.DataFrame,
     test: pd.DataFrame,
     policy: SelectionPolicy,
-    mode: harp.Mode = "corrected",
     *,
     scaled_down: bool = True,
 ) -> pd.DataFrame | None:
@@ -154,10 +102,8 @@ def harp_predictions(
     test_features = test.reindex(columns=columns)
     try:
         fitted = harp.fit(
-            train[columns], train["runtime_s"].to_numpy(), full, mode=mode,
-            groups=train["subject"].tolist(),
-            test=(test_features, test["runtime_s"].to_numpy()) if mode == "code" else None,
-            scaled_down=scaled_down,
+            train[columns], train["runtime_s"].to_numpy(), full,
+            groups=train["subject"].tolist(), scaled_down=scaled_down,
         )  # fmt: skip
     except TableError:
         return None
@@ -188,25 +134,23 @@ def harp_custom_predictions(
     """
     columns = _varying_features(train)
     full = (train["scale"] == FULL).to_numpy()
-    groups = train["subject"].tolist()
-    repeated = repeated_s.reindex(train["cell_key"]).to_numpy(dtype=float)
-    start_s = np.maximum(train["runtime_s"].to_numpy() - repeated, 1e-3)
-
-    def fit(features: pd.DataFrame, times_s: np.ndarray) -> TimeModel:
-        fitted = harp.fit(features[columns], times_s, full, groups=groups)
-        candidate = fitted.chosen(policy)
-        return lambda table: fitted.predict(table.reindex(columns=columns), candidate)
-
-    phases = (RepeatedPhase("start"), RepeatedPhase("repeated", count))
-    spent_s = {"start": start_s, "repeated": np.maximum(repeated, 1e-6)}
-    try:
-        walltime_s = fit_phases(phases, train, spent_s, fit).predict(test)
-    except TableError:
+    counts, new_counts = (table[count].to_numpy(dtype=float) for table in (train, test))
+    if not ((counts > 0).all() and (new_counts > 0).all()):
         return None
+    repeated = repeated_s.reindex(train["cell_key"]).to_numpy(dtype=float)
+    start = np.maximum(train["runtime_s"].to_numpy() - repeated, 1e-3)
+    parts_s = []
+    for times_s in (start, np.maximum(repeated, 1e-6) / counts):
+        try:
+            fitted = harp.fit(train[columns], times_s, full, groups=train["subject"].tolist())
+        except TableError:
+            return None
+        parts_s.append(fitted.predict(test.reindex(columns=columns), fitted.chosen(policy)))
+    walltime_s = parts_s[0] + new_counts * parts_s[1]
     return run_columns(test).assign(runtime_s_median=walltime_s, runtime_s_upper=walltime_s)
 
 
-def pooled(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
+def pooled(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
     """Concatenate the predictions of several folds."""
     return pd.concat(tables, ignore_index=True)
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from voxcast.errors import TableError
 from voxcast.features.phase_labels import COLUMN as PHASES
 from voxcast.features.phase_labels import phase_texts
-from voxcast.features.training_table import build_table
-from voxcast.features.usual_speed import with_speed_deviations
+from voxcast.features.training_table import build_table, with_speed_deviations
 from voxcast.images.characteristics import CHARACTERISTICS, current_rows, versions_of
 from voxcast.images.network_volume import SMALL_VOLUMES, read_stacked
 from voxcast.images.recorded import RECORDED_IMAGES

@@ -18,7 +18,8 @@ from voxcast.allocation.requests.per_image import requests_per_image
 from voxcast.allocation.requests.replay import ReplayedRuns, account, planned_requests, replay
 from voxcast.allocation.site import Waiting
 from voxcast.evaluation import out_of_sample
-from voxcast.evaluation.holdouts import split
+from voxcast.evaluation.contenders import INNER_FOLDS, TRIALS, UNCALIBRATED_FACTOR, UPPER
+from voxcast.evaluation.protocols import split
 from voxcast.evaluation.recorded_table import FULL, of_app
 from voxcast.laws.predicted import PredictedLaw
 from voxcast.models.query import queries_of
@@ -38,7 +39,7 @@ COSTS: Mapping[str, tuple[float, float, float | str]] = {
 }
 SITE_DEFAULT_S = 3600.0
 MIN_SUBJECTS = 8  # so that inner folds have subjects on both sides
-LOWER, UPPER = 0.05, 0.95
+LOWER = 0.05
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +71,7 @@ def study(
     waiting: Waiting | None = None,
     folds: int = 5,
     seed: int = 0,
-    trials: int = out_of_sample.TRIALS,
+    trials: int = TRIALS,
     families: Sequence[str] = out_of_sample.FAMILIES,
     cache: FoldCache | None = None,
     on_step: Callable[[str], None] = lambda step: None,
@@ -129,11 +130,11 @@ def _held_out_runs(
 ) -> HeldOutRuns:
     runs = test[~test["noisy"]].reset_index(drop=True)
     validation = Validation(
-        train.reset_index(drop=True), None, out_of_sample.INNER_FOLDS, seed,
+        train.reset_index(drop=True), None, INNER_FOLDS, seed,
         cache=cache or FoldCache(),
     )  # fmt: skip
     leaderboard = learn(validation, families, trials=trials)
-    model = fit_calibrated(validation, leaderboard, leaderboard.best, out_of_sample.FACTOR)
+    model = fit_calibrated(validation, leaderboard, leaderboard.best, UNCALIBRATED_FACTOR)
     out_of_fold = leaderboard.out_of_fold[leaderboard.input_level][leaderboard.best]
     residuals = (validation.actual() - out_of_fold)[:, WALL]
     quantiles, _ = model.quantiles(queries_of(runs), LOWER, UPPER)

@@ -19,13 +19,10 @@ import pandas as pd
 
 from voxcast.features.table import SPEED_DEVIATION, TIMES
 from voxcast.laws.intervals import clustered_mean
-from voxcast.models.distribution_metrics import joint_exceedance
-from voxcast.models.metrics import binomial_interval, scores, under_requests
+from voxcast.models.metrics import binomial_interval, scores
 from voxcast.records import TARGETS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from voxcast.evaluation.protocols import Protocol
     from voxcast.laws.intervals import Interval
 
@@ -181,12 +178,10 @@ def paired(
     }
 
 
-def requests(
-    predictions: pd.DataFrame, target: str = "runtime_s", bound: str = "upper"
-) -> dict[str, Any]:
-    """Return HARP's measures of requests of ``TARGET_BOUND``, and requested over used."""
+def requests(predictions: pd.DataFrame, target: str = "runtime_s") -> dict[str, Any]:
+    """Return HARP's measures of requests of the upper bound, and requested over used."""
     runs = scored_runs(predictions, target)
-    used, requested = runs[target].to_numpy(dtype=float), runs[f"{target}_{bound}"].to_numpy()
+    used, requested = runs[target].to_numpy(dtype=float), runs[f"{target}_upper"].to_numpy()
     measures = scores(used, requested)
     return {
         "mae": float(np.abs(requested - used).mean()),
@@ -194,31 +189,6 @@ def requests(
         "ov_mape": measures["ov_mape"],
         "asked_over_used": float(requested.sum() / used.sum()),
     }
-
-
-def at_no_more_risk(
-    predictions: pd.DataFrame, quantiles: Sequence[float], upp: float
-) -> dict[str, Any] | None:
-    """Return the requests at the lowest quantile that is exceeded at most as often as a rival's.
-
-    Parameters
-    ----------
-    predictions : DataFrame
-        With ``runtime_s_at_QUANTILE``.
-    upp : float
-        Percentage of runs for which the rival requested too little.
-
-    Returns
-    -------
-    dict or None
-        As `requests`, with the quantile as ``level``; None if the highest quantile is exceeded
-        more often.
-    """
-    for quantile in sorted(quantiles):
-        measures = requests(predictions, bound=f"at_{quantile:g}")
-        if measures["upp"] <= upp:
-            return {"level": quantile, **measures}
-    return None
 
 
 def coverage(predictions: pd.DataFrame, target: str) -> dict[str, Any]:
@@ -252,38 +222,6 @@ def answer_counts(predictions: pd.DataFrame) -> dict[str, int]:
         "out_of_range": int(predictions["out_of_range"].sum()),
         "calibrated": int(predictions["calibrated"].sum()),
     }
-
-
-def exceedances(predictions: pd.DataFrame) -> dict[str, Any]:
-    """Return how often the upper bounds were exceeded, by subject, each target and jointly.
-
-    Wall time is counted on undisturbed runs, and so is ``joint``.
-
-    Returns
-    -------
-    dict
-        By target, and ``joint`` for all of them, ``exceeded``, ``subjects`` and ``interval``
-        (exact, 95 %); by target also ``upper_over_median``, the median ratio; ``out_of_range``,
-        the share of answers that were flagged.
-    """
-    counts: dict[str, Any] = {}
-    for target in TARGETS:
-        runs = scored_runs(predictions, target)
-        actual, upper, median = (
-            runs[name].to_numpy(dtype=float)
-            for name in (target, f"{target}_upper", f"{target}_median")
-        )
-        exceeded, subjects, interval = under_requests(actual, upper, runs["subject"])
-        counts[target] = {
-            "exceeded": exceeded, "subjects": subjects, "interval": list(interval),
-            "upper_over_median": float(np.median(upper / median)),
-        }  # fmt: skip
-    runs = scored_runs(predictions, "runtime_s")
-    exceeded, subjects, interval = joint_exceedance(
-        runs[list(TARGETS)], runs[[f"{target}_upper" for target in TARGETS]], runs["subject"]
-    )
-    counts["joint"] = {"exceeded": exceeded, "subjects": subjects, "interval": list(interval)}
-    return counts | {"out_of_range": float(predictions["out_of_range"].mean())}
 
 
 def bounds_of(interval: Interval) -> list[float] | None:

@@ -36,8 +36,7 @@ OUTCOME = "outcome"
 class Columns:
     """The roles of a table's columns; those in `logs` are also used as logarithms.
 
-    ``units`` are the smallest magnitudes of columns with zeros or values below zero. Rows that
-    differ in ``idle`` columns alone are of one configuration, see `voxcast.features.screening`.
+    ``units`` are the smallest magnitudes of columns with zeros or values below zero.
     """
 
     target: str
@@ -47,7 +46,6 @@ class Columns:
     texts: tuple[str, ...]
     logs: tuple[str, ...]
     units: tuple[tuple[str, float], ...] = ()
-    idle: tuple[str, ...] = ()
 
     def unit(self, name: str) -> float:
         """Return the unit of a column's logarithm; 0 if all its values were above zero."""

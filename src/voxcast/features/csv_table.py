@@ -3,20 +3,15 @@
 A column in which all cells are numbers, or hold a mark for a missing value such as ``-``, is one
 of numbers. Versions are texts, since 1.10 is not 1.1; so is every column that a model learned as
 texts, to the letter, in any other table too.
-
-The error of a target column that is text: a column of numbers with a like name, or times.
 """
 
 from __future__ import annotations
 
 import csv
 import re
-from difflib import SequenceMatcher
 from typing import TYPE_CHECKING
 
-from voxcast.errors import ConfigError, TableError, one_line
-from voxcast.features.column_names import is_version
-from voxcast.quantities import slurm_seconds
+from voxcast.errors import TableError, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -32,17 +27,7 @@ _KINDS = {
     b"\x1f\x8b": "compressed", b"\xff\xfe": "text in UTF-16", b"\xfe\xff": "text in UTF-16",
 }  # fmt: skip
 MOST = 0.8  # share of the cells
-_QUANTITY = re.compile(
-    r"""
-    [+-]?(?:
-      \d[\d.,]*\s*(?:%|[kmgtp]?i?b|[kmgtp][nc]?|ns|us|µs|ms|s|secs?|mins?|h|hrs?|hours?|d|days?)
-    | \d{1,3}(?:[,'\s]\d{3})+(?:\.\d+)?     # thousands
-    | \d+,\d+                               # a decimal comma
-    | (?:\d+-)?\d+:\d\d(?::\d\d)?(?:\.\d+)? # a duration
-    )
-    """,
-    re.VERBOSE | re.IGNORECASE,
-)
+_QUANTITY = re.compile(r"[+-]?(?:\d+-)?\d[\d.,:' ]*(?:%|[a-zµ]{1,4})?", re.IGNORECASE)
 _MARKS = {";": "';'", "\t": "a tab", "|": "'|'"}
 
 
@@ -131,25 +116,28 @@ def spelled_as_numbers(column: pd.Series) -> str | None:
     import pandas as pd
 
     cells = column.dropna().astype(str)
-    if cells.empty:
+    if cells.empty or is_version(str(column.name)):
         return None
     is_number = pd.to_numeric(cells, errors="coerce").notna().to_numpy()
-    if is_number.all():
-        if is_version(str(column.name)):
-            return None
-        return "is text for a cell in a row without a label: leave such cells empty"
     odd = cells[~is_number]
+    if odd.empty:
+        return "is text for a cell in a row without a label: leave such cells empty"
     if is_number.mean() >= MOST:
-        label = odd.index[0]  # of a table that was read, the number of its row from 0
-        where = f" in row {label + 1}" if isinstance(label, int) else ""
-        return f"is text for {odd.iloc[0][:20]!r}{where}: leave such cells empty"
+        return f"is text for {odd.iloc[0][:20]!r}: leave such cells empty"
     if odd.map(lambda cell: bool(_QUANTITY.fullmatch(cell))).mean() >= MOST:
         return f"is text, such as {odd.iloc[0][:20]!r}: write plain numbers, all in one unit"
     return None
 
 
-ALIKE = 0.75  # share of equal letters of two names
-MOST_NAMES = 3
+def is_version(name: str) -> bool:
+    """Return whether a name means a version, which must not be read as a number: 1.10 is not 1.1.
+
+    Examples
+    --------
+    >>> [is_version(name) for name in ("version", "toolVersion", "versions", "version_bytes")]
+    [True, True, False, False]
+    """
+    return re.search(r"(version|(?<![A-Za-z])ver)[\W\d_]*$", name, re.IGNORECASE) is not None
 
 
 def text_target(table: pd.DataFrame, target: str, numbers: Sequence[str]) -> TableError:
@@ -160,45 +148,11 @@ def text_target(table: pd.DataFrame, target: str, numbers: Sequence[str]) -> Tab
     numbers : sequence of str
         Columns of numbers.
     """
-    cells = [str(cell) for cell in table[target].dropna().unique()[:20]]
-    problem, then = "is text", "the target must be a column of numbers"
-    if cells and ":" in cells[0] and all(map(_is_clock, cells)):
-        problem = f"is text: times such as {cells[0]} are not read"
-        then = "write them as numbers of seconds"
-    elif (reason := spelled_as_numbers(table[target])) is not None:
-        problem, then = reason.split(": ", maxsplit=1)
-    elif cells:
-        problem = f"is text, such as {cells[0][:30]!r}"
-    if names := alike(target, numbers):
-        then += f", or take {' or '.join(names)}, which has numbers"
+    reason = spelled_as_numbers(table[target])
+    if reason is None:
+        cell = next(iter(table[target].dropna().astype(str)), "")
+        reason = f"is text, such as {cell[:30]!r}: the target must be a column of numbers"
+    problem, then = reason.split(": ", maxsplit=1)
+    if numbers:
+        then += f"; those of numbers are {', '.join(numbers)[:100]}"
     return TableError(problem, target, then)
-
-
-def alike(name: str, others: Sequence[str]) -> list[str]:
-    """Return the names that contain ``name``, are part of it or differ little, the nearest first.
-
-    Examples
-    --------
-    >>> alike("Elapsed", ["JobID", "ElapsedRaw", "MaxRSS"])
-    ['ElapsedRaw']
-    """
-    key = _key(name)
-    ratios = {other: SequenceMatcher(None, key, _key(other)).ratio() for other in others}
-    near = [
-        other for other, ratio in ratios.items()
-        if ratio >= ALIKE or (min(len(key), len(_key(other))) > 2
-                              and (key in _key(other) or _key(other) in key))
-    ]  # fmt: skip
-    return sorted(near, key=lambda other: -ratios[other])[:MOST_NAMES]
-
-
-def _key(name: str) -> str:
-    return re.sub(r"[\W_]", "", name.lower())
-
-
-def _is_clock(text: str) -> bool:
-    try:
-        slurm_seconds(text)
-    except ConfigError:
-        return False
-    return True

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, cast
 from voxcast.features.phase_labels import COLUMN as PHASES
 from voxcast.features.phase_labels import phase_texts
 from voxcast.features.rows import features
-from voxcast.features.table import CENSORED_OUTCOMES, IDENTITY, PLACE, WORK
-from voxcast.features.usual_speed import with_speed_deviations
+from voxcast.features.table import CENSORED_OUTCOMES, IDENTITY, PLACE, SPEED_DEVIATION, WORK
 from voxcast.files import sha256_of
 from voxcast.images.characteristics import CHARACTERISTICS
 from voxcast.records import ANCHOR_REPEAT, MEASURED, TARGETS, Configuration
+from voxcast.runs.speed import speed_deviations
 from voxcast.runs.table import settled
 
 if TYPE_CHECKING:
@@ -307,3 +307,29 @@ def _unknown(volume_id: str, content: Mapping[str, float | None]) -> str | None:
 
     unknown = [name for name, value in content.items() if volume_id and pd.isna(value)]
     return f"{unknown[0]} of the volume is unknown, or of another version" if unknown else None
+
+
+def with_speed_deviations(
+    table: pd.DataFrame, runs: pd.DataFrame, phases: pd.DataFrame
+) -> pd.DataFrame:
+    """Add the column `SPEED_DEVIATION`, a natural logarithm whose median in every sitting is zero.
+
+    The work of neighbours comes and goes within minutes. Timings beside a run show part of it, so
+    that families can be compared by errors that are less of the machine. It is measured during the
+    run, so it is never a feature, and labels stay as measured. How fast a whole sitting was is
+    left in the times: it is for a model to know. Where nothing was timed beside a run the value is
+    zero.
+
+    Parameters
+    ----------
+    table : DataFrame
+        As of `voxcast.features.training_table.build_table`.
+    runs, phases : DataFrame
+        All runs on record with their phases: the runs of the table, and others that show how runs
+        follow the speed of the machine.
+    """
+    completed = runs[runs["outcome"] == "completed"].drop_duplicates("cell_key")
+    by_key = speed_deviations(completed, phases)["log_speed"]
+    deviations = table["cell_key"].map(by_key).fillna(0.0).astype(float)
+    of_sitting = deviations.groupby([table["app"], table["host_id"], table["sitting"]])
+    return table.assign(**{SPEED_DEVIATION: deviations - of_sitting.transform("median")})

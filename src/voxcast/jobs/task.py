@@ -31,8 +31,7 @@ from voxcast.records import Cell, Outcome, Prediction, Request
 if TYPE_CHECKING:
     from voxcast.allocation.recommendation import Recommendation
 
-# Of five factors the one of the smallest loss, at worst over recorded runs and published laws;
-# see studies/ladder_growth.py and results/ladders/growth.json.
+# Of five factors the one of the smallest loss at worst, over recorded runs and published laws.
 LEAST_GROWTH = 1.5
 MOST_REQUESTS = 6
 # Reserved time delays other users, used time is charged; each request waits in the queue.

@@ -24,7 +24,7 @@ from sklearn.utils.validation import (
 from voxcast.errors import TableError, one_line
 from voxcast.features.any_table import choose_columns, learnable
 from voxcast.features.run_status import is_censored, statuses
-from voxcast.features.screening import idle_columns, screened
+from voxcast.features.screening import screened
 from voxcast.files import atomic_folder
 from voxcast.models.table_fitting import FAMILIES, fit_table
 from voxcast.quantities import parse_seconds
@@ -156,7 +156,6 @@ class RuntimeRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # 
             table[group] = np.asarray(groups).astype(str)
         try:
             columns = choose_columns(table, name, group)
-            columns = replace(columns, idle=idle_columns(table[~stopped], columns))
             return self._fit_rows(table[~stopped], columns, table[stopped])
         except TableError as error:
             raise ValueError(one_line(error)) from error

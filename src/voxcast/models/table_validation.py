@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from voxcast.features.any_table import Columns, feature_table
-from voxcast.features.screening import without
 from voxcast.models.metrics import scores, under_requests
 from voxcast.models.selection.cross_validation import Validation
 
@@ -78,7 +77,7 @@ def _runs(
 def novelty_of(table: pd.DataFrame, columns: Columns) -> Novelty:
     """Return the unit that is held out: groups, configurations, or runs of few configurations.
 
-    A configuration is the features of a row without the idle ones. With many of them a new row may
+    A configuration is the features of a row. With many of them a new row may
     have another one, and repeats of one must not fall on both sides of a fold. With few the
     question is about new runs of the same.
     """
@@ -103,10 +102,10 @@ def _groups(table: pd.DataFrame, columns: Columns, novelty: Novelty) -> np.ndarr
 
 
 def configurations_of(table: pd.DataFrame, columns: Columns) -> np.ndarray:
-    """Return one text for each row, the same for rows that differ in idle columns alone."""
+    """Return one text for each row, the same for rows of the same features."""
     from pandas.util import hash_pandas_object
 
-    features = feature_table(table, without(columns, columns.idle))
+    features = feature_table(table, columns)
     texts = {name: object for name in features if features[name].dtype.kind != "f"}
     hashes = hash_pandas_object(features.astype(texts), index=False)
     names: np.ndarray = hashes.astype(str).to_numpy()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from voxcast.analysis.devices import CpuComparison, compare_cpus
 from voxcast.analysis.model_comparison import BASELINES, compare_models
@@ -64,7 +64,6 @@ class Narrative:
                     ),
                     training_runs(inputs.trained_on, app),
                     _floor_percent(noise_by_app.get(app)),
-                    inputs.recorded_runs_alone.get(app, {}),
                     inputs.new_days[inputs.new_days["app"] == app],
                 )
                 for app in inputs.apps
@@ -102,10 +101,6 @@ class Narrative:
     def tested(self) -> str:
         """Write the errors on unseen subjects, with intervals."""
         return self.of_each(AppNarrative.tested)
-
-    def predicted_before(self) -> str:
-        """Write how far the runs measured here lay from what recorded runs alone predict."""
-        return self.of_each(AppNarrative.predicted_before)
 
     def on_new_days(self) -> str:
         """Write the errors on days that were not measured."""
@@ -210,8 +205,6 @@ class AppNarrative:
     floor_percent : dict of str to float
         The noise floor by target, in percent; empty if nothing was repeated. It is a mean absolute
         error, comparable with the errors of models; see `RepeatNoise.error_percent`.
-    recorded_alone : dict
-        See `voxcast.models.selection.recorded_runs_alone`; empty without recorded runs.
     new_days : DataFrame
         See `voxcast.evaluation.headline.new_day_errors`.
     """
@@ -220,7 +213,6 @@ class AppNarrative:
     models: ModelComparison
     training: TrainingRuns
     floor_percent: dict[str, float]
-    recorded_alone: dict[str, Any]
     new_days: pd.DataFrame
 
     def error(self) -> float:
@@ -327,26 +319,6 @@ class AppNarrative:
         if m.training_subjects == 1:
             text += "; over the runs of one subject, which says nothing of other subjects"
         return text
-
-    def predicted_before(self) -> str:
-        """Write how far the runs measured here lay from what recorded runs alone predict.
-
-        Nothing is written without recorded runs.
-        """
-        alone = self.recorded_alone
-        if not alone:
-            return ""
-        percent_off = 100 * abs(alone["ratio"] - 1)
-        longer = "longer" if alone["ratio"] > 1 else "less time"
-        text = (
-            f"{counted(alone['runs'], 'run')} measured here lay {percent(alone['error_percent'])} "
-            f"from what {counted(alone['recorded_subjects'], 'recorded subject')} predict; "
-            f"runs take {percent(percent_off)} {longer} here"
-        )
-        corrected = alone["corrected_error_percent"]
-        return (
-            text if corrected is None else f"{text}, and knowing that leaves {percent(corrected)}"
-        )
 
     def not_tested(self) -> str:
         """Write why there are no predictions of unseen subjects."""

@@ -242,8 +242,6 @@ def summary(narrative: Narrative, report: str) -> str:
         ("next", f"{binaries()}voxcast predict {example(narrative)}"),
         ("or", f"{binaries()}mlflow ui, then {finals(narrative.inputs)}"),
     ]
-    if before := narrative.predicted_before():
-        lines.insert(3, ("beforehand", before))
     return "".join(f"{name:<12} {' '.join(text.split())}\n" for name, text in lines)
 
 

@@ -6,13 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import TableError
 from voxcast.files import read_json
-from voxcast.report.judging_tables import (
-    domain_table,
-    families,
-    interval_of,
-    learning_curve,
-    points_of,
-)
 from voxcast.report.tables import UPP_NOTE, Table
 from voxcast.report.templates import render
 from voxcast.report.wording import TITLES, heading, percent
@@ -33,7 +26,6 @@ STRATEGIES = {
     "laboratory": "laboratory's rule", "harp_doubling": "HARP, doubled",
     "population": "optimal, one for all", "per_image": "optimal by image",
 }  # fmt: skip
-CAMPAIGNS = ("mixed", "full_only", "chosen")
 HARP_NOTE = (
     "HARP is a published predictor of run times, trained on runs that were scaled down and a few "
     "at full scale, without the defects of its release. It fits many candidates and selects one: "
@@ -89,21 +81,10 @@ def _requests(result: Result) -> Table:
             if request:
                 ratio = f"{request['asked_over_used']:.2f}×"
                 upp, excess = percent(request["upp"]), percent(request["ov_mape"])
-                voxcast = scores.get("voxcast_at_no_more_risk")
-                matched = "" if voxcast is None else _matched_bound(voxcast)
-                rows.append([f"{app}: {title}", upp, excess, ratio, matched])
-    caption = (
-        "Requested time on unseen subjects: the 95 % bound of voxcast, the adjusted time of HARP, "
-        "and the lowest bound of voxcast that is exceeded no more often than the time of HARP"
-    )
-    head = ["", "Requested too little (UPP)", "Excess (OV_MAPE)", "Requested / used",
-            "Excess of voxcast at no higher UPP"]  # fmt: skip
+                rows.append([f"{app}: {title}", upp, excess, ratio])
+    caption = "Requested time on unseen subjects: the 95 % bound of voxcast, the time of HARP"
+    head = ["", "Requested too little (UPP)", "Excess (OV_MAPE)", "Requested / used"]
     return Table(caption, head, rows, (UPP_NOTE, HARP_NOTE))
-
-
-def _matched_bound(request: Result) -> str:
-    bound = percent(100 * request.get("quantile", request.get("level")))
-    return f"{percent(request['ov_mape'])} (UPP {percent(request['upp'])}, {bound} bound)"
 
 
 def _ablation(result: Result) -> Table:
@@ -132,7 +113,7 @@ def _ablation_differences(result: Result) -> Table:
                 continue
             difference = compared["difference"]
             versus = f"{app}: {name}, against {compared['against']}"
-            rows.append([versus, points_of(difference), f"{difference['ratio']:.2f}×"])
+            rows.append([versus, _points_of(difference), f"{difference['ratio']:.2f}×"])
     caption = (
         "What leaving information out costs: difference of the errors of CPU time in points, "
         "paired, with 95 % interval over subjects, and their ratio"
@@ -187,27 +168,6 @@ def _out_of_range(answers: Result | None) -> str:
     return "{out_of_range} · {calibrated} of {runs}".format(**answers)
 
 
-def _scales(result: Result) -> Table:
-    rows = []
-    for app, by_campaign in result.items():
-        if "not_measurable" in by_campaign:
-            continue
-        errors = {name: by_campaign[name]["cpu_s"] for name in ("all", *CAMPAIGNS)}
-        cells = [
-            f"{_error(error)} for {percent(100 * by_campaign[name]['cost_share'])} of the cost"
-            for name, error in errors.items()
-        ]
-        ratios = [errors[name]["mape"] / errors["all"]["mape"] for name in CAMPAIGNS]
-        rows.append([app, *cells, " · ".join(f"{ratio:.2f}×" for ratio in ratios)])
-    caption = (
-        "Error of CPU time at full scale by the design of the campaign: runs drawn at random, or "
-        "selected by their expected information"
-    )
-    head = ["Application", "All at full scale", "Half scaled down", "Full scale, random",
-            "Full scale, selected", "Relative to all"]  # fmt: skip
-    return Table(caption, head, rows)
-
-
 def _transfer(result: Result) -> Table:
     rows = []
     for pair, curve in result.items():
@@ -249,26 +209,40 @@ def _normalised_cost(replayed: Result) -> str:
     return f"{replayed['normalised_cost']:.2f} ({low:.2f} to {high:.2f})"
 
 
+def _interval_of(scores: Result | None, key: str) -> str:
+    """Write an error with its interval; empty where it is not known."""
+    if scores is None or key not in scores:
+        return ""
+    interval = scores.get(f"{key}_interval")
+    if interval is None:
+        return percent(scores[key])
+    low, high = (percent(max(end, 0.0)) for end in interval)
+    return f"{percent(scores[key])} ({low.removesuffix(' %')} to {high})"
+
+
+def _points_of(difference: Result) -> str:
+    """Write a paired difference in points with its interval."""
+    interval = difference["interval"]
+    bounds = "" if interval is None else f" ({interval[0]:+.1f} to {interval[1]:+.1f})"
+    return f"{difference['points']:+.1f}{bounds}"
+
+
 def _error(scores: Result) -> str:
-    return interval_of(scores, "mape")
+    return _interval_of(scores, "mape")
 
 
 def _normalised_error(scores: Result) -> str:
-    return interval_of(scores, "normalised_mape") if "normalised_mape" in scores else ""
+    return _interval_of(scores, "normalised_mape") if "normalised_mape" in scores else ""
 
 
 MAKERS: dict[str, tuple[Callable[[Result], Table], ...]] = {
     "splits": (_errors, _requests),
-    "families": (families,),
-    "curves": (learning_curve,),
     "ablation": (_ablation, _ablation_differences),
     "second_batch": (_second_batch,),
     "real": (_real,),
     "heads": (_heads,),
-    "scales": (_scales,),
     "transfer": (_transfer,),
     "per_image": (_per_image,),
-    "domain": (domain_table,),
 }
 
 

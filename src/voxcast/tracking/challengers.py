@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from voxcast.files import sha256_file, sha256_folder
 from voxcast.images.characteristics import CHARACTERISTICS
-from voxcast.models.selection.leaderboard_files import load_leaderboard
-from voxcast.models.selection.validations import TRAIN, validations
+from voxcast.models.selection.cross_validation import TRAIN, validations
+from voxcast.models.selection.leaderboard import load_leaderboard
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from voxcast.files import sha256_file, sha256_folder
-from voxcast.models.selection.leaderboard import GRID
-from voxcast.models.selection.leaderboard_files import load_trials
-from voxcast.models.selection.validations import TRAIN
+from voxcast.models.selection.cross_validation import TRAIN
+from voxcast.models.selection.leaderboard import GRID, load_trials
 from voxcast.tracking import runs
 from voxcast.tracking.challengers import TUNED
 from voxcast.tracking.finals import final_run

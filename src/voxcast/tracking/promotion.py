@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from voxcast.models.selection.comparison import Contender, compare
+from voxcast.models.selection.comparison import Contender, compare_recipes
 from voxcast.models.selection.promotion_rule import (
     BY_HAND,
     Decision,
@@ -40,7 +40,7 @@ from voxcast.tracking.rivals import readable, rival_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from voxcast.models.selection.out_of_time import OutOfTime
+    from voxcast.models.selection.comparison import OutOfTime
     from voxcast.models.selection.promotion_rule import Rival
     from voxcast.serving.bundle import Bundle
     from voxcast.tracking import runs
@@ -116,7 +116,7 @@ def promote(
         if out_of_time is None:
             everything = np.ones(len(table), dtype=bool)
             recipe = Contender(challenger.family, challenger.params, everything)
-            comparison = compare(validation, recipe, rival.contender)
+            comparison = compare_recipes(validation, recipe, rival.contender)
         else:
             comparison = out_of_time.comparison
             calibrated = rival.calibrated and out_of_time.champion_bound_holds

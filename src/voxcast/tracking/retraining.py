@@ -16,8 +16,7 @@ import numpy as np
 
 from voxcast.files import sha256_file
 from voxcast.models.selection import recipes
-from voxcast.models.selection.learning import learn
-from voxcast.models.selection.out_of_time import (
+from voxcast.models.selection.comparison import (
     MIN_SUBJECTS,
     judge,
     new_runs,
@@ -25,6 +24,7 @@ from voxcast.models.selection.out_of_time import (
     window_rows,
     window_start,
 )
+from voxcast.models.selection.learning import learn
 from voxcast.models.selection.refitting import fit_forecaster
 from voxcast.serving.model_store import ModelStore
 from voxcast.tracking.challengers import AppFacts, Challenger
@@ -34,9 +34,9 @@ from voxcast.tracking.rivals import readable_champion
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from voxcast.models.selection.comparison import OutOfTime
     from voxcast.models.selection.cross_validation import Validation
     from voxcast.models.selection.leaderboard import Leaderboard
-    from voxcast.models.selection.out_of_time import OutOfTime
     from voxcast.tracking import runs
 
 TOO_LITTLE = "too_little_new"

@@ -10,7 +10,7 @@ from voxcast.errors import ModelError
 from voxcast.features.split import MIN_SUBJECTS
 from voxcast.files import canonical_json
 from voxcast.models.selection import recipes
-from voxcast.models.selection.comparison import Contender, compare, disturbed
+from voxcast.models.selection.comparison import Contender, compare_recipes, disturbed
 from voxcast.models.selection.promotion_rule import Rival
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def compare_versions(
     validation: Validation, app: str, first: Bundle, second: Bundle
 ) -> Comparison | None:
     """Compare an application's forecasters of two bundles, the first against the second."""
-    return compare(
+    return compare_recipes(
         validation,
         contender_of(first, app, validation.table),
         contender_of(second, app, validation.table),

@@ -201,7 +201,7 @@ def compare_bundles(
     project : Path
         Project folder; the receipt is added to its log.
     validations : mapping
-        Training runs by application, see `voxcast.models.selection.validations`.
+        Training runs by application, see `voxcast.models.selection.cross_validation`.
     numbers : (str, str)
         Versions; a gain above zero means that the first is better.
     bundles : (Bundle, Bundle)

@@ -21,7 +21,6 @@ SPLITS = {
             "harp_MAE": {
                 "errors": {"runtime_s": {"mape": 30.0, "mape_interval": None}},
                 "request": {"upp": 58.0, "ov_mape": 40.0, "asked_over_used": 1.02},
-                "voxcast_at_no_more_risk": {"level": 0.6, "upp": 55.0, "ov_mape": 17.0},
             },
         },
         "host": {"not_measurable": "measured on one machine"},
@@ -45,7 +44,6 @@ def test_only_studies_with_a_result_are_shown() -> None:
     assert "UPP is" in requests.notes[0]
     assert "OV_MAPE is" in requests.notes[0]
     assert requests.rows[1][:4] == ["ants_segment: HARP, MAE", "58 %", "40 %", "1.02×"]
-    assert requests.rows[1][4] == "17 % (UPP 55 %, 60 % bound)"
     assert all(len(row) == len(errors.head) for row in errors.rows)
 
 
@@ -53,8 +51,6 @@ def test_every_study_has_its_table() -> None:
     by_target = {"cpu_s": ERROR, "peak_rss_bytes": ERROR}
     compared = {"against": "all", "difference": {"points": 1.5, "interval": [-0.2, 3.0],
                 "ratio": 1.3}}  # fmt: skip
-    both = {**ERROR, "normalised_mape": 3.2, "normalised_mape_interval": [2.0, 4.0]}
-    of_family = {"errors": both, "difference": compared["difference"]}
     batch = {
         "a": {
             "errors": dict.fromkeys(TARGETS, ERROR), "coverage": dict.fromkeys(TARGETS, COVERAGE),
@@ -68,20 +64,9 @@ def test_every_study_has_its_table() -> None:
             "a": {"all": by_target, "header": {"cpu_s": ERROR | compared,
                   "peak_rss_bytes": ERROR | compared}}, "b": {"all": by_target},
         },
-        "families": {"a": {"cpu_s": {"best": "ridge", "pairs": 3, "families": {
-            "ridge": {"errors": both, "difference": None}, "extra_trees": of_family,
-            "chosen": of_family}}}},
-        "curves": {"a": {"floors": {"raw": {"cpu_s": 4.0}, "normalised": {"cpu_s": 2.0}},
-                         "points": [{"subjects": n, "runs": n, "errors": {"cpu_s": both}}
-                                    for n in (8.0, 83.6)]}},
         "second_batch": batch,
         "real": batch,
         "heads": batch,
-        "scales": {
-            "a": {w: {"cost_share": c, "cpu_s": ERROR} for w, c in
-                  (("all", 1.0), ("mixed", 0.1), ("full_only", 0.1), ("chosen", 0.1))},
-            "b": {"not_measurable": "no scaled-down runs"},
-        },
         "transfer": {"a -> b": [{"runs": n, "cost_s": 3.0, "cold": 40.0, "transferred": 9.0,
                                  "pooled": 8.0} for n in (2, 4)]},
     }  # fmt: skip
@@ -89,33 +74,16 @@ def test_every_study_has_its_table() -> None:
     ways = dict.fromkeys(("laboratory", "harp_doubling", "population", "per_image"), replayed)
     costs = {"ways": ways, "over_implied": 1.02, "excess_left": 0.25}
     results["per_image"] = {"a": {"sd_log": 0.5, "reserved": costs, "turnaround": costs}}
-    results["domain"] = {
-        "reference": {
-            "heads": {"a": {}, "b": {}}, "heads_inside": 1,
-            "range": {"noise_ratio": {"cohort": [0.01, 2.0], "heads": [0.5, 3.0]}},
-            "misses": {"b": [{"characteristic": "noise_ratio", "value": 3.0}]},
-        }
-    }  # fmt: skip
     assert set(results) == set(MAKERS)
     tables = study_tables(results)
-    assert len(tables) == 13
+    assert len(tables) == 9
     assert all(len(row) == len(table.head) for table in tables for row in table.rows)
-    domain = tables[-1].rows
-    assert domain[0] == ["noise_ratio", "0.5 to 3", "0.01 to 2; 1 outside"]
-    assert domain[1] == ["heads within all ranges", "", "1"]
     batches = next(table for table in tables if "second batch" in table.caption)
     assert batches.rows[0][3:5] == ["59 of 60 (91 to 100 %)", "15 · 15 · 15 · 14"]
     assert batches.rows[0][-1] == "4 · 50 of 60"
     by_caption = {table.caption.split(":")[0].split(" by ")[0]: table for table in tables}
     (difference,) = by_caption["What leaving information out costs"].rows
     assert difference == ["a: header, against all", "+1.5 (-0.2 to +3.0)", "1.30×"]
-    pairs = by_caption["Families on the same unseen subjects"]
-    assert pairs.rows[0][1:] == ["5.0 % (0 to 6.2 %)", "3.2 % (2.0 to 4.0 %)", "best"]
-    assert pairs.rows[2][0] == "a: chosen by inner folds"
-    assert "3 pairs" in pairs.notes[0]
-    curve = by_caption["Error of CPU time on unseen subjects"]
-    assert curve.head == ["Application", "8 subjects", "84 subjects", "Floor"]
-    assert [row[-1] for row in curve.rows] == ["4.0 %", "2.0 %"]
 
 
 def test_the_page_shows_available_results_and_lists_missing_ones(tmp_path: Path) -> None:
@@ -129,7 +97,7 @@ def test_the_page_shows_available_results_and_lists_missing_ones(tmp_path: Path)
     subprocess.run([sys.executable, script], cwd=tmp_path, check=True)
     text = page.read_text(encoding="utf-8")
     assert text.count("<table") == 2
-    assert "Not available yet: families, " in text
+    assert "Not available yet: ablation, " in text
     assert text == studies_page(read_studies(tmp_path / "results" / "studies"))
 
 

@@ -101,17 +101,6 @@ def test_a_run_without_a_declared_characteristic_is_left_out_and_counted() -> No
     assert left_out == {"asymmetry of the volume is unknown, or of another version": 6}
 
 
-def test_scales_are_included_on_request() -> None:
-    profiles, catalogue, characteristics = planted.history(3)
-    profiles.loc[::2, "scale"] = "scaled_down"
-    table, left_out = build_table(profiles, catalogue, characteristics)
-    assert left_out == {"scale: scaled_down": 3}
-    both, _ = build_table(
-        profiles, catalogue, characteristics, scales=("full_scale", "scaled_down")
-    )
-    assert (len(table), len(both)) == (3, 6)
-
-
 def test_stopped_runs_are_lower_bounds_with_the_columns_of_the_training_table() -> None:
     profiles, catalogue, characteristics = planted.history(5)
     profiles.loc[0, "outcome"] = "timeout"
@@ -161,8 +150,6 @@ def test_censored_runs_are_counted_and_never_labels() -> None:
 
 
 def test_volumes_follow_the_rows(tmp_path) -> None:
-    import numpy as np
-
     table = planted.table(3)
     cubes = np.zeros(3, volume_dtype(2))
     cubes["shape"][:, 0] = range(3)
@@ -171,13 +158,6 @@ def test_volumes_follow_the_rows(tmp_path) -> None:
     volumes = volumes_of(table, tmp_path / "v.npz")
     expected = table["volume_id"].map({"v0003": 0, "v0001": 1, "v0002": 2})
     assert volumes["shape"][:, 0].tolist() == expected.tolist()
-    cubes["shape"][:, 0] += 1
-    del volumes_by_id["v0002"]
-    write_small_volumes(tmp_path / "v.npz", volumes_by_id, 2)
-    fewer = volumes_of(table, tmp_path / "v.npz")
-    assert fewer.shape == volumes.shape
-    expected = table["volume_id"].map({"v0003": 1, "v0001": 2, "v0002": 0})
-    assert fewer["shape"][:, 0].tolist() == expected.tolist()
 
 
 def test_each_device_has_its_version() -> None:
@@ -264,13 +244,3 @@ def test_runs_are_excluded_by_their_true_cause() -> None:
         "volume on another grid": 2,
     }
     assert len(table) == 6
-
-
-def test_identity_of_a_row_is_no_feature() -> None:
-    profiles, catalogue, characteristics = planted.history(3)
-    profiles.loc[0, "noisy"] = True
-    catalogue["image_set"] = ["a", "b", "b"]
-    table, _ = build_table(profiles, catalogue, characteristics)
-    assert table["noisy"].sum() == 1
-    assert table.groupby("image_set")["subject"].nunique().to_dict() == {"a": 1, "b": 2}
-    assert not {"noisy", "image_set", "batch"} & set(feature_names(table))

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from voxcast.features.table import SPEED_DEVIATION
-from voxcast.features.usual_speed import with_speed_deviations
+from voxcast.features.training_table import with_speed_deviations
 from voxcast.runs.speed import KERNELS
 from voxcast.runs.table import DTYPES, PHASE_DTYPES, UNKNOWN, in_schema
 

@@ -7,7 +7,7 @@ import pytest
 from voxcast.errors import TableError
 from voxcast.evaluation import harp
 from voxcast.evaluation.harp import HarpCandidate, adjustment_factor, choose, draw_mixes, score
-from voxcast.evaluation.harp_regressors import Preprocessor, RepeatedPhase, fit_phases, inliers
+from voxcast.evaluation.harp_regressors import Preprocessor, inliers
 
 
 def history(
@@ -145,31 +145,6 @@ def test_more_full_scale_runs_help_and_the_chosen_one_is_right() -> None:
     assert best.mix != "SD"
     measures = score(new_times_s[new_full], fitted.predict(new_features[new_full], best))
     assert measures["mape"] < 30
-
-
-def test_a_sum_of_parts_extrapolates_in_epochs() -> None:
-    features, _, full = history(small=200)
-    start_s = np.full(len(full), 2.0)
-    spent = {
-        "start": start_s,
-        "epoch": (features["epochs"] * features["size"]).to_numpy(dtype=float),
-    }
-
-    def linear(table: pd.DataFrame, goal: np.ndarray):
-        from sklearn.linear_model import LinearRegression
-
-        model = LinearRegression().fit(table[["size"]], goal)
-        return lambda table: model.predict(table[["size"]])
-
-    parts = (RepeatedPhase("start"), RepeatedPhase("epoch", "epochs"))
-    seen = features[~full]
-    custom = fit_phases(parts, seen, {k: v[~full] for k, v in spent.items()}, linear)
-    full_runs = features[full]
-    np.testing.assert_allclose(
-        custom.predict(full_runs), 2 + full_runs["epochs"] * full_runs["size"]
-    )
-    with pytest.raises(TableError, match="not above zero"):
-        custom.predict(full_runs.assign(epochs=0))
 
 
 def test_full_scale_alone_uses_every_full_scale_run_once() -> None:

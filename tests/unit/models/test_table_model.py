@@ -12,9 +12,7 @@ from voxcast.features.any_table import (
     feature_table,
     learnable,
 )
-from voxcast.features.csv_table import read_csv
 from voxcast.features.run_status import is_censored, statuses
-from voxcast.features.screening import screened
 from voxcast.models.table_fitting import fit_table
 from voxcast.models.table_model import TableModel
 from voxcast.models.table_validation import MAX_ROWS, groups_of, sampled, validation_of
@@ -106,17 +104,6 @@ def test_forty_tools_are_told_apart_and_a_new_one_is_flagged(tmp_path) -> None:
     assert model.predict(runs.assign(note=None))["calibrated"].all()
 
 
-def test_a_fit_with_fixed_trials_is_reproducible_bit_for_bit() -> None:
-    runs = table(60)
-    columns = choose_columns(runs, "seconds", "site", ["job"])
-    first, second = (
-        fit_table(runs, columns, trials=2, families=("median", "extra_trees")) for _ in range(2)
-    )
-    assert first.metrics == second.metrics
-    queries = runs.head(5)
-    pd.testing.assert_frame_equal(first.model.predict(queries), second.model.predict(queries))
-
-
 def test_the_target_is_never_a_feature() -> None:
     runs = table(30).rename(columns={"seconds": "time.s", "site": "group.x"})
     columns = choose_columns(runs, "time.s", "group.x", ["job"])
@@ -166,27 +153,6 @@ def test_repeats_of_a_configuration_are_one_group() -> None:
     for train, held_out in validation_of(runs, columns, 0).folds():
         assert not set(groups[train]) & set(groups[held_out])
     assert len(set(groups_of(runs.assign(site="a"), replace(columns, group="site")))) == 1
-
-
-def test_repeats_hidden_by_an_idle_number_are_one_group() -> None:
-    def runs(rng: np.random.Generator, count: int, repeats: int) -> pd.DataFrame:
-        n = np.repeat(np.arange(count), repeats)
-        size, effect = rng.uniform(1, 100, count)[n], rng.normal(0, 0.3, count)[n]
-        seconds = (5 + size) * np.exp(effect + rng.normal(0, 0.03, len(n)))
-        return pd.DataFrame({"size": size, "wait": rng.exponential(60, len(n)), "s": seconds})
-
-    covered = []
-    for seed in range(4):
-        rng = np.random.default_rng(seed)
-        train, unseen = runs(rng, 40, 8), runs(rng, 300, 1)
-        columns = screened(train, choose_columns(train, "s")).columns
-        assert columns.idle == ("wait",)
-        fit = fit_table(train, columns, trials=1, families=("median", "ridge", "extra_trees"))
-        assert (fit.groups, fit.novelty) == (40, "configurations")
-        answers = fit.model.predict(unseen)
-        upper = answers["upper"][answers["calibrated"]]
-        covered.append((unseen["s"].loc[upper.index] <= upper).mean())
-    assert 0.82 < np.mean(covered) < 0.98
 
 
 def test_few_configurations_are_held_out_run_by_run() -> None:
@@ -281,7 +247,7 @@ def test_beyond_the_range_the_trend_is_continued_and_the_bound_is_wider() -> Non
 
 def test_a_large_table_is_sampled_by_group() -> None:
     rng = np.random.default_rng(0)
-    size = rng.uniform(1, 100, 1_000_000)
+    size = rng.uniform(1, 100, 200_000)
     seconds = 3 * size * rng.lognormal(0, 0.05, len(size))
     large = pd.DataFrame({"size": size, "who": np.arange(len(size)) // 10, "seconds": seconds})
     columns = choose_columns(large, "seconds", "who")
@@ -289,19 +255,9 @@ def test_a_large_table_is_sampled_by_group() -> None:
     assert 0.9 * MAX_ROWS < fit.rows <= MAX_ROWS
     assert fit.groups == fit.rows // 10
     assert fit.metrics["mape"] < 8
-    expected_s = seconds[:100_000]
+    expected_s = seconds[:10_000]
     predicted_s = fit.model.predict(large.head(len(expected_s)))["prediction"]
     assert predicted_s.between(0.5 * expected_s, 2 * expected_s).mean() > 0.99
-
-
-def test_a_numeric_table_is_fitted_saved_and_predicted(tmp_path) -> None:
-    runs = table()[["size", "seconds"]].dropna()
-    columns = choose_columns(runs, "seconds")
-    fit = fit_table(runs, columns, trials=1, families=("median", "ridge", "boosted"))
-    assert {"median", "ridge", "boosted"} <= set(fit.candidates)
-    fit = fit_table(runs, columns, trials=1, families=("median", "ridge"))
-    fit.model.save(tmp_path)
-    pd.testing.assert_frame_equal(TableModel.load(tmp_path).predict(runs), fit.model.predict(runs))
 
 
 def test_a_constant_target_is_predicted_exactly() -> None:
@@ -326,22 +282,3 @@ def test_tables_without_usable_rows_are_refused(change, message: str) -> None:
     runs = change(table(30))
     with pytest.raises(TableError, match=message):
         learnable(runs, choose_columns(runs, "seconds", "site", ["job"]))
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "is empty"),
-        ("a,b\n", "has no rows"),
-        ("a,b,a\n1,2,3\n", "names the column a twice"),
-        ("a,b, a\n1,2,3\n", "names the column a twice"),
-        ("a;b\n1;2\n", "has ';' between its columns"),
-        ("a,b\n1,2,3\n", "has more columns in a row than in the header"),
-    ],
-)
-def test_invalid_table_files_are_refused(tmp_path, text: str, message: str) -> None:
-    (tmp_path / "t.csv").write_text(text)
-    with pytest.raises(TableError, match=message):
-        read_csv(tmp_path / "t.csv")
-    with pytest.raises(TableError, match="cannot be read"):
-        read_csv(tmp_path / "gone.csv")

@@ -7,6 +7,12 @@ on record, the champion predicts as it is, and both are judged on the subjects t
 learn from. The folds differ from the folds of the tuning, on which the challenger was selected and
 would look better than it is. Subjects count the same, however many runs they have; a disturbed run
 counts `NOISY_WEIGHT` of an undisturbed one.
+
+A retrained challenger and a champion are judged on the newest runs, which neither learned from.
+The runs after the champion's are halved by time: from the older half the challenger may
+learn, on the newer one both are judged. It learns from all older runs, or, where the application
+or the machines changed, only from the newest of them: the window is chosen by the error on the
+newest runs that it may learn from (Klinkenberg, Intelligent Data Analysis 8, 2004).
 """
 
 from __future__ import annotations
@@ -17,6 +23,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from voxcast.laws.intervals import Interval, cautious_mean, clustered_mean
+from voxcast.models.families.family import FAMILIES
+from voxcast.models.metrics import under_requests
 from voxcast.models.query import queries_of
 from voxcast.models.selection import recipes
 
@@ -27,6 +35,7 @@ if TYPE_CHECKING:
 
     from voxcast.models.families.family import Params
     from voxcast.models.forecaster import Forecaster
+    from voxcast.models.point_model import PointModel
     from voxcast.models.selection.cross_validation import Validation
 
 NOISY_WEIGHT = 0.25
@@ -96,7 +105,7 @@ class Comparison:
         return self.gain.subjects
 
 
-def compare(
+def compare_recipes(
     validation: Validation, challenger: Contender, champion: Contender
 ) -> Comparison | None:
     """Compare two recipes fold by fold, on other folds than the tuning used.
@@ -110,11 +119,11 @@ def compare(
     """
     other = replace(validation, seed=validation.seed + OTHER_FOLDS)
     errors = [cross_fitted_errors(other, c) for c in (challenger, champion)]
-    return comparison_of(validation.table, errors[0], errors[1])
+    return compare(errors[0], errors[1], validation.table)
 
 
-def comparison_of(
-    table: pd.DataFrame, challenger_errors: np.ndarray, champion_errors: np.ndarray
+def compare(
+    challenger_errors: np.ndarray, champion_errors: np.ndarray, runs: pd.DataFrame
 ) -> Comparison | None:
     """Compare two models by their errors on the same runs, shape (n_runs, `JUDGED_TARGETS`).
 
@@ -124,7 +133,7 @@ def comparison_of(
     both = np.isfinite(errors[0]).all(axis=1) & np.isfinite(errors[1]).all(axis=1)
     if not both.any():
         return None
-    table = table[both]
+    table = runs[both]
     weights = run_weights(table)
     challenger_errors, champion_errors = (e[both] for e in errors)
     subjects = table["subject"].tolist()
@@ -149,13 +158,11 @@ def cross_fitted_errors(validation: Validation, contender: Contender) -> np.ndar
     The shape is (n_runs, `JUDGED_TARGETS`). NaN where no training run is left, and for the
     subjects of a fitted model.
     """
-    targets = [validation.targets.index(target) for target in JUDGED_TARGETS]
-    actual = validation.actual()
     if contender.fitted is not None:
         trained_on = {*validation.table["subject"][contender.rows], *contender.seen}
         logs = _log_predictions_of_unseen(validation, contender.fitted, trained_on)
     else:
-        logs = np.full(actual.shape, np.nan)
+        logs = validation.no_predictions()
         for train, held_out in validation.folds():
             rows = train[contender.rows[train]]
             if not len(rows):
@@ -165,7 +172,12 @@ def cross_fitted_errors(validation: Validation, contender: Contender) -> np.ndar
             )
             outer = validation.part(held_out)
             logs[held_out] = model.predict(queries_of(outer.table, outer.volumes))
-    errors: np.ndarray = np.abs(actual - logs)[:, targets]
+    return _errors(validation, logs)
+
+
+def _errors(validation: Validation, logs: np.ndarray) -> np.ndarray:
+    targets = [validation.targets.index(target) for target in JUDGED_TARGETS]
+    errors: np.ndarray = np.abs(validation.actual() - logs)[:, targets]
     return errors
 
 
@@ -192,3 +204,199 @@ def run_weights(table: pd.DataFrame) -> np.ndarray:
     runs_of_subject = table.groupby("subject")["subject"].transform("size").to_numpy()
     weights: np.ndarray = np.where(disturbed(table), NOISY_WEIGHT, 1.0) / runs_of_subject
     return weights
+
+
+# The interval of the promotion rule never excludes zero with fewer than six.
+MIN_SUBJECTS = 10  # to judge on, and as many new ones to learn from
+NEGLIGIBLE = 0.01  # in a logarithmic error: 1 % less memory is never worth a request
+WINDOWS = (1, 2, 4)  # parts of the new runs
+INNER_SHARE = 0.25  # of the new subjects to learn from, by which windows are compared
+CHOICE_RECIPE = "ridge"  # by which windows are compared: fast, and fitted to few runs
+
+
+@dataclass(frozen=True, eq=False)
+class TimeSplit:
+    """Runs by time; arrays of bool, shape (n_runs,).
+
+    Attributes
+    ----------
+    new : ndarray
+        Started after the last run of the champion, and not learned by it.
+    newest : ndarray
+        The newest of these, by subject.
+    training : ndarray
+        Runs that a challenger judged on the former may learn from: older runs, of other
+        subjects.
+    since : str
+        Start of the first judged run.
+    """
+
+    new: np.ndarray
+    newest: np.ndarray
+    training: np.ndarray
+    since: str
+
+
+@dataclass(frozen=True)
+class OutOfTime:
+    """A comparison on the newest runs.
+
+    Attributes
+    ----------
+    champion_bound_holds : bool
+        Whether it is not shown that its upper bounds are exceeded more often than is allowed.
+        Otherwise they are not a reason to keep it.
+    """
+
+    comparison: Comparison
+    champion_bound_holds: bool
+
+
+def new_runs(table: pd.DataFrame, champion_keys: Collection[str]) -> np.ndarray:
+    """Return which runs started after all that a champion learned from, shape (n_runs,)."""
+    in_champion = table["cell_key"].isin(list(champion_keys)).to_numpy(dtype=bool)
+    starts = table["started_at"].astype(str).to_numpy()
+    last = max(starts[in_champion], default="")
+    after: np.ndarray = np.asarray(~in_champion & (starts > last), dtype=bool)
+    return after
+
+
+def split_by_time(table: pd.DataFrame, champion_keys: Collection[str]) -> TimeSplit | None:
+    """Split the runs of an application; None if too few subjects are new.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Training runs with ``cell_key``, ``started_at`` and ``subject``.
+    """
+    new = new_runs(table, champion_keys)
+    return _split(table, new, np.ones(len(table), dtype=bool), 0.5, MIN_SUBJECTS)
+
+
+def _split(
+    table: pd.DataFrame, new: np.ndarray, usable: np.ndarray, share: float, minimum: int
+) -> TimeSplit | None:
+    """Split new runs so that a share of their subjects, the newest by their last run, is apart."""
+    starts = table["started_at"].astype(str).to_numpy()
+    subjects = table["subject"].astype(str).to_numpy()
+    order = _by_last_run(subjects[new], starts[new])
+    newer = order[len(order) - max(round(share * len(order)), minimum) :]
+    if len(order) - len(newer) < minimum:
+        return None
+    newest = new & np.isin(subjects, newer)
+    since = str(min(starts[newest]))
+    # A subject of the older part may have a run after that time: it is from the future.
+    training = usable & ~np.isin(subjects, newer) & ~(new & (starts >= since))
+    return TimeSplit(new, newest, training, since)
+
+
+def _by_last_run(subjects: np.ndarray, starts: np.ndarray) -> list[str]:
+    last: dict[str, str] = {}
+    for subject, start in zip(subjects.tolist(), starts.tolist(), strict=True):
+        last[subject] = max(start, last.get(subject, ""))
+    return sorted(last, key=lambda subject: (last[subject], subject))
+
+
+def window_start(validation: Validation, split: TimeSplit) -> str:
+    """Return since when a challenger learns from runs; empty for all runs.
+
+    Windows are the new runs, and the newest half and quarter of them. One is taken only where it
+    is shown to predict better than all runs, on the newest quarter of the runs to learn from.
+    """
+    table = validation.table
+    new = split.new & split.training
+    inner = _split(table, new, split.training, INNER_SHARE, MIN_SUBJECTS // 2)
+    if inner is None:
+        return ""
+    starts = table["started_at"].astype(str).to_numpy()
+    left = new & inner.training
+    order = _by_last_run(table["subject"].astype(str).to_numpy()[left], starts[left])
+    sizes = [len(order) // parts for parts in WINDOWS if len(order) // parts >= MIN_SUBJECTS // 2]
+    since = {size: _start_of(table, left, order[len(order) - size :]) for size in sizes}
+    held_out = np.flatnonzero(inner.newest)
+
+    def errors(rows: np.ndarray) -> np.ndarray:
+        part = validation.part(np.flatnonzero(rows))
+        model = recipes.fit(part, CHOICE_RECIPE, FAMILIES[CHOICE_RECIPE].defaults, "volume")
+        by_run: np.ndarray = model_errors(validation, held_out, model).mean(axis=1)
+        return by_run
+
+    of_all = errors(inner.training)
+    best, smallest = "", float(of_all.mean())
+    for start in since.values():
+        of_window = errors(left & (starts >= start))
+        gain = clustered_mean(
+            of_all - of_window, table["subject"].iloc[held_out].tolist(),
+            confidence=1 - 0.05 / len(WINDOWS),
+        )  # fmt: skip
+        if gain.bounded and gain.low > 0 and of_window.mean() < smallest:
+            best, smallest = start, float(of_window.mean())
+    return best
+
+
+def _start_of(table: pd.DataFrame, rows: np.ndarray, subjects: Collection[str]) -> str:
+    chosen = table[rows & table["subject"].isin(list(subjects)).to_numpy(dtype=bool)]
+    return str(chosen["started_at"].min())
+
+
+def window_rows(
+    table: pd.DataFrame, split: TimeSplit, since: str, *, with_newest: bool
+) -> np.ndarray:
+    """Return the positions of the runs of a window, with or without the judged ones."""
+    rows = np.ones(len(table), dtype=bool) if with_newest else split.training
+    if since:
+        rows = rows & split.new & (table["started_at"].astype(str).to_numpy() >= since)
+    positions: np.ndarray = np.flatnonzero(rows)
+    return positions
+
+
+def model_errors(validation: Validation, rows: np.ndarray, model: PointModel) -> np.ndarray:
+    """Return absolute logarithmic errors, shape (n_rows, `JUDGED_TARGETS`)."""
+    part = validation.part(rows)
+    logs = model.predict(queries_of(part.table, part.volumes))
+    return _errors(part, logs)
+
+
+def judge(
+    validation: Validation,
+    rows: np.ndarray,
+    challenger: PointModel,
+    champion: Forecaster,
+    upper_quantile: float,
+    max_under_request: float,
+) -> OutOfTime | None:
+    """Judge a fitted challenger and a registered champion, both as they are, on some runs.
+
+    Parameters
+    ----------
+    rows : ndarray of int
+        Positions of the runs that neither learned from.
+    upper_quantile, max_under_request : float
+        Of the promotion rule.
+    """
+    part = validation.part(rows)
+    predictions = champion.predict(
+        queries_of(part.table, part.volumes),
+        lower_quantile=1 - upper_quantile, upper_quantile=upper_quantile,
+    )  # fmt: skip
+    quantiles = np.array([[p.quantiles[t] for t in validation.targets] for p in predictions])
+    comparison = compare(
+        model_errors(validation, rows, challenger),
+        _errors(part, np.log(quantiles[:, :, 1])),
+        part.table,
+    )
+    if comparison is None:
+        return None
+    notable = {
+        name: gain
+        for name, gain in comparison.gain_by_target.items()
+        if abs(gain.value) >= NEGLIGIBLE
+    }
+    comparison = replace(comparison, gain_by_target=notable)
+    subjects = part.table["subject"].tolist()
+    actual = np.exp(part.actual())
+    lowest = [
+        under_requests(actual[:, k], quantiles[:, k, 2], subjects)[2][0]
+        for k in range(len(validation.targets))
+    ]
+    return OutOfTime(comparison, max(lowest) < max_under_request)

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from voxcast.content_cache import ContentCache
+from voxcast.errors import ModelError
+from voxcast.features.table import tables_by_app, volumes_of
 from voxcast.files import canonical_json, sha256_of
 from voxcast.models import point_model
 from voxcast.models.families.family import Params, family
@@ -34,6 +36,11 @@ if TYPE_CHECKING:
 
 
 FUNCTION = "fold_predictions"
+# As the stage featurize left them.
+TRAIN = Path("data/features/train.parquet")
+STOPPED = Path("data/features/stopped.parquet")
+VOLUMES = Path("data/features/volumes.npz")
+FOLDS = Path("build/folds")  # fits of tuning
 
 
 class FoldCache:
@@ -249,3 +256,29 @@ def _json_value(value: object) -> object:
     if isinstance(value, float):
         return value.hex()
     return str(value)
+
+
+def validations(project: Path, folds: int, seed: int) -> dict[str, Validation]:
+    """Return the training runs of each application on record, with their folds.
+
+    Raises
+    ------
+    ModelError
+        If nothing was learned in this project.
+    """
+    import pandas as pd
+
+    if not (project / TRAIN).is_file():
+        raise ModelError("no training table", project / TRAIN, "run `voxcast learn`")
+    stopped, cache = pd.read_parquet(project / STOPPED), FoldCache(project / FOLDS)
+    return {
+        app: Validation(
+            table,
+            volumes_of(table, project / VOLUMES),
+            folds,
+            seed,
+            cache=cache,
+            stopped=stopped[stopped["app"] == app],
+        )
+        for app, table in tables_by_app(pd.read_parquet(project / TRAIN)).items()
+    }

@@ -185,7 +185,7 @@ def decide(
     champion : Rival
         The current champion, for which `decide_beforehand` decided nothing.
     comparison : Comparison or None
-        See `voxcast.models.selection.comparison.compare`.
+        See `voxcast.models.selection.comparison`.
     risks : mapping of str to Risk
         The challenger's risks by target.
     max_under_request : float

@@ -13,7 +13,7 @@ from voxcast.models.families.family import FAMILIES
 from voxcast.models.forecaster import Forecaster
 from voxcast.models.importance import explain_model
 from voxcast.models.query import Query, queries_of
-from voxcast.models.selection.comparison import Contender, compare
+from voxcast.models.selection.comparison import Contender, compare_recipes
 from voxcast.models.selection.cross_validation import Validation
 from voxcast.models.selection.leaderboard import Leaderboard
 from voxcast.models.selection.learning import learn
@@ -45,7 +45,7 @@ def learned_from(
 
 @pytest.mark.parametrize(
     ("subjects", "varied", "families"),
-    [(1, True, FEW), (1, False, FEW), (2, False, TABULAR), (3, True, FEW), (4, True, TABULAR)],
+    [(1, False, FEW), (2, False, TABULAR), (4, True, FEW)],
 )
 def test_everything_runs_through_and_nothing_is_calibrated(
     tmp_path: Path, subjects: int, varied: bool, families: Sequence[str]
@@ -68,7 +68,7 @@ def test_everything_runs_through_and_nothing_is_calibrated(
     for risk in risks(validation, *recipe, 0.95, 1.5).values():
         assert risk.subjects == subjects
     contender = Contender(*recipe, np.ones(len(table), dtype=bool))
-    comparison = compare(validation, contender, contender)
+    comparison = compare_recipes(validation, contender, contender)
     assert comparison is not None
     assert comparison.gain.value == 0
     assert comparison.gain.bounded == (subjects > 1)
@@ -84,11 +84,6 @@ def test_one_subject_is_learned_by_baselines_alone_with_folds_over_runs(
     assert all(not set(train) & set(held_out) for train, held_out in validation.folds())
 
 
-def test_without_a_baseline_in_the_configuration_one_subject_gets_the_median() -> None:
-    validation = Validation(table_of(1, [1], varied=True), None, 4, 0)
-    assert list(learn(validation, ["ridge"], trials=1).params) == ["median"]
-
-
 def enlarged(query: Query, times: float) -> Query:
     """Return the query for a volume so many times as large, far out of range."""
     features = dict(query.features)
@@ -97,7 +92,7 @@ def enlarged(query: Query, times: float) -> Query:
     return Query(features, query.cpus, query.host_class, query.volume)
 
 
-@pytest.mark.parametrize(("subjects", "seed"), [(1, 0), (2, 1), (3, 0), (4, 1), (6, 0), (9, 1)])
+@pytest.mark.parametrize(("subjects", "seed"), [(1, 0), (4, 1), (9, 1)])
 def test_no_bound_is_far_from_the_prediction_and_all_that_was_measured(
     subjects: int, seed: int
 ) -> None:
@@ -130,8 +125,3 @@ def test_where_there_is_only_noise_a_baseline_is_seldom_displaced() -> None:
         displaced += leaderboard.best not in ("median", "voxels", "law")
         assert leaderboard.objectives[leaderboard.best] >= min(leaderboard.objectives.values())
     assert displaced <= 1
-
-
-def test_a_law_that_holds_for_six_subjects_is_learned() -> None:
-    _, leaderboard = learned_from(planted.table(6, noise=0.01), ("median", "voxels", "ridge"))
-    assert leaderboard.best == "ridge"

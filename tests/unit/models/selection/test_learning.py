@@ -17,7 +17,7 @@ from voxcast.models.selection.family_choice import (
     stacked_weights,
     voting_weights,
 )
-from voxcast.models.selection.leaderboard_files import (
+from voxcast.models.selection.leaderboard import (
     load_leaderboard,
     save_leaderboard,
     save_table,
@@ -116,16 +116,6 @@ def test_a_forecaster_of_every_name_shares_trend_and_header_model() -> None:
     alone = fit_forecaster(validation, leaderboard, "voting", 1.5)
     queries = queries_of(table.head(4))
     assert alone.predict(queries) == forecasters["voting"].predict(queries)
-
-
-def test_callbacks_report_families_and_searches() -> None:
-    heard: list[str] = []
-    learn(
-        Validation(planted.table(12), None, 3, 0), ("median", "extra_trees"), trials=2,
-        on_family=lambda name: heard.append(name),
-        on_search=lambda search: heard.append(f"{search.family}: {len(search.trials)}"),
-    )  # fmt: skip
-    assert heard == ["median", "median: 1", "extra_trees", "extra_trees: 2"]
 
 
 def test_fixed_parameters_are_not_tuned() -> None:

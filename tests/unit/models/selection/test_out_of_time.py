@@ -11,13 +11,13 @@ from voxcast.models.calibrated_model import calibrate
 from voxcast.models.families.family import FAMILIES
 from voxcast.models.forecaster import Forecaster
 from voxcast.models.selection import recipes
-from voxcast.models.selection.cross_validation import Validation
-from voxcast.models.selection.out_of_time import (
+from voxcast.models.selection.comparison import (
     judge,
     split_by_time,
     window_rows,
     window_start,
 )
+from voxcast.models.selection.cross_validation import Validation
 
 RIDGE = FAMILIES["ridge"].defaults
 

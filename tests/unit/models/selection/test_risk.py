@@ -30,11 +30,6 @@ def test_an_atypical_subject_exceeds_its_bound() -> None:
     assert wild["cpu_s"] != calm["cpu_s"]
 
 
-def test_an_untestable_bound_counts_as_exceeded() -> None:
-    risk_by_target = risks(Validation(planted.table(2), None, 2, 0), "ridge", LAW, 0.9, 1.5)
-    assert all(risk.rate == 1.0 for risk in risk_by_target.values())
-
-
 def test_a_stopped_run_counts_as_above_every_bound() -> None:
     table = planted.table(30, noise=0.02)
     whole = risks(Validation(table, None, 4, 0), "ridge", LAW, 0.9, 1.5)
