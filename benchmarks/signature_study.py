@@ -10,8 +10,8 @@ last event, by the slowest process. Errors are relative to the measured time.
 The rivals, whole-run models and HARP's epochs estimator, predict a run before it starts, from its
 parameters and other runs; a signature has seen a part of the run itself. Whole-run models regress
 the total; the epochs estimator regresses the start and the time of one cycle, and multiplies that
-by the number of cycles. Both take the logarithms of all parameters and of the number of processes as
-features, and the linear and tree regressors of HARP on standardised times.
+by the number of cycles. Both take the logarithms of all parameters and of the number of processes
+as features, and the linear and tree regressors of HARP on standardised times.
 """
 
 from __future__ import annotations

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 from voxcast.evaluation import out_of_sample
 from voxcast.evaluation.contenders import TRIALS
 from voxcast.evaluation.protocols import split
-from voxcast.evaluation.recorded_table import FULL, of_app
+from voxcast.evaluation.recorded_table import of_app
 from voxcast.evaluation.scoring import errors, paired
 from voxcast.features.rows import CONTENT
+from voxcast.features.table import FULL
 from voxcast.models.families.family import FAMILIES
 
 if TYPE_CHECKING:

@@ -18,8 +18,9 @@ import pandas as pd
 
 from voxcast.evaluation import out_of_sample
 from voxcast.evaluation.contenders import TRIALS
-from voxcast.evaluation.recorded_table import FULL, of_app
+from voxcast.evaluation.recorded_table import of_app
 from voxcast.evaluation.scoring import answer_counts, coverage, errors, scored_runs
+from voxcast.features.table import FULL
 from voxcast.models.speed.speeds import SITTING_LASTS
 from voxcast.records import TARGETS
 

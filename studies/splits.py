@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 from voxcast.evaluation import out_of_sample
 from voxcast.evaluation.contenders import TRIALS
 from voxcast.evaluation.protocols import HOLDOUTS, split
-from voxcast.evaluation.recorded_table import FULL, of_app
+from voxcast.evaluation.recorded_table import of_app
 from voxcast.evaluation.scoring import errors, requests
+from voxcast.features.table import FULL
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,7 +18,8 @@ from voxcast.errors import exits_cleanly
 from voxcast.evaluation import out_of_sample
 from voxcast.evaluation.contenders import UPPER
 from voxcast.evaluation.protocols import split
-from voxcast.evaluation.recorded_table import FULL, of_app
+from voxcast.evaluation.recorded_table import of_app
+from voxcast.features.table import FULL
 from voxcast.files import write_json
 from voxcast.models.selection.cross_validation import FoldCache
 

@@ -15,8 +15,7 @@ import pandas as pd
 
 from voxcast.errors import TableError
 from voxcast.evaluation import harp
-from voxcast.evaluation.recorded_table import FULL
-from voxcast.features.table import TIMES, feature_names
+from voxcast.features.table import FULL, TIMES, feature_names
 from voxcast.models import point_model
 from voxcast.models.query import queries_of
 from voxcast.models.selection.cross_validation import FoldCache, Validation

@@ -20,8 +20,8 @@ from voxcast.evaluation.contenders import (
     recipe_contender,
 )
 from voxcast.evaluation.protocols import PROTOCOLS, Fold, Place, Protocol, draws, folds
-from voxcast.evaluation.recorded_table import FULL
 from voxcast.evaluation.scoring import floor_percent
+from voxcast.features.table import FULL
 from voxcast.models.selection import recipes
 from voxcast.models.selection.cross_validation import FoldCache
 from voxcast.records import TARGETS

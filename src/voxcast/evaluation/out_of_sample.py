@@ -14,8 +14,7 @@ import pandas as pd
 from voxcast.errors import TableError
 from voxcast.evaluation import harp
 from voxcast.evaluation.contenders import TRIALS, VoxcastContender
-from voxcast.evaluation.recorded_table import FULL
-from voxcast.features.table import SPEED_DEVIATION, feature_names
+from voxcast.features.table import FULL, SPEED_DEVIATION, feature_names
 from voxcast.models import point_model
 from voxcast.records import TARGETS
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from voxcast.errors import TableError
 from voxcast.features.phase_labels import COLUMN as PHASES
 from voxcast.features.phase_labels import phase_texts
+from voxcast.features.table import DOWN, FULL
 from voxcast.features.training_table import build_table, with_speed_deviations
 from voxcast.images.characteristics import CHARACTERISTICS, current_rows, versions_of
 from voxcast.images.network_volume import SMALL_VOLUMES, read_stacked
@@ -27,7 +28,6 @@ Declared: TypeAlias = "Mapping[str, Sequence[str] | None]"
 ALL: Declared = {}
 Drivers: TypeAlias = "Mapping[str, Mapping[str, Sequence[str]]]"
 NO_DRIVERS: Drivers = {}
-FULL, DOWN = "full_scale", "scaled_down"
 # Columns of a run beside the features.
 CONTEXT_COLUMNS = ("parameters_json",)
 

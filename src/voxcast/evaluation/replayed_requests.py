@@ -20,7 +20,8 @@ from voxcast.allocation.site import Waiting
 from voxcast.evaluation import out_of_sample
 from voxcast.evaluation.contenders import INNER_FOLDS, TRIALS, UNCALIBRATED_FACTOR, UPPER
 from voxcast.evaluation.protocols import split
-from voxcast.evaluation.recorded_table import FULL, of_app
+from voxcast.evaluation.recorded_table import of_app
+from voxcast.features.table import FULL
 from voxcast.laws.predicted import PredictedLaw
 from voxcast.models.query import queries_of
 from voxcast.models.selection.cross_validation import FoldCache, Validation

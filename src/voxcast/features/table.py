@@ -37,6 +37,7 @@ IDENTITY = (
 PLACE = ("host_id", "node_type", "sitting", "started_at")  # fmt: skip
 
 
+FULL, DOWN = "full_scale", "scaled_down"
 # The work of a run: the same again takes the same.
 WORK = ("app", "app_version", "volume_id", "parameters_json", "device", "cpus", "gpus", "scale")
 CENSORED_OUTCOMES = (
