@@ -61,20 +61,6 @@ def test_every_option_of_every_group_composes(tmp_path: Path, campaign: str, ima
 
 
 @pytest.mark.parametrize(
-    ("campaign", "prefix"),
-    [("reference", "r"), ("recorded", "r"), ("second", "s"), ("reference2", "v")],
-)
-def test_a_recorded_campaign_selects_its_images_and_applications_unless_overridden(
-    tmp_path: Path, campaign: str, prefix: str
-) -> None:
-    cfg = composed(tmp_path, f"campaign={campaign}")
-    assert cfg.images.label_prefix == prefix
-    assert {"ants_segment", "ants_register", "tile_segment"} <= set(cfg.apps)
-    assert bool(cfg.campaign.history) == (campaign == "recorded")
-    assert composed(tmp_path, f"campaign={campaign}", "images=cohort").images.label_prefix == ""
-
-
-@pytest.mark.parametrize(
     ("base", "fields"),
     [
         ("app/_base", {f.name for f in dataclasses.fields(App) if not f.metadata} - {"name"}),
@@ -255,18 +241,6 @@ def app_file(folder: Path, name: str, content: str) -> Path:
     path = folder / "conf" / "app" / f"{name}.yaml"
     path.write_text(f"defaults: [_base@{name}, _self_]\n{name}:\n{content}")
     return path
-
-
-def test_a_single_application_has_no_references_and_any_name(tmp_path: Path) -> None:
-    argv = "  version: '1'\n  argv: [sh, -c, 'x=1; echo ${{x}} {image}']\n"
-    path = app_file(tmp_path, "fs-7.4", argv + "  parameters: {tolerance: 1e-7}\n")
-    app = config.load_app(path.parent, "fs-7.4")
-    assert app.argv[2] == "x=1; echo ${{x}} {image}"
-    assert app.parameters == {"tolerance": 1e-7}
-    assert app.devices == ("cpu",)
-    path.write_text(path.read_text().replace("_base@fs-7.4", "_base"))
-    with pytest.raises(ConfigError, match=r"start the file with `defaults: \[_base@fs-7\.4"):
-        config.load_app(path.parent, "fs-7.4")
 
 
 def test_a_reference_that_cannot_be_composed_is_one_line(tmp_path: Path) -> None:

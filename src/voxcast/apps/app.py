@@ -199,7 +199,7 @@ def command(
             "--device", configuration.device,
             "--parameters", json.dumps(dict(parameters), sort_keys=True),
         ]  # fmt: skip
-    memory_bytes = memory_bytes or configuration.mem_limit_bytes or machine_memory_bytes()
+    memory_bytes = memory_bytes or configuration.mem_limit_bytes or _machine_memory_bytes()
     values = {name: _text(value) for name, value in parameters.items()} | {
         "threads": str(configuration.cpus),
         "device": configuration.device,
@@ -258,8 +258,7 @@ def filled(argv: Sequence[str], values: Mapping[str, str], where: str) -> list[s
     return [_BRACES.sub(value, part) for part in argv]
 
 
-def machine_memory_bytes() -> int:
-    """Return the memory of this machine."""
+def _machine_memory_bytes() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 

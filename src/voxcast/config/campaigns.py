@@ -156,25 +156,22 @@ class LearningRequest:
             raise ConfigError("takes no image, so there is nothing to learn of images", app.name)
         if not self.budget_s > 0:
             raise ConfigError("must be above zero", "--time-budget")
+        campaign = [
+            f"campaign={CAMPAIGN}",
+            f"campaign.budget_s={self.budget_s:.0f}",
+            f"campaign.time_limit_s={max(self.budget_s, MIN_TIME_LIMIT_S):.0f}",
+        ]
+        if self.recorded:
+            campaign = ["campaign=recorded", f"campaign.history={literal(self.recorded)}"]
         return [
             *self._image_overrides(params),
             f"app=[{self.app}]",
-            *(self._recorded() if self.recorded else self._measured()),
+            *campaign,
             f"device=[{','.join(app.devices)}]",
             *(f"device.{name}.cpus={literal(self.cpus)}" for name in app.devices if self.cpus),
             f"features.history={literal(self.history)}",
             *self.changes,
         ]
-
-    def _measured(self) -> list[str]:
-        return [
-            f"campaign={CAMPAIGN}",
-            f"campaign.budget_s={self.budget_s:.0f}",
-            f"campaign.time_limit_s={max(self.budget_s, MIN_TIME_LIMIT_S):.0f}",
-        ]
-
-    def _recorded(self) -> list[str]:
-        return ["campaign=recorded", f"campaign.history={literal(self.recorded)}"]
 
     def _image_overrides(self, params: Path) -> list[str]:
         if self.images is not None:

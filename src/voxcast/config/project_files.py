@@ -97,7 +97,8 @@ def create_project(folder: Path) -> list[str]:
         then = "use it as it is, or name another folder"
         raise ConfigError("is a project already", folder.resolve(), then)
     contents = project_files()
-    if not _in_git(folder):
+    resolved = folder.resolve()
+    if not any((parent / ".git").exists() for parent in (resolved, *resolved.parents)):
         settings = contents[DVC_CONFIG].decode()
         contents[DVC_CONFIG] = settings.replace("[core]\n", "[core]\n    no_scm = True\n").encode()
     # The project file comes last: it makes the folder a project.
@@ -195,8 +196,3 @@ def _package_state(contents: dict[str, bytes]) -> dict[str, Any]:
 
 def _sha256(content: bytes) -> str:
     return sha256(content).hexdigest()
-
-
-def _in_git(folder: Path) -> bool:
-    resolved = folder.resolve()
-    return any((parent / ".git").exists() for parent in (resolved, *resolved.parents))

@@ -11,7 +11,7 @@ import datetime
 import difflib
 import functools
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
@@ -162,7 +162,11 @@ def section(
             raise place.at(name).error("key is missing", place.when_missing)
     for name, entry in entries.items():
         field = names[name]
-        preset[field] = _value(hints[field], entry, place.at(name), chosen[field], rules)
+        key, below = chosen[field], place.at(name)
+        read = key.read or functools.partial(_of_type, hints[field], rules=rules)
+        preset[field] = read(entry, below)
+        if not key.holds(preset[field]):
+            raise below.error(key.rule)
     return record(**preset)
 
 
@@ -171,14 +175,6 @@ def mapping(content: Any, place: Place) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise place.error(f"needs a mapping, not {in_words(content)}")
     return content
-
-
-def _value(hint: Any, content: Any, place: Place, key: Key, rules: Rules) -> Any:
-    read = key.read or functools.partial(_of_type, hint, rules=rules)
-    value = read(content, place)
-    if not key.holds(value):
-        raise place.error(key.rule)
-    return value
 
 
 def _of_type(hint: Any, content: Any, place: Place, rules: Rules) -> Any:
@@ -453,14 +449,12 @@ def check(config: Config, file: object) -> None:
         check_lab_characteristics(declared)
         for app in config.apps.values():
             check_app(app)
-            _check_declared(app, (*CHARACTERISTICS, *declared))
+            for name in app.characteristics or ():
+                if name not in {*CHARACTERISTICS, *declared}:
+                    where = f"app.{app.name}.characteristics: {name}"
+                    then = (
+                        "see `voxcast inspect --list`, or declare it in features.characteristics"
+                    )
+                    raise ConfigError("unknown characteristic", where, then)
     except ConfigError as error:
         raise ConfigError(f"{error.where}: {error.problem}", file, error.then) from None
-
-
-def _check_declared(app: App, names: Collection[str]) -> None:
-    for name in app.characteristics or ():
-        if name not in names:
-            then = "see `voxcast inspect --list`, or declare it in features.characteristics"
-            where = f"app.{app.name}.characteristics: {name}"
-            raise ConfigError("unknown characteristic", where, then)

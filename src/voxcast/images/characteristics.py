@@ -28,19 +28,11 @@ from voxcast.images.header import HEADER_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import Protocol
+    from pathlib import Path
 
     import pandas as pd
 
     from voxcast.images.volume import VolumeContents
-
-    class Versioned(Protocol):
-        """A characteristic, or its declaration."""
-
-        @property
-        def version(self) -> int: ...
-
-    from pathlib import Path
 
 
 # The input of a characteristic: the mask takes as long as reading, the rest milliseconds.
@@ -303,10 +295,12 @@ VERSIONS = "versions_json"
 FIRST_STATED = "eroded_fraction"
 
 
-def versions_of(characteristics: Mapping[str, Versioned]) -> dict[str, int]:
+def versions_of(
+    characteristics: Mapping[str, Characteristic] | Mapping[str, LabCharacteristic],
+) -> dict[str, int]:
     """Return the versions of the characteristics of voxcast and of others, by name."""
-    entries: dict[str, Versioned] = {**CHARACTERISTICS, **characteristics}
-    return {name: entry.version for name, entry in entries.items()}
+    versions = {name: entry.version for name, entry in CHARACTERISTICS.items()}
+    return versions | {name: entry.version for name, entry in characteristics.items()}
 
 
 def current_rows(rows: pd.DataFrame, versions: Mapping[str, int]) -> pd.DataFrame:

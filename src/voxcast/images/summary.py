@@ -31,7 +31,7 @@ from voxcast.log import progress
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from voxcast.content_cache import Arrays, ContentCache
+    from voxcast.content_cache import ContentCache
     from voxcast.images.characteristics import Characteristic
     from voxcast.images.header import ImageHeader
 
@@ -139,7 +139,11 @@ def summarise(
     arrays = cache.get(FUNCTION, version, content)
     if arrays is not None:
         with contextlib.suppress(KeyError, ValueError):  # written by something else
-            return _from_arrays(arrays, volume)
+            values = zip(arrays["names"].tolist(), arrays["values"].tolist(), strict=True)
+            return VolumeSummary(
+                volume.header, str(arrays["voxel_sha256"]), dict(values),
+                arrays.get("network_volume"), itk_refusal=volume.itk_refusal,
+            )  # fmt: skip
     summary = _summarised(volume, grids, max_voxels, {})
     # If the file was replaced meanwhile, other bytes may have been hashed than were read.
     if _file_sha256(volume.path) == content["file_sha256"]:
@@ -194,14 +198,6 @@ def _to_arrays(summary: VolumeSummary) -> dict[str, Any]:
     if summary.network_volume is not None:
         arrays["network_volume"] = summary.network_volume
     return arrays
-
-
-def _from_arrays(arrays: Arrays, volume: Volume) -> VolumeSummary:
-    values = zip(arrays["names"].tolist(), arrays["values"].tolist(), strict=True)
-    return VolumeSummary(
-        volume.header, str(arrays["voxel_sha256"]), dict(values), arrays.get("network_volume"),
-        itk_refusal=volume.itk_refusal,
-    )  # fmt: skip
 
 
 def _file_sha256(path: Path) -> str:

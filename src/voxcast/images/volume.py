@@ -234,19 +234,6 @@ class Volume:
         with np.errstate(over="ignore", invalid="ignore"):
             return np.asarray(stored.astype(np.float64) * self.slope + self.intercept)
 
-    def coarse(self, points: int = POINTS, max_voxels: int = MAX_VOXELS) -> CoarseVolume:
-        """Read every k-th voxel, so that no axis has more than ``points``.
-
-        Voxels that are not finite become 0. Memory does not depend on the size of the volume.
-
-        Raises
-        ------
-        ImageError
-            As `blocks`; and if all voxels are NaN, or all are equal, or their range is beyond
-            single precision.
-        """
-        return self._coarse(points, max_voxels)
-
     def read(self, points: int = POINTS, max_voxels: int = MAX_VOXELS) -> VolumeContents:
         """Read the coarse grid, the foreground on the native grid, and the hash of the content.
 
@@ -273,7 +260,7 @@ class Volume:
             if keep:
                 blocks.append(block)
 
-        coarse = self._coarse(points, max_voxels, on_block)
+        coarse = self.coarse(points, max_voxels, on_block)
         if not math.isfinite(total):
             raise self._out_of_precision()
         again = blocks if keep else self.blocks(max_voxels)
@@ -298,12 +285,27 @@ class Volume:
             left -= count
             row_left = (row_left - count) or row
 
-    def _coarse(
+    def coarse(
         self,
-        points: int,
-        max_voxels: int,
+        points: int = POINTS,
+        max_voxels: int = MAX_VOXELS,
         on_block: Callable[[np.ndarray], object] = lambda _block: None,
     ) -> CoarseVolume:
+        """Read every k-th voxel, so that no axis has more than ``points``.
+
+        Voxels that are not finite become 0. Memory does not depend on the size of the volume.
+
+        Parameters
+        ----------
+        on_block : callable
+            Called with each block of voxels as stored.
+
+        Raises
+        ------
+        ImageError
+            As `blocks`; and if all voxels are NaN, or all are equal, or their range is beyond
+            single precision.
+        """
         header = self.header
         stride = strides(header.shape, points)
         i, j, k = (len(range(0, n, step)) for n, step in zip(header.shape, stride, strict=True))

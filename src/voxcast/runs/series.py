@@ -77,14 +77,6 @@ def record_folders(folder: Path) -> list[Path]:
     return sorted(path.parent for path in folder.glob(f"[!.]*/{RECORD_FILE}"))
 
 
-def records_in(folder: Path) -> dict[str, Record]:
-    """Return the record of every finished run of ``folder`` by its cell key.
-
-    A folder without a valid record is skipped with a warning.
-    """
-    return _records(sorted(folder.glob("[!.]*/")))
-
-
 def _records(folders: Iterable[Path]) -> dict[str, Record]:
     records = {}
     for folder in folders:
@@ -96,8 +88,11 @@ def _records(folders: Iterable[Path]) -> dict[str, Record]:
 
 
 def runs_in(folder: Path) -> dict[str, Run]:
-    """Return every finished run of ``folder`` by its cell key; see `records_in`."""
-    return {key: record.run for key, record in records_in(folder).items()}
+    """Return every finished run of ``folder`` by its cell key.
+
+    A folder without a valid record is skipped with a warning.
+    """
+    return {key: record.run for key, record in _records(sorted(folder.glob("[!.]*/"))).items()}
 
 
 def load_records(folder: Path) -> pd.DataFrame:

@@ -153,7 +153,9 @@ def _repeat(path: Path, line: Line, identity: list[object], app: str | None) -> 
     values = line.values(_SNAKEMAKE)
     cpu, peak = positive(values["cpu_s"]), positive(values["peak_rss_bytes"])
     if values["runtime_s"] is None:
-        values["runtime_s"] = line.read("h:m:s", _clock)
+        values["runtime_s"] = line.read(
+            "h:m:s", lambda text: slurm_seconds(re.sub(r"^(\d+) days?, ", r"\1-", text))
+        )
     rule = line.text("rule_name")
     return ImportedRun(
         identity=identity,
@@ -189,7 +191,3 @@ def _moment(text: str) -> str:
 def _instant(moment: str) -> datetime:
     instant = datetime.fromisoformat(moment)
     return instant if instant.tzinfo else instant.replace(tzinfo=UTC)
-
-
-def _clock(text: str) -> float:
-    return slurm_seconds(re.sub(r"^(\d+) days?, ", r"\1-", text))

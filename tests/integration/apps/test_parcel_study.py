@@ -8,18 +8,13 @@ import nibabel
 import numpy as np
 import pytest
 
-from voxcast import config
 from voxcast.apps.app import THREAD_VARIABLES
 from voxcast.apps.phase_log import read_phases
 from voxcast.content_cache import ContentCache
-from voxcast.jobs.campaign import parts_of
-from voxcast.jobs.task import RequestSequence, Task
-from voxcast.records import Cell, Configuration
 from voxcast_apps import parcel_ensemble, parcel_study
 from voxcast_apps.parcel_ensemble import combine
 from voxcast_apps.parcellation import (
     FoldPredictions,
-    fold_numbers,
     grid_points,
     parcellation,
     participants_of,
@@ -207,17 +202,3 @@ def test_a_stack_weighs_and_a_grid_chooses_the_members_that_are_good():
         assert kind != "grid" or chosen == [0, 1]
     assert scores["voting"] < 0.9 < scores["stacked"]
     assert scores["grid"] > 0.98
-
-
-def test_both_applications_are_split_by_fold():
-    for name in ("parcel_study", "parcel_ensemble"):
-        app = config.load_app(PROJECT / "conf" / "app", name)
-        configuration = Configuration("cpu", 1)
-        cell = Cell(name, "1", app.parameters, "", "", configuration, "full_scale", 0, "")
-        parts = parts_of(
-            Task.of_cell(cell, RequestSequence((500.0,), (10**9,), 1), 10.0), app, 500.0, 200.0
-        )
-        ranges = [part.cell.parameters["fold_range"] for part in parts]
-        folds = [fold for text in ranges for fold in fold_numbers(text, 5)]
-        assert folds == [0, 1, 2, 3, 4]
-        assert len(parts) == 3

@@ -1,8 +1,6 @@
 """The import as a whole: accounts that add up, nothing twice, nothing half written, bad files."""
 
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -99,24 +97,6 @@ def test_invalid_lines_are_listed_and_the_rest_is_read(tmp_path: Path) -> None:
     ]
 
 
-def test_a_long_export_is_read_and_two_imports_at_once_add_it_once(tmp_path: Path) -> None:
-    lines = [
-        f"{i}|app{i % 7}|COMPLETED|{10 + i % 500}|2024-05-01T10:00:00\n"
-        f"{i}.batch|batch|COMPLETED|{10 + i % 500}|2024-05-01T10:00:00\n"
-        for i in range(3000)
-    ]
-    (tmp_path / "x").write_text("JobID|JobName|State|ElapsedRaw|Start\n" + "".join(lines))
-    command = [sys.executable, "-m", "voxcast.cli", "history", "import", "sacct",
-               str(tmp_path / "x"), "--into", str(tmp_path / "into")]  # fmt: skip
-    both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    message = sorted(process.communicate()[0].splitlines()[-1] for process in both)
-    assert message == [
-        "3000 read = 0 imported + 3000 duplicates + 0 skipped + 0 bad",
-        "3000 read = 3000 imported + 0 duplicates + 0 skipped + 0 bad",
-    ]
-    assert len(load_history([tmp_path / "into"])) == 3000
-
-
 def test_partial_output_of_a_killed_import_is_removed(tmp_path: Path) -> None:
     left = tmp_path / ".partial-killed"
     left.mkdir()
@@ -161,17 +141,6 @@ def test_invalid_numbers_of_a_table_are_listed(tmp_path: Path) -> None:
     reading = slant.read(tmp_path / "slant")
     assert reading.rows[0]["peak_rss_bytes"] is None
     assert reading.unread.listed() == [(2, "column node_used_mem_max_kb: not a size: 'inf'")]
-
-
-def test_a_slurm_job_that_contradicts_the_history_is_listed(tmp_path: Path) -> None:
-    header = "JobID|JobName|State|ExitCode|ElapsedRaw|MaxRSS|ReqMem|Start\n"
-    line = "7|recon|COMPLETED|0:0|{seconds}|||2026-01-05T10:00:00\n"
-    (tmp_path / "one.txt").write_text(header + line.format(seconds=1000))
-    (tmp_path / "two.txt").write_text(header + line.format(seconds=5000))
-    into = tmp_path / "into"
-    first = importer.import_files("sacct", [tmp_path / "one.txt"], into, None, None)
-    again = importer.import_files("sacct", [tmp_path / "two.txt"], into, None, None)
-    assert (first.imported, again.imported, len(again.bad)) == (1, 0, 1)
 
 
 def test_the_account_names_fields_and_values_that_are_unknown(tmp_path: Path) -> None:

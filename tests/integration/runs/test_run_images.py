@@ -5,13 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 from training_project import Project, write_volume
 from voxcast.cli import main
-from voxcast.errors import TableError
-from voxcast.images.characteristics import characteristics
 from voxcast.images.volume import Volume
 from voxcast.runs.importer import RunImages
 from voxcast.runs.store import load_history, load_phases
@@ -80,28 +77,6 @@ def test_runs_without_one_image_are_counted_by_reason(tmp_path: Path) -> None:
         str(path): 1,
     }
     assert [bool(values["volume_id"]) for values in rows] == [True, *[False] * 6]
-
-
-def test_headers_and_characteristics_are_written_beside_the_parts(tmp_path: Path) -> None:
-    folder = bids(tmp_path / "bids", "01", "02")
-    images = RunImages(folder, 32)
-    images.match([row("01")])
-    images.add_to(tmp_path)
-    (only,) = pd.read_parquet(tmp_path / "images.parquet").to_dict("records")
-    path = folder / "sub-01/anat/sub-01_T1w.nii.gz"
-    volume = Volume.open(path).read(32)
-    expected = {
-        **Volume.open(path).header.columns(),
-        **characteristics(volume),
-    }
-    assert {name: only[name] for name in expected} == pytest.approx(expected)
-    images = RunImages(folder, 32)
-    images.match([row("02")])
-    images.add_to(tmp_path)  # a second import adds to the first
-    assert list(pd.read_parquet(tmp_path / "images.parquet")["subject"]) == ["01", "02"]
-    (tmp_path / "images.parquet").write_bytes(b"no table")
-    with pytest.raises(TableError, match="cannot be read"):
-        images.add_to(tmp_path)
 
 
 def test_an_import_with_images_trains(

@@ -1,10 +1,8 @@
-import json
-
 import pandas as pd
 
 from synthetic_runs import cell, write_run
 from voxcast.runs.series import load_records, write_tables_of
-from voxcast.runs.table import DTYPES, METRONOME
+from voxcast.runs.table import DTYPES
 
 
 def test_records_become_rows_in_the_order_they_were_started(tmp_path):
@@ -19,18 +17,6 @@ def test_records_become_rows_in_the_order_they_were_started(tmp_path):
     assert read["recipe_json"].tolist() == ['{"seed":1,"spacing_mm":[1.0,1.0,2.0]}'] * 3
     assert read["host_id"].tolist() == ["00aa11bb"] * 3
     assert read["peak_cgroup_bytes"].isna().all()
-
-
-def test_a_record_that_is_older_than_the_metronome_has_unknown_kernel_times(tmp_path):
-    run = write_run(tmp_path, cell(), metronome_copy_s=0.5, metronome_ticks=3)
-    record = json.loads((run / "run.json").read_text())
-    record["run"] = {k: v for k, v in record["run"].items() if k not in METRONOME}
-    (run / "run.json").write_text(json.dumps(record))
-    write_run(tmp_path, cell(1), metronome_copy_s=0.5, metronome_ticks=3)
-    table = load_records(tmp_path).set_index("cell_key")
-    assert table.loc[run.name, list(METRONOME)].isna().all()
-    assert table.loc[cell(1).key, "metronome_copy_s"] == 0.5
-    assert table.dtypes.astype(str)["metronome_ticks"] == "Int64"
 
 
 def test_foreign_and_broken_folders_are_reported_and_skipped(tmp_path, caplog):
