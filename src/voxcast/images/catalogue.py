@@ -33,7 +33,7 @@ from voxcast.images.summary import Grids, summaries
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     import numpy as np
     import pandas as pd
@@ -96,7 +96,8 @@ def build_catalogue(
         raise ImageError("image set is empty", out_folder, "choose images with images=… and rerun")
     lab, grids, out_folder = lab or {}, Grids(coarse_points, network_points), Path(out_folder)
     versions = versions_of(lab)
-    on_record = VolumesOnRecord(out_folder, versions)
+    on_record = _rows_on_record(out_folder / ON_RECORD, versions)
+    volumes = read_small_volumes(out_folder / SMALL_VOLUMES, RESTORE)
     listed = {file.path: Path(root) / file.path for file in files}
     problems = {file.path: _problem(file, listed[file.path]) for file in files}
     read = [name for name in listed if not problems[name]]
@@ -129,9 +130,18 @@ def build_catalogue(
     _write_rows(out_folder / CHARACTERISTICS_TABLE, list(new_on_record.values()), types)
     _log_failures({listed[name]: summary.failures for name, summary in seen.items()})
     log_itk_refusals([(listed[name], summary.itk_refusal) for name, summary in seen.items()])
-    outdated = [row for row in on_record.outdated() if row["volume_id"] not in new_on_record]
-    renewed = _renewed(outdated, Path(root), max_voxels, lab)
-    on_record.add([*renewed, *new_on_record.values()], cubes)
+    outdated = [
+        row
+        for key, row in on_record.items()
+        if key not in new_on_record and not is_current(row[VERSIONS], versions)
+    ]
+    renewed = {row["volume_id"]: row for row in _renewed(outdated, Path(root), max_voxels, lab)}
+    # First, as a volume without a row is ignored, but not the other way round.
+    earlier = {key: volume for key, volume in volumes.items() if key in on_record}
+    _add_small_volumes(out_folder / SMALL_VOLUMES, earlier, cubes)
+    by_id = {**on_record, **renewed, **new_on_record}
+    ordered = [by_id[key] for key in sorted(by_id)]
+    _write_rows(out_folder / ON_RECORD, ordered, _types(versions))
     return len(files) - len(seen)
 
 
@@ -195,69 +205,30 @@ PATH = "path"  # of the file when it was catalogued
 RESTORE = "restore it (data/catalogue with `dvc checkout`), or remove it to forget earlier images"
 
 
-class VolumesOnRecord:
-    """The volumes on record in a catalogue folder; empty if it has none yet.
+def _rows_on_record(path: Path, versions: Mapping[str, int]) -> dict[str, dict[str, Any]]:
+    """Return the rows of the volumes on record by volume id; none if there is no record yet."""
+    if not path.is_file():
+        return {}
+    rows = cast("list[dict[str, Any]]", read_on_record(path, versions).to_dict("records"))
+    # Without any path the column holds NaN.
+    return {
+        row["volume_id"]: {**row, PATH: row[PATH] if isinstance(row[PATH], str) else None}
+        for row in rows
+    }
 
-    Parameters
-    ----------
-    folder : str or os.PathLike
-        Folder of the catalogue.
-    versions : mapping, optional
-        Versions of the characteristics by name, see `read_on_record`.
 
-    Raises
-    ------
-    TableError
-        If a file is broken, or was not written here.
-    """
-
-    def __init__(
-        self, folder: str | os.PathLike[str], versions: Mapping[str, int] | None = None
-    ) -> None:
-        self.folder = Path(folder)
-        self.versions = versions_of({}) if versions is None else dict(versions)
-        path = self.folder / ON_RECORD
-        self._rows: dict[str, dict[str, Any]] = {}
-        if path.is_file():
-            rows = read_on_record(path, self.versions).to_dict("records")
-            # Without any path the column holds NaN.
-            self._rows = {
-                row["volume_id"]: {**row, PATH: row[PATH] if isinstance(row[PATH], str) else None}
-                for row in cast("list[dict[str, Any]]", rows)
-            }
-        volumes = read_small_volumes(self.folder / SMALL_VOLUMES, RESTORE)
-        self._volumes = {key: volume for key, volume in volumes.items() if key in self._rows}
-
-    def outdated(self) -> list[dict[str, Any]]:
-        """Return the rows with a characteristic of another version, or not computed."""
-        return [r for r in self._rows.values() if not is_current(r[VERSIONS], self.versions)]
-
-    def add(self, rows: Iterable[dict[str, Any]], volumes: Mapping[str, np.ndarray]) -> None:
-        """Add catalogued volumes and write both files; a volume on record is replaced.
-
-        Parameters
-        ----------
-        rows : iterable of dict
-            Values of the columns of `read_on_record`.
-        volumes : mapping
-            Small volume of each by volume id, all of the same number of points. Those on record
-            on a grid of another size are dropped.
-        """
-        self._rows |= {row["volume_id"]: row for row in rows}
-        (points,) = {points_of(volume) for volume in volumes.values()}
-        same_size = {
-            key: volume for key, volume in self._volumes.items() if points_of(volume) == points
-        }
-        if dropped := len(set(self._volumes) - set(same_size) - set(volumes)):
-            logger.warning(
-                "%d small volumes of earlier images are dropped: they have another number of "
-                "points; the network sees those images as unknown", dropped,
-            )  # fmt: skip
-        self._volumes = {**same_size, **volumes}
-        # First, as a volume without a row is ignored, but not the other way round.
-        write_small_volumes(self.folder / SMALL_VOLUMES, self._volumes, points)
-        ordered = [self._rows[key] for key in sorted(self._rows)]
-        _write_rows(self.folder / ON_RECORD, ordered, _types(self.versions))
+def _add_small_volumes(
+    path: Path, earlier: Mapping[str, np.ndarray], new: Mapping[str, np.ndarray]
+) -> None:
+    """Write small volumes beside those on record, which are dropped on a grid of another size."""
+    (points,) = {points_of(volume) for volume in new.values()}
+    same_size = {key: volume for key, volume in earlier.items() if points_of(volume) == points}
+    if dropped := len(set(earlier) - set(same_size) - set(new)):
+        logger.warning(
+            "%d small volumes of earlier images are dropped: they have another number of "
+            "points; the network sees those images as unknown", dropped,
+        )  # fmt: skip
+    write_small_volumes(path, {**same_size, **new}, points)
 
 
 def read_on_record(
