@@ -4,7 +4,6 @@ import voxcast.interruptions  # noqa: F401, before imports that take time
 
 # isort: split
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,13 @@ from voxcast.evaluation.headline import new_day_errors
 from voxcast.features.table import volumes_of
 from voxcast.files import atomic_path, write_json
 from voxcast.models import openings
-from voxcast.models.evaluation import (
+from voxcast.models.forecaster import Forecaster
+from voxcast.models.metrics import (
     distribution_metrics,
     headline,
     predict_runs,
     target_metrics,
 )
-from voxcast.models.forecaster import Forecaster
 from voxcast.models.selection.cross_validation import validations
 from voxcast.models.selection.leaderboard import Leaderboard, load_leaderboard
 
@@ -46,7 +45,7 @@ def main() -> int:
         commit = commit_of(Path(), CODE)
         openings.enter_opening(openings.BOOK, "test table", table, "stage evaluate", commit)
     opening_counts = openings.counts(openings.openings_of(Path()), table)
-    write_json(OUT / "openings.json", asdict(opening_counts))
+    write_json(OUT / "openings.json", opening_counts)
     metrics_by_app: dict[str, dict[str, Any]] = {}
     headlines: dict[str, dict[str, Any]] = {}
     distributions: dict[str, dict[str, Any]] = {}

@@ -11,7 +11,7 @@ import pandas as pd
 from voxcast import config
 from voxcast.errors import exits_cleanly
 from voxcast.files import atomic_path
-from voxcast.models.importance import explain_model
+from voxcast.models.explanation import explain_model
 from voxcast.models.selection.cross_validation import validations
 from voxcast.models.selection.leaderboard import load_leaderboard
 

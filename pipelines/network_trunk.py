@@ -6,8 +6,10 @@ the package and was written by this script; to use another, copy both files ther
 
 import sys
 import tempfile
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import nibabel
 import numpy as np
 
 from voxcast import config
@@ -16,9 +18,10 @@ from voxcast.errors import exits_cleanly
 from voxcast.files import write_json
 from voxcast.images.network_volume import POINTS
 from voxcast.log import progress
-from voxcast.models.families.trunk_examples import examples_of, recipes_of
-from voxcast.models.families.trunk_files import write_trunk
-from voxcast.models.families.trunk_training import accuracy, pretrain
+from voxcast.models.families.network import write_trunk
+from voxcast.models.families.trunk import Examples, accuracy, example_of, joined, pretrain
+from voxcast_apps.heads.recipe import Recipe, draw_recipe, draw_varied_recipe
+from voxcast_apps.heads.rendering import render
 
 IMAGES = ("cohort_trunk", "varied_trunk")  # of conf/images
 EPOCHS, SEED = 24, 1
@@ -52,6 +55,29 @@ def main() -> int:
     write_json(RESULT, facts)
     print(f"errors of the mask's voxels, in percent: {facts['errors_percent']}", file=sys.stderr)
     return 0
+
+
+def recipes_of(choice: config.ImageChoice) -> Iterator[Recipe]:
+    """Yield the recipes of a generated image set."""
+    draw = draw_varied_recipe if choice.kind == "varied_cohort" else draw_recipe
+    sizes = choice.sizes.checked()
+    return (draw(choice.seed, index, sizes) for index in range(1, choice.subjects + 1))
+
+
+def examples_of(recipes: Iterable[Recipe], points: int) -> Examples:
+    """Return the examples of recipes; those whose volume fails its check are left out.
+
+    Each volume is written as a file and read as any other, so that nothing differs in use.
+    """
+    examples = []
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "volume.nii"
+        for recipe in recipes:
+            rendered = render(recipe)
+            if rendered.problem is None:
+                nibabel.save(nibabel.Nifti1Image(rendered.array, rendered.affine), path)
+                examples.append(example_of(path, points))
+    return joined(examples)
 
 
 def _print_epoch(epoch: int, loss: float) -> None:

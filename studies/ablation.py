@@ -17,7 +17,6 @@ from voxcast.evaluation.recorded_table import of_app
 from voxcast.evaluation.scoring import errors, paired
 from voxcast.features.rows import CONTENT
 from voxcast.features.table import FULL
-from voxcast.models.families.family import FAMILIES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
 FOLDS = 5
 TABULAR = ("ridge", "extra_trees", "boosted", "gaussian_process")
 NETWORK = "cnn"
-# A network that was not pretrained learns from the runs alone, by passes over them.
-UNTRAINED = {"epochs": 15, "learning_rate": 3e-3, "head": "gaussian_process"}
 HARDWARE, PARAMETERS = ("allocation.",), ("parameter.",)
 # Each other one is compared with the first of these that there is.
 REFERENCES = ("header + content", "all")
@@ -103,7 +100,6 @@ def _variants(
     if network:
         variants |= {
             "header + network": (without(CONTENT), (NETWORK,)),
-            "header + untrained network": (without(CONTENT), (f"{NETWORK}:untrained",)),
             "all": (runs, (*TABULAR, NETWORK)),
         }
     if runs["cpus"].nunique() > 1:
@@ -122,18 +118,11 @@ def _of_fold(
     seed: int,
     cache: FoldCache,
 ) -> pd.DataFrame:
-    """Predict the test runs; ``NAME:START`` is a network with another start, not tuned."""
-    names_and_starts = [family.partition(":") for family in families]
-    fixed_params = {
-        name: {**FAMILIES[name].defaults, **UNTRAINED, "start": start}
-        for name, _, start in names_and_starts
-        if start
-    }
+    """Predict the test runs of an outer fold."""
     return out_of_sample.voxcast_predictions(
         runs.iloc[fold.train],
         runs.iloc[fold.test],
-        families=[name for name, *_ in names_and_starts],
-        fixed_params=fixed_params,
+        families=families,
         trials=trials,
         seed=seed,
         volumes=None if volumes is None else (volumes[fold.train], volumes[fold.test]),

@@ -12,9 +12,8 @@ import several_machines
 from registries import connected
 from voxcast.files import read_json, sha256_file, sha256_folder, write_json
 from voxcast.models import point_model
-from voxcast.models.calibrated_model import calibrate
 from voxcast.models.families.family import FAMILIES
-from voxcast.models.forecaster import Forecaster
+from voxcast.models.forecaster import Forecaster, calibrate
 from voxcast.models.selection.cross_validation import Validation
 from voxcast.records import Configuration
 from voxcast.serving.bundle import INDEX, Bundle, BundlePart, Origin, write_bundle

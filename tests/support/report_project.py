@@ -14,7 +14,7 @@ import pandas as pd
 from synthetic_campaign import Campaign
 from voxcast.files import write_json
 from voxcast.images.volume import Volume
-from voxcast.models.evaluation import target_metrics
+from voxcast.models.metrics import target_metrics
 from voxcast.records import TARGETS
 from voxcast.runs.table import DTYPES as PROFILE_DTYPES
 from voxcast.runs.table import PHASE_DTYPES, UNKNOWN

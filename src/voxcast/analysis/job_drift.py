@@ -15,7 +15,7 @@ import pandas as pd
 
 from voxcast.laws.intervals import Interval, clustered_mean
 from voxcast.models.metrics import binomial_interval
-from voxcast.models.speed.posterior import sitting_mean
+from voxcast.models.speed.updates import sitting_mean
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping, Sequence

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 DATA, CATALOGUE = Path("data"), Path("data/catalogue")
 APP_FILES = Path("conf/app")
+MIN_RUNS_BY_METHOD = 10  # of measuring memory: with fewer its level is not known
 
 logger = logging.getLogger(__name__)
 
@@ -150,7 +151,7 @@ def _usable(
     import pandas as pd
 
     from voxcast.features.training_table import training_table
-    from voxcast.models.memory_methods import MIN_RUNS, at_usual_level
+    from voxcast.models.forecaster import memory_at_usual_level
 
     apps, profiles = {name: cfg.apps[name]}, training.profiles
     table, by_app = training_table(training, apps)
@@ -161,9 +162,9 @@ def _usable(
     others = profiles[current & ~profiles["memory_method"].isin(["", usual])]
     for method, runs in others.groupby("memory_method", sort=True):
         part, _ = training_table(replace(training, profiles=runs.reset_index(drop=True)), apps)
-        if forecaster is None or len(part) < MIN_RUNS:
+        if forecaster is None or len(part) < MIN_RUNS_BY_METHOD:
             continue
-        part, factor = at_usual_level(part, _volumes(part, training, points), forecaster)
+        part, factor = memory_at_usual_level(part, _volumes(part, training, points), forecaster)
         logger.info(
             "memory of %d runs by %s is divided by %.3g, the level of %s",
             len(part), method, factor, usual,

@@ -3,7 +3,7 @@
 Runs of one subject are not exchangeable with each other, so a subject gives one score: its worst
 residual. With n subjects the bound at quantile q is the score of rank ⌈(n + 1) q⌉, as in split
 conformal prediction (Vovk, Gammerman and Shafer 2005; Lei et al., JASA 2018). Beyond the range of
-the runs bounds widen with distance, see `voxcast.models.continuation`.
+the runs bounds widen with distance, see `voxcast.models.out_of_range`.
 
 When that rank exceeds n, the history is too small to calibrate q. The bound is then a fixed
 multiple of the largest residual of either sign, and no less than `MINIMUM_MARGIN`, or with one
@@ -40,23 +40,6 @@ REACH = 10.0  # times the largest, or one part in so many of the smallest
 FACTOR = 1.5  # of the largest residual, where the subjects are too few
 MINIMUM_MARGIN = math.log(1.1)  # 10 %: of a few residuals near zero some are so by chance
 ONE_SUBJECT_MARGIN = math.log(2.0)  # its runs tell nothing about other subjects
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """Lower and upper bounds of predictions of one target.
-
-    Attributes
-    ----------
-    lower, upper : ndarray, shape (n,)
-        Logarithms.
-    calibrated : ndarray of bool, shape (n,)
-        Whether the upper bound holds as stated.
-    """
-
-    lower: np.ndarray
-    upper: np.ndarray
-    calibrated: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -122,15 +105,21 @@ class Calibrator:
 
     def bounds(
         self, predictions: np.ndarray, lower_quantile: float, upper_quantile: float
-    ) -> Bounds:
-        """Return the bounds of predicted logarithms, shape (n,)."""
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the bounds of predicted logarithms.
+
+        Returns
+        -------
+        lower, upper : ndarray, shape (n,)
+            Logarithms.
+        calibrated : ndarray of bool, shape (n,)
+            Whether the upper bound holds as stated.
+        """
         lower = predictions + self.lower(lower_quantile)
         upper = predictions + self.upper(upper_quantile)
         floor, ceiling = self.limits(predictions)
-        enough = not self.missing(upper_quantile)
-        return Bounds(
-            np.maximum(lower, floor), np.minimum(upper, ceiling), enough & (upper <= ceiling)
-        )
+        calibrated = (upper <= ceiling) & (not self.missing(upper_quantile))
+        return np.maximum(lower, floor), np.minimum(upper, ceiling), calibrated
 
     def limits(self, predictions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the logarithms beyond which no bound goes, see `REACH`, each of shape (n,)."""

@@ -1,28 +1,40 @@
-"""Explanation of a prediction: its change when one feature is set to its usual value.
+"""Why a prediction is what it is, and which features a model depends on.
 
-Columns that carry the same information, such as voxels and their logarithm, change together.
+A prediction is explained by its change when one feature is set to its usual value. The importance
+of a feature is the rise of the error when it is shuffled; beside it is the prediction as the
+feature grows. Both are computed on held-out subjects. Columns that carry the same information,
+such as voxels and their logarithm, change together.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
 from voxcast.features.descriptions import change, natural, plain_name, plainest, stem, usual
+from voxcast.features.table import feature_names
+from voxcast.models.query import queries_of
+from voxcast.models.selection import recipes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from voxcast.features.rows import Row
+    from voxcast.models.families.family import Params
     from voxcast.models.forecaster import Forecaster
+    from voxcast.models.point_model import PointModel
     from voxcast.models.query import Query
-
+    from voxcast.models.selection.cross_validation import Validation
 
 COUNT = 3
 CPUS = "allocation.log2_cpus"
 NEGLIGIBLE = 0.005  # of the logarithm: rounds to 0 per cent
+TARGET = "cpu_s"  # of importance
+SHUFFLES = 3
+FEATURES_PER_APP = 3  # features whose dependence is returned
+QUANTILES = np.linspace(0.05, 0.95, 7)  # of a feature
 
 
 @dataclass(frozen=True)
@@ -90,3 +102,81 @@ def _reason(column: str, factor: float, row: Row, usual_row: Mapping[str, float]
     name = plain_name(column)
     values = natural(column, float(row[column])), natural(column, usual_row[column])
     return Reason(name, factor, *values, change(name, factor, *values))
+
+
+@dataclass(frozen=True)
+class Importance:
+    """Both tables; see `explain_model`."""
+
+    shuffled: pd.DataFrame
+    dependence: pd.DataFrame
+
+
+def explain_model(validation: Validation, name: str, params: Params) -> Importance:
+    """Return which features a recipe depends on when it predicts CPU time.
+
+    Returns
+    -------
+    Importance
+        ``shuffled``: ``app feature rise``, the rise of the mean absolute error in percentage
+        points, a mean over folds weighted by their runs; ``dependence``: ``app feature quantile
+        value factor`` for the top features of each application, the value in the unit of its
+        quantity, and the mean prediction divided by that at the feature's median. Both are empty
+        where no feature varies among the held-out runs of any fold.
+    """
+    rng = np.random.default_rng(validation.seed)
+    rises: list[dict[str, object]] = []
+    dependence: list[dict[str, object]] = []
+    for train, held_out in validation.folds():
+        model = recipes.fit(validation.part(train), name, params, "volume")
+        of_fold = _of_fold(model, validation.part(held_out), rng)
+        rises += of_fold[0]
+        dependence += of_fold[1]
+    table = pd.DataFrame(rises, columns=["app", "feature", "rise", "runs"])
+    sums = table.assign(rise=table["rise"] * table["runs"]).groupby(["app", "feature"]).sum()
+    shuffled = (sums["rise"] / sums["runs"]).rename("rise").reset_index()
+    shuffled = shuffled.sort_values(["app", "rise"], ascending=[True, False], ignore_index=True)
+    top = shuffled[shuffled["rise"] > 0].groupby("app").head(FEATURES_PER_APP)
+    columns = ["app", "feature", "quantile", "value", "factor"]
+    of_top = pd.DataFrame(dependence, columns=columns).merge(top[["app", "feature"]])
+    by_quantile = of_top.groupby(columns[:3], as_index=False, sort=False)
+    return Importance(shuffled, by_quantile[["value", "factor"]].mean())
+
+
+def _of_fold(
+    model: PointModel, held_out: Validation, rng: np.random.Generator
+) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
+    """Return the rises of the error, and the dependence on each feature, in held-out runs."""
+    runs = held_out.table
+    actual = np.log(runs[TARGET].to_numpy(dtype=float))
+
+    def logs_with(**columns: Any) -> np.ndarray:
+        logs = model.predict(queries_of(runs.assign(**columns), held_out.volumes))
+        return logs[:, model.targets.index(TARGET)]
+
+    def error_with(**columns: Any) -> float:
+        return float(np.abs(np.expm1(logs_with(**columns) - actual)).mean())
+
+    features: dict[str, list[str]] = {}
+    for column in feature_names(runs):
+        if pd.api.types.is_numeric_dtype(runs[column]) and runs[column].nunique() > 1:
+            features.setdefault(stem(column), []).append(column)
+    rises: list[dict[str, object]] = []
+    dependence: list[dict[str, object]] = []
+    before = error_with()
+    for feature, columns in features.items():
+        row: dict[str, object] = {"app": str(runs["app"].iloc[0]), "feature": feature}
+        orders = [rng.permutation(len(runs)) for _ in range(SHUFFLES)]
+        errors = [error_with(**{c: runs[c].to_numpy()[o] for c in columns}) for o in orders]
+        rise = float(100 * (np.mean(errors) - before))
+        rises.append({**row, "rise": rise, "runs": len(runs)})
+        logs = {
+            q: logs_with(**{c: float(runs[c].quantile(q)) for c in columns}).mean()
+            for q in (0.5, *QUANTILES.tolist())
+        }
+        plain = plainest(columns)
+        for quantile in QUANTILES.tolist():
+            value = natural(plain, float(runs[plain].quantile(quantile)))
+            factor = float(np.exp(logs[quantile] - logs[0.5]))
+            dependence.append({**row, "quantile": quantile, "value": value, "factor": factor})
+    return rises, dependence

@@ -1,33 +1,223 @@
-"""The registered model: a calibrated model for each input level."""
+"""The registered model: point models with calibrated bounds, one for each input level."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from voxcast.errors import ModelError
 from voxcast.features.descriptions import outside, outside_together
 from voxcast.features.rows import members
-from voxcast.models.calibrated_model import CalibratedModel
-from voxcast.models.model_files import (
-    RETRAIN,
-    read_object,
-    read_sealed,
-    subfolder,
-    write_sealed,
-)
+from voxcast.models.conformal import Calibrator
+from voxcast.models.model_files import RETRAIN, read_object, read_sealed, subfolder, write_sealed
+from voxcast.models.out_of_range import UNCERTAIN_POWER, WIDER, continued
+from voxcast.models.point_model import CPU, WALL, InputLevel, PointModel, log_targets
+from voxcast.models.query import queries_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
+    import pandas as pd
 
-    from voxcast.models.point_model import InputLevel
+    from voxcast.features.any_table import Columns
+    from voxcast.models import out_of_range
     from voxcast.models.query import Query
     from voxcast.models.speed.speeds import Speeds
 
-FILE = "forecaster.json"
+FILE, TREND = "forecaster.json", "trend"
 # Of the files; models of other formats are not read. Format 5 had models by application.
 FORMAT = 6
+TIMES = (CPU, WALL)  # which the speed of a machine changes; memory it does not
+MEMORY = "peak_rss_bytes"
+
+
+@dataclass(frozen=True)
+class CalibratedModel:
+    """A point model with a calibrator per target.
+
+    Attributes
+    ----------
+    trend : PointModel or None
+        Its trend is continued beyond the range of the training runs, see
+        `voxcast.models.out_of_range`; None to answer as at the edge of the range.
+    columns : Columns or None
+        Of a table; None for images.
+    """
+
+    model: PointModel
+    calibrators: dict[str, Calibrator]
+    trend: PointModel | None = None
+    columns: Columns | None = None
+
+    def quantiles(
+        self,
+        queries: Sequence[Query],
+        lower_quantile: float,
+        upper_quantile: float,
+        names_out_of_range: Sequence[Collection[str]] | None = None,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return quantiles in the targets' units, and whether the upper one is calibrated.
+
+        Parameters
+        ----------
+        names_out_of_range : sequence, length n
+            The features of each query that are out of range, where they are known already.
+
+        Returns
+        -------
+        quantiles : ndarray, shape (n, targets, 3)
+            Lower, median and upper.
+        calibrated : ndarray of bool, shape (n,)
+        """
+        if names_out_of_range is None:
+            names_out_of_range = self.model.range.outside([query.features for query in queries])
+        far = np.flatnonzero([bool(names) for names in names_out_of_range])
+        in_range = list(queries)
+        if len(far):
+            beyond = [queries[n] for n in far]
+            paths, trends = continued(self.model, self.trend, beyond, self.columns)
+            for n, path in zip(far, paths, strict=True):
+                in_range[n] = path.edge
+        logs = np.stack([self.model.predict(in_range)] * 3, axis=-1)
+        calibrated = np.ones(len(queries), dtype=bool)
+        calibrated[far] = False
+        for k, target in enumerate(self.model.targets):
+            calibrator = self.calibrators[target]
+            logs[:, k, 0], logs[:, k, 2], is_calibrated = calibrator.bounds(
+                logs[:, k, 1].copy(), lower_quantile, upper_quantile
+            )
+            calibrated &= is_calibrated
+            if len(far):
+                at_edge = logs[far, k]
+                logs[far, k] = self._continued(calibrator, at_edge, paths, trends[:, k])
+        calibrated &= self._widen(logs, queries, (lower_quantile, upper_quantile))
+        for k, target in enumerate(self.model.targets):
+            floor, ceiling = self.calibrators[target].limits(logs[:, k, 1])
+            calibrated &= logs[:, k, 2] <= ceiling
+            logs[:, k, 0] = np.maximum(logs[:, k, 0], floor)
+            logs[:, k, 2] = np.minimum(logs[:, k, 2], ceiling)
+        return np.exp(logs), calibrated
+
+    def _continued(
+        self,
+        calibrator: Calibrator,
+        at_edge: np.ndarray,
+        paths: Sequence[out_of_range.Path],
+        trends: np.ndarray,
+    ) -> np.ndarray:
+        """Return the quantiles of rows beyond the range from those at its edge, (n, 3)."""
+        distances = np.array([path.distance + path.combined for path in paths])
+        unknown = np.array([path.unknown for path in paths])
+        medians = at_edge[:, 1] + trends
+        if self.columns is not None:  # of any table no answer is farther outside than labels span
+            low, high = calibrator.measured
+            medians = np.clip(medians, 2 * low - high, 2 * high - low)
+            distances = np.minimum(distances, high - low)
+        widths = np.abs(at_edge[:, [0, 2]] - at_edge[:, [1]])
+        widths = np.maximum(WIDER * widths, math.log(WIDER))
+        widths += (UNCERTAIN_POWER * distances + unknown)[:, None]
+        return np.column_stack([medians - widths[:, 0], medians, medians + widths[:, 1]])
+
+    def _widen(
+        self, logs: np.ndarray, queries: Sequence[Query], quantiles: tuple[float, float]
+    ) -> np.ndarray:
+        """Widen the bounds of times by the uncertainty of the machine's speed, in quadrature.
+
+        ``logs`` are changed in place.
+
+        Returns
+        -------
+        ndarray of bool, shape (n,)
+            Whether the machine is known well enough for a calibrated bound.
+        """
+        speeds = self.model.speeds
+        if speeds is None:
+            return np.ones(len(queries), dtype=bool)
+        estimates = self.model.speed_estimates(queries)
+        sd = np.array([estimate.sd for estimate in estimates])
+        for k, target in enumerate(self.model.targets):
+            if target not in TIMES:
+                continue
+            median = logs[:, k, 1]
+            for side, quantile in zip((0, 2), quantiles, strict=True):
+                offset = logs[:, k, side] - median
+                unknown = np.array([estimate.deviation(quantile) for estimate in estimates])
+                wider = np.sign(side - 1) * np.hypot(offset, unknown)
+                logs[:, k, side] = median + np.where(sd > 0, wider, offset)
+        return np.array([speeds.knows(query.host, query.sitting) for query in queries], bool)
+
+    def speed(
+        self, query: Query, lower_quantile: float, upper_quantile: float
+    ) -> tuple[bool, int, tuple[float, float, float]]:
+        """Return whether the machine of a query is known, its runs, and quantiles of its speed.
+
+        A speed is a multiple of the reference machine's.
+        """
+        speeds = self.model.speeds
+        if speeds is None:
+            return True, 0, (1.0, 1.0, 1.0)
+        estimate = speeds.estimate(query.host, query.sitting)
+        lower, median, upper = (
+            math.exp(estimate.log_speed + estimate.deviation(quantile))
+            for quantile in (lower_quantile, 0.5, upper_quantile)
+        )
+        is_known = speeds.knows(query.host, query.sitting)
+        return is_known, speeds.runs(query.host), (lower, median, upper)
+
+    def missing_subjects(self, quantile: float) -> int:
+        """Return how many more subjects it takes to calibrate an upper bound; 0 if it is."""
+        return max(calibrator.missing(quantile) for calibrator in self.calibrators.values())
+
+    def save(self, folder: Path) -> dict[str, Any]:
+        """Write the models into ``folder`` and return everything else in a JSON-able form."""
+        self.model.save(folder)
+        calibrators = {name: c.to_json() for name, c in self.calibrators.items()}
+        if self.trend is None:
+            return {"calibrators": calibrators}
+        self.trend.save(folder / TREND)
+        return {"calibrators": calibrators, TREND: {}}
+
+    @classmethod
+    def load(cls, content: dict[str, Any], folder: Path) -> CalibratedModel:
+        """Read what `save` wrote and returned; of a table its columns are to be added."""
+        calibrators = {name: Calibrator.from_json(c) for name, c in content["calibrators"].items()}
+        trend = PointModel.load(folder / TREND) if TREND in content else None
+        return cls(PointModel.load(folder), calibrators, trend)
+
+
+def calibrate(
+    model: PointModel,
+    table: pd.DataFrame,
+    log_predictions: np.ndarray,
+    factor: float,
+    stopped: Collection[str] = (),
+) -> CalibratedModel:
+    """Calibrate a model fitted on ``table`` by out-of-fold predictions.
+
+    Parameters
+    ----------
+    model : PointModel
+        Fitted on all of ``table``.
+    table : DataFrame
+        Training runs. A column ``unit``, if there is one, names what gives one score instead of
+        the subject.
+    log_predictions : ndarray, shape (n_runs, targets)
+        Out-of-fold predictions of the same recipe.
+    factor : float
+        See `voxcast.models.conformal.Calibrator`.
+    stopped : collection of str
+        Subjects or units with a run that was stopped before it completed.
+    """
+    logs = log_targets(table, model.targets)
+    units = table["unit" if "unit" in table else "subject"].tolist()
+    calibrators = {
+        target: Calibrator.fit(logs[:, k], log_predictions[:, k], units, factor, stopped)
+        for k, target in enumerate(model.targets)
+    }
+    return CalibratedModel(model, calibrators)
 
 
 @dataclass(frozen=True)
@@ -131,7 +321,7 @@ class Forecaster:
                     is_calibrated,
                     outside_names,
                     model.missing_subjects(upper_quantile),
-                    model.measured_subjects,
+                    min(calibrator.subjects for calibrator in model.calibrators.values()),
                     *model.speed(query, lower_quantile, upper_quantile),
                 )
         return [predictions[n] for n in range(len(queries))]
@@ -143,8 +333,12 @@ class Forecaster:
 
     def with_speeds(self, speeds: Speeds) -> Forecaster:
         """Return the forecaster with other speeds of machines."""
-        models = self.models_by_input_level.items()
-        return Forecaster({level: model.with_speeds(speeds) for level, model in models})
+        return Forecaster(
+            {
+                level: replace(model, model=replace(model.model, speeds=speeds))
+                for level, model in self.models_by_input_level.items()
+            }
+        )
 
     def medians(self, query: Query) -> dict[str, float]:
         """Return the training medians of the features, at the query's input level."""
@@ -209,3 +403,25 @@ class Forecaster:
                 for input_level, content in models.items()
             }
         )
+
+
+def memory_at_usual_level(
+    table: pd.DataFrame, volumes: np.ndarray | None, forecaster: Forecaster
+) -> tuple[pd.DataFrame, float]:
+    """Return runs whose memory was measured by another method, brought to the usual level.
+
+    Slurm's MaxRSS counts other pages than a control group, and is sampled. One factor for all runs
+    of an application is their ratio: the median of measured over predicted memory. Returned are
+    the runs with their memory divided by the factor, and the factor.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Training runs whose memory was measured by one other method.
+    forecaster : Forecaster
+        Learned from memory by the usual method.
+    """
+    predictions = forecaster.predict(queries_of(table, volumes))
+    predicted = np.array([prediction.quantiles[MEMORY][1] for prediction in predictions])
+    factor = float(np.exp(np.median(np.log(table[MEMORY].to_numpy(dtype=float) / predicted))))
+    return table.assign(**{MEMORY: table[MEMORY] / factor}), factor

@@ -1,13 +1,33 @@
-"""Errors and coverage of predictions."""
+"""Errors and coverage of predictions, and how good predicted quantiles are.
+
+Losses are proper: nobody gains by stating another quantile than the one believed (Gneiting and
+Raftery, JASA 2007). Subjects are counted where runs of one are not independent.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
+
+from voxcast.models.point_model import log_targets_at_usual_speed, regressed
+from voxcast.models.query import queries_of
+from voxcast.records import TARGETS
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
+
+    from voxcast.models.forecaster import Forecaster
+    from voxcast.models.point_model import InputLevel
+
+Metrics = dict[str, float]
+QUARTERS = 4
+# With their mirror images and the median, the quantiles whose reliability is measured.
+UPPER_QUANTILES = (0.55, 0.6, 0.7, 0.8, 0.9, 0.95)
+_IDENTITY = ("cell_key", "subject", "volume_id", "app", "device", "cpus", "repeat")
 
 
 def scores(actual: ArrayLike, predictions: ArrayLike) -> dict[str, float]:
@@ -76,3 +96,231 @@ def binomial_interval(hits: int, n: int, coverage: float = 0.95) -> tuple[float,
     low = 0.0 if hits == 0 else float(beta.ppf(tail, hits, n - hits + 1))
     high = 1.0 if hits == n else float(beta.ppf(1 - tail, hits + 1, n - hits))
     return low, high
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """Nominal against observed probability of one quantile.
+
+    Attributes
+    ----------
+    nominal : float
+        Stated probability of a subject to be at or below the bound.
+    below, subjects : int
+        Subjects at or below it, of all.
+    interval : tuple of float
+        Exact 95 % interval of the observed share.
+    """
+
+    nominal: float
+    below: int
+    subjects: int
+    interval: tuple[float, float]
+
+
+def crps(actual: ArrayLike, quantiles: ArrayLike, probabilities: ArrayLike) -> float:
+    """Return the mean continuous ranked probability score (Hersbach, 2000), in the unit of values.
+
+    It is twice the integral of the pinball loss over all probabilities (Gneiting and Ranjan,
+    JBES 2011); each probability stands for those nearer to it than to the next. Of logarithms it
+    is a relative error.
+
+    Parameters
+    ----------
+    actual : array_like, shape (n,)
+    quantiles : array_like, shape (n, k)
+        Predicted, at increasing ``probabilities``, shape (k,), in the unit of ``actual``.
+    """
+    y, q = np.asarray(actual, dtype=float)[:, None], np.asarray(quantiles, dtype=float)
+    p = np.asarray(probabilities, dtype=float)
+    losses = np.maximum(p * (y - q), (p - 1) * (y - q)).mean(axis=0)
+    ends = np.concatenate([[0.0], (p[1:] + p[:-1]) / 2, [1.0]])
+    return float(2 * np.diff(ends) @ losses)
+
+
+def reliability(
+    actual: ArrayLike, quantiles: ArrayLike, probabilities: Sequence[float], subjects: ArrayLike
+) -> list[Reliability]:
+    """Count the subjects at or below each quantile.
+
+    A bound is stated for all runs of a subject: above the median a subject is below the bound if
+    its largest excess is, and below the median if its smallest is.
+    """
+    y, q = np.asarray(actual, dtype=float), np.asarray(quantiles, dtype=float)
+    names, index = np.unique(np.asarray(subjects), return_inverse=True)
+    points = []
+    for k, probability in enumerate(probabilities):
+        excess = y - q[:, k]
+        worst = np.full(len(names), -np.inf if probability >= 0.5 else np.inf)
+        (np.maximum if probability >= 0.5 else np.minimum).at(worst, index, excess)
+        below = int((worst <= 0).sum())
+        interval = binomial_interval(below, len(names))
+        points.append(Reliability(float(probability), below, len(names), interval))
+    return points
+
+
+def joint_exceedance(
+    actual: ArrayLike, upper: ArrayLike, subjects: ArrayLike
+) -> tuple[int, int, tuple[float, float]]:
+    """Count the subjects with a run above the bound of any target.
+
+    Parameters
+    ----------
+    actual, upper : array_like, shape (n, targets)
+
+    Returns
+    -------
+    exceeded, subjects, interval
+        As `under_requests`.
+    """
+    excess = (np.asarray(actual, dtype=float) - np.asarray(upper, dtype=float)).max(axis=1)
+    return under_requests(excess, np.zeros(len(excess)), subjects)
+
+
+def covered_by_predicted_quarter(
+    actual: ArrayLike, upper: ArrayLike, medians: ArrayLike
+) -> list[tuple[int, int]]:
+    """Return the runs at or below their bound, and all runs, by quarter of predicted medians."""
+    is_covered = np.asarray(actual, dtype=float) <= np.asarray(upper, dtype=float)
+    order = np.argsort(np.asarray(medians, dtype=float), kind="stable")
+    parts = np.array_split(is_covered[order], QUARTERS)
+    return [(int(part.sum()), len(part)) for part in parts]
+
+
+def error_metrics(
+    table: pd.DataFrame, log_predictions: np.ndarray, targets: Sequence[str] = TARGETS
+) -> Metrics:
+    """Return ``TARGET/METRIC`` of every target, and ``objective``, which tuning minimises.
+
+    The objective is the mean absolute logarithmic error at the usual speed of machines, averaged
+    over the regressed targets: wall time follows from CPU time and carries the machine's noise.
+    """
+    metrics: Metrics = {}
+    for k, target in enumerate(targets):
+        for metric, value in scores(table[target], np.exp(log_predictions[:, k])).items():
+            metrics[f"{target}/{metric}"] = value
+    metrics["objective"] = objective(
+        log_targets_at_usual_speed(table, targets), log_predictions, targets
+    )
+    return metrics
+
+
+def objective(
+    actual: np.ndarray, log_predictions: np.ndarray, targets: Sequence[str] = TARGETS
+) -> float:
+    """Return the objective of `error_metrics` from logarithms, shape (n, targets)."""
+    return float(run_errors(actual, log_predictions, targets).mean())
+
+
+def run_errors(
+    actual: np.ndarray, log_predictions: np.ndarray, targets: Sequence[str] = TARGETS
+) -> np.ndarray:
+    """Return the error of each run, shape (n,), whose mean is the `objective`."""
+    columns = [list(targets).index(target) for target in regressed(targets)]
+    return np.asarray(np.abs(actual - log_predictions)[:, columns].mean(axis=1))
+
+
+def predict_runs(
+    forecaster: Forecaster,
+    table: pd.DataFrame,
+    volumes: np.ndarray,
+    lower_quantile: float,
+    upper_quantile: float,
+    input_level: InputLevel = "volume",
+) -> pd.DataFrame:
+    """Return measured and predicted targets of every run.
+
+    Columns are the run's identity and, per target, ``TARGET_actual``, ``_lower``, ``_median`` and
+    ``_upper``.
+    """
+    queries = queries_of(table, volumes)
+    if input_level == "header":
+        queries = [query.header_only() for query in queries]
+    predictions = forecaster.predict(
+        queries, lower_quantile=lower_quantile, upper_quantile=upper_quantile
+    )
+    frame = table[list(_IDENTITY)].copy()
+    for target in TARGETS:
+        frame[f"{target}_actual"] = table[target]
+        for k, name in enumerate(("lower", "median", "upper")):
+            frame[f"{target}_{name}"] = [p.quantiles[target][k] for p in predictions]
+    return frame
+
+
+def target_metrics(predictions: pd.DataFrame) -> dict[str, dict[str, Any]]:
+    """Return the metrics of each target for a frame of `predict_runs`.
+
+    ``coverage`` is the share of runs at or below the upper bound, ``inside`` the share between
+    both bounds; ``under_request`` counts subjects and carries its exact 95 % interval.
+    """
+    metrics: dict[str, dict[str, Any]] = {}
+    for target in TARGETS:
+        actual, low, middle, high = (
+            predictions[f"{target}_{name}"].to_numpy()
+            for name in ("actual", "lower", "median", "upper")
+        )
+        exceeded, subjects, interval = under_requests(actual, high, predictions["subject"])
+        metrics[target] = {
+            **scores(actual, middle),
+            "coverage": float(np.mean(actual <= high)),
+            "inside": float(np.mean((actual >= low) & (actual <= high))),
+            "under_request": exceeded / subjects,
+            "under_request_low": interval[0],
+            "under_request_high": interval[1],
+            # Requested per unit used: the price of a safe bound.
+            "asked_over_used": float(high.sum() / actual.sum()),
+        }
+    return metrics
+
+
+def distribution_metrics(
+    forecaster: Forecaster, table: pd.DataFrame, volumes: np.ndarray
+) -> dict[str, dict[str, Any]]:
+    """Return how good the quantiles of each target are on the runs of a table.
+
+    Returns
+    -------
+    dict
+        By target ``crps_log``, a relative error, and ``reliability``, a list of `Reliability` as
+        dict.
+    """
+    queries = queries_of(table, volumes)
+    probabilities = [*(1 - q for q in reversed(UPPER_QUANTILES)), 0.5, *UPPER_QUANTILES]
+    by_pair = [
+        forecaster.predict(queries, lower_quantile=1 - q, upper_quantile=q)
+        for q in UPPER_QUANTILES
+    ]
+    metrics = {}
+    for target in TARGETS:
+        triples = [np.log([p.quantiles[target] for p in pair]) for pair in by_pair]
+        lower, upper = ([triple[:, k] for triple in triples] for k in (0, 2))
+        quantiles = np.stack([*reversed(lower), triples[0][:, 1], *upper], axis=1)
+        actual = np.log(table[target].to_numpy(dtype=float))
+        points = reliability(actual, quantiles, probabilities, table["subject"])
+        metrics[target] = {
+            "crps_log": crps(actual, quantiles, probabilities),
+            "reliability": [asdict(point) for point in points],
+        }
+    return metrics
+
+
+def headline(metrics: dict[str, Any], best: str) -> dict[str, Any]:
+    """Return the headline metrics of the family chosen by cross-validation.
+
+    Parameters
+    ----------
+    metrics : dict
+        ``runs``, ``subjects``, and the result of `judge` by family.
+    best : str
+        The family chosen.
+    """
+    headlines = ("mape", "coverage", "asked_over_used")
+    return {
+        "runs": metrics["runs"],
+        "subjects": metrics["subjects"],
+        "family": best,
+        **{
+            target: {name: metrics[best][target][name] for name in headlines}
+            for target in (TARGETS if best in metrics else ())
+        },
+    }

@@ -10,6 +10,7 @@ import hashlib
 import io
 import zipfile
 from dataclasses import fields, is_dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -19,7 +20,6 @@ from voxcast.files import atomic_path, read_json, sha256_file, sha256_of, write_
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
 
 Record = TypeVar("Record")
 
@@ -62,16 +62,21 @@ def read_object(path: Path) -> dict[str, Any]:
         If the file is missing or is not a JSON object.
     """
     try:
-        content = read_json(path)
-    except FileNotFoundError:
-        raise ModelError("no such file", path, RETRAIN) from None
-    except OSError as error:
-        raise ModelError(f"cannot be read: {error.strerror}", path) from None
+        content = _read(path, read_json)
     except (ValueError, RecursionError) as error:
         raise ModelError(f"the file is damaged: {error}", path, RETRAIN) from None
     if not isinstance(content, dict):
         raise ModelError("the file is damaged: not a JSON object", path, RETRAIN)
     return content
+
+
+def _read(path: Path, reader: Callable[[Path], Any]) -> Any:
+    try:
+        return reader(path)
+    except FileNotFoundError:
+        raise ModelError("no such file", path, RETRAIN) from None
+    except OSError as error:
+        raise ModelError(f"cannot be read: {error.strerror}", path) from None
 
 
 def read_record(
@@ -95,12 +100,10 @@ def read_record(
     ModelError
         If the file cannot be read, is damaged, or of another release.
     """
-    try:
-        content = read_json(path)
-    except FileNotFoundError:
+    if not path.exists():
         return None
-    except OSError as error:
-        raise ModelError(f"cannot be read: {error.strerror}", path) from None
+    try:
+        content = _read(path, read_json)
     except (ValueError, RecursionError):
         raise ModelError("is damaged: not JSON", path, then) from None
     try:
@@ -146,12 +149,7 @@ def read_checked(path: Path, sha256: str) -> bytes:
     ModelError
         If the file is missing, cannot be read or has another hash.
     """
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        raise ModelError("no such file", path, RETRAIN) from None
-    except OSError as error:
-        raise ModelError(f"cannot be read: {error.strerror}", path) from None
+    content: bytes = _read(path, Path.read_bytes)
     if hashlib.sha256(content).hexdigest() != sha256:
         raise ModelError("the file is damaged: its hash is not that on record", path, RETRAIN)
     return content

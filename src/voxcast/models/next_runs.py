@@ -6,8 +6,6 @@ and treated as measured before the next one is chosen (Cohn, Ghahramani and Jord
 
 That is better than chance where runs differ much in their cost, and was worse where they do not:
 the study `scales` compares both on the recorded history.
-
-The proposed next runs of a campaign, as ``voxcast measure --next N`` lists them.
 """
 
 from __future__ import annotations
@@ -29,7 +27,6 @@ if TYPE_CHECKING:
     from voxcast.features.rows import Row
     from voxcast.measure.campaign import Campaign
     from voxcast.measure.plan import CampaignPlan
-    from voxcast.records import Cell
 
 
 LENGTH = 1.5  # of the kernel, in standard deviations of a column, times the root of their number
@@ -81,6 +78,9 @@ def propose(
     >>> [proposal.position for proposal in propose(rows[:2], rows, [1.0] * 9, 1)]
     [7]
     """
+    from sklearn.gaussian_process import GaussianProcessRegressor
+    from sklearn.gaussian_process.kernels import RBF
+
     if not candidates:
         return []
     order = np.arange(len(candidates))
@@ -91,7 +91,11 @@ def propose(
     cost_s = np.asarray(expected_s, dtype=float)[order]
     raw = Encoder.fit(rows, content=True).transform(rows)
     x = (raw - raw.mean(axis=0)) / np.where(raw.std(axis=0) > 0, raw.std(axis=0), 1.0)
-    covariance = _conditional(x[len(recorded) :], x[: len(recorded)])
+    kernel = RBF(LENGTH * max(x.shape[1], 1) ** 0.5)
+    process = GaussianProcessRegressor(kernel, alpha=NOISE**2, optimizer=None)
+    if recorded:
+        process.fit(x[: len(recorded)], np.zeros(len(recorded)))
+    _, covariance = process.predict(x[len(recorded) :], return_cov=True)
     before = max(float(np.trace(covariance)), 1e-12)
     proposals: list[Proposal] = []
     available = np.ones(len(order), dtype=bool)
@@ -106,28 +110,11 @@ def propose(
     return proposals
 
 
-def _conditional(candidates: np.ndarray, recorded: np.ndarray) -> np.ndarray:
-    """Return the covariance of the candidates, given the recorded runs."""
-    from scipy.linalg import cho_factor, cho_solve
-
-    covariance = _kernel(candidates, candidates)
-    if len(recorded):
-        between = _kernel(recorded, candidates)
-        inner = cho_factor(_kernel(recorded, recorded) + NOISE**2 * np.eye(len(recorded)))
-        covariance -= between.T @ cho_solve(inner, between)
-    return covariance
-
-
-def _kernel(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    from scipy.spatial.distance import cdist
-
-    length = LENGTH * max(a.shape[1], 1) ** 0.5
-    kernel: np.ndarray = np.exp(-0.5 * cdist(a, b, "sqeuclidean") / length**2)
-    return kernel
-
-
 def proposed_runs(campaign: Campaign, count: int) -> list[dict[str, Any]]:
-    """Return the runs of a campaign that would reduce uncertainty most, best first."""
+    """Return the runs of a campaign that would reduce uncertainty most, best first.
+
+    They are what ``voxcast measure --next N`` lists.
+    """
     plan = campaign.plan()
     recorded = campaign.recorded(plan).keys() | runs_in(campaign.settings.runs).keys()
     return proposals(plan, recorded, campaign.volume_rows(), count)
@@ -169,25 +156,20 @@ def proposals(
         [plan.expected_s[plan.cells[key].app, plan.cells[key].volume_id] for key in candidates],
         count,
     )
-    return [
-        {
+    runs = []
+    for proposal in best:
+        cell = plan.cells[candidates[proposal.position]]
+        path = plan.paths.get(cell.volume_id, Path())  # which is empty if it is not prepared
+        runs.append({
             "app": cell.app,
             "volume_id": cell.volume_id,
             "subject": cell.subject,
-            "image": _path(plan, cell),
+            "image": None if path == Path() else str(path),
             "cpus": cell.configuration.cpus,
             "device": cell.configuration.device,
             "scale": cell.scale,
             "parameters": cell.parameters,
             "expected_s": proposal.expected_s,
             "gain": proposal.gain,
-        }
-        for proposal in best
-        for cell in [plan.cells[candidates[proposal.position]]]
-    ]
-
-
-def _path(plan: CampaignPlan, cell: Cell) -> str | None:
-    """Return the file of a cell's volume; None if it has none, or it is not prepared."""
-    path = plan.paths.get(cell.volume_id)
-    return None if path is None or path == Path() else str(path)
+        })  # fmt: skip
+    return runs

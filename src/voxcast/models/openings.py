@@ -63,22 +63,6 @@ class Opening:
     note: str = ""
 
 
-@dataclass(frozen=True)
-class OpeningCounts:
-    """How often runs were opened.
-
-    Attributes
-    ----------
-    same_runs : int
-        Openings of exactly these runs.
-    any_subject : int
-        Openings in which at least one of their subjects was judged on.
-    """
-
-    same_runs: int
-    any_subject: int
-
-
 def enter_opening(book: Path, table: str, runs: pd.DataFrame, by: str, commit: str) -> Opening:
     """Add a line to the book before the runs are looked at, and return it.
 
@@ -126,8 +110,12 @@ def read_openings(book: Path) -> list[Opening]:
     """
     if not book.is_file():
         return []
+    try:
+        lines = book.read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError) as error:
+        raise TableError(f"cannot be read ({error})", book) from None
     openings = []
-    for number, line in enumerate(_text(book).splitlines(), start=1):
+    for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
@@ -143,25 +131,24 @@ def read_openings(book: Path) -> list[Opening]:
 
 def openings_of(project: Path) -> list[Opening]:
     """Return the openings of a project, published or only made here; each counts once."""
-    return list(
-        dict.fromkeys([*read_openings(project / PUBLISHED), *read_openings(project / BOOK)])
-    )
+    openings = [*read_openings(project / PUBLISHED), *read_openings(project / BOOK)]
+    return list(dict.fromkeys(openings))
 
 
-def _text(book: Path) -> str:
-    try:
-        return book.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise TableError(f"cannot be read ({error})", book) from None
+def counts(openings: Collection[Opening], runs: pd.DataFrame) -> dict[str, int]:
+    """Return how often these runs, and any of their subjects, were opened.
 
-
-def counts(openings: Collection[Opening], runs: pd.DataFrame) -> OpeningCounts:
-    """Return how often these runs, and their subjects, were opened."""
+    Returns
+    -------
+    dict
+        ``same_runs``, openings of exactly these runs; ``any_subject``, openings in which at least
+        one of their subjects was judged on.
+    """
     digest, subjects = rows_sha256(runs), set(runs["subject"].astype(str))
-    return OpeningCounts(
-        same_runs=sum(opening.rows_sha256 == digest for opening in openings),
-        any_subject=sum(not subjects.isdisjoint(opening.subjects) for opening in openings),
-    )
+    return {
+        "same_runs": sum(opening.rows_sha256 == digest for opening in openings),
+        "any_subject": sum(not subjects.isdisjoint(opening.subjects) for opening in openings),
+    }
 
 
 def rows_sha256(runs: pd.DataFrame) -> str:

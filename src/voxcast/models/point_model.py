@@ -5,10 +5,13 @@ the work, that is the CPU time on the reference machine; the speed of the machin
 from the prediction, see `voxcast.models.speed`. Logarithms are averaged, so that a blend of
 families is a geometric mean.
 
-Wall time from CPU time: a ratio by number of CPUs and host.
-
 CPU time depends on the image; the ratio of wall time to CPU time depends on the threads and the
 machine. The ratio is therefore estimated separately, as a median over runs.
+
+A run that was stopped by its limit is known to take more than it had taken by then. If it were
+left out, models would learn only from the runs that the limit allowed. So its label is the mean of
+a normal distribution around the prediction, given that it is above the bound, and the model is
+fitted again (Schmee and Hahn, Technometrics 1979; Buckley and James, Biometrika 1979).
 """
 
 from __future__ import annotations
@@ -25,13 +28,11 @@ from voxcast.features.phase_labels import labels_of
 from voxcast.features.rows import CONTENT
 from voxcast.features.table import SPEED_DEVIATION, TIMES, rows_of
 from voxcast.models.families.encoder import Encoder
-from voxcast.models.families.family import Params
+from voxcast.models.families.family import Params, Regressor
 from voxcast.models.families.family import family as family_named
-from voxcast.models.families.regressors import Regressor
-from voxcast.models.families.training_range import TrainingRange
-from voxcast.models.lower_bounds import ROUNDS, bounds_of, expected_labels
 from voxcast.models.model_files import read_sealed, subfolder, write_sealed
-from voxcast.models.query import queries_of, stacked_volumes
+from voxcast.models.out_of_range import TrainingRange
+from voxcast.models.query import queries_of
 from voxcast.models.speed.estimation import log_speeds, speeds_of
 from voxcast.models.speed.speeds import SpeedEstimate, Speeds
 from voxcast.records import TARGETS
@@ -45,8 +46,10 @@ if TYPE_CHECKING:
     from voxcast.models.query import Query
 
 
-# With fewer runs than this, the next coarser group is used.
-MINIMUM_RUNS = 3
+MINIMUM_RUNS = 3  # with fewer, the next coarser group is used
+ROUNDS = 3  # of fits with labels of stopped runs from the fit before
+MAD_TO_SD = 1.4826  # of a normal distribution
+SMALLEST_SD = 0.1  # of a logarithm: errors on training rows are too small
 
 
 @dataclass(frozen=True)
@@ -74,13 +77,8 @@ class SlowdownLaw:
         for n, host, wall, cpu in zip(cpus, host_classes, runtime_s, cpu_s, strict=True):
             for key in _keys(n, host):
                 groups.setdefault(key, []).append(float(wall) / float(cpu))
-        return cls(
-            {
-                key: float(np.median(ratios))
-                for key, ratios in sorted(groups.items())
-                if key == "" or len(ratios) >= MINIMUM_RUNS
-            }
-        )
+        groups = {k: r for k, r in sorted(groups.items()) if k == "" or len(r) >= MINIMUM_RUNS}
+        return cls({key: float(np.median(ratios)) for key, ratios in groups.items()})
 
     def ratio(self, cpus: int, host_class: str | None = None) -> float:
         """Return runtime over CPU time.
@@ -94,16 +92,12 @@ class SlowdownLaw:
             if key in self.ratios:
                 return self.ratios[key]
         for host in (f"|{host_class}", ""):
-            measured = self._by_cpus(host)
+            pattern = re.compile(rf"(\d+){re.escape(host)}")
+            matches = ((pattern.fullmatch(key), ratio) for key, ratio in self.ratios.items())
+            measured = sorted((int(match[1]), ratio) for match, ratio in matches if match)
             if len(measured) > 1:
                 return _between(measured, cpus)
         return self.ratios[""]
-
-    def _by_cpus(self, host: str) -> list[tuple[int, float]]:
-        """Return the measured ratios by number of CPUs, ascending."""
-        pattern = re.compile(rf"(\d+){re.escape(host)}")
-        matches = ((pattern.fullmatch(key), ratio) for key, ratio in self.ratios.items())
-        return sorted((int(match[1]), ratio) for match, ratio in matches if match)
 
 
 def _between(measured: list[tuple[int, float]], cpus: int) -> float:
@@ -138,11 +132,6 @@ class Member:
     encoder: Encoder
     regressor: Regressor
     weights: tuple[float, ...]
-
-    @property
-    def needs_volume(self) -> bool:
-        """Whether every query must have its small volume."""
-        return family_named(self.family).needs_volume
 
 
 @dataclass(frozen=True)
@@ -186,7 +175,7 @@ class PointModel:
     @property
     def needs_volume(self) -> bool:
         """Whether every query must have its small volume."""
-        return any(member.needs_volume for member in self.members)
+        return any(family_named(member.family).needs_volume for member in self.members)
 
     @property
     def needs_content(self) -> bool:
@@ -196,7 +185,8 @@ class PointModel:
     @property
     def medians(self) -> dict[str, float]:
         """Training medians of the features."""
-        return {k: v for m in self.members for k, v in m.encoder.medians_by_column.items()}
+        encoders = [member.encoder for member in self.members]
+        return {k: v for e in encoders for k, v in zip(e.numbers, e.medians, strict=True)}
 
     def predict(self, queries: Sequence[Query]) -> np.ndarray:
         """Return natural logarithms, shape (n, targets)."""
@@ -205,7 +195,12 @@ class PointModel:
         logs = np.zeros((len(queries), len(self.targets)))
         for member in self.members:
             x = member.encoder.transform(rows)
-            volumes = stacked_volumes(queries) if member.needs_volume else None
+            volumes = None
+            if family_named(member.family).needs_volume:
+                cubes = [query.volume for query in queries if query.volume is not None]
+                if len(cubes) < len(queries):
+                    raise ModelError("the network needs one volume per row")
+                volumes = np.stack(cubes)
             weights = np.array(member.weights)[columns]
             logs[:, columns] += member.regressor.predict(x, volumes) * weights
         if self.speeds is not None:
@@ -224,22 +219,18 @@ class PointModel:
 
     def save(self, folder: Path) -> None:
         """Write the model into ``folder``, with a subfolder for each member."""
+        members = []
         for member in self.members:
             (folder / member.family).mkdir(parents=True, exist_ok=True)
             member.encoder.save(folder / member.family)
             member.regressor.save(folder / member.family)
+            members.append({k: getattr(member, k) for k in ("family", "params", "weights")})
         content = {
-            "family": self.family,
-            "members": [
-                {"family": member.family, "params": member.params, "weights": member.weights}
-                for member in self.members
-            ],
-            "input_level": self.input_level,
-            "range": self.range.to_json(),
+            "family": self.family, "members": members, "input_level": self.input_level,
+            "range": self.range.to_json(), "targets": self.targets,
             "law": None if self.law is None else dict(self.law.ratios),
-            "targets": self.targets,
             "speeds": None if self.speeds is None else self.speeds.to_json(),
-        }
+        }  # fmt: skip
         write_sealed(folder / FILE, content)
 
     @classmethod
@@ -254,9 +245,16 @@ class PointModel:
         content = read_sealed(folder / FILE)
         try:
             law, speeds = content["law"], content["speeds"]
+            members = []
+            for member in content["members"]:
+                name, of_member = member["family"], subfolder(folder, member["family"])
+                regressor = family_named(name).load(of_member)
+                weights = tuple(member["weights"])
+                encoder = Encoder.load(of_member)
+                members.append(Member(name, member["params"], encoder, regressor, weights))
             return cls(
                 content["family"],
-                tuple(_read_member(folder, **member) for member in content["members"]),
+                tuple(members),
                 content["input_level"],
                 TrainingRange.from_json(content["range"]),
                 None if law is None else SlowdownLaw(law),
@@ -265,12 +263,6 @@ class PointModel:
             )
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ModelError(f"not a model: {error!r}", folder / FILE) from None
-
-
-def _read_member(folder: Path, family: str, params: Params, weights: list[float]) -> Member:
-    own_folder = subfolder(folder, family)
-    regressor = family_named(family).load(own_folder)
-    return Member(family, params, Encoder.load(own_folder), regressor, tuple(weights))
 
 
 def fit(
@@ -307,8 +299,8 @@ def fit(
     speeds : Speeds, optional
         Estimated from these runs alone; by default they are estimated here.
     stopped : DataFrame, optional
-        Runs that were stopped, with lower bounds of the targets, see
-        `voxcast.models.lower_bounds`. Families of volumes do not use them.
+        Runs that were stopped, with lower bounds of the targets. Families of volumes do not use
+        them.
     """
     import pandas as pd
 
@@ -337,7 +329,7 @@ def fit(
 
     logs = work_logs(table)
     member, x = fitted(table, logs)
-    bounds = None if regressor_family.needs_volume else bounds_of(stopped, outputs)
+    bounds = None if regressor_family.needs_volume else _bounds_of(stopped, outputs)
     if bounds is not None:
         bounds = bounds.reindex(columns=table.columns)
         runs, bound_logs, count = pd.concat([table, bounds]), work_logs(bounds), len(table)
@@ -353,6 +345,38 @@ def fit(
     subjects = table["subject"].astype(str).tolist() if "subject" in table else []
     training_range = TrainingRange.fit(rows_of(table), content=content, subjects=subjects)
     return PointModel(name, (member,), input_level, training_range, law, targets, speeds)
+
+
+def _bounds_of(stopped: pd.DataFrame | None, targets: Sequence[str]) -> pd.DataFrame | None:
+    """Return the stopped runs with a known lower bound of each target; None if there are none."""
+    if stopped is None or not set(targets) <= set(stopped):
+        return None
+    values = stopped[list(targets)].to_numpy(dtype=float)
+    complete = stopped[(np.isfinite(values) & (values > 0)).all(axis=1)]
+    return complete if len(complete) else None
+
+
+def expected_labels(bounds: np.ndarray, predictions: np.ndarray, errors: np.ndarray) -> np.ndarray:
+    """Return the mean logarithms of stopped runs, shape (n, outputs).
+
+    Parameters
+    ----------
+    bounds, predictions : ndarray, shape (n, outputs)
+        Logarithms that the runs had reached, and predicted ones.
+    errors : ndarray, shape (n_runs, outputs)
+        Errors of the same model on the runs that completed.
+
+    Examples
+    --------
+    >>> bounds, none = np.array([[2.0], [-9.0]]), np.zeros((2, 1))
+    >>> expected_labels(bounds, none, none).round(3).tolist()
+    [[2.005], [0.0]]
+    """
+    from scipy.stats import norm
+
+    sd = np.maximum(MAD_TO_SD * np.median(np.abs(errors), axis=0), SMALLEST_SD)
+    z = (bounds - predictions) / sd
+    return np.asarray(predictions + sd * np.exp(norm.logpdf(z) - norm.logsf(z)))
 
 
 def blend(name: str, models: Mapping[str, PointModel], weights: Weights) -> PointModel:
@@ -380,8 +404,7 @@ def weights_of(params: Mapping[str, Any]) -> Weights:
 def weighted_mean(logs: Mapping[str, np.ndarray], weights: Weights) -> np.ndarray:
     """Return the weighted mean of the members' logarithms, each of shape (n, targets)."""
     terms = [logs[name] * np.array(by_target) for name, by_target in weights.items()]
-    mean: np.ndarray = np.sum(terms, axis=0)
-    return mean
+    return np.asarray(np.sum(terms, axis=0))
 
 
 def regressed(targets: Sequence[str]) -> tuple[str, ...]:
@@ -398,8 +421,7 @@ def predict_table(
 
 def log_targets(table: pd.DataFrame, targets: Sequence[str] = TARGETS) -> np.ndarray:
     """Return the logarithms of the measured targets, shape (n, targets)."""
-    logs: np.ndarray = np.log(table[list(targets)].to_numpy(dtype=float))
-    return logs
+    return np.asarray(np.log(table[list(targets)].to_numpy(dtype=float)))
 
 
 def log_targets_at_usual_speed(table: pd.DataFrame, targets: Sequence[str]) -> np.ndarray:

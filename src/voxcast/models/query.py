@@ -7,13 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from voxcast.errors import ModelError
 from voxcast.features.rows import CONTENT
 from voxcast.features.table import rows_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import pandas as pd
 
     from voxcast.features.rows import Row
@@ -79,17 +76,3 @@ def queries_of(table: pd.DataFrame, volumes: np.ndarray | None = None) -> list[Q
     cubes = [None] * count if volumes is None else volumes
     columns = zip(rows_of(table), cpus, classes, cubes, hosts, sittings, strict=True)
     return [Query(*values) for values in columns]
-
-
-def stacked_volumes(queries: Sequence[Query]) -> np.ndarray:
-    """Return the volumes of all queries, shape (n,).
-
-    Raises
-    ------
-    ModelError
-        If a query has none.
-    """
-    volumes = [query.volume for query in queries if query.volume is not None]
-    if len(volumes) < len(queries):
-        raise ModelError("the network needs one volume per row")
-    return np.stack(volumes)

@@ -24,7 +24,7 @@ import numpy as np
 from voxcast.models.families.family import family
 from voxcast.models.fit_times import TimeUpError, measure, time_limit
 from voxcast.models.forecaster import Forecaster
-from voxcast.models.lower_bounds import ROUNDS
+from voxcast.models.point_model import ROUNDS
 from voxcast.models.query import queries_of
 from voxcast.models.selection import recipes
 from voxcast.models.selection.cross_validation import Validation

@@ -47,7 +47,7 @@ class TableModel:
         ``calibrated`` is whether ``upper`` holds with the model's probability. ``out_of_range``
         names the columns that are outside the range of the training rows, joined by `SEPARATOR`;
         it is empty where there are none. Such rows continue the trend of the training rows, see
-        `voxcast.models.continuation`. ``reason`` says why a bound is not calibrated, in a few
+        `voxcast.models.out_of_range`. ``reason`` says why a bound is not calibrated, in a few
         words joined by `SEPARATOR`; it is empty where it is.
 
         Raises

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from voxcast.evaluation.scoring import coverage
-from voxcast.models.distribution_metrics import covered_by_predicted_quarter, joint_exceedance
+from voxcast.models.metrics import covered_by_predicted_quarter, joint_exceedance
 from voxcast.records import TARGETS
 from voxcast.report.canvas import INK, SERIES, inline_svg, panel
 from voxcast.report.figures import Drawing
@@ -66,7 +66,7 @@ def reliability_panels(distribution: Mapping[str, Any], app: str) -> list[Drawin
     Parameters
     ----------
     distribution : mapping
-        By target, see `voxcast.models.evaluation.distribution_metrics`.
+        By target, see `voxcast.models.metrics.distribution_metrics`.
     app : str
         The application; it makes the ids of the figures unique on the page.
     """

@@ -21,7 +21,7 @@ from voxcast.tracking.finals import final_run
 from voxcast.tracking.runs import prefixed, run
 
 if TYPE_CHECKING:
-    from voxcast.models.out_of_fold import Metrics
+    from voxcast.models.metrics import Metrics
     from voxcast.models.selection.leaderboard import Leaderboard
     from voxcast.models.selection.search import Trial
     from voxcast.tracking.challengers import Challenger

@@ -24,7 +24,7 @@ from starlette.responses import Response
 from voxcast.errors import is_disk_full
 from voxcast.features.rows import CONTENT, content_names
 from voxcast.images.characteristics import CHARACTERISTICS
-from voxcast.models.families.training_range import REACH
+from voxcast.models.out_of_range import REACH
 from voxcast.serving.champion import in_allocations
 from voxcast.web.guards import ServiceRoute, json_answer, served_model, settings_of
 from voxcast.web.predictions import predict_rows

@@ -24,9 +24,8 @@ from voxcast.errors import ConfigError
 from voxcast.features.training_table import build_table
 from voxcast.files import sha256_folder
 from voxcast.models import point_model
-from voxcast.models.calibrated_model import calibrate
 from voxcast.models.families.family import FAMILIES
-from voxcast.models.forecaster import Forecaster
+from voxcast.models.forecaster import Forecaster, calibrate
 from voxcast.models.selection.cross_validation import Validation
 from voxcast.serving.bundle import Origin, write_bundle
 from voxcast.serving.model_store import ModelStore

@@ -1,4 +1,4 @@
-"""What moved a prediction, on a planted law."""
+"""What moved a prediction, and what a model depends on, on a planted law."""
 
 import re
 from dataclasses import replace
@@ -8,10 +8,9 @@ import pytest
 import planted
 from voxcast.features.descriptions import usual
 from voxcast.models import point_model
-from voxcast.models.calibrated_model import calibrate
-from voxcast.models.explanation import explain
+from voxcast.models.explanation import explain, explain_model
 from voxcast.models.families.family import FAMILIES
-from voxcast.models.forecaster import Forecaster
+from voxcast.models.forecaster import Forecaster, calibrate
 from voxcast.models.query import Query, queries_of
 from voxcast.models.selection.cross_validation import Validation
 
@@ -66,3 +65,23 @@ def test_wall_time_of_another_number_of_cpus_follows_the_slowdown_law(
     assert reason.factor == pytest.approx(expected)
     assert reason.factor > 1.2
     assert reason.text == f"{100 * (expected - 1):+.0f} % for 1 CPU (usual: 2)"
+
+
+def test_the_planted_feature_comes_first_and_time_grows_with_it() -> None:
+    validation = Validation(planted.table(40), None, 3, 0)
+    explanation = explain_model(validation, "ridge", FAMILIES["ridge"].defaults)
+    first = explanation.shuffled.iloc[0]
+    assert (first["app"], first["feature"]) == ("segment", "foreground_voxels")
+    assert first["rise"] > 5 * max(explanation.shuffled["rise"].iloc[1], 0.1)
+    dependence = explanation.dependence.query("feature == 'foreground_voxels'")
+    assert dependence["factor"].is_monotonic_increasing
+    assert dependence["factor"].iloc[3] == pytest.approx(1)
+
+
+def test_one_run_per_fold_gives_empty_tables() -> None:
+    table = planted.table(2).drop_duplicates("subject")
+    validation = Validation(table.reset_index(drop=True), None, 2, 0)
+    importance = explain_model(validation, "median", FAMILIES["median"].defaults)
+    assert importance.shuffled.empty
+    assert importance.dependence.empty
+    assert list(importance.shuffled) == ["app", "feature", "rise"]

@@ -9,10 +9,8 @@ import planted
 from voxcast.errors import ModelError
 from voxcast.files import read_json, sha256_file, write_json
 from voxcast.models import point_model
-from voxcast.models.calibrated_model import calibrate
 from voxcast.models.families.family import FAMILIES
-from voxcast.models.families.volume_regressor import VolumeRegressor
-from voxcast.models.forecaster import Forecaster
+from voxcast.models.forecaster import Forecaster, calibrate
 from voxcast.models.model_files import read_sealed, write_sealed
 from voxcast.models.query import Query, queries_of
 from voxcast.models.selection.cross_validation import Validation
@@ -76,29 +74,6 @@ def test_a_model_that_learned_no_characteristic_needs_none() -> None:
 def test_a_network_without_its_volume_falls_back_to_the_header_level() -> None:
     forecaster, table, _ = trained("cnn")
     assert forecaster.predict(queries_of(table.head(1)))[0].input_level == "header"
-
-
-def test_a_network_is_built_when_it_is_first_asked(tmp_path: Path) -> None:
-    forecaster, table, volumes = trained("cnn")
-    forecaster.save(tmp_path)
-    again = Forecaster.load(tmp_path)
-    model = again.model_at("volume").model
-    network = model.members[0].regressor
-    assert isinstance(network, VolumeRegressor)
-    (query,) = queries_of(table.head(1), volumes[:1])
-    again.predict([query.header_only()])
-    assert network.trunk_ is None
-    again.predict([query])
-    assert network.trunk_ is not None
-
-
-def test_too_few_subjects_are_refused() -> None:
-    few, table, volumes = trained("ridge", 10)
-    many, *_ = trained("ridge", 19)
-    queries = queries_of(table.head(1), volumes[:1])
-    assert not few.predict(queries)[0].calibrated
-    assert many.predict(queries)[0].calibrated
-    assert few.predict(queries, lower_quantile=0.2, upper_quantile=0.8)[0].calibrated
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:

@@ -11,10 +11,8 @@ import pytest
 import planted
 from voxcast.errors import ModelError, one_line
 from voxcast.models import point_model
-from voxcast.models.calibrated_model import CalibratedModel, calibrate
-from voxcast.models.continuation import Trend
 from voxcast.models.families.family import FAMILIES
-from voxcast.models.forecaster import Forecaster
+from voxcast.models.forecaster import CalibratedModel, Forecaster, calibrate
 from voxcast.models.model_files import read_arrays, read_sealed, write_arrays, write_sealed
 from voxcast.models.query import queries_of
 from voxcast.models.selection.cross_validation import Validation
@@ -36,9 +34,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ridge = point_model.fit(table, None, "ridge", params, "volume", 0)
     out_of_fold = Validation(table, None, 3, 0).out_of_fold("ridge", params, "volume")
     calibrated = calibrate(ridge, table, out_of_fold, 1.5)
-    forecaster = Forecaster(
-        {"volume": CalibratedModel(blend, calibrated.calibrators, Trend(ridge))}
-    )
+    forecaster = Forecaster({"volume": CalibratedModel(blend, calibrated.calibrators, ridge)})
     folder = tmp_path_factory.mktemp("model")
     forecaster.save(folder)
     queries = queries_of(table, volumes)

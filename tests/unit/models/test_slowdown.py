@@ -23,17 +23,6 @@ def test_more_cpus_never_take_longer_than_measured_nor_less_cpu_time() -> None:
     assert one.ratio(4) == 2  # a single number of CPUs tells no power
 
 
-def test_between_measured_numbers_the_law_is_monotone_as_the_measurements_are() -> None:
-    counts = [1, 2, 4, 8, 16]
-    amdahl = {n: 0.1 + 0.9 / n for n in range(1, 65)}
-    rows = [n for n in counts for _ in range(3)]
-    law = SlowdownLaw.fit(rows, ["g", "h", "h"] * 5, [amdahl[n] for n in rows], [1] * 15)
-    ratios = [law.ratio(n) for n in range(1, 17)]
-    assert ratios == sorted(ratios, reverse=True)
-    assert ratios == pytest.approx([amdahl[n] for n in range(1, 17)], rel=0.05)
-    assert amdahl[64] > law.ratio(64) > 0.8 * amdahl[16] * 16 / 64
-
-
 def test_a_host_with_two_numbers_of_cpus_has_a_line_of_its_own() -> None:
     law = SlowdownLaw.fit(
         ([1] * 3 + [2] * 3) * 2, ["g"] * 6 + ["h"] * 6,

@@ -1,21 +1,16 @@
 """Which trend is continued is decided on the runs that lie farthest up."""
 
-from dataclasses import replace
-
 import numpy as np
 import pandas as pd
 import pytest
 
 import planted
 from voxcast.features.any_table import choose_columns
-from voxcast.models.forecaster import Forecaster
 from voxcast.models.metrics import binomial_interval
 from voxcast.models.query import queries_of
 from voxcast.models.selection.cross_validation import Validation
 from voxcast.models.selection.learning import learn
 from voxcast.models.selection.refitting import fit_forecaster
-from voxcast.models.table_fitting import fit_on_all
-from voxcast.models.table_model import TableModel
 from voxcast.models.table_validation import validation_of
 from voxcast.models.trend import choose_trend, fit_trend, outermost
 
@@ -54,45 +49,7 @@ def test_a_trend_is_continued_where_it_is_better_than_the_edge() -> None:
         recipe = choose_trend(validation, leaderboard, columns)
         assert (recipe is not None) == has_trend
         trend = fit_trend(validation, leaderboard, columns)
-        assert (None if trend is None else trend.model.family) == (recipe and recipe.family)
-        assert trend is None or "size" not in trend.shares
-
-
-def test_without_families_that_extrapolate_there_is_no_trend() -> None:
-    table = runs(0.8)
-    columns = choose_columns(table, "seconds")
-    validation = validation_of(table, columns, 0)
-    leaderboard = learn(validation, ("median", "extra_trees"), trials=1, input_levels=("header",))
-    assert choose_trend(validation, leaderboard, columns) is None
-
-
-def test_a_trend_that_ends_among_the_last_rows_is_not_continued() -> None:
-    rng = np.random.default_rng(0)
-    size = np.exp(rng.uniform(0, np.log(1000), 300))
-    seconds = (20 + 0.5 * np.minimum(size, 700)) * rng.lognormal(0, 0.05, 300)
-    table = pd.DataFrame({"size": size, "kind": rng.choice(["x", "y"], 300), "seconds": seconds})
-    columns = choose_columns(table, "seconds")
-    model, _ = fit_on_all(validation_of(table, columns, 0), columns, FAMILIES, trials=1)
-    assert model.forecaster.model_at("header").trend.shares == {"size": 0.0}
-    far = table.head(20).assign(size=1e5)
-    answers = model.predict(far)
-    assert answers["prediction"].to_numpy() == pytest.approx(370, rel=0.3)
-    assert not answers["calibrated"].any()
-
-
-def test_the_shares_of_a_trend_are_saved(tmp_path) -> None:
-    table = runs(0.8)
-    columns = choose_columns(table, "seconds")
-    model, _ = fit_on_all(validation_of(table, columns, 0), columns, FAMILIES, trials=1)
-    at_header = model.forecaster.model_at("header")
-    assert at_header.trend is not None
-    bent = replace(at_header.trend, shares={"size": 0.0})
-    model = replace(model, forecaster=Forecaster({"header": replace(at_header, trend=bent)}))
-    far = table.head(5).assign(size=1e5)
-    model.save(tmp_path)
-    again = TableModel.load(tmp_path).predict(far)
-    pd.testing.assert_frame_equal(again, model.predict(far))
-    assert again["prediction"].max() < 1.5 * table["seconds"].max()
+        assert (None if trend is None else trend.family) == (recipe and recipe[0])
 
 
 def test_the_largest_images_are_held_out_by_the_sizes_that_are_known() -> None:
@@ -132,7 +89,7 @@ def test_with_too_few_images_the_best_family_within_is_continued() -> None:
     leaderboard = learn(validation, ("median", "voxels", "ridge"), trials=1)
     recipe = choose_trend(validation, leaderboard, None, "volume")
     assert recipe is not None
-    assert recipe.family in ("voxels", "ridge")
+    assert recipe[0] in ("voxels", "ridge")
     alone = learn(validation, ("median", "extra_trees"), trials=1)
     assert choose_trend(validation, alone, None, "volume") is None
 

@@ -173,7 +173,7 @@ def test_leaving_information_out_increases_the_error(tmp_path) -> None:
     results = ablation.study(runs, volumes, folds=2, trials=1, cache=cache)["segment"]
     errors_of = {name: errors["cpu_s"]["mape"] for name, errors in results.items()}
     assert errors_of["header + content"] < 0.5 * errors_of["header"]
-    assert {"constant", "voxels", "header + network", "header + untrained network", "all",
+    assert {"constant", "voxels", "header + network", "all",
             "without hardware"} <= set(results)  # fmt: skip
     fits = cache.fits
     ablation.study(runs, volumes, folds=2, trials=1, cache=cache)

@@ -1,11 +1,14 @@
 """Rows to a matrix of numbers.
 
-It needs numpy only, and its file is JSON.
+It needs numpy only, and its file is JSON. The most frequent levels of a category have a column of
+zeros and ones. All levels are known by short hashes, which tell them from levels never seen.
 
-Columns of rows: numbers, which of them are not redundant, and the levels of categories.
-
-The most frequent levels of a category have a column of zeros and ones. All levels are known by
-short hashes, which tell them from levels never seen.
+Where a category has more levels than columns, all its levels have an effect on each target. They
+are the random effects of a linear mixed model of the target's logarithm: a ridge of the other
+columns, and for each level a deviation that is shrunken to zero, the more the fewer rows the level
+has (Robinson 1991, Statistical Science 6:15). Ridge and effects are fitted in turns (backfitting,
+Buja, Hastie and Tibshirani 1989, Annals of Statistics 17:453). A training row gets the effects of
+a fit without its group: with its own a model would trust them more than it may in new rows.
 """
 
 from __future__ import annotations
@@ -21,7 +24,6 @@ from voxcast.errors import ModelError
 from voxcast.features.any_table import LOG, PREFIX, is_heavy
 from voxcast.features.rows import CONTENT
 from voxcast.features.table import rows_of
-from voxcast.models.families.level_effects import effects_and_matrix
 from voxcast.models.model_files import read_sealed, write_sealed
 
 if TYPE_CHECKING:
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
 DUPLICATE = 1 - 1e-6  # correlation of columns that carry the same information
 MINIMUM_ROWS = 10  # fewer may correlate by chance
 MAXIMUM_ENCODED = 30  # levels of one text with a column; each costs time and memory in every row
+FOLDS, ROUNDS = 5, 20  # of the fit of effects
+PENALTY = 1.0  # of its ridge, on standardised columns
 DIGEST_BYTES = 6  # two of 20,000 levels agree with a probability of 1e-6
 
 
@@ -255,7 +259,7 @@ class Encoder:
         encoder : Encoder
             The encoder of other rows.
         matrix : ndarray, shape (n_rows, columns)
-            The matrix of the training rows, see `voxcast.models.families.level_effects`.
+            The matrix of the training rows.
         """
         matrix = self.transform(rows)
         if not self.levels:
@@ -264,10 +268,19 @@ class Encoder:
         others = matrix[:, [not name.startswith(truncated) for name in self.columns]]
         digests = {name: [key for key, _ in levels] for name, levels in self.levels}
         code = [codes([row.get(name) for row in rows], keys) for name, keys in digests.items()]
-        effects, held_out = effects_and_matrix(others, code, targets, groups)
+        sizes = [len(keys) for keys in digests.values()]
+        held_out = _held_out_effects(others, code, sizes, targets, groups)
+        # A level of one group showed no effect in the training rows, so effects are clipped to
+        # those that the rows show.
+        lowest, highest = (
+            np.split(end, len(code)) for end in (held_out.min(axis=0), held_out.max(axis=0))
+        )
+        effects = level_effects(others, code, sizes, targets)
         levels = tuple(
-            (name, tuple(zip(keys, map(tuple, effect.tolist()), strict=True)))
-            for (name, keys), effect in zip(digests.items(), effects, strict=True)
+            (name, tuple(zip(keys, map(tuple, np.clip(e[:-1], low, high).tolist()), strict=True)))
+            for (name, keys), e, low, high in zip(
+                digests.items(), effects, lowest, highest, strict=True
+            )
         )
         return replace(self, levels=levels), np.hstack([matrix, held_out])
 
@@ -291,11 +304,6 @@ class Encoder:
         for n, column in enumerate(columns):
             matrix[:, n] = column
         return matrix
-
-    @property
-    def medians_by_column(self) -> dict[str, float]:
-        """Medians of the numbers in training."""
-        return dict(zip(self.numbers, self.medians, strict=True))
 
     @property
     def columns(self) -> list[str]:
@@ -339,3 +347,84 @@ class Encoder:
 
 def _tuples(value: Any) -> Any:
     return tuple(_tuples(part) for part in value) if isinstance(value, list) else value
+
+
+def _held_out_effects(
+    x: np.ndarray,
+    codes: Sequence[np.ndarray],
+    sizes: Sequence[int],
+    y: np.ndarray,
+    groups: Sequence[object],
+) -> np.ndarray:
+    """Return for each row the effects that are fitted without its group, (n, codes × outputs)."""
+    numbers = np.unique([str(group) for group in groups], return_inverse=True)[1]
+    fold = np.random.default_rng(0).permutation(int(numbers.max()) + 1)[numbers] % FOLDS
+    columns = np.zeros((len(y), len(codes) * y.shape[1]))
+    for number in range(FOLDS):
+        held, rest = np.flatnonzero(fold == number), np.flatnonzero(fold != number)
+        if len(held) and len(rest):
+            effects = level_effects(x[rest], [code[rest] for code in codes], sizes, y[rest])
+            columns[held] = np.hstack([e[c[held]] for e, c in zip(effects, codes, strict=True)])
+    return columns
+
+
+def level_effects(
+    x: np.ndarray, codes: Sequence[np.ndarray], sizes: Sequence[int], y: np.ndarray
+) -> list[np.ndarray]:
+    """Return the effects of the levels of each categorical column.
+
+    Parameters
+    ----------
+    x : ndarray, shape (n, columns)
+        The other columns, without missing values.
+    codes : sequence of ndarray of int, shape (n,)
+        Level of each row by categorical column; -1 without one.
+    sizes : sequence of int
+        Number of levels of each categorical column.
+    y : ndarray, shape (n, outputs)
+        Logarithms of the targets.
+
+    Returns
+    -------
+    list of ndarray, shape (levels + 1, outputs)
+        The last row, which -1 points to, is zero.
+    """
+    spread = x.std(axis=0)
+    varying = spread > 0
+    columns = (x[:, varying] - x[:, varying].mean(axis=0)) / spread[varying]
+    gram = columns.T @ columns + PENALTY * np.eye(columns.shape[1])
+    solver = np.linalg.solve(gram, columns.T)
+    effects = [np.zeros((size + 1, y.shape[1])) for size in sizes]
+    for _ in range(ROUNDS):
+        rest = y - sum(effect[code] for effect, code in zip(effects, codes, strict=True))
+        line = rest.mean(axis=0) + columns @ (solver @ rest)
+        for effect, code in zip(effects, codes, strict=True):
+            others = sum(e[c] for e, c in zip(effects, codes, strict=True) if e is not effect)
+            effect[:] = _shrunken(y - line - others, code, len(effect) - 1)
+    return effects
+
+
+def _shrunken(residuals: np.ndarray, code: np.ndarray, size: int) -> np.ndarray:
+    """Return the best linear unbiased predictions of a one-way layout, shape (size + 1, outputs).
+
+    The components of the variance follow the analysis of variance.
+    """
+    effects = np.zeros((size + 1, residuals.shape[1]))
+    residuals, code = residuals[code >= 0], code[code >= 0]
+    rows = np.bincount(code, minlength=size).astype(float)
+    seen = rows > 0
+    n, levels = len(code), int(seen.sum())
+    if levels < 2 or n <= levels:
+        return effects
+    per_level = (n - (rows**2).sum() / n) / (levels - 1)
+    for output, values in enumerate(residuals.T):
+        means = np.bincount(code, values, size) / np.maximum(rows, 1)
+        within = ((values - means[code]) ** 2).sum() / (n - levels)
+        between = (rows * (means - values.mean()) ** 2)[seen].sum() / (levels - 1)
+        variance = (between - within) / per_level
+        if variance <= 0:
+            continue
+        shrinkage = rows / (rows + within / variance)
+        centre = (shrinkage * means).sum() / shrinkage.sum()
+        effects[:-1, output] = shrinkage * (means - centre)
+    return effects

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import ModelError
-from voxcast.models.families import estimators, law, network_head
+from voxcast.models.families import estimators, network
 from voxcast.models.families.encoder import NO_COLUMN
-from voxcast.models.families.regressors import Regressor, Scale, TabularRegressor
+from voxcast.models.families.regressors import Scale, TabularRegressor
 
 if TYPE_CHECKING:
     import optuna
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from voxcast.features.phase_labels import PhaseLabels
 
 Params = dict[str, Any]
+Regressor = TabularRegressor | network.VolumeRegressor
 
 # The sizes that determine the work, for multiplicative and for additive laws.
 _SIZES = {
@@ -109,7 +110,7 @@ class Family:
 
             return PhasesRegressor(columns, labels, cpu, **params)
         if self.needs_volume:
-            return network_head.network_regressor(params, seed, columns)
+            return network.network_regressor(params, seed, columns)
         if not columns:  # none of them varies among the runs
             return TabularRegressor(functools.partial(estimators.median, params, seed, columns))
         estimator = self.estimator
@@ -121,9 +122,7 @@ class Family:
     def load(self, folder: Path) -> Regressor:
         """Read a fitted regressor of this family."""
         if self.needs_volume:
-            from voxcast.models.families.volume_regressor import VolumeRegressor
-
-            return VolumeRegressor.load(folder)
+            return network.VolumeRegressor.load(folder)
         return TabularRegressor.load(folder)
 
 
@@ -136,7 +135,7 @@ FAMILIES: dict[str, Family] = {
             scale=lambda p: "raw", baseline=True,
         ),
         Family(
-            "law", {}, lambda t: {}, estimators.law, lambda p: (*law.SIZES, law.CPUS),
+            "law", {}, lambda t: {}, estimators.law, lambda p: estimators.LAW_COLUMNS,
             scale=lambda p: "raw", baseline=True, extrapolates=True,
         ),
         Family(
@@ -210,10 +209,10 @@ FAMILIES: dict[str, Family] = {
         ),
         Family(
             "cnn",
-            network_head.DEFAULTS,
-            network_head.suggest,
+            network.DEFAULTS,
+            network.suggest,
             only=lambda p: _SIZES["relative"] if p["head"] == "ridge" else (),
-            scale=network_head.scale_of,
+            scale=network.scale_of,
             needs_volume=True,
         ),
     )

@@ -1,5 +1,7 @@
 """Fitted regressions as formulas: arrays of numbers, and how a prediction follows from them.
 
+`formula_of` makes them of fitted scikit-learn estimators.
+
 Each formula maps a matrix of finite numbers, shape (n, columns), to one value a row. It needs
 numpy only, so a model that is read from files predicts without the library that fitted it.
 """
@@ -7,9 +9,12 @@ numpy only, so a model that is read from files predicts without the library that
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 # Rows that are predicted at once: a block of intermediate values stays in the processor's cache.
 BLOCK_ROWS = 512
@@ -30,7 +35,6 @@ class Constant:
     value: float
 
     def predict(self, x: np.ndarray) -> np.ndarray:
-        """Return the value for each row."""
         return np.full(len(x), self.value)
 
 
@@ -42,9 +46,7 @@ class Linear:
     intercept: float
 
     def predict(self, x: np.ndarray) -> np.ndarray:
-        """Return the weighted sums."""
-        sums: np.ndarray = x @ self.weights + self.intercept
-        return sums
+        return np.asarray(x @ self.weights + self.intercept)
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +58,6 @@ class Standardised:
     formula: Formula
 
     def predict(self, x: np.ndarray) -> np.ndarray:
-        """Return the formula of the standardised columns."""
         return self.formula.predict((x - self.mean) / self.scale)
 
 
@@ -67,7 +68,6 @@ class Products:
     formula: Formula
 
     def predict(self, x: np.ndarray) -> np.ndarray:
-        """Return the formula of columns and products, ordered by the first and second factor."""
         first, second = np.triu_indices(x.shape[1], k=1)
         return self.formula.predict(np.hstack([x, x[:, first] * x[:, second]]))
 
@@ -79,7 +79,6 @@ class Sum:
     terms: tuple[Formula, ...]
 
     def predict(self, x: np.ndarray) -> np.ndarray:
-        """Return the sums."""
         first, *others = (term.predict(x) for term in self.terms)
         return sum(others, start=first)
 
@@ -98,7 +97,6 @@ class Exponentials:
         return columns
 
     def predict(self, x: np.ndarray) -> np.ndarray:
-        """Return the formula of the sizes."""
         return self.formula.predict(self.columns(x))
 
 
@@ -125,10 +123,8 @@ class Law:
     powers: np.ndarray
 
     def predict(self, x: np.ndarray) -> np.ndarray:
-        """Return the sums times the powers."""
         factors = np.exp(np.minimum(x[:, self.cpus] @ self.powers, LARGEST_LOG))
-        products: np.ndarray = (self.constant + x[:, self.sizes] @ self.weights) * factors
-        return products
+        return np.asarray((self.constant + x[:, self.sizes] @ self.weights) * factors)
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,13 +159,11 @@ class PhaseTime:
     cpus_exponents: np.ndarray
 
     def predict(self, x: np.ndarray) -> np.ndarray:
-        """Return the seconds."""
         relative = np.minimum(x[:, self.sizes] - self.size_logs, LARGEST_LOG)
         sums = self.constant + np.exp(self.power * relative) @ self.seconds
         parameters = np.log(np.maximum(x[:, self.parameters], 1e-6)) - self.parameter_logs
         logs = parameters @ self.exponents + x[:, self.cpus] @ self.cpus_exponents
-        seconds: np.ndarray = sums * np.exp(np.minimum(logs, LARGEST_LOG))
-        return seconds
+        return np.asarray(sums * np.exp(np.minimum(logs, LARGEST_LOG)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,10 +175,8 @@ class LogSum:
     lowest: float
 
     def predict(self, x: np.ndarray) -> np.ndarray:
-        """Return the logarithms."""
         first, *others = (term.predict(x) for term in self.terms)
-        logs: np.ndarray = np.log(np.maximum(sum(others, start=first), self.lowest)) + self.offset
-        return logs
+        return np.asarray(np.log(np.maximum(sum(others, start=first), self.lowest)) + self.offset)
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,7 +193,6 @@ class Perceptron:
     intercepts: tuple[np.ndarray, ...]
 
     def predict(self, x: np.ndarray) -> np.ndarray:
-        """Return the value of the output unit."""
         units = x
         for layer, (weights, intercepts) in enumerate(
             zip(self.weights, self.intercepts, strict=True)
@@ -237,7 +228,6 @@ class GaussianProcess:
     scale: float
 
     def predict(self, x: np.ndarray) -> np.ndarray:
-        """Return the means."""
         # Column by column: |x|² + |t|² - 2xt would cancel where a row is close to a training row.
         distances = np.zeros((len(x), len(self.rows)))
         for column, training in zip(x.T / self.length, self.rows.T / self.length, strict=True):
@@ -245,8 +235,7 @@ class GaussianProcess:
         kernel = self.variance * np.exp(-0.5 * distances)
         if self.linear_offset is not None:
             kernel += x @ self.rows.T + self.linear_offset
-        means: np.ndarray = kernel @ self.weights * self.scale + self.mean
-        return means
+        return np.asarray(kernel @ self.weights * self.scale + self.mean)
 
 
 @dataclass(frozen=True, eq=False)
@@ -281,7 +270,6 @@ class Trees:
     weight: float
 
     def predict(self, x: np.ndarray) -> np.ndarray:
-        """Return the weighted sums; all trees descend at once, level by level."""
         # The trees of scikit-learn compare columns that are rounded to 32 bits.
         x = x.astype(np.float32).astype(float)
         flat, children = np.ascontiguousarray(x).ravel(), self.children.ravel()
@@ -290,8 +278,7 @@ class Trees:
         for _ in range(self.depth):
             compared = flat.take(first_value + self.columns.take(nodes))
             nodes = children.take(2 * nodes + (compared > self.thresholds.take(nodes)))
-        sums: np.ndarray = self.offset + self.weight * self.values.take(nodes).sum(axis=1)
-        return sums
+        return np.asarray(self.offset + self.weight * self.values.take(nodes).sum(axis=1))
 
 
 def predicted_columns(formulas: tuple[Formula, ...], x: np.ndarray) -> np.ndarray:
@@ -302,3 +289,102 @@ def predicted_columns(formulas: tuple[Formula, ...], x: np.ndarray) -> np.ndarra
         for output, formula in enumerate(formulas):
             predictions[block, output] = formula.predict(x[block])
     return predictions
+
+
+KINDS: dict[str, type] = {  # as they are named in files
+    "constant": Constant,
+    "linear": Linear,
+    "standardised": Standardised,
+    "products": Products,
+    "sum": Sum,
+    "exponentials": Exponentials,
+    "law": Law,
+    "phase_time": PhaseTime,
+    "log_sum": LogSum,
+    "perceptron": Perceptron,
+    "gaussian_process": GaussianProcess,
+    "trees": Trees,
+}
+
+
+def formula_of(estimator: Any) -> Formula:
+    """Return the formula of a fitted estimator of one of the families, which has one output."""
+    match type(estimator).__name__:
+        case "Pipeline":
+            *steps, last = (step for _, step in estimator.steps)
+            formula = formula_of(last)
+            for step in reversed(steps):
+                if type(step).__name__ == "PolynomialFeatures":
+                    formula = Products(formula)
+                else:
+                    formula = Standardised(np.array(step.mean_), np.array(step.scale_), formula)
+            return formula
+        case "DummyRegressor":
+            return Constant(float(estimator.constant_.item()))
+        case "LinearRegression" | "Ridge":
+            return Linear(np.array(estimator.coef_, dtype=float), float(estimator.intercept_))
+        case "AdditiveLaw":
+            law: Law = estimator.law_
+            return law
+        case "ResidualBoosting":
+            return Sum((formula_of(estimator.line_), formula_of(estimator.trees_)))
+        case "MLPRegressor":
+            return Perceptron(tuple(estimator.coefs_), tuple(estimator.intercepts_))
+        case "TransformedTargetRegressor":
+            return _gaussian_process(estimator.regressor_, estimator.transformer_)
+        case "DecisionTreeRegressor":
+            return _trees([estimator])
+        case "ExtraTreesRegressor":
+            return _trees(estimator.estimators_, weight=1 / len(estimator.estimators_))
+        case "GradientBoostingRegressor":
+            offset, weight = float(estimator.init_.constant_.item()), estimator.learning_rate
+            return _trees(estimator.estimators_[:, 0], offset=offset, weight=weight)
+    raise TypeError(f"no formula of {estimator!r}")
+
+
+def _gaussian_process(estimator: Any, output: Any) -> GaussianProcess:
+    # White noise is between a row and itself: it adds nothing between a row and a training row.
+    kernel = {type(part).__name__: part for part in estimator.kernel_.get_params().values()}
+    linear = kernel.get("DotProduct")
+    return GaussianProcess(
+        np.array(estimator.X_train_, dtype=float),
+        np.array(estimator.alpha_, dtype=float).ravel(),
+        float(kernel["ConstantKernel"].constant_value),
+        float(kernel["RBF"].length_scale),
+        None if linear is None else float(linear.sigma_0) ** 2,
+        float(output.mean_.item()),
+        float(output.scale_.item()),
+    )
+
+
+def _trees(estimators: Sequence[Any], *, offset: float = 0.0, weight: float = 1.0) -> Trees:
+    trees = [estimator.tree_ for estimator in estimators]
+    sizes = [tree.node_count for tree in trees]
+    roots = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int32)
+    columns, thresholds, left, right, values = (
+        np.concatenate([getattr(tree, name) for tree in trees])
+        for name in ("feature", "threshold", "children_left", "children_right", "value")
+    )
+    is_leaf, itself = left < 0, np.arange(len(left))
+    children = np.stack([left, right], axis=1) + np.repeat(roots, sizes)[:, None]
+    children = np.where(is_leaf[:, None], itself[:, None], children).astype(np.int32)
+    return Trees(
+        roots,
+        np.where(is_leaf, 0, columns).astype(np.int32),
+        np.where(is_leaf, np.inf, thresholds),
+        children,
+        values[:, 0, 0],
+        _depth(roots, children),
+        offset,
+        weight,
+    )
+
+
+def _depth(roots: np.ndarray, children: np.ndarray) -> int:
+    depth, nodes = 0, roots
+    while True:
+        below = children[nodes]
+        inner = (below != nodes[:, None]).any(axis=1)
+        if not inner.any():
+            return depth
+        depth, nodes = depth + 1, below[inner].ravel()

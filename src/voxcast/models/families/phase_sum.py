@@ -13,8 +13,7 @@ import numpy as np
 
 from voxcast.errors import ModelError
 from voxcast.models.families import estimators
-from voxcast.models.families.conversion import formula_of
-from voxcast.models.families.formulas import Constant, Exponentials, LogSum, PhaseTime
+from voxcast.models.families.formulas import Constant, Exponentials, LogSum, PhaseTime, formula_of
 from voxcast.models.families.regressors import TabularRegressor
 
 if TYPE_CHECKING:

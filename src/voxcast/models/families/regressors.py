@@ -1,4 +1,4 @@
-"""The interface of regressors, and the tabular regressor: fitting, prediction, files.
+"""The tabular regressor: fitting, prediction, files.
 
 A regressor predicts the logarithms of several outputs at once; a network and a median are
 interchangeable. scikit-learn fits a tabular regressor; its predictions are made by formulas.
@@ -9,13 +9,12 @@ from __future__ import annotations
 import functools
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from voxcast.errors import ModelError
-from voxcast.models.families import formulas
-from voxcast.models.families.formulas import predicted_columns
+from voxcast.models.families.formulas import KINDS, formula_of, predicted_columns
 from voxcast.models.model_files import (
     joined,
     read_arrays,
@@ -27,24 +26,9 @@ from voxcast.models.model_files import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from contextlib import AbstractContextManager
 
 Scale = Literal["log", "raw", "relative"]
 
-KINDS = {
-    "constant": formulas.Constant,
-    "linear": formulas.Linear,
-    "standardised": formulas.Standardised,
-    "products": formulas.Products,
-    "sum": formulas.Sum,
-    "exponentials": formulas.Exponentials,
-    "law": formulas.Law,
-    "phase_time": formulas.PhaseTime,
-    "log_sum": formulas.LogSum,
-    "perceptron": formulas.Perceptron,
-    "gaussian_process": formulas.GaussianProcess,
-    "trees": formulas.Trees,
-}
 ARRAYS_FILE, REGRESSOR_FILE = "regressor.npz", "regressor.json"
 
 # Predictions on the logarithmic scale are clipped to this factor outside the range of the training
@@ -57,34 +41,13 @@ REACH_LOG = float(np.log(100))
 MANY_ROWS = 50_000
 
 
-def threads_for(rows: int) -> AbstractContextManager[object]:
-    """Limit scikit-learn to one thread within the context, unless there are many rows."""
-    limits: AbstractContextManager[object] = _controller().limit(
-        limits=1 if rows < MANY_ROWS else None, user_api="openmp"
-    )
-    return limits
-
-
 @functools.cache
-def _controller() -> Any:
+def _threads() -> Any:
     # Inspecting the loaded libraries takes milliseconds; done once, after importing scikit-learn.
     import sklearn.ensemble  # noqa: F401
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController()
-
-
-class Regressor(Protocol):
-    """Interface of regressors; ``volumes`` is None for families that do not use voxels."""
-
-    def fit(self, x: np.ndarray, y: np.ndarray, volumes: np.ndarray | None) -> Regressor:
-        """Learn logarithms ``y``, shape (n, outputs), from ``x``, shape (n, columns)."""
-
-    def predict(self, x: np.ndarray, volumes: np.ndarray | None) -> np.ndarray:
-        """Return predicted logarithms, shape (n, outputs)."""
-
-    def save(self, folder: Path) -> None:
-        """Write the fitted regressor into ``folder``."""
 
 
 class TabularRegressor:
@@ -116,13 +79,12 @@ class TabularRegressor:
         """Fit one estimator per column of ``y``."""
         from sklearn.exceptions import ConvergenceWarning
 
-        from voxcast.models.families.conversion import formula_of
-
         if self.build is None:
             raise ModelError("a loaded regressor cannot be fitted")
         self.floor_, self.ceiling_ = y.min(axis=0) - np.log(2), y.max(axis=0)
         outputs = y if self.scale == "log" else np.exp(y)
-        with warnings.catch_warnings(), threads_for(len(x)):
+        threads = 1 if len(x) < MANY_ROWS else None
+        with warnings.catch_warnings(), _threads().limit(limits=threads, user_api="openmp"):
             # A perceptron stops at its maximum number of iterations by design.
             warnings.simplefilter("ignore", category=ConvergenceWarning)
             self.formulas_ = tuple(
@@ -141,10 +103,8 @@ class TabularRegressor:
         """Return predicted logarithms."""
         columns = predicted_columns(self.formulas_, x)
         if self.scale != "log":
-            logs: np.ndarray = np.log(np.maximum(columns, np.exp(self.floor_)))
-            return logs
-        clipped: np.ndarray = np.clip(columns, self.floor_ - REACH_LOG, self.ceiling_ + REACH_LOG)
-        return clipped
+            return np.asarray(np.log(np.maximum(columns, np.exp(self.floor_))))
+        return np.asarray(np.clip(columns, self.floor_ - REACH_LOG, self.ceiling_ + REACH_LOG))
 
     def save(self, folder: Path) -> None:
         """Write ``regressor.json`` and ``regressor.npz``."""

@@ -23,7 +23,7 @@ import numpy as np
 
 from voxcast.laws.intervals import standard_error
 from voxcast.models.families.family import FAMILIES
-from voxcast.models.out_of_fold import objective
+from voxcast.models.metrics import objective
 from voxcast.models.point_model import regressed, weighted_mean
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from voxcast.models.families.family import Params
-    from voxcast.models.out_of_fold import Metrics
+    from voxcast.models.metrics import Metrics
     from voxcast.models.point_model import InputLevel
     from voxcast.models.selection.search import Search
 

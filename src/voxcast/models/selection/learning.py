@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from voxcast.features.phase_labels import labels_of
 from voxcast.models.families.family import family
 from voxcast.models.fit_times import TimeUpError
-from voxcast.models.out_of_fold import error_metrics, run_errors
+from voxcast.models.metrics import error_metrics, run_errors
 from voxcast.models.point_model import blend_params, weighted_mean
 from voxcast.models.selection.family_choice import (
     choose_family,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from voxcast.models.families.family import Params
-    from voxcast.models.out_of_fold import Metrics
+    from voxcast.models.metrics import Metrics
     from voxcast.models.point_model import InputLevel
     from voxcast.models.selection.cross_validation import Validation
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from voxcast.models.calibrated_model import calibrate
+from voxcast.models.forecaster import calibrate
 from voxcast.models.metrics import under_requests
 from voxcast.models.query import queries_of
 from voxcast.models.selection import recipes

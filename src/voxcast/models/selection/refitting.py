@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from voxcast.models.calibrated_model import calibrate
-from voxcast.models.forecaster import Forecaster
+from voxcast.models.forecaster import Forecaster, calibrate
 from voxcast.models.point_model import INPUT_LEVELS
 from voxcast.models.selection import recipes
 from voxcast.models.trend import fit_trend
@@ -14,7 +13,7 @@ from voxcast.models.trend import fit_trend
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from voxcast.models.calibrated_model import CalibratedModel
+    from voxcast.models.forecaster import CalibratedModel
     from voxcast.models.point_model import InputLevel, PointModel
     from voxcast.models.selection.cross_validation import Validation
     from voxcast.models.selection.leaderboard import Leaderboard

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from voxcast.models.families.family import Params, family
 from voxcast.models.fit_times import TimeUpError, time_limit
-from voxcast.models.out_of_fold import Metrics, error_metrics, objective
+from voxcast.models.metrics import Metrics, error_metrics, objective
 
 if TYPE_CHECKING:
     import numpy as np

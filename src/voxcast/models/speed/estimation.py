@@ -16,7 +16,6 @@ spread. Residuals are winsorised, so that a disturbed run does not count more th
 from __future__ import annotations
 
 import itertools
-import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -24,8 +23,6 @@ import numpy as np
 
 from voxcast.features.table import rows_of
 from voxcast.models.families.encoder import Encoder
-from voxcast.models.speed.lasting_change import level_start, measured_days
-from voxcast.models.speed.posterior import SittingMean, Spread, posterior
 from voxcast.models.speed.speeds import (
     PRIOR_DAYS,
     MachineSpeed,
@@ -34,7 +31,7 @@ from voxcast.models.speed.speeds import (
     Speeds,
     day_of,
 )
-from voxcast.models.speed.updates import with_machines
+from voxcast.models.speed.updates import updated, with_machines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -158,8 +155,7 @@ def fit(
 
 def _standardised(x: np.ndarray) -> np.ndarray:
     sd = x.std(axis=0)
-    standardised: np.ndarray = (x - x.mean(axis=0)) / np.where(sd > 0, sd, 1.0)
-    return standardised
+    return np.asarray((x - x.mean(axis=0)) / np.where(sd > 0, sd, 1.0))
 
 
 def _sums(values: np.ndarray, codes: np.ndarray) -> np.ndarray:
@@ -221,7 +217,10 @@ def estimate(runs: pd.DataFrame) -> Speeds:
     keys = list(zip(hosts.tolist(), sittings.tolist(), strict=True))
     pairs = sorted(set(keys))
     pair_codes = np.array([pairs.index(key) for key in keys])
-    starts = _last_starts(runs, pair_codes)
+    starts = [""] * len(pairs)
+    if "started_at" in runs:
+        by_pair = runs["started_at"].astype(str).groupby(pair_codes).max()
+        starts = by_pair.tolist()
     days = [(host, day_of(start)) for (host, _), start in zip(pairs, starts, strict=True)]
     blocks = np.array([sorted(set(days)).index(day) for day in days])
     machines = Grouping(host_codes, MACHINE_SPREAD, PRIOR_MEMBERS)
@@ -279,33 +278,17 @@ def _at_present_levels(speeds: Speeds) -> Speeds:
 
     The spread between sittings is then the spread within one level.
     """
-    changed = {}
-    for host, machine in speeds.machines.items():
-        # The estimated spread would hide a change, for it holds it.
-        days = measured_days(machine.sittings.values())
-        if not (since := level_start(days, SITTING_SPREAD, PRIOR_DAYS)):
-            continue
-        prior = SpeedEstimate(machine.log_speed, math.hypot(machine.sd, speeds.unknown.sd))
-        level = replace(machine, since=since).levels()[-1]
-        after = posterior(
-            prior,
-            {
-                name: SittingMean(sitting.log_speed, sitting.sd**2)
-                for name, sitting in level.items()
-            },
-            {name: day_of(sitting.last_at) for name, sitting in level.items()},
-            Spread(SITTING_SPREAD, PRIOR_DAYS),
-        )
-        changed[host] = replace(
-            machine, log_speed=after.machine.log_speed, sd=after.machine.sd, since=since
-        )
-    if not changed:
+    # The estimated spread would hide a change, for it holds it.
+    prior = replace(speeds, sitting_spread=SITTING_SPREAD)
+    machines = {host: updated(prior, host, []).machines[host] for host in speeds.machines}
+    if not any(machine.since for machine in machines.values()):
         return speeds
-    machines = {**speeds.machines, **changed}
-    bare = replace(speeds, machines={}, sitting_spread=SITTING_SPREAD)
-    return replace(
-        speeds, machines=machines, sitting_spread=with_machines(bare, machines).sitting_spread
-    )
+    machines = {
+        host: machine if machine.since else speeds.machines[host]
+        for host, machine in machines.items()
+    }
+    spread = with_machines(replace(prior, machines={}), machines).sitting_spread
+    return replace(speeds, machines=machines, sitting_spread=spread)
 
 
 def sittings_of(runs: pd.DataFrame) -> np.ndarray:
@@ -324,11 +307,3 @@ def log_speeds(runs: pd.DataFrame, speeds: Speeds) -> np.ndarray:
 def _usual(runs: pd.DataFrame, column: str) -> str:
     """Return the most frequent text of a column, empty if the column is missing."""
     return str(runs[column].mode().iloc[0]) if column in runs else ""
-
-
-def _last_starts(runs: pd.DataFrame, codes: np.ndarray) -> list[str]:
-    starts = runs["started_at"].astype(str).to_numpy() if "started_at" in runs else None
-    count = int(codes.max()) + 1
-    if starts is None:
-        return [""] * count
-    return [str(max(starts[codes == code])) for code in range(count)]

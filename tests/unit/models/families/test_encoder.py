@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from voxcast.models.families.encoder import Encoder
-from voxcast.models.families.training_range import TrainingRange
+from voxcast.models.out_of_range import TrainingRange
 
 # Matrices recorded before scikit-learn's transformers came in.
 RECORDED = json.loads(Path(__file__).with_name("encoder_matrices.json").read_text())
@@ -37,13 +37,6 @@ def test_rows_out_of_range_are_flagged() -> None:
     assert covered.outside([{**rows[0], "parameter.n": 6.0}]) == [("parameter.n",)]
     other = {**rows[0], "allocation.log2_cpus": 6.0, "app": "b"}
     assert covered.outside([other]) == [("allocation.log2_cpus", "app")]
-
-
-def test_what_a_laboratory_declares_is_checked_and_textures_are_not() -> None:
-    rows = [{"content.lesion_share": s, "content.noise_ratio": s} for s in (0.1, 0.3)]
-    covered = TrainingRange.fit(rows, content=True)
-    (outside,) = covered.outside([{"content.lesion_share": 0.4, "content.noise_ratio": 9.0}])
-    assert outside == ("content.lesion_share",)
 
 
 def test_encoder_imputes_missing_and_unseen_values() -> None:

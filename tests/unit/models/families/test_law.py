@@ -5,7 +5,7 @@ import pytest
 
 import planted
 from voxcast.models import point_model
-from voxcast.models.families.law import AdditiveLaw
+from voxcast.models.families.estimators import AdditiveLaw
 from voxcast.models.query import queries_of
 
 COLUMNS = ["allocation.log2_cpus", "content.foreground_megavoxels", "header.megavoxels"]
@@ -37,14 +37,14 @@ def test_no_coefficient_is_negative_and_columns_that_lack_are_left_out() -> None
     falling = AdditiveLaw(COLUMNS).fit(x, 50 - x[:, 2]).law_
     assert min(falling.constant, *falling.weights) >= 0
     constant = AdditiveLaw(["parameter.steps"]).fit(x[:, :1], y)
-    assert constant.predict(x[:5, :1]) == pytest.approx(np.full(5, constant.law_.constant))
+    assert constant.law_.predict(x[:5, :1]) == pytest.approx(np.full(5, constant.law_.constant))
     assert y.min() < constant.law_.constant < y.max()
 
 
 def test_a_size_of_zero_has_a_finite_answer() -> None:
     x, y = rows(20)
     x[0], y = 0.0, x[:, 2]
-    law = AdditiveLaw(COLUMNS).fit(x, np.maximum(y, 1e-6))
+    law = AdditiveLaw(COLUMNS).fit(x, np.maximum(y, 1e-6)).law_
     assert np.isfinite(law.predict(x)).all()
 
 

@@ -7,9 +7,8 @@ import pytest
 
 from voxcast.errors import ModelError
 from voxcast.models.families.encoder import MAXIMUM_ENCODED, Encoder
-from voxcast.models.families.level_effects import effects_of, out_of_fold
-from voxcast.models.families.training_range import TrainingRange
 from voxcast.models.model_files import read_sealed, write_sealed
+from voxcast.models.out_of_range import TrainingRange
 
 LEVELS, ROWS = 80, 1200
 
@@ -39,28 +38,16 @@ def test_effects_are_apart_from_those_of_other_columns(seed: int) -> None:
         assert np.corrcoef(column, effects)[0, 1] > 0.98
 
 
-def test_effects_of_levels_of_noise_are_nearly_none() -> None:
-    rng = np.random.default_rng(1)
-    code, noise = rng.integers(0, 60, 300), rng.normal(0, 1, (300, 2))
-    (effects,) = effects_of(np.empty((300, 0)), [code], noise)
-    assert effects.shape == (61, 2)
-    assert np.abs(effects).max() < 0.5
-    means = [np.abs(noise[code == n].mean(axis=0)) for n in range(60) if (code == n).any()]
-    assert np.abs(effects).mean() < 0.3 * np.mean(means)
-
-
 def test_a_row_has_no_effect_of_its_own_label_or_group() -> None:
     rows, logs, _ = drawn(2)
-    code = np.array([int(row["column.tool"][1:]) for row in rows])
-    x = np.array([[row["column.size"]] for row in rows])
     groups = np.arange(ROWS) // 2
-    before = out_of_fold(x, [code], logs, groups)
     changed = logs.copy()
     changed[groups == 7] += 50.0
-    after = out_of_fold(x, [code], changed, groups)
+    before, after = (
+        Encoder.fit(rows, content=False).with_effects(rows, y, groups.tolist())[1][:, -1]
+        for y in (logs, changed)
+    )
     np.testing.assert_array_equal(before[groups == 7], after[groups == 7])
-    # A level of one group alone has no effect in the rows of that group.
-    assert not out_of_fold(x, [code], logs, code).any()
 
 
 def test_an_effect_that_only_its_group_tells_is_not_used_in_other_rows() -> None:

@@ -9,9 +9,9 @@ import pytest
 
 import planted
 from voxcast.models.conformal import REACH
+from voxcast.models.explanation import explain_model
 from voxcast.models.families.family import FAMILIES
 from voxcast.models.forecaster import Forecaster
-from voxcast.models.importance import explain_model
 from voxcast.models.query import Query, queries_of
 from voxcast.models.selection.comparison import Contender, compare_recipes
 from voxcast.models.selection.cross_validation import Validation

@@ -108,7 +108,7 @@ def test_a_forecaster_of_every_name_shares_trend_and_header_model() -> None:
     assert set(forecasters) == set(leaderboard.params)
     trend = forecasters["extra_trees"].model_at("volume").trend
     assert trend is not None
-    assert trend.model.family == "ridge"
+    assert trend.family == "ridge"
     assert trend is forecasters["stacked"].model_at("volume").trend
     assert forecasters["stacked"].family == "stacked"
     headers = {f.models_by_input_level["header"].model.family for f in forecasters.values()}

@@ -7,9 +7,8 @@ import pandas as pd
 import pytest
 
 import planted
-from voxcast.models.calibrated_model import calibrate
 from voxcast.models.families.family import FAMILIES
-from voxcast.models.forecaster import Forecaster
+from voxcast.models.forecaster import Forecaster, calibrate
 from voxcast.models.selection import recipes
 from voxcast.models.selection.comparison import (
     judge,

@@ -7,7 +7,7 @@ import planted
 from voxcast.models import point_model
 from voxcast.models.families.family import FAMILIES
 from voxcast.models.fit_times import TimeUpError
-from voxcast.models.out_of_fold import error_metrics
+from voxcast.models.metrics import error_metrics
 from voxcast.models.selection.cross_validation import Validation
 from voxcast.models.selection.search import tune
 

@@ -10,13 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import planted
 import several_machines
 from voxcast.evaluation.recorded_table import of_app, recorded_table
 from voxcast.models import point_model
-from voxcast.models.calibrated_model import CalibratedModel, calibrate
 from voxcast.models.families.family import FAMILIES
-from voxcast.models.forecaster import Forecaster
+from voxcast.models.forecaster import CalibratedModel, Forecaster, calibrate
 from voxcast.models.query import queries_of
 from voxcast.models.selection.cross_validation import Validation
 from voxcast.models.speed.estimation import estimate, speeds_of
@@ -46,14 +44,6 @@ def test_a_planted_speed_is_found_from_few_runs_on_other_subjects() -> None:
     # A sitting to come deviates as sittings do; a machine that was never measured, as machines.
     assert slow.sd < speeds.estimate("slow").sd < speeds.estimate("another").sd
     assert speeds.estimate("another").sd > 0.25
-
-
-def test_sittings_of_one_machine_are_told_apart() -> None:
-    table = several_machines.table({"a": [0.0, 0.0, 0.2]}, {"a": 45})
-    sittings = estimate(table).machines["a"].sittings
-    first, _, fast = (sittings[name].log_speed for name in sorted(sittings))
-    assert fast - first == pytest.approx(0.2, abs=0.03)
-    assert max(sitting.last_at for sitting in sittings.values()) == "2026-01-03T00:00:00+00:00"
 
 
 def test_the_sitting_that_goes_on_is_that_of_the_last_run() -> None:
@@ -143,21 +133,6 @@ def test_standard_deviations_are_those_of_the_errors() -> None:
     assert np.mean(np.abs(scores) < 1.96) > 0.85
 
 
-def test_one_machine_in_one_sitting_has_no_speed_to_learn() -> None:
-    rows = planted.table(12)
-    on_record = rows.assign(host_id="a", sitting="2026-01-01-a-1")
-    without = rows.drop(columns=["host_id", "sitting"])
-    speeds = speeds_of(on_record)
-    assert speeds.estimate("a", "2026-01-01-a-1").sd == 0.0
-    models = [calibrated_ridge(table) for table in (on_record, without)]
-    quantiles = [
-        model.quantiles(queries_of(table), 0.05, 0.95)
-        for model, table in zip(models, (on_record, without), strict=True)
-    ]
-    assert (quantiles[0][0] == quantiles[1][0]).all()
-    assert (quantiles[0][1] == quantiles[1][1]).all()
-
-
 def test_speeds_of_a_fold_are_those_of_its_training_runs() -> None:
     table = several_machines.table({"a": [0.0], "b": [0.5]}, {"a": 12, "b": 6})
     validation = Validation(table, None, 3, 0)
@@ -172,7 +147,7 @@ def test_speeds_of_a_fold_are_those_of_its_training_runs() -> None:
     assert fold == speeds_of(table.iloc[train])
 
 
-@pytest.mark.parametrize("runs", [0, 2, 4, 8])
+@pytest.mark.parametrize("runs", [0, 2, 8])
 def test_bounds_hold_on_a_new_machine_and_narrow_with_its_runs(runs: int) -> None:
     rng = np.random.default_rng(runs)
     inside, widths, calibrated = [], [], []
@@ -193,7 +168,7 @@ def test_bounds_hold_on_a_new_machine_and_narrow_with_its_runs(runs: int) -> Non
         calibrated.append(is_calibrated.all())
     assert np.mean(inside) >= 0.9
     assert not any(calibrated) if runs < 3 else any(calibrated)
-    narrowest, widest = {0: (0.4, 0.9), 2: (0.1, 0.4), 4: (0.08, 0.3), 8: (0.08, 0.22)}[runs]
+    narrowest, widest = {0: (0.4, 0.9), 2: (0.1, 0.4), 8: (0.08, 0.22)}[runs]
     assert narrowest < np.median(widths) < widest
 
 
@@ -209,21 +184,6 @@ def test_memory_has_no_speed() -> None:
     assert (unknown[:, memory] == known[:, memory]).all()
     for time in (cpu, wall):
         assert (unknown[:, time, 2] > 1.3 * known[:, time, 2]).all()
-
-
-def test_what_is_not_known_of_a_speed_takes_no_bound_beyond_ten_times_what_was_measured() -> None:
-    table = several_machines.table({"a": [0.0, 0.3]}, {"a": 40})
-    model = calibrated_ridge(table)
-    queries = queries_of(table.head(3).assign(sitting="another"))
-    quantiles, calibrated = model.quantiles(queries, 1e-9, 1 - 1e-9)
-    assert not calibrated.any()
-    for k, target in enumerate(model.model.targets):
-        low, median, high = quantiles[:, k, :].T
-        assert (high <= 10.001 * np.maximum(median, table[target].max())).all()
-        assert (low >= 0.0999 * np.minimum(median, table[target].min())).all()
-    usual, is_calibrated = model.quantiles(queries, 0.1, 0.9)
-    assert is_calibrated.any()
-    assert (usual[:, :, 2] < quantiles[:, :, 2]).all()
 
 
 def test_speeds_are_saved_as_json_with_the_forecaster(tmp_path: Path) -> None:
@@ -266,20 +226,3 @@ def test_a_sitting_left_out_of_the_recorded_runs_is_predicted_within_its_bounds(
         assert calibrated.tolist() == [not names for names in outside]
         cpu_s = runs.loc[here, "cpu_s"].to_numpy()
         assert np.mean(cpu_s <= quantiles[:, CPU, 2]) > 0.9
-
-
-@pytest.mark.parametrize("app", ["tile_segment", "ants_register"])
-def test_the_newest_sitting_on_record_is_covered_by_the_spread_of_the_others(app: str) -> None:
-    # A neighbour slowed it by a fifth to a third.
-    batches = [RECORDED / "reference", RECORDED / "reference2"]
-    runs = of_app(recorded_table(batches, lambda subject: False), app, "full_scale")
-    everywhere = estimate(runs)
-    sittings = everywhere.machines[everywhere.reference].sittings
-    name = max(sittings, key=lambda name: sittings[name].last_at)
-    before = estimate(runs[runs["sitting"] != name].reset_index(drop=True))
-    host = before.machines[before.reference]
-    # The two estimates differ in their speed of zero, so that sittings tell the distance.
-    others = [sittings[other].log_speed for other in host.sittings]
-    zero = np.mean([sitting.log_speed for sitting in host.sittings.values()]) - np.mean(others)
-    log_speed = sittings[name].log_speed + zero
-    assert log_speed - host.log_speed > before.estimate(before.reference).deviation(0.05)

@@ -12,13 +12,10 @@ from voxcast.features.any_table import choose_columns, feature_table, learnable
 from voxcast.features.rows import combination
 from voxcast.features.table import rows_of
 from voxcast.models import point_model
-from voxcast.models.calibrated_model import CalibratedModel
-from voxcast.models.continuation import beyond
 from voxcast.models.families.family import FAMILIES
-from voxcast.models.families.training_range import TrainingRange
-from voxcast.models.forecaster import Forecaster
+from voxcast.models.forecaster import CalibratedModel, Forecaster
+from voxcast.models.out_of_range import TrainingRange, paths_of
 from voxcast.models.query import Query, queries_of
-from voxcast.models.table_fitting import fit_table
 from voxcast.models.table_validation import groups_of
 
 ROWS = 400
@@ -90,32 +87,17 @@ def test_a_combination_that_never_occurred_is_named(draw, changes, pair) -> None
         assert np.mean([bool(names) for names in out_of_range(covered, runs, others)]) < 0.03
 
 
-def test_a_value_beyond_its_range_is_named_alone() -> None:
-    runs = product_runs(0)
-    covered, first = range_of(runs)
-    (names,) = out_of_range(covered, runs, first.assign(rows=3e4, cols=3e3))
-    assert names == ("column.log rows", "column.rows")
-
-
 def test_the_distance_is_how_far_both_numbers_would_have_to_move() -> None:
     runs = product_runs(0)
     covered, first = range_of(runs)
     columns = choose_columns(runs, "seconds")
     for size in (1e3, 5e3):
         row = feature_table(first.assign(rows=size, cols=size), columns)
-        (far,) = covered.joint_distances(rows_of(row))
+        (far,) = covered.joint.distances(rows_of(row))
         # From there the products of training rows are reached at 1e5.
         assert far[combination("column.cols", "column.rows")] == pytest.approx(
             np.log(size**2 / 1e5), abs=0.5
         )
-
-
-def test_missing_numbers_are_in_no_combination() -> None:
-    runs = sized_runs(0)
-    runs.loc[:40, "cpus"] = np.nan
-    covered, first = range_of(runs)
-    assert out_of_range(covered, runs, first.assign(size=5e3, cpus=np.nan)) == [()]
-    assert out_of_range(covered, runs, first.assign(size=5e3, cpus=1.0)) != [()]
 
 
 def test_repeats_of_few_rows_do_not_tell_which_combinations_occur() -> None:
@@ -156,20 +138,6 @@ def test_few_rows_of_the_same_origin_are_outside(rows: int) -> None:
     assert np.mean(flagged) < 0.02
 
 
-def test_a_table_says_which_columns_and_widens_the_bound() -> None:
-    runs = product_runs(0)
-    columns = choose_columns(runs, "seconds")
-    model = fit_table(runs, columns, trials=1, families=("median", "ridge", "mlp")).model
-    asked = product_runs(1).head(50)
-    larger = asked.assign(rows=5e3, cols=np.linspace(1e3, 9e3, 50))
-    within, beyond = model.predict(asked), model.predict(larger)
-    assert within["calibrated"].mean() > 0.95
-    assert not beyond["calibrated"].any()
-    assert beyond["out_of_range"].eq("cols with rows").all()
-    ratio = beyond["upper"] / beyond["prediction"]
-    assert (ratio > 2 * (within["upper"] / within["prediction"]).median()).all()
-
-
 def test_of_an_image_the_bound_widens_and_the_reason_is_in_words() -> None:
     table = planted.table(40)
     model = point_model.fit(table, None, "ridge", FAMILIES["ridge"].defaults, "volume", 0)
@@ -180,11 +148,10 @@ def test_of_an_image_the_bound_widens_and_the_reason_is_in_words() -> None:
     query = Query(query.features | changes, query.cpus)
     name = combination(foreground, size)
     assert model.range.outside([query.features]) == [(name,)]
-    moved = beyond(model, None, [query], None)
-    (far,) = model.range.joint_distances([query.features])
-    assert moved.edges[0].features == query.features
-    assert moved.distances.tolist() == [far[name]]
-    assert moved.unknown.tolist() == [0.0]
+    (path,) = paths_of(model.range, [query], None)
+    (far,) = model.range.joint.distances([query.features])
+    assert path.edge.features == query.features
+    assert (path.distance, path.combined, path.unknown) == (0.0, far[name], 0.0)
     (reason,) = Forecaster({"volume": CalibratedModel(model, {})}).outside(query, [name])
     assert reason.endswith("were not measured together")
     assert " in the foreground with " in reason

@@ -1,4 +1,4 @@
-"""Answers beyond the range: near the labels, wider, and never called calibrated."""
+"""Answers out of range: near the labels, wider, and never called calibrated."""
 
 import math
 
@@ -7,12 +7,11 @@ import pandas as pd
 import pytest
 
 import planted
-from public_tables import KINDS, tables_of
 from voxcast.features.any_table import choose_columns, feature_table
 from voxcast.models import point_model
-from voxcast.models.calibrated_model import CalibratedModel, calibrate
-from voxcast.models.continuation import MOST, STEEPEST, Path, image_path, path_of
 from voxcast.models.families.family import FAMILIES
+from voxcast.models.forecaster import CalibratedModel, calibrate
+from voxcast.models.out_of_range import MOST, STEEPEST, Path, TrainingRange, changes, paths_of
 from voxcast.models.query import Query, queries_of
 from voxcast.models.selection.cross_validation import Validation
 from voxcast.models.table_fitting import fit_table
@@ -51,33 +50,6 @@ def test_a_size_that_is_zero_in_most_rows_makes_no_absurd_answer() -> None:
     assert predictions["prediction"].max() < 5 * runs["mb"].max()
 
 
-def test_what_is_far_outside_does_not_ruin_a_table() -> None:
-    tables = tables_of(KINDS["workflow_memory"])
-    columns = choose_columns(tables.train, "mb")
-    fit = fit_table(tables.train, columns, trials=1, families=FEW)
-    predictions = fit.model.predict(tables.unseen)
-    errors = np.abs(predictions["prediction"] / tables.unseen["mb"] - 1)
-    flagged = predictions["out_of_range"].ne("")
-    assert flagged[:5].all()
-    assert errors.mean() < 1.1 * errors[~flagged].mean()
-    assert errors[flagged].max() < 2
-
-
-def test_no_trend_is_continued_where_there_is_none() -> None:
-    rng = np.random.default_rng(0)
-    size = np.exp(rng.uniform(0, 6, 300))
-    runs = pd.DataFrame({"size": size, "tool": rng.choice(["a", "b"], 300)})
-    # It grows up to a limit, and with the size no more.
-    runs["seconds"] = np.minimum(size, 12) * rng.lognormal(0, 0.03, 300)
-    columns = choose_columns(runs, "seconds")
-    fit = fit_table(runs, columns, trials=1, families=FEW)
-    assert fit.model.forecaster.model_at("header").trend is None
-    far = fit.model.predict(runs.head(3).assign(size=4e5))
-    assert far["prediction"].to_numpy() == pytest.approx(12, rel=0.15)
-    near = fit.model.predict(runs.head(3).assign(size=300.0))
-    assert (far["upper"] / far["prediction"] > near["upper"] / near["prediction"]).all()
-
-
 def test_an_answer_is_no_farther_outside_the_labels_than_they_span() -> None:
     rng = np.random.default_rng(0)
     size = np.exp(rng.uniform(0, 4, 200))
@@ -95,23 +67,38 @@ def test_the_path_of_a_row_has_signs_units_and_edges() -> None:
     runs["seconds"] = 1.0
     columns = choose_columns(runs, "seconds")
     assert columns.logs == ("change", "cpus")
-    ranges = {"column.change": (-4e6, 50.0), "column.cpus": (1.0, 16.0)}
-    rows = pd.DataFrame({"change": [-4e7, 5.0, 0.0], "cpus": [4, 32, -3], "seconds": 1.0})
-    below, above, negative = (
-        path_of(query, columns, ranges) for query in queries_of(feature_table(rows, columns))
-    )
+    covered = TrainingRange({"column.change": (-4e6, 50.0), "column.cpus": (1.0, 16.0)})
+    rows = pd.DataFrame({
+        "change": [-4e7, 5.0, 0.0, np.nan, -4e7], "cpus": [4, 32, -3, 32, 32], "seconds": 1.0,
+    })  # fmt: skip
+    queries = queries_of(feature_table(rows, columns))
+    below, above, negative, missing, both = paths_of(covered, queries, columns)
     assert below.edge.features["column.change"] == -4e6
     assert below.distance == pytest.approx(np.log(10), rel=1e-6)
-    assert below.steps[0].within.features["column.change"] == pytest.approx(-4e5, rel=1e-3)
-    assert [step.distance for step in above.steps] == pytest.approx([np.log(2)])
-    assert above.steps[0].within.features["column.cpus"] == pytest.approx(4)
-    assert (negative.steps, negative.edge.features["column.cpus"]) == ((), 1.0)
+    assert below.probe.features["column.change"] == pytest.approx(-4e5, rel=1e-3)
+    assert above.distance == pytest.approx(np.log(2))
+    assert above.probe.features["column.cpus"] == pytest.approx(4)
+    assert above.factor == pytest.approx(-np.log(2) / np.log(4))
+    assert (negative.factor, negative.edge.features["column.cpus"]) == (0.0, 1.0)
     assert negative.distance > 0
-    missing = rows.tail(1).assign(change=np.nan, cpus=32)
-    (path,) = (path_of(q, columns, ranges) for q in queries_of(feature_table(missing, columns)))
-    assert np.isnan(path.edge.features["column.change"])
-    assert path.distance == pytest.approx(np.log(2))
+    assert np.isnan(missing.edge.features["column.change"])
+    assert missing.distance == pytest.approx(np.log(2))
+    assert both.distance == pytest.approx(np.log(20))
     assert STEEPEST * below.distance < np.log(1001)
+
+
+def test_a_power_of_two_columns_is_continued_in_both() -> None:
+    rng = np.random.default_rng(0)
+    size, cpus = np.exp(rng.uniform(0, 7, 300)), rng.choice([1, 2, 4, 8], 300)
+    runs = pd.DataFrame({"size": size, "cpus": cpus, "seconds": 3 * size**0.8 / cpus**0.5})
+    columns = choose_columns(runs, "seconds")
+    table = feature_table(runs, columns).assign(target=runs["seconds"])
+    params = {**FAMILIES["ridge"].defaults, "columns": "all", "scale": "log", "alpha": 1e-6}
+    model = point_model.fit(table, None, "ridge", params, "header", 0, ("target",))
+    far = pd.DataFrame({"size": [1e4], "cpus": [32], "seconds": [1.0]})
+    paths = paths_of(model.range, queries_of(feature_table(far, columns)), columns)
+    expected = 0.8 * np.log(1e4 / size.max()) - 0.5 * np.log(32 / 8)
+    assert changes(model, paths)[0, 0] == pytest.approx(expected, abs=0.1)
 
 
 @pytest.fixture(scope="module")
@@ -129,9 +116,8 @@ def changed(**features: float | str) -> Query:
 
 
 def path(model: CalibratedModel, query: Query) -> Path:
-    covered = model.model.range
-    (outside,) = covered.outside([query.features])
-    return image_path(query, outside, covered)
+    (one,) = paths_of(model.model.range, [query], None)
+    return one
 
 
 def test_the_path_of_an_image_ends_at_the_range(of_images: CalibratedModel) -> None:
