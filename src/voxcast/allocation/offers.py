@@ -279,9 +279,9 @@ class Offers:
         memory, most = slurm_memory(self.memory_bytes[at]), candidate.max_memory_bytes
         time, longest = format_seconds(self.walltime_s[at]), candidate.max_walltime_s
         reasons = {
-            f"needs --mem={memory} where {int(most // 2**20)}M is allowed": self.too_large,
-            f"needs {time} where {format_seconds(longest)} is allowed": self.too_long,
-            "a node without GPUs is enough": self.wastes_gpus,
+            f"needs --mem={memory}, but at most {int(most // 2**20)}M is allowed": self.too_large,
+            f"needs {time}, but at most {format_seconds(longest)} is allowed": self.too_long,
+            "does not need a node with GPUs": self.wastes_gpus,
         }
         return ", ".join(reason for reason, holds in reasons.items() if holds[at]) or None
 
@@ -289,8 +289,8 @@ class Offers:
         """Return why a candidate was chosen for an image, or why not, and which is nearest."""
         if self.choice.chosen[image] >= 0:
             count = int(self.choice.qualified[image])
-            among = "the only one that fits" if count == 1 else f"among {count} that fit"
-            return f"{self._aim()} ({among})"
+            others = f"{count} configurations qualify" if count > 1 else "no other qualifies"
+            return f"{self._aim()}; {others}"
         column = int(self.choice.nearest[image])
         if column < 0:
             reasons = [
@@ -300,10 +300,8 @@ class Offers:
             return f"no configuration fits: {'; '.join(reasons)}"
         bound = format_seconds(float(self.turnaround_bound_s[image, column]))
         cost = "" if self.cluster.free else f", {self.usd_bound[image, column]:.3g} USD"
-        return (
-            f"no configuration is {self._limits()}; nearest is {self.candidates[column].label}: "
-            f"{bound}{cost}"
-        )
+        label = self.candidates[column].label
+        return f"no configuration can {self._limits()}; the nearest is {label}: {bound}{cost}"
 
     def _aim(self) -> str:
         deadline, budget = self.limits.deadline_s is not None, self.limits.budget_usd is not None
@@ -313,17 +311,20 @@ class Offers:
             aim = "the fastest"
         elif deadline == budget and worth:
             usd = "" if free else f" ({worth * self.cluster.usd_per_core_hour:.2g} USD)"
-            aim = f"the lowest cost with an hour of turnaround valued at {worth:g} core-hours{usd}"
-        return f"{aim}, {self._limits()}" if deadline or budget else aim
+            hour = f"each hour until the result as {worth:g} core-hours{usd}"
+            aim = f"the lowest cost, counting {hour},"
+        aim = f"{aim} of the configurations that {self._limits()}" if deadline or budget else aim
+        return aim.removesuffix(",")
 
     def _limits(self) -> str:
         """Return the limits in words; waiting is an expectation, not a bound."""
         texts = []
         if self.limits.deadline_s is not None:
-            texts.append(f"done in {format_seconds(self.limits.deadline_s)}, waiting included,")
+            texts.append(f"finish within {format_seconds(self.limits.deadline_s)}, wait included")
         if self.limits.budget_usd is not None:
-            texts.append(f"within {self.limits.budget_usd:g} USD if the full request is used,")
-        return f"{' and '.join(texts)} at {100 * self.policy.confidence:g} %"
+            usd = f"{self.limits.budget_usd:g} USD"
+            texts.append(f"cost at most {usd} even if the full request is used")
+        return f"{' and '.join(texts)}, with {100 * self.policy.confidence:g} % confidence"
 
 
 def offers(

@@ -287,11 +287,6 @@ class Cluster:
         """Whether it is the machine that this process runs on, without a scheduler."""
         return self.name == THIS_MACHINE
 
-    @property
-    def added_bytes(self) -> int:
-        """Memory that the site counts beside the memory of a run; see `for_app`."""
-        return self.added_bytes_of("")
-
     def added_bytes_of(self, app: str) -> int:
         """Return the memory that the site counts beside the memory of a run of an application.
 

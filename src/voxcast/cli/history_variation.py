@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import TableError
 from voxcast.quantities import format_bytes
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from voxcast.laws.empirical import Constancy, QuantileInterval
+    from voxcast.laws.empirical import QuantileInterval
     from voxcast.laws.fits import Modality, Variation
 
 BY = ("app", "device", "cpus", "scale", "host_class")
@@ -23,6 +24,8 @@ CAVEAT = (
     "p: Kolmogorov-Smirnov test that ignores that the distribution was fitted to these runs, so p "
     "is too large; bootstrap p: the distribution is refitted to every sample"
 )
+
+CONSTANT_RANGE = 0.02  # peak memory within 2 % of its median counts as constant
 
 
 def describe(
@@ -44,7 +47,6 @@ def describe(
     """
     import pandas as pd
 
-    from voxcast.laws.empirical import constancy
     from voxcast.laws.fits import variation
     from voxcast.log import progress
     from voxcast.runs.store import open_history
@@ -73,14 +75,14 @@ def describe(
             (
                 names,
                 variation(group[target].astype(float), bootstrap=bootstrap, seed=0),
-                constancy(peaks) if len(peaks) else None,
+                _memory(peaks),
             )
         )
     if not described:
         raise TableError(f"no completed run has {target}", histories[0])
     if as_json:
         rows = [
-            {"group": names, **varied.as_json(), "peak_memory": _memory_json(memory)}
+            {"group": names, **varied.as_json(), "peak_memory": memory}
             for names, varied, memory in described
         ]
         content = {"target": target, "runs": len(runs), "completed": len(completed)}
@@ -106,14 +108,21 @@ def _check_target(runs: pd.DataFrame, target: str) -> None:
         raise TableError("no such target", target, f"targets are {', '.join(numbers)}")
 
 
-def _memory_json(memory: Constancy | None) -> dict[str, object] | None:
-    if memory is None:
+def _memory(peaks: pd.Series[float]) -> dict[str, Any] | None:
+    """Return the range of the peaks of memory; None if there are none."""
+    if peaks.empty:
         return None
-    return {**vars(memory), "constant": memory.constant}
+    low, median, high = float(peaks.min()), float(peaks.median()), float(peaks.max())
+    share = (high - low) / median
+    return {
+        "n": len(peaks), "low": low, "median": median, "high": high,
+        "cv": float(peaks.std() / peaks.mean()) if len(peaks) > 1 else 0.0,
+        "range_share": share, "constant": len(peaks) > 1 and share <= CONSTANT_RANGE,
+    }  # fmt: skip
 
 
 def _print(
-    names: dict[str, str], varied: Variation, memory: Constancy | None, target: str
+    names: dict[str, str], varied: Variation, memory: dict[str, Any] | None, target: str
 ) -> None:
     unit, factor = _unit(varied.mean, target)
     title = ", ".join(f"{name.rpartition(':')[2]} {value or '?'}" for name, value in names.items())
@@ -139,10 +148,9 @@ def _print(
         )
     print(f"  modes: {_modes(varied.modality, unit, factor)}")
     if memory is not None:
-        print(
-            f"  peak memory: {'constant, ' if memory.constant else ''}{format_bytes(memory.low)} "
-            f"to {format_bytes(memory.high)}, CV {100 * memory.cv:.1f} %"
-        )
+        low, high = (format_bytes(memory[name]) for name in ("low", "high"))
+        constant = "constant, " if memory["constant"] else ""
+        print(f"  peak memory: {constant}{low} to {high}, CV {100 * memory['cv']:.1f} %")
 
 
 def _bounds(quantile: QuantileInterval, factor: float) -> str:
@@ -156,17 +164,16 @@ def _bounds(quantile: QuantileInterval, factor: float) -> str:
 
 
 def _modes(modality: Modality, unit: str, factor: float) -> str:
-    text: str = modality.verdict
-    if modality.groups:
-        text += (
-            f" (dip p {modality.dip_p:.3f}; BIC gain of two lognormals {modality.bic_gain:.0f})"
-        )
-    if text.startswith("two"):
-        text += ": " + ", ".join(
-            f"{100 * group.weight:.0f} % around {group.median / factor:.1f} {unit}"
-            for group in modality.groups
-        )
-    return text
+    text = (
+        modality.verdict
+        if math.isnan(modality.dip_p)
+        else (f"{modality.verdict} (dip p {modality.dip_p:.3f})")
+    )
+    groups = (
+        f"{100 * group.weight:.0f} % around {group.median / factor:.1f} {unit}"
+        for group in modality.groups
+    )
+    return f"{text}: {', '.join(groups)}" if modality.groups else text
 
 
 def _unit(size: float, target: str) -> tuple[str, float]:

@@ -137,10 +137,6 @@ def _show(overview: TraceOverview) -> None:
         f"{OTHER} and {OTHER_COMMUNICATION} other phases, {AFTER} after the last event"
     )
     print(_lanes(overview.timeline, overview.marked))
-    if overview.detail is not None:
-        begin_s, end_s = overview.detail.start_s, overview.detail.end_s
-        print(f"In the middle of the run, {begin_s:.4g} s to {end_s:.4g} s")
-        print(_lanes(overview.detail, overview.marked))
     _show_traffic(overview)
 
 

@@ -38,10 +38,6 @@ def signature(
     ] = False,
     tolerance: Tolerance = None,
     min_share: MinShare = None,
-    passes: Annotated[
-        int | None,
-        Option("--passes", metavar="N", help="Times from N ticks of each phase.", min=1),
-    ] = None,
     as_json: options.Json = False,
 ) -> int:
     """Show the phases of a parallel run, with their times and weights.
@@ -59,7 +55,7 @@ def signature(
     decades, least = grouping(tolerance, min_share)
     trace = read_logical_trace(path)
     grouped = phases_of(trace, decades, min_share=least)
-    result = signature_of(trace, grouped, passes=passes)
+    result = signature_of(trace, grouped)
     if result.dropped_phases:
         print(
             f"voxcast: {counted(result.dropped_phases, 'phase')} with less than "

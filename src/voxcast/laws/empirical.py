@@ -1,4 +1,4 @@
-"""The empirical law of a sample, distribution-free quantiles, and the range of a sample."""
+"""The empirical law of a sample, and distribution-free quantiles."""
 
 from __future__ import annotations
 
@@ -12,9 +12,6 @@ from voxcast.laws.families import Law, checked_sample
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
-
-# Peak memory within 2 % of its median counts as constant.
-CONSTANT_RANGE = 0.02
 
 
 class EmpiricalLaw(Law):
@@ -106,28 +103,3 @@ def quantile_interval(values: ArrayLike, p: float, confidence: float = 0.95) -> 
         float(x[high]) if high < n else None,
         float(cdf_high - cdf_low),
     )
-
-
-@dataclass(frozen=True)
-class Constancy:
-    """The range of an amount; ``range_share`` is (max - min) / median."""
-
-    n: int
-    low: float
-    median: float
-    high: float
-    cv: float
-    range_share: float
-
-    @property
-    def constant(self) -> bool:
-        """Whether the range is below `CONSTANT_RANGE`."""
-        return self.n > 1 and self.range_share <= CONSTANT_RANGE
-
-
-def constancy(values: ArrayLike) -> Constancy:
-    """Describe the range of positive ``values``."""
-    x = checked_sample(values, 1)
-    median, sd = float(np.median(x)), float(x.std(ddof=1)) if len(x) > 1 else 0.0
-    low, high = float(x[0]), float(x[-1])
-    return Constancy(len(x), low, median, high, sd / float(x.mean()), (high - low) / median)

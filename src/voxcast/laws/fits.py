@@ -9,11 +9,8 @@ their refitted law is at least as large (Stute, Gonzáles Manteiga and Presedo Q
 
 Hartigan's dip test decides whether there are two modes: it tests for one mode without assuming a
 family, so neither skewness nor a heavy tail makes it report two. It is conservative, and blind to
-two groups that overlap. A mixture of two lognormals against one, by the gain in BIC, detects these
-and locates the groups, but reports two for every skewed sample. So two modes are *detected* when
-the dip test rejects one mode, and *suspected* when the gain of the mixture is clear and its groups
-are separated. The bimodality coefficient is not used: a lognormal law with one mode exceeds its
-threshold.
+two groups that overlap. The bimodality coefficient is not used: a lognormal law with one mode
+exceeds its threshold.
 """
 
 from __future__ import annotations
@@ -25,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from diptest import diptest
-from scipy import special, stats
+from scipy import stats
 
 from voxcast.errors import TableError
 from voxcast.laws.empirical import QuantileInterval, quantile_interval
@@ -39,9 +36,6 @@ LEAST_RUNS = 5
 TIE_AIC = 2.0
 QUANTILES = (0.05, 0.5, 0.9, 0.95)
 ALPHA = 0.05  # of the dip test
-CLEAR_BIC_GAIN = 10.0  # "very strong" (Kass and Raftery, 1995)
-APART = 2.0  # Ashman's D: two normal laws of equal weight have two modes above it
-LEAST_WEIGHT = 0.05  # of a group
 LEAST_RUNS_OF_MODES = 8
 MOST_RUNS = 5000  # a longer sample is reduced to this many runs, evenly spaced by rank
 
@@ -135,12 +129,11 @@ def _bootstrap_p(
 
 
 @dataclass(frozen=True)
-class LognormalComponent:
-    """A group of runs: a component of the mixture, with its share of the runs."""
+class Group:
+    """A group of runs: its share of the runs, and its median."""
 
     weight: float
     median: float
-    sigma: float
 
 
 @dataclass(frozen=True)
@@ -152,20 +145,14 @@ class Modality:
     dip, dip_p : float
         Hartigan's dip, and the probability of a larger one in a uniform sample (the least
         favourable law with one mode), interpolated in a table of critical values.
-    bic_gain : float
-        BIC of one lognormal less BIC of two; positive favours two.
-    separation : float
-        Ashman's D of the two groups, of the logarithms.
-    groups : tuple of LognormalComponent
-        The two groups by median; empty if there are too few runs.
+    groups : tuple of Group
+        The two groups of runs by median; empty unless there are two modes.
     """
 
-    verdict: Literal["one", "two", "two suspected", "too few runs"]
+    verdict: Literal["one", "two", "too few runs"]
     dip: float
     dip_p: float
-    bic_gain: float
-    separation: float
-    groups: tuple[LognormalComponent, ...]
+    groups: tuple[Group, ...] = ()
 
 
 def modality(values: ArrayLike) -> Modality:
@@ -176,22 +163,17 @@ def modality(values: ArrayLike) -> Modality:
     TableError
         If a value is not positive.
     """
-    x, nan = checked_sample(values), math.nan
+    x = checked_sample(values)
     if len(x) < LEAST_RUNS_OF_MODES:
-        return Modality("too few runs", nan, nan, nan, nan, ())
+        return Modality("too few runs", math.nan, math.nan)
     if x[0] == x[-1]:
-        return Modality("one", nan, nan, nan, nan, ())
+        return Modality("one", math.nan, math.nan)
     if len(x) > MOST_RUNS:
         x = x[np.linspace(0, len(x) - 1, MOST_RUNS).round().astype(int)]
     dip, dip_p = map(float, diptest(_spread(x), sort_x=False))
-    groups, gain = _two_lognormals(np.log(x))
-    a, b = groups
-    scatter = math.sqrt(a.sigma**2 + b.sigma**2)
-    separation = math.sqrt(2) * abs(math.log(b.median / a.median)) / scatter
-    separated = separation > APART and min(a.weight, b.weight) >= LEAST_WEIGHT
-    suspected = gain > CLEAR_BIC_GAIN and separated
-    verdict: Literal["one", "two", "two suspected"] = "two suspected" if suspected else "one"
-    return Modality("two" if dip_p < ALPHA else verdict, dip, dip_p, gain, separation, groups)
+    return (
+        Modality("two", dip, dip_p, _groups(x)) if dip_p < ALPHA else Modality("one", dip, dip_p)
+    )
 
 
 def _spread(x: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -205,44 +187,12 @@ def _spread(x: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(np.repeat(values, counts) + offsets * step)
 
 
-def _two_lognormals(
-    logs: NDArray[np.float64],
-) -> tuple[tuple[LognormalComponent, LognormalComponent], float]:
-    """Return a mixture of two lognormals, and its gain in BIC over one.
-
-    It is fitted by expectation-maximisation, started from nine splits of the sample.
-    """
-    n, sigma = len(logs), float(logs.std())
-    floor = max(0.05 * sigma, 1e-9)  # a narrower component would win by covering a few equal runs
-    best, best_fit = -np.inf, np.zeros((3, 2))
-    for share in np.arange(1, 10) / 10:
-        cut = int(np.clip(round(share * n), 2, n - 2))
-        means = np.array([logs[:cut].mean(), logs[cut:].mean()])
-        sigmas = np.maximum([logs[:cut].std(), logs[cut:].std()], floor)
-        weights = np.array([cut / n, 1 - cut / n])
-        previous = -np.inf
-        for _ in range(200):
-            parts = np.log(weights) + stats.norm.logpdf(logs[:, None], means, sigmas)
-            total = special.logsumexp(parts, axis=1)
-            likelihood = float(total.sum())
-            if likelihood - previous < 1e-8 * n:
-                break
-            previous = likelihood
-            shares = np.exp(parts - total[:, None])
-            counts = np.maximum(shares.sum(axis=0), 1e-9)
-            weights = counts / counts.sum()
-            means = (shares * logs[:, None]).sum(axis=0) / counts
-            spread = (shares * (logs[:, None] - means) ** 2).sum(axis=0) / counts
-            sigmas = np.maximum(np.sqrt(spread), floor)
-        if likelihood > best:
-            best, best_fit = likelihood, np.array([weights, means, sigmas])
-    single = stats.norm.logpdf(logs, logs.mean(), sigma).sum()
-    gain = 2 * (best - single) - 3 * np.log(n)  # five parameters against two
-    shorter, longer = sorted(
-        (LognormalComponent(float(w), float(np.exp(m)), float(s)) for w, m, s in best_fit.T),
-        key=lambda group: group.median,
-    )
-    return (shorter, longer), float(gain)
+def _groups(x: NDArray[np.float64]) -> tuple[Group, ...]:
+    """Split the sorted sample where the logarithms vary least within the two groups."""
+    logs, n = np.log(x), len(x)
+    scatter = [logs[:cut].var() * cut + logs[cut:].var() * (n - cut) for cut in range(1, n)]
+    parts = np.split(x, [1 + int(np.argmin(scatter))])
+    return tuple(Group(len(part) / n, float(np.median(part))) for part in parts)
 
 
 @dataclass(frozen=True)

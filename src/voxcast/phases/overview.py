@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from voxcast.phases.signature import Grouping, Signature
 
 MARKS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-DETAIL_TICKS = 60
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,8 +35,6 @@ class TraceOverview:
         Number of phases with a mark.
     timeline : Timeline
         The run.
-    detail : Timeline or None
-        Some ticks in the middle of the run; None if it is not longer than that.
     processes : Timeline
         The run in a single bin, each process by itself.
     traffic : Traffic
@@ -50,7 +47,6 @@ class TraceOverview:
     order: tuple[int, ...]
     marked: int
     timeline: Timeline
-    detail: Timeline | None
     processes: Timeline
     traffic: Traffic
     computation_unit: str
@@ -136,10 +132,8 @@ def trace_overview(
     places[order[:marked]] = np.arange(marked)
     category = places[np.where(grouping.label == DROPPED, len(order), grouping.label)]
     lines = partial(timeline, trace, category, marked + 1)
-    span_s = middle_span_s(trace, DETAIL_TICKS)
-    detail = None if span_s is None else lines(bins=bins, max_lanes=max_lanes, span_s=span_s)
     return TraceOverview(
-        run, tuple(order), marked, lines(bins=bins, max_lanes=max_lanes), detail,
+        run, tuple(order), marked, lines(bins=bins, max_lanes=max_lanes),
         lines(bins=1, max_lanes=run.processes), traffic(trace.events),
         trace.events.computation_unit,
     )  # fmt: skip
@@ -154,8 +148,8 @@ class Timeline:
 
     Attributes
     ----------
-    start_s, end_s : float
-        The ends of the bins, since the start of each process by its clock.
+    end_s : float
+        The end of the last bin; the first starts at 0, the start of each process by its clock.
     lanes : tuple of str
         Names.
     time_s : ndarray, shape (lanes, categories, 2, bins)
@@ -163,7 +157,6 @@ class Timeline:
         event of a process. A bin in which a process had not started, or had ended, lacks its time.
     """
 
-    start_s: float
     end_s: float
     lanes: tuple[str, ...]
     time_s: np.ndarray
@@ -191,7 +184,6 @@ def timeline(
     *,
     bins: int,
     max_lanes: int,
-    span_s: tuple[float, float] | None = None,
 ) -> Timeline:
     """Sum the time of each process in bins of equal length.
 
@@ -209,18 +201,16 @@ def timeline(
         Number of categories; time after the last event gets one more.
     bins, max_lanes : int
         Number of bins, and largest number of lanes. Of more processes, neighbours share a lane.
-    span_s : tuple of float, optional
-        From where to where; by default all of the longest process.
     """
     events = trace.events
     n_processes = len(events.processes)
     lifetime_s = (events.end_ns - events.start_ns) / NS_PER_S
-    start_s, end_s = span_s or (0.0, float(lifetime_s.max(initial=0.0)))
+    end_s = float(lifetime_s.max(initial=0.0))
     n_lanes = min(n_processes, max_lanes)
     lane_of = np.arange(n_processes) * n_lanes // max(n_processes, 1)
     time_s = np.zeros((n_lanes, n_categories + 1, 2, bins))
-    if end_s - start_s < 1 / NS_PER_S:  # less than any clock resolves
-        return Timeline(start_s, end_s, _lane_names(events.processes, lane_of), time_s)
+    if end_s < 1 / NS_PER_S:  # less than any clock resolves
+        return Timeline(end_s, _lane_names(events.processes, lane_of), time_s)
     process = events["process"]
     end = (events["end_ns"] - events.start_ns[process]) / NS_PER_S
     before = end - trace.elapsed_ns() / NS_PER_S
@@ -236,32 +226,13 @@ def timeline(
         (COMPUTATION, everyone, after, last, np.maximum(lifetime_s, last)),
     ):
         cells = lane_of[of_process] * (n_categories + 1) + of_category
-        scale = bins / (end_s - start_s)
+        scale = bins / end_s
         sums = _binned(
-            cells, (begin - start_s) * scale, (stop - start_s) * scale,
+            cells, begin * scale, stop * scale,
             n_lanes * (n_categories + 1), bins,
         )  # fmt: skip
         time_s[:, :, part] += sums.reshape(n_lanes, n_categories + 1, bins) / scale
-    return Timeline(start_s, end_s, _lane_names(events.processes, lane_of), time_s)
-
-
-def middle_span_s(trace: LogicalTrace, ticks: int) -> tuple[float, float] | None:
-    """Return the span of some ticks in the middle of a run; None if it has not more than these.
-
-    By the clock of the process which is in the middle tick first.
-    """
-    if len(trace) <= ticks:
-        return None
-    first = (len(trace) - ticks) // 2
-    process = int(trace.events["process"][trace.rows[trace.starts[first]]])
-    rows = np.flatnonzero(
-        (trace.events["process"] == process) & (trace.tick >= first) & (trace.tick < first + ticks)
-    )
-    begin_ns = trace.events.start_ns[process]
-    end_ns = trace.events["end_ns"][rows]
-    start_s = float(end_ns[0] - trace.elapsed_ns()[rows[0]] - begin_ns) / NS_PER_S
-    end_s = float(end_ns[-1] - begin_ns) / NS_PER_S
-    return (start_s, end_s) if end_s > start_s else None
+    return Timeline(end_s, _lane_names(events.processes, lane_of), time_s)
 
 
 def _binned(

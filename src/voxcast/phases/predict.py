@@ -347,9 +347,7 @@ def _ends_apart(means_s: np.ndarray) -> bool:
     )
 
 
-def error_of_sum_s(
-    passed_s: np.ndarray, ahead: float, level: float, *, averages_out: bool = False
-) -> float:
+def error_of_sum_s(passed_s: np.ndarray, ahead: float, level: float) -> float:
     """Return the half width of an interval for the sum of the next times.
 
     Times of successive cycles depend on each other, since a machine has fast and slow minutes;
@@ -359,8 +357,7 @@ def error_of_sum_s(
     passed with the standard deviation s between their means. The noise of a machine is not of that
     kind. Its slow part is as strong between long batches as between short ones, as in 1/f noise,
     and the rest of the run averages no more of it out than a batch did. So the mean of the times
-    to come is taken for the mean of one more batch: the variance is s² m² (1 + 1/b). On recorded
-    runs this holds its level better, see the page on phases.
+    to come is taken for the mean of one more batch: the variance is s² m² (1 + 1/b).
 
     Parameters
     ----------
@@ -372,8 +369,6 @@ def error_of_sum_s(
         Number of cycles to come, m.
     level : float
         Probability that the sum is in the interval, by Student's t.
-    averages_out : bool
-        Take batches for independent.
     """
     from scipy import stats
 
@@ -383,9 +378,8 @@ def error_of_sum_s(
     if len(passed_s) < batches:
         return math.inf
     means_s = [batch.mean() for batch in np.array_split(passed_s, batches)]
-    relative = (ahead + len(passed_s)) / (ahead * batches) if averages_out else 1 + 1 / batches
     quantile = float(stats.t.ppf((1 + level) / 2, batches - 1))
-    return float(quantile * np.std(means_s, ddof=1) * ahead * math.sqrt(relative))
+    return float(quantile * np.std(means_s, ddof=1) * ahead * math.sqrt(1 + 1 / batches))
 
 
 # Less of the short run in the order of the long one, and it was another program.

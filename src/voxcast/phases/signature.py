@@ -76,19 +76,6 @@ def communication(trace: LogicalTrace) -> np.ndarray:
     return _numbered(_sums(_hashed(codes[pairs]), starts))
 
 
-def exact_values(trace: LogicalTrace) -> np.ndarray:
-    """Return a number for each tick, shape (ticks,); equal if all is equal, process by process.
-
-    Equal are the communication of each process, and its computation to the last instruction, as
-    PAS2P compared ticks before it took orders of magnitude.
-    """
-    events = trace.events
-    hashes = _hashed(events["process"])
-    for column in (_communication_codes(trace), events["computation"]):
-        hashes = _hashed(hashes ^ _hashed(column))
-    return _numbered(_sums(hashes[trace.rows], trace.starts))
-
-
 def phases_of(
     trace: LogicalTrace,
     tolerance_decades: float = TOLERANCE_DECADES,
@@ -398,9 +385,7 @@ class Signature:
         return sum(p.weight * p.time_s for p in self.phases) + self.dropped_s + self.after_s
 
 
-def signature(
-    trace: LogicalTrace, grouping: Grouping | None = None, *, passes: int | None = None
-) -> Signature:
+def signature(trace: LogicalTrace, grouping: Grouping | None = None) -> Signature:
     """Return the signature of a run.
 
     The representative time is the arithmetic mean over the passes. It alone makes the sum of time
@@ -413,9 +398,6 @@ def signature(
         The trace.
     grouping : Grouping, optional
         Phases of its ticks; by default from `phases_of`.
-    passes : int, optional
-        Take the times from so many ticks of each phase, evenly spread over its ticks, as if only
-        these had been run; by default from all.
     """
     grouping = phases_of(trace) if grouping is None else grouping
     times = tick_times(trace)
@@ -423,7 +405,7 @@ def signature(
     elapsed_s = max(times.elapsed_s, np.finfo(float).tiny)
     phases = []
     for first, ticks in zip(grouping.first_tick.tolist(), grouping.ticks(), strict=True):
-        time_s = float(times.advance_s[_spread(ticks, passes)].mean())
+        time_s = float(times.advance_s[ticks].mean())
         share = communication_share(times, ticks)
         phases.append(
             SignaturePhase(
@@ -449,13 +431,6 @@ def communication_share(times: TickTimes, ticks: np.ndarray | slice) -> float:
     """Return the share of the time of all processes in some ticks that was spent in events."""
     total_s = float(times.process_s[ticks].sum())
     return float(times.communication_process_s[ticks].sum()) / total_s if total_s else 0.0
-
-
-def _spread(ticks: np.ndarray, passes: int | None) -> np.ndarray:
-    if passes is None or passes >= len(ticks):
-        return ticks
-    places = (np.arange(passes) + 0.5) * len(ticks) / passes
-    return np.asarray(ticks[places.astype(np.int64)])
 
 
 @dataclass(frozen=True, eq=False)

@@ -81,8 +81,6 @@ def trace_content(overview: TraceOverview) -> dict[str, Any]:
     """Return the content of the section of a trace, for the macro ``trace_section``."""
     run = overview.signature
     timelines = [("The run", overview.timeline)]
-    if overview.detail is not None:
-        timelines.append(("In the middle of the run", overview.detail))
     marks = MARKS[: overview.marked]
     return {
         "summary": (
@@ -125,11 +123,11 @@ def _phases(overview: TraceOverview) -> list[dict[str, Any]]:
 
 
 def _timeline(title: str, part: Timeline, marks: str) -> dict[str, Any]:
-    by_bin = (part.end_s - part.start_s) / part.time_s.shape[-1]
-    ticks = np.linspace(part.start_s, part.end_s, 5)
+    by_bin = part.end_s / part.time_s.shape[-1]
+    ticks = np.linspace(0.0, part.end_s, 5)
     share = part.time_s[:, :, COMMUNICATION].sum() / max(part.time_s.sum(), np.finfo(float).tiny)
     caption = (
-        f"{title}, {format_short_seconds(part.end_s - part.start_s)}; one column is "
+        f"{title}, {format_short_seconds(part.end_s)}; one column is "
         f"{format_short_seconds(by_bin)}, communication {percent(100 * float(share))}"
     )
     return {

@@ -242,7 +242,7 @@ def _words(name: str) -> str:
 
 
 def _modes(modality: Modality) -> str:
-    if not modality.verdict.startswith("two"):
+    if not modality.groups:
         return modality.verdict
     shares = [percent(100 * group.weight) for group in modality.groups]
     medians = [format_seconds(group.median) for group in modality.groups]

@@ -157,7 +157,7 @@ def _with_mapped_files(cluster: Cluster, app: str) -> Cluster:
     if cluster.memory_counted != "rss":
         return cluster
     cluster = cluster.for_app(app)
-    added = format_bytes(cluster.added_bytes)
+    added = format_bytes(cluster.added_bytes_of(app))
     logger.info("%s counts resident pages: requests are %s larger", cluster.name, added)
     return cluster
 

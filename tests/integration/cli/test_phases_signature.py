@@ -63,7 +63,7 @@ def test_a_signature_adds_up_to_the_run(trace, capsys) -> None:
         ("MPI_Bcast 100-1000 B", 1), ("MPI_Allreduce 10-100 B", 200),
     ]  # fmt: skip
     assert result["computation_unit"] == "cpu_ns"
-    called("phases", "signature", str(trace), "--passes", "5")
+    called("phases", "signature", str(trace))
     assert "MPI_Allreduce 10-100 B" in capsys.readouterr().out
 
 
@@ -132,7 +132,6 @@ def test_a_short_run_tells_the_time_on_another_machine(trace, tmp_path, capsys) 
         (["predict", "TRACE", "--of", "nan"], "more than the nan of the run"),
         (["predict", "TRACE", "--fraction", "1.5"], "must be between 0 and 1"),
         (["predict", "TRACE", "--fraction", "0.5", "--level", "1"], "--level"),
-        (["signature", "TRACE", "--passes", "0"], "must be at least 1"),
         (["signature", "TRACE", "--tolerance", "-1"], "must be 0 or more"),
         (["signature", "missing"], "no such file or folder"),
         (["transfer", "TRACE", "--run", "OTHER"], "only 5% of its ticks communicate"),

@@ -114,7 +114,7 @@ def test_the_whole_answer_as_json(recommend) -> None:
                                            abs=0.003 / 3600 * row["cpus"])  # fmt: skip
         assert row["usd"] <= row["usd_expected"]
         with_gpus = row["node_type"] == "pitzer_gpu"
-        assert row["excluded"] == ("a node without GPUs is enough" if with_gpus else None)
+        assert row["excluded"] == ("does not need a node with GPUs" if with_gpus else None)
         assert row["calibrated"]
         assert (row["out_of_range"], row["risk"]) == ([], pytest.approx(0.1))
     # Two CPUs take 0.6 / 1.05 of the time, which is worth it at two core-hours an hour; but of a
@@ -175,7 +175,7 @@ def test_hard_limits(recommend) -> None:
     none = chosen("--deadline", "1s", code=2)
     assert none["chosen"] is None
     assert none["nearest"]["cpus"] in (1, 2)
-    assert none["why"].startswith("no configuration is done in 1.00 s")
+    assert none["why"].startswith("no configuration can finish within 1.00 s")
     soon = (datetime.now().astimezone() + timedelta(hours=1)).isoformat()
     assert chosen("--deadline", soon)["chosen"]["cpus"] == 1
 
@@ -186,7 +186,9 @@ def test_text_output(recommend) -> None:
     assert first.startswith(
         "usual.nii.gz: segment on osc: request cpu, 1 CPU on pitzer, --time=00:0"
     )
-    assert reason.startswith("  reason: the cheapest, done in 2 h 0 min, waiting")
+    assert reason.startswith(
+        "  reason: the cheapest of the configurations that finish within 2 h 0 min"
+    )
     assert "* cpu, 1 CPU on pitzer" in text
     assert "at most 10 % of such requests are too small" in text
     assert "waiting times of this cluster are unknown" in text
@@ -348,7 +350,7 @@ def test_an_image_that_no_configuration_fits_is_logged(recommend) -> None:
     assert "usual.nii.gz: no configuration fits" in result.err
     image = json.loads(result.out)["images"][0]
     assert (image["chosen"], image["nearest"]) == (None, None)
-    assert "where 9M is allowed" in image["configurations"][0]["excluded"]
+    assert "at most 9M is allowed" in image["configurations"][0]["excluded"]
 
 
 def test_accounting_of_other_partitions_is_refused(recommend, tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ def test_where_nothing_meets_the_budget_the_nearest_is_told(
     answer = asked(site_service, image_row, cluster="osc", budget_usd=1e-9)
     assert answer["chosen"] is None
     assert answer["nearest"] in answer["configurations"]
-    assert answer["why"].startswith("no configuration is")
+    assert answer["why"].startswith("no configuration can")
     assert answer["script"] == ""
     assert answer["because"]
 

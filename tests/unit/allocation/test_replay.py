@@ -11,7 +11,6 @@ from voxcast.allocation.requests.replay import (
     PlannedRequests,
     account,
     planned_requests,
-    population_law,
     population_requests,
     replay,
 )
@@ -108,13 +107,6 @@ def test_the_laboratory_requests_the_mean_of_its_last_five_runs() -> None:
     assert ways["laboratory"].requests_s.tolist() == [[3.0]]
     outcome = replay(ways["laboratory"], [7.0], CostModel())
     assert outcome.cost.tolist() == [3 + 4.5 + 6.75 + 10.125]
-
-
-def test_the_population_law_is_the_observed_sample() -> None:
-    seen = np.random.default_rng(0).lognormal(4, 0.5, 4000)
-    law = population_law(seen)
-    for p in (0.1, 0.5, 0.9):
-        assert law.quantile(p) == pytest.approx(np.quantile(seen, p), rel=0.03)
 
 
 def test_the_population_is_told_the_cpus() -> None:

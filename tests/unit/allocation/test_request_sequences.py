@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from voxcast.allocation.requests.cost import CostModel
 from voxcast.allocation.requests.strategies import (
     MAX_REQUESTS,
-    MOST_POINTS,
     STRATEGIES,
     Settings,
     periodic,
@@ -179,15 +178,6 @@ def test_with_checkpoints_as_computed_exactly(name: str) -> None:
         )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", CHECKPOINTS["laws"])
-def test_mixed_checkpoints_at_a_thousand_points(name: str) -> None:
-    published = CHECKPOINTS["laws"][name]
-    cost = CostModel(checkpoint=CHECKPOINTS["checkpoint"], restart=CHECKPOINTS["restart"])
-    sequence = request_sequence("mixed_ckpt", parse_law(published["law"]), cost)
-    assert sequence.expected_cost == pytest.approx(published["mixed_ckpt"], rel=ROUNDED)
-
-
 def test_equal_periods_are_optimal_for_an_exponential_law() -> None:
     law, cost = parse_law("exponential(1)"), CostModel(checkpoint=0.1, restart=0.1)
     every, periods = (
@@ -234,14 +224,6 @@ def test_mixed_checkpoints_cost_no_more_than_either_kind(law: Law, cost: CostMod
     assert expected("mixed_ckpt", dear) == pytest.approx(expected("no_ckpt", dear), rel=1e-9)
 
 
-def test_requests_of_a_history_are_among_its_runtimes() -> None:
-    law = EmpiricalLaw([100, 120, 90, 400, 110])
-    sequence = request_sequence("equal_probability", law, RESERVED)
-    assert sequence.milestones == (120, 400)
-    assert sequence.expected_cost == pytest.approx(120 + 400 / 5)
-    assert request_sequence("mean_stdev", EmpiricalLaw([5, 5]), RESERVED).milestones == (5,)
-
-
 def test_a_heavy_tail_is_truncated_with_a_warning() -> None:
     law = parse_law("pareto(1.5,2.5)")
     sequence = request_sequence("mean_stdev", law, RESERVED)
@@ -285,13 +267,6 @@ def test_unsupported_strategies_are_refused() -> None:
             Settings(**wrong)
     with pytest.raises(ConfigError, match="out of the range of a double"):
         request_sequence("equal_time", law, CostModel(1e308, 0, 1e308))
-
-
-def test_points_are_capped_with_a_warning() -> None:
-    sequence = request_sequence(
-        "equal_time", parse_law("beta(2,2)"), RESERVED, Settings(points=10**9)
-    )
-    assert f"{MOST_POINTS} points of 1000000000 requested" in sequence.notes
 
 
 @pytest.mark.parametrize("shape", [1.05, 1.5])

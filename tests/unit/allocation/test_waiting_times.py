@@ -38,12 +38,6 @@ def test_an_outage_does_not_bend_the_line() -> None:
     assert waiting.alpha == pytest.approx(0.95, rel=0.15)
 
 
-def test_invalid_numbers_are_ignored() -> None:
-    requested_s, waited = planted(INTREPID)
-    requested_s[:50], waited[50:100] = np.nan, -1.0
-    assert fit_waiting(requested_s, waited)[1] == 3900
-
-
 def test_longer_requests_never_wait_less() -> None:
     requested_s = np.linspace(600, 90_000, 400)
     waiting, _ = fit_waiting(requested_s, 9000 - 0.05 * requested_s)

@@ -4,9 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from diptest import diptest
 from scipy import stats
-from scipy.optimize import linprog
 
 from voxcast.errors import TableError
 from voxcast.laws import empirical
@@ -72,87 +70,6 @@ def test_quantile_intervals_against_the_binomial(n: int, p: float) -> None:
     assert at.confidence == pytest.approx(below)
     if at.low is not None:  # the next run would break the tail
         assert stats.binom.cdf(low, n, p) > 0.025 >= stats.binom.cdf(low - 1, n, p)
-
-
-def test_the_sample_as_a_law() -> None:
-    law = empirical.EmpiricalLaw([30, 10, 20, 20])
-    np.testing.assert_array_equal(law.cdf([5, 10, 20, 30]), [0, 0.25, 0.75, 1])
-    np.testing.assert_array_equal(law.quantile([0.0, 0.25, 0.26, 0.75, 1]), [10, 10, 20, 20, 30])
-    assert (law.mean, law.sd) == (20, pytest.approx(math.sqrt(50)))
-
-
-def test_constancy() -> None:
-    assert empirical.constancy([50.0e9, 50.3e9, 50.1e9]).constant
-    assert not empirical.constancy([50.0e9, 52.0e9]).constant
-
-
-def brute_dip(x: np.ndarray) -> float:
-    """Return the distance to the nearest law of one mode, by a linear programme for every mode."""
-    n, best = len(x), 1.0
-    for mode in range(n):
-        width = n + 2  # left limits at the points, value at the mode, distance
-
-        def row(**at: float) -> np.ndarray:
-            line = np.zeros(n + 2)
-            for name, value in at.items():
-                line[int(name[1:])] += value
-            return line
-
-        right = [n if i == mode else i for i in range(n)]
-        rows, bounds = [row(**{f"v{mode}": 1, f"v{n}": -1})], [0.0]
-        for i in range(n):
-            for v, share in ((right[i], (i + 1) / n), (i, i / n)):
-                rows += [
-                    row(**{f"v{v}": 1, f"v{n + 1}": -1}),
-                    row(**{f"v{v}": -1, f"v{n + 1}": -1}),
-                ]
-                bounds += [share, -share]
-        slopes = [
-            (row(**{f"v{i + 1}": 1}) - row(**{f"v{right[i]}": 1})) / (x[i + 1] - x[i])
-            for i in range(n - 1)
-        ]
-        for i in range(n - 2):
-            if i + 2 <= mode:
-                rows.append(slopes[i] - slopes[i + 1])
-                bounds.append(0)
-            if i >= mode:
-                rows.append(slopes[i + 1] - slopes[i])
-                bounds.append(0)
-        rows += [-slope for slope in slopes]
-        bounds += [0.0] * len(slopes)
-        cost = row(**{f"v{n + 1}": 1})
-        programme = linprog(cost, np.array(rows), bounds, bounds=[(0, 1)] * width)
-        best = min(best, float(programme.fun)) if programme.status == 0 else best
-    return best
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_the_dip_is_the_distance_to_the_nearest_law_of_one_mode(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    n = int(rng.integers(4, 13))
-    x = (
-        rng.random(n)
-        if seed % 2
-        else np.r_[rng.normal(0, 1, n // 2), rng.normal(6, 1, n - n // 2)]
-    )
-    assert diptest(x)[0] == pytest.approx(brute_dip(np.sort(x)), abs=1e-7)
-
-
-@pytest.mark.parametrize(
-    ("seed", "one_mode", "two_modes"),
-    [
-        (0, 0.0491949965529682, 0.08407925416689208),
-        (1, 0.03602530134816241, 0.12110575171224398),
-        (5, 0.027614379655095514, 0.08256638406781223),
-    ],
-)
-def test_the_dip_of_a_sample_does_not_change(seed: int, one_mode: float, two_modes: float) -> None:
-    skewed = np.random.default_rng(seed).lognormal(0, 1, 40 + seed)
-    short = np.random.default_rng(seed).normal(10, 1, 30)
-    both = np.r_[short, np.random.default_rng(seed + 9).normal(15, 1, 25)]
-    assert modality(skewed).dip == pytest.approx(one_mode, abs=1e-12)
-    assert modality(both).dip == pytest.approx(two_modes, abs=1e-12)
-    assert modality(both).dip_p < 0.05 < modality(skewed).dip_p
 
 
 def test_two_groups_are_found_and_located() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from event_tables import collective, event_table
 from voxcast.phases.logical import logical_trace
-from voxcast.phases.predict import backtest, calibrated, cycle_times_s, cycles_of, trend_of
+from voxcast.phases.predict import backtest, cycle_times_s, cycles_of, trend_of
 from voxcast.phases.signature import tick_times
 
 N_CYCLES = 300
@@ -45,18 +45,6 @@ def test_independent_noise_is_seldom_taken_for_a_trend() -> None:
     seen = sum(trend_of(noise(seed)[:60]) is not None for seed in range(400))
     # Of two tests at 5 % and 1 in 60: more than 40 of 400 would be one case in a thousand.
     assert seen <= 40
-
-
-def test_equal_cycles_have_no_trend() -> None:
-    assert trend_of(np.full(1000, 0.1)) is None
-    assert trend_of(np.array([1.0, 2.0, 3.0, 4.0])) is None
-
-
-def test_past_runs_that_changed_alike_make_an_interval() -> None:
-    _, prediction = backtest(run((1 + 2 * PASSED) * noise(0)), SHARE)
-    result = calibrated(prediction, [0.5] * 9)
-    assert result.upper_s == pytest.approx(prediction.total_s * math.exp(0.5))
-    assert result.trend == prediction.trend
 
 
 def test_times_of_cycles_with_inner_iterations_add_up() -> None:

@@ -42,17 +42,6 @@ def test_the_published_segment() -> None:
         assert np.array_equal(np.flatnonzero(phases.label == n), ticks)
 
 
-def test_the_printed_weights_are_not_those_of_the_segment() -> None:
-    printed = PUBLISHED["tolerance_1"]["printed_weights"]
-    assert (len(SIMO), sum(printed), grouped(SIMO, 1).weight.sum()) == (37, 39, 37)
-
-
-def test_equal_values_only() -> None:
-    phases = grouped(SIMO)
-    assert len(phases.founder) == len(set(SIMO.tolist()))
-    assert phases.founder[phases.label].tolist() == SIMO.tolist()
-
-
 @given(
     st.lists(st.tuples(st.integers(-40, 40), st.integers(0, 2)), max_size=60),
     st.integers(0, 12),

@@ -44,13 +44,6 @@ def test_cycles_are_steps_counted_by_what_comes_once_in_each() -> None:
     assert cycles.first_tick == 1
 
 
-def test_an_operation_every_ten_ticks_makes_a_cycle_of_ten() -> None:
-    step = [collective(computation=1e6)] * 9 + [collective(size_bytes=10**6, computation=1e6)]
-    cycles = cycles_of(logical_trace(event_table([step * 20] * 2)))
-    assert (cycles.length_ticks, cycles.count) == (10, 20)
-    assert cycles.counted == "MPI_Allreduce 1-10 MB"
-
-
 def test_a_part_with_few_steps_of_an_epoch_is_counted_in_steps() -> None:
     step, epoch = collective(size_bytes=10**5, computation=1e6), collective(size_bytes=1)
     start = [collective(size_bytes=size, computation=1e6) for size in (10**5, 10**2, 10)]
@@ -100,16 +93,13 @@ def flicker(rng, n):
 
 
 def test_of_noise_that_does_not_average_out_the_interval_keeps_its_width() -> None:
-    held = {True: 0, False: 0}
+    held = 0
     for seed in range(100):
         times_s = flicker(np.random.default_rng(seed), 2000)
         passed_s, ahead_s = times_s[:400], times_s[400:1600]
         error = abs(passed_s.mean() * len(ahead_s) - ahead_s.sum())
-        for averages_out in held:
-            width = error_of_sum_s(passed_s, 1200, LEVEL, averages_out=averages_out)
-            held[averages_out] += error <= width
-    assert held[False] >= 83
-    assert held[True] < 70
+        held += error <= error_of_sum_s(passed_s, 1200, LEVEL)
+    assert held >= 83
 
 
 def test_past_runs_make_an_interval_and_their_number_its_level() -> None:

@@ -56,13 +56,6 @@ def test_phases_have_the_times_and_the_communication_that_were_planted() -> None
     assert step.share == pytest.approx(62.5 / 72.5)
 
 
-def test_a_few_passes_stand_for_all_where_these_are_alike() -> None:
-    trace = logical_trace(event_table(program(np.random.default_rng(0))))
-    whole, few = signature(trace), signature(trace, passes=5)
-    assert few.total_s != whole.total_s
-    assert few.total_s == pytest.approx(whole.total_s, rel=0.1)
-
-
 def test_dropped_phases_and_the_end_are_accounted_for() -> None:
     rare = [collective(size_bytes=10**6, computation=10.0)]
     steps = [collective(computation=1e6)] * STEPS
