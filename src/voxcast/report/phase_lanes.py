@@ -132,6 +132,6 @@ def _description(name: str, timeline: Timeline, lane: int, marks: str) -> str:
     ]
     communication = 100 * float(timeline.time_s[lane, :, 1].sum()) / total
     return (
-        f"{name}, {format_short_seconds(timeline.end_s - timeline.start_s)}: "
+        f"{name}, {format_short_seconds(timeline.end_s)}: "
         f"{', '.join(parts) or 'no phase'}; communication {percent(communication)}"
     )
