@@ -18,6 +18,7 @@ _LAZY = {
     "Client": "voxcast.serving.client",
     "Configuration": "voxcast.records",
     "Model": "voxcast.api.model",
+    "OnlineSizer": "voxcast.allocation.requests.online",
     "Plan": "voxcast.api.plan",
     "RuntimeRegressor": "voxcast.models.regressor",
     "Submission": "voxcast.api.submission",
