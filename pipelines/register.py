@@ -15,9 +15,8 @@ from voxcast.records import as_fields
 from voxcast.serving.model_store import ModelStore
 from voxcast.tracking import registry, runs
 from voxcast.tracking.challengers import challengers
-from voxcast.tracking.learning_runs import log_finals, log_search
-from voxcast.tracking.promotion import promote
-from voxcast.tracking.registration import publish_champion
+from voxcast.tracking.promotion import promote, publish_champion
+from voxcast.tracking.runs import log_finals, log_search
 
 EVALUATED = Path("results/evaluate")
 RECEIPT = Path("results/register/receipt.json")

@@ -7,15 +7,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import os
 
-    from voxcast.api.model import Model, ServedModel
-    from voxcast.images.characteristics import Characteristic
-    from voxcast.serving.loaded_model import LabCharacteristics
+    from voxcast.api.model import Model
 
 __version__ = "0.1.0"
 
 # Names that are imported when they are used, so that `import voxcast` stays light.
 _LAZY = {
-    "Client": "voxcast.serving.client",
     "Configuration": "voxcast.records",
     "Model": "voxcast.api.model",
     "OnlineSizer": "voxcast.allocation.requests.online",
@@ -49,7 +46,7 @@ def load(
     model: str | os.PathLike[str] | None = None,
     *,
     project: str | os.PathLike[str] | None = None,
-) -> Model | ServedModel:
+) -> Model:
     """Load a model.
 
     Parameters
@@ -64,8 +61,8 @@ def load(
 
     Returns
     -------
-    Model or ServedModel
-        See `voxcast.api.model`.
+    voxcast.api.model.Model
+        It answers in the same words wherever it is.
 
     Raises
     ------
@@ -82,21 +79,4 @@ def load(
     """
     from voxcast.api import model as models
 
-    lab_characteristics = None if project is None else _lab_characteristics_of(project)
-    return models.load(model, project, lab_characteristics)
-
-
-def _lab_characteristics_of(project: str | os.PathLike[str]) -> LabCharacteristics:
-    """Return a function that imports those of a project when a model first needs them."""
-    from functools import cache
-    from pathlib import Path
-
-    folder = Path(project).resolve()  # the current folder may change
-
-    @cache
-    def of_project(needed: tuple[str, ...]) -> dict[str, Characteristic]:
-        from voxcast.config.load import project_characteristics
-
-        return project_characteristics(folder, needed)
-
-    return of_project
+    return models.load(model, project)

@@ -21,7 +21,7 @@ from voxcast.models.openings import BOOK, read_openings
 from voxcast.serving.bundle import Bundle
 from voxcast.serving.model_store import ModelStore
 from voxcast.tracking.address import tracking_uri
-from voxcast.tracking.receipts import receipts
+from voxcast.tracking.promotion import receipts
 
 ROOT = Path(__file__).parents[2]
 STAGES = ("tune", "train", "evaluate", "explain", "register")

@@ -2,35 +2,151 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from voxcast.api.question import is_url
-from voxcast.serving import loaded_model
-from voxcast.serving.loaded_model import one_or_several
+from voxcast.api.question import Question, lab_of, opened
+from voxcast.errors import ModelError
+from voxcast.files import canonical_json
+from voxcast.serving.champion import in_allocations
+from voxcast.serving.rows import answer_table, plain_row, rows_of
+from voxcast.serving.signature import QUANTILE
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
+
+    import pandas as pd
 
     from voxcast.api.plan import Plan
     from voxcast.api.submission import Submission
-    from voxcast.serving.champion import Champion
-    from voxcast.serving.client import Client
-    from voxcast.serving.loaded_model import LabCharacteristics
+    from voxcast.records import Configuration
+    from voxcast.serving.client import Client, ServedFacts
+    from voxcast.serving.prediction_service import PredictionService
+    from voxcast.serving.served_app import ServedApp
+
+    Row = Mapping[str, Any]
+    Image = str | os.PathLike[str]
+    Requests = pd.DataFrame | Row | Image | Sequence[Row] | Sequence[Image]
+
+_SINGLE_KINDS = (Mapping, str, os.PathLike)  # kinds of a single value
+_NEITHER = "give paths of images, or request rows as a table or as mappings"
 
 
-class Recommending(loaded_model.Predicting):
-    """Predictions, and plans made of them."""
+@dataclass(frozen=True)
+class Model:
+    """A model in this process, or that of a service; images are read here in either case.
 
-    project: Path | None
+    Attributes
+    ----------
+    service : PredictionService or Client
+        What answers.
+    name : str or None
+        Version, folder or address that it was loaded by; None for the champion.
+    project : Path or None
+        Folder of the project that was named, whose clusters, policies and characteristics are
+        used.
+    """
+
+    service: PredictionService | Client
+    name: str | None = None
+    project: Path | None = None
 
     @property
-    def _name(self) -> str | None:
-        """The version, folder or address of the model; None for the champion."""
-        raise NotImplementedError
+    def version(self) -> str:
+        """Number of the version that answers; empty if it was loaded from a bare folder."""
+        return self.service.version
+
+    @property
+    def apps(self) -> Mapping[str, ServedApp | ServedFacts]:
+        """The applications it predicts, by name, with ``parameters`` and ``configurations``."""
+        return self.service.apps
+
+    def predict(
+        self,
+        requests: Requests,
+        app: str | None = None,
+        quantile: float = QUANTILE,
+        *,
+        explain: bool = False,
+        parameters: Mapping[str, Any] | None = None,
+        configurations: Sequence[Configuration] | None = None,
+    ) -> pd.DataFrame:
+        """Predict CPU time, wall time and memory.
+
+        Parameters
+        ----------
+        requests : DataFrame, mapping, path, or sequence of mappings or paths
+            Request rows with the columns of `voxcast.serving.signature`, or NIfTI files.
+        app : str, optional
+            Application, for images and for rows that name none; needed by a model of several.
+        quantile : float
+            Probability of the upper bounds, above 0.5; the lower ones are at ``1 - quantile``.
+        explain : bool
+            Fill the column ``because``.
+        parameters : mapping, optional
+            Parameters of the application, for images and for rows without ``parameters_json``.
+        configurations : sequence of Configuration, optional
+            Allocations to predict each image or row for. By default images are predicted for
+            all of the application, and rows for the one that they state.
+
+        Returns
+        -------
+        DataFrame
+            One row for each row of the request, with its index, or for each image and
+            configuration, with the path in a first column ``image``; with ``configurations``, one
+            for each row and configuration. The other columns are in `voxcast.serving.signature`.
+
+        Raises
+        ------
+        ConfigError
+            If the function of a characteristic that the project declares cannot be imported.
+        ImageError
+            If an image cannot be read.
+        ModelError
+            If the model has no such application, or refuses a row, which the message names.
+
+        Examples
+        --------
+        >>> model = voxcast.load()  # doctest: +SKIP
+        >>> model.predict("sub-01_T1w.nii.gz")[["cpus", "runtime_s_upper"]]  # doctest: +SKIP
+        """
+        import pandas as pd
+
+        if isinstance(requests, pd.DataFrame):
+            rows, index = rows_of(requests), requests.index
+        else:
+            entries = _entries(requests)
+            if entries and not isinstance(entries[0], Mapping):
+                champion = self.service.champion(app)
+                if self.project is not None:
+                    lab = lab_of(champion.facts.characteristics, self.project)
+                    champion = replace(champion, lab=lab)
+                champion = replace(champion, parameters=parameters or {})
+                named = [
+                    (str(path), row)
+                    for path in entries
+                    for row in champion.request_rows(Path(path), configurations)
+                ]
+                answers = self.service.predict(
+                    [row for _, row in named], quantile, explain=explain
+                )
+                table = answer_table(answers)
+                table.insert(0, "image", [path for path, _ in named])
+                return table
+            rows = [plain_row(entry.items()) for entry in entries]
+            index = pd.RangeIndex(len(entries))
+        open_columns = {} if app is None else {"app": app}
+        if parameters:
+            open_columns["parameters_json"] = canonical_json(dict(parameters))
+        rows = [{**open_columns, **row} for row in rows]
+        if configurations is not None:
+            rows = in_allocations(rows, configurations)
+            index = index.repeat(len(configurations))
+        answers = self.service.predict(rows, quantile, explain=explain) if rows else []
+        return answer_table(answers).set_index(index)
 
     def recommend(
         self,
@@ -81,96 +197,23 @@ class Recommending(loaded_model.Predicting):
         >>> plan.table[["image", "cpus", "walltime_s"]]  # doctest: +SKIP
         """
         from voxcast.api.plan import Plan, SubmissionWish
-        from voxcast.api.question import Question
         from voxcast.api.wish import LOCAL, Wish
 
         question = Question(
-            app, cpus, gpus, parameters or {}, self._name, header_only, project=self.project
+            app, cpus, gpus, parameters or {}, self.name, header_only, project=self.project
         )
         wish = Wish(question, cluster or LOCAL, policy, deadline, budget_usd)
         paths = tuple(Path(path) for path in one_or_several(images))
         return Plan(wish, SubmissionWish(wish, paths).recommended())
 
 
-@dataclass(frozen=True)
-class Model(Recommending, loaded_model.Model):
-    """A version of the registered model, in this process.
-
-    Attributes
-    ----------
-    number : str or None
-        Version or folder that it was loaded by; None for the champion.
-    project : Path or None
-        Folder of its project.
-    """
-
-    number: str | None = None
-    project: Path | None = None
-
-    @property
-    def _name(self) -> str | None:
-        return self.number
-
-
-@dataclass(frozen=True)
-class ServedModel(Recommending):
-    """The model of a service; images are read here, and stay here.
-
-    Attributes
-    ----------
-    url : str
-        Address of ``voxcast serve``.
-    project : Path or None
-        Folder of a project with the clusters and policies of `recommend`.
-    """
-
-    url: str
-    project: Path | None = None
-
-    @cached_property
-    def client(self) -> Client:
-        """The client of the service."""
-        from voxcast.serving.client import Client
-
-        return Client(self.url)
-
-    @property
-    def version(self) -> str:
-        """Number of the version that answers now."""
-        return str(self.client.models()["version"])
-
-    @property
-    def apps(self) -> dict[str, Any]:
-        """The applications it predicts, by name."""
-        return dict(self.client.models()["apps"])
-
-    @property
-    def _name(self) -> str:
-        return self.url
-
-    def _champion(self, app: str | None, parameters: Mapping[str, Any]) -> Champion:
-        from voxcast.api.question import Question
-
-        return Question(app, None, None, parameters, self.url, project=self.project).champion()
-
-    def _answers(
-        self, rows: Sequence[dict[str, Any]], quantile: float, *, explain: bool
-    ) -> list[dict[str, Any]]:
-        return self.client.predict_rows(rows, quantile, explain=explain)
-
-
 def load(
-    model: str | os.PathLike[str] | None,
-    project: str | os.PathLike[str] | None,
-    lab_characteristics: LabCharacteristics | None,
-) -> Model | ServedModel:
+    model: str | os.PathLike[str] | None = None, project: str | os.PathLike[str] | None = None
+) -> Model:
     """Load a model; see `voxcast.load`."""
-    folder = None if project is None else Path(project)
-    if model is not None and is_url(str(model)):
-        return ServedModel(str(model), folder)
-    loaded = loaded_model.load(model, project, lab_characteristics)
-    number = None if model is None else str(model)
-    return Model(loaded.local, loaded.lab_characteristics, number, folder)
+    name = None if model is None else str(model)
+    folder = None if project is None else Path(project).resolve()
+    return Model(opened(name, folder), name, folder)
 
 
 def submit(
@@ -195,4 +238,25 @@ def submit(
     VoxcastError
         If an image has no request, results are there already, or the jobs are refused.
     """
-    return load(None, None, None).recommend(images, app, **wishes).submit(out)
+    return load().recommend(images, app, **wishes).submit(out)
+
+
+def one_or_several(values: Any) -> list[Any]:
+    """Return a list of one value, or of several."""
+    is_several = isinstance(values, Iterable) and not isinstance(values, _SINGLE_KINDS)
+    return list(values) if is_several else [values]
+
+
+def _entries(requests: Any) -> list[Any]:
+    """Return the rows or the images of a request.
+
+    Raises
+    ------
+    ModelError
+        If it has others, or both.
+    """
+    entries = one_or_several(requests)
+    of_rows = {isinstance(entry, Mapping) for entry in entries}
+    if len(of_rows) > 1 or not all(isinstance(entry, _SINGLE_KINDS) for entry in entries):
+        raise ModelError("is neither images nor rows", "requests", _NEITHER)
+    return entries

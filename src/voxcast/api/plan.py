@@ -222,9 +222,12 @@ class SubmissionWish:
 
     def _model_facts(self, app: str) -> dict[str, Any]:
         """Return which model predicted; a server does not tell it."""
-        if self.wish.question.url is not None:
+        from voxcast.serving.prediction_service import PredictionService
+
+        service = self.wish.question.service()
+        if not isinstance(service, PredictionService):
             return {}
-        bundle = self.wish.question.service().bundle
+        bundle = service.bundle
         served = bundle.apps[app]
         return {
             "model_version": bundle.version,

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from voxcast.content_cache import ContentCache
     from voxcast.images.characteristics import Characteristic
     from voxcast.serving.champion import Champion
+    from voxcast.serving.client import Client
     from voxcast.serving.prediction_service import PredictionService
 
 CONF_APP = Path("conf/app")
@@ -49,44 +50,9 @@ class Question:
     machine: str | None = None
     project: Path | None = None
 
-    def __post_init__(self) -> None:
-        """Check that there is such a model.
-
-        Raises
-        ------
-        ModelError
-            If it is neither a number, nor a folder, nor an address.
-        """
-        is_named = self.model is None or self.model.isdecimal() or self.url is not None
-        if not is_named and not Path(str(self.model)).is_dir():
-            then = "give the number of a version, a model folder, or the URL of a server"
-            raise ModelError("no such model", self.model, then)
-
-    @property
-    def url(self) -> str | None:
-        """The address of the server that answers, if one does."""
-        return self.model if self.model is not None and is_url(self.model) else None
-
-    def service(self) -> PredictionService:
-        """Return the model that answers in this process.
-
-        Raises
-        ------
-        ConfigError
-            Without a project, unless a model folder is named.
-        ModelError
-            If the model is missing or cannot be read.
-        """
-        from voxcast.serving.loaded_model import load
-
-        if self.model is None and projects.find(self.project) is None:
-            from voxcast.serving.reference_model import reference_service
-
-            logger.info("no project here: the reference model of the package answers")
-            return reference_service()
-        # A name with a letter is a folder; a version is a number.
-        folder = None if self.model is not None and Path(self.model).is_dir() else self._required()
-        return load(self.model, folder or projects.find(self.project), None).local
+    def service(self) -> PredictionService | Client:
+        """Return the model that answers; errors as `opened`."""
+        return opened(self.model, self.project)
 
     def champion(self) -> Champion:
         """Return the model with the application, allocations and parameters of the question.
@@ -100,49 +66,63 @@ class Question:
         """
         folder = projects.find(self.project)
         champion = self._opened(folder)
-        listed = champion.app_parameters is not None
         return replace(
             champion,
-            lab=_lab_of(champion, folder),
-            app=self.app or champion.app,
-            configurations=allocations(
-                champion.configurations, self.cpus, self.gpus, complete=listed
-            ),
-            parameters=parameters_of(self.parameters, champion.app_parameters),
+            lab={} if folder is None else lab_of(champion.facts.characteristics, folder),
+            configurations=allocations(champion.configurations, self.cpus, self.gpus),
+            parameters=parameters_of(self.parameters, champion.facts.parameters),
             header_only=self.header_only,
             host=self.machine,
             cache=question_cache(folder),
         )
 
     def _opened(self, folder: Path | None) -> Champion:
-        if self.url is not None:
-            return _served_champion(self.url, self.app, folder)
         try:
             return self.service().champion(self.app)
         except UnlearnedError:
             if folder is None:
                 then = "make a project with `voxcast init`, and learn it there"
                 raise UnlearnedError("is not in the reference model", self.app, then) from None
-            if not self.app or not (self._required() / CONF_APP / f"{self.app}.yaml").is_file():
+            if not self.app or not (folder / CONF_APP / f"{self.app}.yaml").is_file():
                 raise
             then = f"run `voxcast learn IMAGES --app {self.app}`"
             raise UnlearnedError("has no model yet", self.app, then) from None
 
-    def _required(self) -> Path:
-        return projects.require(self.project)
 
+def opened(model: str | None, project: Path | None) -> PredictionService | Client:
+    """Open a model: a version by its number, a folder, or a service by its address.
 
-def is_url(model: str) -> bool:
-    """Return whether a model is named by the address of its server."""
-    return model.startswith(("http://", "https://"))
+    By default it is the champion of the project, or without one the model of the package.
+
+    Raises
+    ------
+    ConfigError
+        If a project is needed and there is none.
+    ModelError
+        If the model is missing or cannot be read.
+    """
+    if model is not None and model.startswith(("http://", "https://")):
+        from voxcast.serving.client import Client
+
+        return Client(model)
+    from voxcast.serving.prediction_service import PredictionService
+
+    folder = projects.find(project)
+    if model is not None and not model.isdecimal():
+        if not Path(model).is_dir():
+            then = "give the number of a version, a model folder, or the URL of a server"
+            raise ModelError("no such model", model, then)
+        return PredictionService.of_folder(Path(model), folder)
+    if model is None and folder is None:
+        logger.info("no project here: the reference model of the package answers")
+        return PredictionService.reference()
+    return PredictionService.of_project(projects.require(folder), model)
 
 
 def allocations(
     listed: Sequence[Configuration],
     cpus: Sequence[int] | None,
     gpus: Sequence[int] | None,
-    *,
-    complete: bool = True,
 ) -> list[Configuration]:
     """Return the allocations to ask about.
 
@@ -153,8 +133,6 @@ def allocations(
     cpus, gpus : sequence of int or None
         Replace the numbers of the allocations that are chosen. Numbers of CPUs alone are for
         allocations without GPUs, if there are such.
-    complete : bool
-        Whether all devices are listed; a server does not list its own.
 
     Raises
     ------
@@ -176,8 +154,6 @@ def allocations(
         sizes = [size for size in sizes if size[2] == 0] or sizes
     else:
         sizes = [(name, n, g) for name, n, size in sizes for g in gpus if (g > 0) == (size > 0)]
-        if not sizes and not complete:
-            sizes = [("gpu" if g else "cpu", 1, g) for g in gpus]
         if not sizes:
             wanted = f"--gpus {','.join(map(str, gpus))}"
             labels = "; ".join(configuration.label for configuration in listed)
@@ -233,33 +209,12 @@ def question_cache(folder: Path | None) -> ContentCache | None:
         return None
 
 
-def _lab_of(champion: Champion, folder: Path | None) -> dict[str, Characteristic]:
-    """Return the characteristics that the project declares and the champion may need."""
+def lab_of(needed: Sequence[str], folder: Path) -> dict[str, Characteristic]:
+    """Return those characteristics of a model that a project declares."""
     from voxcast.images.characteristics import CHARACTERISTICS
 
-    needed = champion.characteristics
-    if folder is None or (needed is not None and set(needed) <= set(CHARACTERISTICS)):
+    if set(needed) <= set(CHARACTERISTICS):
         return {}  # without reading the configuration
     from voxcast.config.load import project_characteristics
 
     return project_characteristics(folder, needed)
-
-
-def _served_champion(url: str, app: str | None, folder: Path | None) -> Champion:
-    """Return the champion served at an address.
-
-    MLflow's server does not tell its allocations; a project, if any, gives these.
-    """
-    from voxcast.serving.client import Client
-
-    champion = Client(url).champion(app)
-    if folder is None or champion.app_parameters is not None:
-        return champion
-    from voxcast import config
-
-    params = config.load(folder / config.PARAMS_FILE)
-    return replace(
-        champion,
-        configurations=params.configurations("cpu"),
-        coarse_points=params.features.coarse_points,
-    )

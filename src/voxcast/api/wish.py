@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 
 LOCAL = "local"
-IMAGES_PER_CALL = 64  # of a model in this process
 
 logger = logging.getLogger(__name__)
 
@@ -134,18 +133,15 @@ class Wish:
             cluster = _with_fitted_waiting(cluster, self.waiting)
         champion = replace(self.question.champion(), volumes=volumes)
         candidates = SiteCandidates.of(
-            cluster, champion.configurations, champion.host_classes,
+            cluster, champion.configurations, champion.facts.host_classes,
             partition=self.partition, host=champion.host,
         )  # fmt: skip
-        images_per_call = 1 if self.question.url else IMAGES_PER_CALL
-        predictions = predict_images(
-            champion, images, candidates, site.policy.confidence, images_per_call=images_per_call
-        )
+        predictions = predict_images(champion, images, candidates, site.policy.confidence)
         if not predictions:
             return None
         return candidates.recommendation(
-            site.policy, limits, predictions, champion.host_classes, champion.measured,
-            champion.parameters,
+            site.policy, limits, predictions, champion.facts.host_classes,
+            champion.facts.measured, champion.parameters,
         )  # fmt: skip
 
 

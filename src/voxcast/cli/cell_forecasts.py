@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from voxcast.serving.served_app import ServedApp
 
 CONFIDENCE = 0.95  # of the upper bounds
-IMAGES_PER_CALL = 64
 
 logger = logging.getLogger(__name__)
 
@@ -85,10 +84,7 @@ def _of_app(
     except ConfigError:
         return {}
     images = list(dict.fromkeys(paths[cell.volume_id] for cell in cells.values()))
-    predictions = predict_images(
-        champion, images, SiteCandidates(cluster, candidates), CONFIDENCE,
-        images_per_call=IMAGES_PER_CALL,
-    )  # fmt: skip
+    predictions = predict_images(champion, images, SiteCandidates(cluster, candidates), CONFIDENCE)
     rows: dict[tuple[str, Configuration], list[Mapping[str, object]]] = defaultdict(list)
     for image in predictions:
         for candidate, row in zip(candidates, image.by_candidate, strict=True):

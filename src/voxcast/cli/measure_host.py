@@ -88,7 +88,7 @@ def measure_host(project: Path | None, seconds: float | None, *, as_json: bool) 
     folder = projects.find(project)
     if folder is None:
         from voxcast.config.project_files import create_project
-        from voxcast.serving.reference_model import measured_project
+        from voxcast.serving.model_store import measured_project
 
         folder = measured_project(create_project)
         logger.info("no project here: the reference model is measured, in %s", folder)
@@ -138,8 +138,7 @@ def measure_host(project: Path | None, seconds: float | None, *, as_json: bool) 
 
 def _speeds(bundle: Bundle, host: str) -> list[AppSpeed]:
     """Update the file of machines from the runs on record, and return the speeds of one."""
-    from voxcast.serving.machine_file import MACHINES
-    from voxcast.serving.machine_updates import update_machines
+    from voxcast.serving.machines import MACHINES, update_machines
     from voxcast.serving.prediction_service import PredictionService
 
     update_machines(Path(), bundle, characteristic_versions(Path()))
@@ -202,7 +201,7 @@ def update_after_runs(folder: Path) -> None:
 
     A failure is logged: runs and models are not lost by it.
     """
-    from voxcast.serving.machine_updates import update_machines
+    from voxcast.serving.machines import update_machines
     from voxcast.serving.model_store import ModelStore
 
     try:

@@ -80,7 +80,11 @@ def show(
     bundle = store.open(version)
     problems, card = bundle.problems(), model_card(bundle)
     if as_json:
-        facts = {"version": bundle.version, **asdict(bundle.origin), "apps": bundle.facts}
+        facts = {
+            "version": bundle.version,
+            **asdict(bundle.origin),
+            "apps": {name: app.to_json() for name, app in bundle.apps.items()},
+        }
         print(json.dumps({**facts, "problems": problems, "card": card}, indent=2))
     else:
         print(card)
@@ -252,8 +256,6 @@ def _compared(comparison: dict[str, Any] | None, first: str, second: str) -> str
 def _summary(facts: dict[str, Any]) -> str:
     if "only_in" in facts:
         return f"only in version {facts['only_in']}"
-    if "damaged_in" in facts:
-        return f"damaged in version {facts['damaged_in']}: {facts['problem']}"
     changes = [
         f"{counted(len(facts[noun + 's'][change]), noun)} {change}"
         for noun in ("run", "subject")

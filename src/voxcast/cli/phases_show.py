@@ -94,8 +94,7 @@ def _track(
     project: Path | None, trace: Path, run: Path | None, overview: TraceOverview, page: str
 ) -> None:
     from voxcast.runs.series import read_record
-    from voxcast.tracking.learning_runs import log_phases
-    from voxcast.tracking.runs import connect
+    from voxcast.tracking.runs import connect, log_phases
 
     folder = projects.require(project)
     name, tags = trace.resolve().name, {}

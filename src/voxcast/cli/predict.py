@@ -289,18 +289,15 @@ def _batch_predictions(
 
 
 def _model(question: Question) -> tuple[Predict, Collection[str], dict[str, Any] | None]:
-    """Return what predicts, the characteristics of a laboratory, and the parameters of ``--app``.
+    """Return what predicts, characteristics of a laboratory, and the parameters of ``--app``."""
+    from voxcast.images.characteristics import CHARACTERISTICS
 
-    A server states neither.
-    """
-    if question.url is not None:
-        from voxcast.serving.client import Client
-
-        return Client(question.url).predict_rows, (), None
     model = question.service()
-    names = [*model.bundle.facts] if question.app is None else [question.app]
-    parameters = model.bundle.app_named(names[0]).parameters if len(names) == 1 else None
-    return model.predict, model.bundle.lab_characteristics, parameters
+    apps = model.apps
+    seen = {name for app in apps.values() for name in app.characteristics}
+    is_one = question.app is not None or len(apps) == 1
+    parameters = model.champion(question.app).facts.parameters if is_one else None
+    return model.predict, seen - set(CHARACTERISTICS), parameters
 
 
 @contextlib.contextmanager

@@ -56,11 +56,10 @@ def retrain_apps(
 
 
 def registered_bundle(folder: Path) -> Bundle | None:
-    """Return the champion's bundle; None if it is missing or cannot be read."""
+    """Return the champion's bundle; None if there is none."""
     from voxcast.serving.model_store import ModelStore
-    from voxcast.tracking.rivals import readable_champion
 
-    return readable_champion(ModelStore.of(folder))
+    return ModelStore.of(folder).current()
 
 
 def _retrained(
@@ -72,7 +71,7 @@ def _retrained(
     from voxcast.tracking import runs
     from voxcast.tracking.retraining import retrain
 
-    has_champion = bundle is not None and name in bundle.apps and bundle.is_intact(name)
+    has_champion = bundle is not None and name in bundle.apps
     forecaster = bundle.forecaster(name) if bundle is not None and has_champion else None
     history = app_history(folder, name, forecaster).on_training_side()
     cfg, table = history.config, history.table

@@ -83,7 +83,7 @@ def serve(
         raise ConfigError("others can reach this address, so a token is needed", host, then)
     roots = tuple(_root(folder) for folder in root or ())
     _check_port_is_free(host, port)
-    from voxcast.serving.machine_file import MACHINES
+    from voxcast.serving.machines import MACHINES
     from voxcast.serving.model_store import MODELS, ModelStore
     from voxcast.tracking.address import TRACKING_VARIABLE, path_of
 

@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from voxcast.errors import ModelError
+from voxcast.errors import ModelError, one_line
 from voxcast.files import read_json, sha256_file, sha256_folder, write_json
 from voxcast.images.characteristics import CHARACTERISTICS
 from voxcast.serving.served_app import ServedApp, app_among
@@ -38,7 +38,8 @@ INDEX = "bundle.json"
 FORECASTERS = "forecasters"
 TRAINED_ON = "trained_on"
 REPAIR = (
-    "`voxcast models rollback` returns to an older version, if any; `voxcast learn` trains again"
+    "`voxcast models rollback` returns to an older version, if any; else move `models` away and "
+    "run `voxcast learn`"
 )
 HIDDEN = "."  # begins the names that file managers leave in any folder; they are never read
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
@@ -70,6 +71,9 @@ class Origin:
     git_commit: str = ""
 
 
+NOBODY = Origin()
+
+
 @dataclass(frozen=True)
 class BundlePart:
     """One application of a bundle that is to be written.
@@ -92,12 +96,8 @@ class Bundle:
     ----------
     folder : Path
         Folder of the files.
-    facts : dict
-        Content of ``bundle.json`` by application, as it was read.
     apps : dict of str to ServedApp
-        Those applications whose facts can be read.
-    damaged : dict of str to str
-        Why the facts of other applications cannot.
+        The applications by name.
     version : str
         Its number; empty where it is not known, as of a bare folder.
     origin : Origin
@@ -105,16 +105,14 @@ class Bundle:
     """
 
     folder: Path
-    facts: dict[str, Any]
     apps: dict[str, ServedApp]
-    damaged: dict[str, str]
     version: str = ""
-    origin: Origin = Origin()
+    origin: Origin = NOBODY
     _forecasters: dict[str, Forecaster] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def load(cls, folder: Path, sha256: str | None = None, version: str = "") -> Bundle:
-        """Read ``bundle.json``; damage to one application does not affect other applications.
+        """Read ``bundle.json``.
 
         Parameters
         ----------
@@ -128,8 +126,8 @@ class Bundle:
         Raises
         ------
         ModelError
-            If it is missing, not the file that was registered, of another release, or damaged as
-            a whole, or there are links among the files.
+            If it is missing, not the file that was registered, of another release, or damaged, or
+            there are links among the files.
         """
         path = folder / INDEX
         if not path.is_file():
@@ -142,22 +140,20 @@ class Bundle:
             content = json.loads(index)
             if content["format"] != FORMAT:
                 raise ModelError("was written by another release", path, "run `voxcast learn`")
-            facts = dict(content["apps"])
+            for name in content["apps"]:
+                if not _NAME.fullmatch(name):  # a name becomes a path
+                    problem = f"is damaged: {name[:_NAME_LIMIT]!r} is no name"
+                    raise ModelError(problem, path, REPAIR)
+            apps = {
+                name: ServedApp.from_json(name, facts) for name, facts in content["apps"].items()
+            }
             origin = Origin(**content.get("origin", {}))
         except _DAMAGE as error:
-            raise ModelError(f"is damaged: {error!r}", path, REPAIR) from None
-        for name in facts:
-            if not _NAME.fullmatch(name):  # a name becomes a path
-                raise ModelError(f"is damaged: {name[:_NAME_LIMIT]!r} is no name", path, REPAIR)
-        if not facts:
+            problem = f"is damaged: {type(error).__name__}: {one_line(error)}"
+            raise ModelError(problem, path, REPAIR) from None
+        if not apps:
             raise ModelError("is damaged: it has no application", path, REPAIR)
-        apps, damaged = {}, {}
-        for name, facts_of_app in facts.items():
-            try:
-                apps[name] = ServedApp.from_json(name, facts_of_app)
-            except _DAMAGE as error:
-                damaged[name] = f"its facts in {INDEX} are damaged: {error!r}"
-        return cls(folder, facts, apps, damaged, version, origin)
+        return cls(folder, apps, version, origin)
 
     @property
     def lab_characteristics(self) -> tuple[str, ...]:
@@ -173,25 +169,28 @@ class Bundle:
         UnlearnedError
             If the model lacks the application.
         ModelError
-            If its facts are damaged, or none is named and there are several.
+            If none is named and there are several.
         """
-        app = app_among(list(self.facts), name)
-        if app in self.damaged:
-            raise ModelError(f"application {app}: {self.damaged[app]}", self.folder, REPAIR)
-        return self.apps[app]
+        return self.apps[app_among(list(self.apps), name)]
 
-    def problem_of(self, app: str) -> str | None:
-        """Return the damage to an application, or None if it is intact."""
-        if app in self.damaged:
-            return self.damaged[app]
-        if not self._is_as_registered(app):
-            return "its forecaster is not the one that was registered"
+    def check(self, app: str) -> None:
+        """Check that the files of an application are those that were registered.
+
+        Raises
+        ------
+        ModelError
+            If a file is missing, changed or cannot be read.
+        """
+        self.forecaster(app)
+        self.subjects(app)
+
+    def is_intact(self, app: str) -> bool:
+        """Return whether `check` passes."""
         try:
-            self.subjects(app)
-            self.cell_keys(app)
+            self.check(app)
         except ModelError:
-            return "the list of the runs that it learned from cannot be read"
-        return None
+            return False
+        return True
 
     def forecaster(self, app: str) -> Forecaster:
         """Return the forecaster of an application, read on the first call.
@@ -207,8 +206,7 @@ class Bundle:
             folder = self.forecaster_folder(app)
             with tempfile.TemporaryDirectory(prefix="voxcast-forecaster-") as temporary:
                 copy = Path(temporary, app)
-                if not self._is_as_registered(app, copy):
-                    raise ModelError("is not the model that was registered", folder, REPAIR)
+                _copy(folder, copy, self.apps[app].forecaster_sha256)
                 try:
                     self._forecasters[app] = Forecaster.load(copy)
                 except _DAMAGE as error:  # its hash is right: it was written by something else
@@ -218,12 +216,9 @@ class Bundle:
                     raise ModelError(error.problem, where, error.then) from None
         return self._forecasters[app]
 
-    def summaries(self) -> dict[str, dict[str, Any] | None]:
-        """Return `Promotion.summary` of each application; None for one that is damaged."""
-        return {
-            name: self.apps[name].promotion.summary() if name in self.apps else None
-            for name in self.facts
-        }
+    def summaries(self) -> dict[str, dict[str, Any]]:
+        """Return `Promotion.summary` of each application."""
+        return {name: app.promotion.summary() for name, app in self.apps.items()}
 
     def problems(self) -> dict[str, str]:
         """Return the problem of every damaged application or file, by name; reads all of them.
@@ -234,41 +229,17 @@ class Bundle:
             See `plain_files`.
         """
         wrong = {}
-        for app in self.facts:
-            problem = self.problem_of(app)
+        registered = [self.folder / INDEX]
+        for app in self.apps:
+            registered += [self.forecaster_folder(app), self.trained_on_path(app)]
             try:
-                if problem is None:
-                    self.forecaster(app)
+                self.check(app)
             except ModelError as error:
-                problem = error.problem
-            if problem is not None:
-                wrong[f"application {app}"] = problem
-        listed = {self.folder / INDEX, *(self.trained_on_path(app) for app in self.facts)}
-        folders = {self.forecaster_folder(app) for app in self.facts}
+                wrong[f"application {app}"] = error.problem
         for path in plain_files(self.folder):
-            if path not in listed and not folders & set(path.parents):
+            if not {path, *path.parents} & {*registered}:
                 wrong[str(path.relative_to(self.folder))] = "was not registered"
         return wrong
-
-    def has_forecaster(self, app: str, recorded: str) -> bool:
-        """Whether an application has the forecaster with the given hash."""
-        return self.apps[app].forecaster_sha256 == recorded
-
-    def is_intact(self, app: str) -> bool:
-        """Whether nothing is damaged or missing of an application, see `problem_of`."""
-        return self.problem_of(app) is None
-
-    def _is_as_registered(self, app: str, copy: Path | None = None) -> bool:
-        """Whether the forecaster's files, or a copy to be made, have the hash on record."""
-        folder = self.forecaster_folder(app)
-        if app not in self.apps or not folder.is_dir():
-            return False
-        try:
-            if copy is not None:
-                shutil.copytree(folder, copy)
-            return sha256_folder(copy or folder) == self.apps[app].forecaster_sha256
-        except (OSError, shutil.Error):  # a file that cannot be read
-            return False
 
     def forecaster_folder(self, app: str) -> Path:
         """Return the folder of a forecaster."""
@@ -288,7 +259,7 @@ class Bundle:
 
     def _trained_on(self, app: str, key: str) -> list[str]:
         path = self.trained_on_path(app)
-        recorded = self.apps[app].trained_on_sha256 if app in self.apps else ""
+        recorded = self.apps[app].trained_on_sha256
         try:
             if recorded and sha256_file(path) != recorded:
                 raise ModelError("is not the file that was registered", path, REPAIR)
@@ -335,59 +306,35 @@ def plain_files(folder: Path) -> list[Path]:
     return sorted(files)
 
 
-def write_bundle(
-    folder: Path,
-    parts: Iterable[BundlePart],
-    carried_over: Bundle | None = None,
-    origin: Origin | None = None,
-) -> Bundle:
+def write_bundle(folder: Path, parts: Iterable[BundlePart], origin: Origin = NOBODY) -> Bundle:
     """Write a bundle into ``folder``, sorted by application; forecasters are copied unchanged.
-
-    Parameters
-    ----------
-    folder : Path
-        Folder to write.
-    parts : iterable of BundlePart
-        Applications.
-    carried_over : Bundle, optional
-        Its other applications are copied as they are. Damaged or missing files of one stay so,
-        and is refused when that application is used.
-    origin : Origin, optional
-        Why it is made.
 
     Raises
     ------
     ModelError
-        If the name of an application cannot be the name of a file, or a file cannot be copied.
+        If the name of an application cannot be the name of a file, or a forecaster is not the one
+        that its facts state.
     """
     facts: dict[str, Any] = {}
-    for part in parts:
+    for part in sorted(parts, key=lambda part: part.served.name):
         name = part.served.name
         if not _NAME.fullmatch(name):
             raise ModelError(f"needs a name of {_NAME_RULE}", name[:_NAME_LIMIT])
-        shutil.copytree(part.forecaster, folder / FORECASTERS / name)
+        _copy(part.forecaster, folder / FORECASTERS / name, part.served.forecaster_sha256)
         trained_on = {"cell_keys": list(part.cell_keys), "subjects": sorted({*part.subjects})}
         path = folder / TRAINED_ON / f"{name}.json"
         write_json(path, trained_on)
         facts[name] = replace(part.served, trained_on_sha256=sha256_file(path)).to_json()
-    if carried_over is not None:
-        for name in carried_over.facts.keys() - facts.keys():
-            _carry_over(carried_over, name, folder)
-            facts[name] = carried_over.facts[name]
-    content = {"format": FORMAT, "origin": asdict(origin or Origin())}
-    write_json(folder / INDEX, {**content, "apps": dict(sorted(facts.items()))})
+    write_json(folder / INDEX, {"format": FORMAT, "origin": asdict(origin), "apps": facts})
     return Bundle.load(folder)
 
 
-def _carry_over(bundle: Bundle, app: str, folder: Path) -> None:
-    """Copy the files of an application, as far as they exist."""
-    forecaster, trained_on = bundle.forecaster_folder(app), bundle.trained_on_path(app)
+def _copy(forecaster: Path, copy: Path, recorded: str) -> None:
+    """Copy a forecaster, and check the bytes of the copy."""
     try:
-        if forecaster.is_dir():
-            shutil.copytree(forecaster, folder / FORECASTERS / app)
-        if trained_on.is_file():
-            (folder / TRAINED_ON).mkdir(exist_ok=True)
-            shutil.copyfile(trained_on, folder / TRAINED_ON / trained_on.name)
-    except OSError as error:
-        fix = "give the right to read it, or see `voxcast models rollback --app`"
-        raise ModelError(f"{app} cannot be carried over: {error}", bundle.folder, fix) from error
+        shutil.copytree(forecaster, copy)
+        is_registered = sha256_folder(copy) == recorded
+    except (OSError, shutil.Error):  # a file that is missing or cannot be read
+        is_registered = False
+    if not is_registered:
+        raise ModelError("is not the model that was registered", forecaster, REPAIR)

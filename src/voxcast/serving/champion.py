@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 from voxcast.files import canonical_json
-from voxcast.images.header import MAX_VOXELS, log_itk_refusals
+from voxcast.images.header import log_itk_refusals
 from voxcast.images.network_volume import network_to_bytes
 from voxcast.images.sources import subject_of
 from voxcast.images.summary import Grids, summarise
-from voxcast.images.volume import POINTS, Volume
+from voxcast.images.volume import Volume
 from voxcast.records import Configuration
 from voxcast.serving.rows import header_row
-from voxcast.serving.signature import EXAMPLE, VOLUME
+from voxcast.serving.signature import VOLUME
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -22,12 +21,14 @@ if TYPE_CHECKING:
 
     from voxcast.content_cache import ContentCache
     from voxcast.images.characteristics import Characteristic
+    from voxcast.serving.client import ServedFacts
+    from voxcast.serving.served_app import ServedApp
 
     Rows = list[dict[str, Any]]
 
 
 class Predict(Protocol):
-    """Sends request rows to a model; see `voxcast.serving.client`."""
+    """Sends request rows to a model, here or on a server."""
 
     def __call__(
         self, requests: Sequence[dict[str, Any]], quantile: float = ..., *, explain: bool = False
@@ -59,34 +60,24 @@ class Champion:
     ----------
     predict : callable
         See `Predict`.
-    app : str or None
-        Application to predict; None for the only application of the model.
+    app : str
+        Application to predict.
+    facts : ServedApp or ServedFacts
+        The application as the model serves it.
+    network_points : int
+        Size of the small volume that the model's network wants, 0 if it wants none.
     configurations : list of Configuration
         Allocations to predict.
-    coarse_points : int
-        Maximum number of voxels along an axis of the grid of the characteristics.
     header_only : bool
         Whether only the header is read.
-    max_voxels : int
-        A larger volume is refused, unless only the header is read.
     host : str, optional
         The machine to predict for: an id, a host class or a node type; by default the one on which
         the model runs.
-    host_classes, measured
-        See `voxcast.serving.served_app.ServedApp`; empty where a server does not tell them.
-    characteristics : tuple of str or None
-        Characteristics that the model sees; None if a server does not list them; it then gets all.
     lab : mapping
         Characteristics of a laboratory that this project declares, see
         `voxcast.images.characteristics`; others are never computed.
     parameters : mapping
         Parameters of the application that differ from its defaults.
-    app_parameters : mapping or None
-        All parameters of the application with their defaults; None where a server does not tell
-        them.
-    network_points : int or None
-        Size of the small volume that the model's network wants, 0 if it wants none; None if that
-        is to be asked.
     volumes : dict, optional
         Is given the facts of each image whose voxels are read, by path; see
         `voxcast.images.summary.VolumeSummary`.
@@ -96,19 +87,14 @@ class Champion:
     """
 
     predict: Predict
-    app: str | None = None
-    configurations: list[Configuration] = field(default_factory=lambda: [Configuration("cpu", 1)])
-    coarse_points: int = POINTS
+    app: str
+    facts: ServedApp | ServedFacts
+    network_points: int
+    configurations: list[Configuration]
     header_only: bool = False
-    max_voxels: int = MAX_VOXELS
     host: str | None = None
-    host_classes: tuple[str, ...] = ()
-    measured: tuple[tuple[str, int, int], ...] = ()
-    characteristics: tuple[str, ...] | None = None
     lab: Mapping[str, Characteristic] = field(default_factory=dict)
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    app_parameters: Mapping[str, Any] | None = None
-    network_points: int | None = None
     volumes: dict[str, dict[str, Any]] | None = None
     cache: ContentCache | None = None
 
@@ -129,7 +115,7 @@ class Champion:
         ImageError
             If the image cannot be used.
         """
-        row: dict[str, Any] = {} if self.app is None else {"app": self.app}
+        row: dict[str, Any] = {"app": self.app}
         if self.host is not None:
             row["host"] = self.host
         if self.parameters:
@@ -138,31 +124,17 @@ class Champion:
         log_itk_refusals([(image, volume.itk_refusal)])
         row |= header_row(volume.header)
         # Where the header decides, no voxel is read.
-        if not self.header_only and (self.characteristics != () or self._network_points):
-            lab, grids = self._lab_of_model(), Grids(self.coarse_points, self._network_points)
-            summary = summarise(volume, grids, self.max_voxels, lab, self.cache)
+        if not self.header_only and (self.facts.characteristics or self.network_points):
+            declared, coarse_points = self.facts.characteristics, self.facts.coarse_points
+            lab = {name: entry for name, entry in self.lab.items() if name in declared}
+            grids = Grids(coarse_points, self.network_points)
+            summary = summarise(volume, grids, lab=lab, cache=self.cache)
             summary.log_failures(image)
             if summary.network_volume is not None:
                 row[VOLUME] = network_to_bytes(summary.network_volume)
             row |= summary.characteristics
             if self.volumes is not None:
-                facts = summary.facts(subject_of(image), self.coarse_points, lab)
+                facts = summary.facts(subject_of(image), coarse_points, lab)
                 self.volumes[str(image)] = facts
         chosen = self.configurations if configurations is None else configurations
         return in_allocations([row], chosen)
-
-    def _lab_of_model(self) -> dict[str, Characteristic]:
-        """Return the characteristics of a laboratory that the model sees."""
-        return {
-            name: entry
-            for name, entry in self.lab.items()
-            if self.characteristics is None or name in self.characteristics
-        }
-
-    @cached_property
-    def _network_points(self) -> int:
-        """`network_points`, or the value in an answer about any image."""
-        if self.network_points is not None:
-            return self.network_points
-        app = {} if self.app is None else {"app": self.app}
-        return int(self.predict([{**EXAMPLE, **app}], 0.95)[0]["network_points"])

@@ -13,14 +13,17 @@ may write to the whole folder can change both.
 
 from __future__ import annotations
 
+import os
+import shutil
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import ModelError, UnlearnedError
 from voxcast.files import (
     PARTIAL,
+    atomic_folder,
     commit_folder,
     locked,
     remove_folder,
@@ -29,7 +32,11 @@ from voxcast.files import (
     write_json,
 )
 from voxcast.models.model_files import read_record
+from voxcast.project import PROJECT_FILE
 from voxcast.serving.bundle import INDEX, Bundle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 MODELS = "models"  # folder of a project
 POINTER = "champion.json"
@@ -37,7 +44,7 @@ FORMAT = 1
 LISTED = "`voxcast models` lists the versions"
 REPAIR = "bring back a copy, or fetch the champion from MLflow by `voxcast models pull`"
 TRAIN = "train a model with `voxcast learn`"
-TRAIN_BY_DEMO = "train a model with `make demo`, or with `voxcast learn` on images of yours"
+REFERENCE = Path(__file__).parents[1] / "reference"  # the models of the package
 
 
 @dataclass(frozen=True)
@@ -132,6 +139,10 @@ class ModelStore:
         pointer = self.pointer()
         return self._bundle(pointer, self._champion(pointer) if number is None else number)
 
+    def current(self) -> Bundle | None:
+        """Open the champion; None where nothing was registered yet. Errors as `open`."""
+        return None if self.pointer().champion is None else self.open()
+
     def listed(self) -> list[dict[str, Any]]:
         """Return all versions and their facts, newest first; errors as `pointer`.
 
@@ -167,7 +178,7 @@ class ModelStore:
         ModelError
             If the bundle cannot be read.
         """
-        record = VersionRecord(sha256_file(bundle / INDEX), tuple(Bundle.load(bundle).facts))
+        record = VersionRecord(sha256_file(bundle / INDEX), tuple(Bundle.load(bundle).apps))
         target = self.folder_of(number)
         sync_all(bundle.rglob("*"))
         with locked(self.folder):
@@ -186,7 +197,7 @@ class ModelStore:
 
     def _champion(self, pointer: Pointer) -> str:
         if pointer.champion is None:
-            raise UnlearnedError("has no champion yet", self.folder, self._train())
+            raise UnlearnedError("has no champion yet", self.folder, TRAIN)
         return pointer.champion
 
     def _bundle(self, pointer: Pointer, number: str) -> Bundle:
@@ -200,18 +211,6 @@ class ModelStore:
         content = {"format": FORMAT, "champion": pointer.champion, "versions": versions}
         write_json(self.folder / POINTER, content)
 
-    def _train(self) -> str:
-        """Return how the first model is trained: in a clone of this project by its demo, too."""
-        makefile = self.folder.parent / "Makefile"
-        try:
-            has_demo = (self.folder.parent / "dvc.yaml").is_file() and any(
-                line.startswith("demo:")
-                for line in makefile.read_text(encoding="utf-8").splitlines()
-            )
-        except (OSError, UnicodeDecodeError):  # no project, or none that this user can read
-            has_demo = False
-        return TRAIN_BY_DEMO if has_demo else TRAIN
-
 
 def _pointer(content: dict[str, Any]) -> Pointer:
     versions = {
@@ -222,3 +221,31 @@ def _pointer(content: dict[str, Any]) -> Pointer:
     if champion not in (None, *versions):
         raise ValueError(f"no version {champion}")
     return Pointer(champion, versions)
+
+
+def user_project() -> Path:
+    """Return the folder of this user in which a machine is measured outside of any project."""
+    home = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(home) / "voxcast"
+
+
+def measured_project(create: Callable[[Path], object]) -> Path:
+    """Return the folder of this user, made if missing, with the reference model as champion.
+
+    Parameters
+    ----------
+    create : callable
+        Writes the files of a project into a folder.
+
+    Raises
+    ------
+    VoxcastError
+        If the folder cannot be written.
+    """
+    folder = user_project()
+    if not (folder / PROJECT_FILE).is_file():
+        create(folder)
+    if not (folder / MODELS).is_dir():
+        with atomic_folder(folder / MODELS) as partial:
+            shutil.copytree(REFERENCE, partial, dirs_exist_ok=True)
+    return folder

@@ -19,9 +19,11 @@ from voxcast.measure.host import host_facts
 from voxcast.models import explanation
 from voxcast.models.query import Query
 from voxcast.models.speed.updates import with_machines
+from voxcast.project import PROJECT_FILE
 from voxcast.records import TARGETS, Configuration
-from voxcast.serving.machine_file import MACHINES, read_machines
-from voxcast.serving.model_store import ModelStore
+from voxcast.serving.bundle import Bundle
+from voxcast.serving.machines import MACHINES, read_machines
+from voxcast.serving.model_store import MODELS, REFERENCE, ModelStore, user_project
 from voxcast.serving.rows import Row
 from voxcast.serving.signature import EXAMPLE, MISSING, QUANTILE, QUANTILES, VOLUME
 
@@ -30,9 +32,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from voxcast.models.forecaster import Forecaster, Prediction
-    from voxcast.serving.bundle import Bundle
     from voxcast.serving.champion import Champion
-    from voxcast.serving.machine_file import MachineSpeeds
+    from voxcast.serving.machines import MachineSpeeds
     from voxcast.serving.served_app import ServedApp
 
 
@@ -58,6 +59,24 @@ class PredictionService:
         """Open a version of a project, by default the champion; errors as `ModelStore.open`."""
         return cls(ModelStore.of(project).open(version), project / MACHINES)
 
+    @classmethod
+    def of_folder(cls, folder: Path, project: Path | None) -> PredictionService:
+        """Open the folder of a version, with the speeds of machines of a project, if any."""
+        machines = None if project is None else project / MACHINES
+        return cls(Bundle.load(folder), machines)
+
+    @classmethod
+    def reference(cls) -> PredictionService:
+        """Open the reference model of the package, with the speeds that this user measured.
+
+        It was learned from the recorded campaigns on another machine, so its bounds are not
+        calibrated here until ``voxcast measure --host`` has made some runs.
+        """
+        folder = user_project()
+        if (folder / PROJECT_FILE).is_file() and (folder / MODELS).is_dir():
+            return cls.of_project(folder)
+        return cls(ModelStore(REFERENCE).open())
+
     def champion(self, app: str | None = None) -> Champion:
         """Return it with the defaults of an application; None stands for the only one.
 
@@ -69,11 +88,18 @@ class PredictionService:
         from voxcast.serving.champion import Champion
 
         served = self.bundle.app_named(app)
-        return Champion(
-            self.predict, served.name, served.configurations, served.coarse_points,
-            host_classes=served.host_classes, measured=served.measured,
-            characteristics=served.characteristics, app_parameters=served.parameters,
-        )  # fmt: skip
+        points = self.network_points(served)
+        return Champion(self.predict, served.name, served, points, served.configurations)
+
+    @property
+    def version(self) -> str:
+        """Number of the version; empty if it was loaded from a bare folder."""
+        return self.bundle.version
+
+    @property
+    def apps(self) -> dict[str, ServedApp]:
+        """The applications that it predicts, by name."""
+        return self.bundle.apps
 
     def forecaster(self, app: str) -> Forecaster:
         """Return the forecaster of an application, with all speeds of machines on record."""

@@ -17,9 +17,9 @@ from mlflow.pyfunc.model import PythonModel
 
 from voxcast.errors import VoxcastError
 from voxcast.serving.bundle import Bundle
-from voxcast.serving.machine_file import VARIABLE
+from voxcast.serving.machines import VARIABLE
 from voxcast.serving.prediction_service import PredictionService
-from voxcast.serving.request_table import answer_table, rows_of
+from voxcast.serving.rows import answer_table, rows_of
 
 NOTE = "registered_model_meta"
 

@@ -10,7 +10,7 @@ import base64
 import json
 import math
 import reprlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from numbers import Real
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -32,7 +32,10 @@ from voxcast.errors import ModelError
 from voxcast.images.characteristics import CHARACTERISTICS
 from voxcast.images.header import ImageHeader
 from voxcast.records import Configuration
-from voxcast.serving.signature import EXAMPLE, REQUEST_HEADER_COLUMNS
+from voxcast.serving.signature import EXAMPLE, OUTPUT_TYPES, REQUEST_HEADER_COLUMNS
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # NIfTI stores a size in 16 bits; no scanner has voxels outside these limits.
 MAX_POINTS = 2**15 - 1
@@ -44,6 +47,7 @@ _NPY = b"\x93NUMPY"
 _AXES = ({"R", "L"}, {"A", "P"}, {"S", "I"})
 _BRIEF = reprlib.Repr()  # also of lists in lists that are too deep for `repr`
 _BRIEF.maxstring = _BRIEF.maxlong = _BRIEF.maxother = 60
+_COLUMN_TYPES = {"string": "object", "double": "float64", "long": "int64", "boolean": "bool"}
 _PREFIX = "Value error, "  # begins the message of a validator of ours
 _BASE64 = {"type": "string", "contentEncoding": "base64", "description": "for a network"}
 
@@ -351,3 +355,32 @@ def _characteristic(name: str, value: Any) -> float:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def rows_of(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the rows of a table, without missing values."""
+    names = table.columns.tolist()
+    # Several times faster than to_dict("records"), which matters for requests of one row.
+    columns = (table[name].tolist() for name in names)
+    return [plain_row(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
+
+
+def plain_row(cells: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a row of plain Python values, without missing ones."""
+    import pandas as pd
+
+    row = {}
+    for name, cell in cells:
+        value = cell.item() if isinstance(cell, np.generic) else cell
+        is_nan = isinstance(value, float) and math.isnan(value)
+        if value is not None and not is_nan and value is not pd.NA and value is not pd.NaT:
+            row[name] = value
+    return row
+
+
+def answer_table(answers: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """Return answers as a table, which has all columns and their types if there are none, too."""
+    import pandas as pd
+
+    table = pd.DataFrame(answers, columns=list(OUTPUT_TYPES))
+    return table.astype({name: _COLUMN_TYPES[kind] for name, kind in OUTPUT_TYPES.items()})

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     Row = dict[str, Any]
     ImageRows = tuple[Path, list[Row]]  # an image with the rows of its request
 
+IMAGES_PER_CALL = 64
+
 logger = logging.getLogger(__name__)
 
 
@@ -167,8 +169,6 @@ def predict_images(
     paths: Sequence[Path],
     site: SiteCandidates,
     confidence: float,
-    *,
-    images_per_call: int,
 ) -> list[ImagePredictions]:
     """Predict every candidate for all images, with a progress bar.
 
@@ -197,7 +197,7 @@ def predict_images(
             logger.error("%s%s", name, one_line(error))
             continue
         pending.append((path, site.rows(row)))
-        if len(pending) == images_per_call:
+        if len(pending) == IMAGES_PER_CALL:
             predict_pending()
     if pending:
         predict_pending()

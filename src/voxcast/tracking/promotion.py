@@ -1,50 +1,55 @@
-"""Promotion of the best model of an application: the rule applied to the registry, a receipt.
+"""Promotion of the best model of an application: the rule, a new version, and a receipt.
 
-Applications that a promotion does not concern keep their models; damage to them is reported.
+A version has a forecaster for each application. A promotion replaces one of them and carries the
+others over unchanged. Receipts of promotions, rollbacks and comparisons are one line each, only
+ever added.
 """
 
 from __future__ import annotations
 
-import logging
+import json
+import math
 from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from voxcast.models.selection.comparison import Contender, compare_recipes
-from voxcast.models.selection.promotion_rule import (
-    BY_HAND,
-    Decision,
-    decide,
-    decide_beforehand,
-    risks,
-)
+from voxcast.files import locked, write_text
+from voxcast.laws.intervals import clustered_mean
+from voxcast.models.forecaster import Forecaster
+from voxcast.models.selection import recipes
+from voxcast.models.selection.comparison import Contender, compare_recipes, disturbed
+from voxcast.models.selection.promotion_rule import Decision, decide, decide_beforehand, risks
+from voxcast.serving.bundle import BundlePart, Origin, write_bundle
 from voxcast.serving.model_store import ModelStore
+from voxcast.serving.served_app import Promotion, ServedApp
 from voxcast.tracking.address import tracking_uri
-from voxcast.tracking.receipts import (
-    add_receipt,
-    comparison_json,
-    rolled_back,
-    under_load,
+from voxcast.tracking.challengers import rival_of
+from voxcast.tracking.registry import (
+    FOLDER,
+    champion_number,
+    follow,
+    mlflow_client,
+    register,
+    requirements,
 )
-from voxcast.tracking.registration import (
-    evidence,
-    is_calibrated,
-    promotion_of,
-    register_challenger,
-)
-from voxcast.tracking.registry import follow
-from voxcast.tracking.rivals import readable, rival_of
+from voxcast.tracking.runs import final_run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
+
+    import pandas as pd
 
     from voxcast.models.selection.comparison import OutOfTime
-    from voxcast.models.selection.promotion_rule import Rival
     from voxcast.serving.bundle import Bundle
-    from voxcast.tracking import runs
     from voxcast.tracking.challengers import AppFacts, Challenger
+    from voxcast.tracking.runs import Session
+
+LOG = Path("models/receipts.jsonl")
 
 
 @dataclass(frozen=True)
@@ -57,7 +62,7 @@ class Rule:
 
 
 def promote(
-    session: runs.Session,
+    session: Session,
     project: Path,
     app: AppFacts,
     challenger: Challenger,
@@ -91,138 +96,260 @@ def promote(
     -------
     dict
         The receipt of the application.
+
+    Raises
+    ------
+    ModelError
+        If files of the champion were changed.
     """
-    validation, table = challenger.validation, challenger.table
+    table = challenger.table
     risk = risks(
-        validation,
-        challenger.family,
-        challenger.params,
-        rule.upper_quantile,
+        challenger.validation, challenger.family, challenger.params, rule.upper_quantile,
         rule.uncalibrated_factor,
-    )
+    )  # fmt: skip
     store = ModelStore.of(project)
     follow(store, tracking_uri(project))
-    pointer = store.pointer()
-    current = pointer.champion
-    bundle = None if current is None else readable(store, current)
-    present = pointer.versions[current].apps if current else ()
-    rival = rival_of(app, challenger, present, bundle)
+    bundle = store.current()
+    rival = rival_of(app, challenger, bundle)
     comparison = None
     decision = decide_beforehand(rival)
-    if any(challenger.is_model(sha256) for sha256 in rolled_back(project, app.name)):
+    if challenger.forecaster_sha256 in rolled_back(project, app.name):
         detail = "a person rolled this model back; `voxcast models promote` registers it again"
         decision = Decision(False, "rolled_back", detail)
     if decision is None and rival is not None and rival.contender is not None:
         if out_of_time is None:
             everything = np.ones(len(table), dtype=bool)
             recipe = Contender(challenger.family, challenger.params, everything)
-            comparison = compare_recipes(validation, recipe, rival.contender)
+            comparison = compare_recipes(challenger.validation, recipe, rival.contender)
         else:
             comparison = out_of_time.comparison
             calibrated = rival.calibrated and out_of_time.champion_bound_holds
             rival = replace(rival, is_included=False, calibrated=calibrated)
         decision = decide(rival, comparison, risk, rule.max_under_request)
     assert decision is not None  # noqa: S101  # undecided only beside a contender
-    lost = lost_others(present, bundle, app.name)
-    if decision.promote and lost:
-        detail = (
-            f"the champion's files cannot be read, and {', '.join(lost)} would be lost; "
-            f"`voxcast models rollback` returns to an older version, {BY_HAND}"
-        )
-        decision = Decision(False, "would_lose_others", detail)
-    if not decision.promote and not by_hand and out_of_time is None:
-        decision = replace(decision, detail=decision.detail + _outlook(rival, app.name))
     if by_hand and not decision.promote and decision.reason != "unchanged":
         detail = f"by a person's decision; the rule: {decision.reason}: {decision.detail}"
         decision = Decision(True, "by_hand", detail)
-    calibrated = is_calibrated(challenger.forecaster, rule.upper_quantile)
-    version = current
-    damaged: dict[str, str] = {}
-    if decision.promote:
-        damaged = damaged_others(bundle, app.name)
-        warn(damaged, lost)
-        judgement = evidence(app, challenger, risk, comparison)
-        promotion = promotion_of(
-            app, challenger, decision, rule.upper_quantile, current, judgement
-        )
-        version = register_challenger(session, project, app, challenger, promotion, bundle)
-    former = None if bundle is None else bundle.apps.get(app.name)
-    former_family = None if former is None else former.promotion.family
-    receipt = {
-        "registered": decision.promote,
-        "reason": decision.reason,
-        "detail": decision.detail,
-        "version": version,
-        "champion": challenger.family if decision.promote else former_family,
-        "challenger": {
-            "family": challenger.family,
-            "params": challenger.params,
-            "calibrated": calibrated,
-            "cross_validation": challenger.metrics,
-            "risk_at_upper_quantile": {target: asdict(r) for target, r in risk.items()},
-        },
-        "comparison": None if comparison is None else comparison_json(comparison),
-        "under_load": under_load(table),
-        "carried_over_damaged": damaged,
-        "lost": lost if decision.promote else [],
-        "upper_quantile": rule.upper_quantile,
-        "training": {
-            "runs": len(table),
-            "subjects": int(table["subject"].nunique()),
-            "table_sha256": challenger.table_sha256,
-        },
+    judgement = {
+        "cross_validation": challenger.metrics,
+        "risk_at_upper_quantile": {target: asdict(r) for target, r in risk.items()},
+        "comparison": None if comparison is None else asdict(comparison),
     }
+    model: dict[str, Any] = {
+        "family": challenger.family,
+        "params": challenger.params,
+        "calibrated": _is_calibrated(challenger.forecaster, rule.upper_quantile),
+    }
+    training: dict[str, Any] = {
+        "runs": len(table),
+        "subjects": int(table["subject"].nunique()),
+        "table_sha256": challenger.table_sha256,
+    }
+    former = bundle.apps.get(app.name) if bundle is not None else None
+    champion = None if former is None else former.promotion.family
+    number = None if bundle is None else bundle.version
     if decision.promote:
-        facts = (
-            "reason", "detail", "version", "comparison", "under_load", "carried_over_damaged",
-            "lost", "training",
-        )  # fmt: skip
+        champion = challenger.family
+        promotion = Promotion(
+            **model,
+            **training,
+            noisy_runs=int(disturbed(table).sum()),
+            reason=decision.reason,
+            detail=decision.detail,
+            promoted_at=_now(),
+            upper_quantile=rule.upper_quantile,
+            cv_objective=challenger.metrics["objective"],
+            app_version=app.version,
+            from_version=number,
+            evidence=finite(judgement | _evidence(app, challenger)),
+        )
+        part = _part(app, challenger, promotion)
+        commit = session.tags.get("git_commit", "")
+        number = register_part(session, project, part, bundle, commit, challenger.metrics)
+    receipt: dict[str, Any] = finite(
+        {
+            "registered": decision.promote,
+            "reason": decision.reason,
+            "detail": decision.detail,
+            "version": number,
+            "champion": champion,
+            "challenger": model | judgement,
+            "comparison": judgement["comparison"],
+            "under_load": under_load(table),
+            "upper_quantile": rule.upper_quantile,
+            "training": training,
+        }
+    )
+    if decision.promote:
+        facts = ("reason", "detail", "version", "comparison", "under_load", "training")
         sha256 = {"app": app.name, "forecaster_sha256": challenger.forecaster_sha256}
         add_receipt(project, "promotion", sha256 | {name: receipt[name] for name in facts})
     return receipt
 
 
-def _outlook(rival: Rival | None, app: str) -> str:
-    """Write what becomes of the runs that a champion that stays has not learned from."""
-    new_runs = (
-        0 if rival is None or rival.contender is None else int((~rival.contender.rows).sum())
+def _is_calibrated(folder: Path, quantile: float) -> bool:
+    """Whether all bounds of a fitted model at a quantile are calibrated, with the voxels known."""
+    calibrated = Forecaster.load(folder).models_by_input_level["volume"]
+    return not calibrated.missing_subjects(quantile)
+
+
+def _evidence(app: AppFacts, challenger: Challenger) -> dict[str, Any]:
+    """Return errors with intervals over subjects, noise, data and software, for the model card."""
+    validation, table = challenger.validation, challenger.table
+    out_of_fold = recipes.out_of_fold(validation, challenger.family, challenger.params, "volume")
+    subjects = table["subject"].astype(str).tolist()
+    errors = {}
+    for target, logs in zip(validation.targets, out_of_fold.T, strict=True):
+        ratios = np.exp(logs) / table[target].to_numpy(dtype=float)
+        errors[target] = asdict(clustered_mean(100 * np.abs(ratios - 1), subjects))
+    sets = table["image_set"].astype(str).value_counts().to_dict() if "image_set" in table else {}
+    starts = sorted(str(at) for at in table.get("started_at", ()) if at)
+    dates = {"first_run_at": starts[0], "last_run_at": starts[-1]} if starts else {}
+    return {
+        "errors_percent": errors,
+        "noise_floor_percent": app.noise_floor,
+        "training": {"image_sets": dict(sorted(sets.items())), **dates},
+        "software": [*requirements(), f"scikit-learn=={version('scikit-learn')}"],
+    }
+
+
+def _part(app: AppFacts, challenger: Challenger, promotion: Promotion) -> BundlePart:
+    table = challenger.table
+    allocations = table[["device", "cpus", "gpus"]].drop_duplicates()
+    served = ServedApp(
+        app.name,
+        app.parameters,
+        app.configurations,
+        app.coarse_points,
+        app.network_points,
+        challenger.forecaster_sha256,
+        promotion,
+        tuple(sorted(str(name) for name in table["host_class"].unique() if name)),
+        tuple(sorted((str(d), int(c), int(g)) for d, c, g in allocations.to_numpy().tolist())),
+        app.characteristics,
     )
-    if not new_runs:
-        return ""
-    runs_are = "1 new run is" if new_runs == 1 else f"{new_runs} new runs are"
-    return (
-        f"; {runs_are} on record and will be used from the next promotion on, "
-        f"`voxcast models promote --app {app}` uses them now"
-    )
+    keys, subjects = table["cell_key"].tolist(), table["subject"].tolist()
+    return BundlePart(served, challenger.forecaster, keys, subjects)
 
 
-logger = logging.getLogger(__name__)
+def register_part(
+    session: Session,
+    project: Path,
+    part: BundlePart,
+    bundle: Bundle | None,
+    git_commit: str,
+    metrics: Mapping[str, float] = MappingProxyType({}),
+) -> str:
+    """Register a version with one application replaced or added; return its number.
 
+    It is logged under the final run of the forecaster, which is made where MLflow has none.
 
-def damaged_others(bundle: Bundle | None, app: str) -> dict[str, str]:
-    """Return the damage to the other applications of a bundle, which are carried over."""
-    if bundle is None:
-        return {}
-    problems = {name: bundle.problem_of(name) for name in bundle.facts if name != app}
-    return {name: problem for name, problem in problems.items() if problem is not None}
-
-
-def lost_others(apps: Iterable[str], bundle: Bundle | None, app: str) -> list[str]:
-    """Return the other applications of a champion whose bundle cannot be read.
-
-    A new version would be without them.
+    Parameters
+    ----------
+    session : Session
+        Connection to the tracking server.
+    project : Path
+        Project folder.
+    part : BundlePart
+        The application.
+    bundle : Bundle or None
+        Bundle of the champion; its other applications are carried over unchanged.
+    git_commit : str
+        Commit of the project when the model was trained.
+    metrics : mapping
+        Its metrics on the leaderboard, for a run that is made here.
     """
-    return sorted(name for name in apps if name != app) if bundle is None else []
+    promotion, app = part.served.promotion, part.served.name
+    run_id = final_run(
+        session, app, promotion.family, part.forecaster, promotion.table_sha256,
+        promotion.params, metrics,
+    )  # fmt: skip
+    others = [] if bundle is None else [bundle.part(name) for name in bundle.apps if name != app]
+    origin = Origin(app, bundle.version if bundle else None, git_commit)
+    with ModelStore.of(project).new_folder() as work:
+        folder = Path(work, FOLDER)
+        write_bundle(folder, [part, *others], origin)
+        return register(project, run_id, folder)
 
 
-def warn(damaged: Mapping[str, str], lost: Iterable[str]) -> None:
-    """Log which applications a new version carries over damaged, and which it lacks."""
-    for name, problem in damaged.items():
-        logger.warning("%s is carried over as it is, damaged: %s; %s", name, problem, _fix(name))
-    for name in lost:
-        logger.warning("%s is not in the new version: it cannot be read; %s", name, _fix(name))
+def publish_champion(session: Session, project: Path) -> None:
+    """Register the champion again in a registry that was lost or replaced, and has none."""
+    bundle = ModelStore.of(project).current()
+    if bundle is None:
+        return
+    with mlflow_client(tracking_uri(project)) as client:
+        if champion_number(client) is not None:
+            return
+    part = bundle.part(next(iter(bundle.apps)))
+    register_part(session, project, part, bundle, bundle.origin.git_commit)
 
 
-def _fix(app: str) -> str:
-    command = f"`voxcast models rollback --app {app}`"
-    return f"{command} brings back the newest forecaster that is intact"
+def add_receipt(project: Path, kind: str, content: Mapping[str, Any]) -> dict[str, Any]:
+    """Append a receipt to the log of a project and return it.
+
+    Parameters
+    ----------
+    kind : {"promotion", "rollback", "comparison"}
+        The decision it records.
+    content : mapping
+        JSON-able facts.
+    """
+    receipt = {"kind": kind, "at": _now(), **content}
+    path = project / LOG
+    with locked(path.parent):
+        lines = path.read_text(encoding="utf-8") if path.is_file() else ""
+        write_text(path, f"{lines}{json.dumps(receipt, sort_keys=True, allow_nan=False)}\n")
+    return receipt
+
+
+def receipts(project: Path) -> list[dict[str, Any]]:
+    """Return all receipts of a project, the oldest first; unreadable lines are left out."""
+    path = project / LOG
+    rows = []
+    for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError:
+            continue
+        if isinstance(row, dict):
+            rows.append(row)
+    return rows
+
+
+def rolled_back(project: Path, app: str) -> set[str]:
+    """Return the hashes of forecasters of an application that a person rolled back.
+
+    One that a person brought back afterwards is not among them.
+    """
+    hashes: set[str] = set()
+    for receipt in receipts(project):
+        if receipt.get("kind") == "rollback":
+            hashes |= {receipt["removed"][app]} if app in receipt.get("removed", {}) else set()
+            hashes -= {receipt.get("restored", {}).get(app)}
+        elif receipt.get("kind") == "promotion" and receipt.get("app") == app:
+            hashes -= {receipt.get("forecaster_sha256")}
+    return hashes
+
+
+def finite(content: Any) -> Any:
+    """Return content as JSON has it: None for NaN and infinite values."""
+    if isinstance(content, dict):
+        return {name: finite(value) for name, value in content.items()}
+    return None if isinstance(content, float) and not math.isfinite(content) else content
+
+
+def under_load(table: pd.DataFrame) -> list[str]:
+    """Return a sentence for each image set with runs that were measured beside other work."""
+    sentences = []
+    sets = table["image_set"].astype(str) if "image_set" in table else ""
+    table = table.assign(image_set=sets, noisy=disturbed(table))
+    for name, rows in table.groupby("image_set", sort=True):
+        if count := int(rows["noisy"].sum()):
+            share = f"{count} of {len(rows)} runs ({100 * count / len(rows):.0f} %)"
+            of_set = f" of image set {name!s}" if name else ""
+            sentences.append(f"{share}{of_set} were measured beside other work")
+    return sentences
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -10,9 +10,11 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from voxcast import serving
 from voxcast.errors import ModelError, UnlearnedError
 from voxcast.files import read_json, sha256_file, write_json
 from voxcast.serving.bundle import INDEX, Bundle
@@ -38,6 +40,7 @@ CHAMPION_URI = f"models:/{MODEL_NAME}@{CHAMPION}"
 FOLDER = "bundle"  # of the bundle among the artifacts of a model
 CARD = "model_card.md"  # beside it
 SHA256_TAG = "bundle_sha256"
+PREDICTOR = Path(serving.__file__).with_name("predictor.py")  # logged as the model's code
 MARKER = Path("models/registered.json")
 # By which MLflow says that a registry has no such model or alias.
 _ABSENT = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
@@ -64,6 +67,13 @@ def mlflow_client(uri: str) -> Iterator[MlflowClient]:
         yield mlflow.MlflowClient(uri, uri)
 
 
+def requirements() -> list[str]:
+    """Return the requirements of a served model, with the installed versions."""
+    names = ("voxcast", "torch", "mlflow", "nibabel", "numpy", "pandas", "scipy")
+    # The tag of a local build, such as +cpu, is not part of a public release.
+    return [f"{name}=={metadata.version(name).split('+')[0]}" for name in names]
+
+
 def register(project: Path, run_id: str, folder: Path) -> str:
     """Log a bundle under a run, register it, and make it the champion; return its number.
 
@@ -84,7 +94,6 @@ def register(project: Path, run_id: str, folder: Path) -> str:
     import mlflow
     from mlflow.environment_variables import MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR
 
-    from voxcast.serving import predictor_file, requirements
     from voxcast.serving.signature import example, signature
 
     store, bundle = ModelStore.of(project), Bundle.load(folder)
@@ -96,7 +105,7 @@ def register(project: Path, run_id: str, folder: Path) -> str:
         with mlflow.start_run(run_id=run_id):
             logged = mlflow.pyfunc.log_model(
                 name=MODEL_NAME,
-                python_model=str(predictor_file()),
+                python_model=str(PREDICTOR),
                 artifacts={FOLDER: str(folder), "model_card": str(card)},
                 signature=signature(bundle.lab_characteristics),
                 # Given explicitly, so that MLflow does not run pip to infer them.
@@ -111,7 +120,7 @@ def register(project: Path, run_id: str, folder: Path) -> str:
         number = str(version.version)
         if not client.get_registered_model(MODEL_NAME).description:
             client.update_registered_model(MODEL_NAME, NOTE)
-        client.update_model_version(MODEL_NAME, number, _description(bundle))
+        client.update_model_version(MODEL_NAME, number, f"See `artifacts/{CARD}`.")
         client.set_registered_model_alias(MODEL_NAME, CHAMPION, number)
     store.add(number, folder)
     return number
@@ -135,20 +144,6 @@ def _tags(bundle: Bundle) -> dict[str, str]:
         }
     tags["apps"] = json.dumps(bundle.summaries(), sort_keys=True)
     return {name: value for name, value in tags.items() if value}
-
-
-def _description(bundle: Bundle) -> str:
-    """Return what MLflow's page says of a version."""
-    lines = []
-    for name, app in bundle.apps.items():
-        promotion = app.promotion
-        calibrated = "calibrated" if promotion.calibrated else "not calibrated"
-        lines.append(
-            f"- `{name}` {promotion.app_version}: {promotion.family}, learned from "
-            f"{promotion.runs} runs of {promotion.subjects} subjects, {calibrated}, promoted "
-            f"{promotion.promoted_at}: {promotion.detail}"
-        )
-    return "\n".join([*lines, "", f"`artifacts/{CARD}` has the rest."])
 
 
 def set_champion(project: Path, number: str) -> None:

@@ -29,7 +29,6 @@ from voxcast.models.selection.refitting import fit_forecaster
 from voxcast.serving.model_store import ModelStore
 from voxcast.tracking.challengers import AppFacts, Challenger
 from voxcast.tracking.promotion import Rule, promote
-from voxcast.tracking.rivals import readable_champion
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -79,8 +78,8 @@ def retrain(
         was fitted.
     """
     table = validation.table
-    bundle = readable_champion(ModelStore.of(project))
-    if bundle is None or app.name not in bundle.apps or not bundle.is_intact(app.name):
+    bundle = ModelStore.of(project).current()
+    if bundle is None or app.name not in bundle.apps:
         # There is nothing to be judged against: the rule decides without a comparison.
         on_step("tuning; there is no champion to judge against")
         every = np.arange(len(table))

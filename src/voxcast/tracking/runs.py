@@ -1,4 +1,7 @@
-"""Nested MLflow runs: campaign, study, trial, final; and the phases of traced runs.
+"""A pass of learning as nested MLflow runs, and the phases of traced runs.
+
+The stages that search, fit and judge write files and know nothing of MLflow. A database that was
+lost is filled from them again: campaign, study, trial, final.
 
 Stages are separate processes, so a run is looked up by its tags, never by an id in a file: ids are
 valid on one tracking server only, while results are in git.
@@ -16,8 +19,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import pandas as pd
+
 import voxcast
 from voxcast.commits import commit_of
+from voxcast.files import sha256_file, sha256_folder
+from voxcast.models.selection.leaderboard import GRID
+from voxcast.models.selection.leaderboard import load_trials
+from voxcast.models.selection.cross_validation import TRAIN
 from voxcast.tracking.address import (
     ARTIFACTS,
     DATABASE,
@@ -26,11 +35,15 @@ from voxcast.tracking.address import (
     path_of,
     tracking_uri,
 )
+from voxcast.tracking.challengers import TUNED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    import pandas as pd
+    from voxcast.models.out_of_fold import Metrics
+    from voxcast.models.selection.leaderboard import Leaderboard
+    from voxcast.models.selection.search import Trial
+    from voxcast.tracking.challengers import Challenger
 
 EXPERIMENT = "voxcast"
 NOTE = "mlflow.note.content"  # the tag that MLflow's page shows as a description
@@ -92,7 +105,6 @@ def _open_session(project: Path, uri: str) -> Session:
     else:
         experiment_id = mlflow.get_run(outer_run_id).info.experiment_id
     mlflow.set_experiment(experiment_id=experiment_id)
-    _close_abandoned()
     return Session(outer_run_id, experiment_id, provenance(project))
 
 
@@ -120,49 +132,15 @@ def _experiment(project: Path, uri: str) -> str:
     return str(client.create_experiment(EXPERIMENT, here, tags=tags))
 
 
-def _close_abandoned() -> None:
-    """Mark the open runs of dead processes on this machine as killed."""
-    import mlflow
-
-    client = mlflow.MlflowClient()
-    host = socket.gethostname()
-    for abandoned in mlflow.search_runs(
-        filter_string=f"attributes.status = 'RUNNING' and tags.host = '{host}'",
-        output_format="list",
-    ):
-        pid = abandoned.data.tags.get("pid", "")
-        if pid.isdigit() and not Path(f"/proc/{pid}").exists():
-            client.set_terminated(abandoned.info.run_id, "KILLED")
-
-
 def provenance(project: Path) -> dict[str, str]:
-    """Return the tags of every run: commit, DVC hashes of table and profiles, machine, version."""
-    tags = {"host": socket.gethostname(), "voxcast_version": voxcast.__version__}
-    tags["pid"] = str(os.getpid())
+    """Return the tags of every run: commit, machine, user and version."""
     try:
-        tags["user"] = getpass.getuser()
+        user = getpass.getuser()
     except (KeyError, OSError):  # the user of a container may have no name
-        tags["user"] = str(os.getuid())
-    if git_commit := commit_of(project):
-        tags["git_commit"] = git_commit
-    hashes = _locked_hashes(project / "dvc.lock")
-    for tag, path in (("dvc_table_md5", "data/features"), ("dvc_profiles_md5", "data/runs/cpu")):
-        if path in hashes:
-            tags[tag] = hashes[path]
-    return tags
-
-
-def _locked_hashes(lock: Path) -> dict[str, str]:
-    if not lock.is_file():
-        return {}
-    import yaml
-
-    stages = (yaml.safe_load(lock.read_text(encoding="utf-8")) or {}).get("stages", {})
-    return {
-        out["path"]: out.get("md5", "")
-        for stage in stages.values()
-        for out in stage.get("outs", ())
-    }
+        user = str(os.getuid())
+    tags = {"host": socket.gethostname(), "voxcast_version": voxcast.__version__, "user": user}
+    commit = commit_of(project)
+    return tags | ({"git_commit": commit} if commit else {})
 
 
 @contextmanager
@@ -223,8 +201,8 @@ def find(kind: Kind, **tags: str) -> str | None:
     return matches[0].info.run_id if matches else None
 
 
-def log_dataset(run_id: str, table: pd.DataFrame, path: Path, sha256: str, context: str) -> None:
-    """Log a table, by path and hash, as an input of a run."""
+def log_dataset(table: pd.DataFrame, path: Path, sha256: str) -> None:
+    """Log a training table, by path and hash, as an input of the open run."""
     import mlflow
 
     # Doubles, as in the signature: an integer column cannot hold a missing value.
@@ -239,24 +217,7 @@ def log_dataset(run_id: str, table: pd.DataFrame, path: Path, sha256: str, conte
             targets="cpu_s",
             digest=sha256[:32],
         )
-    active = mlflow.active_run()
-    if active is not None and active.info.run_id == run_id:
-        mlflow.log_input(dataset, context=context)
-    else:
-        with mlflow.start_run(run_id=run_id):
-            mlflow.log_input(dataset, context=context)
-
-
-def add(
-    run_id: str, metrics: Mapping[str, float], params: Mapping[str, Any] | None = None
-) -> None:
-    """Add metrics and parameters to an existing run."""
-    import mlflow
-
-    mlflow.log_metrics(dict(metrics), run_id=run_id)
-    client = mlflow.MlflowClient()
-    for key, value in (params or {}).items():
-        client.log_param(run_id, key, value)
+    mlflow.log_input(dataset, context="training")
 
 
 def prefixed(prefix: str, metrics: Mapping[str, float]) -> dict[str, float]:
@@ -268,3 +229,194 @@ def prefixed(prefix: str, metrics: Mapping[str, float]) -> dict[str, float]:
     {'cv/cpu_s/mape': 4.0}
     """
     return {f"{prefix}/{name}": value for name, value in metrics.items()}
+
+
+def final_run(
+    session: Session,
+    app: str,
+    family: str,
+    forecaster: Path,
+    table_sha256: str,
+    params: Mapping[str, Any],
+    metrics: Mapping[str, float],
+) -> str:
+    """Return the id of the final run of a fitted family, found by the hash of its files or made.
+
+    The tracking server may have changed since, and a forecaster may be of an older version.
+
+    Parameters
+    ----------
+    session : Session
+        Connection to the tracking server.
+    app, family : str
+        Names of the application and of the family.
+    forecaster : Path
+        Folder of the fitted model.
+    table_sha256 : str
+        Hash of the training table.
+    params, metrics : mapping
+        Parameters and metrics of the family on the leaderboard.
+    """
+    tags = {"app": app, "family": family, "table_sha256": table_sha256}
+    sha256 = sha256_folder(forecaster)
+    if existing := find("final", **tags, forecaster_sha256=sha256):
+        return existing
+    study = find("study", app=app, family=family, table_sha256=table_sha256)
+    with run(
+        session,
+        "final",
+        f"{app} {family} final",
+        parent=study,
+        tags={**tags, "forecaster_sha256": sha256},
+        params={**params, "app": app, "family": family},
+        metrics=prefixed("cv", metrics),
+    ) as run_id:
+        return run_id
+
+
+def log_search(
+    session: Session,
+    project: Path,
+    challengers: Mapping[str, Challenger],
+    campaign: str,
+    params: Mapping[str, Any],
+) -> None:
+    """Log the search of the last pass: a campaign, its studies and their trials; once.
+
+    Parameters
+    ----------
+    session : Session
+        Connection to the tracking server.
+    project : Path
+        Project folder.
+    challengers : mapping
+        The best model of each application.
+    campaign : str
+        Name of the campaign.
+    params : mapping
+        Its parameters.
+    """
+    import mlflow
+
+    sha256 = sha256_folder(project / TUNED)
+    if find("campaign", tuned_sha256=sha256):
+        return
+    path = project / TRAIN
+    table, tags = pd.read_parquet(path), {"table_sha256": sha256_file(path)}
+    totals = {
+        "runs": len(table),
+        "subjects": table["subject"].nunique(),
+        "cpu_hours": table["cpu_s"].sum() / 3600,
+    }
+    title = f"campaign {campaign}"
+    with run(session, "campaign", title, tags=tags, params=params, metrics=totals) as run_id:
+        log_dataset(table, path, tags["table_sha256"])
+        for app, challenger in challengers.items():
+            trials = load_trials(project / TUNED / app)
+            _log_studies(session, run_id, {**tags, "app": app}, challenger.leaderboard, trials)
+        # At the end, so that a log that was interrupted is written again.
+        mlflow.set_tag("tuned_sha256", sha256)
+
+
+def _log_studies(
+    session: Session,
+    campaign: str,
+    tags: Mapping[str, str],
+    leaderboard: Leaderboard,
+    trials: Mapping[str, list[Trial]],
+) -> None:
+    """Log a study for each family and ensemble, and one for the best family, named ``grid``."""
+    by_name = leaderboard.metrics[leaderboard.input_level]
+    for name, metrics in {**by_name, GRID: by_name[leaderboard.best_family]}.items():
+        of_family = trials.get(name, [])
+        params = leaderboard.params[name] if name in trials else {}
+        _log_study(session, campaign, {**tags, "family": name}, of_family, params, metrics)
+
+
+def _log_study(
+    session: Session,
+    campaign: str,
+    tags: Mapping[str, str],
+    trials: list[Trial],
+    params: Mapping[str, Any],
+    metrics: Metrics,
+) -> None:
+    names = {"app": tags["app"], "family": tags["family"]}
+    title = f"{names['app']} {names['family']}"
+    with run(
+        session, "study", title, parent=campaign, tags=tags,
+        params={**params, **names, "trials": len(trials)},
+        metrics=prefixed("cv", metrics),
+    ) as study:  # fmt: skip
+        for trial in trials:
+            with run(
+                session, "trial", f"{title} {trial.number}", parent=study,
+                tags={**tags, "state": trial.state}, params={**trial.params, **names},
+                metrics=prefixed("cv", trial.metrics) | {"fit_s": trial.duration_s},
+            ):  # fmt: skip
+                pass
+
+
+def log_finals(
+    session: Session,
+    project: Path,
+    challengers: Mapping[str, Challenger],
+    evaluated: Mapping[str, Mapping[str, Any]],
+) -> None:
+    """Log every fitted model with its errors out of fold and on unseen subjects.
+
+    Parameters
+    ----------
+    evaluated : mapping
+        Errors on unseen subjects by application, family and target.
+    """
+    import mlflow
+
+    for app, challenger in challengers.items():
+        leaderboard = challenger.leaderboard
+        for name, params in leaderboard.params.items():
+            run_id = final_run(
+                session, app, name, challenger.models / name, challenger.table_sha256, params,
+                leaderboard.metrics["volume"][name],
+            )  # fmt: skip
+            errors = evaluated.get(app, {}).get(name, {})
+            flat = {f"{t}/{metric}": v for t, of in errors.items() for metric, v in of.items()}
+            with mlflow.start_run(run_id=run_id):
+                mlflow.log_metrics(prefixed("test", flat))
+                log_dataset(challenger.table, project / TRAIN, challenger.table_sha256)
+
+
+PHASES_FILE, PAGE_FILE = "phases.json", "phases.html"
+
+
+def log_phases(
+    session: Session,
+    name: str,
+    metrics: Mapping[str, float],
+    phases: Mapping[str, Any],
+    page: str,
+    tags: Mapping[str, str] | None = None,
+) -> str:
+    """Log the phases of a traced run as a run of its kind, and return its id.
+
+    Parameters
+    ----------
+    session : Session
+        Of `voxcast.tracking.runs.connect`.
+    name : str
+        Name of the run.
+    metrics : mapping
+        Logged with the prefix ``phases``.
+    phases : mapping
+        What JSON can hold; the artifact ``phases.json``.
+    page : str
+        HTML; the artifact ``phases.html``.
+    tags : mapping, optional
+        For example ``app`` and ``cell_key``.
+    """
+    import mlflow
+
+    with run(session, "trace", name, tags=tags, metrics=prefixed("phases", metrics)) as run_id:
+        mlflow.log_dict(dict(phases), PHASES_FILE)
+        mlflow.log_text(page, PAGE_FILE)
+    return run_id

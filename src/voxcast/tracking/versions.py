@@ -1,25 +1,23 @@
 """Versions of the registered model: return to an older one, compare two.
 
-In what two versions of the registered model differ, by their records: nothing is judged.
-
-`voxcast.tracking.versions.compare_bundles` judges them on runs on record.
+`difference` shows in what two versions differ, by their records; `compare_bundles` judges them on
+runs on record.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import ModelError
+from voxcast.models.selection.comparison import compare_recipes
 from voxcast.records import TARGETS
 from voxcast.serving.model_store import LISTED, ModelStore
 from voxcast.tracking.address import tracking_uri
-from voxcast.tracking.promotion import damaged_others, warn
-from voxcast.tracking.receipts import add_receipt, comparison_json
-from voxcast.tracking.registration import register_part
+from voxcast.tracking.challengers import contender_of
+from voxcast.tracking.promotion import add_receipt, finite, register_part
 from voxcast.tracking.registry import follow, set_champion
-from voxcast.tracking.rivals import compare_versions, readable
 from voxcast.tracking.runs import connect
 
 if TYPE_CHECKING:
@@ -60,86 +58,54 @@ def roll_back(project: Path, number: str | None = None, app: str | None = None) 
     store = ModelStore.of(project)
     follow(store, tracking_uri(project))
     current = store.champion()
-    bundle = readable(store, current)
-    if app is not None and bundle is None:
-        raise ModelError(
-            "the champion cannot be read, so nothing can be carried over",
-            f"version {current}",
-            "roll back all applications, without --app",
-        )
+    try:
+        bundle = store.open(current)
+    except ModelError:  # what rolling back all applications repairs
+        if app is not None:
+            raise
+        bundle = None
     older = number or _replaced(store, current, bundle, app)
     target = store.open(older)
-    names = list(target.facts) if app is None else [target.app_named(app).name]
+    names = list(target.apps) if app is None else [target.app_named(app).name]
     for name in names:
-        problem = target.problem_of(name)
-        if problem is not None:
-            fix = "choose another version, or one application with --app"
-            raise ModelError(f"{name} is damaged: {problem}", f"version {older}", fix)
-        target.forecaster(name)  # this release can read it
+        target.check(name)
     # Damage is repaired: no person decided against the model.
-    present = {} if bundle is None else _intact_hashes(bundle)
+    intact = [] if bundle is None else [name for name in bundle.apps if bundle.is_intact(name)]
+    present = {} if bundle is None else {n: bundle.apps[n].forecaster_sha256 for n in intact}
     restored = {name: target.apps[name].forecaster_sha256 for name in names}
-    damaged: dict[str, str] = {}
     if app is None:
         if older == current:
             raise ModelError("is the champion already", f"version {older}", LISTED)
         set_champion(project, older)
         version = older
     else:
-        if bundle is not None and app in present and bundle.has_forecaster(app, restored[app]):
+        if present.get(app) == restored[app]:
             raise ModelError(f"has the champion's forecaster of {app}", f"version {older}", LISTED)
-        damaged = damaged_others(bundle, app)
-        warn(damaged, ())
         replaced = current if app in present else target.apps[app].promotion.from_version
         version = _with_older_part(project, target, app, bundle, replaced)
-    return add_receipt(
-        project,
-        "rollback",
-        {
-            "app": app,
-            "from_version": current,
-            "to_version": older,
-            "version": version,
-            "removed": {
-                name: sha256
-                for name, sha256 in present.items()
-                if (app in (None, name)) and restored.get(name) != sha256
-            },
-            "restored": restored,
-            "carried_over_damaged": damaged,
-        },
-    )
+    removed = {
+        name: sha256
+        for name, sha256 in present.items()
+        if app in (None, name) and restored.get(name) != sha256
+    }
+    content = {
+        "app": app, "from_version": current, "to_version": older, "version": version,
+        "removed": removed, "restored": restored,
+    }  # fmt: skip
+    return add_receipt(project, "rollback", content)
 
 
 def _replaced(store: ModelStore, current: str, bundle: Bundle | None, app: str | None) -> str:
-    """Return the version that the champion replaced, or that an application's forecaster did.
-
-    Of an application that is damaged or missing in the champion, it is the newest intact one.
-    """
+    """Return the version that the champion replaced, or that an application's forecaster did."""
     if bundle is None:  # which one it replaced is unknown: the newest before it
         former = next((n for n in store.numbers() if int(n) < int(current)), None)
     elif app is None:
         former = bundle.origin.previous
-    elif not bundle.is_intact(app):
-        return _newest_intact(store, bundle, app)
     else:
         former = bundle.app_named(app).promotion.from_version
     if former is None:
         raise ModelError("replaced no other", f"version {current}", LISTED)
     return former
-
-
-def _newest_intact(store: ModelStore, bundle: Bundle, app: str) -> str:
-    """Return the newest version in which an application is intact."""
-    pointer = store.pointer()
-    for number in pointer.numbers:
-        if app in pointer.versions[number].apps:
-            candidate = readable(store, number)
-            if candidate is not None and candidate.is_intact(app):
-                return number
-    bundle.app_named(app)  # it is not known, or its facts are damaged
-    fix = f"`voxcast learn --app {app}` trains another"
-    raise ModelError("is damaged in every version", app, fix)
 
 
 def _with_older_part(
@@ -159,15 +125,6 @@ def _with_older_part(
     )
     part = replace(part, served=replace(part.served, promotion=promotion))
     return register_part(connect(project), project, part, bundle, target.origin.git_commit)
-
-
-def _intact_hashes(bundle: Bundle) -> dict[str, str]:
-    """Return the hash of the forecaster of each application that is intact."""
-    return {
-        name: served.forecaster_sha256
-        for name, served in bundle.apps.items()
-        if bundle.is_intact(name)
-    }
 
 
 def bundles_to_compare(
@@ -228,11 +185,14 @@ def compare_bundles(
         )
     comparisons: dict[str, Any] = {}
     for name in names:
-        if bundles[0].has_forecaster(name, bundles[1].apps[name].forecaster_sha256):
+        first, second = (bundle.apps[name].forecaster_sha256 for bundle in bundles)
+        if first == second:
             comparisons[name] = {"same_forecaster": True}
             continue
-        comparison = compare_versions(validations[name], name, *bundles)
-        comparisons[name] = None if comparison is None else comparison_json(comparison)
+        table = validations[name].table
+        contenders = (contender_of(bundle, name, table) for bundle in bundles)
+        comparison = compare_recipes(validations[name], *contenders)
+        comparisons[name] = None if comparison is None else finite(asdict(comparison))
     content = {"first": numbers[0], "second": numbers[1], "apps": comparisons}
     return add_receipt(project, "comparison", content)
 
@@ -259,7 +219,7 @@ def difference(first: Bundle, second: Bundle, app: str | None = None) -> dict[st
     ModelError
         If neither has the application.
     """
-    names = sorted({*first.facts, *second.facts})
+    names = sorted({*first.apps, *second.apps})
     if app is not None and app not in names:
         raise ModelError(f"unknown application; the versions have {', '.join(names)}", app)
     return {
@@ -271,14 +231,9 @@ def difference(first: Bundle, second: Bundle, app: str | None = None) -> dict[st
 
 def _of_app(app: str, bundles: tuple[Bundle, Bundle]) -> dict[str, Any]:
     for bundle, other in zip(bundles, reversed(bundles), strict=True):
-        if app not in other.facts:
+        if app not in other.apps:
             return {"only_in": bundle.version}
-        if app in bundle.damaged:
-            return {"damaged_in": bundle.version, "problem": bundle.damaged[app]}
     before, after = (_fields(bundle.apps[app]) for bundle in bundles)
-    sha256 = "forecaster_sha256"
-    if bundles[0].has_forecaster(app, after[sha256]):
-        after[sha256] = before[sha256]
     return {
         "fields": {
             name: [before.get(name), after.get(name)]

@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from voxcast.errors import ModelError, VoxcastError, one_line
+from voxcast.errors import VoxcastError, one_line
 from voxcast.serving.prediction_service import PredictionService
 
 if TYPE_CHECKING:
@@ -34,49 +34,29 @@ class ServedModel:
         Its number.
     predictions : PredictionService
         Answers rows of requests.
-    damaged : dict of str to str
-        Why an application of it is not served.
     """
 
     version: str
     predictions: PredictionService
-    damaged: dict[str, str]
 
     @property
     def bundle(self) -> Bundle:
         """The facts of its applications."""
         return self.predictions.bundle
 
-    @property
-    def intact_apps(self) -> set[str]:
-        """The applications that it answers."""
-        return set(self.bundle.facts) - set(self.damaged)
-
     @classmethod
     def load(cls, settings: Settings, number: str) -> ServedModel:
         """Load a version completely, and let each application answer once.
 
-        A version whose files have changed is refused. Forecasters have hashes of their own:
-        damaged ones are left out, as in every other use of a model. Networks are built.
-
         Raises
         ------
         ModelError
-            If it cannot be read or was changed, or none of its applications answers.
+            If it cannot be read or was changed, or an application of it cannot answer.
         """
-        bundle = settings.store.open(number)
-        predictions = PredictionService(bundle, settings.machines)
-        damaged = dict(bundle.damaged)
-        for app in bundle.apps:
-            try:
-                predictions.warm(app)
-            except VoxcastError as error:
-                damaged[app] = one_line(error)
-        for app, reason in damaged.items():
-            logger.warning("version %s: %s is not served: %s", number, app, reason)
-        if damaged.keys() >= bundle.facts.keys():
-            raise ModelError(next(iter(damaged.values())), f"version {number}")
-        return cls(number, predictions, damaged)
+        predictions = PredictionService(settings.store.open(number), settings.machines)
+        for app in predictions.apps:
+            predictions.warm(app)
+        return cls(number, predictions)
 
 
 class ModelSwitch:
@@ -161,8 +141,6 @@ class ModelSwitch:
         self._tried_at[number] = now
         try:
             loaded = ServedModel.load(self.settings, number)
-            if served is not None:
-                _check_loses_nothing(loaded, served)
         except Exception as error:  # any error that its files can cause
             reason = one_line(error) or repr(error)
             if self.refused.get(number) != reason:
@@ -178,10 +156,3 @@ class ModelSwitch:
         elif self.problem and not problem:
             logger.info("the registry can be read again")
         self.problem = problem
-
-
-def _check_loses_nothing(loaded: ServedModel, served: ServedModel) -> None:
-    """Check that no application is lost by damage to the files of another version."""
-    for app, reason in loaded.damaged.items():
-        if app in served.intact_apps:
-            raise ModelError(f"{app} is damaged: {reason}", f"version {loaded.version}")

@@ -23,16 +23,14 @@ open_router = APIRouter()  # of routes that need neither a token nor a model
 async def models(request: Request) -> Response:
     """Return the applications of the model, their training data, and all versions.
 
-    ``damaged`` are applications that are not served, and ``refused`` is a champion that cannot be
-    loaded, each with the reason.
+    ``refused`` is a champion that cannot be loaded, with the reason.
     """
     served, state = served_model(request), request.app.state
     return json_answer(
         {
             "name": "voxcast",
             "version": served.version,
-            "apps": {name: _facts(served, name) for name in sorted(served.intact_apps)},
-            "damaged": served.damaged,
+            "apps": {name: _facts(served, name) for name in sorted(served.bundle.apps)},
             "refused": dict(state.switch.refused),
             "versions": await asyncio.to_thread(_versions, state.settings.store),
         }

@@ -48,7 +48,7 @@ class Settings:
     registry : str, optional
         Address of a registry of MLflow that others write to, whose champion is fetched.
     machines : Path, optional
-        File with the speeds of machines, see `voxcast.serving.machine_updates`.
+        File with the speeds of machines, see `voxcast.serving.machines`.
     token : str, optional
         Sent by clients as ``Authorization: Bearer TOKEN``; None for no check.
     roots : tuple of Path

@@ -17,7 +17,7 @@ from small_head import write_head
 from voxcast.config.project_files import create_project
 from voxcast.errors import EXIT_BAD_INPUT
 from voxcast.measure.host import host_facts
-from voxcast.serving.machine_file import MACHINES
+from voxcast.serving.machines import MACHINES
 
 # Half of the CPU time of the planted law, at any volume: this machine is twice as fast.
 TOOL = """

@@ -157,10 +157,8 @@ def test_requests_are_of_the_allocation_and_parameters_asked_for() -> None:
     assert "--param: is for an image" in err
 
 
-def test_allocations_of_a_server_are_not_all_listed() -> None:
+def test_allocations_are_those_of_the_model() -> None:
     listed = [CPU_1, CPU_2]
-    assert allocations(listed, (8,), (2,), complete=False) == [Configuration("gpu", 8, 2)]
-    assert allocations([], None, (0,), complete=False) == [CPU_1]
     assert allocations([GPU], (4,), None) == [Configuration("gpu", 4, 1)]
     with pytest.raises(ConfigError, match="the model has cpu, 1 CPU; cpu, 2 CPUs"):
         allocations(listed, None, (1,))

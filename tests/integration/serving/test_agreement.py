@@ -194,7 +194,7 @@ def test_python_with_rows(project: Path, rows: Rows, expected: Rows, version: st
 
 
 @pytest.mark.parametrize(("app", "first"), [(RIDGE, 0), (NETWORK, len(CONFIGURATIONS))])
-@pytest.mark.parametrize("door", ["python", "here", "mlflow", "voxcast"])
+@pytest.mark.parametrize("door", ["python", "here", "voxcast"])
 def test_an_image(
     project: Path,
     expected: Rows,
@@ -203,7 +203,7 @@ def test_an_image(
     app: str,
     first: int,
 ) -> None:
-    """An image here, behind MLflow's server and behind ours, with parameters and without."""
+    """An image here and behind a service, with parameters and without."""
     configurations = champion(project, app).configurations
     plain = expected[first : first + len(configurations)]
     last = first + len(configurations) - 1
@@ -234,11 +234,11 @@ def test_an_image(
 
 
 def test_a_table_behind_a_server(
-    project: Path, mlflow_url: str, rows: Rows, expected: Rows, tmp_path: Path
+    project: Path, voxcast_url: str, rows: Rows, expected: Rows, tmp_path: Path
 ) -> None:
     source = tmp_path / "rows.parquet"
     pd.DataFrame(rows).to_parquet(source)
-    options = ("--quantile", QUANTILE, "--explain", "--json", "--model", mlflow_url)
+    options = ("--quantile", QUANTILE, "--explain", "--json", "--model", voxcast_url)
     printed = call("predict", source, *options, project=project).json
     check([{k: v for k, v in answer.items() if k != "error"} for answer in printed], expected)
 

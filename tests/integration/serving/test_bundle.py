@@ -4,7 +4,6 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -74,48 +73,6 @@ def test_a_damaged_index_is_one_error(copied: Path, content: str, message: str) 
     assert len(str(caught.value)) < 400
 
 
-def remove_a_field(facts: dict[str, Any]) -> None:
-    del facts["promotion"]["family"]
-
-
-def mistype_a_field(facts: dict[str, Any]) -> None:
-    facts["coarse_points"] = "many"
-
-
-def remove_configurations(facts: dict[str, Any]) -> None:
-    facts["configurations"] = []
-
-
-@pytest.mark.parametrize("damage", [remove_a_field, mistype_a_field, remove_configurations])
-def test_damaged_facts_of_one_application_leave_the_other(
-    copied: Path, damage: Callable[[dict[str, Any]], None]
-) -> None:
-    index = json.loads((copied / INDEX).read_text())
-    damage(index["apps"]["tile"])
-    (copied / INDEX).write_text(json.dumps(index))
-    bundle = Bundle.load(copied)
-    assert bundle.forecaster("segment").family == "ridge"
-    assert bundle.problem_of("segment") is None
-    with pytest.raises(ModelError, match="application tile: its facts in bundle"):
-        bundle.app_named("tile")
-    with pytest.raises(ModelError, match="several applications: segment, tile"):
-        bundle.app_named(None)
-    with pytest.raises(ModelError, match="unheard: unknown application; the model has segment, t"):
-        bundle.app_named("unheard")
-
-
-def test_fields_of_a_later_release_are_ignored_and_carried_over(
-    pair: Bundle, copied: Path, tmp_path: Path
-) -> None:
-    index = json.loads((copied / INDEX).read_text())
-    index["apps"]["tile"]["mood"] = index["apps"]["tile"]["promotion"]["mood"] = "good"
-    (copied / INDEX).write_text(json.dumps(index))
-    bundle = Bundle.load(copied)
-    assert bundle.apps == pair.apps
-    carried = write_bundle(tmp_path / "next", [pair.part("segment")], bundle)
-    assert carried.facts["tile"] == index["apps"]["tile"]
-
-
 def test_a_bundle_without_declared_characteristics_declares_all(
     pair: Bundle, copied: Path
 ) -> None:
@@ -128,43 +85,34 @@ def test_a_bundle_without_declared_characteristics_declares_all(
     assert bundle.apps["segment"].characteristics == ("foreground_voxels",)
 
 
-def damage_facts(folder: Path) -> None:
-    index = json.loads((folder / INDEX).read_text())
-    index["apps"]["tile"]["promotion"] = None
-    (folder / INDEX).write_text(json.dumps(index))
-
-
-DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
-    "facts": (damage_facts, "its facts in bundle.json are damaged"),
-    "forecaster": (
-        lambda folder: shutil.rmtree(folder / "forecasters/tile"),
-        "its forecaster is not the one that was registered",
-    ),
-    "runs": (
-        lambda folder: (folder / "trained_on/tile.json").write_text("{"),
-        "the list of the runs that it learned from cannot be read",
-    ),
-    "no runs": (
-        lambda folder: (folder / "trained_on/tile.json").unlink(),
-        "the list of the runs that it learned from cannot be read",
-    ),
-}
-
-
-@pytest.mark.parametrize("kind", DAMAGE)
-def test_a_damaged_application_is_carried_over_as_it_is(
-    pair: Bundle, copied: Path, tmp_path: Path, kind: str
+@pytest.mark.parametrize(
+    ("damage", "problem"),
+    [
+        (lambda f: shutil.rmtree(f / "forecasters/tile"), "is not the model that was registered"),
+        (lambda f: (f / "trained_on/tile.json").write_text("{"), "is not the file that was"),
+        (lambda f: (f / "trained_on/tile.json").unlink(), "is damaged: FileNotFoundError"),
+    ],
+)
+def test_a_damaged_application_is_named_and_never_carried_over(
+    copied: Path, tmp_path: Path, damage: Callable[[Path], object], problem: str
 ) -> None:
-    damage, problem = DAMAGE[kind]
     damage(copied)
     bundle = Bundle.load(copied)
-    carried = write_bundle(tmp_path / "next", [pair.part("segment")], bundle)
-    assert carried.facts["tile"] == bundle.facts["tile"]
-    assert carried.problem_of("segment") is None
-    for state in (bundle, carried):
-        assert str(state.problem_of("tile")).startswith(problem)
-    files = [sorted(p.name for p in b.folder.rglob("*tile*")) for b in (bundle, carried)]
-    assert files[0] == files[1]
+    ((name, found),) = bundle.problems().items()
+    assert name == "application tile"
+    assert found.startswith(problem)
+    with pytest.raises(ModelError, match=problem):
+        write_bundle(tmp_path / "next", [bundle.part("segment"), bundle.part("tile")])
+
+
+def test_facts_of_another_form_are_damage(copied: Path) -> None:
+    index = json.loads((copied / INDEX).read_text())
+    for field, value in {"coarse_points": "many", "configurations": [], "promotion": {}}.items():
+        changed = index["apps"]["tile"] | {field: value}
+        (copied / INDEX).write_text(json.dumps({**index, "apps": {"tile": changed}}))
+        with pytest.raises(ModelError, match="is damaged") as caught:
+            Bundle.load(copied)
+        assert len(str(caught.value).splitlines()) == 1
 
 
 def test_a_hidden_file_is_no_damage_and_another_is(copied: Path) -> None:

@@ -8,15 +8,15 @@ import pytest
 
 from voxcast.errors import ModelError
 from voxcast.files import sha256_folder
-from voxcast.serving import predictor_file
 from voxcast.serving.bundle import INDEX, Bundle
+from voxcast.tracking.registry import PREDICTOR
 
 
 def test_a_registered_predictor_imports_modules_that_never_move() -> None:
-    modules = re.findall(r"^from (voxcast[\w.]*)", predictor_file().read_text(), re.MULTILINE)
+    modules = re.findall(r"^from (voxcast[\w.]*)", PREDICTOR.read_text(), re.MULTILINE)
     assert modules == [
-        "voxcast.errors", "voxcast.serving.bundle", "voxcast.serving.machine_file",
-        "voxcast.serving.prediction_service", "voxcast.serving.request_table",
+        "voxcast.errors", "voxcast.serving.bundle", "voxcast.serving.machines",
+        "voxcast.serving.prediction_service", "voxcast.serving.rows",
     ]  # fmt: skip
 
 

@@ -13,9 +13,9 @@ import pytest
 
 import voxcast
 from champions import HEADER_ROW
+from voxcast.api.model import Model
 from voxcast.errors import ConfigError, ImageError, ModelError, RequestError, UnlearnedError
 from voxcast.records import Configuration
-from voxcast.serving.loaded_model import Model
 
 
 @pytest.fixture(scope="module")
@@ -49,8 +49,8 @@ def test_a_model_is_loaded_by_number_and_folder(
     ("address", "error", "message"),
     [
         ("7", ModelError, "version 7: no such version; the model has 1"),
-        ("models:/voxcast/1", ModelError, "contains no model of this release"),
-        ("nowhere", ModelError, "contains no model of this release"),
+        ("models:/voxcast/1", ModelError, "no such model; give the number"),
+        ("nowhere", ModelError, "no such model; give the number"),
     ],
 )
 def test_what_is_no_model_is_named(

@@ -10,7 +10,7 @@ from test_served_machines import machines_bundle
 from champions import HEADER_ROW
 from voxcast.errors import ModelError
 from voxcast.models.speed.speeds import MachineSpeed, SittingSpeed
-from voxcast.serving.machine_file import read_machines, write_machines
+from voxcast.serving.machines import read_machines, write_machines
 from voxcast.serving.prediction_service import PredictionService
 
 SITTING = SittingSpeed(0.31, 0.02, 5, "2026-01-02T00:00:00+00:00")

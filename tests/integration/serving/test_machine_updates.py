@@ -7,7 +7,7 @@ import pytest
 
 import planted
 from voxcast.serving.bundle import Bundle
-from voxcast.serving.machine_updates import ProjectRuns, run_residuals
+from voxcast.serving.machines import ProjectRuns, run_residuals
 
 
 def on_record(factor: float, tilts: dict[str, float]) -> ProjectRuns:

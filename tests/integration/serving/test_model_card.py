@@ -41,7 +41,7 @@ def test_a_card_states_what_is_on_record(bundle: Bundle) -> None:
         "heads (30 runs), without a name (10 runs); measured: 2026-01-01 to 2026-02-03",
         "- software: voxcast==1",
         "- compared with the champion before it: mean log error over 1 held-out subject: "
-        "challenger 4.3210 (3.7000 to 5.0000), champion not recorded, gain 0.1000",
+        "challenger 4.3210 (3.7000 to 5.0000), champion not recorded, gain 0.1000, no interval",
         "| CPU time | 4.3 % (3.7 to 5) | 3.9 % | 2 % (1.5 to 3) | 1 of 20 (0.0 to 24.9 %) |",
         "| wall time | 4.3 %, no interval | not recorded | not recorded | not recorded |",
         "- CPUs: 1 to 2 CPUs",
@@ -55,8 +55,3 @@ def test_what_is_not_on_record_is_said_and_not_invented(bundle: Bundle) -> None:
     assert card.count("not recorded") == 17
     assert "image sets: not recorded; measured: not recorded" in card
     assert json.dumps(EVIDENCE)[:20] not in card
-
-
-def test_a_damaged_application_is_named(bundle: Bundle) -> None:
-    damaged = replace(bundle, apps={}, damaged={"segment": "its facts are damaged"})
-    assert "## segment\n\nDamaged: its facts are damaged.\n" in model_card(damaged)

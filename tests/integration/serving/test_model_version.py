@@ -11,25 +11,14 @@ import pytest
 
 from champions import HEADER_ROW, PROMOTION
 from registries import logged_model
-from voxcast.serving import requirements
-from voxcast.serving.bundle import Bundle
 from voxcast.serving.prediction_service import PredictionService
 from voxcast.serving.predictor import NOTE, noted_version
-from voxcast.serving.signature import OUTPUT_TYPES, signature
 from voxcast.tracking.address import tracking_uri
-from voxcast.tracking.registry import FOLDER
-
-EARLIER_PREDICTOR = Path(__file__).parents[2] / "samples" / "earlier_predictor.py"
 
 
 def test_the_version_is_that_of_the_registry(project: Path) -> None:
     (answer,) = PredictionService.of_project(project).predict([HEADER_ROW], 0.95)
     assert (answer["model_version"], answer["calibrated_at"]) == ("1", PROMOTION.promoted_at)
-
-
-def test_rows_that_mlflow_casts_have_the_version_too(project: Path) -> None:
-    (answer,) = PredictionService.of_project(project).predict([{**HEADER_ROW, "cpus": "2"}], 0.95)
-    assert (answer["model_version"], answer["cpus"]) == ("1", 2.0)
 
 
 def test_mlflow_notes_the_version_of_a_model_loaded_by_its_name(
@@ -58,17 +47,3 @@ def test_a_damaged_note_is_no_version(tmp_path: Path, content: bytes) -> None:
     (tmp_path / NOTE).write_bytes(content)
     assert noted_version(tmp_path) == ""
     assert noted_version(tmp_path / "gone") == ""
-
-
-def test_a_model_with_the_code_of_an_earlier_release_answers(
-    bundle: Bundle, tmp_path: Path
-) -> None:
-    model = tmp_path / "model"
-    mlflow.pyfunc.save_model(
-        model, python_model=str(EARLIER_PREDICTOR), artifacts={FOLDER: str(bundle.folder)},
-        signature=signature(), pip_requirements=requirements(),
-    )  # fmt: skip
-    table = mlflow.pyfunc.load_model(str(model)).predict(pd.DataFrame([HEADER_ROW]))
-    assert list(table) == list(OUTPUT_TYPES)
-    (answer,) = PredictionService(bundle).predict([HEADER_ROW], 0.95)
-    assert answer == table.to_dict("records")[0]

@@ -257,7 +257,7 @@ def test_code_in_the_copy_of_mlflow_is_not_run(copied: Path, marker: Path) -> No
     assert ask(copied) == expected
     port = free_port()
     with running_server([VOXCAST, "serve", "--port", str(port)], port, copied) as url:
-        (answer,) = Client(url).predict_rows([ROW], 0.95)
+        (answer,) = Client(url).predict([ROW], 0.95)
     assert answer["cpu_s_median"] == pytest.approx(expected["cpu_s_median"])
     store = ModelStore(copied / "pulled")
     assert pull(store, address_of(copied / "mlflow.db")) == "1"

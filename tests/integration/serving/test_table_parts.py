@@ -13,8 +13,8 @@ from mlflow.pyfunc import PyFuncModel
 
 from champions import HEADER_ROW
 from registries import logged_model
+from voxcast.api.model import Model
 from voxcast.images.characteristics import CHARACTERISTICS
-from voxcast.serving.loaded_model import Model
 from voxcast.serving.prediction_service import PredictionService
 from voxcast.serving.signature import OUTPUT_TYPES
 

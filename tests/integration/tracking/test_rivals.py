@@ -5,7 +5,7 @@ import pytest
 import planted
 from champions import PROMOTION, bundle_of_apps
 from voxcast.serving.bundle import Bundle
-from voxcast.tracking.rivals import contender_of
+from voxcast.tracking.challengers import contender_of
 
 SUBJECTS = PROMOTION.subjects
 

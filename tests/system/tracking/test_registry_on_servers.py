@@ -13,8 +13,8 @@ import pytest
 from champions import HEADER_ROW, register_champion
 from model_server import free_port, running_server
 from production_servers import BINARIES, Servers, missing, plain_environment, production_servers
+from voxcast.api.model import Model
 from voxcast.serving.client import Client
-from voxcast.serving.loaded_model import Model
 from voxcast.serving.model_store import ModelStore
 from voxcast.serving.prediction_service import PredictionService
 from voxcast.tracking.registry import CHAMPION, MODEL_NAME, follow, pull
@@ -63,17 +63,15 @@ def test_the_service_follows_the_champion_of_the_server(servers: Servers, tmp_pa
         mlflow.MlflowClient(servers.mlflow, servers.mlflow),
         ModelStore(tmp_path / "x"),
     )
-    with (
-        running_server(command, port, tmp_path, variables, path="/health/ready") as url,
-        Client(url) as client,
-    ):
+    with running_server(command, port, tmp_path, variables, path="/health/ready") as url:
+        client = Client(url)
         for number in ("1", "2"):
             aliases.set_registered_model_alias(MODEL_NAME, CHAMPION, number)
             deadline = time.monotonic() + SWITCH_S
-            while client.health()["model_version"] != number:
+            while client.version != number:
                 assert time.monotonic() < deadline, (tmp_path / "server.log").read_text()
                 time.sleep(0.2)
-            (answer,) = client.predict_rows([ROW], 0.95)
+            (answer,) = client.predict([ROW], 0.95)
             pull(store, servers.mlflow, number)
             assert answer["runtime_s_median"] == pytest.approx(median(store, number), rel=1e-9)
             assert answer["model_version"] == number

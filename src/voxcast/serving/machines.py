@@ -1,31 +1,101 @@
-"""Speeds of machines under the champion, from runs on record that it did not learn from."""
+"""The speeds of machines that were measured after training, in one JSON file of the project.
+
+An entry is of a machine, an application and the forecaster that its runs were compared with. Those
+of another forecaster are ignored until `update_machines` rewrites them, from runs on record that
+the champion did not learn from.
+"""
 
 from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import date, datetime
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from voxcast.features.rows import features
-from voxcast.images.catalogue import ON_RECORD, read_on_record
+from voxcast.files import write_json
+from voxcast.models.model_files import read_record
 from voxcast.models.query import Query
 from voxcast.models.speed import updates
+from voxcast.models.speed.speeds import MachineSpeed, SittingSpeed
 from voxcast.models.speed.updates import RunResidual, for_another_application, updated
 from voxcast.records import Configuration
-from voxcast.runs.series import MEASURED, load_records
-from voxcast.serving.machine_file import MACHINES, MachineSpeeds, read_machines, write_machines
+from voxcast.serving.rows import refusal_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
     import pandas as pd
 
-    from voxcast.models.speed.speeds import MachineSpeed, Speeds
+    from voxcast.models.speed.speeds import Speeds
     from voxcast.serving.bundle import Bundle
 
+MACHINES = Path("data/machines.json")  # of a project
+VARIABLE = "VOXCAST_MACHINES"  # that names the file for a server
+FORMAT = 1
+REPAIR = "remove it; `voxcast measure --host` writes it from the runs on record"
+LARGEST_LOG = 10.0  # of a speed: no machine is 20,000 times faster
 RUNS, CATALOGUE, CAMPAIGNS = "runs", "catalogue", "campaigns"
+
+# Speeds by machine, application and hash of the forecaster.
+MachineSpeeds = dict[tuple[str, str, str], MachineSpeed]
+
+
+def read_machines(path: Path) -> MachineSpeeds:
+    """Read a file; empty if it does not exist.
+
+    Raises
+    ------
+    ModelError
+        If it is damaged, or of another release.
+    """
+    return read_record(path, FORMAT, _machines, REPAIR) or {}
+
+
+def write_machines(path: Path, machines: MachineSpeeds) -> None:
+    """Write a file atomically."""
+    entries = [
+        {"host": host, "app": app, "forecaster_sha256": sha256, "speed": asdict(speed)}
+        for (host, app, sha256), speed in sorted(machines.items(), key=lambda entry: entry[0])
+    ]
+    write_json(path, {"format": FORMAT, "machines": entries})
+
+
+def _machines(content: dict[str, Any]) -> MachineSpeeds:
+    return {
+        (str(entry["host"]), str(entry["app"]), str(entry["forecaster_sha256"])): _machine(
+            entry["speed"]
+        )
+        for entry in content["machines"]
+    }
+
+
+@cache
+def _adapter() -> TypeAdapter[MachineSpeed]:
+    return TypeAdapter(MachineSpeed)
+
+
+def _machine(content: Any) -> MachineSpeed:
+    try:
+        machine = _adapter().validate_json(json.dumps(content), strict=True)
+    except ValidationError as error:
+        raise ValueError(": ".join(refusal_of(error.errors(include_url=False)))) from None
+    speeds: list[MachineSpeed | SittingSpeed] = [machine, *machine.sittings.values()]
+    for speed in speeds:
+        if not (abs(speed.log_speed) <= LARGEST_LOG and 0 <= speed.sd <= LARGEST_LOG):
+            raise ValueError(f"a speed of {speed.log_speed} ± {speed.sd}")
+        if speed.runs < 0:
+            raise ValueError(f"{speed.runs} runs")
+    for sitting in machine.sittings.values():
+        if sitting.last_at and datetime.fromisoformat(sitting.last_at).tzinfo is None:
+            raise ValueError(f"{sitting.last_at} without a time zone")
+    if machine.since:
+        date.fromisoformat(machine.since)
+    return machine
 
 
 @dataclass(frozen=True)
@@ -42,6 +112,9 @@ class ProjectRuns:
         ``versions`` of the characteristics as in `voxcast.images.recorded.read_on_record`.
         """
         import pandas as pd
+
+        from voxcast.images.catalogue import ON_RECORD, read_on_record
+        from voxcast.runs.series import MEASURED, load_records
 
         data = project / "data"
         # The project has a folder of runs for each device.
@@ -91,9 +164,7 @@ def update_machines(
         key: speed for key, speed in read_machines(path).items() if hashes.get(key[1]) == key[2]
     }
     by_app = {
-        app: speeds
-        for app in bundle.apps
-        if bundle.is_intact(app) and (speeds := bundle.forecaster(app).speeds) is not None
+        app: speeds for app in bundle.apps if (speeds := bundle.forecaster(app).speeds) is not None
     }
     for host, host_class in on_record.hosts():
         for app, speed in _machine_by_app(bundle, by_app, on_record, host, host_class).items():
