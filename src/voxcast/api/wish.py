@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from voxcast import project as projects
 from voxcast.api.question import Question
-from voxcast.errors import ConfigError, TableError, one_line
-from voxcast.quantities import format_seconds
+from voxcast.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from voxcast.allocation.offers import HardLimits
     from voxcast.allocation.recommendation import Recommendation
-    from voxcast.allocation.site import Cluster
     from voxcast.config import Site
 
 
@@ -40,8 +38,6 @@ class Wish:
         Largest cost of an image.
     changes : sequence of str
         ``KEY=VALUE`` of the configuration of cluster and policy.
-    waiting : Path or None
-        Output of `sacct -X -P`, to which waiting times are fitted.
     """
 
     question: Question
@@ -50,7 +46,6 @@ class Wish:
     deadline: str | None = None
     max_usd: float | None = None
     changes: Sequence[str] = ()
-    waiting: Path | None = None
 
     @property
     def partition(self) -> str | None:
@@ -124,13 +119,11 @@ class Wish:
         Raises
         ------
         VoxcastError
-            If limits, model or waiting times cannot be had.
+            If limits or model cannot be had.
         """
         from voxcast.serving.site_candidates import SiteCandidates, predict_images
 
         limits, cluster = self.limits(), site.cluster
-        if self.waiting is not None:
-            cluster = _with_fitted_waiting(cluster, self.waiting)
         champion = replace(self.question.champion(), volumes=volumes)
         candidates = SiteCandidates.of(
             cluster, champion.configurations, champion.facts.host_classes,
@@ -143,45 +136,3 @@ class Wish:
             site.policy, limits, predictions, champion.facts.host_classes,
             champion.facts.measured, champion.parameters,
         )  # fmt: skip
-
-
-def _with_fitted_waiting(cluster: Cluster, path: Path) -> Cluster:
-    """Return the cluster with waiting times fitted to the jobs that fit one of its nodes."""
-    from voxcast.allocation.site import fit_waiting
-    from voxcast.runs.slurm import waits
-
-    jobs = waits(path)
-    partitions = []
-    fitted = 0
-    last_error: TableError | None = None
-    for partition in cluster.partitions:
-        name = partition.name
-        cores = [node.cores for node in cluster.node_types if node.partition == name]
-        # Jobs without a partition count for every partition.
-        comparable = jobs[
-            jobs["partition"].isin(["", name]) & (jobs["cpus"] <= max(cores, default=0))
-        ]
-        if not len(comparable):
-            logger.warning("%s: no job of %s; its waiting time stays as configured", path, name)
-            partitions.append(partition)
-            continue
-        try:
-            waiting, count = fit_waiting(comparable["requested_s"], comparable["waited_s"])
-        except TableError as error:  # the other partitions are still fitted
-            last_error = error
-            logger.warning("%s: the waiting time stays as configured: %s", name, one_line(error))
-            partitions.append(partition)
-            continue
-        fitted += 1
-        partitions.append(replace(partition, waiting=waiting))
-        logger.info(
-            "%s: a request of 1 h waits %s (%d jobs; %.3g × request + %.4g s)",
-            name, format_seconds(waiting.of(3600.0).item()), count,
-            waiting.alpha, waiting.gamma_s,
-        )  # fmt: skip
-    if not fitted:
-        if last_error is not None:
-            raise last_error
-        names = ", ".join(sorted(set(jobs["partition"])))
-        raise TableError(f"has no job of {cluster.name}'s partitions", path, f"it has {names}")
-    return replace(cluster, partitions=tuple(partitions))

@@ -30,12 +30,6 @@ def recommend(
     policy: options.Policy = None,
     deadline: options.Deadline = None,
     budget: options.Budget = None,
-    waiting: Annotated[
-        Path | None,
-        Option(
-            "--waiting", metavar="FILE", help="Fit waiting times to the output of `sacct -X -P`."
-        ),
-    ] = None,
     changes: options.Set = None,
     form: Annotated[
         Literal["text", "sbatch", "csv"],
@@ -65,7 +59,7 @@ def recommend(
     if form == "csv" and out is None:
         raise ConfigError("is needed for a table", "--out", "give --out FILE.csv")
     question = options.question(app, cpus, gpus, parameters, model, header_only, machine, project)
-    wish = Wish(question, cluster, policy, deadline, options.usd(budget), changes or (), waiting)
+    wish = Wish(question, cluster, policy, deadline, options.usd(budget), changes or ())
     wish.limits()
     site = wish.slurm_site() if form == "sbatch" else wish.site()
     recommendation = wish.recommendation(images, site)

@@ -35,7 +35,6 @@ def serve(
         str, Option("--host", metavar="NAME", help="Address to listen on.")
     ] = "127.0.0.1",
     port: Annotated[int, Option("--port", metavar="N", help="Port to listen on.")] = 5001,
-    workers: Annotated[int, Option("--workers", metavar="N", help="Processes.")] = 1,
     token_file: Annotated[
         Path | None,
         Option(
@@ -68,8 +67,6 @@ def serve(
         raise ConfigError(f"must be 1 to 65535, not {port}", "--port")
     if not host:  # which would listen on all addresses
         raise ConfigError("is empty", "--host", "leave it out for this machine only")
-    if workers < 1:
-        raise ConfigError(f"must be at least 1, not {workers}", "--workers")
     poll_s = options.seconds(poll, "--poll") or 0.0
     if poll_s < 0.1:
         raise ConfigError("must be at least 0.1s", "--poll")
@@ -102,7 +99,8 @@ def serve(
         store, folder, registry, machines, token, roots, poll_s,
         _names(host, allow_host or ()), max_bytes,
     )  # fmt: skip
-    return server.serve(settings, host, port, workers)
+    server.serve(settings, host, port)
+    return 0
 
 
 def _is_loopback(host: str) -> bool:

@@ -11,8 +11,6 @@ import json
 import math
 import reprlib
 from collections.abc import Iterable, Mapping, Sequence
-from decimal import Decimal
-from numbers import Real
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
@@ -22,6 +20,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    TypeAdapter,
     ValidationError,
     WithJsonSchema,
     create_model,
@@ -113,21 +112,10 @@ def _plain(value: Any) -> Any:
     return repr(value).removesuffix(".0") if isinstance(value, float) else value
 
 
-def _double(value: Any) -> float:
-    """Return a number, which may be written as text; true, which Python takes for 1, is none."""
-    if isinstance(value, bool) or not isinstance(value, float | str | Real | Decimal):
+def _no_flag(value: Any) -> Any:
+    """Refuse true, which Python takes for 1, and bytes."""
+    if isinstance(value, bool | np.bool_ | bytes):
         raise ValueError(f"must be a number, not {brief(value)}")
-    try:
-        return float(value)
-    except ValueError:
-        raise ValueError(f"must be a number, not {brief(value)}") from None
-    except OverflowError:  # an integer of more than 308 digits
-        raise ValueError("is too large a number") from None
-
-
-def _finite(value: float) -> float:
-    if not math.isfinite(value):
-        raise ValueError("must be finite")
     return value
 
 
@@ -158,7 +146,7 @@ def _volume(value: Any) -> bytes:
 
 
 # Numbers are doubles throughout, as in the signature.
-Number = Annotated[float, BeforeValidator(_double), AfterValidator(_finite)]
+Number = Annotated[float, BeforeValidator(_no_flag), Field(allow_inf_nan=False)]
 WholeNumber = Annotated[
     Number, AfterValidator(_whole_number), Field(json_schema_extra={"type": "integer"})
 ]
@@ -168,6 +156,9 @@ Text = Annotated[str, Field(min_length=1, max_length=500)]
 
 
 Size = Annotated[Number, Field(ge=0, le=MAX_CHARACTERISTIC)]
+_CHARACTERISTIC: TypeAdapter[float] = TypeAdapter(
+    Annotated[Number, Field(ge=-MAX_CHARACTERISTIC, le=MAX_CHARACTERISTIC)]
+)
 if TYPE_CHECKING:
     Characteristics = BaseModel
 else:
@@ -345,12 +336,9 @@ def check_parameters(
 def _characteristic(name: str, value: Any) -> float:
     """Return a characteristic as a number; one of a laboratory was not checked yet."""
     try:
-        number = _finite(_double(value))
-    except ValueError as error:
-        raise ModelError(str(error), name) from None
-    if abs(number) > MAX_CHARACTERISTIC:
-        raise ModelError(f"must be at most {MAX_CHARACTERISTIC:g}, not {_text(number)}", name)
-    return number
+        return _CHARACTERISTIC.validate_python(value)
+    except ValidationError as error:
+        raise ModelError(refusal_of(error.errors(include_url=False))[1], name) from None
 
 
 def _is_number(value: Any) -> bool:

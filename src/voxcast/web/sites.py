@@ -6,7 +6,7 @@ import asyncio
 import functools
 import threading
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,73 +24,57 @@ CONF, SUBMIT, GROUPS = "conf", "submit.yaml", ("cluster", "policy")
 
 router = service_router()
 
-Stamps = tuple[tuple[str, int, int], ...]
+# Hydra composes one at a time.
+_LOCK = threading.Lock()
 
 
-@dataclass
-class Sites:
-    """The clusters and policies of a folder ``conf``, composed again when a file has changed.
-
-    How Slurm counts memory is asked when a file is composed, and then taken to stay so.
-    """
-
-    conf_dir: Path
-    _composed: dict[tuple[str | None, str | None], tuple[Stamps, Site]] = field(
-        default_factory=dict
-    )
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def names(self, group: str) -> list[str]:
-        """Return the names of the files of a group."""
-        from voxcast import config  # takes half a second, which the start of a service has not
-
-        return config.options(self.conf_dir / group)
-
-    def site(self, cluster: str | None = None, policy: str | None = None) -> Site:
-        """Return a cluster and a policy; None for the ones in ``submit.yaml``.
-
-        Raises
-        ------
-        ConfigError
-            If the file is missing or cannot be used.
-        """
-        from voxcast import config
-
-        for group, name in zip(GROUPS, (cluster, policy), strict=True):
-            names = self.names(group)
-            if name is not None and name not in names:
-                choices = f"choose from {', '.join(names) or 'none'}"
-                raise ConfigError(f"unknown {group}", name[:100], choices)
-        with self._lock:  # Hydra composes one at a time
-            stamps = self._stamps()
-            present = self._composed.get((cluster, policy))
-            if present is None or present[0] != stamps:
-                composed = config.current_site(self.conf_dir, cluster, policy)
-                present = self._composed[cluster, policy] = (stamps, composed)
-        return present[1]
-
-    def _stamps(self) -> Stamps:
-        paths = [
-            self.conf_dir / SUBMIT,
-            *(path for group in GROUPS for path in self.conf_dir.glob(f"{group}/*.yaml")),
-        ]
-        statuses = [(str(path), path.stat()) for path in sorted(paths)]
-        return tuple((path, status.st_mtime_ns, status.st_size) for path, status in statuses)
-
-
-@functools.cache
-def sites_in(project: Path | None) -> Sites:
-    """Return the sites of a project; those of the installation where it describes none."""
+def conf_dir_of(request: Request) -> Path:
+    """Return ``conf`` of the project; that of the installation where it describes no site."""
+    project = settings_of(request).project
     if project is None or not (project / CONF / SUBMIT).is_file():
         from voxcast.config.project_files import packaged_folder
 
         project = packaged_folder()
-    return Sites(project / CONF)
+    return project / CONF
 
 
-def sites_of(request: Request) -> Sites:
-    """Return the sites of a service."""
-    return sites_in(settings_of(request).project)
+def names_in(conf_dir: Path, group: str) -> list[str]:
+    """Return the names of the files of a group."""
+    from voxcast import config  # takes half a second, which the start of a service has not
+
+    return config.options(conf_dir / group)
+
+
+def site_of(conf_dir: Path, cluster: str | None = None, policy: str | None = None) -> Site:
+    """Return a cluster and a policy as their files are now; None for the ones in ``submit.yaml``.
+
+    How Slurm counts memory is asked when a file is composed, and then taken to stay so.
+
+    Raises
+    ------
+    ConfigError
+        If the file is missing or cannot be used.
+    """
+    for group, name in zip(GROUPS, (cluster, policy), strict=True):
+        names = names_in(conf_dir, group)
+        if name is not None and name not in names:
+            choices = f"choose from {', '.join(names) or 'none'}"
+            raise ConfigError(f"unknown {group}", name[:100], choices)
+    paths = [conf_dir / SUBMIT, *(p for group in GROUPS for p in conf_dir.glob(f"{group}/*.yaml"))]
+    statuses = [path.stat() for path in sorted(paths)]
+    stamps = tuple((status.st_mtime_ns, status.st_size) for status in statuses)
+    with _LOCK:
+        return _composed(conf_dir, cluster, policy, stamps)
+
+
+@functools.lru_cache(maxsize=64)
+def _composed(
+    conf_dir: Path, cluster: str | None, policy: str | None, stamps: tuple[tuple[int, int], ...]
+) -> Site:
+    """Compose a site again when a file has changed."""
+    from voxcast import config
+
+    return config.current_site(conf_dir, cluster, policy)
 
 
 @router.get("/sites", summary="Clusters and policies")
@@ -99,24 +83,24 @@ async def sites(request: Request) -> dict[str, Any]:
 
     One whose file cannot be used has the reason as ``problem``.
     """
-    return await asyncio.to_thread(_answer, sites_of(request))
+    return await asyncio.to_thread(_answer, conf_dir_of(request))
 
 
-def _answer(present: Sites) -> dict[str, Any]:
+def _answer(conf_dir: Path) -> dict[str, Any]:
     default_cluster = default_policy = None
     try:
-        default = present.site()
+        default = site_of(conf_dir)
         default_cluster, default_policy = default.cluster.name, default.policy.name
     except ConfigError:  # the files that can be used are still listed
         pass
     return {
         "clusters": [
-            _facts(name, lambda name: _cluster(present.site(cluster=name).cluster))
-            for name in present.names("cluster")
+            _facts(name, lambda name: _cluster(site_of(conf_dir, cluster=name).cluster))
+            for name in names_in(conf_dir, "cluster")
         ],
         "policies": [
-            _facts(name, lambda name: _policy(present.site(policy=name).policy))
-            for name in present.names("policy")
+            _facts(name, lambda name: _policy(site_of(conf_dir, policy=name).policy))
+            for name in names_in(conf_dir, "policy")
         ],
         "default_cluster": default_cluster,
         "default_policy": default_policy,

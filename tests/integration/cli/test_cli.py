@@ -202,7 +202,6 @@ def test_refresh_without_rights_is_refused_in_one_line(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--workers", "0"), "--workers: must be at least 1, not 0"),
         (("--port", "-5"), "--port: must be 1 to 65535, not -5"),
         (("--port", "70000"), "--port: must be 1 to 65535, not 70000"),
     ],

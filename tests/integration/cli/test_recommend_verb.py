@@ -353,58 +353,6 @@ def test_an_image_that_no_configuration_fits_is_logged(recommend) -> None:
     assert "at most 9M is allowed" in image["configurations"][0]["excluded"]
 
 
-def test_accounting_of_other_partitions_is_refused(recommend, tmp_path: Path) -> None:
-    jobs = tmp_path / "jobs.txt"
-    line = "2024-05-01T00:00:00|2024-05-01T00:00:09|5|1|moon\n"
-    jobs.write_text("Submit|Start|TimelimitRaw|NCPUS|Partition\n" + line)
-    result = recommend("usual.nii.gz", "--waiting", str(jobs), *HERE, code=2)
-    assert "has no job of local's partitions; it has moon" in result.err.splitlines()[-1]
-    jobs.write_text(jobs.read_text().replace("moon", "here"))
-    result = recommend("usual.nii.gz", "--waiting", str(jobs), *HERE, code=2)
-    assert "1 jobs are too few; 100 are needed" in result.err.splitlines()[-1]
-
-
-def queued(path: Path, partition: str, jobs: int) -> None:
-    """Add jobs that started at once to what ``sacct`` wrote."""
-    at = "2024-05-01T00:00:00"
-    content = path.read_text() if path.exists() else "Submit|Start|TimelimitRaw|NCPUS|Partition\n"
-    lines = [f"{at}|{at}|{n + 1}|1|{partition}\n" for n in range(jobs)]
-    path.write_text(content + "".join(lines))
-
-
-def test_accounting_without_waiting_is_fitted(recommend, tmp_path: Path) -> None:
-    jobs = tmp_path / "jobs.txt"
-    queued(jobs, "here", 200)
-    result = recommend("usual.nii.gz", "--waiting", str(jobs), "--json", *HERE)
-    assert "here: a request of 1 h waits 0 s (200 jobs" in result.err
-    assert json.loads(result.out)["images"][0]["chosen"]["wait_s"] == 0
-
-
-def test_a_partition_with_too_few_jobs_leaves_the_others_fitted(recommend, tmp_path: Path) -> None:
-    jobs = tmp_path / "jobs.txt"
-    queued(jobs, "gpuserial", 99)
-    queued(jobs, "serial", 100)
-    result = recommend("usual.nii.gz", "--waiting", str(jobs), "--cluster", "osc")
-    assert "gpuserial: the waiting time stays as configured: " in result.err
-    assert "99 jobs are too few" in result.err
-    assert "serial: a request of 1 h waits 0 s (100 jobs" in result.err
-
-
-def test_waiting_can_be_fitted_to_accounting(recommend, tmp_path: Path) -> None:
-    lines = ["JobID|Submit|Start|TimelimitRaw|NCPUS"]
-    for n in range(200):
-        start = datetime(2024, 5, 1) + timedelta(seconds=600 + 30 * n)
-        lines.append(f"{n}|2024-05-01T00:00:00|{start.isoformat()}|{n + 1}|1")
-    (tmp_path / "jobs.txt").write_text("\n".join(lines) + "\n")
-    arguments = ("usual.nii.gz", "--waiting", str(tmp_path / "jobs.txt"), *HERE)
-    result = recommend(*arguments, "--json")
-    row = json.loads(result.out)["images"][0]["configurations"][0]
-    # A request of one more minute waits half a minute longer.
-    assert row["wait_s"] == pytest.approx(570 + 0.5 * row["walltime_s"], abs=1)
-    assert "a request of 1 h waits" in result.err
-    assert "200 jobs" in result.err
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -432,7 +380,6 @@ def test_waiting_can_be_fitted_to_accounting(recommend, tmp_path: Path) -> None:
         (("--cpus", "64", *HERE), "no configuration fits; cpu, 64 CPUs on machine needs more"),
         (("--app", "other"), "other: unknown application"),
         (("-S", "cluster.node_types.machine.usd_per_core_hour=-1"), "must not be negative"),
-        (("--waiting", "gone.txt"), "gone.txt: cannot be read"),
         (("--project", "conf"), "not a project"),
     ],
 )

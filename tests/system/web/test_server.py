@@ -75,17 +75,13 @@ def _becomes_free(port: int) -> bool:
     return False
 
 
-@pytest.mark.parametrize(
-    ("number", "workers"),
-    [(signal.SIGTERM, "1"), (signal.SIGHUP, "1"), (signal.SIGHUP, "2"), (signal.SIGKILL, "2")],
-)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_a_signal_to_the_command_ends_every_process(
-    champion_project: Path, number: signal.Signals, workers: str
+    champion_project: Path, number: signal.Signals
 ) -> None:
     port = free_port()
-    with _serving(champion_project, port, "--workers", workers) as pid:
+    with _serving(champion_project, port) as pid:
         family = _family(pid)
-        assert len(family) >= (1 if workers == "1" else 3)
         os.kill(pid, number)
         assert not _wait_until_gone(family)
         assert _becomes_free(port)
@@ -197,9 +193,8 @@ def test_any_other_holder_of_a_port_is_named(tmp_path: Path) -> None:
     assert "stop it" in result.stderr
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
-def test_a_model_that_cannot_be_read_ends_all_processes_with_a_line(
-    tmp_path: Path, workers: str, monkeypatch: pytest.MonkeyPatch
+def test_a_model_that_cannot_be_read_ends_the_service_with_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     register_champion(tmp_path, 20)
@@ -208,7 +203,7 @@ def test_a_model_that_cannot_be_read_ends_all_processes_with_a_line(
         path.write_text("{")
     words = [sys.executable, "-m", "voxcast.cli", "serve", "--port", str(free_port())]
     result = subprocess.run(
-        [*words, "--workers", workers], cwd=tmp_path, env=_environment(), capture_output=True,
+        words, cwd=tmp_path, env=_environment(), capture_output=True,
         text=True, check=False, timeout=120,
     )  # fmt: skip
     assert result.returncode == 2
