@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from voxcast.errors import ModelError
 from voxcast.features.descriptions import natural, plain_name, quantity_title, value_range
 from voxcast.models.selection.promotion_rule import REASONS
 from voxcast.quantities import counted
@@ -61,8 +62,11 @@ def _application(bundle: Bundle, served: ServedApp) -> str:
         for device, cpus, gpus in allocations
     )
     rows = "\n".join(f"| {' | '.join(_errors(target, evidence))} |" for target in TARGETS)
-    ranges = bundle.forecaster(served.name).model_at("volume").model.range.numbers
-    limits = "\n".join(_range(column, *ends) for column, ends in sorted(ranges.items()))
+    try:
+        ranges = bundle.forecaster(served.name).model_at("volume").model.range.numbers
+        limits = "\n".join(_range(column, *ends) for column, ends in sorted(ranges.items()))
+    except ModelError as error:
+        limits = f"The forecaster cannot be read: {error}."
     return f"""\
 ## {served.name}
 

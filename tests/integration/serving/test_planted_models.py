@@ -226,7 +226,7 @@ def test_what_was_changed_is_listed(copied: Path, marker: Path) -> None:
     status, text = verify(copied)
     assert status == 2
     assert text.splitlines()[-3:] == [
-        "application segment: its forecaster is not the one that was registered",
+        "application segment: is not the model that was registered",
         "planted.pkl: was not registered",
         "trained_on/planted.json: was not registered",
     ]

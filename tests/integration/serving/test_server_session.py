@@ -25,7 +25,7 @@ from voxcast.serving.client import PART_BYTES, PART_ROWS, Client, parts
 from voxcast.serving.signature import OUTPUT_TYPES
 
 SECRET = "letters-and-123"  # noqa: S105
-MODELS = {"version": "1", "apps": {}, "damaged": {}}
+MODELS = {"version": "1", "apps": {}}
 VALUES = {"string": "", "double": 1.0, "long": 1, "boolean": True}
 PREDICTION = {name: VALUES[kind] for name, kind in OUTPUT_TYPES.items()}
 
@@ -104,7 +104,7 @@ def test_a_redirection_is_not_followed() -> None:
         (answers(200, [1]), "something else than a JSON object"),
         (answers(500, {"detail": "\x1b[2Jgone\n\rnow"}), r"answers 500: \[2Jgone now; is it"),
         (answers(200, {"name": "\x1b[2Jgone"}), "answers with unprintable characters"),
-        (answers(200, {"name": "voxcast"}), "answers in another form: apps, damaged, version"),
+        (answers(200, {"name": "voxcast"}), "answers in another form: apps, version"),
     ],
 )
 def test_a_stranger_is_named_and_cannot_steer_a_terminal(answer: Behaviour, message: str) -> None:
@@ -258,7 +258,7 @@ LISTED = {
     ],
 )
 def test_a_server_that_lists_nonsense_is_refused(change: dict[str, object]) -> None:
-    right, wrong = ({"version": "1", "apps": {"segment": facts}, "damaged": {}}
+    right, wrong = ({"version": "1", "apps": {"segment": facts}}
                     for facts in (LISTED, LISTED | change))  # fmt: skip
     with misbehaving_server(answers(200, right), answers(200, wrong)) as server:
         client = Client(server.url)
