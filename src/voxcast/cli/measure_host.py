@@ -88,7 +88,7 @@ def measure_host(project: Path | None, seconds: float | None, *, as_json: bool) 
     folder = projects.find(project)
     if folder is None:
         from voxcast.config.project_files import create_project
-        from voxcast.serving.model_store import measured_project
+        from voxcast.serving.prediction_service import measured_project
 
         folder = measured_project(create_project)
         logger.info("no project here: the reference model is measured, in %s", folder)

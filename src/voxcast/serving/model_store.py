@@ -13,17 +13,14 @@ may write to the whole folder can change both.
 
 from __future__ import annotations
 
-import os
-import shutil
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from voxcast.errors import ModelError, UnlearnedError
 from voxcast.files import (
     PARTIAL,
-    atomic_folder,
     commit_folder,
     locked,
     remove_folder,
@@ -32,11 +29,7 @@ from voxcast.files import (
     write_json,
 )
 from voxcast.models.model_files import read_record
-from voxcast.project import PROJECT_FILE
 from voxcast.serving.bundle import INDEX, Bundle
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 MODELS = "models"  # folder of a project
 POINTER = "champion.json"
@@ -44,7 +37,6 @@ FORMAT = 1
 LISTED = "`voxcast models` lists the versions"
 REPAIR = "bring back a copy, or fetch the champion from MLflow by `voxcast models pull`"
 TRAIN = "train a model with `voxcast learn`"
-REFERENCE = Path(__file__).parents[1] / "reference"  # the models of the package
 
 
 @dataclass(frozen=True)
@@ -221,31 +213,3 @@ def _pointer(content: dict[str, Any]) -> Pointer:
     if champion not in (None, *versions):
         raise ValueError(f"no version {champion}")
     return Pointer(champion, versions)
-
-
-def user_project() -> Path:
-    """Return the folder of this user in which a machine is measured outside of any project."""
-    home = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
-    return Path(home) / "voxcast"
-
-
-def measured_project(create: Callable[[Path], object]) -> Path:
-    """Return the folder of this user, made if missing, with the reference model as champion.
-
-    Parameters
-    ----------
-    create : callable
-        Writes the files of a project into a folder.
-
-    Raises
-    ------
-    VoxcastError
-        If the folder cannot be written.
-    """
-    folder = user_project()
-    if not (folder / PROJECT_FILE).is_file():
-        create(folder)
-    if not (folder / MODELS).is_dir():
-        with atomic_folder(folder / MODELS) as partial:
-            shutil.copytree(REFERENCE, partial, dirs_exist_ok=True)
-    return folder

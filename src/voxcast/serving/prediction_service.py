@@ -5,15 +5,18 @@ It does not import MLflow, so the predictions can be tested against the forecast
 
 from __future__ import annotations
 
+import os
+import shutil
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from voxcast.errors import ModelError, RequestError, RowError, VoxcastError
 from voxcast.features.rows import features
-from voxcast.files import canonical_json
+from voxcast.files import atomic_folder, canonical_json
 from voxcast.images.network_volume import network_from_bytes, network_to_bytes, volume_dtype
 from voxcast.measure.host import host_facts
 from voxcast.models import explanation
@@ -23,18 +26,20 @@ from voxcast.project import PROJECT_FILE
 from voxcast.records import TARGETS, Configuration
 from voxcast.serving.bundle import Bundle
 from voxcast.serving.machines import MACHINES, read_machines
-from voxcast.serving.model_store import MODELS, REFERENCE, ModelStore, user_project
+from voxcast.serving.model_store import MODELS, ModelStore
 from voxcast.serving.rows import Row
 from voxcast.serving.signature import EXAMPLE, MISSING, QUANTILE, QUANTILES, VOLUME
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Mapping, Sequence
 
     from voxcast.models.forecaster import Forecaster, Prediction
     from voxcast.serving.champion import Champion
     from voxcast.serving.machines import MachineSpeeds
     from voxcast.serving.served_app import ServedApp
+
+
+REFERENCE = Path(__file__).parents[1] / "reference"  # the models of the package
 
 
 @dataclass(frozen=True)
@@ -276,3 +281,31 @@ class PredictionService:
         """Return the size of the volume that the network of an application wants, or 0."""
         model = self.bundle.forecaster(served.name).model_at("volume").model
         return served.network_points if model.needs_volume else 0
+
+
+def user_project() -> Path:
+    """Return the folder of this user in which a machine is measured outside of any project."""
+    home = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(home) / "voxcast"
+
+
+def measured_project(create: Callable[[Path], object]) -> Path:
+    """Return the folder of this user, made if missing, with the reference model as champion.
+
+    Parameters
+    ----------
+    create : callable
+        Writes the files of a project into a folder.
+
+    Raises
+    ------
+    VoxcastError
+        If the folder cannot be written.
+    """
+    folder = user_project()
+    if not (folder / PROJECT_FILE).is_file():
+        create(folder)
+    if not (folder / MODELS).is_dir():
+        with atomic_folder(folder / MODELS) as partial:
+            shutil.copytree(REFERENCE, partial, dirs_exist_ok=True)
+    return folder

@@ -10,7 +10,7 @@ import pytest
 import voxcast
 from commands import attempt
 from small_head import write_head
-from voxcast.serving.model_store import REFERENCE
+from voxcast.serving.prediction_service import REFERENCE
 
 REFERENCE_BYTES = 5_000_000
 ELSEWHERE = ("--machine", "elsewhere")  # this may be the machine of the recorded campaigns
