@@ -42,8 +42,9 @@ class DemoError(Exception):
 
 def project_with_model(folder: Path) -> Path:
     """Return this project, or a new one with the reference model if it has no model."""
-    from voxcast.serving.model_store import MODELS
     from voxcast.serving.reference_model import REFERENCE
+
+    from voxcast.serving.model_store import MODELS
 
     if (REPOSITORY / MODELS / "champion.json").is_file():
         return REPOSITORY
