@@ -42,9 +42,8 @@ class DemoError(Exception):
 
 def project_with_model(folder: Path) -> Path:
     """Return this project, or a new one with the reference model if it has no model."""
-    from voxcast.serving.reference_model import REFERENCE
-
     from voxcast.serving.model_store import MODELS
+    from voxcast.serving.prediction_service import REFERENCE
 
     if (REPOSITORY / MODELS / "champion.json").is_file():
         return REPOSITORY
