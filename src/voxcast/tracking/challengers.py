@@ -12,9 +12,9 @@ from voxcast.files import canonical_json, sha256_file, sha256_folder
 from voxcast.images.characteristics import CHARACTERISTICS
 from voxcast.models.selection import recipes
 from voxcast.models.selection.comparison import Contender, disturbed
+from voxcast.models.selection.cross_validation import TRAIN, validations
 from voxcast.models.selection.leaderboard import load_leaderboard
 from voxcast.models.selection.promotion_rule import Rival
-from voxcast.models.selection.cross_validation import TRAIN, validations
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -24,9 +24,8 @@ import pandas as pd
 import voxcast
 from voxcast.commits import commit_of
 from voxcast.files import sha256_file, sha256_folder
-from voxcast.models.selection.leaderboard import GRID
-from voxcast.models.selection.leaderboard import load_trials
 from voxcast.models.selection.cross_validation import TRAIN
+from voxcast.models.selection.leaderboard import GRID, load_trials
 from voxcast.tracking.address import (
     ARTIFACTS,
     DATABASE,
