@@ -39,7 +39,7 @@ from voxcast.tracking.challengers import TUNED
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from voxcast.models.out_of_fold import Metrics
+    from voxcast.models.metrics import Metrics
     from voxcast.models.selection.leaderboard import Leaderboard
     from voxcast.models.selection.search import Trial
     from voxcast.tracking.challengers import Challenger
