@@ -82,7 +82,7 @@ def _configurations(recommendation: Recommendation, image: int) -> Iterator[str]
     if all(prediction["calibrated"] for prediction in predictions):
         yield f"  at most {100 * policy.risk:.3g} % of such requests are too small"
     if not recommendation.cluster.queues and not recommendation.cluster.free:
-        yield "  waiting times of this cluster are unknown and counted as 0; see --waiting"
+        yield "  waiting times of this cluster are unknown and counted as 0; see conf/cluster"
 
 
 def _request(offered: Offers, image: int) -> str:
