@@ -256,9 +256,9 @@ def _normalised_noise(inputs: ReportInputs) -> list[RepeatNoise]:
 def _batches(groups: dict[str, Any]) -> Iterator[list[tuple[str, Any]]]:
     """Yield the groups of each application, a few at a time."""
     for _, of_app in itertools.groupby(groups.items(), key=lambda entry: entry[1].app):
-        items = list(of_app)
-        for first in range(0, len(items), MAX_DISTRIBUTIONS):
-            yield items[first : first + MAX_DISTRIBUTIONS]
+        entries = list(of_app)
+        for first in range(0, len(entries), MAX_DISTRIBUTIONS):
+            yield entries[first : first + MAX_DISTRIBUTIONS]
 
 
 def _distributions(groups: dict[str, Any]) -> Drawing:
