@@ -49,8 +49,6 @@ class ReportInputs:
         As written by phases, tune and evaluate; predictions are empty without a test side.
     shuffled, dependence : DataFrame
         As written by explain.
-    recorded_runs_alone : dict
-        As written by explain, by application: what recorded runs alone predicted of those here.
     metrics, receipt : dict
         As written by evaluate and register, by application.
     jobs : DataFrame
@@ -73,7 +71,6 @@ class ReportInputs:
     predictions: pd.DataFrame
     shuffled: pd.DataFrame
     dependence: pd.DataFrame
-    recorded_runs_alone: dict[str, Any]
     metrics: dict[str, Any]
     jobs: pd.DataFrame
     new_days: pd.DataFrame
@@ -165,7 +162,6 @@ class ReportInputs:
             ),
             shuffled=_csv(project / "results/explain/shuffled.csv"),
             dependence=_csv(project / "results/explain/dependence.csv"),
-            recorded_runs_alone=_json(project / "results/explain/recorded_runs_alone.json"),
             metrics=_json(project / "results/evaluate/families.json"),
             jobs=_jobs(project / "data/history/jobs", apps),
             new_days=_csv(project / "results/evaluate/new_days.csv"),

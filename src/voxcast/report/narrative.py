@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from voxcast.analysis.devices import CpuComparison, compare_cpus
 from voxcast.analysis.model_comparison import BASELINES, compare_models
@@ -71,7 +71,6 @@ class Narrative:
                 ),
                 training_runs(inputs.trained_on, app),
                 _floor_percent(noise_by_app.get(app)),
-                inputs.recorded_runs_alone.get(app, {}),
                 inputs.new_days[inputs.new_days["app"] == app],
             )
             for app in inputs.apps
@@ -189,8 +188,6 @@ class AppNarrative:
     floor_percent : dict of str to float
         The noise floor by target, in percent; empty if nothing was repeated. It is a mean absolute
         error, comparable with the errors of models; see `RepeatNoise.error_percent`.
-    recorded_alone : dict
-        See `voxcast.models.selection.recorded_runs_alone`; empty without recorded runs.
     new_days : DataFrame
         See `voxcast.evaluation.headline.new_day_errors`.
     """
@@ -199,7 +196,6 @@ class AppNarrative:
     models: ModelComparison
     training: TrainingRuns
     floor_percent: dict[str, float]
-    recorded_alone: dict[str, Any]
     new_days: pd.DataFrame
 
     @property
@@ -291,24 +287,6 @@ class AppNarrative:
         if floor := self.floor_percent.get("cpu_s"):
             texts.append(f"noise floor {percent(floor)}")
         return "; ".join(texts)
-
-    def predicted_before(self) -> str:
-        """Write how far the runs measured here lay from what recorded runs alone predict, and why.
-
-        Nothing is written without recorded runs.
-        """
-        alone = self.recorded_alone
-        if not alone:
-            return ""
-        change = "longer" if alone["ratio"] > 1 else "less time"
-        corrected = alone["corrected_error_percent"]
-        return (
-            f"{counted(alone['runs'], 'run')} measured here took "
-            f"{percent(100 * abs(alone['ratio'] - 1))} {change} than "
-            f"{counted(alone['recorded_subjects'], 'recorded subject')} predict, an error of "
-            f"{percent(alone['error_percent'])}"
-            + ("" if corrected is None else f"; knowing that leaves {percent(corrected)}")
-        )
 
     def on_new_days(self) -> str:
         """Write the errors of CPU time on days that were not measured, and why they are larger."""

@@ -416,7 +416,6 @@ def summary(narrative: Narrative, report: str) -> str:
         "measured": narrative.measured(),
         "repeats": narrative.floor(),
         "CPUs": narrative.cpu_scaling(),
-        "this machine": narrative.of_each(lambda app: app.predicted_before()),
         "champion": narrative.of_each(lambda app: app.champion()),
         "error": narrative.of_each(lambda app: app.on_new_subjects()),
         "another day": narrative.of_each(lambda app: app.on_new_days()),

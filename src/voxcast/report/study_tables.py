@@ -135,38 +135,7 @@ STUDIES: dict[str, tuple[Study, ...]] = {
             {
                 "UPP": ("request/upp", "%"), "OV_MAPE": ("request/ov_mape", "%"),
                 "Requested / used": ("request/asked_over_used", "×"),
-                "OV_MAPE of voxcast at no higher UPP": ("voxcast_at_no_more_risk/ov_mape", "%"),
             },
-        ),
-    ),
-    "families": (
-        Study(
-            "Families on the same unseen subjects",
-            "Error of CPU time, and by how many points it exceeds that of the best family; the "
-            "intervals hold for all pairs of families at once (Bonferroni).",
-            "*/cpu_s/families/*",
-            {
-                "Error": ("errors/mape", "%"),
-                "Speed-normalised": ("errors/normalised_mape", "%"),
-                "Difference from the best": ("difference/points", "points"),
-            },
-        ),
-    ),
-    "curves": (
-        Study(
-            "Learning curves",
-            "Error of CPU time on unseen subjects by number of subjects that were learned from.",
-            "*/points/*",
-            {
-                "Subjects": ("subjects", "3"), "Error": ("errors/cpu_s/mape", "%"),
-                "Speed-normalised": ("errors/cpu_s/normalised_mape", "%"),
-            },
-        ),
-        Study(
-            "Floors of the learning curves",
-            "Error of CPU time that repeats of one run set.",
-            "*/floors/*",
-            {"Floor": ("cpu_s", "%")},
         ),
     ),
     "ablation": (
@@ -190,15 +159,6 @@ STUDIES: dict[str, tuple[Study, ...]] = {
         Study("Three real heads", "Heads of other scanners on another day.", "*", _NEW_BATCH),
     ),
     "heads": (Study("Thirteen real heads", "Heads of other scanners.", "*", _NEW_BATCH),),
-    "scales": (
-        Study(
-            "Design of the campaign",
-            "Error of CPU time at full scale, if half of the runs are scaled down (mixed), or all "
-            "are at full scale, drawn at random (full_only) or by their information (chosen).",
-            "*/*",
-            {"Error": ("cpu_s/mape", "%"), "Share of the cost": ("cost_share", "share")},
-        ),
-    ),
     "transfer": (
         Study(
             "Transfer from one network to another",
@@ -226,20 +186,6 @@ STUDIES: dict[str, tuple[Study, ...]] = {
                 "Relative to implied": ("over_implied", "×"),
                 "Remaining excess": ("excess_left", "share"),
             },
-        ),
-    ),
-    "domain": (
-        Study(
-            "Whether real heads belong to the generated cohorts",
-            "The 1 to 99 % range of each characteristic in a cohort, and the range of the heads.",
-            "*/range/*",
-            {"Cohort": ("cohort", "3"), "Heads": ("heads", "3")},
-        ),
-        Study(
-            "Heads within all ranges of a cohort",
-            "Number of real heads without a characteristic out of range.",
-            "*",
-            {"Heads inside": ("heads_inside", "")},
         ),
     ),
 }  # fmt: skip

@@ -41,7 +41,7 @@ def rendered(project: Path) -> tuple[Page, str, str]:
 
 
 def lines(text: str) -> dict[str, str]:
-    assert len(text.splitlines()) in (10, 11)
+    assert len(text.splitlines()) in (9, 10)
     return dict(re.split(r"  +", line, maxsplit=1) for line in text.splitlines())
 
 

@@ -49,7 +49,7 @@ def test_the_page_shows_available_results_and_lists_missing_ones(tmp_path: Path)
     write_json(tmp_path / "results" / "studies" / "splits.json", SPLITS)
     text = studies_page(read_studies(tmp_path / "results" / "studies"))
     assert "5.0\N{NO-BREAK SPACE}% (0\N{NO-BREAK SPACE}to\N{NO-BREAK SPACE}6.2" in text
-    assert "Not available yet: families, " in text
+    assert "Not available yet: ablation, " in text
 
 
 def test_a_broken_result_is_reported(tmp_path: Path) -> None:

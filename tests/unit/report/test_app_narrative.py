@@ -1,9 +1,6 @@
 """Sentences about the models of an application."""
 
-from typing import Any
-
 import pandas as pd
-import pytest
 
 from voxcast.analysis.model_comparison import ModelComparison
 from voxcast.analysis.runs_on_record import TrainingRuns
@@ -12,28 +9,7 @@ from voxcast.report.narrative import AppNarrative
 NO_DAYS = pd.DataFrame({"app": []})
 
 
-@pytest.mark.parametrize(
-    ("ratio", "corrected", "text"),
-    [
-        (1.12, 4.6, "12 % longer than 105 recorded subjects predict, an error of 14 %; knowing "
-         "that leaves 4.6 %"),
-        (0.8, None, "20 % less time than 105 recorded subjects predict, an error of 14 %"),
-    ],
-)  # fmt: skip
-def test_runs_measured_here_are_compared_with_recorded_ones(
-    ratio: float, corrected: float | None, text: str
-) -> None:
-    alone = {
-        "family": "ridge", "runs": 11, "subjects": 8, "recorded_subjects": 105,
-        "error_percent": 14.2, "ratio": ratio, "corrected_error_percent": corrected,
-    }  # fmt: skip
-    assert narrative(6.0, 20.0, alone).predicted_before() == f"11 runs measured here took {text}"
-    assert narrative(6.0, 20.0, {}).predicted_before() == ""
-
-
-def narrative(
-    error: float, rival: float, recorded_alone: dict[str, Any], new_days: pd.DataFrame = NO_DAYS
-) -> AppNarrative:
+def narrative(error: float, rival: float, new_days: pd.DataFrame = NO_DAYS) -> AppNarrative:
     models = ModelComparison(
         winner="ridge", champion="ridge", version="1", registered=True, reason="first", detail="",
         calibrated=False, upper_quantile=0.95, subjects_needed=19, training_subjects=3,
@@ -42,17 +18,17 @@ def narrative(
         tested={}, gain={}, voxels_gain=None,
     )  # fmt: skip
     training = TrainingRuns(3, 3, 0, (), 0)
-    return AppNarrative("segment", models, training, {}, recorded_alone, new_days)
+    return AppNarrative("segment", models, training, {}, new_days)
 
 
 def test_another_day_is_said_to_be_unknown_or_off_by_so_much() -> None:
-    assert narrative(6.0, 20.0, {}).on_new_days().startswith("unknown: ")
+    assert narrative(6.0, 20.0).on_new_days().startswith("unknown: ")
     days = pd.DataFrame({
         "target": ["cpu_s", "cpu_s", "runtime_s"], "local_runs": [0, 2, 0],
         "mape": [13.3, 8.0, 50.0], "low": [10.0, 7.1, 40.0], "high": [17.0, 9.6, 60.0],
         "subjects": [24, 24, 24], "days": [12, 12, 12],
     })  # fmt: skip
-    assert narrative(6.0, 20.0, {}, days).on_new_days() == (
+    assert narrative(6.0, 20.0, days).on_new_days() == (
         "13 % (10 to 17 %), after 2 runs on that day 8.0 % (7.1 to 9.6 %) in CPU time, as the "
         "speed of a machine differs from day to day; 24 subjects on 12 days"
     )
