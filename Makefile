@@ -64,7 +64,7 @@ network-trunk: setup ## Pretrain the network again, into data/network_trunk (20 
 	@dvc repro pipelines/dvc.yaml:network_trunk
 
 .PHONY: history
-history: setup ## Statistics of the recorded histories (noise floor, drift); results/history
+history: setup ## Statistics of the recorded histories (noise floor); results/history
 	@dvc repro pipelines/dvc.yaml:history
 
 .PHONY: headline
@@ -122,7 +122,6 @@ results-check: setup ## Which published results are older than the code and data
 docs: setup ## Refresh the tables and the figures from published/, build the pages into build/site
 	python docs/result_tables.py
 	python docs/figure.py
-	python docs/phases_figure.py
 	NO_MKDOCS_2_WARNING=1 mkdocs build --strict --quiet
 
 .PHONY: lint

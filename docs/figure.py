@@ -1,53 +1,65 @@
-"""Draw ``docs/images/error_by_model.svg``: errors of wall time on a day that no model has seen.
+"""Draw the figures of ``docs/images``: errors of wall time by model, and the timeline of a trace.
 
-``python docs/figure.py`` (``make docs`` does it) reads ``published/headline/headline.csv``.
+``python docs/figure.py`` (``make docs`` does it) reads ``published/headline/headline.csv`` and the
+trace of ``kmeans_mpi`` on four processes that is beside the tests.
 """
 
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 from headline_tables import CONTENDERS, MEANINGS, NEW, VOXCAST, row_of
 from table_text import PROJECT, percent
-from voxcast.report.canvas import INK, SERIES, inline_svg, interval, panel, standalone
+from voxcast.laws.intervals import Interval
+from voxcast.phases.events import read_trace
+from voxcast.phases.logical import logical_trace
+from voxcast.phases.overview import trace_overview
+from voxcast.phases.signature import phases_of
+from voxcast.report.canvas import SERIES, drawing, standalone
+from voxcast.report.phase_page import trace_sections
+from voxcast.report.plot import intervals
 
-FIGURE = PROJECT / "docs" / "images" / "error_by_model.svg"
+IMAGES = PROJECT / "docs" / "images"
+FIGURE = IMAGES / "error_by_model.svg"
+TRACE = PROJECT / "tests" / "samples" / "kmeans_mpi_trace"
 APP = "ants_segment"
 
 
 def figure() -> str:
-    """Return the figure: errors without a run of the day, and after two local runs."""
-    rows = {
-        name: [row_of(APP, "runtime_s", protocol, name) for protocol in NEW] for name in CONTENDERS
-    }
-    errors = {name: [float(row["mape"]) for row in pair] for name, pair in rows.items()}
-    limits = 0.0, 1.05 * max(float(row["high"]) for pair in rows.values() for row in pair)
-    with panel(4.8, 1.2 + 0.34 * len(rows)) as (drawing, axes):
-        for y, (name, pair) in enumerate(rows.items()):
-            for row, shift, mark, color in zip(pair, (-0.17, 0.17), "oD", SERIES, strict=False):
-                ends = float(row["low"]), float(row["high"])
-                interval(axes, y + shift, ends, limits, color)
-                axes.plot(float(row["mape"]), y + shift, mark, color=color, markersize=5)
-            text = ", ".join(map(percent, errors[name]))
-            axes.text(1.03, y, text, va="center", transform=axes.get_yaxis_transform())
-        floor = float(row_of(APP, "runtime_s", "known", VOXCAST)["floor"])
-        axes.axvline(floor, color=INK, linewidth=1, linestyle=(0, (2, 2)))
-        axes.set_xlim(*limits)
-        axes.set_ylim(len(rows) - 0.4, -0.6)
-        axes.grid(axis="y", visible=False)
-        axes.set_yticks(range(len(rows)), [MEANINGS.get(name, name) for name in rows])
-        axes.get_yticklabels()[0].set_fontweight("bold")
+    """Return errors by model, without a run of the day and after two local runs."""
+    rows = {}
+    for name in CONTENDERS:
+        cells = (row_of(APP, "runtime_s", protocol, name) for protocol in NEW)
+        rows[MEANINGS.get(name, name)] = [
+            Interval(float(cell["mape"]), float(cell["low"]), float(cell["high"]), 0)
+            for cell in cells
+        ]
+    floor = float(row_of(APP, "runtime_s", "known", VOXCAST)["floor"])
+    alt = "Error of wall time by model, on a new day and after two local runs: " + ", ".join(
+        f"{name} {' and '.join(percent(error.value) for error in pair)}"
+        for name, pair in rows.items()
+    )
+
+    def draw(axes: Any) -> None:
+        intervals(rows, axes, line=floor, bold=VOXCAST)
         axes.set(xlabel="mean absolute error (%)", title=f"Wall time of {APP}")
-        alt = "Error of wall time by model, on a new day and after two local runs: " + ", ".join(
-            f"{MEANINGS.get(name, name)} {' and '.join(map(percent, pair))}"
-            for name, pair in errors.items()
-        )
-        return standalone(inline_svg(drawing, "error by model", alt))
+
+    return standalone(drawing(draw, alt, size_in=(4.8, 1.2 + 0.34 * len(rows))))
+
+
+def timeline() -> str:
+    """Return the timeline of the trace, as on its page."""
+    trace = logical_trace(read_trace(TRACE))
+    marked = {"bins": 160, "max_lanes": 8, "max_marked": len(SERIES)}
+    section, _ = trace_sections(trace_overview(trace, phases_of(trace), **marked))
+    return standalone(section.figures[0])
 
 
 def main() -> int:
-    """Write the figure."""
+    """Write the figures."""
     FIGURE.write_text(figure(), encoding="utf-8")
+    (IMAGES / "phases_timeline.svg").write_text(timeline(), encoding="utf-8")
     return 0
 
 

@@ -1,6 +1,6 @@
 """Stage history: statistics of the recorded histories, without any model.
 
-Noise floor, drift between sittings, speed-up by number of CPUs, CPU against GPU.
+Noise floor, speed-up by number of CPUs, CPU against GPU.
 """
 
 import json
@@ -14,7 +14,6 @@ import pandas as pd
 
 from voxcast.allocation.site import Prices
 from voxcast.analysis.devices import CpuComparison, compare_cpus, compare_devices
-from voxcast.analysis.drift import drift
 from voxcast.analysis.noise import RepeatNoise, repeat_noise
 from voxcast.errors import exits_cleanly
 from voxcast.files import write_json
@@ -58,7 +57,6 @@ def main() -> int:
                 "noise": _noise_by_app(normalised),
             },
             "cpus": [_cpus(comparison) for comparison in compare_cpus(completed)],
-            "drift": _drift(completed),
             "cpu_against_gpu": _devices(completed, load_phases([batch])),
         }
         write_json(OUT / f"{batch.name}.json", statistics)
@@ -100,16 +98,6 @@ def _noise(noise: RepeatNoise) -> dict[str, Any]:
         # The noise floor of models that predict the mean of the repeats.
         "error_percent": {target: round(noise.error_percent(target), 3) for target in TARGETS},
     }
-
-
-def _drift(runs: pd.DataFrame) -> list[dict[str, Any]]:
-    drifted = drift(runs)
-    anchors = [] if drifted is None else drifted.anchors
-    return [
-        {"app": anchor.app, "cpus": anchor.configuration.cpus}
-        | {"change": [round(value, 4) for value in anchor.change.values()]}
-        for anchor in anchors
-    ]
 
 
 def _devices(runs: pd.DataFrame, phases: pd.DataFrame) -> list[dict[str, Any]]:

@@ -23,7 +23,7 @@ _LAZY = {
     "fit": "voxcast.models.regressor",
     "history": "voxcast.api.tables",
     "inspect": "voxcast.api.tables",
-    "plot": "voxcast.api.plot",
+    "plot": "voxcast.report.plot",
     "requests": "voxcast.api.sequences",
     "submit": "voxcast.api.model",
 }

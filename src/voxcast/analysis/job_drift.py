@@ -20,7 +20,7 @@ from voxcast.models.speed.updates import sitting_mean
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping, Sequence
 
-    from voxcast.analysis.drift import FeatureShift
+    from voxcast.analysis.feature_shift import FeatureShift
     from voxcast.models.speed.speeds import Speeds
     from voxcast.models.speed.updates import RunResidual
 

@@ -13,8 +13,6 @@ from voxcast.records import Configuration
 from voxcast.runs.table import once_each
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import pandas as pd
 
     from voxcast.laws.intervals import Interval
@@ -30,7 +28,7 @@ class WallTimes:
     Attributes
     ----------
     machine : str
-        Short name of the kind of machine; empty if it has none.
+        Host class.
     unit : {"volume", "setting"}
         Unit of a value: a volume if every volume was run with a single setting. Repeats count as
         their geometric mean.
@@ -53,17 +51,13 @@ class WallTimes:
     noise: Interval | None
 
 
-def wall_times(
-    runs: pd.DataFrame, machines: Mapping[str, str] | None = None, seed: int = 0
-) -> list[WallTimes]:
+def wall_times(runs: pd.DataFrame, seed: int = 0) -> list[WallTimes]:
     """Describe how the wall time of completed ``runs`` varies in each group of runs.
 
     Parameters
     ----------
     runs : DataFrame
         Completed profiles. Anchors do not count, nor do disturbed runs that were repeated.
-    machines : mapping, optional
-        Short names of host classes; a class that is missing gets no name.
     seed : int
         Seed of the bootstrap.
     """
@@ -88,7 +82,7 @@ def wall_times(
                 app,
                 Configuration(device, int(cpus)),
                 scale,
-                (machines or {}).get(machine, ""),
+                machine,
                 "volume" if unique_runs["volume_id"].nunique() == len(unique_runs) else "setting",
                 values,
                 varied,

@@ -108,10 +108,11 @@ def audit(
     compared = None if predictions is None else predicted_jobs(jobs.frame, predictions)
     result = _audited(jobs, keys, chosen, objective, compared)
     if path is not None:
-        from voxcast.audit.picture import picture as drawn
         from voxcast.files import write_text
+        from voxcast.report.canvas import standalone
+        from voxcast.report.jobs import requested_against_used
 
-        write_text(path, drawn(jobs.frame))
+        write_text(path, standalone(requested_against_used(jobs.frame[jobs.frame["long"]])))
     if as_json:
         print(json.dumps(result.as_json(), indent=2, allow_nan=False))
     else:

@@ -54,9 +54,10 @@ def show_drift(
     by_app = {name: _drift(folder, name, bundle, runs, last) for name in names}
     if picture is not None:
         from voxcast.files import write_text
-        from voxcast.report.drift_picture import drift_picture
+        from voxcast.report.canvas import standalone
+        from voxcast.report.jobs import coverage_by_window
 
-        write_text(picture, drift_picture(by_app))
+        write_text(picture, standalone(coverage_by_window(by_app)))
     if as_json:
         content = {
             name: asdict(drift) | {"verdict": drift.verdict, "drifted": drift.drifted}
@@ -75,7 +76,7 @@ def show_drift(
 def _drift(folder: Path, name: str, bundle: Bundle, runs: pd.DataFrame, last: int) -> JobDrift:
     from dataclasses import replace
 
-    from voxcast.analysis.drift import feature_shifts
+    from voxcast.analysis.feature_shift import feature_shifts
     from voxcast.analysis.job_drift import (
         AMOUNTS,
         LEVEL,

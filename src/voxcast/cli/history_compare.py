@@ -35,7 +35,7 @@ def compare_runs(
     usd = {name: price for name, price in options_usd.items() if price is not None}
     from voxcast.analysis.devices import compare_devices, devices_without_runs
     from voxcast.analysis.runs_on_record import runs_on_record
-    from voxcast.report.sentences import missing_devices
+    from voxcast.report.wording import missing_devices
 
     if histories:
         runs, phases = runs_on_record(histories)

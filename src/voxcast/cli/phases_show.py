@@ -66,11 +66,10 @@ def show(
         return 0
 
     from voxcast.files import write_text
-    from voxcast.report.figures import run_memory
     from voxcast.report.phase_page import overview_for_page, phase_page
 
     overview = overview_for_page(trace, grouped)
-    page = phase_page(overview, None if run is None else run_memory(run))
+    page = phase_page(overview, run)
     if html is not None:
         write_text(html, page)
         print(f"voxcast: wrote {html}", file=sys.stderr)

@@ -2,35 +2,34 @@
 
 from __future__ import annotations
 
-import contextlib
+import hashlib
 import io
-import math
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from markupsafe import Markup, escape
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable
 
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-    from numpy.typing import ArrayLike
 
-# Placeholders that are replaced by the colours of the page, so that one figure serves both themes.
-INK, FAINT = "#010101", "#020202"
-# Colours of Okabe and Ito, distinct for colour-blind readers; defined in the style of the page.
-SERIES = ("#010110", "#010120", "#010130", "#010140", "#010150", "#010160")
-_PAGE_COLOURS = {INK: "currentColor", FAINT: "var(--faint)"}
-_PAGE_COLOURS |= {colour: f"var(--series-{n})" for n, colour in enumerate(SERIES)}
+# Colours of Okabe and Ito, distinct for colour-blind readers. In an SVG they become variables, so
+# that the style of the page can replace them in its dark theme.
+INK, FAINT = "#1f2328", "#9a9fa5"
+SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b88600", "#56b4e9")
+_VARIABLES = {INK: "currentColor", FAINT: "var(--faint)"}
+_VARIABLES |= {colour: f"var(--series-{n})" for n, colour in enumerate(SERIES)}
 
+# An SVG file knows nothing of the page around it: it brings its own colours.
 _FILE_STYLE = """<style>
 svg { color: #1f2328; --faint: #9a9fa5; --series-0: #0072b2; --series-1: #d55e00;
-  --series-2: #009e73; font-family: system-ui, sans-serif; }
+  --series-2: #009e73; --series-3: #cc79a7; --series-4: #b88600; --series-5: #56b4e9;
+  font-family: system-ui, sans-serif; }
 @media (prefers-color-scheme: dark) {
   svg { color: #e6edf3; --faint: #6e7681; --series-0: #56b4e9; --series-1: #ff8a3d;
-    --series-2: #2fc79a; }
+    --series-2: #2fc79a; --series-3: #e39cc5; --series-4: #e6b422; --series-5: #9ad3f5; }
 }
 </style>"""
 
@@ -47,7 +46,6 @@ _STYLE: dict[Any, Any] = {
     "axes.titlesize": 10,
     "axes.titlelocation": "left",
     "axes.titleweight": "bold",
-    "axes.grid": True,
     "axes.axisbelow": True,
     "grid.color": FAINT,
     "grid.alpha": 0.35,
@@ -62,124 +60,74 @@ _STYLE: dict[Any, Any] = {
 }
 
 
-@contextlib.contextmanager
-def panel(width_in: float = 4.2, height_in: float = 3.5) -> Iterator[tuple[Figure, Axes]]:
-    """Yield a figure with one pair of axes in the report's style; call `inline_svg` inside."""
-    with grid(1, 1, (width_in, height_in)) as (figure, axes):
-        yield figure, axes[0, 0]
+@dataclass(frozen=True)
+class Drawing:
+    """An inline element, such as an ``svg``, and its caption."""
+
+    svg: Markup
+    caption: str = ""
 
 
-@contextlib.contextmanager
-def grid(rows: int, columns: int, size_in: tuple[float, float]) -> Iterator[tuple[Figure, Any]]:
-    """Yield a figure and an array (rows, columns) of axes, of a width and a height in inches."""
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=size_in, layout="constrained")
-        yield figure, figure.subplots(rows, columns, squeeze=False)
-
-
-def inline_svg(figure: Figure, name: str, alt: str) -> Markup:
-    """Return a figure as an ``svg`` element.
+def drawing(
+    draw: Callable[..., object],
+    alt: str,
+    caption: str = "",
+    *,
+    size_in: tuple[float, float] = (4.2, 3.5),
+    columns: int = 1,
+) -> Drawing:
+    """Draw a figure in the style of the page.
 
     Parameters
     ----------
-    figure : Figure
-        Drawn with the colours of this module.
-    name : str
-        Unique on the page; becomes part of the element's ids.
+    draw : callable
+        Called with each of the `columns` axes.
     alt : str
-        Text alternative for screen readers.
+        Text alternative for screen readers, different for each figure of a page: the ids in the
+        figure are made of it.
     """
     import matplotlib
+    from matplotlib.figure import Figure
 
+    name = f"f-{hashlib.sha256(alt.encode()).hexdigest()[:10]}"
     buffer = io.StringIO()
     # Ids are hashes salted by the name, so that the same data give the same bytes.
-    with matplotlib.rc_context({"svg.hashsalt": name}):
+    with matplotlib.rc_context(_STYLE | {"svg.hashsalt": name}):
+        figure = Figure(figsize=size_in, layout="constrained")
+        draw(*figure.subplots(1, columns, squeeze=False)[0])
         no_metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         figure.savefig(buffer, format="svg", transparent=True, metadata=no_metadata)
-    text = buffer.getvalue()
-    text = text[text.index("<svg") :]
-    prefix = "f-" + re.sub(r"[^a-z0-9]+", "-", name.lower()) + "-"
-    text = re.sub(r'(?<=\bid=")', prefix, text)
-    text = re.sub(r'(?<=url\(#)|(?<=href="#)', prefix, text)
-    for placeholder, colour in _PAGE_COLOURS.items():
-        text = text.replace(placeholder, colour)
-    view = re.search(r'viewBox="([^"]+)"', text)
-    box = view.group(1) if view else "0 0 100 100"
+    text = buffer.getvalue().partition("<svg")[2]
+    text = re.sub(r'(?<=\bid=")|(?<=url\(#)|(?<=href="#)', f"{name}-", text)
+    for colour, variable in _VARIABLES.items():
+        text = text.replace(colour, variable)
+    box = text.partition('viewBox="')[2].partition('"')[0]
     opening = (
         f'<svg xmlns:xlink="http://www.w3.org/1999/xlink" viewBox="{box}" role="img" '
         f'aria-label="{escape(alt)}">'
     )
     # Text in the figure was escaped by matplotlib, which writes XML.
-    return Markup(opening + text[text.index(">") + 1 :].strip())  # noqa: S704
+    svg = Markup(opening + text.partition(">")[2].strip())  # noqa: S704
+    return Drawing(svg, caption)
 
 
-def standalone(svg: Markup) -> str:
-    """Return an ``svg`` element as a file, which brings its own colours, light and dark."""
-    text = str(svg)
-    end = text.index(">") + 1
-    opening = text[:end].replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
-    return f"{opening}{_FILE_STYLE}{text[end:]}\n"
+def standalone(picture: Drawing) -> str:
+    """Return a figure as an SVG file, which brings its own colours, light and dark."""
+    opening, bracket, rest = str(picture.svg).partition(">")
+    opening = opening.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
+    return f"{opening}{bracket}{_FILE_STYLE}{rest}\n"
 
 
-def interval(
-    axes: Axes,
-    y: float,
-    ends: tuple[float, float],
-    limits: tuple[float, float],
-    colour: str,
-) -> None:
-    """Draw a horizontal interval; an arrow at the edge marks an end beyond the axis.
+def log_scale(axes: Axes, directions: str = "xy") -> None:
+    """Make axes logarithmic, with a few round ticks written as plain numbers."""
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
-    Parameters
-    ----------
-    y : float
-        Position of the line.
-    ends : tuple of float
-        Lower and upper end.
-    limits : tuple of float
-        Limits of the horizontal axis.
-    """
-    low, high = max(ends[0], limits[0]), min(ends[1], limits[1])
-    if low <= high:
-        axes.plot([low, high], [y] * 2, color=colour, linewidth=1.3)
-    for beyond, edge, marker in (
-        (ends[0] < limits[0], limits[0], "<"), (ends[1] > limits[1], limits[1], ">"),
-    ):  # fmt: skip
-        if beyond:
-            axes.plot(edge, y, marker, color=colour, markersize=5, clip_on=False)
-
-
-def log_axes(axes: Axes, x: ArrayLike, y: ArrayLike) -> None:
-    """Make both axes logarithmic, with limits that show all points."""
-    log_axis(axes, "x", float(np.min(x)), float(np.max(x)))
-    log_axis(axes, "y", float(np.min(y)), float(np.max(y)))
-
-
-def log_axis(axes: Axes, direction: str, low: float, high: float) -> None:
-    """Make an axis logarithmic, with a few round ticks written as plain numbers."""
-    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
-
-    margin = (high / low) ** 0.06 if high > low else 1.2
-    low, high = low / margin, high * margin
-    (axes.set_xscale if direction == "x" else axes.set_yscale)("log")
-    (axes.set_xlim if direction == "x" else axes.set_ylim)(low, high)
-    axis = axes.xaxis if direction == "x" else axes.yaxis
-    axis.set_major_locator(FixedLocator(_ticks(low, high)))
-    axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-
-
-def _ticks(low: float, high: float) -> list[float]:
-    from matplotlib.ticker import MaxNLocator
-
-    decades = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 1)
-    for steps in ((1.0,), (1.0, 3.0), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)):
-        ticks = [s * 10.0**d for d in decades for s in steps if low <= s * 10.0**d <= high]
-        if len(ticks) > 2:
-            return ticks
-    # Too narrow for ticks by decade: use the round numbers of a linear axis.
-    linear_ticks = MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
-    return [float(t) for t in linear_ticks if low <= t <= high]
+    for name in directions:
+        axes.set(**{f"{name}scale": "log"})
+        axis = getattr(axes, f"{name}axis")
+        low, high = axis.get_view_interval()
+        steps = (1.0, 2.0, 5.0) if high < 200 * low else (1.0,)
+        # A narrow range has too few ticks by decade: it gets those of a linear axis.
+        axis.set_major_locator(LogLocator(subs=steps) if high > 5 * low else MaxNLocator(4))
+        axis.set_minor_locator(NullLocator())
+        axis.set_major_formatter("{x:g}")

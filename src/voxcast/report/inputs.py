@@ -12,6 +12,8 @@ from voxcast.analysis.runs_on_record import runs_on_record, united
 from voxcast.errors import TableError
 from voxcast.files import read_json
 from voxcast.records import TARGETS
+from voxcast.runs.store import load_history, recorded_parts
+from voxcast.runs.table import frame_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -47,8 +49,10 @@ class ReportInputs:
         As written by phases, tune and evaluate; predictions are empty without a test side.
     shuffled, dependence : DataFrame
         As written by explain.
-    metrics, distribution, receipt : dict
+    metrics, receipt : dict
         As written by evaluate and register, by application.
+    jobs : DataFrame
+        Collected jobs of a cluster; empty without any.
     new_days : DataFrame
         As written by evaluate: errors on days that were not measured.
     marker : dict
@@ -68,7 +72,7 @@ class ReportInputs:
     shuffled: pd.DataFrame
     dependence: pd.DataFrame
     metrics: dict[str, Any]
-    distribution: dict[str, Any]
+    jobs: pd.DataFrame
     new_days: pd.DataFrame
     receipt: dict[str, Any]
     marker: dict[str, Any]
@@ -159,11 +163,16 @@ class ReportInputs:
             shuffled=_csv(project / "results/explain/shuffled.csv"),
             dependence=_csv(project / "results/explain/dependence.csv"),
             metrics=_json(project / "results/evaluate/families.json"),
-            distribution=_json(project / "results/evaluate/distribution.json"),
+            jobs=_jobs(project / "data/history/jobs", apps),
             new_days=_csv(project / "results/evaluate/new_days.csv"),
             receipt=_json(project / "results/register/receipt.json"),
             marker=_json(project / "models/registered.json"),
         )
+
+
+def _jobs(batch: Path, apps: Collection[str] | None) -> pd.DataFrame:
+    runs = load_history([batch]) if recorded_parts(batch) else frame_of([])
+    return runs if apps is None else runs[runs["app"].isin(apps)]
 
 
 def _leaderboard(path: Path) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""Results of a pass of the pipeline, and for each application, as sentences."""
+"""Results of a pass of the pipeline, and of each application, as sentences; and their limits."""
 
 from __future__ import annotations
 
@@ -11,10 +11,17 @@ from voxcast.analysis.model_comparison import BASELINES, compare_models
 from voxcast.analysis.noise import RepeatNoise, repeat_noise
 from voxcast.analysis.runs_on_record import training_runs
 from voxcast.features.split import MIN_SUBJECTS
+from voxcast.laws.intervals import Interval
 from voxcast.models.selection.promotion_rule import REASONS
 from voxcast.quantities import counted, format_seconds
-from voxcast.report.sentences import cpu_verdict
-from voxcast.report.wording import baseline_title, cpu_label, percent, percent_interval
+from voxcast.report.wording import (
+    BASELINE_TITLES,
+    TITLES,
+    cpu_label,
+    cpu_verdict,
+    percent,
+    percent_interval,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,6 +31,10 @@ if TYPE_CHECKING:
     from voxcast.analysis.model_comparison import ModelComparison
     from voxcast.analysis.runs_on_record import TrainingRuns
     from voxcast.report.inputs import ReportInputs
+
+FEW_SUBJECTS = 20  # unseen; with fewer the page warns that they are few
+LOADED_SHARE = 1 / 3  # of disturbed runs, from which on a set counts as measured under load
+HEADLINE_SUBJECTS = 5  # unseen; with fewer their error is less certain than cross-validation
 
 
 @dataclass(frozen=True)
@@ -48,34 +59,23 @@ class Narrative:
     @classmethod
     def of(cls, inputs: ReportInputs) -> Narrative:
         """Compute the results."""
-        comparable = inputs.comparable
+        comparable, predictions = inputs.comparable, inputs.predictions
         pooled = repeat_noise(comparable)
         noise_by_app = {noise.app: noise for noise in repeat_noise(comparable, by=("app",))}
-        return cls(
-            inputs,
-            tuple(
-                AppNarrative(
-                    app,
-                    compare_models(
-                        inputs.leaderboard_of(app),
-                        inputs.predictions[inputs.predictions["app"] == app],
-                        inputs.metrics[app],
-                        inputs.receipt_of(app),
-                    ),
-                    training_runs(inputs.trained_on, app),
-                    _floor_percent(noise_by_app.get(app)),
-                    inputs.new_days[inputs.new_days["app"] == app],
-                )
-                for app in inputs.apps
-            ),
-            pooled[0] if pooled else None,
-            compare_cpus(inputs.completed),
-        )
-
-    @property
-    def floor_percent(self) -> dict[str, float]:
-        """The noise floor of all applications together, by target, in percent."""
-        return _floor_percent(self.noise)
+        apps = tuple(
+            AppNarrative(
+                app,
+                compare_models(
+                    inputs.leaderboard_of(app), predictions[predictions["app"] == app],
+                    inputs.metrics[app], inputs.receipt_of(app),
+                ),
+                training_runs(inputs.trained_on, app),
+                _floor_percent(noise_by_app.get(app)),
+                inputs.new_days[inputs.new_days["app"] == app],
+            )
+            for app in inputs.apps
+        )  # fmt: skip
+        return cls(inputs, apps, pooled[0] if pooled else None, compare_cpus(inputs.completed))
 
     def of_each(self, sentence: Callable[[AppNarrative], str]) -> str:
         """Join a sentence of each application that has one, with its name if there are several."""
@@ -89,26 +89,6 @@ class Narrative:
             return self.apps[0].headline()
         errors = ", ".join(f"{app.app} {percent(app.error())} {app.origin()}" for app in self.apps)
         return f"Errors in CPU time: {errors}"
-
-    def champion(self) -> str:
-        """Write the best family and the champion of each application."""
-        return "; ".join(app.champion() for app in self.apps)
-
-    def cross_validated(self) -> str:
-        """Write the cross-validated errors of the winners and of the best baselines."""
-        return self.of_each(AppNarrative.cross_validated)
-
-    def tested(self) -> str:
-        """Write the errors on unseen subjects, with intervals."""
-        return self.of_each(AppNarrative.tested)
-
-    def on_new_days(self) -> str:
-        """Write the errors on days that were not measured."""
-        return self.of_each(AppNarrative.on_new_days)
-
-    def calibration(self) -> str:
-        """Write whether the upper bounds are calibrated."""
-        return self.of_each(AppNarrative.calibration)
 
     def measured(self) -> str:
         """Write the number of runs, applications, volumes and allocations."""
@@ -132,33 +112,19 @@ class Narrative:
         )
 
     def floor(self) -> str:
-        """Write the coefficients of variation of repeats, and how many runs were disturbed."""
+        """Write how much repeats of a run differ, and how many runs were disturbed."""
         is_noisy = self.inputs.comparable["noisy"]
-        noisy = int(is_noisy.sum())
-        busy = f"{noisy} of {counted(len(is_noisy), 'run')} shared the machine with other work"
+        noisy, count = int(is_noisy.sum()), counted(len(is_noisy), "run")
+        busy = f"{noisy} of {count} shared the machine with other work"
         if self.noise is None:
-            if not noisy:
-                return "unknown, as no run was repeated"
-            if noisy == len(is_noisy):
-                busy = f"all {counted(noisy, 'run')} shared the machine with other work"
-            return f"unknown: {busy}, and no undisturbed run was repeated"
+            busy = f"{busy}, and no undisturbed run was repeated"
+            return f"unknown: {busy}" if noisy else "unknown, as no run was repeated"
         cv = self.noise.cv
         return (
             f"repeats of one run differ by {percent(cv['cpu_s'].value)} in CPU time and "
             f"{percent(cv['runtime_s'].value)} in wall time (coefficients of variation; "
-            f"{counted(self.noise.cells, 'cell')} repeated)"
+            f"{counted(self.noise.cells, 'cell')} repeated): a model cannot be more exact"
             + (f"; {busy} and do not count here" if noisy else "")
-        )
-
-    def floor_meaning(self) -> str:
-        """Write the interpretation of the noise floor; empty without repeats."""
-        if self.noise is None or "cpu_s" not in self.floor_percent:
-            return ""
-        degrees = counted(self.noise.degrees_of_freedom["cpu_s"], "degree")
-        return (
-            "A model that does not know the momentary speed of the machine cannot have a smaller "
-            f"expected error in CPU time than {percent(self.floor_percent['cpu_s'])}. This is "
-            f"estimated from these runs only, with {degrees} of freedom"
         )
 
     def cpu_scaling(self) -> str:
@@ -171,6 +137,28 @@ class Narrative:
             for comparison in self.cpu_comparisons
         )
 
+    def cautions(self) -> list[str]:
+        """Return the limits of the measured runs of all applications."""
+        inputs, lines = self.inputs, []
+        runs = inputs.runs
+        if self.noise is None:
+            lines.append(f"The noise floor is {self.floor()}.")
+        censored = runs[runs["outcome"] != "completed"]["outcome"].value_counts()
+        if len(censored):
+            kinds = ", ".join(f"{n} {str(k).replace('_', ' ')}" for k, n in censored.items())
+            lines.append(f"Runs that did not complete: {kinds}. Stopped runs are lower bounds.")
+        if noisy := int(runs["noisy"].sum()):
+            lines.append(
+                f"{counted(noisy, 'run')} of {len(runs)} shared the machine with other work, "
+                "which lengthens wall time."
+            )
+        problems = inputs.catalogue["problem"].dropna().value_counts().head(10)
+        lines += [f"{counted(n, 'volume')} not used: {reason}" for reason, n in problems.items()]
+        if runs["memory_method"].nunique() > 1:
+            methods = ", ".join(sorted(map(str, runs["memory_method"].unique())))
+            lines.append(f"Peak memory was measured by more than one method ({methods}).")
+        return lines + [f"Not measured: {note.rstrip('.')}." for note in inputs.notes]
+
 
 def _floor_percent(noise: RepeatNoise | None) -> dict[str, float]:
     if noise is None:
@@ -180,14 +168,9 @@ def _floor_percent(noise: RepeatNoise | None) -> dict[str, float]:
 
 
 def _cpus(numbers: list[int]) -> str:
-    if numbers == [1]:
-        return "1 CPU"
     *leading, last = map(str, numbers)
-    return f"{', '.join(leading)} and {last} CPUs" if leading else f"{last} CPUs"
-
-
-HEADLINE_SUBJECTS = 5  # unseen; with fewer their error is less certain than cross-validation
-SEVERAL = 100  # times another error, from which on the number says no more
+    text = f"{', '.join(leading)} and {last}" if leading else last
+    return f"{text} CPU{'s' if numbers != [1] else ''}"
 
 
 @dataclass(frozen=True)
@@ -215,23 +198,24 @@ class AppNarrative:
     floor_percent: dict[str, float]
     new_days: pd.DataFrame
 
-    def error(self) -> float:
-        """Return the winner's error of CPU time in percent, of the headline."""
+    @property
+    def _is_of_unseen(self) -> bool:
         m = self.models
-        if self._is_of_unseen():
-            return m.tested[m.winner]["cpu_s"].value
-        return m.cross_validated[m.winner]["cpu_s"]
+        return m.winner in m.tested and m.test_subjects >= HEADLINE_SUBJECTS
+
+    def error(self, family: str | None = None) -> float:
+        """Return the error of the headline in percent: CPU time, by the winner if None."""
+        m, name = self.models, family or self.models.winner
+        if self._is_of_unseen:
+            return m.tested[name]["cpu_s"].value
+        return m.cross_validated[name]["cpu_s"]
 
     def origin(self) -> str:
         """Write which subjects the error of the headline is of."""
         m = self.models
-        if self._is_of_unseen():
+        if self._is_of_unseen:
             return f"on {counted(m.test_subjects, 'unseen subject')}"
         return f"by cross-validation over {counted(m.training_subjects, 'subject')}"
-
-    def _is_of_unseen(self) -> bool:
-        m = self.models
-        return m.winner in m.tested and m.test_subjects >= HEADLINE_SUBJECTS
 
     def headline(self) -> str:
         """Write the main result as one sentence.
@@ -240,39 +224,20 @@ class AppNarrative:
         otherwise.
         """
         m = self.models
-        if not self._is_of_unseen():
-            return self._validated_headline()
-        error = percent(self.error())
-        subjects = counted(m.test_subjects, "unseen subject")
+        result = f"an error of {percent(self.error())} in CPU time {self.origin()}"
+        untested = "" if m.tested else "; no subject was kept apart to test it"
         if m.winner in BASELINES:
-            return (
-                f"No model beat the {baseline_title(m.winner)}, which has an error of "
-                f"{error} in CPU time on {subjects}"
-            )
-        text = f"The {m.winner} model has an error of {error} in CPU time"
-        if m.baseline is None or "cpu_s" not in m.gain:
-            return f"{text} on {subjects}"
-        title = baseline_title(m.baseline)
-        rival = f"the {title} {percent(m.tested[m.baseline]['cpu_s'].value)}"
-        if m.gain["cpu_s"].covers(0):
-            return f"{text}, {rival}: {subjects} are too few to decide which is better"
-        if m.gain["cpu_s"].value < 0:
-            return f"{text} on {subjects}, {rival}: the baseline did better there"
-        return f"{text} on {subjects}, {rival}"
-
-    def _validated_headline(self) -> str:
-        m = self.models
-        error = f"{percent(self.error())} in CPU time {self.origin()}"
-        if m.winner in BASELINES:
-            text = f"No model beat the {baseline_title(m.winner)}, which has an error of {error}"
-        else:
-            text = f"The {m.winner} model has an error of {error}"
-            if m.baseline is not None:
-                rival = percent(m.cross_validated[m.baseline]["cpu_s"])
-                text += f", the {baseline_title(m.baseline)} {rival}"
-        if not m.tested:
-            return f"{text}; no subject was kept apart to test it"
-        return text
+            text = f"No model beat the {BASELINE_TITLES[m.winner]}, which has {result}"
+            return text + untested
+        text = f"The {m.winner} model has {result}"
+        if m.baseline is not None:
+            text += f", the {BASELINE_TITLES[m.baseline]} {percent(self.error(m.baseline))}"
+            gain = m.gain.get("cpu_s") if self._is_of_unseen else None
+            if gain is not None and gain.covers(0):
+                text += ": too few subjects to decide which is better"
+            elif gain is not None and gain.value < 0:
+                text += ": the baseline did better there"
+        return text + untested
 
     def learned_from(self) -> str:
         """Write which runs on record the models were learned from, and how many were disturbed."""
@@ -281,15 +246,10 @@ class AppNarrative:
         if t.batches:
             sources.append(f"the recorded batches {', '.join(t.batches)}")
         origin = f", from {' and '.join(sources)}" if sources else ""
-        disturbed = "none of them was disturbed"
-        if t.noisy:
-            disturbed = (
-                f"{t.noisy} of them ({percent(100 * t.noisy_share)}) shared the machine with "
-                "other work"
-            )
+        disturbed = f"{t.noisy} of them ({percent(100 * t.noisy_share)})" if t.noisy else "none"
         return (
             f"learned from {counted(t.runs, 'run')} of {counted(t.subjects, 'subject')} on "
-            f"record{origin}; {disturbed}"
+            f"record{origin}; {disturbed} shared the machine with other work"
         )
 
     def champion(self) -> str:
@@ -303,61 +263,46 @@ class AppNarrative:
             return f"{m.winner} is again the best family; {stays}"
         return f"{m.winner} is best by cross-validation, but {stays}"
 
-    def cross_validated(self) -> str:
-        """Write the cross-validated errors of the winner and of the best baseline."""
+    def on_new_subjects(self) -> str:
+        """Write the errors of the winner and of the best baseline, on unseen subjects if any."""
         m = self.models
-        error = m.cross_validated[m.winner]["cpu_s"]
-        text = f"{m.winner} {percent(error)} in CPU time"
+        rival = "" if m.baseline is None else f", the {BASELINE_TITLES[m.baseline]} "
+        texts = []
+        if m.winner in m.tested:
+            subjects = counted(m.test_subjects, "unseen subject")
+            unbounded = "" if m.tested[m.winner]["cpu_s"].bounded else ", too few for an interval"
+            text = f"{percent_interval(m.tested[m.winner]['cpu_s'])} of CPU time"
+            if m.baseline in m.tested:
+                text += rival + percent_interval(m.tested[str(m.baseline)]["cpu_s"])
+            texts.append(f"{text} ({subjects}, {counted(m.test_runs, 'run')}{unbounded})")
+        text = f"{percent(m.cross_validated[m.winner]['cpu_s'])} of CPU time"
         if m.baseline is not None:
-            rival = m.cross_validated[m.baseline]["cpu_s"]
-            text += f", the {baseline_title(m.baseline)} {percent(rival)}"
-            if rival > SEVERAL * error:
-                text += f" (more than {SEVERAL} times the error)"
-            elif error > 0:
-                text += f" ({rival / error:.1f} times the error)"
-        text = f"{text}; {counted(m.training_subjects, 'subject')}{self._floor_beside()}"
+            text += rival + percent(m.cross_validated[m.baseline]["cpu_s"])
+        subjects = counted(m.training_subjects, "subject")
+        texts.append(f"{text} by cross-validation over {subjects}")
+        if not m.tested:
+            texts.append(f"none was kept apart to test on, which takes {MIN_SUBJECTS} subjects")
         if m.training_subjects == 1:
-            text += "; over the runs of one subject, which says nothing of other subjects"
-        return text
-
-    def not_tested(self) -> str:
-        """Write why there are no predictions of unseen subjects."""
-        return f"No subject was kept apart to test on: that takes {MIN_SUBJECTS} subjects."
-
-    def tested(self) -> str:
-        """Write the errors on unseen subjects, with intervals where there are any."""
-        m = self.models
-        errors = m.tested.get(m.winner)
-        if not errors:
-            return f"none is kept apart of fewer than {MIN_SUBJECTS} subjects: see the error by CV"
-        text = f"{percent_interval(errors['cpu_s'])} in CPU time"
-        if m.baseline is not None and m.baseline in m.tested:
-            rival = percent_interval(m.tested[m.baseline]["cpu_s"])
-            text += f", the {baseline_title(m.baseline)} {rival}"
-        runs = f"{counted(m.test_subjects, 'subject')}, {counted(m.test_runs, 'run')}"
-        if not errors["cpu_s"].bounded:
-            runs += ", too few for an interval"
-        return f"{text}; {runs}{self._floor_beside()}"
+            texts.append("runs of one subject, which says nothing of other subjects")
+        if floor := self.floor_percent.get("cpu_s"):
+            texts.append(f"noise floor {percent(floor)}")
+        return "; ".join(texts)
 
     def on_new_days(self) -> str:
-        """Write the errors of CPU time on days that were not measured."""
+        """Write the errors of CPU time on days that were not measured, and why they are larger."""
         if self.new_days.empty:
             return "unknown: too few days or subjects were measured to hold some out"
-        rows = self.new_days[self.new_days["target"] == "cpu_s"]
+        rows = self.new_days[self.new_days["target"] == "cpu_s"].sort_values("local_runs")
         texts = []
-        for row in rows.sort_values("local_runs").to_dict("records"):
-            error = f"{percent(row['mape'])} ({percent(row['low'])} to {percent(row['high'])})"
+        for row in rows.to_dict("records"):
+            error = percent_interval(Interval(row["mape"], row["low"], row["high"], 0))
             after = f"after {counted(int(row['local_runs']), 'run')} on that day "
             texts.append(f"{after if row['local_runs'] else ''}{error}")
         first = rows.iloc[0]
         return (
-            f"{', '.join(texts)} in CPU time; {counted(int(first['subjects']), 'subject')} on "
-            f"{counted(int(first['days']), 'day')}, each held out"
+            f"{', '.join(texts)} in CPU time, as the speed of a machine differs from day to day; "
+            f"{counted(int(first['subjects']), 'subject')} on {counted(int(first['days']), 'day')}"
         )
-
-    def _floor_beside(self) -> str:
-        floor = self.floor_percent.get("cpu_s")
-        return "" if floor is None else f"; noise floor {percent(floor)}"
 
     def calibration(self) -> str:
         """Write whether the upper bound is calibrated."""
@@ -369,7 +314,59 @@ class AppNarrative:
         if m.training_subjects >= m.subjects_needed:
             needed += ", and as many more for each with a run that was stopped"
         return (
-            f"not calibrated: a {bound} bound needs {needed}; there "
-            f"{'is' if m.training_subjects == 1 else 'are'} {m.training_subjects}, and it is the "
+            f"not calibrated: a {bound} bound needs {needed}, of which there "
+            f"{'is' if m.training_subjects == 1 else 'are'} {m.training_subjects}; it is the "
             "largest residual times a stated factor"
         )
+
+    def cautions(self, leaderboard: pd.DataFrame) -> list[str]:
+        """Return the limits of the models, the most serious first."""
+        m, lines = self.models, []
+        if not m.tested:
+            lines.append(
+                "No subject was kept apart: each is predicted by models that have not seen it, "
+                "but the family was chosen by the same errors."
+            )
+        elif m.test_subjects < FEW_SUBJECTS:
+            lines.append(
+                f"Only {counted(m.test_subjects, 'unseen subject')}: another sample of subjects "
+                "would give other errors."
+            )
+        if m.test_openings > 1:
+            lines.append(
+                f"Unseen subjects of this test table were judged on {m.test_openings} times, with "
+                "this one. Errors of models that were chosen afterwards are biased downwards."
+            )
+        if not m.calibrated:
+            lines.append(f"The upper bound is {self.calibration()}.")
+        if self.training.noisy_share >= LOADED_SHARE:
+            share = percent(100 * self.training.noisy_share)
+            lines.append(f"The runs were measured under load: {share} shared the machine.")
+        for target, gain in m.gain.items():
+            rival = BASELINE_TITLES[str(m.baseline)]
+            points = f"{TITLES[target]} ({_points(gain)})"
+            if gain.bounded and gain.covers(0):
+                lines.append(
+                    f"{m.winner} and the {rival} do not differ significantly in {points}."
+                )
+            elif gain.bounded and gain.value < 0:
+                lines.append(f"On unseen subjects the {rival} beat {m.winner} in {points}.")
+        best = min(m.cross_validated, key=lambda name: m.cross_validated[name]["cpu_s"])
+        if best != m.winner:
+            lines.append(
+                f"By CPU time alone {best} has the smaller cross-validated error "
+                f"({percent(m.cross_validated[best]['cpu_s'])}); the choice counts memory too."
+            )
+        if m.voxels_gain is not None and m.voxels_gain.bounded and m.voxels_gain.covers(0):
+            lines.append(
+                "Reading the voxels gave no significant gain over the header alone in CPU time "
+                f"({_points(m.voxels_gain)})."
+            )
+        if cut_short := leaderboard.query("cut_short == True")["family"].tolist():
+            names = ", ".join(cut_short)
+            lines.append(f"The time limit of tuning was reached before all trials of {names}.")
+        return lines
+
+
+def _points(gain: Interval) -> str:
+    return f"gain of {gain.value:+.1f} points, {gain.low:+.1f} to {gain.high:+.1f}"

@@ -2,42 +2,66 @@
 
 from __future__ import annotations
 
+import itertools
 import shlex
-from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from voxcast.allocation.requests.cost import CostModel
+from voxcast.allocation.requests.strategies import Settings, request_sequence
 from voxcast.allocation.site import Prices
 from voxcast.analysis.devices import compare_devices, devices_without_runs
-from voxcast.analysis.drift import drift
+from voxcast.analysis.job_drift import monthly_coverage
+from voxcast.analysis.model_comparison import mean_error
 from voxcast.analysis.noise import RepeatNoise, repeat_noise
-from voxcast.analysis.run_groups import FULL_SCALE
+from voxcast.analysis.run_groups import FULL_SCALE, by_configuration
 from voxcast.analysis.wall_times import wall_times
+from voxcast.features.descriptions import quantity_title, value_range
+from voxcast.laws.intervals import Interval
 from voxcast.phases.logged import phase_summary
 from voxcast.quantities import counted
-from voxcast.report import run_figures, run_tables
-from voxcast.report.app_section import app_sections, overview
-from voxcast.report.cautions import run_cautions
-from voxcast.report.phase_page import memory_panels, traced_runs
-from voxcast.report.sentences import cpu_verdict, drift_sentence, missing_devices
-from voxcast.report.templates import render
-from voxcast.report.wording import cpu_label, device_label, device_machines, smallest_gains
+from voxcast.records import TARGETS
+from voxcast.report import plot, tables
+from voxcast.report.canvas import drawing
+from voxcast.report.jobs import coverage_by_month, requested_against_used
+from voxcast.report.phase_page import memory_drawings, traced_runs
+from voxcast.report.scans import scans
+from voxcast.report.sections import Part, Section
+from voxcast.report.sections import page as render
+from voxcast.report.wording import (
+    TITLES,
+    allocation_label,
+    cpu_label,
+    cpu_verdict,
+    device_label,
+    heading,
+    missing_devices,
+    percent,
+    run_group_label,
+    smallest_gains,
+)
 from voxcast.runs.speed import at_usual_speed, speed_deviations
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import pandas as pd
 
+    from voxcast.analysis.wall_times import WallTimes
+    from voxcast.laws.families import Law
+    from voxcast.report.canvas import Drawing
     from voxcast.report.inputs import ReportInputs
-    from voxcast.report.narrative import Narrative
+    from voxcast.report.narrative import AppNarrative, Narrative
 
-
-# A space after a number or a time unit and before a unit, or around "to", "of" and "±".
-
-
-TEMPLATE = "page.html.j2"
-STUDIES_PAGE = "studies.html"  # in the folder of the main page, written by another stage
 NOISE_GROUPS = ("app", "device", "cpus", "scale")
-SMALLEST_GAINS = 3  # listed for each comparison of devices
+TOP_FEATURES = 3
+# Strategies whose cost is shown, and the points of a law that it is computed on.
+COMPARED_STRATEGIES = ("mean_by_mean", "mean_doubling", "median_by_median", "equal_probability")
+POINTS = 200
+MAX_DISTRIBUTIONS = 4  # in one figure, so that they stay distinct
+_BIN = ".venv/bin/"  # of `make setup`
+MLFLOW_UI = "http://127.0.0.1:5000"  # of `mlflow ui`
 
 
 def page(narrative: Narrative, project: Path) -> str:
@@ -50,46 +74,174 @@ def page(narrative: Narrative, project: Path) -> str:
     project : Path
         Folder that the paths of the catalogue refer to; slices are read there.
     """
-    return render(TEMPLATE, _content(narrative, project))
+    noise = repeat_noise(narrative.inputs.completed, by=NOISE_GROUPS)
+    groups = wall_times(narrative.inputs.completed)
+    cards = {
+        "Noise floor": heading(narrative.floor()), "More CPUs": narrative.cpu_scaling(),
+    }  # fmt: skip
+    head = Part(narrative.headline(), [], narrative.measured(), cards, narrative.cautions())
+    parts = [
+        *(_model(app, narrative.inputs, noise, project) for app in narrative.apps),
+        Part("Runs", list(_runs(narrative, noise, groups, project))),
+        Part("Requests", list(_requests(narrative.inputs, groups))),
+        Part("Parallel programs", traced_runs(narrative.inputs.completed, project)),
+        Part("Provenance", [_provenance(narrative)]),
+    ]
+    return render(head, [part for part in parts if part.sections], commands="\n".join(
+        [f"{binaries()}voxcast predict {example(narrative)}", f"{binaries()}voxcast serve",
+         f"{binaries()}mlflow ui      # then {finals(narrative.inputs)}"]
+    ))  # fmt: skip
 
 
-def _content(narrative: Narrative, project: Path) -> dict[str, Any]:
+def _model(
+    app: AppNarrative, inputs: ReportInputs, noise: list[RepeatNoise], project: Path
+) -> Part:
+    name, m = app.app, app.models
+    sections = [
+        Section(
+            "Error by model",
+            "Mean absolute error of each model by cross-validation (●) and on unseen subjects (◆, "
+            "with 95 % interval); the dashed line is the noise floor, which no model can beat.",
+            [_errors(app, target) for target in TARGETS],
+            [tables.models(m, app.floor_percent)],
+        )
+    ]
+    predictions = inputs.predictions_of(name, m.winner)
+    if len(predictions):
+        sections.append(Section(
+            "Predicted against measured",
+            f"Predictions of {m.winner} for unseen subjects; bars reach to the upper bound, and ✕ "
+            "marks a run above it.",
+            [_predicted(group.runs, run_group_label(group), target)
+             for group in by_configuration(predictions) for target in TARGETS],
+            [tables.errors(predictions, noise)],
+        ))  # fmt: skip
+    metrics = inputs.metrics[name].get(m.winner, {}) if m.tested else {}
+    risk = inputs.receipt_of(name)["challenger"]["risk_at_upper_quantile"]
+    sections.append(Section(
+        "Errors and bounds",
+        f"How often the bounds of {m.winner} held, and how much they exceed what was used.",
+        tables=[tables.bounds(metrics, risk)],
+    ))  # fmt: skip
+    if effects := _effects(name, inputs):
+        sections.append(Section(
+            "Effect of the most important features",
+            "Mean prediction over the range of one feature, relative to that at its median.",
+            [effects],
+        ))  # fmt: skip
+    if len(predictions):
+        yours = any(Path(str(p)).is_absolute() for p in inputs.catalogue["path"])
+        private = " These slices show your images: share this page only with people who may see "
+        sections.append(Section(
+            "Best and worst scans",
+            "Unseen volumes with the smallest and the largest error of CPU time, in sagittal, "
+            "coronal and axial slices." + (private + "them.") * yours,
+            scans(predictions, inputs.catalogue, project),
+        ))  # fmt: skip
+    cards = {
+        "Champion": app.champion(), "Error on new subjects": app.on_new_subjects(),
+        "Error on a new day": app.on_new_days(), "Upper bounds": heading(app.calibration()),
+    }  # fmt: skip
+    cautions = app.cautions(inputs.leaderboard_of(name))
+    lead = f"{app.headline()}. {heading(app.learned_from())}."
+    return Part(name, sections, lead, cards, cautions)
+
+
+def _errors(app: AppNarrative, target: str) -> Drawing:
+    m = app.models
+    by_family = {}
+    for family, errors in m.cross_validated.items():
+        validated = Interval(errors[target], float("nan"), float("nan"), m.training_subjects)
+        tested = m.tested.get(family)
+        by_family[family] = [validated, *([tested[target]] if tested else [])]
+    names = ", ".join(f"{f} {percent(e[target])}" for f, e in m.cross_validated.items())
+    title = f"{heading(TITLES[target])}: error in %"
+    floor = app.floor_percent.get(target)
+
+    def draw(axes: Any) -> None:
+        plot.intervals(by_family, axes, line=floor, bold=m.winner).set_title(title)
+
+    alt = f"Error of {TITLES[target]} of {app.app} by model: {names}"
+    return drawing(draw, alt, size_in=(4.2, 1.2 + 0.34 * len(by_family)))
+
+
+def _predicted(runs: pd.DataFrame, label: str, target: str) -> Drawing:
+    error = mean_error(runs, target)
+    title = f"{label}, {TITLES[target]}"
+    above = int((runs[f"{target}_actual"] > runs[f"{target}_upper"]).sum())
+    caption = (
+        f"{title}: mean error {percent(error.value)} on {counted(len(runs), 'run')} of "
+        f"{counted(error.subjects, 'subject')}, {above} above the upper bound."
+    )
+    table = runs.rename(columns={f"{target}_actual": target})
+    draw = partial(plot.calibration, table, target=target)
+    return drawing(lambda axes: draw(axes), f"Predicted against measured: {caption}", caption)
+
+
+def _effects(app: str, inputs: ReportInputs) -> Drawing | None:
+    shuffled = inputs.shuffled[(inputs.shuffled["app"] == app) & (inputs.shuffled["rise"] > 0)]
+    important = shuffled.nlargest(TOP_FEATURES, "rise").set_index("feature")["rise"]
+    if important.empty:
+        return None
+    dependence = inputs.dependence[inputs.dependence["app"] == app]
+    texts = []
+    for feature, rise in important.items():
+        values = dependence.loc[dependence["feature"] == feature, "value"]
+        reach = value_range(str(feature), values.iloc[0], values.iloc[-1]) if len(values) else ""
+        texts.append(f"{quantity_title(str(feature))} ({rise:+.1f} points) {reach}".strip())
+    caption = (
+        "Increase of the error when a feature is shuffled, and its range from the 5 % to the 95 % "
+        f"quantile: {'; '.join(texts)}."
+    )
+    titles = {str(name): quantity_title(str(name)) for name in important.index}
+    return drawing(
+        lambda axes: plot.effects(dependence, titles, axes),
+        f"Effect of features on {app}. {caption}",
+        caption,
+    )
+
+
+def _runs(
+    narrative: Narrative, noise: list[RepeatNoise], groups: list[WallTimes], project: Path
+) -> Iterator[Section]:
     inputs = narrative.inputs
     completed = inputs.completed
-    phases = phase_summary(_phases(inputs.phases, completed))
-    noise = repeat_noise(completed, by=NOISE_GROUPS)
-    paths = inputs.catalogue.dropna(subset="volume_id")
-    names = {
-        str(v): Path(str(p)).name for v, p in zip(paths["volume_id"], paths["path"], strict=True)
+    floor = [tables.noise_floor(noise, _normalised_noise(inputs))] if noise else []
+    yield Section(
+        "Measured runs",
+        "What was measured, and how much repeats of the same run differ.",
+        tables=[tables.measured(inputs.runs), *floor],
+    )
+    labelled = {
+        f"{group.app}: {allocation_label(group.configuration, group.scale)}"
+        + (f", {group.machine}" if completed["host_class"].nunique() > 1 else ""): group
+        for group in groups
     }
-    return {
-        **_of_devices(narrative, names),
-        **_of_variation(completed, names),
-        "narrative": narrative,
-        "headline": narrative.headline(),
-        "cautions": run_cautions(narrative),
-        "sections": app_sections(narrative, noise, project),
-        "overview": overview(narrative.apps) if len(narrative.apps) > 1 else None,
-        "measured_table": run_tables.measured(inputs.runs),
-        "noise_table": (
-            run_tables.noise_floor(noise, _normalised_noise(inputs)) if noise else None
-        ),
-        "size_panels": run_figures.size_panels(_sized(completed, inputs.catalogue)),
-        "speedup_panels": run_figures.speedup_panels(narrative.cpu_comparisons),
-        "cpu_lines": [f"{cpu_label(c)}: {cpu_verdict(c)}." for c in narrative.cpu_comparisons],
-        "cpu_table": run_tables.configurations(narrative.cpu_comparisons),
-        "phase_panels": run_figures.phase_panels(phases),
-        "phase_table": run_tables.phases(phases) if len(phases) else None,
-        "memory_panels": memory_panels(completed, project),
-        "traced_runs": traced_runs(completed, project),
-        "studies_page": STUDIES_PAGE,
-        "has_user_images": any(Path(str(p)).is_absolute() for p in inputs.catalogue["path"]),
-        "problems": _problems(inputs.catalogue),
-        "facts": _facts(narrative),
-        "example": example(narrative),
-        "binaries": binaries(),
-        "finals": finals(inputs),
-    }
+    if labelled:
+        yield Section(
+            "Distributions of wall time",
+            "Measured distributions over volumes or settings as steps, and the closest "
+            "distribution of each dashed.",
+            [_distributions(dict(batch)) for batch in _batches(labelled)],
+            [tables.variations(labelled)],
+        )
+    yield _cpus(narrative)
+    yield _devices(narrative)
+    phases = _phases(inputs.phases, completed)
+    if len(phases):
+        cpus = phases["app"] + ", CPUs: " + phases["cpus"].astype(str)
+        of_runs = phases.assign(app=cpus)
+        summary = phase_summary(phases)
+        yield Section(
+            "Time and memory by phase",
+            "Where the time goes: mean duration of the phases that applications logged.",
+            [drawing(lambda axes: plot.phases(of_runs, axes), f"Mean time of the phases of "
+                     f"{', '.join(dict.fromkeys(cpus))}", size_in=(8.4, 3.0))],
+            [tables.phases(summary)],
+        )  # fmt: skip
+    if memory := memory_drawings(completed, project):
+        sentence = "Memory of the run of median wall time of each application, by numbered phase."
+        yield Section("Memory over time", sentence, memory)
 
 
 def _normalised_noise(inputs: ReportInputs) -> list[RepeatNoise]:
@@ -101,48 +253,67 @@ def _normalised_noise(inputs: ReportInputs) -> list[RepeatNoise]:
     return repeat_noise(at_usual_speed(inputs.completed, deviations), by=NOISE_GROUPS)
 
 
-def _of_devices(narrative: Narrative, names: dict[str, str]) -> dict[str, Any]:
+def _batches(groups: dict[str, Any]) -> Iterator[list[tuple[str, Any]]]:
+    """Yield the groups of each application, a few at a time."""
+    for _, of_app in itertools.groupby(groups.items(), key=lambda entry: entry[1].app):
+        entries = list(of_app)
+        for first in range(0, len(entries), MAX_DISTRIBUTIONS):
+            yield entries[first : first + MAX_DISTRIBUTIONS]
+
+
+def _distributions(groups: dict[str, Any]) -> Drawing:
+    alt = f"Distribution of wall time of {'; '.join(groups)}"
+    return drawing(lambda axes: plot.distributions(groups, axes), alt, size_in=(4.2, 3.6))
+
+
+def _cpus(narrative: Narrative) -> Section:
+    comparisons = narrative.cpu_comparisons
+    if not comparisons:
+        sentence = "Only one configuration was measured, so there is nothing to compare."
+        return Section("CPU scaling", sentence)
+    gains = {
+        f"{cpu_label(c)}, {c.device}: {c.cpus} against {c.base_cpus}": [c.speedup]
+        for c in comparisons
+    }
+    verdicts = "; ".join(f"{cpu_label(c)}: {cpu_verdict(c)}" for c in comparisons)
+    return Section(
+        "CPU scaling",
+        "Speed-up with more CPUs, paired by volume, with 95 % interval over subjects.",
+        [_speedups(gains, f"Speed-up with more CPUs. {verdicts}.", f"{verdicts}.")],
+        [tables.configurations(comparisons)],
+    )
+
+
+def _speedups(gains: dict[str, list[Interval]], alt: str, caption: str) -> Drawing:
+    def draw(axes: Any) -> None:
+        plot.intervals(gains, axes, line=1.0, log=True).set_xlabel("speed-up")
+
+    return drawing(draw, alt, caption, size_in=(6.0, 1.1 + 0.32 * len(gains)))
+
+
+def _devices(narrative: Narrative) -> Section:
     """Compare CPU and GPU on all runs on record of the applications of this pass."""
-    inputs, prices = narrative.inputs, Prices()
-    apps = set(inputs.runs["app"])
-    on_record = inputs.on_record[inputs.on_record["app"].isin(apps)]
-    missing = missing_devices(devices_without_runs(on_record))
-    comparisons = [] if missing else compare_devices(on_record, inputs.phases_on_record, prices)
-    return {
-        "devices_missing": missing,
-        "device_panels": run_figures.device_panels(comparisons),
-        "device_table": run_tables.devices(comparisons, prices) if comparisons else None,
-        "device_notes": [
-            f"{device_label(comparison)}, on {device_machines(comparison)}. Smallest speed-up: "
-            f"{'; '.join(smallest_gains(comparison, SMALLEST_GAINS, names))}."
-            for comparison in comparisons
-            if not comparison.phase
-        ],
-    }
-
-
-def _of_variation(completed: pd.DataFrame, names: dict[str, str]) -> dict[str, Any]:
-    """Describe the variation of wall time and the drift of the machine."""
-    host_classes = completed["host_class"].value_counts().index
-    machines = {
-        str(name): f"machine {n}"
-        for n, name in enumerate(host_classes, 1)
-        if len(host_classes) > 1
-    }
-    groups, drifted = wall_times(completed, machines), drift(completed)
-    sentence = None
-    if drifted is not None:
-        noise = {n.app: n.cv["cpu_s"].value for n in repeat_noise(completed, by=("app",))}
-        sentence = drift_sentence(drifted, noise.get(drifted.largest[0].app))
-    return {
-        "variation_panels": run_figures.variation_panels(groups),
-        "variation_tables": [
-            f(groups) for f in (run_tables.variations, run_tables.laws) if groups
-        ],
-        "machines": [f"{short}: {name}" for name, short in machines.items()],
-        "drift_table": (None if drifted is None else run_tables.anchor_changes(drifted, names)),
-        "drift": sentence,
-    }
+    inputs, prices, title = narrative.inputs, Prices(), "CPU against GPU"
+    runs = inputs.on_record[inputs.on_record["app"].isin(set(inputs.runs["app"]))]
+    if missing := missing_devices(devices_without_runs(runs)):
+        return Section(title, f"{heading(missing)}.")
+    comparisons = compare_devices(runs, inputs.phases_on_record, prices)
+    if not comparisons:
+        sentence = "Runs on CPUs and on GPUs are on record, but no work was run on both."
+        return Section(title, sentence)
+    figures = []
+    for app, of_app in itertools.groupby(comparisons, key=lambda comparison: comparison.app):
+        rows = list(of_app)
+        gains = {device_label(row).removeprefix(f"{app}, "): [row.speedup] for row in rows}
+        texts = ", ".join(f"{label} {gain.value:.3g}" for label, [gain] in gains.items())
+        least = "; ".join(
+            f"{device_label(row)}: {', '.join(smallest_gains(row, TOP_FEATURES))}"
+            for row in rows if not row.phase
+        )  # fmt: skip
+        alt = f"Speed-up on the GPU, {app}: {texts}"
+        figures.append(_speedups(gains, alt, f"{app}. Smallest speed-up: {least}."))
+    sentence = "Speed-up on the GPU of whole runs and of their phases, over the same work."
+    return Section(title, sentence, figures, [tables.devices(comparisons, prices)])
 
 
 def _phases(phases: pd.DataFrame, completed: pd.DataFrame) -> pd.DataFrame:
@@ -155,56 +326,72 @@ def _phases(phases: pd.DataFrame, completed: pd.DataFrame) -> pd.DataFrame:
     return selected.assign(app=selected["app"].where(~on_gpu, selected["app"] + " on GPU"))
 
 
-def _sized(runs: pd.DataFrame, catalogue: pd.DataFrame) -> pd.DataFrame:
-    usable = catalogue[catalogue["problem"].isna()].drop_duplicates("volume_id")
-    sizes = usable[["shape_i", "shape_j", "shape_k"]].astype(float).prod(axis=1) / 1e6
-    megavoxels = dict(zip(usable["volume_id"], sizes, strict=True))
-    sized = runs.assign(megavoxels=runs["volume_id"].map(megavoxels))
-    return sized[sized["megavoxels"].notna() & (sized["cpu_s"] > 0)]
+def _requests(inputs: ReportInputs, groups: list[WallTimes]) -> Iterator[Section]:
+    if len(inputs.jobs):
+        sentence = "What submitted jobs requested and used; those on the line used all of it."
+        yield Section("Requested against used", sentence, [requested_against_used(inputs.jobs)])
+    if months := monthly_coverage(inputs.jobs, None):
+        sentence = "Jobs below the bound that they were submitted with; dashed: as stated."
+        yield Section("Coverage by month", sentence, [coverage_by_month(months)])
+    # Of each application the group with most values, and the closest law of positive lengths.
+    laws = {
+        group.app: fit.law
+        for group in sorted(groups, key=lambda group: group.varied.n)
+        for fit in reversed(group.varied.fits)
+        if fit.law.support[0] >= 0
+    }
+    if laws:
+        sentence = (
+            "Expected cost of sequences of requests for a run whose time is not predicted, over "
+            "that of knowing it beforehand."
+        )
+        yield Section("Cost of strategies", sentence, [_costs(app, laws[app]) for app in laws])
 
 
-def _problems(catalogue: pd.DataFrame) -> list[str]:
-    return [
-        f"{counted(n, 'volume')}: {reason}"
-        for reason, n in Counter(catalogue["problem"].dropna()).most_common(10)
+def _costs(app: str, law: Law) -> Drawing:
+    import pandas as pd
+
+    sequences = [
+        request_sequence(name, law, CostModel(1.0), Settings(POINTS))
+        for name in COMPARED_STRATEGIES
     ]
+    costs = pd.DataFrame([vars(sequence) for sequence in sequences])
+    alt = f"Cost of request strategies for {app}"
+    return drawing(partial(plot.requests, costs), alt, app, size_in=(4.2, 2.6))
 
 
-def _facts(narrative: Narrative) -> dict[str, str]:
+def _provenance(narrative: Narrative) -> Section:
     """Return the provenance of the numbers: versions, machines, methods, hashes."""
     inputs, runs = narrative.inputs, narrative.inputs.runs
     receipts = {a.app: inputs.receipt_of(a.app) for a in narrative.apps}
     versions = runs[["app", "app_version"]].drop_duplicates().sort_values("app")
-    loads = runs["load1"].dropna()
     started = sorted(runs["started_at"].dropna())
+    openings = inputs.receipt["test_openings"]
     facts = {
         "Applications": ", ".join(f"{a} version {n}" for a, n in versions.itertuples(index=False)),
         "Machines": ", ".join(sorted(runs["host_class"].unique())),
         "Measured": f"{started[0]} to {started[-1]}" if started else "never",
-        "Load before a run": f"median {loads.median():.2f}" if len(loads) else "unknown",
+        "Load before a run": f"median {runs['load1'].median():.2f}",
         "Memory measured by": ", ".join(sorted(runs["memory_method"].unique())),
         "CPU time measured by": ", ".join(sorted(runs["cpu_method"].unique())),
         "Parameters": narrative.of_each(
             lambda a: _parameters(receipts[a.app]["challenger"]["params"])
         ),
         "Training table": narrative.of_each(
-            lambda a: (
-                f"{counted(int(receipts[a.app]['training']['runs']), 'run')}, SHA-256 "
-                f"{receipts[a.app]['training']['table_sha256']}"
-            )
+            lambda a: "{runs} runs, SHA-256 {table_sha256}".format(**receipts[a.app]["training"])
         ),
         "Decision": narrative.of_each(
             lambda a: f"{receipts[a.app]['reason']}: {receipts[a.app]['detail']}"
         ),
-        "Test runs opened": _openings(inputs.receipt["test_openings"]),
+        "Test runs opened": f"{counted(openings['same_runs'], 'time')}; any of their subjects "
+        f"{counted(openings['any_subject'], 'time')}",
     }
-    return {name: text or "none" for name, text in facts.items()}
-
-
-def _openings(opening_counts: dict[str, int]) -> str:
-    """Write how often the runs of the test table, and any of its subjects, were opened."""
-    same_runs, any_subject = (opening_counts[key] for key in ("same_runs", "any_subject"))
-    return f"{counted(same_runs, 'time')}; any of their subjects {counted(any_subject, 'time')}"
+    rows = [[name, text or "none"] for name, text in facts.items()]
+    sentence = (
+        "All intervals are 95 % intervals: of means, Student's t with the subject as cluster; of "
+        "rates, exact binomial over subjects; of coefficients of variation, chi-squared."
+    )
+    return Section("Where the numbers come from", sentence, tables=[tables.Table("", [], rows)])
 
 
 def _parameters(params: dict[str, Any]) -> str:
@@ -213,10 +400,6 @@ def _parameters(params: dict[str, Any]) -> str:
         weights = sorted(params["weights"].items())
         return ", ".join(f"{name} {by_target[0]:.2f}" for name, by_target in weights)
     return ", ".join(f"{k} = {v}" for k, v in sorted(params.items()))
-
-
-_BIN = ".venv/bin/"  # of `make setup`
-MLFLOW_UI = "http://127.0.0.1:5000"  # of `mlflow ui`
 
 
 def summary(narrative: Narrative, report: str) -> str:
@@ -229,20 +412,21 @@ def summary(narrative: Narrative, report: str) -> str:
     report : str
         Path of the page, relative to the current folder.
     """
-    lines = [
-        ("measured", narrative.measured()),
-        ("repeats", narrative.floor()),
-        ("CPUs", narrative.cpu_scaling()),
-        ("champion", narrative.champion()),
-        ("error by CV", narrative.cross_validated()),
-        ("on unseen", narrative.tested()),
-        ("another day", narrative.on_new_days()),
-        ("bounds", narrative.calibration()),
-        ("report", report),
-        ("next", f"{binaries()}voxcast predict {example(narrative)}"),
-        ("or", f"{binaries()}mlflow ui, then {finals(narrative.inputs)}"),
-    ]
-    return "".join(f"{name:<12} {' '.join(text.split())}\n" for name, text in lines)
+    lines = {
+        "measured": narrative.measured(),
+        "repeats": narrative.floor(),
+        "CPUs": narrative.cpu_scaling(),
+        "champion": narrative.of_each(lambda app: app.champion()),
+        "error": narrative.of_each(lambda app: app.on_new_subjects()),
+        "another day": narrative.of_each(lambda app: app.on_new_days()),
+        "bounds": narrative.of_each(lambda app: app.calibration()),
+        "report": report,
+        "next": f"{binaries()}voxcast predict {example(narrative)}",
+        "compare": f"{binaries()}mlflow ui, then {finals(narrative.inputs)}",
+    }
+    return "".join(
+        f"{name:<13} {' '.join(text.split())}\n" for name, text in lines.items() if text
+    )
 
 
 def example(narrative: Narrative) -> str:

@@ -1,9 +1,9 @@
-"""The page of a trace: phases, the time of each process, communication, and memory over time."""
+"""Single runs: the page of a trace with phases and communication, and memory over time."""
 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,236 +12,229 @@ import numpy as np
 from voxcast.errors import VoxcastError
 from voxcast.phases.events import read_trace
 from voxcast.phases.logical import logical_trace
-from voxcast.phases.overview import COMMUNICATION, MARKS, trace_overview
+from voxcast.phases.overview import MARKS, trace_overview
+from voxcast.phases.segments import segmented_runs
 from voxcast.phases.signature import phases_of
 from voxcast.quantities import counted, format_bytes, format_seconds, format_short_seconds
-from voxcast.report.figures import memory_drawing, run_memory
-from voxcast.report.phase_lanes import HEIGHT, MAX_COLOURED, OTHER, bins_for, lanes
+from voxcast.report import plot
+from voxcast.report.canvas import SERIES, drawing
+from voxcast.report.sections import Part, Section, page
 from voxcast.report.tables import Table
-from voxcast.report.templates import render
-from voxcast.report.wording import percent
-from voxcast.runs.series import MEASURED, traces_of_run
+from voxcast.report.wording import heading, percent
+from voxcast.runs import series
+from voxcast.runs.table import frame_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     import pandas as pd
 
     from voxcast.phases.logical import LogicalTrace
     from voxcast.phases.overview import Timeline, TraceOverview, Traffic
     from voxcast.phases.signature import Grouping
-    from voxcast.report.figures import Drawing, RunMemory
+    from voxcast.report.canvas import Drawing
 
-
-TEMPLATE = "phases.html.j2"
 MAX_LANES = 64
+MAX_BINS = 600
+MAX_STRETCHES = 8000  # of a timeline, so that a page stays small
 MAX_CELLS = 16  # rows of a matrix with numbers; of more processes neighbours are summed
 MAX_LISTED = 20
 
-
-@dataclass(frozen=True)
-class Cell:
-    """A pair of processes: text, and its size relative to the largest, 0 to 1."""
-
-    text: str
-    level: float
+logger = logging.getLogger(__name__)
 
 
 def overview_for_page(trace: LogicalTrace, grouping: Grouping) -> TraceOverview:
     """Return the overview that the page of a trace is made of."""
-    n_lanes = min(len(trace.events.processes), MAX_LANES)
-    return trace_overview(
-        trace, grouping, bins=bins_for(n_lanes), max_lanes=MAX_LANES, max_marked=MAX_COLOURED
-    )
+    lanes = min(len(trace.events.processes), MAX_LANES)
+    bins = min(MAX_BINS, MAX_STRETCHES // max(lanes, 1))
+    return trace_overview(trace, grouping, bins=bins, max_lanes=MAX_LANES, max_marked=len(SERIES))
 
 
-def phase_page(overview: TraceOverview, memory: RunMemory | None = None) -> str:
+def phase_page(overview: TraceOverview, run: Path | None = None) -> str:
     """Return the page as HTML; it asks nothing of other hosts and runs no script.
 
     Parameters
     ----------
     overview : TraceOverview
         Of `overview_for_page`.
-    memory : RunMemory, optional
-        Memory of the same run.
+    run : Path, optional
+        Folder of the recorded run, whose memory is drawn.
     """
+    signature = overview.signature
+    title = f"phases of {Path(signature.source).name or 'a trace'}"
+    missing = [f"The trace lacks {lack}" for lack in signature.missing]
+    sections = trace_sections(overview)
+    memory = None if run is None else memory_drawing(run)
+    if memory is not None:
+        sections.append(Section("Memory", "Memory of the run by numbered phase.", [memory]))
+    head = Part(title, [], trace_summary(overview), cautions=missing)
+    return page(head, [Part("Phases", sections)], kind="phases")
+
+
+def trace_summary(overview: TraceOverview) -> str:
+    """Write processes, ticks, time, and the share of communication."""
     run = overview.signature
-    section = trace_content(overview)
-    content = {
-        "title": f"phases of {Path(run.source).name or 'a trace'}",
-        "summary": section["summary"],
-        "missing": run.missing,
-        "trace": section,
-        "memory": None if memory is None else memory_drawing(memory),
-    }
-    return render(TEMPLATE, content)
+    return (
+        f"{counted(run.processes, 'process')}, {counted(run.ticks, 'tick')}, "
+        f"{format_seconds(run.elapsed_s)}; communication "
+        f"{percent(100 * run.communication_share)} of the time of all processes"
+    )
 
 
-def trace_content(overview: TraceOverview) -> dict[str, Any]:
-    """Return the content of the section of a trace, for the macro ``trace_section``."""
-    run = overview.signature
-    timelines = [("The run", overview.timeline)]
-    marks = MARKS[: overview.marked]
-    return {
-        "summary": (
-            f"{counted(run.processes, 'process')}, {counted(run.ticks, 'tick')}, "
-            f"{format_seconds(run.elapsed_s)}; computation "
-            f"{percent(100 * (1 - run.communication_share))}, communication "
-            f"{percent(100 * run.communication_share)} of the time of all processes"
-        ),
-        "phases": _phases(overview),
-        "dropped": (
-            f"{counted(run.dropped_phases, 'small phase')} dropped, "
-            f"{format_short_seconds(run.dropped_s)} together."
-            if run.dropped_phases
-            else ""
-        ),
-        "timelines": [_timeline(title, part, marks) for title, part in timelines],
-        "matrix": _matrix(overview.traffic, overview.processes.lanes),
-        "collectives": _collectives(overview.traffic),
-        "lane_height": HEIGHT,
-    }
-
-
-def _phases(overview: TraceOverview) -> list[dict[str, Any]]:
-    """Return the rows of the table of phases, that with the largest share first."""
+def trace_sections(overview: TraceOverview) -> list[Section]:
+    """Return the sections of a trace: phases, timelines and communication."""
+    run, marks = overview.signature, MARKS[: overview.marked]
     rows = []
     for place, n in enumerate(overview.order):
-        phase = overview.signature.phases[n]
-        marked = place < overview.marked
-        cells = [
+        phase = run.phases[n]
+        rows.append([
+            f"{marks[place] if place < overview.marked else '+'} {phase.communication}",
             percent(100 * phase.share), format_short_seconds(phase.time_s), str(phase.weight),
             percent(100 * phase.communication_share), str(n),
+        ])  # fmt: skip
+    caption = (
+        "Phases, largest share of the run first. Time: of one tick, by the slowest process. "
+        "Weight: ticks. Communication: its share of the phase, waiting included. Number: as in "
+        "voxcast phases signature"
+    )
+    if run.dropped_phases:
+        dropped = counted(run.dropped_phases, "small phase")
+        caption += f". {dropped} dropped, {format_short_seconds(run.dropped_s)} together"
+    head = ["phase", "share", "time", "weight", "communication", "number"]
+    return [
+        Section(
+            "Timeline",
+            "Phases of each process by letter and colour, grey for those without a letter; below "
+            "them in black the share of communication, waiting included.",
+            [_timeline(overview.timeline, marks)],
+            [Table(caption, head, rows)],
+        ),
+        Section(
+            "Communication",
+            "Messages between processes, and collectives."
+            if overview.traffic.messages.any()
+            else "No messages between two processes.",
+            tables=_communication(overview.traffic, overview.processes.lanes),
+        ),
+    ]
+
+
+def _timeline(part: Timeline, marks: str) -> Drawing:
+    by_lane = part.time_s.sum(axis=(2, 3))
+    shares = by_lane / np.maximum(by_lane.sum(axis=1, keepdims=True), np.finfo(float).tiny)
+    length = format_short_seconds(part.end_s)
+    texts = [
+        f"{lane}: "
+        + ", ".join(f"{m} {percent(100 * s)}" for m, s in zip(marks, of_lane, strict=False) if s)
+        for lane, of_lane in zip(part.lanes, shares, strict=True)
+    ]
+    size = (8.4, 0.9 + 0.32 * len(part.lanes))
+    alt = f"Phases over the run, {length}. {'; '.join(texts)}"
+    caption = f"The run, {length}."
+    return drawing(lambda axes: plot.timeline(part, marks, axes), alt, caption, size_in=size)
+
+
+def _communication(traffic: Traffic, names: tuple[str, ...]) -> list[Table]:
+    tables = []
+    if traffic.messages.any():
+        messages, size_bytes = traffic.summed(MAX_CELLS)
+        n, n_rows = len(names), len(messages)
+        starts = (-(-np.arange(n_rows + 1) * n // n_rows)).tolist()
+        heads = [
+            names[a] if b - a == 1 else f"{names[a]} to {names[b - 1]}"
+            for a, b in pairwise(starts)
+        ]
+        rows = [
+            [
+                name,
+                *(f"{format_bytes(int(s))} · {c}" if c else "" for s, c in zip(*row, strict=True)),
+            ]
+            for name, *row in zip(heads, size_bytes, messages, strict=True)
+        ]
+        caption = (
+            "Messages from the process of the row to that of the column, size · number; together "
+            f"{format_bytes(int(traffic.size_bytes.sum()))} · {int(traffic.messages.sum())}"
+        )
+        tables.append(Table(caption, ["from \\ to", *heads], rows))
+    if traffic.collectives:
+        rows = [
+            [c.operation, str(c.processes or "unknown"), str(c.calls), format_bytes(c.size_bytes),
+             format_short_seconds(c.time_s)]
+            for c in traffic.collectives[:MAX_LISTED]
         ]  # fmt: skip
-        rows.append({
-            "mark": MARKS[place] if marked else "",
-            "colour": f"series-{place}" if marked else OTHER,
-            "communication": phase.communication,
-            "cells": cells,
-        })  # fmt: skip
-    return rows
+        head = ["operation", "processes", "calls", "size", "time of all processes"]
+        caption = "Collectives, at most 20; size and time of all processes, waiting included"
+        tables.append(Table(caption, head, rows))
+    return tables
 
 
-def _timeline(title: str, part: Timeline, marks: str) -> dict[str, Any]:
-    by_bin = part.end_s / part.time_s.shape[-1]
-    ticks = np.linspace(0.0, part.end_s, 5)
-    share = part.time_s[:, :, COMMUNICATION].sum() / max(part.time_s.sum(), np.finfo(float).tiny)
-    caption = (
-        f"{title}, {format_short_seconds(part.end_s)}; one column is "
-        f"{format_short_seconds(by_bin)}, communication {percent(100 * float(share))}"
-    )
-    return {
-        "title": title,
-        "caption": caption,
-        "lanes": lanes(part, marks),
-        "bins": part.time_s.shape[-1],
-        "ticks": [f"{tick:.4g} s" for tick in ticks],
-    }
+def memory_drawing(folder: Path) -> Drawing | None:
+    """Draw the memory of a recorded run over time; None if it has fewer than two samples.
 
-
-def _matrix(traffic: Traffic, names: tuple[str, ...]) -> dict[str, Any] | None:
-    """Return messages and bytes between pairs; None without messages."""
-    if not traffic.messages.any():
+    Raises
+    ------
+    TableError
+        If the record is missing or broken.
+    """
+    run = series.read_record(folder).run
+    samples, phases = series.traces_of([folder]), series.phases_of([folder])
+    if len(samples) < 2:
         return None
-    messages, size_bytes = traffic.summed(MAX_CELLS)
-    n, n_rows = len(names), len(messages)
-    starts = -(-np.arange(n_rows + 1) * n // n_rows)
-    heads = [
-        names[a] if b - a == 1 else f"{names[a]} to {names[b - 1]}"
-        for a, b in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True)
-    ]
-    largest = max(int(size_bytes.max()), 1)
-    cells = [
-        [
-            Cell(f"{format_bytes(int(size))} · {count}" if count else "", float(size) / largest)
-            for size, count in zip(sizes, counts, strict=True)
-        ]
-        for sizes, counts in zip(size_bytes, messages, strict=True)
-    ]
-    caption = (
-        "Messages from the process of the row to that of the column, size · number; together "
-        f"{format_bytes(int(traffic.size_bytes.sum()))} · {int(traffic.messages.sum())}"
+    origin = "logged by the application" if len(phases) else "read from the memory"
+    if not len(phases) and run.outcome == "completed":
+        phases = segmented_runs(frame_of([vars(run)]), samples).phases
+    texts = []
+    for number, name in enumerate(dict.fromkeys(phases["phase"]), 1):
+        stretches = phases.loc[phases["phase"] == name, ["start_s", "end_s"]]
+        is_inside = np.zeros(len(samples), dtype=bool)
+        for begin, stop in stretches.itertuples(index=False):
+            is_inside |= samples["t_s"].between(begin, stop)
+        peak = samples.loc[is_inside, "rss_bytes"].max()
+        text = (
+            f"{number} {name} {format_seconds((stretches['end_s'] - stretches['start_s']).sum())}"
+        )
+        texts.append(text + (f", {format_bytes(peak)}" if peak > 0 else ""))
+    title = f"{run.app}, {counted(int(run.cpus), 'CPU')}"
+    caption = f"{title}. Phases {origin}: {'; '.join(texts) or 'none'}."
+    return drawing(
+        lambda axes: plot.memory(samples, phases, axes), f"Memory of {caption}", caption
     )
-    return {"caption": caption, "heads": heads, "rows": list(zip(heads, cells, strict=True))}
 
 
-def _collectives(traffic: Traffic) -> Table | None:
-    if not traffic.collectives:
-        return None
-    rows = [
-        [
-            c.operation,
-            str(c.processes or "unknown"),
-            str(c.calls),
-            format_bytes(c.size_bytes),
-            format_short_seconds(c.time_s),
-        ]
-        for c in traffic.collectives[:MAX_LISTED]
-    ]
-    more = len(traffic.collectives) - len(rows)
-    notes = (f"And {more} more with less time.",) if more else ()
-    head = ["operation", "processes", "calls", "size", "time of all processes"]
-    caption = "Collectives; size and time are those of all processes together, waiting included"
-    return Table(caption, head, rows, notes)
-
-
-MAX_PANELS = 8
-
-logger = logging.getLogger(__name__)
-
-
-def memory_panels(completed: pd.DataFrame, project: Path) -> list[Drawing]:
+def memory_drawings(completed: pd.DataFrame, project: Path) -> list[Drawing]:
     """Draw the memory of the run of median wall time of each application.
 
     Runs whose samples are not in the project, such as recorded ones, are not drawn.
-
-    Parameters
-    ----------
-    completed : DataFrame
-        Runs of the pass.
-    project : Path
-        Its folder.
     """
-    drawings: list[Drawing] = []
+    drawings = []
     for _, of_app in completed.groupby("app", sort=True):
         in_order = of_app.sort_values("runtime_s", kind="stable")
         run = in_order.iloc[(len(in_order) - 1) // 2].to_dict()
         try:
-            memory = run_memory(_folder(project, run))
+            drawings.append(memory_drawing(_folder(project, run)))
         except VoxcastError as error:
             logger.info("no picture of the memory of a run: %s", error)
-            continue
-        if memory is not None:
-            drawings.append(memory_drawing(memory))
-        if len(drawings) == MAX_PANELS:
-            break
-    return drawings
+    return [drawn for drawn in drawings if drawn is not None]
 
 
-def traced_runs(completed: pd.DataFrame, project: Path) -> list[dict[str, Any]]:
-    """Return title, text and trace of the last traced run of each application.
-
-    The trace is the input of the macro ``trace_section``; None if it cannot be read.
-    """
+def traced_runs(completed: pd.DataFrame, project: Path) -> list[Section]:
+    """Return the sections of the last traced run of each application."""
     sections = []
-    for app, traces in _last_traces(completed, project):
+    for app, of_app in completed.groupby("app", sort=True):
+        runs = of_app.sort_values("started_at", ascending=False).to_dict("records")
+        folders = (series.traces_of_run(_folder(project, run)) for run in runs)
+        traces = next((path for path in folders if path is not None), None)
+        if traces is None:
+            continue
         try:
             trace = logical_trace(read_trace(traces))
-            section = trace_content(overview_for_page(trace, phases_of(trace)))
-            sections.append({"title": app, "text": section["summary"], "trace": section})
+            overview = overview_for_page(trace, phases_of(trace))
+            sections.append(Section(str(app), f"{heading(trace_summary(overview))}."))
+            sections += trace_sections(overview)
         except VoxcastError as error:
-            sections.append({"title": app, "text": str(error), "trace": None})
+            sections.append(Section(str(app), str(error)))
     return sections
 
 
-def _last_traces(completed: pd.DataFrame, project: Path) -> Iterator[tuple[str, Path]]:
-    for app, of_app in completed.groupby("app", sort=True):
-        for run in of_app.sort_values("started_at", ascending=False).to_dict("records"):
-            traces = traces_of_run(_folder(project, run))
-            if traces is not None:
-                yield str(app), traces
-                break
-
-
 def _folder(project: Path, run: Mapping[Any, Any]) -> Path:
-    return project / MEASURED / str(run["device"]) / str(run["cell_key"])
+    return project / series.MEASURED / str(run["device"]) / str(run["cell_key"])

@@ -1,4 +1,4 @@
-"""Words of the report: numbers with units and intervals, labels of allocations and runs."""
+"""Words of the report: numbers with units and intervals, labels, and comparisons in words."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
     from voxcast.analysis.devices import CpuComparison, DeviceComparison
     from voxcast.analysis.run_groups import RunGroup
-    from voxcast.analysis.wall_times import WallTimes
     from voxcast.laws.intervals import Interval
     from voxcast.records import Configuration
 
@@ -35,20 +34,6 @@ def percent(value: float) -> str:
     if abs(value) >= 9.95:
         return f"{value:.0f} %"
     return f"{value:.1f} %" if abs(value) >= 0.95 else f"{value:.2g} %"
-
-
-def percents(values: Sequence[float]) -> str:
-    """Write several percentages, the sign once.
-
-    Examples
-    --------
-    >>> percents([4.0, 0.456]), percents([1.0, float("nan")])
-    ('4.0 · 0.46 %', '1.0 % · unknown')
-    """
-    texts = [percent(value) for value in values]
-    if all(text.endswith(" %") for text in texts):
-        return f"{' · '.join(text.removesuffix(' %') for text in texts)} %"
-    return " · ".join(dict.fromkeys(texts))
 
 
 def percent_interval(interval: Interval) -> str:
@@ -81,32 +66,6 @@ def amount(target: str, value: float) -> str:
     return format_bytes(value) if target.endswith("_bytes") else format_seconds(value)
 
 
-def amounts(target: str, values: Sequence[float]) -> str:
-    """Write several values of ``target`` in one unit, the one of the largest.
-
-    Examples
-    --------
-    >>> amounts("cpu_s", [0.5, 12.34, 95]), amounts("peak_rss_bytes", [3e8, 1.2e9])
-    ('0.50 · 12.3 · 95.0 s', '0.30 · 1.20 GB')
-    """
-    if not all(math.isfinite(value) for value in values):
-        return " · ".join(dict.fromkeys(amount(target, value) for value in values))
-    largest = max(values)
-    if target.endswith("_bytes"):
-        unit = format_bytes(largest).rpartition(" ")[2]
-        factor = {"TB": 1e12, "GB": 1e9, "MB": 1e6, "kB": 1e3, "B": 1.0}[unit]
-    else:
-        steps = ((10 * 3600.0, "h", 3600.0), (600.0, "min", 60.0), (0.0, "s", 1.0))
-        unit, factor = next((u, f) for least, u, f in steps if largest >= least)
-    return f"{' · '.join(_short(value / factor) for value in values)} {unit}"
-
-
-def _short(value: float) -> str:
-    if value >= 99.95:
-        return f"{value:.0f}"
-    return f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
-
-
 def heading(text: str) -> str:
     """Capitalise the first letter of a text only.
 
@@ -126,17 +85,6 @@ BASELINE_TITLES = {
 }
 
 
-def baseline_title(family: str) -> str:
-    """Describe a baseline; its family may have the name of a statistic.
-
-    Examples
-    --------
-    >>> baseline_title("median")
-    'constant baseline'
-    """
-    return BASELINE_TITLES[family]
-
-
 def allocation_label(configuration: Configuration, scale: str | None) -> str:
     """Write an allocation, and the scale unless it is the full one.
 
@@ -152,17 +100,6 @@ def allocation_label(configuration: Configuration, scale: str | None) -> str:
 def run_group_label(group: RunGroup) -> str:
     """Write application, allocation and scale."""
     return f"{group.app}: {allocation_label(group.configuration, group.scale)}"
-
-
-def wall_times_allocation(group: WallTimes) -> str:
-    """Write allocation, scale and machine."""
-    machine = f", {group.machine}" if group.machine else ""
-    return f"{allocation_label(group.configuration, group.scale)}{machine}"
-
-
-def wall_times_label(group: WallTimes) -> str:
-    """Write application, allocation, scale and machine."""
-    return f"{group.app}: {wall_times_allocation(group)}"
 
 
 def cpu_label(comparison: CpuComparison) -> str:
@@ -213,3 +150,29 @@ def smallest_gains(
         description += [f"{name} {parameters[name]}" for name in varying if name in parameters]
         lines.append(f"{', '.join(description) or 'default parameters'}: {row['speedup']:.3g}×")
     return lines
+
+
+def cpu_verdict(comparison: CpuComparison) -> str:
+    """Write the result of a comparison of numbers of CPUs, without a full stop."""
+    cpus, base, speedup = comparison.cpus, comparison.base_cpus, comparison.speedup
+    ratio = speedup.value
+    unit = counted(speedup.subjects, "subject" if comparison.has_images else "setting")
+    against = f"{counted(cpus, 'CPU')} against {base}"
+    if not speedup.bounded:
+        return f"{against}: {ratio:.2f}× the speed on {unit}, too few for an interval"
+    bounds = f"{speedup.low:.2f} to {speedup.high:.2f}"
+    if comparison.differs:
+        return f"{against}: {ratio:.2f}× the speed ({bounds}; {unit})"
+    noise = "no significant difference, and the repeat noise was not measured"
+    if comparison.noise_percent is not None:
+        noise = f"no difference above the repeat noise of {percent(comparison.noise_percent)}"
+    return f"{against}: {noise} ({ratio:.2f}× the speed, {bounds}; {unit})"
+
+
+def missing_devices(devices: Sequence[str]) -> str | None:
+    """Write which devices have no completed run, as one sentence; None if all have runs."""
+    if not devices:
+        return None
+    if len(devices) > 1:
+        return "no completed measured run is on record, so there is nothing to compare"
+    return f"no run on a {devices[0].upper()} is on record, so there is nothing to compare"

@@ -9,26 +9,29 @@ import pandas as pd
 import pytest
 
 import report
-import voxcast
 from commands import call
 from html_page import Page
 from synthetic_campaign import Campaign
 from voxcast import config
 from voxcast.analysis.noise import repeat_noise
 from voxcast.errors import TableError
-from voxcast.report import study_tables
-from voxcast.report.cautions import app_cautions
 from voxcast.report.inputs import ReportInputs
 from voxcast.report.narrative import Narrative
-from voxcast.report.page import STUDIES_PAGE, TEMPLATE, page, summary
+from voxcast.report.page import page, summary
 from voxcast.report.wording import percent_interval
 from voxcast.runs.speed import at_usual_speed, speed_deviations
 from voxcast.runs.table import DTYPES, METRONOME
 
 Build = Callable[..., Path]
 CONF = Path(__file__).parents[3] / "conf"
-APP_SECTIONS = ("app-1", "models-1", "predictions-1", "features-1", "bounds-1", "volumes-1")
-SECTIONS = (*APP_SECTIONS, "runs", "noise", "variation", "cpus", "devices", "phases")
+MODEL = (
+    "Error by model",
+    "Predicted against measured",
+    "Errors and bounds",
+    "Best and worst scans",
+)
+RUNS = ("Measured runs", "Distributions of wall time", "CPU scaling", "CPU against GPU",
+        "Time and memory by phase", "Cost of strategies")  # fmt: skip
 
 
 def rendered(project: Path) -> tuple[Page, str, str]:
@@ -38,7 +41,7 @@ def rendered(project: Path) -> tuple[Page, str, str]:
 
 
 def lines(text: str) -> dict[str, str]:
-    assert len(text.splitlines()) in (11, 12)
+    assert len(text.splitlines()) in (9, 10)
     return dict(re.split(r"  +", line, maxsplit=1) for line in text.splitlines())
 
 
@@ -57,13 +60,13 @@ def test_the_stage_writes_a_self_contained_page(
     assert not content.all("script") + content.all("link") + content.all("iframe")
     for _, attrs in content.tags:
         for name in ("src", "href", "xlink:href", "srcset", "action", "data"):
-            local = ("#", "data:image/", STUDIES_PAGE)
-            assert (attrs.get(name) or "#").startswith(local)
+            assert (attrs.get(name) or "#").startswith(("#", "data:image/"))
     assert not re.search(r"@import|url\((?!#)", html)
     ids = [attrs["id"] for _, attrs in content.tags if "id" in attrs]
     assert len(ids) == len(set(ids))
     targets = {(a.get("href") or "")[1:] for a in content.all("a")}
-    assert set(SECTIONS) < targets <= {*ids, STUDIES_PAGE[1:]}
+    assert targets <= set(ids)
+    assert all(title in content.text for title in (*MODEL, *RUNS))
     assert all(i.get("alt") for i in content.all("img"))
     assert len(content.all("img")) == 4
     pictures = [a for a in content.all("svg") if a.get("role") == "img"]
@@ -75,71 +78,53 @@ def test_the_page_states_the_champion_and_its_limits(
     build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    binaries = ".venv/bin/"
-    (tmp_path / binaries).mkdir(parents=True)
-    (tmp_path / binaries / "voxcast").touch()
+    (tmp_path / ".venv/bin").mkdir(parents=True)
+    (tmp_path / ".venv/bin/voxcast").touch()
     content, _, text = rendered(build())
-    assert (
-        "ridge is champion of segment, version 1 (the application had no champion)" in content.text
-    )
-    assert "not calibrated: a 95 % bound needs 19 training subjects; there are 8" in content.text
-    assert "Only 4 unseen subjects" in content.text
-    assert "1 timeout" in content.text
-    assert "no GPU on this machine" in content.text
-    assert "No run on a GPU is on record, so there is nothing to compare." in content.text
-    assert "before all trials of extra_trees" in content.text
-    assert "noise floor" in content.text
-    assert re.search(
-        r"cannot have a smaller expected error .* with \d+ degrees of freedom", content.text
-    )
+    for said in (
+        "ridge is champion of segment, version 1 (the application had no champion)",
+        "not calibrated: a 95 % bound needs 19 training subjects, of which there are 8",
+        "Only 4 unseen subjects", "1 timeout", "no GPU on this machine", "of extra_trees",
+        "No run on a GPU is on record, so there is nothing to compare.",
+        "Learned from 22 runs of 8 subjects on record, from 1 image set; none shared the machine",
+    ):  # fmt: skip
+        assert said in content.text
+    assert "CPU time at usual speed" not in content.text  # nothing tells how fast it was
     summary_lines = lines(text)
     assert summary_lines["measured"].startswith("29 of 30 runs completed")
-    assert "the voxels baseline 20 % (3.3 times the error)" in summary_lines["error by CV"]
-    assert "4 subjects, 7 runs; noise floor" in summary_lines["on unseen"]
+    assert "the voxels baseline" in summary_lines["error"]
+    assert "(4 unseen subjects, 7 runs)" in summary_lines["error"]
     assert summary_lines["report"] == "results/report/index.html"
     # The first head of the four on the test side.
-    predict = f"{binaries}voxcast predict data/images/0009.nii.gz --app segment"
+    predict = ".venv/bin/voxcast predict data/images/0009.nii.gz --app segment"
     assert summary_lines["next"] == predict
-    (tmp_path / binaries / "voxcast").unlink()
-    elsewhere = summary(Narrative.of(ReportInputs.read(tmp_path)), "index.html")
-    assert lines(elsewhere)["next"] == predict.removeprefix(binaries)
     assert predict in content.text
     link = "http://127.0.0.1:5000/#/experiments/1"
-    assert summary_lines["or"] == f"{binaries}mlflow ui, then {link}"
+    assert summary_lines["compare"] == f".venv/bin/mlflow ui, then {link}"
     assert link in content.text
-    assert "Learned from 22 runs of 8 subjects on record, from 1 image set" in content.text
-    assert "none of them was disturbed" in content.text
-    assert "CPU time at usual speed" not in content.text  # nothing tells how fast it was
 
 
 def test_four_applications_and_a_gpu_at_once(build: Build) -> None:
     project = build(subjects=16, test_subjects=4, campaign=True, gpu=True)
     content, html, text = rendered(project)
-    runs = ReportInputs.read(project).runs
-    for app in runs["app"].unique():
-        assert f"{app}: cpu" in content.text
-    assert "no image, 72 settings" in content.text.replace("\u00a0", " ")
-    assert "3 runs of" in content.text  # disturbed
+    shown = content.text.replace("\u00a0", " ")
+    assert "no image, 72 settings" in shown
+    assert "3 runs of" in shown  # disturbed
     assert "on 16 volumes of 16 subjects, with 1, 2 and 4 CPUs on cpu" in lines(text)["measured"]
-    assert "cpu, 1 CPU, scaled down" in content.text
-    # Planted: how fast the GPU is, its price, how the machine drifted, that networks differ.
-    speedup = re.search(r"tile_segment, 4 CPUs: whole run\s*16\s*([\d.]+)×", content.text)
+    assert "cpu, 1 CPU, scaled down" in shown
+    # Planted: how fast the GPU is, its price, that networks differ.
+    speedup = re.search(r"tile_segment, 4 CPUs: whole run[^\n]*\s*16\s*([\d.]+)×", shown)
     assert speedup
     assert float(speedup[1]) == pytest.approx(5.1, rel=0.05)
-    assert "0.09 USD per GPU-hour" in content.text
-    assert re.search(
-        r"changes in CPU time since the first sitting is (2|3)\.\d % \(\w+, down\)",
-        content.text,
-    )
-    assert "two (33 % near" in content.text.replace("\u00a0", " ")
+    assert "0.09 USD per GPU-hour" in shown
+    assert "two (33 % near" in shown
     ids = [attrs["id"] for _, attrs in content.tags if "id" in attrs]
     assert len(ids) == len(set(ids))
     assert html.count("<svg") > 20
     narrative = Narrative.of(ReportInputs.read(project))
     assert len(narrative.apps) > 1
-    for number, app in enumerate(narrative.apps, 1):
-        assert {name.replace("1", str(number)) for name in APP_SECTIONS} <= set(ids)
-        assert f"{app.app} {app.error():.2g}" in content.text.replace("\u00a0", " ")
+    for app in narrative.apps:
+        assert f"{app.app} {app.error():.2g}" in shown
         assert f"{app.headline()}. L{app.learned_from()[1:]}." in content.text
 
 
@@ -204,7 +189,6 @@ def test_the_summary_says_that_the_machine_was_busy_and_that_the_time_ended(
     assert lines(text)["repeats"].endswith(f"{busy} and do not count here")
     _write_runs(path, runs.assign(noisy=True))
     text = summary(Narrative.of(ReportInputs.read(project)), "index.html")
-    assert "all 29 runs shared the machine" in lines(text)["repeats"]
     assert "no undisturbed run was repeated" in lines(text)["repeats"]
 
 
@@ -255,7 +239,7 @@ def test_an_empty_test_side_is_stated(build: Build) -> None:
     content, _, text = rendered(build(test_subjects=0))
     assert "no subject was kept apart to test it" in content.text
     assert not content.all("img")
-    assert "see the error by CV" in lines(text)["on unseen"]
+    assert "none was kept apart to test on" in lines(text)["error"]
 
 
 def test_one_configuration_without_repeats(build: Build) -> None:
@@ -263,16 +247,14 @@ def test_one_configuration_without_repeats(build: Build) -> None:
     assert "Only one configuration was measured" in content.text
     assert "no run was repeated" in lines(text)["repeats"]
     assert "Only 1 unseen subject:" in content.text
-    assert "An error over the runs of one subject has no interval." in content.text
-    assert "too few for an interval" in lines(text)["on unseen"]
-    assert "(no interval)" not in content.text
+    assert "too few for an interval" in lines(text)["error"]
     assert "by cross-validation over 10 subjects" in content.text
 
 
 def test_errors_over_runs_of_one_subject_are_said_to_be_so(build: Build) -> None:
     inputs = ReportInputs.read(build(subjects=1, test_subjects=0, winner="median"))
     text = summary(Narrative.of(inputs), "index.html")
-    assert "which says nothing of other subjects" in lines(text)["error by CV"]
+    assert "which says nothing of other subjects" in lines(text)["error"]
     assert "there is 1" in lines(text)["bounds"]
 
 
@@ -281,18 +263,17 @@ def test_no_gain_and_a_champion_that_stays_are_stated(build: Build) -> None:
     receipt |= {"champion": "extra_trees", "version": "3"}
     narrative = Narrative.of(ReportInputs.read(build(winner="voxels", receipt=receipt)))
     assert narrative.headline().startswith("No model beat the voxels baseline")
-    stays = "version 3 (extra_trees) stays champion of segment (0.2 against 0.1)"
-    assert stays in narrative.champion()
     [app] = narrative.apps
-    lines = app_cautions(app, narrative)
-    assert any("ridge has the smaller cross-validated" in line for line in lines)
+    stays = "version 3 (extra_trees) stays champion of segment (0.2 against 0.1)"
+    assert stays in app.champion()
+    cautions = app.cautions(narrative.inputs.leaderboard_of("segment"))
+    assert any("ridge has the smaller cross-validated" in line for line in cautions)
 
 
 def test_a_model_worse_than_the_baseline_is_reported(build: Build) -> None:
-    narrative = Narrative.of(
-        ReportInputs.read(build(subjects=40, test_subjects=20, winner="median"))
-    )
-    assert "beat median" in " ".join(app_cautions(narrative.apps[0], narrative))
+    inputs = ReportInputs.read(build(subjects=40, test_subjects=20, winner="median"))
+    [app] = Narrative.of(inputs).apps
+    assert "beat median" in " ".join(app.cautions(inputs.leaderboard_of("segment")))
 
 
 def test_a_missing_input_is_reported(build: Build) -> None:
@@ -300,8 +281,3 @@ def test_a_missing_input_is_reported(build: Build) -> None:
     (project / "results/evaluate/families.json").unlink()
     with pytest.raises(TableError, match=r"families\.json: no such file; run `dvc repro`"):
         ReportInputs.read(project)
-
-
-def test_the_templates_lie_beside_the_code() -> None:
-    for template in (TEMPLATE, study_tables.TEMPLATE, "layout.html.j2", "macros.html.j2"):
-        assert (Path(voxcast.__file__).parent / "report" / template).is_file()

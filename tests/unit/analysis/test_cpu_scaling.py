@@ -11,7 +11,7 @@ import pytest
 from voxcast.analysis.devices import compare_cpus
 from voxcast.analysis.noise import repeat_noise
 from voxcast.report.inputs import ReportInputs
-from voxcast.report.sentences import cpu_verdict
+from voxcast.report.wording import cpu_verdict
 
 Build = Callable[..., Path]
 
@@ -23,8 +23,8 @@ def completed(build: Build, **options: object) -> pd.DataFrame:
 @pytest.mark.parametrize(
     ("speed", "noise", "expected"),
     [
-        (1.5, 0.01, "2 CPUs are 1.5"),
-        (0.6, 0.01, "× slower than 1"),
+        (1.5, 0.01, "2 CPUs against 1: 1.5"),
+        (0.6, 0.01, "2 CPUs against 1: 0.6"),
         (1.0, 0.05, "no difference above the repeat noise of"),
     ],
 )

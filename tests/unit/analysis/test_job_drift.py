@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from voxcast.analysis.drift import LARGE, feature_shifts
+from voxcast.analysis.feature_shift import LARGE, feature_shifts
 from voxcast.analysis.job_drift import coverage_of, last_jobs, medians_of
 
 

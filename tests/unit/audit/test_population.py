@@ -1,10 +1,9 @@
-"""Names of applications, jobs to be read with care, predictions, and the picture."""
+"""Names of applications, jobs to be read with care, and predictions."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ from planted_tasks import PLANTED, plan_of, shell_app
 from voxcast.allocation.site import Cluster
 from voxcast.audit.groups import app_of, apps_of
 from voxcast.audit.jobs import read_jobs
-from voxcast.audit.picture import picture
 from voxcast.audit.predicted import predicted_jobs, read_predictions
 from voxcast.audit.report import audit, prepare
 from voxcast.audit.text import audit_text
@@ -188,22 +186,7 @@ def test_a_file_without_predictions_is_refused(content: str, tmp_path: Path) -> 
         read_predictions(tmp_path / "p")
 
 
-def test_the_picture_shows_each_job_once(export: Path) -> None:
-    jobs = read_jobs([export])
-    prepare(jobs)
-    svg = ET.fromstring(picture(jobs.frame))  # noqa: S314  # our own
-    name = "{http://www.w3.org/2000/svg}"
-    frame = jobs.frame[(jobs.frame["runtime_s"] >= 60)]
-    for css, outcomes in (("c", ["completed"] * 2), ("k", ["timeout", "out_of_memory"])):
-        shown = sum(
-            int(rect.find(f"{name}title").text.split()[0].replace(",", ""))
-            for rect in svg.iter(f"{name}rect")
-            if rect.get("class") == css
-        )
-        assert shown == sum(int((frame["outcome"] == outcome).sum()) for outcome in outcomes)
-
-
-def test_short_jobs_are_left_out_of_the_picture_and_ratios(tmp_path: Path) -> None:
+def test_short_jobs_are_left_out_of_ratios(tmp_path: Path) -> None:
     (tmp_path / "x").write_text(
         "JobID|State|ElapsedRaw|NCPUS|TimelimitRaw\n1|COMPLETED|20|1|2\n2|COMPLETED|90|1|2\n"
     )
@@ -211,15 +194,13 @@ def test_short_jobs_are_left_out_of_the_picture_and_ratios(tmp_path: Path) -> No
     for shortest_s in (60.0, 15.0):
         jobs = read_jobs([tmp_path / "x"])
         prepare(jobs, shortest_s=shortest_s)
-        shown[shortest_s] = audit(jobs), picture(jobs.frame)
-    assert [r.kind for r in shown[60.0][0].remarks if r.kind.startswith("below")] == [
+        shown[shortest_s] = audit(jobs)
+    assert [r.kind for r in shown[60.0].remarks if r.kind.startswith("below")] == [
         "below a minute"
     ]
-    assert not [r for r in shown[15.0][0].remarks if r.kind.startswith("below")]
-    assert "time: 1 jobs completed" in shown[60.0][1]
-    assert "time: 2 jobs completed" in shown[15.0][1]
-    assert shown[60.0][0].total["time_ratio_50"][0] == pytest.approx(120 / 90)
-    assert shown[15.0][0].total["time_ratio_50"][0] == pytest.approx((6 + 120 / 90) / 2)
+    assert not [r for r in shown[15.0].remarks if r.kind.startswith("below")]
+    assert shown[60.0].total["time_ratio_50"][0] == pytest.approx(120 / 90)
+    assert shown[15.0].total["time_ratio_50"][0] == pytest.approx((6 + 120 / 90) / 2)
 
 
 def test_names_cannot_steer_the_terminal(tmp_path: Path) -> None:
@@ -231,9 +212,3 @@ def test_names_cannot_steer_the_terminal(tmp_path: Path) -> None:
     assert "?[31mred?xxx" in text
     assert "\x1b" not in text
     assert "x" * 30 not in text
-
-
-def test_a_picture_of_jobs_without_requests_says_so(few_columns: Path) -> None:
-    jobs = read_jobs([few_columns])
-    prepare(jobs)
-    assert "the export does not state both" in picture(jobs.frame)

@@ -1,26 +1,12 @@
 """Sentences about the models of an application."""
 
 import pandas as pd
-import pytest
 
 from voxcast.analysis.model_comparison import ModelComparison
 from voxcast.analysis.runs_on_record import TrainingRuns
 from voxcast.report.narrative import AppNarrative
 
 NO_DAYS = pd.DataFrame({"app": []})
-
-
-@pytest.mark.parametrize(
-    ("error", "rival", "ending"),
-    [
-        (6.0, 20.0, "the voxels baseline 20 % (3.3 times the error); 3 subjects"),
-        (9e-14, 20.0, "the voxels baseline 20 % (more than 100 times the error); 3 subjects"),
-        (0.0, 20.0, "the voxels baseline 20 % (more than 100 times the error); 3 subjects"),
-        (0.0, 0.0, "the voxels baseline 0 %; 3 subjects"),
-    ],
-)
-def test_an_error_near_zero_is_no_divisor(error: float, rival: float, ending: str) -> None:
-    assert narrative(error, rival).cross_validated().endswith(ending)
 
 
 def narrative(error: float, rival: float, new_days: pd.DataFrame = NO_DAYS) -> AppNarrative:
@@ -43,6 +29,6 @@ def test_another_day_is_said_to_be_unknown_or_off_by_so_much() -> None:
         "subjects": [24, 24, 24], "days": [12, 12, 12],
     })  # fmt: skip
     assert narrative(6.0, 20.0, days).on_new_days() == (
-        "13 % (10 % to 17 %), after 2 runs on that day 8.0 % (7.1 % to 9.6 %) in CPU time; "
-        "24 subjects on 12 days, each held out"
+        "13 % (10 to 17 %), after 2 runs on that day 8.0 % (7.1 to 9.6 %) in CPU time, as the "
+        "speed of a machine differs from day to day; 24 subjects on 12 days"
     )

@@ -5,11 +5,15 @@ import pytest
 
 from synthetic_campaign import Campaign
 from voxcast.analysis.devices import DeviceComparison, compare_cpus
-from voxcast.analysis.drift import Anchor, Drift
 from voxcast.laws.intervals import Interval
-from voxcast.records import Configuration
-from voxcast.report.sentences import cpu_verdict, drift_sentence, missing_devices
-from voxcast.report.wording import device_label, device_machines, smallest_gains
+from voxcast.report.sections import _nonbreaking
+from voxcast.report.wording import (
+    cpu_verdict,
+    device_label,
+    device_machines,
+    missing_devices,
+    smallest_gains,
+)
 
 
 def comparison(pairs: list[dict[str, object]], **changes: object) -> DeviceComparison:
@@ -58,25 +62,18 @@ def test_runs_without_an_image_are_counted_by_setting() -> None:
             campaign.run("train", 5.0 + n, wall_s, {}, cpus=cpus, parameters_json=parameters)
     [compared] = compare_cpus(campaign.tables()[0])
     assert compared.differs
-    assert "2 CPUs are 2.0" in cpu_verdict(compared)
+    assert "2 CPUs against 1: 2.0" in cpu_verdict(compared)
     assert "8 settings" in cpu_verdict(compared)
 
 
 @pytest.mark.parametrize(
-    ("change", "noise_percent", "expected"),
+    ("text", "lines"),
     [
-        (0.05, 1.0, "larger than what noise alone explains"),
-        (-0.03, 1.0, "within what noise alone explains"),
-        (0.05, None, "cannot be compared with noise"),
+        ("13 % (10 to 15 %)", ["13 %", "(10 to 15 %)"]),
+        ("measured on one machine", ["measured", "on", "one", "machine"]),
+        ("2 h 13 min", ["2 h 13 min"]),
+        ("4.06 · 5.86 · 13.3 s", ["4.06", "·", "5.86", "·", "13.3 s"]),
     ],
 )
-def test_drift_is_compared_with_noise(
-    change: float, noise_percent: float | None, expected: str
-) -> None:
-    changes = (0.0, 0.01, change, *(0.0 for _ in range(6)))
-    cpu_s = {f"sitting {n}": 10.0 * (1 + x) for n, x in enumerate(changes)}
-    anchor = Anchor("segment", Configuration("cpu", 1), "v1", cpu_s)
-    text = drift_sentence(Drift(list(cpu_s), [anchor]), noise_percent)
-    assert "The largest of 8 changes" in text
-    assert ("up" if change > 0 else "down") in text
-    assert expected in text
+def test_values_stay_on_one_line_and_sentences_break(text: str, lines: list[str]) -> None:
+    assert [line.replace("\u00a0", " ") for line in _nonbreaking(text).split(" ")] == lines
