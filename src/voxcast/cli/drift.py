@@ -30,9 +30,7 @@ BATCH = Path("data/history/jobs")
 LISTED = 3
 
 
-def show_drift(
-    project: Path | None, app: str | None, last: int, picture: Path | None, *, as_json: bool
-) -> int:
+def show_drift(project: Path | None, app: str | None, last: int, *, as_json: bool) -> int:
     """Print what drifted, by application.
 
     Returns
@@ -52,12 +50,6 @@ def show_drift(
         raise TableError("no job is on record", folder / BATCH, then)
     runs = load_history([folder / BATCH])
     by_app = {name: _drift(folder, name, bundle, runs, last) for name in names}
-    if picture is not None:
-        from voxcast.files import write_text
-        from voxcast.report.canvas import standalone
-        from voxcast.report.jobs import coverage_by_window
-
-        write_text(picture, standalone(coverage_by_window(by_app)))
     if as_json:
         content = {
             name: asdict(drift) | {"verdict": drift.verdict, "drifted": drift.drifted}

@@ -62,7 +62,7 @@ def join_history(
     VoxcastError
         If a file cannot be read, or no job could be joined with an image.
     """
-    from voxcast.cli.history_import import patterns_of, run_images
+    from voxcast.cli.history import patterns_of, run_images
     from voxcast.measure.processes import temporary_folder
     from voxcast.runs import csv_table, importer
 

@@ -18,18 +18,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voxcast import project as projects
-from voxcast.cli.cell_forecasts import cell_forecasts
 from voxcast.cli.measure_host import update_after_runs
 from voxcast.errors import ConfigError
 from voxcast.quantities import format_bytes, format_seconds
+from voxcast.text_table import text_table
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from voxcast.allocation.site import Cluster
     from voxcast.jobs.follow import Follower
     from voxcast.measure.campaign import Campaign
-    from voxcast.records import Request
 
 
 LOCAL = "local"  # the cluster that is this machine
@@ -37,95 +36,32 @@ LOCAL = "local"  # the cluster that is this machine
 logger = logging.getLogger(__name__)
 
 
-@dataclasses.dataclass(frozen=True)
-class Work:
-    """How the runs of a campaign are made.
-
-    Attributes
-    ----------
-    time_budget_s : float or None
-        No run is started that would end later.
-    parallel : int or None
-        Runs at a time on this machine, or workers at a time on a cluster.
-    cluster : str or None
-        ``NAME`` or ``NAME:PARTITION``, on which workers share the runs; ``local`` is this machine.
-    submit : bool
-        Whether the workers are submitted to Slurm and followed.
-    sbatch : tuple of str
-        Options of ``sbatch``, ``KEY=VALUE``.
-    poll_s : float
-        Time between two looks at the jobs.
-    """
-
-    time_budget_s: float | None = None
-    parallel: int | None = None
-    cluster: str | None = None
-    submit: bool = False
-    sbatch: tuple[str, ...] = ()
-    poll_s: float = 30.0
-
-    def checked(self) -> Work:
-        """Return the same.
-
-        Raises
-        ------
-        ConfigError
-            If its options do not go together.
-        """
-        if self.submit and self.cluster in (None, LOCAL):
-            then = "name a cluster of conf/cluster that has Slurm"
-            raise ConfigError("needs --cluster, and not `local`", "--submit", then)
-        if self.submit and self.time_budget_s is not None:
-            problem = "is not for jobs of Slurm, whose size follows from the cells"
-            raise ConfigError(problem, "--time-budget", "leave it out with --submit")
-        if self.submit:
-            return self
-        if self.sbatch:
-            raise ConfigError("needs --submit", "--sbatch")
-        cores = len(os.sched_getaffinity(0))
-        if self.parallel is not None and self.parallel > cores:
-            raise ConfigError(f"must be 1 to {cores} here, not {self.parallel}", "--parallel")
-        return self
-
-
 def measure_campaign(
     project: Path | None,
     name: str,
     changes: Sequence[str],
-    work: Work,
+    time_budget_s: float | None,
+    parallel: int | None,
     *,
-    lend: bool,
-    any_host: bool,
     as_json: bool,
 ) -> int:
-    """Make the runs of a campaign that are left, and record them; return the exit code.
+    """Make the runs of a campaign that are left, and record them.
 
     Parameters
     ----------
     changes : sequence of str
         ``KEY=VALUE`` of the configuration.
-    lend : bool
-        Only write the cells that another machine may run.
-    any_host : bool
-        Whether runs on other hardware count as done.
+    time_budget_s : float or None
+        No run is started that would end later.
+    parallel : int or None
+        Runs at a time.
     """
-    work.checked()
-    os.chdir(projects.require(project))  # all paths are relative to the project
-    from voxcast.config.campaigns import project_campaign
-
-    campaign = project_campaign(name, changes)
-    if lend:
-        path = Path("build", name, "cells.json")
-        count = campaign.lend(path)
-        print(json.dumps(str(path)) if as_json else f"{path}: {count} cells")
-        return 0
-    limits: dict[str, Any] = {"stop_after_s": work.time_budget_s, "parallel": work.parallel}
+    _check_parallel(parallel)
+    campaign = _campaign(project, name, changes)
+    limits: dict[str, Any] = {"stop_after_s": time_budget_s, "parallel": parallel}
     overrides = {key: value for key, value in limits.items() if value is not None}
     settings = dataclasses.replace(campaign.settings, **overrides)
-    campaign = dataclasses.replace(campaign, settings=settings)
-    if work.cluster is not None:
-        return run_on_cluster(campaign, work, as_json=as_json)
-    progress = campaign.run(any_host=any_host)
+    progress = dataclasses.replace(campaign, settings=settings).run()
     update_after_runs(Path())
     if as_json:
         print(json.dumps({"runs": len(progress.runs), "left": progress.left}))
@@ -133,20 +69,38 @@ def measure_campaign(
         print(f"{name}: {len(progress.runs)} runs measured, {progress.left} left")
     if progress.left:
         command = f"voxcast measure --campaign {name}"
-        command += f" --time-budget {work.time_budget_s:g}s" if work.time_budget_s else ""
+        command += f" --time-budget {time_budget_s:g}s" if time_budget_s else ""
         time_left = format_seconds(progress.left_s)
         logger.info("about %s left; continue with `%s`", time_left, command)
     return 0
+
+
+def lend_cells(project: Path | None, name: str, changes: Sequence[str], *, as_json: bool) -> int:
+    """Write the cells of a campaign that another machine may run."""
+    path = Path("build", name, "cells.json")
+    count = _campaign(project, name, changes).lend(path)
+    print(json.dumps(str(path)) if as_json else f"{path}: {count} cells")
+    return 0
+
+
+def _campaign(project: Path | None, name: str, changes: Sequence[str]) -> Campaign:
+    os.chdir(projects.require(project))  # all paths are relative to the project
+    from voxcast.config.campaigns import project_campaign
+
+    return project_campaign(name, changes)
+
+
+def _check_parallel(parallel: int | None) -> None:
+    cores = len(os.sched_getaffinity(0))
+    if parallel is not None and parallel > cores:
+        raise ConfigError(f"must be 1 to {cores} here, not {parallel}", "--parallel")
 
 
 def collect_campaign(
     project: Path | None, name: str, changes: Sequence[str], *, as_json: bool
 ) -> None:
     """Record the runs of a campaign that are not in ``data/history/NAME`` yet."""
-    os.chdir(projects.require(project))  # all paths are relative to the project
-    from voxcast.config.campaigns import project_campaign
-
-    parts = [str(part) for part in project_campaign(name, changes).collect()]
+    parts = [str(part) for part in _campaign(project, name, changes).collect()]
     print(json.dumps(parts) if as_json else "\n".join(parts) or "nothing new")
 
 
@@ -157,11 +111,9 @@ def show_proposals(
 
     Where runs cost much the same, runs drawn at random teach more.
     """
-    from voxcast.config.campaigns import project_campaign
     from voxcast.models.next_runs import proposed_runs
 
-    os.chdir(projects.require(project))  # all paths are relative to the project
-    proposals = proposed_runs(project_campaign(name, changes), count)
+    proposals = proposed_runs(_campaign(project, name, changes), count)
     if as_json:
         print(json.dumps(proposals, indent=2))
     for run in [] if as_json else proposals:
@@ -175,13 +127,14 @@ def show_proposals(
 
 
 def show_campaign(
-    project: Path | None, name: str, changes: Sequence[str], *, any_host: bool, as_json: bool
+    project: Path | None, name: str, changes: Sequence[str], *, as_json: bool
 ) -> None:
     """Show which runs of a campaign are done and left."""
-    os.chdir(projects.require(project))  # all paths are relative to the project
-    from voxcast.config.campaigns import project_campaign
+    from voxcast.jobs.campaign import POOL
 
-    rows = project_campaign(name, changes).status(any_host=any_host)
+    campaign = _campaign(project, name, changes)
+    # Workers of a pool run on other machines.
+    rows = campaign.status(any_host=(campaign.folder / POOL).is_dir())
     if as_json:
         print(json.dumps(rows, indent=2))
         return
@@ -195,35 +148,46 @@ def show_campaign(
     print(f"{name}: {recorded} runs done, {left} left, about {format_seconds(left_s)}")
     if local_runs:
         print(f"  on record too: {local_runs} local runs")
-    print(_line("app", "scale", "CPUs", "done", "left", "time left", "noisy",
-                "other outcomes"))  # fmt: skip
+    heads = ("app", "scale", "CPUs", "done", "left", "time left", "noisy", "other outcomes")
+    table = [heads]
     for row in rows:
-        counts = {k: v for k, v in row["outcomes"].items() if k != "completed"}
-        outcomes = ", ".join(f"{n} {outcome}" for outcome, n in sorted(counts.items()))
+        others = sorted((k, n) for k, n in row["outcomes"].items() if k != "completed")
+        outcomes = ", ".join(f"{n} {outcome}" for outcome, n in others)
+        numbers = (str(row["cpus"]), str(row["done"]), str(row["left"]))
         time_left = format_seconds(row["left_s"])
-        print(_line(row["app"], row["scale"], row["cpus"], row["done"], row["left"], time_left,
-                    row["noisy"], outcomes))  # fmt: skip
-
-
-def _line(app: object, scale: object, *others: object) -> str:
-    widths = (5, 6, 6, 14, 7)
-    numbers = "".join(f"{value!s:>{width}}" for value, width in zip(others, widths, strict=False))
-    return f"  {app!s:15}{scale!s:12}{numbers}  {others[-1]}".rstrip()
+        table.append((row["app"], row["scale"], *numbers, time_left, str(row["noisy"]), outcomes))
+    print(text_table(table, "<<>>>>><", indent="  "))
 
 
 INTERRUPTED, CELLS_LEFT = 130, 1
 STATES = ("running", "waiting", "given up")
 
 
-def run_on_cluster(campaign: Campaign, work: Work, *, as_json: bool) -> int:
+def run_on_cluster(
+    project: Path | None,
+    name: str,
+    changes: Sequence[str],
+    cluster_text: str,
+    time_budget_s: float | None,
+    parallel: int | None,
+    sbatch: Sequence[str],
+    poll_s: float,
+    *,
+    as_json: bool,
+) -> int:
     """Have workers run the cells of a campaign, and collect its runs.
 
-    On this machine workers are started here; with ``--submit`` they are jobs of Slurm. Otherwise
-    the command that starts them is printed, and the same command says how far they are.
+    Parameters
+    ----------
+    cluster_text : str
+        ``NAME`` or ``NAME:PARTITION``: workers are jobs of Slurm; ``local`` starts them here.
+    sbatch : sequence of str
+        Options of ``sbatch``, ``KEY=VALUE``.
+    poll_s : float
+        Time between two looks at the jobs.
     """
     from voxcast.jobs.campaign import (
         POOL,
-        WorkerJobs,
         jobs_for,
         make_campaign_pool,
         partition_for,
@@ -231,70 +195,62 @@ def run_on_cluster(campaign: Campaign, work: Work, *, as_json: bool) -> int:
     )
     from voxcast.jobs.claim import claimed
     from voxcast.jobs.follow import Follower, follow
-    from voxcast.jobs.script import array_line
     from voxcast.jobs.slurm import SlurmExecutor, check_installed
     from voxcast.jobs.state import counts
     from voxcast.jobs.submission import SlurmOptions, partitions_per_cpu
 
-    name, _, partition = str(work.cluster).partition(":")
-    cluster = within_partition(_cluster(name), partition or None)
-    per_cpu = partitions_per_cpu(cluster)
-    options = SlurmOptions.from_texts(work.sbatch, work.parallel, per_cpu)
-    if work.submit:
+    is_local = cluster_text == LOCAL
+    if is_local:
+        _check_parallel(parallel)
+    elif time_budget_s is not None:
+        problem = "is not for jobs of Slurm, whose size follows from the cells"
+        raise ConfigError(problem, "--time-budget", "leave it out")
+    campaign = _campaign(project, name, changes)
+    cluster_name, _, partition = cluster_text.partition(":")
+    cluster = within_partition(_cluster(cluster_name), partition or None)
+    slurm = SlurmOptions.from_texts(sbatch, parallel, partitions_per_cpu(cluster))
+    if not is_local:
         check_installed()
     campaign.prepare()
     code = 0
     with claimed(campaign.folder / POOL) as claim:
-        forecast = cell_forecasts(cluster, Path.cwd())
-        submission, plan = make_campaign_pool(campaign, cluster, Path.cwd(), options, forecast)
+        submission, plan = make_campaign_pool(campaign, cluster, Path.cwd(), slurm)
         follower = Follower(submission, claim=claim)
-
-        def next_jobs(waiting: Mapping[str, Request]) -> WorkerJobs | None:
-            partition_of = functools.partial(partition_for, cluster)
-            return jobs_for(submission.plan, follower.state.tasks, waiting, partition_of)
-
         for note in plan.notes:
             logger.info(note)
         if again := follower.retry():
             logger.info("%d that were given up are tried again", again)
         follower.settle()
-        if work.submit:
+        if is_local:
+            _run_here(campaign, follower, time_budget_s, parallel or 1)
+        else:
+            partition_of = functools.partial(partition_for, cluster)
             follower.executor = SlurmExecutor(submission)
-            follower.next_jobs = next_jobs
+            follower.next_jobs = lambda waiting: jobs_for(
+                submission.plan, follower.state.tasks, waiting, partition_of
+            )
             try:
-                follow(follower, work.poll_s, lambda: campaign.collect(submission.out))
+                follow(follower, poll_s, lambda: campaign.collect(submission.out))
             except KeyboardInterrupt:
                 logger.warning("interrupted; jobs go on; the same command continues")
                 code = INTERRUPTED
-        elif cluster.name == LOCAL:
-            _run_here(campaign, follower, work)
         parts = campaign.collect(submission.out)
     by_status = counts(follower.state, follower.current)
     given_up, left = by_status["given up"], by_status["running"] + by_status["waiting"]
-    jobs, line, under_way = None, None, bool(follower.state.live)
-    if cluster.name != LOCAL and not under_way:
-        jobs = next_jobs(follower.waiting())
-    if jobs is not None:
-        pool = str(submission.folder.resolve())
-        command = ["python", "-m", "voxcast.jobs.worker", "--pool", pool]
-        is_per_cpu = jobs.request.partition in per_cpu
-        line = array_line(command, jobs.request, jobs.count, per_cpu=is_per_cpu)
-    if work.submit and (left or given_up):
+    if not is_local and (left or given_up):
         code = code or CELLS_LEFT
     if as_json:
         summary = {"cells": by_status.total(), "recorded": by_status["completed"], "left": left}
         summary |= {name.replace(" ", "_"): by_status[name] for name in STATES}
         places = {"pool": str(submission.folder), "parts": list(map(str, parts))}
-        print(json.dumps(summary | places | {"workers": line}))
+        print(json.dumps(summary | places))
         return code
     states = ", ".join(f"{by_status[name]} {name}" for name in STATES)
-    print(f"{campaign.name}: {by_status['completed']} of {by_status.total()} cells done, {states}")
+    print(f"{name}: {by_status['completed']} of {by_status.total()} cells done, {states}")
     if given_up:
-        print("  the same command again lets them wait again")
-    if under_way or given_up:
+        print("  the same command tries those that were given up again")
+    if left or given_up:
         print(f"  `voxcast status {submission.folder}` shows them")
-    if line is not None:
-        print(f"  start workers, {jobs}, or have that done by --submit:\n{line}")
     return code
 
 
@@ -306,26 +262,28 @@ def _cluster(name: str) -> Cluster:
     return cluster if name == LOCAL else with_memory_counted(cluster)
 
 
-def _run_here(campaign: Campaign, follower: Follower, work: Work) -> None:
+def _run_here(
+    campaign: Campaign, follower: Follower, time_budget_s: float | None, count: int
+) -> None:
     """Run workers side by side, and then one with all of the machine for the rest."""
     from voxcast.jobs.campaign import run_local_workers, work_command
     from voxcast.measure.host import host_facts
 
-    facts, count, submission = host_facts(), work.parallel or 1, follower.submission
-    deadline = None if work.time_budget_s is None else time.monotonic() + work.time_budget_s
+    memory_bytes, submission = host_facts().memory_bytes, follower.submission
+    deadline = None if time_budget_s is None else time.monotonic() + time_budget_s
 
     def on_progress() -> None:
         follower.step()
         logger.info("%d cells and parts done", len(follower.state.records))
 
     for workers in (count, 1) if count > 1 else (1,):
-        memory = facts.memory_bytes // workers
+        memory = memory_bytes // workers
         share = [f"--cpus={len(os.sched_getaffinity(0)) // workers}", f"--memory={memory}B"]
         while follower.waiting():  # workers end when nothing waits; what failed waits again then
-            left_s = None if deadline is None else max(deadline - time.monotonic(), 1.0)
-            budget = [] if left_s is None else [f"--time-budget={left_s:g}s"]
+            if deadline is not None:
+                share = [*share[:2], f"--time-budget={max(deadline - time.monotonic(), 1.0):g}s"]
             logger.info("%d workers with %s each", workers, format_bytes(memory))
-            command = work_command(submission.folder, *share, *budget)
+            command = work_command(submission.folder, *share)
             try:
                 run_local_workers(command, workers, on_progress)
             finally:

@@ -1,4 +1,4 @@
-"""How fast this machine is, as far as runs on record tell, for ``voxcast measure --host``.
+"""How fast this machine is, from the runs on record, for ``voxcast measure --host``.
 
 The speeds of machines after further runs, brought up to date at the end of a verb.
 """
@@ -9,7 +9,7 @@ import json
 import logging
 import math
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,9 +19,6 @@ from voxcast.errors import UnlearnedError, VoxcastError, one_line
 from voxcast.text_table import text_table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from voxcast.models.speed.speeds import Speeds
     from voxcast.serving.bundle import Bundle
 
 
@@ -33,52 +30,8 @@ VOXELS, AXIS_VOXELS = (350_000, 550_000, 1_200_000), (48, 160)
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class AppSpeed:
-    """The speed of a machine for an application, as a multiple of the reference machine's.
-
-    Attributes
-    ----------
-    speed, lower, upper : float
-        Median, and quantiles at 5 and 95 %, as answers take it now.
-    in_sitting : bool
-        Whether this is the speed of a sitting that goes on, or else of one to come.
-    runs : int
-        Runs on the machine.
-    calibrated : bool
-        Whether bounds on it are calibrated.
-    reference : str
-        Id of the reference machine.
-    since : str
-        Day (ISO) of a lasting change, since which alone runs tell the speed; empty without one.
-    """
-
-    app: str
-    speed: float
-    lower: float
-    upper: float
-    in_sitting: bool
-    runs: int
-    calibrated: bool
-    reference: str
-    since: str = ""
-
-    @classmethod
-    def of(cls, app: str, speeds: Speeds, host: str) -> AppSpeed:
-        """Return the speed of a machine."""
-        sitting = speeds.current_sitting(host, datetime.now(UTC))
-        estimate = speeds.estimate(host, sitting)
-        speed, lower, upper = (
-            math.exp(estimate.log_speed + estimate.deviation(p)) for p in (0.5, *INTERVAL)
-        )
-        runs, is_known = speeds.runs(host), speeds.knows(host, sitting)
-        since = speeds.machines[host].since if host in speeds.machines else ""
-        is_current = sitting is not None
-        return cls(app, speed, lower, upper, is_current, runs, is_known, speeds.reference, since)
-
-
 def measure_host(project: Path | None, seconds: float | None, *, as_json: bool) -> int:
-    """Measure the speed of this machine by short runs, and show what they told.
+    """Measure the speed of this machine by short runs, and show it.
 
     Parameters
     ----------
@@ -93,58 +46,81 @@ def measure_host(project: Path | None, seconds: float | None, *, as_json: bool) 
         folder = measured_project(create_project)
         logger.info("no project here: the reference model is measured, in %s", folder)
     from voxcast.measure.host import host_class, host_facts
-    from voxcast.models.speed.speeds import SITTING_LASTS
     from voxcast.serving.model_store import ModelStore
 
     os.chdir(folder)  # all paths are relative to the project
     bundle, facts = ModelStore.of(folder).open(), host_facts()
-    before = _speeds(bundle, facts.host_id)
     content: dict[str, Any] = {"host": facts.host_id, "host_class": host_class(facts)}
-    after = before
     budget_s = SECONDS if seconds is None else seconds
     if budget_s > 0:
+        content["before"] = _speeds(bundle, facts.host_id)
         content["measured"], content["left"] = _measure(bundle, budget_s)
-        after = _speeds(bundle, facts.host_id)
-        content["before"] = [vars(speed) for speed in before]
-    content["apps"] = [vars(speed) for speed in after]
+    content["apps"] = _speeds(bundle, facts.host_id)
     if as_json:
         print(json.dumps(content, indent=2))
-        return 0
-    print(f"machine {facts.host_id}: {content['host_class']}")
-    if budget_s > 0:
-        print(f"  {content['measured']} runs measured, {content['left']} left of this round")
-        _show(before, "before")
-    _show(after, "after" if budget_s > 0 else "")
-    if after:
-        references = {speed.reference for speed in after}
-        usual = "that of " + " and ".join(sorted(references))
-        if references == {facts.host_id}:
-            usual = "the average of this machine"
-        print(f"  speeds are multiples of {usual}, where most runs were made")
-        if any(speed.in_sitting for speed in after):
-            hours = SITTING_LASTS.total_seconds() / 3600
-            print(
-                f"  they hold for the last {hours:g} hours; the number of runs is of all on record"
-            )
-        for speed in after:
-            if speed.since:
-                print(f"  {speed.app}: changed for good on {speed.since}; only runs since count")
     else:
-        print("  the model's runs do not state their machines, so it does not tell them apart")
-    if any(not speed.calibrated for speed in after):
-        print("  bounds are wider until the speed is known; `voxcast measure --host` measures it")
+        _show(content)
     return 0
 
 
-def _speeds(bundle: Bundle, host: str) -> list[AppSpeed]:
-    """Update the file of machines from the runs on record, and return the speeds of one."""
+def _speeds(bundle: Bundle, host: str) -> list[dict[str, Any]]:
+    """Update the file of machines from the runs on record, and return the speeds of one.
+
+    A speed is a multiple of the reference machine's: a median, and quantiles at 5 and 95 %.
+    ``in_sitting`` is true for the speed of a sitting that goes on, false for one to come;
+    ``since`` is the day of a lasting change of the machine, earlier runs are ignored.
+    """
     from voxcast.serving.machines import MACHINES, update_machines
     from voxcast.serving.prediction_service import PredictionService
 
     update_machines(Path(), bundle, characteristic_versions(Path()))
-    service = PredictionService(bundle, MACHINES)
-    by_app = {app: service.forecaster(app).speeds for app in bundle.apps}
-    return [AppSpeed.of(app, speeds, host) for app, speeds in by_app.items() if speeds is not None]
+    service, rows = PredictionService(bundle, MACHINES), []
+    for app in bundle.apps:
+        speeds = service.forecaster(app).speeds
+        if speeds is None:
+            continue
+        sitting = speeds.current_sitting(host, datetime.now(UTC))
+        estimate = speeds.estimate(host, sitting)
+        speed, lower, upper = (
+            math.exp(estimate.log_speed + estimate.deviation(p)) for p in (0.5, *INTERVAL)
+        )
+        rows.append({
+            "app": app, "speed": speed, "lower": lower, "upper": upper,
+            "in_sitting": sitting is not None, "runs": speeds.runs(host),
+            "calibrated": speeds.knows(host, sitting), "reference": speeds.reference,
+            "since": speeds.machines[host].since if host in speeds.machines else "",
+        })  # fmt: skip
+    return rows
+
+
+def _show(content: dict[str, Any]) -> None:
+    from voxcast.models.speed.speeds import SITTING_LASTS
+
+    print(f"machine {content['host']}: {content['host_class']}")
+    if "measured" in content:
+        print(f"  {content['measured']} runs measured, {content['left']} left of this round")
+    apps = content["apps"]
+    if not apps:
+        print("  the model's runs do not state their machines, so it does not distinguish them")
+        return
+    rows: list[tuple[str, ...]] = [("", "", "speed", "5 to 95 %", "runs")]
+    for title, speeds in (("before", content.get("before", ())), ("now", apps)):
+        for row in speeds:
+            interval = f"{row['lower']:.2f} to {row['upper']:.2f}"
+            label = f"{row['app']}, {title}" if "before" in content else row["app"]
+            state = "known" if row["calibrated"] else "not known"
+            rows.append((label, state, f"{row['speed']:.2f}", interval, str(row["runs"])))
+    print(text_table(rows, "<<>>>", indent="  "))
+    references = " and ".join(sorted({row["reference"] for row in apps}))
+    print(f"  speeds are multiples of the average of {references}, where most runs were made")
+    if any(row["in_sitting"] for row in apps):
+        hours = SITTING_LASTS.total_seconds() / 3600
+        print(f"  they hold for the last {hours:g} hours; all runs on record are counted")
+    for row in apps:
+        if row["since"]:
+            print(f"  {row['app']}: changed for good on {row['since']}; only runs since count")
+    if not all(row["calibrated"] for row in apps):
+        print("  bounds are wider until the speed is known; `voxcast measure --host` measures it")
 
 
 def _measure(bundle: Bundle, budget_s: float) -> tuple[int, int]:
@@ -183,17 +159,6 @@ def _measure(bundle: Bundle, budget_s: float) -> tuple[int, int]:
             "gives it more", progress.left,
         )  # fmt: skip
     return len(progress.runs), progress.left
-
-
-def _show(speeds: Sequence[AppSpeed], title: str) -> None:
-    if not speeds:
-        return
-    rows: list[tuple[str, ...]] = [(title, "", "speed", "5 to 95 %", "runs")]
-    for speed in speeds:
-        interval = f"{speed.lower:.2f} to {speed.upper:.2f}"
-        state = "known" if speed.calibrated else "not known"
-        rows.append((speed.app, state, f"{speed.speed:.2f}", interval, str(speed.runs)))
-    print(text_table(rows, "<<>>>", indent="  "))
 
 
 def update_after_runs(folder: Path) -> None:

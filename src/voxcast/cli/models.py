@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
+import sys
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -11,8 +13,7 @@ from typer import Argument, Option
 
 from voxcast import project as projects
 from voxcast.cli import options
-from voxcast.cli.quiet_mlflow import quiet_mlflow
-from voxcast.errors import EXIT_BAD_INPUT
+from voxcast.errors import EXIT_BAD_INPUT, ModelError
 from voxcast.quantities import counted
 
 MAX_VALUE = 60  # characters of a value that are printed; --json has all
@@ -27,7 +28,7 @@ logger = logging.getLogger(__name__)
 def list_versions(
     refresh: Annotated[
         bool,
-        Option("--refresh", help="Let `dvc repro` fill the registry of MLflow if it was lost."),
+        Option("--refresh", hidden=True),  # `make repro`: fill a registry that was lost
     ] = False,
     as_json: options.Json = False,
     project: options.Project = None,
@@ -129,13 +130,25 @@ def promote(
     project: options.Project = None,
 ) -> int:
     """Register the newest model of an application, although the rule refused it."""
-    from voxcast.cli.project_checks import newest_model
-
     folder = projects.require(project)
-    with newest_model(folder, app) as (session, facts, challenger, rule):
-        from voxcast.tracking.promotion import promote as promoted
 
-        receipt = promoted(session, folder, facts, challenger, rule, by_hand=True)
+    from voxcast import config
+    from voxcast.cli.graph import dvc_lock, learning_lock
+    from voxcast.config.served_facts import app_facts, promotion_rule
+    from voxcast.tracking import promotion, runs
+    from voxcast.tracking.challengers import challengers
+
+    # The stages write these files; MLflow prints to stdout, where the result alone goes.
+    with learning_lock(folder), dvc_lock(folder), contextlib.redirect_stdout(sys.stderr):
+        cfg = config.load(folder / config.PARAMS_FILE)
+        trained = challengers(folder, cfg.tune.folds, cfg.tune.seed)
+        if app not in trained or app not in cfg.apps:
+            reason = f"was not learned last; models of {', '.join(sorted(trained))} were"
+            raise ModelError(reason, app, f"run `voxcast learn --app {app}` first")
+        receipt = promotion.promote(
+            runs.connect(folder), folder, app_facts(cfg, app, trained[app].table), trained[app],
+            promotion_rule(cfg), by_hand=True,
+        )  # fmt: skip
     if as_json:
         print(json.dumps(receipt, indent=2))
     elif receipt["registered"]:
@@ -158,7 +171,7 @@ def rollback(
     folder = projects.require(project)
     from voxcast.tracking.versions import roll_back
 
-    with quiet_mlflow():
+    with contextlib.redirect_stdout(sys.stderr):
         receipt = roll_back(folder, version, app)
     if as_json:
         print(json.dumps(receipt, indent=2))

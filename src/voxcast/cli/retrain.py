@@ -8,13 +8,13 @@ nothing is changed.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import sys
 from typing import TYPE_CHECKING, Any
 
 from voxcast import project as projects
-from voxcast.cli.quiet_mlflow import quiet_mlflow
 from voxcast.errors import ConfigError, ModelError
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def retrain_apps(
 
     from voxcast.cli.graph import learning_lock
 
-    with learning_lock(folder), quiet_mlflow():
+    with learning_lock(folder), contextlib.redirect_stdout(sys.stderr):
         bundle = registered_bundle(folder)
         names = [app] if app else sorted(bundle.apps if bundle else ())
         if not names:

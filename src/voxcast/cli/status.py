@@ -38,11 +38,7 @@ def status(
         bool, Option("--drift", help="Tell whether predictions still hold for the last jobs.")
     ] = False,
     last: Annotated[int, Option("--last", metavar="N", help="--drift: jobs.", min=1)] = 200,
-    picture: options.Picture = None,
     app: options.App = None,
-    any_host: Annotated[
-        bool, Option("--any-host", help="Count runs of a campaign on other hardware, too.")
-    ] = False,
     changes: options.Set = None,
     as_json: options.Json = False,
     project: options.Project = None,
@@ -55,31 +51,17 @@ def status(
     if drift:
         from voxcast.cli.drift import show_drift
 
-        path = options.picture_path(picture)
-        return show_drift(project, app, last, path, as_json=as_json)
+        return show_drift(project, app, last, as_json=as_json)
     if where is None:
         raise ConfigError("is missing", "DIR|CAMPAIGN", "or give --drift")
     folder = Path(where)
     if not folder.exists() and "/" not in where:
-        return _campaign(where, project, changes or [], collect, any_host, as_json)
+        from voxcast.cli.measure_campaign import collect_campaign, show_campaign
+
+        act = collect_campaign if collect else show_campaign
+        act(project, where, changes or [], as_json=as_json)
+        return 0
     return _submission(folder, projects.require(project) if collect else None, as_json=as_json)
-
-
-def _campaign(
-    name: str,
-    project: Path | None,
-    changes: list[str],
-    collect: bool,
-    any_host: bool,
-    as_json: bool,
-) -> int:
-    from voxcast.cli.measure_campaign import collect_campaign, show_campaign
-
-    if collect:
-        collect_campaign(project, name, changes, as_json=as_json)
-    else:
-        show_campaign(project, name, changes, any_host=any_host, as_json=as_json)
-    return 0
 
 
 def _submission(folder: Path, root: Path | None, *, as_json: bool) -> int:

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from voxcast.measure.campaign import Campaign
     from voxcast.measure.plan import CampaignPlan
 
-    Forecast = Callable[[Mapping[str, Cell], Mapping[str, Path]], Mapping[str, "CellForecast"]]
-
 logger = logging.getLogger(__name__)
 
 POOL = "pool"
@@ -54,8 +52,6 @@ LEAST_S = 60.0
 MEMORIES = [2.0**n * 10**9 for n in range(1, 8)]  # 2 GB to 128 GB
 # Where runs of the application in the same configuration are on record: multiples of the largest.
 RECORDED_FACTORS = (1.3, 2.0, 4.0)
-# Where a model predicts the cell: multiples of its upper bound.
-PREDICTED_FACTORS = (1.0, 2.0, 4.0)
 MAX_JOBS = 1000
 SHARE = 0.9  # of the cells that wait, for which a pass is large enough
 RUNS_PER_JOB = 4  # a job is long enough for so many of its longest runs
@@ -67,22 +63,12 @@ MACHINE = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class CellForecast:
-    """The prediction of a model for a cell: the median of its time, and upper bounds."""
-
-    median_s: float
-    upper_s: float
-    upper_bytes: float
-
-
 def requests_of(
     cell: Cell,
     expected_s: float,
     runs: Iterable[Run],
     limits: Limits,
     time_limit_s: float | None,
-    predicted: CellForecast | None = None,
 ) -> RequestSequence:
     """Return the times and memories that the attempts of a cell request.
 
@@ -94,8 +80,6 @@ def requests_of(
         Runs on record; only runs of the application in the same configuration count.
     time_limit_s : float, optional
         At which a run is on record as a lower bound: no request is longer.
-    predicted : CellForecast, optional
-        For this cell; it replaces the runs on record.
     """
     configuration = cell.configuration
     alike = [
@@ -104,9 +88,7 @@ def requests_of(
         and run.device == configuration.device and run.outcome == "completed"
     ]  # fmt: skip
     factors, most_s, most_bytes = TIME_FACTORS, expected_s, 0.0
-    if predicted is not None:
-        factors, most_s, most_bytes = PREDICTED_FACTORS, predicted.upper_s, predicted.upper_bytes
-    elif alike:
+    if alike:
         factors, most_s = RECORDED_FACTORS, max(run.runtime_s or 0.0 for run in alike)
         most_bytes = max(run.peak_rss_bytes or 0 for run in alike)
     times_s = [max(LEAST_S, factor * most_s) for factor in factors]
@@ -127,7 +109,6 @@ def make_campaign_pool(
     cluster: Cluster,
     project: Path,
     options: SlurmOptions,
-    forecast: Forecast | None = None,
 ) -> tuple[Submission, CampaignPlan]:
     """Make the submission of a campaign, or add new cells to it; images are prepared before.
 
@@ -138,8 +119,6 @@ def make_campaign_pool(
     ----------
     options : SlurmOptions
         Of the jobs of workers.
-    forecast : callable, optional
-        Predicts new cells, given by key, with the files of their volumes; it may leave out any.
 
     Raises
     ------
@@ -167,17 +146,12 @@ def make_campaign_pool(
         for key, cell in plan.cells.items()
         if key not in rows and replace(cell, host_class="").key not in listed
     }
-    forecasts = {} if forecast is None or not new else forecast(new, plan.paths)
     limit_s = campaign.settings.conditions.time_limit_s
     tasks = []
-    for key, cell in new.items():
+    for cell in new.values():
         expected_s = plan.expected_s.get((cell.app, cell.volume_id), 1.0)
-        predicted = forecasts.get(key)
-        requests = requests_of(cell, expected_s, rows.values(), limits, limit_s, predicted)
-        expected_s = expected_s if predicted is None else predicted.median_s
+        requests = requests_of(cell, expected_s, rows.values(), limits, limit_s)
         tasks.append(Task.of_cell(cell, requests, expected_s))
-    if forecasts:
-        logger.info("requests of %d of %d new cells are predicted", len(forecasts), len(new))
     recorded = len(plan.cells.keys() & rows.keys())
     logger.info("%d runs are on record, %d added to %s", recorded, len(tasks), folder)
     return Submission.of_workers(folder, replace(pool, tasks=tuple(tasks))), plan

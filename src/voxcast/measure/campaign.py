@@ -168,11 +168,10 @@ class Campaign:
         lend_cells(path, cells, self.settings.apps, plan.paths, plan.recipes)
         return len(cells)
 
-    def run(self, *, any_host: bool = False) -> Progress:
+    def run(self) -> Progress:
         """Prepare the images and measure until all is done or the time is up.
 
-        Runs are collected into the history at the start and at the end. With ``any_host`` runs
-        recorded on other hardware count as measured.
+        Runs are collected into the history at the start and at the end.
         """
         start = time.monotonic()
         self.prepare()
@@ -184,7 +183,7 @@ class Campaign:
             settings = dataclasses.replace(settings, stop_after_s=left_s)
         self.collect()
         try:
-            return run_campaign(settings, plan, recorded=self.recorded(plan, any_host=any_host))
+            return run_campaign(settings, plan, recorded=self.recorded(plan))
         finally:
             self.collect()
 

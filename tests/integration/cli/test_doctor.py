@@ -19,9 +19,8 @@ from measured import measured_run
 VOXCAST = Path(sys.executable).with_name("voxcast")
 PROJECT = Path(__file__).parents[3]
 NAMES = {
-    "Python", "packages", "packages: apps", "packages: train", "packages: serve", "cores", "load",
-    "memory of a run", "perf counters", "GPU", "clock", "temporary folder", "Slurm", "leftovers",
-    "project",
+    "Python", "packages", "packages: apps", "packages: train", "packages: serve", "cores",
+    "memory of a run", "GPU", "temporary folder", "Slurm", "leftovers", "project",
 }  # fmt: skip
 
 

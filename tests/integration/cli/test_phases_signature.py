@@ -1,4 +1,4 @@
-"""``voxcast phases signature``, ``predict`` and ``transfer``, and ``recommend --signature``."""
+"""``voxcast phases signature``, ``predict`` and ``transfer``."""
 
 from __future__ import annotations
 
@@ -72,11 +72,10 @@ def test_the_rest_of_a_run_is_predicted_from_its_first_part(tmp_path, capsys) ->
     trace = write_trace(tmp_path / "trace", 200, seed=7)
     part = write_trace(tmp_path / "part", 50, seed=7)
     whole_s = printed(capsys, "signature", trace, "--json")["elapsed_s"]
-    by_count = printed(capsys, "predict", part, "--of", 200, "--json")
-    by_fraction = printed(capsys, "predict", part, "--fraction", 0.25, "--json")
-    assert by_count["total_s"] == pytest.approx(by_fraction["total_s"])
-    assert by_count["lower_s"] <= whole_s <= by_count["upper_s"]
-    assert by_count["total_s"] == pytest.approx(whole_s, rel=0.02)
+    predicted = printed(capsys, "predict", part, "--fraction", "50/200", "--json")
+    assert predicted == printed(capsys, "predict", part, "--fraction", 0.25, "--json")
+    assert predicted["lower_s"] <= whole_s <= predicted["upper_s"]
+    assert predicted["total_s"] == pytest.approx(whole_s, rel=0.02)
     checked = printed(capsys, "predict", trace, "--check", 0.25, "--json")
     assert checked["measured_s"] == pytest.approx(whole_s)
     assert checked["cycle"]["counted"] == "MPI_Allreduce 10-100 B"
@@ -84,37 +83,20 @@ def test_the_rest_of_a_run_is_predicted_from_its_first_part(tmp_path, capsys) ->
 
 def test_iterations_that_get_longer_have_no_interval(tmp_path, capsys) -> None:
     growing = write_trace(tmp_path / "growing", 60, growth=0.005)
-    result = printed(capsys, "predict", growing, "--of", 300, "--json")
+    result = printed(capsys, "predict", growing, "--fraction", 0.2, "--json")
     assert (result["lower_s"], result["upper_s"]) == (result["elapsed_s"], None)
     assert result["trend"]["last_s"] > 1.1 * result["trend"]["first_s"]
-    called("phases", "predict", str(growing), "--of", "300")
+    called("phases", "predict", str(growing), "--fraction", "0.2")
     text = capsys.readouterr().out
-    assert "no interval, since cycles change" in text
+    assert "without an interval" in text
     assert "cycles get longer, from" in text
-
-
-def test_past_runs_make_the_interval(trace, tmp_path, capsys) -> None:
-    past = [write_trace(tmp_path / f"past{n}", 200, seed=n) for n in range(1, 5)]
-    arguments = [
-        "predict",
-        trace,
-        "--check",
-        0.25,
-        "--json",
-        *(word for path in past for word in ("--past", path)),
-    ]
-    result = printed(capsys, *arguments, "--level", 0.8)
-    assert result["method"] == "conformal, by 4 past runs"
-    assert result["lower_s"] <= result["measured_s"] <= result["upper_s"]
-    with pytest.raises(ConfigError, match="needs 9 past runs, not 4"):
-        called("phases", *(str(argument) for argument in arguments))
 
 
 def test_too_few_cycles_have_no_interval_and_valid_json(tmp_path, capsys) -> None:
     part = write_trace(tmp_path / "part", 2)
-    assert printed(capsys, "predict", part, "--of", 50, "--json")["upper_s"] is None
-    assert called("phases", "predict", str(part), "--of", "50") == 0
-    assert "too few cycles for an interval" in capsys.readouterr().out
+    assert printed(capsys, "predict", part, "--fraction", 0.04, "--json")["upper_s"] is None
+    assert called("phases", "predict", str(part), "--fraction", "0.04") == 0
+    assert "without an interval" in capsys.readouterr().out
 
 
 def test_a_short_run_tells_the_time_on_another_machine(trace, tmp_path, capsys) -> None:
@@ -128,10 +110,9 @@ def test_a_short_run_tells_the_time_on_another_machine(trace, tmp_path, capsys) 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["predict", "TRACE", "--of", "100"], "has 200 cycles, more than the 100 of the run"),
-        (["predict", "TRACE", "--of", "nan"], "more than the nan of the run"),
+        (["predict", "TRACE"], "give --fraction or --check"),
+        (["predict", "TRACE", "--fraction", "200/0"], "--fraction: must be a share"),
         (["predict", "TRACE", "--fraction", "1.5"], "must be between 0 and 1"),
-        (["predict", "TRACE", "--fraction", "0.5", "--level", "1"], "--level"),
         (["signature", "TRACE", "--tolerance", "-1"], "must be 0 or more"),
         (["signature", "missing"], "no such file or folder"),
         (["transfer", "TRACE", "--run", "OTHER"], "only 5% of its ticks communicate"),
@@ -154,14 +135,6 @@ def test_a_rank_that_stopped_early_is_told_and_the_rest_is_used(trace, capsys) -
     result = json.loads(captured.out)
     assert result["missing"]
     assert math.isclose(result["total_s"], result["elapsed_s"])
-
-
-def test_a_share_may_be_a_fraction_of_iterations(trace, capsys) -> None:
-    by_count = printed(capsys, "predict", trace, "--fraction", "200/800", "--json")
-    by_share = printed(capsys, "predict", trace, "--fraction", "0.25", "--json")
-    assert by_count["total_s"] == by_share["total_s"]
-    with pytest.raises(ConfigError, match="--fraction"):
-        called("phases", "predict", str(trace), "--fraction", "200/0")
 
 
 def test_a_longer_run_is_the_base(trace, tmp_path) -> None:

@@ -53,9 +53,12 @@ def test_dropped_phases_are_told(values) -> None:
     ("content", "line"),
     [
         ("", "simo.txt: has no values; it must have one number a line"),
-        ("50\n\nfifty\n", "simo.txt, line 3: 'fifty' is no finite number; give one number a line"),
-        ("50\nnan\n", "simo.txt, line 2: 'nan' is no finite number; give one number a line"),
-        (b"\xff\xfe", "simo.txt: is no text; it must have one number a line"),
+        (
+            "50\n\nfifty\n",
+            "simo.txt, line 3: 'fifty' is not a finite number; give one a line",
+        ),
+        ("50\nnan\n", "simo.txt, line 2: 'nan' is not a finite number; give one a line"),
+        (b"\xff\xfe", "simo.txt: is not text; it must have one number a line"),
     ],
 )
 def test_a_file_without_values(content, line, tmp_path) -> None:

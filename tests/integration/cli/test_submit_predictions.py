@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import shutil
@@ -20,8 +19,6 @@ from commands import attempt
 from model_server import free_port, running_server
 from small_head import write_head
 from voxcast.allocation.site import Cluster, NodeType, Partition
-from voxcast.cli.cell_forecasts import cell_forecasts
-from voxcast.records import Cell, Configuration
 
 PROJECT = Path(__file__).parents[3]
 GB = 10**9
@@ -137,44 +134,3 @@ def test_a_server_that_is_not_there_is_named_in_one_line(project: Path, tmp_path
     assert address in refused.stderr.splitlines()[-1]
     assert "Traceback" not in refused.stderr
     assert not (tmp_path / "o").exists()
-
-
-def test_cells_are_predicted_where_the_model_has_learned_them(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("MLFLOW_TRACKING_URI", "VOXCAST_PROJECT"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.chdir(project)
-    paths = {n: Path(f"bids/sub-{n}/anat/sub-{n}_T1w.nii.gz") for n in ("01", "03")}
-    one_cpu = Configuration("cpu", 1, mem_limit_bytes=4 * GB, node_type="thin")
-    cell = Cell(
-        "segment", "1", planted.PARAMETERS, "01", "01", one_cpu, "full_scale", 0, "here"
-    )  # fmt: skip
-    cells = {
-        "small": cell,
-        "repeat": dataclasses.replace(cell, repeat=1),
-        "large": dataclasses.replace(cell, volume_id="03"),
-        "other version": dataclasses.replace(cell, app_version="2"),
-        "other parameters": dataclasses.replace(cell, parameters={"iterations": 10}),
-        "other app": dataclasses.replace(cell, app="unheard"),
-        "too many CPUs": dataclasses.replace(cell, configuration=Configuration("cpu", 64)),
-    }
-    forecasts = cell_forecasts(CLUSTER, project)(cells, paths)
-    assert forecasts.keys() == {"small", "repeat", "large"}
-    assert forecasts["small"] == forecasts["repeat"]
-    small, large = forecasts["small"], forecasts["large"]
-    assert 1 < small.median_s < small.upper_s < 60
-    assert 2e8 < small.upper_bytes < large.upper_bytes < GB
-
-
-def test_without_a_model_no_cell_is_predicted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("MLFLOW_TRACKING_URI", "VOXCAST_PROJECT"):
-        monkeypatch.delenv(name, raising=False)
-    shutil.copytree(PROJECT / "conf", tmp_path / "conf")
-    shutil.copy2(PROJECT / "params.yaml", tmp_path)
-    cell = Cell(
-        "segment", "1", {}, "01", "01", Configuration("cpu", 1), "full_scale", 0, "here"
-    )  # fmt: skip
-    assert cell_forecasts(CLUSTER, tmp_path)({"a": cell}, {"01": tmp_path / "x.nii"}) == {}

@@ -8,7 +8,6 @@ from small_pool import FOLDS, NAPS, add, pool_cell, small_pool
 from voxcast.allocation.site import Cluster, NodeType, Partition
 from voxcast.errors import ConfigError
 from voxcast.jobs.campaign import (
-    CellForecast,
     cluster_limits,
     jobs_for,
     largest_machine,
@@ -81,10 +80,6 @@ def test_requests_without_and_with_runs_on_record():
     assert like.walltimes_s == (1300.0, 2000.0, 4000.0)
     assert like.memories_bytes == (1_300_000_000, 2 * GB, 4 * GB)
     assert requests_of(cell, 1.0, [], limits, None).walltimes_s == (60.0,)
-    forecast = CellForecast(100.0, 200.0, 3 * GB)
-    predicted = requests_of(cell, 500.0, [row], limits, 700.0, forecast)
-    assert predicted.walltimes_s == (200.0, 400.0, 700.0)
-    assert predicted.memories_bytes == (3 * GB, 6 * GB, 12 * GB)
 
 
 def test_a_round_is_as_large_as_most_cells_need_and_the_next_as_the_rest(tmp_path):
