@@ -25,6 +25,7 @@ from voxcast.web import (
     sites,
 )
 from voxcast.web.batches import Batches
+from voxcast.web.guards import PLACES
 from voxcast.web.model_switch import ModelSwitch
 
 if TYPE_CHECKING:
@@ -39,8 +40,8 @@ INDEX = "index.html"
 def application(settings: Settings) -> FastAPI:
     """Return the application of a service; it loads its model when it starts.
 
-    ``app.state`` has ``settings``, ``switch`` with the model, ``batches``, ``metrics`` and
-    ``readers``.
+    ``app.state`` has ``settings``, ``switch`` with the model, ``batches``, ``metrics``,
+    ``readers`` and the ``places`` of large bodies.
     """
 
     @asynccontextmanager
@@ -65,6 +66,7 @@ def application(settings: Settings) -> FastAPI:
     app.state.switch = ModelSwitch(settings)
     app.state.metrics = observation.Metrics()
     app.state.batches = Batches(app.state.metrics.rows.observe)
+    app.state.places = asyncio.Semaphore(PLACES)
     # The last one is the first that a request meets.
     if settings.hosts:
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=settings.hosts, www_redirect=False)

@@ -125,6 +125,8 @@ def add_problem_handlers(app: FastAPI) -> None:
 
 JSON = "application/json"
 MAX_BODY_BYTES = 2**24  # 20,000 rows without a volume
+SMALL_BYTES = 2**18  # of a body that needs no place
+PLACES = 4  # for large bodies: without a proxy, connections alone would not bound the memory
 # Commas, and opening braces and brackets, in texts too: of 20,000 rows, of which each may have all
 # columns and parameters of its own. A parser makes fifty bytes of two.
 MAX_VALUES, MAX_GROUPS = 2**20, 100_000
@@ -156,7 +158,17 @@ class ServiceRoute(APIRoute):
             if not takes_json:
                 return await answer(request)
             _check_kind(request)
-            return await answer(_JsonRequest(request.scope, request.receive))
+            stated = request.headers.get("content-length", "")
+            json_request = _JsonRequest(request.scope, request.receive)
+            if stated.isdigit() and int(stated[:20]) <= SMALL_BYTES:
+                return await answer(json_request)
+            places = request.app.state.places
+            if places.locked():
+                raise later(
+                    HTTPStatus.TOO_MANY_REQUESTS, f"{PLACES} large requests are being answered"
+                )
+            async with places:
+                return await answer(json_request)
 
         return checked
 
