@@ -173,13 +173,13 @@ def replayed(method: type[Sizer], runs: pd.DataFrame, seed: int | None) -> dict[
     sizes, memory = runs["rchar"].to_numpy(float), runs["rss"].to_numpy(float) / GB
     hours = runs["realtime"].to_numpy(float) / MS_PER_H
     sizer = method(float(runs["memory"].median()) / GB)  # type: ignore[call-arg]
-    known: list[int] = []
+    first: list[int] = []
     rest: list[int] = runs["submit"].argsort(kind="stable").tolist()
     if seed is not None:
-        known, rest = train_test_split(
+        first, rest = train_test_split(
             list(range(len(runs))), train_size=KNOWN_SHARE, random_state=seed
         )
-    for i in known:
+    for i in first:
         sizer.update(sizes[i], memory[i], hours[i])
     start, waste, failures = time.perf_counter(), 0.0, 0
     for i in rest:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from voxcast.errors import ConfigError, TableError
+from voxcast.errors import ConfigError
 from voxcast.quantities import counted
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ BYTES_PER_GB = 1e9
 THIS_MACHINE = "local"  # name of the cluster that is this machine
 # A job script's shell, Slurm's own step and page tables need memory beside the program's.
 MEMORY_FLOOR_BYTES = 32 * 2**20
-WAITING_GROUPS, LEAST_IN_GROUP = 20, 5
 _ROUNDING = 1e-9  # tolerance in steps, since 0.1 + 0.2 > 0.3
 
 # The largest differences in results/memory/mapped_files.json, by benchmarks/mapped_files.py,
@@ -374,42 +373,3 @@ class Cluster:
             reasons = "; ".join(dict.fromkeys(refused)) or "it has no node types"
             raise ConfigError("no configuration fits", where, reasons[:400])
         return fitting
-
-
-def fit_waiting(requested_s: ArrayLike, waited_s: ArrayLike) -> tuple[Waiting, int]:
-    """Fit waiting times of jobs of similar size that have started, and count the jobs used.
-
-    As in Aupy, Gainaru, Honoré, Raghavan, Robert and Sun, "Reservation strategies for stochastic
-    jobs" (IPDPS 2019), the jobs are divided into groups by requested time, and a line is fitted
-    to the means of the groups, by Theil's and Sen's method, which is robust to outliers such as a
-    week of maintenance in one group.
-
-    Parameters
-    ----------
-    requested_s, waited_s : array_like, shape (jobs,)
-        Requested time and time in the queue; jobs with a NaN are left out.
-
-    Raises
-    ------
-    TableError
-        If there are too few jobs, or nearly all requested the same time.
-    """
-    from scipy import stats
-
-    requested, waited = np.asarray(requested_s, dtype=float), np.asarray(waited_s, dtype=float)
-    valid = np.isfinite(requested) & np.isfinite(waited) & (requested > 0) & (waited >= 0)
-    requested, waited = requested[valid], waited[valid]
-    least = WAITING_GROUPS * LEAST_IN_GROUP
-    if len(requested) < least:
-        raise TableError(f"{len(requested)} jobs are too few", "waiting", f"{least} are needed")
-    order = np.argsort(requested, kind="stable")
-    members = np.array_split(order, WAITING_GROUPS)
-    means = np.array([[requested[part].mean(), waited[part].mean()] for part in members])
-    if len(np.unique(means[:, 0])) < 3:
-        raise TableError(
-            "nearly all jobs requested the same time", "waiting", "no line can be fitted"
-        )
-    # Longer requests never wait less.
-    alpha = max(float(stats.theilslopes(means[:, 1], means[:, 0])[0]), 0.0)
-    gamma_s = float(np.median(means[:, 1] - alpha * means[:, 0]))
-    return Waiting(alpha, gamma_s), len(requested)

@@ -53,7 +53,6 @@ GB_PER_CORE = 4.0  # memory that counts as much as a core
 MAX_LISTED = 3  # tasks in a comment
 _DATASET = '{"Name": "one image", "BIDSVersion": "1.10.0"}'
 _END = "END_OF_IMAGES"
-_OF_A_LINE = ("--array", "--cpus-per-task", "--mem", "--time", "--gres", "--partition")
 _THREADS = "export " + " ".join(f'{name}="$SLURM_CPUS_PER_TASK"' for name in THREAD_VARIABLES)
 # GNU nproc counts the cores that the job may use, unless a variable of OpenMP says otherwise.
 _MACHINE_LINES = (
@@ -240,15 +239,6 @@ def follow_up_script(submission: Submission, partition: str, jobs: Sequence[str]
     )  # fmt: skip
     words = [sys.executable, "-m", FOLLOW_UP_MODULE, "--detach", "--resume"]
     return job.script([f"exec {shlex.join([*words, str(submission.folder)])}"])
-
-
-def array_line(
-    command: Sequence[str], request: Request, count: int, *, per_cpu: bool = False
-) -> str:
-    """Return a line for a shell that starts ``count`` jobs of a command as an array of Slurm."""
-    job = Job("", request, (), per_cpu, count)
-    options = [o for name in _OF_A_LINE for o in job.options() if o.startswith(name)]
-    return shlex.join(["sbatch", *options, f"--wrap=exec {shlex.join(command)}"])
 
 
 def staging_lines(app: App, container_engine: str) -> list[str]:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from voxcast.models.point_model import InputLevel
 
 Metrics = dict[str, float]
-QUARTERS = 4
 # With their mirror images and the median, the quantiles whose reliability is measured.
 UPPER_QUANTILES = (0.55, 0.6, 0.7, 0.8, 0.9, 0.95)
 _IDENTITY = ("cell_key", "subject", "volume_id", "app", "device", "cpus", "repeat")
@@ -157,34 +156,6 @@ def reliability(
         interval = binomial_interval(below, len(names))
         points.append(Reliability(float(probability), below, len(names), interval))
     return points
-
-
-def joint_exceedance(
-    actual: ArrayLike, upper: ArrayLike, subjects: ArrayLike
-) -> tuple[int, int, tuple[float, float]]:
-    """Count the subjects with a run above the bound of any target.
-
-    Parameters
-    ----------
-    actual, upper : array_like, shape (n, targets)
-
-    Returns
-    -------
-    exceeded, subjects, interval
-        As `under_requests`.
-    """
-    excess = (np.asarray(actual, dtype=float) - np.asarray(upper, dtype=float)).max(axis=1)
-    return under_requests(excess, np.zeros(len(excess)), subjects)
-
-
-def covered_by_predicted_quarter(
-    actual: ArrayLike, upper: ArrayLike, medians: ArrayLike
-) -> list[tuple[int, int]]:
-    """Return the runs at or below their bound, and all runs, by quarter of predicted medians."""
-    is_covered = np.asarray(actual, dtype=float) <= np.asarray(upper, dtype=float)
-    order = np.argsort(np.asarray(medians, dtype=float), kind="stable")
-    parts = np.array_split(is_covered[order], QUARTERS)
-    return [(int(part.sum()), len(part)) for part in parts]
 
 
 def error_metrics(

@@ -11,11 +11,9 @@ from voxcast.report.canvas import drawing
 from voxcast.report.wording import TITLES, percent
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import pandas as pd
 
-    from voxcast.analysis.job_drift import JobDrift, MonthlyCoverage
+    from voxcast.analysis.job_drift import MonthlyCoverage
     from voxcast.report.canvas import Drawing
 
 
@@ -37,37 +35,20 @@ def requested_against_used(jobs: pd.DataFrame) -> Drawing:
 
 def coverage_by_month(months: list[MonthlyCoverage]) -> Drawing:
     """Draw the share of jobs below their bounds, by month, application and target."""
-    shares = {
-        f"{m.month}, {m.app}: {TITLES[m.target]}": _share(m.below, m.subjects, m.interval)
+    rows = {
+        f"{m.month}, {m.app}: {TITLES[m.target]}": [
+            Interval(
+                100 * m.below / m.subjects, 100 * m.interval[0], 100 * m.interval[1], m.subjects
+            )
+        ]
         for m in months
     }
-    return _coverage(shares, months[0].stated)
+    stated = 100 * months[0].stated
 
-
-def coverage_by_window(by_app: Mapping[str, JobDrift]) -> Drawing:
-    """Draw the share of the last jobs below their bounds, in windows of time."""
-    shares = {
-        f"since {window.first[:16]}, {app}: {TITLES[target]}": _share(
-            window.below, window.subjects, window.interval
-        )
-        for app, drift in by_app.items()
-        for target, coverage in drift.coverage.items()
-        for window in coverage.windows
-    }
-    stated = [c.stated for drift in by_app.values() for c in drift.coverage.values()]
-    return _coverage(shares, max(stated, default=0.0))
-
-
-def _share(below: int, subjects: int, interval: tuple[float, float]) -> Interval:
-    return Interval(100 * below / subjects, 100 * interval[0], 100 * interval[1], subjects)
-
-
-def _coverage(shares: Mapping[str, Interval], stated: float) -> Drawing:
     def draw(axes: Any) -> None:
-        rows = {label: [share] for label, share in shares.items()}
-        plot.intervals(rows, axes, line=100 * stated).set_xlabel("subjects below the bound in %")
+        plot.intervals(rows, axes, line=stated).set_xlabel("subjects below the bound in %")
         axes.set_xlim(0, 104)
 
-    texts = [f"{label} {percent(share.value)}" for label, share in shares.items()]
-    alt = f"Coverage of bounds of {percent(100 * stated)}: {', '.join(texts) or 'no job'}"
-    return drawing(draw, alt, size_in=(7.0, 1.1 + 0.32 * len(shares)))
+    texts = [f"{label} {percent(share.value)}" for label, (share,) in rows.items()]
+    alt = f"Coverage of bounds of {percent(stated)}: {', '.join(texts)}"
+    return drawing(draw, alt, size_in=(7.0, 1.1 + 0.32 * len(rows)))

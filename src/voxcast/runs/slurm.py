@@ -189,9 +189,6 @@ def _tres(text: str) -> tuple[float, ...]:
 
 
 ADVICE = "write it with `sacct -P --format=JobID,JobName,State,ElapsedRaw,...`, header included"
-WAITING_ADVICE = (
-    "write it with `sacct -X -P --format=Submit,Eligible,Start,Timelimit,Partition,NCPUS`"
-)
 NEEDED = (("jobid", "jobidraw"), ("state",), ("elapsedraw", "elapsed", "end"))  # one of each
 BLOCK_LINES = 50_000
 # A job that was ended from outside did not fail.
@@ -218,7 +215,6 @@ UNFINISHED = (
 MAYBE_NEVER_RUN = ("preempted", "cancelled", "node_failure", "timeout")  # also before the start
 MEMORY_NOTE = re.compile(r"memory limit|out.of.memory|oom[- ]?kill", re.IGNORECASE)
 INSTANT = "run time is 0 s"
-_MAX_CPUS = 10**9  # more than any machine has
 MAX_CPU_SECONDS = 1e15  # 30 million CPU-years
 _SUMMER_TIME_S = 3600  # by local time a job may end before it starts
 
@@ -455,30 +451,6 @@ def attempts(
     frame["outcome"] = outcomes(frame)
     rows = list(frame.itertuples(index=False))
     return {key: rows[n] for n, key in keys}
-
-
-def waits(source: Path | str) -> pd.DataFrame:
-    """Return the time that jobs waited in the queue: requested_s, waited_s, cpus and partition.
-
-    CPUs are 0 and the partition is empty where the source does not state them.
-
-    Raises
-    ------
-    TableError
-        If no job has both a requested and a waiting time.
-    """
-    needed = (("submit",), ("start",), ("timelimit", "timelimitraw"))
-    jobs = accounting(source, needed=needed, advice=WAITING_ADVICE)
-    frame = jobs.frame
-    # A held job, or one that depends on another, is queued from the time it is eligible.
-    times = ["submit_s", "eligible_s"] if "eligible_s" in jobs.columns else ["submit_s"]
-    waited_s = frame["start_s"] - frame[times].max(axis=1, skipna=False)
-    usable = (waited_s >= 0) & (frame["limit_s"] > 0) & frame["cpus"].between(0, _MAX_CPUS)
-    if not usable.any():
-        raise TableError("has no job with a queueing time", source, WAITING_ADVICE)
-    columns = {"requested_s": frame["limit_s"], "waited_s": waited_s, "cpus": frame["cpus"]}
-    queued = pd.DataFrame({**columns, "partition": frame["partition"].astype(str)})
-    return queued[usable].reset_index(drop=True)
 
 
 def numbers(text: str) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import sys
@@ -10,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from model_server import free_port, running_server
+from model_server import free_port, received, running_server
+from voxcast.web.guards import MAX_BODY_BYTES, PLACES
 
 TOKEN = "0123456789abcdef-secret"  # noqa: S105
 PATIENCE_S = 20.0
@@ -50,3 +52,27 @@ def test_a_request_that_is_received_keeps_its_connection(port: int) -> None:
                 reply += connection.recv(2**16)
             assert reply.startswith(b"HTTP/1.1 401")
             assert b"connection: close" not in reply
+
+
+def test_large_questions_have_few_places(port: int) -> None:
+    """Else each of 512 requests could hold 16 MiB."""
+    head = (
+        b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n"
+        b"Authorization: Bearer %s\r\nConnection: close\r\n\r\n"
+    )
+    large = head % (MAX_BODY_BYTES, TOKEN.encode()) + b" " * (MAX_BODY_BYTES - 1)
+    small = head % (2, TOKEN.encode()) + b"{}"
+    with contextlib.ExitStack() as stack:
+        slow = [stack.enter_context(_connected(port)) for _ in range(PLACES)]
+        for connection in slow:
+            connection.sendall(large)
+        refused = stack.enter_context(_connected(port))
+        refused.sendall(large + b" ")
+        assert (answer := received(refused)).startswith(b"HTTP/1.1 429")
+        assert b"retry-after: " in answer
+        other = stack.enter_context(_connected(port))
+        other.sendall(small)
+        assert received(other).startswith(b"HTTP/1.1 422")
+        for connection in slow:
+            connection.sendall(b" ")
+            assert received(connection).startswith(b"HTTP/1.1 422")

@@ -1,23 +1,13 @@
 """Texts for ``sbatch`` besides scripts of arrays, as they were recorded."""
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 from planted_tasks import COPY, plan_of, shell_app, write_images
-from voxcast.jobs.script import array_line, follow_up_script
+from voxcast.jobs.script import follow_up_script
 from voxcast.jobs.submission import SlurmOptions, Submission
-from voxcast.records import Request
 
 GOLDENS = Path(__file__).parents[2] / "goldens" / "sbatch"
-
-
-def test_the_line_that_starts_workers() -> None:
-    request = Request(7322.5, 6 * 10**9, 4, 1)
-    command = ["voxcast", "work", "--pool", "/data/a pool"]
-    lines = (GOLDENS / "worker.txt").read_text().splitlines()
-    named = replace(request, partition="long")
-    assert [array_line(command, r, 12) for r in (named, request)] == lines
 
 
 def test_the_job_that_follows_a_submission(tmp_path: Path) -> None:

@@ -11,10 +11,8 @@ from voxcast.models.forecaster import Forecaster, calibrate
 from voxcast.models.metrics import (
     UPPER_QUANTILES,
     binomial_interval,
-    covered_by_predicted_quarter,
     crps,
     distribution_metrics,
-    joint_exceedance,
     reliability,
     scores,
     under_requests,
@@ -61,25 +59,6 @@ def test_reliability_counts_subjects_by_their_worst_and_their_best_run() -> None
     actual, subjects = [1.0, 5.0, 2.0], ["a", "a", "b"]
     lower, upper = reliability(actual, [[1.5, 3.0]] * 3, [0.2, 0.8], subjects)
     assert (lower.below, upper.below, upper.subjects) == (1, 1, 2)
-
-
-def test_joint_bounds_hold_together_at_the_quantile_of_bonferroni() -> None:
-    rng = np.random.default_rng(3)
-    actual, subjects = rng.normal(size=(4000, 3)), np.arange(4000)
-    each = np.full((4000, 3), stats.norm.ppf(0.95))
-    together = np.full((4000, 3), stats.norm.ppf(1 - 0.05 / 3))
-    alone, n, _ = joint_exceedance(actual, each, subjects)
-    assert alone / n == pytest.approx(1 - 0.95**3, abs=0.02)
-    _, _, (low, high) = joint_exceedance(actual, together, subjects)
-    assert low <= 0.05 <= high + 0.01
-    assert joint_exceedance([[1, 9], [1, 1]], [[2, 2], [2, 2]], ["a", "a"])[:2] == (1, 1)
-
-
-def test_quarters_are_of_what_was_predicted() -> None:
-    actual = [1, 2, 3, 4, 50, 6, 7, 80]
-    assert covered_by_predicted_quarter(actual, [10] * 8, [1, 2, 3, 4, 5, 6, 7, 8]) == [
-        (2, 2), (2, 2), (1, 2), (1, 2),
-    ]  # fmt: skip
 
 
 def test_quantiles_of_a_planted_law_are_reliable_and_scored_as_the_noise_is() -> None:

@@ -4,9 +4,9 @@ import xml.etree.ElementTree as ET
 
 import pandas as pd
 
-from voxcast.analysis.job_drift import Coverage, CoverageWindow, JobDrift
+from voxcast.analysis.job_drift import MonthlyCoverage
 from voxcast.report.canvas import standalone
-from voxcast.report.jobs import coverage_by_window, requested_against_used
+from voxcast.report.jobs import coverage_by_month, requested_against_used
 
 
 def test_many_jobs_are_drawn_as_groups_and_counted() -> None:
@@ -26,12 +26,11 @@ def test_many_jobs_are_drawn_as_groups_and_counted() -> None:
 
 
 def test_coverage_names_applications_and_states_the_bound() -> None:
-    window = CoverageWindow("2026-11-01T10:00:00", "2026-11-02", 7, 8, (0.47, 0.99))
-    coverage = Coverage(0.95, 7, 8, (0.47, 0.99), 0.3, (window,))
-    drift = JobDrift(8, 8, {"runtime_s": coverage}, {})
-    svg = standalone(coverage_by_window({"<b>$x^$": drift}))
+    month = MonthlyCoverage(
+        "2026-11", "<b>$x^$", "runtime_s", "submission", 0.95, 7, 8, 8, (0.47, 0.99)
+    )
+    svg = standalone(coverage_by_month([month]))
     ET.fromstring(svg)  # noqa: S314  # our own
     assert "<b>" not in svg
     assert "bounds of 95 %" in svg
     assert "wall time 88 %" in svg
-    ET.fromstring(standalone(coverage_by_window({"a": JobDrift(0, 0, {}, {})})))  # noqa: S314

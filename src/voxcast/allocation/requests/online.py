@@ -179,11 +179,11 @@ class OnlineSizer:
             Increasing; beyond the last one, double it.
         """
         usual = Request(math.inf, int(preset)) if isinstance(preset, int | float) else preset
-        known = self._tasks.get(task)
-        if known is None or not any(not bound for bound in known.is_bound):
+        task_runs = self._tasks.get(task)
+        if task_runs is None or not any(not bound for bound in task_runs.is_bound):
             rungs = self._first(task, usual)
         else:
-            rungs = self._sequences(known, _numbers(features), usual)[_best(known)]
+            rungs = self._sequences(task_runs, _numbers(features), usual)[_best(task_runs)]
         time_s, memory = (math.inf, 0) if usual is None else (usual.walltime_s, usual.memory_bytes)
         return [
             Request(
@@ -226,10 +226,10 @@ class OnlineSizer:
         bound = {"completed": "", "out_of_memory": "memory", "timeout": "time"}.get(outcome)
         if bound is None:
             return
-        numbers, known = _numbers(features), self._tasks[task]
+        numbers, task_runs = _numbers(features), self._tasks[task]
         waste: dict[str, float] = {}
-        if not bound and any(not earlier for earlier in known.is_bound):
-            sequences = self._sequences(known, numbers, None)
+        if not bound and any(not earlier for earlier in task_runs.is_bound):
+            sequences = self._sequences(task_runs, numbers, None)
             waste = {
                 law: self._wasted(rungs, peak_rss_bytes, runtime_s)
                 for law, rungs in sequences.items()
@@ -240,12 +240,12 @@ class OnlineSizer:
             _append(self._path, line)
 
     def _learn(self, line: dict[str, Any]) -> None:
-        known = self._tasks[line["task"]]
+        task_runs = self._tasks[line["task"]]
         if waste := line["waste"]:
             for law in LAWS:  # one that was not tried yet is as good as the constant
-                known.waste[law] *= FORGETTING
-                known.waste[law] += waste.get(law, waste["constant"])
-        known.add(line["features"], line["peak_rss_bytes"], line["runtime_s"], line["bound"])
+                task_runs.waste[law] *= FORGETTING
+                task_runs.waste[law] += waste.get(law, waste["constant"])
+        task_runs.add(line["features"], line["peak_rss_bytes"], line["runtime_s"], line["bound"])
 
     def _read(self, path: Path) -> None:
         """Learn from a file; lines that its writers could not end are left out."""
@@ -269,22 +269,24 @@ class OnlineSizer:
         """Return the requests of a task without runs: its preset, or those of similar tasks."""
         if preset is not None:
             return [(float(preset.memory_bytes), preset.walltime_s)]
-        named = [known for name, known in self._tasks.items() if _last(name) == _last(task)]
+        named = [
+            task_runs for name, task_runs in self._tasks.items() if _last(name) == _last(task)
+        ]
         similar = _Task()
-        for known in named or self._tasks.values():
-            for i, bound in enumerate(known.is_bound):
+        for task_runs in named or self._tasks.values():
+            for i, bound in enumerate(task_runs.is_bound):
                 if not bound:
-                    similar.add({}, known.memory[i], known.time_s[i], "")
+                    similar.add({}, task_runs.memory[i], task_runs.time_s[i], "")
         if not similar.memory:
             return [(FIRST_MEMORY_BYTES, FIRST_TIME_S)]
         return self._sequences(similar, {}, None)["constant"]
 
     def _sequences(
-        self, known: _Task, features: dict[str, float], preset: Request | None
+        self, task_runs: _Task, features: dict[str, float], preset: Request | None
     ) -> dict[str, list[Rung]]:
         """Return the cheapest requests under each law."""
         tails = ("memory", "time") if self.objective == "both" else (self.objective,)
-        laws = {law: _law(law, known, features, preset, tails) for law in LAWS}
+        laws = {law: _law(law, task_runs, features, preset, tails) for law in LAWS}
         return {name: self._cheapest(law) for name, law in laws.items() if law is not None}
 
     def _cheapest(self, law: _Law) -> list[Rung]:
@@ -318,8 +320,8 @@ def _append(path: Path, line: dict[str, Any]) -> None:
         file.write("\n" + json.dumps(line))  # the newline first: a line cut short spoils no other
 
 
-def _best(known: _Task) -> str:
-    return min(LAWS, key=lambda law: known.waste[law])
+def _best(task_runs: _Task) -> str:
+    return min(LAWS, key=lambda law: task_runs.waste[law])
 
 
 def _numbers(features: Mapping[str, float]) -> dict[str, float]:
@@ -341,7 +343,7 @@ def _and_doubled(rungs: Sequence[Rung]) -> Iterator[Rung]:
 
 def _law(
     name: str,
-    known: _Task,
+    task_runs: _Task,
     features: dict[str, float],
     preset: Request | None,
     tails: Sequence[str],
@@ -350,24 +352,24 @@ def _law(
 
     ``tails`` names the amounts, ``memory`` and ``time``, that may be larger than any so far.
     """
-    memory, time_s = np.array(known.memory), np.array(known.time_s)
-    bound = np.array(known.is_bound)
+    memory, time_s = np.array(task_runs.memory), np.array(task_runs.time_s)
+    bound = np.array(task_runs.is_bound)
     weight, near = np.ones(len(memory)), np.ones(len(memory), bool)
     if name != "constant":
         names = sorted(features)
-        rows = np.array([[run.get(n, math.nan) for n in names] for run in known.features])
+        rows = np.array([[run.get(n, math.nan) for n in names] for run in task_runs.features])
         usable = np.isfinite(rows).all(axis=1)
         completed = usable & (bound == "")
         if not names or completed.sum() < FEW_RUNS + len(names):
             return None
-        asked = np.array([features[n] for n in names])
+        features_now = np.array([features[n] for n in names])
         rows, memory, time_s, bound = rows[usable], memory[usable], time_s[usable], bound[usable]
         weight, near = np.ones(len(memory)), np.ones(len(memory), bool)
         if name == "line":
-            memory = _along_line(rows, asked, memory, bound == "")
-            time_s = _along_line(rows, asked, time_s, bound == "")
+            memory = _along_line(rows, features_now, memory, bound == "")
+            time_s = _along_line(rows, features_now, time_s, bound == "")
         else:
-            weight, near = _nearness(rows, asked)
+            weight, near = _nearness(rows, features_now)
     is_run = bound == ""
     weights = weight[is_run]
     near = near[is_run] if near[is_run].any() else np.ones(len(weights), bool)
@@ -391,7 +393,9 @@ def _law(
     return law
 
 
-def _along_line(rows: Floats, asked: Floats, needs: Floats, is_run: NDArray[np.bool_]) -> Floats:
+def _along_line(
+    rows: Floats, features_now: Floats, needs: Floats, is_run: NDArray[np.bool_]
+) -> Floats:
     """Return what earlier runs would have needed with the features that are asked about.
 
     Each is off by the same factor from the least-squares line of the other runs.
@@ -399,7 +403,7 @@ def _along_line(rows: Floats, asked: Floats, needs: Floats, is_run: NDArray[np.b
     Parameters
     ----------
     rows : ndarray, shape (n, p)
-    asked : ndarray, shape (p,)
+    features_now : ndarray, shape (p,)
     needs : ndarray, shape (n,)
     is_run : ndarray of bool, shape (n,)
         Runs that completed; the line is fitted to these.
@@ -413,15 +417,15 @@ def _along_line(rows: Floats, asked: Floats, needs: Floats, is_run: NDArray[np.b
     leverage = np.einsum("ij,jk,ik->i", fitted, inverse, fitted)
     expected[is_run] = labels - (labels - expected[is_run]) / np.maximum(1 - leverage, 1e-3)
     least = max(labels.min() / 2, 1e-9)
-    at_asked = max(float(np.concatenate([[1.0], asked / scale]) @ coefficients), least)
-    return np.asarray(needs * (at_asked / np.maximum(expected, least)))
+    need_now = max(float(np.concatenate([[1.0], features_now / scale]) @ coefficients), least)
+    return np.asarray(needs * (need_now / np.maximum(expected, least)))
 
 
-def _nearness(rows: Floats, asked: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+def _nearness(rows: Floats, features_now: Floats) -> tuple[Floats, NDArray[np.bool_]]:
     """Return a weight of each run by the similarity of its features, and which are neighbours."""
-    logs, log_asked = (np.sign(v) * np.log1p(np.abs(v)) for v in (rows, asked))
+    logs, log_now = (np.sign(v) * np.log1p(np.abs(v)) for v in (rows, features_now))
     spread = np.maximum(logs.std(axis=0), 1e-9)
-    distance = np.sqrt((((logs - log_asked) / spread) ** 2).sum(axis=1))
+    distance = np.sqrt((((logs - log_now) / spread) ** 2).sum(axis=1))
     width = np.sort(distance)[min(NEIGHBOURS, len(distance)) - 1] + 1e-9
     return np.exp(-0.5 * (1.5 * distance / width) ** 2) + FAR_WEIGHT, distance <= width
 
