@@ -2,7 +2,7 @@
 
 Any number of processes on any machines read and write it without locks: an entry is a file that is
 moved into place, so that it is missing or complete, and two processes that compute the same one
-write the same. An entry that is damaged is computed anew. Nothing is unpickled.
+write the same. An entry that is damaged is computed again. Nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ class ContentCache:
                     partial.unlink()
 
     def _write(self, path: Path, content: bytes | memoryview) -> None:
-        # Not synced: what a crash of the machine damages is computed anew.
+        # Not synced: what a crash of the machine damages is computed again.
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=".partial-")  # of mode 0600
         try:
             with os.fdopen(handle, "wb") as stream:

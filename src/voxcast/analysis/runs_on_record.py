@@ -1,4 +1,4 @@
-"""Runs on record: those of some folders, those that models learned from, and each in outline."""
+"""Runs on record: runs of some folders, runs that models learned from, and outlines of runs."""
 
 from __future__ import annotations
 

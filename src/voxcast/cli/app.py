@@ -52,7 +52,7 @@ def list_applications(as_json: options.Json = False, project: options.Project = 
 
 
 def show(name: Name, as_json: options.Json = False, project: options.Project = None) -> int:
-    """Show the file of an application, and what it lacks."""
+    """Show the file of an application and its gaps."""
     os.chdir(projects.require(project))
     return show_app(name, as_json=as_json)
 

@@ -1,4 +1,4 @@
-"""``voxcast audit``: what a site's jobs requested, used and lost, from its accounting."""
+"""``voxcast audit``: requested, used and lost resources of a site's jobs, from its accounting."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def audit(
     as_json: options.Json = False,
     project: options.Project = None,
 ) -> int:
-    """Show what a site's jobs asked for, used and lost, and what better requests would save.
+    """Compare requested with used resources of a site's jobs; show savings by better requests.
 
     Nothing of it needs to have been submitted by voxcast.
     """

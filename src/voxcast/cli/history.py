@@ -117,7 +117,7 @@ def patterns_of(texts: Sequence[str]) -> dict[str, NamePattern]:
     Raises
     ------
     ConfigError
-        If one is no regular expression, or has no group.
+        If one is not a regular expression, or has no group.
     """
     from voxcast.runs.imported import name_pattern
 

@@ -237,7 +237,7 @@ def replay(
 
 
 def _prices(text: str) -> tuple[float, float, float | str]:
-    """Return the prices; that of a request may be the median of the runtimes."""
+    """Return the prices; the price of a request may be the median of the runtimes."""
     start, comma, last = text.rpartition(",")
     if last.strip() == MEDIAN:
         alpha, beta = options.numbers(start, 2, "--cost")

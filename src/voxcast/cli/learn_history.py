@@ -110,7 +110,7 @@ def join_history(
 
 
 def describe(app: str) -> None:
-    """Write ``conf/app/APP.yaml`` if there is none: of a template, or of its name alone."""
+    """Write ``conf/app/APP.yaml`` if it is missing: from a template, or of its name alone."""
     from voxcast.apps.checks import UNKNOWN_VERSION
     from voxcast.apps.new import check_name, load_template, template_names, write_app
 

@@ -32,7 +32,7 @@ BUDGET_S = 300.0
 
 @dataclass(frozen=True)
 class TableQuestion:
-    """What to learn from a table; see `voxcast.models.regressor.fit`."""
+    """How to learn from a table; see `voxcast.models.regressor.fit`."""
 
     target: str
     group: str | None = None

@@ -189,7 +189,7 @@ def pull(
 ) -> int:
     """Fetch the champion of MLflow's registry, or a version, and make it the champion here.
 
-    Its files must be those that were registered. Versions that are here are not fetched again.
+    Its files must be as registered. Versions that are here are not fetched again.
     """
     folder = projects.require(project)
     from voxcast.serving.model_store import ModelStore

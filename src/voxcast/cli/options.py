@@ -140,7 +140,7 @@ def counts(text: str | None, option: str, *, least: int = 1) -> tuple[int, ...] 
     Raises
     ------
     ConfigError
-        If one is no whole number of at least ``least``.
+        If one is not a whole number of at least ``least``.
 
     Examples
     --------
@@ -161,7 +161,7 @@ def usd(text: str | None) -> float | None:
     Raises
     ------
     ConfigError
-        If it is no amount of money, or negative.
+        If it is not an amount of money, or is negative.
     """
     return None if text is None else parse_usd(text)
 
@@ -172,7 +172,7 @@ def seconds(text: str | None, option: str) -> float | None:
     Raises
     ------
     ConfigError
-        If it is no duration.
+        If it is not a duration.
     """
     if text is None:
         return None
@@ -188,7 +188,7 @@ def numbers(text: str, count: int, option: str) -> tuple[float, ...]:
     Raises
     ------
     ConfigError
-        If there are more or fewer, or one is no finite number.
+        If there are more or fewer, or one is not a finite number.
     """
     try:
         values = tuple(float(part) for part in text.split(","))
@@ -242,7 +242,7 @@ class Command(TyperCommand):
     """A command whose help is plain text, and which names an argument too many."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments, and refuse those that are left."""
+        """Parse the arguments, and refuse any that are left."""
         rest = super().parse_args(ctx, args)
         if rest:
             then = f"see `{ctx.info_name} --help`"

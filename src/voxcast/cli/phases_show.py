@@ -71,7 +71,7 @@ def record(
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise RunError("is there already", out, "name a new folder")
     try:
-        # The program's output is no result of this command: it goes where messages go.
+        # The program's output is not a result of this command: it goes where messages go.
         words = recorded(command, out.absolute())
         code = subprocess.run(words, stdout=sys.stderr, check=False).returncode
     except FileNotFoundError:

@@ -56,7 +56,7 @@ def retrain_apps(
 
 
 def registered_bundle(folder: Path) -> Bundle | None:
-    """Return the champion's bundle; None if there is none."""
+    """Return the champion's bundle; None without a champion."""
     from voxcast.serving.model_store import ModelStore
 
     return ModelStore.of(folder).current()

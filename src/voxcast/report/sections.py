@@ -25,7 +25,7 @@ _WITHIN_VALUE = re.compile(
 
 @dataclass(frozen=True)
 class Section:
-    """A title, one sentence on what it shows, figures and tables."""
+    """A title, one sentence about it, figures and tables."""
 
     title: str
     sentence: str

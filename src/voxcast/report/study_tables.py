@@ -1,4 +1,4 @@
-"""Tables of nested results, such as those of the studies, and the page of the studies.
+"""Tables of nested results, such as results of studies, and the page of the studies.
 
 A table is described by where its rows are in a result, and where in a row its columns are.
 """
@@ -90,7 +90,7 @@ def rows_of(result: Any, pattern: str, columns: Columns) -> list[list[str]]:
 
 @dataclass(frozen=True)
 class Study:
-    """A table of a study: title, one sentence on what it shows, where its rows and columns are."""
+    """A table of a study: title, one sentence about it, where its rows and columns are."""
 
     title: str
     sentence: str

@@ -127,7 +127,7 @@ JSON = "application/json"
 MAX_BODY_BYTES = 2**24  # 20,000 rows without a volume
 SMALL_BYTES = 2**18  # of a body that needs no place
 PLACES = 4  # for large bodies: without a proxy, connections alone would not bound the memory
-# Commas, and opening braces and brackets, in texts too: of 20,000 rows, of which each may have all
+# Commas, and opening braces and brackets, in texts too: of 20,000 rows, each of which may have all
 # columns and parameters of its own. A parser makes fifty bytes of two.
 MAX_VALUES, MAX_GROUPS = 2**20, 100_000
 

@@ -1,4 +1,4 @@
-"""What is recorded of each request: a line of the log, and the numbers of ``GET /metrics``.
+"""The record of each request: a line of the log, and the numbers of ``GET /metrics``.
 
 Neither reveals anything of the question: no query, body, file name or token.
 """

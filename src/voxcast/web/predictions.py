@@ -1,7 +1,7 @@
 """``POST /predict``: quantiles of every target for rows; and MLflow's ``POST /invocations``.
 
-The answers of the latter equal those of ``mlflow models serve`` on the same model; rows that it
-cannot read are refused with the reason.
+The latter answers as ``mlflow models serve`` does with the same model; rows that cannot be read
+are refused with the reason.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Question(BaseModel):
     host: Text | None = Field(None, description="machine: its id, a host class or a node type")
 
     def complete(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a row with what the question states beside it."""
+        """Return a row with the other fields of the question."""
         stated = {"app": self.app, "host": self.host}
         row = {**row, **{name: text for name, text in stated.items() if text is not None}}
         if self.parameters:

@@ -1,4 +1,4 @@
-"""``POST /recommend``: what to request for an image; ``POST /requests``: and after a failure."""
+"""``POST /recommend``: the request for an image; ``POST /requests``: and after a failure."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ _LOCK = threading.Lock()
 
 
 def conf_dir_of(request: Request) -> Path:
-    """Return ``conf`` of the project; that of the installation where it describes no site."""
+    """Return ``conf`` of the project, or of the installation where it describes no site."""
     project = settings_of(request).project
     if project is None or not (project / CONF / SUBMIT).is_file():
         from voxcast.config.project_files import packaged_folder

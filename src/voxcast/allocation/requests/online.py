@@ -1,9 +1,9 @@
 """Online sizing: every run of a recurring task improves the requests of its next run.
 
-`OnlineSizer` needs no training. For each task it keeps its runs, and several laws of what the next
-run needs, given its features: what earlier runs needed (``constant``), a line in the features with
-the leave-one-out errors of the earlier runs (``line``), and the runs with the most similar
-features (``neighbours``). Each law has a tail beyond the largest run, as long as the largest runs
+`OnlineSizer` needs no training. From the runs of a task it makes three laws of the need of the
+next run, given its features: the needs of all runs (``constant``), a line in the features with
+the leave-one-out errors of the runs (``line``), and the runs with the most similar features
+(``neighbours``). Each law has a tail beyond the largest run, as long as the largest runs
 lie apart. A first request and all that follow a failure are chosen together, as the sequence of
 least expected waste under the law. The law is the one whose sequences would have wasted least on
 past runs, each judged before it was learned from.
@@ -56,9 +56,9 @@ FORMAT = 1
 MOST_RUNS = 2000  # of a task, the newest
 MOST_POINTS = 200  # of a law
 GRID_POINTS = 10  # of memory and of time, where both are chosen together
-FORGETTING = 0.99  # weight of the waste of a run, relative to that of the next run
+FORGETTING = 0.99  # weight of the waste of a run, relative to the waste of the next run
 NEIGHBOURS = 100
-FAR_WEIGHT = 0.002  # of a run that is no neighbour, relative to one with the same features
+FAR_WEIGHT = 0.002  # of a run far away, relative to one with the same features
 FEW_RUNS = 5  # below this, a line or neighbours are not tried
 # The tail: the weight of half a run; steps in multiples of the distance of the largest runs.
 TAIL_RUNS = 0.5
@@ -125,7 +125,7 @@ class OnlineSizer:
         File in which runs are kept, one line each; made if missing. Without it they are kept in
         memory.
     objective : str
-        What is requested: ``memory``, ``time``, or ``both`` together, since a failure by either
+        The resource: ``memory``, ``time``, or ``both`` together, since a failure by either
         loses both.
 
     Raises
@@ -209,7 +209,7 @@ class OnlineSizer:
         task, features
             As in `requests`.
         peak_rss_bytes, runtime_s : float
-            What it used. After ``out_of_memory`` or ``timeout`` they are lower bounds of what it
+            Its use. After ``out_of_memory`` or ``timeout`` they are lower bounds of what it
             needs, until a run with the same features completes.
         outcome : str
             How it ended. From other failures nothing is learned.
@@ -266,7 +266,7 @@ class OnlineSizer:
             logger.warning("%s: ignored %s that could not be read", path, counted(damaged, "line"))
 
     def _first(self, task: str, preset: Request | None) -> list[Rung]:
-        """Return the requests of a task without runs: its preset, or those of similar tasks."""
+        """Return the requests of a task without runs, from its preset or from similar tasks."""
         if preset is not None:
             return [(float(preset.memory_bytes), preset.walltime_s)]
         named = [
@@ -300,7 +300,7 @@ class OnlineSizer:
         return _cheapest_rungs(law)
 
     def _wasted(self, rungs: Sequence[Rung], memory: float, time_s: float) -> float:
-        """Return what a sequence of requests wastes on a run."""
+        """Return the waste of a sequence of requests on a run."""
         wasted = 0.0
         for requested, limit_s in _and_doubled(rungs):
             if self.objective == "time":
@@ -474,7 +474,7 @@ def _cheapest_rungs(law: _Law) -> list[Rung]:
     used = (requested[:, None] - law.memory) * law.time_s + requested[:, None] * unused_s
     lost = requested[:, None] * np.minimum(law.time_s, limit_s[:, None])
     waste = np.where(fits, used, lost)
-    # By rung and last rung: what the next rung wastes on the runs that are left.
+    # By rung and last rung: the waste of the next rung on the runs that are left.
     left = np.vstack([law.weight, np.where(fits, 0.0, law.weight)])
     of_next = waste @ left.T
     count = len(requested)
