@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from voxcast.features.descriptions import change, natural, plain_name, plainest, stem, usual
 from voxcast.features.table import feature_names
@@ -21,6 +20,8 @@ from voxcast.models.query import queries_of
 from voxcast.models.selection import recipes
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from voxcast.features.rows import Row
     from voxcast.models.families.family import Params
     from voxcast.models.forecaster import Forecaster
@@ -124,6 +125,8 @@ def explain_model(validation: Validation, name: str, params: Params) -> Importan
         quantity, and the mean prediction divided by that at the feature's median. Both are empty
         where no feature varies among the held-out runs of any fold.
     """
+    import pandas as pd
+
     rng = np.random.default_rng(validation.seed)
     rises: list[dict[str, object]] = []
     dependence: list[dict[str, object]] = []
@@ -147,6 +150,8 @@ def _of_fold(
     model: PointModel, held_out: Validation, rng: np.random.Generator
 ) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
     """Return the rises of the error, and the dependence on each feature, in held-out runs."""
+    from pandas.api.types import is_numeric_dtype
+
     runs = held_out.table
     actual = np.log(runs[TARGET].to_numpy(dtype=float))
 
@@ -159,7 +164,7 @@ def _of_fold(
 
     features: dict[str, list[str]] = {}
     for column in feature_names(runs):
-        if pd.api.types.is_numeric_dtype(runs[column]) and runs[column].nunique() > 1:
+        if is_numeric_dtype(runs[column]) and runs[column].nunique() > 1:
             features.setdefault(stem(column), []).append(column)
     rises: list[dict[str, object]] = []
     dependence: list[dict[str, object]] = []

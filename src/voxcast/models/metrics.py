@@ -11,13 +11,13 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from voxcast.models.point_model import log_targets_at_usual_speed, regressed
 from voxcast.models.query import queries_of
 from voxcast.records import TARGETS
 
 if TYPE_CHECKING:
+    import pandas as pd
     from numpy.typing import ArrayLike
 
     from voxcast.models.forecaster import Forecaster

@@ -72,7 +72,8 @@ def choose_trend(
 ) -> Recipe | None:
     """Return the recipe of the best trend, or None, see `fit_trend`."""
     metrics = leaderboard.metrics[input_level]
-    errors_within = {name: metrics[name]["objective"] for name in leaderboard.tuned}
+    # Without a volume the network is not evaluated.
+    errors_within = {n: metrics[n]["objective"] for n in leaderboard.tuned if n in metrics}
     tried = _tried(validation, leaderboard, columns, input_level)
     if tried:
         smallest = min((errors for errors, _ in tried), key=np.mean)
@@ -116,7 +117,7 @@ def _tried(
     for name, tuned in leaderboard.tuned.items():
         defaults = FAMILIES[name].defaults
         for params in (tuned,) if tuned == defaults else (tuned, defaults):
-            if FAMILIES[name].extrapolates:
+            if FAMILIES[name].extrapolates and name in leaderboard.metrics[input_level]:
                 model = recipes.fit(inner, name, params, input_level)
                 errors = errors_of(changes(model, paths))
                 if columns is None or not _is_chance(errors_of(0.0) - errors):

@@ -19,8 +19,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import pandas as pd
-
 import voxcast
 from voxcast.commits import commit_of
 from voxcast.files import sha256_file, sha256_folder
@@ -38,6 +36,8 @@ from voxcast.tracking.challengers import TUNED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    import pandas as pd
 
     from voxcast.models.metrics import Metrics
     from voxcast.models.selection.leaderboard import Leaderboard
@@ -301,6 +301,8 @@ def log_search(
     if find("campaign", tuned_sha256=sha256):
         return
     path = project / TRAIN
+    import pandas as pd
+
     table, tags = pd.read_parquet(path), {"table_sha256": sha256_file(path)}
     totals = {
         "runs": len(table),

@@ -8,8 +8,6 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-
 from voxcast.errors import ModelError
 from voxcast.files import atomic_path, read_json, write_json
 from voxcast.models.families.family import FAMILIES
@@ -21,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import numpy as np
+    import pandas as pd
 
     from voxcast.models.families.family import Params
     from voxcast.models.metrics import Metrics
@@ -116,6 +115,8 @@ def save_leaderboard(leaderboard: Leaderboard, cell_keys: Sequence[str], data: P
     data : Path
         Folder of the files.
     """
+    import pandas as pd
+
     content = {
         "input_level": leaderboard.input_level,
         "params": leaderboard.params,
@@ -148,6 +149,8 @@ def load_trials(data: Path) -> dict[str, list[Trial]]:
 
 def save_table(leaderboards: Mapping[str, Leaderboard], path: Path) -> None:
     """Write the errors of all families as CSV, by application, the best first."""
+    import pandas as pd
+
     frames = []
     for app, leaderboard in leaderboards.items():
         frame = pd.DataFrame(_rows(leaderboard)).sort_values("cv_objective", kind="stable")
@@ -170,6 +173,8 @@ def load_leaderboard(data: Path, cell_keys: Sequence[str] | None = None) -> Lead
     ModelError
         If the files are missing, of other runs, or were written by another release.
     """
+    import pandas as pd
+
     again = f"run `voxcast learn --app {data.name}`"
     for name in ("best.json", "out_of_fold.parquet"):
         if not (data / name).is_file():
@@ -217,6 +222,8 @@ def _rows(leaderboard: Leaderboard) -> list[dict[str, Any]]:
 def _frame(
     cell_keys: Sequence[str], name: str, input_level: InputLevel, out_of_fold: np.ndarray
 ) -> pd.DataFrame:
+    import pandas as pd
+
     frame = pd.DataFrame(out_of_fold, columns=_COLUMNS)
     frame.insert(0, "cell_key", list(cell_keys))
     frame.insert(1, "family", name)
