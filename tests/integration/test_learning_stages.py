@@ -301,7 +301,7 @@ def test_tags_tell_why_versions_were_made(project: Path) -> None:
 
 
 def test_what_cannot_be_promoted_or_rolled_back_is_one_error() -> None:
-    with pytest.raises(ModelError, match="unheard: unknown application"):
+    with pytest.raises(ModelError, match="unheard: was not learned last"):
         called("models", "promote", "--app", "unheard")
     with pytest.raises(ModelError, match="unheard: unknown application"):
         called("models", "rollback", "1", "--app", "unheard")
@@ -319,7 +319,7 @@ def test_a_promotion_waits_for_learning_and_needs_its_files() -> None:
     train = Path("data/features/train.parquet")
     table = pd.read_parquet(train)
     table[table["app"] == "tile"].to_parquet(train, index=False)
-    with pytest.raises(ModelError, match=r"was of tile.*run `voxcast learn --app segment` first"):
+    with pytest.raises(ModelError, match=r"of tile were; run `voxcast learn --app segment` first"):
         called("models", "promote", "--app", "segment")
     with pytest.raises(ModelError, match=r"have segment in common.*of tile.*learn --app segment"):
         called("models", "compare", "2", "5", "--app", "segment")

@@ -88,7 +88,7 @@ def test_the_versions_are_those_that_were_registered(
     (project / "models/v1/trained_on/segment.json").write_text("{}")
     check = _doctor(cwd=project)["models"]
     assert check["status"] == "limited"
-    assert "application segment: the list of the runs" in check["fact"]
+    assert "application segment: is not the file that was registered" in check["fact"]
 
 
 def test_other_versions_than_the_tested_are_named(project: Path) -> None:

@@ -269,7 +269,7 @@ def test_a_time_budget_gives_a_model_of_a_sample(folder: Path) -> None:
         ),
         ("learn jobs.csv --target size --out jobs.csv", "jobs.csv: is not a folder"),
         ("learn jobs.csv --target size --time-budget -1s --out m", "--time-budget"),
-        ("predict --model gone new.csv", "gone: no such model"),
+        ("predict --model gone new.csv --json", "gone: no such model"),
     ],
 )
 def test_bad_input_is_refused_in_one_line(folder: Path, arguments: str, message: str) -> None:
