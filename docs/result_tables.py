@@ -20,7 +20,7 @@ from table_text import NONE, PROJECT, Rows, markdown, percent, results, with_int
 
 PAGES = (
     "README.md", "docs/results.md", "docs/histories.md", "docs/cluster.md", "docs/parallel.md",
-    "docs/service.md", "docs/measuring.md", "docs/requests.md",
+    "docs/service.md", "docs/measuring.md",
 )  # fmt: skip
 IMAGE_APPS = ("ants_segment", "ants_register", "tile_segment")
 APPS = (*IMAGE_APPS, "dnn_train")

@@ -112,26 +112,4 @@ def _ratio(ratio: dict[str, Any] | None) -> str:
     return f"{ratio['ratio']:.2f} ({low:.2f} to {high:.2f})"
 
 
-def online_sizing() -> str:
-    """Return the memory that ways of requesting waste on published workflow traces."""
-    rows = results("online/online.json")
-    titles = {
-        "preset": "presets of the pipelines", "percentile": "95th percentile (Witt et al.)",
-        "line_plus_deviation": "line and a standard deviation (Witt et al.)",
-        "first_allocation": "best first allocation (Tovar et al.)",
-        "plain_rule": "constant or line, times the best factor", "online": "`OnlineSizer`",
-    }  # fmt: skip
-    workflows = sorted({row["workflow"] for row in rows})
-    lines = []
-    for method, title in titles.items():
-        cells = []
-        for workflow in workflows:
-            of_method = [r for r in rows if (r["workflow"], r["method"]) == (workflow, method)]
-            shuffled = [r["wasted_gb_h"] for r in of_method if r["order"] != "submit"]
-            (submitted,) = (r["wasted_gb_h"] for r in of_method if r["order"] == "submit")
-            cells.append(f"{sum(shuffled) / len(shuffled):.0f} · {submitted:.0f}")
-        lines.append([title, *cells])
-    return markdown(["GB h wasted: shuffled · as submitted", *workflows], lines)
-
-
-TABLES = (service_speed, scale_bounds, soak, worth_ratios, online_sizing)
+TABLES = (service_speed, scale_bounds, soak, worth_ratios)
