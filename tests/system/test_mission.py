@@ -12,6 +12,7 @@ import shutil
 import sys
 import urllib.error
 import urllib.request
+from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,9 @@ from commands import BIN, ROOT, environment, run, voxcast
 from model_server import free_port, running_server
 from private_slurm import PrivateSlurm
 from submitted_project import APP, SubmittedProject
+from voxcast.api.question import Question
 from voxcast.models.openings import BOOK, read_openings
+from voxcast.records import TARGETS
 
 REFERENCE = ROOT / "data/history/reference"
 GPU = ROOT / "data/history/gpu"
@@ -211,9 +214,16 @@ def test_mlflow_serves_the_champion(graph: Path, image: Path) -> None:
         for options in ((), ("--header-only",)):
             words = ("predict", image, "--json", "--app", APP_NAME, "--cpus", 1, *options)
             (local,) = voxcast(*words, project=graph).json[0]["predictions"]
-            (served,) = voxcast(*words, "--model", url, project=graph).json[0]["predictions"]
+            question = Question(APP_NAME, (1,), header_only=bool(options), project=graph)
+            (row,) = question.champion().request_rows(image)
+            fields = {
+                k: b64encode(v).decode() if isinstance(v, bytes) else v for k, v in row.items()
+            }
+            body = json.dumps({"dataframe_records": [fields]}).encode()
+            (served,) = post(f"{url}/invocations", body)["predictions"]
             assert served["input_level"] == ("header" if options else "volume")
-            assert served == pytest.approx(local)
+            names = [f"{target}_{end}" for target in TARGETS for end in ("median", "upper")]
+            assert {n: served[n] for n in names} == pytest.approx({n: local[n] for n in names})
         for body in (b"{", b'{"dataframe_records": [{"shape_i": 3}]}'):
             with pytest.raises(urllib.error.HTTPError) as refused:
                 post(f"{url}/invocations", body)
