@@ -385,6 +385,3 @@ def log_finals(
             with mlflow.start_run(run_id=run_id):
                 mlflow.log_metrics(prefixed("test", flat))
                 log_dataset(challenger.table, project / TRAIN, challenger.table_sha256)
-
-
-PHASES_FILE, PAGE_FILE = "phases.json", "phases.html"

@@ -44,6 +44,13 @@ def test_memory_that_grows_with_the_input_is_requested_for_larger_inputs():
         assert 0.97 * size < first < 1.2 * size
 
 
+def test_a_question_without_the_features_of_its_task_is_answered_from_all_runs():
+    random = np.random.default_rng(0)
+    sizer = learned([(s, s * GB, 100.0) for s in random.uniform(1, 10, 40)])
+    assert sizer._tasks["align"].waste["line"] < sizer._tasks["align"].waste["constant"]
+    assert memory_of(sizer.requests("align", {}))[-1] > 9 * GB
+
+
 def test_a_rare_large_run_is_met_by_a_second_request():
     rows = [(1.0, 20 * GB if n % 20 == 19 else GB, 100.0) for n in range(100)]
     requests = memory_of(learned(rows).requests("align", {"size": 1.0}))

@@ -79,24 +79,29 @@ class _Task:
     features: list[dict[str, float]] = field(default_factory=list)
     memory: list[float] = field(default_factory=list)
     time_s: list[float] = field(default_factory=list)
-    is_bound: list[str] = field(default_factory=list)  # memory or time that was too little, or ""
+    bound: list[str] = field(default_factory=list)  # memory or time that was too little, or ""
     waste: dict[str, float] = field(default_factory=lambda: dict.fromkeys(LAWS, 0.0))
+
+    @property
+    def has_completed(self) -> bool:
+        """Whether a run has completed."""
+        return "" in self.bound
 
     def add(self, features: dict[str, float], memory: float, time_s: float, bound: str) -> None:
         """Add a run; a completed one replaces the failed attempts with the same features."""
         if not bound:
             for i in reversed(range(len(self.memory))):
-                if self.is_bound[i] and self.features[i] == features:
+                if self.bound[i] and self.features[i] == features:
                     self._remove(i)
         self.features.append(features)
         self.memory.append(memory)
         self.time_s.append(time_s)
-        self.is_bound.append(bound)
+        self.bound.append(bound)
         if len(self.memory) > MOST_RUNS:
             self._remove(0)
 
     def _remove(self, i: int) -> None:
-        for column in (self.features, self.memory, self.time_s, self.is_bound):
+        for column in (self.features, self.memory, self.time_s, self.bound):
             del column[i]
 
 
@@ -180,10 +185,10 @@ class OnlineSizer:
         """
         usual = Request(math.inf, int(preset)) if isinstance(preset, int | float) else preset
         task_runs = self._tasks.get(task)
-        if task_runs is None or not any(not bound for bound in task_runs.is_bound):
+        if task_runs is None or not task_runs.has_completed:
             rungs = self._first(task, usual)
         else:
-            rungs = self._sequences(task_runs, _numbers(features), usual)[_best(task_runs)]
+            rungs = self._chosen(task_runs, _numbers(features), usual)
         time_s, memory = (math.inf, 0) if usual is None else (usual.walltime_s, usual.memory_bytes)
         return [
             Request(
@@ -228,11 +233,11 @@ class OnlineSizer:
             return
         numbers, task_runs = _numbers(features), self._tasks[task]
         waste: dict[str, float] = {}
-        if not bound and any(not earlier for earlier in task_runs.is_bound):
-            sequences = self._sequences(task_runs, numbers, None)
+        if not bound and task_runs.has_completed:
             waste = {
-                law: self._wasted(rungs, peak_rss_bytes, runtime_s)
-                for law, rungs in sequences.items()
+                name: self._wasted(rungs, peak_rss_bytes, runtime_s)
+                for name in LAWS
+                if (rungs := self._sequence(name, task_runs, numbers, None))
             }
         line = {"task": task, "features": numbers, **amounts, "bound": bound, "waste": waste}
         self._learn(line)
@@ -274,22 +279,29 @@ class OnlineSizer:
         ]
         similar = _Task()
         for task_runs in named or self._tasks.values():
-            for i, bound in enumerate(task_runs.is_bound):
+            for i, bound in enumerate(task_runs.bound):
                 if not bound:
                     similar.add({}, task_runs.memory[i], task_runs.time_s[i], "")
         if not similar.memory:
             return [(FIRST_MEMORY_BYTES, FIRST_TIME_S)]
-        return self._sequences(similar, {}, None)["constant"]
+        return self._sequence("constant", similar, {}, None)
 
-    def _sequences(
+    def _chosen(
         self, task_runs: _Task, features: dict[str, float], preset: Request | None
-    ) -> dict[str, list[Rung]]:
-        """Return the cheapest requests under each law."""
-        tails = ("memory", "time") if self.objective == "both" else (self.objective,)
-        laws = {law: _law(law, task_runs, features, preset, tails) for law in LAWS}
-        return {name: self._cheapest(law) for name, law in laws.items() if law is not None}
+    ) -> list[Rung]:
+        """Return the requests under the law that has wasted least and has enough runs."""
+        by_waste = sorted(LAWS, key=task_runs.waste.__getitem__)
+        sequences = (self._sequence(name, task_runs, features, preset) for name in by_waste)
+        return next(filter(None, sequences))
 
-    def _cheapest(self, law: _Law) -> list[Rung]:
+    def _sequence(
+        self, name: str, task_runs: _Task, features: dict[str, float], preset: Request | None
+    ) -> list[Rung]:
+        """Return the cheapest requests under a law; empty if there are too few runs for it."""
+        tails = ("memory", "time") if self.objective == "both" else (self.objective,)
+        law = _law(name, task_runs, features, preset, tails)
+        if law is None:
+            return []
         if self.objective == "memory":
             # A failure costs the memory that was requested, for as long as the run takes.
             amounts = _cheapest_amounts(law.memory, law.weight * law.time_s)
@@ -318,10 +330,6 @@ class OnlineSizer:
 def _append(path: Path, line: dict[str, Any]) -> None:
     with path.open("a", encoding="utf-8") as file:
         file.write("\n" + json.dumps(line))  # the newline first: a line cut short spoils no other
-
-
-def _best(task_runs: _Task) -> str:
-    return min(LAWS, key=lambda law: task_runs.waste[law])
 
 
 def _numbers(features: Mapping[str, float]) -> dict[str, float]:
@@ -353,7 +361,7 @@ def _law(
     ``tails`` names the amounts, ``memory`` and ``time``, that may be larger than any so far.
     """
     memory, time_s = np.array(task_runs.memory), np.array(task_runs.time_s)
-    bound = np.array(task_runs.is_bound)
+    bound = np.array(task_runs.bound)
     weight, near = np.ones(len(memory)), np.ones(len(memory), bool)
     if name != "constant":
         names = sorted(features)
