@@ -36,7 +36,6 @@ def plan_of(
     slurm: SlurmOptions | None = None,
     limits: Limits | None = None,
     container_engine: str = "none",
-    stall_s: float | None = None,
     prediction: Prediction | None = PLANTED,
 ) -> Plan:
     """Return a plan with a task for each image."""
@@ -51,7 +50,7 @@ def plan_of(
     ]
     return Plan(
         app, tuple(tasks), {}, container_engine, "lab", limits or Limits(),
-        slurm or SlurmOptions(), stall_s,
+        slurm or SlurmOptions(),
     )  # fmt: skip
 
 

@@ -3,9 +3,7 @@
 import json
 import os
 import shlex
-import shutil
 import signal
-import stat
 import subprocess
 import sys
 import time
@@ -171,24 +169,6 @@ def test_the_next_command_predicts_an_image(user: User) -> None:
         assert 0 < prediction["runtime_s_median"] <= prediction["runtime_s_upper"]
 
 
-def test_an_unknown_application_is_refused(user: User) -> None:
-    image = "../heads/head01.nii.gz"
-    assert "unheard" in user.run("predict", image, "--app", "unheard", code=2).stderr
-    assert "unknown application" in user.run("learn", image, "--app", "no", code=2).stderr
-
-
-def test_a_dry_run_changes_nothing(user: User) -> None:
-    def state() -> dict[Path, int]:
-        files = [path for path in user.project.rglob("*") if path.is_file()]
-        return {path: path.stat().st_mtime_ns for path in files if "__pycache__" not in str(path)}
-
-    before = state()
-    planned = user.learn("../heads", "--participant-label", "head01", "head02", "--dry-run")
-    assert "2 of 2 usable, 2 subjects" in planned.stderr
-    assert "0 to measure" in planned.stderr
-    assert state() == before
-
-
 def test_too_little_time_for_one_run_is_said_before_anything_is_measured(user: User) -> None:
     params = (user.project / "params.yaml").read_bytes()
     conf = user.project / "conf/app/slow.yaml"
@@ -246,27 +226,3 @@ def test_a_person_promotes_and_rolls_back(user: User) -> None:
     image = str(user.folder / "heads/head00.nii.gz")
     (entry,) = json.loads(user.run("predict", image, "--app", "smooth", "--json").stdout)
     assert entry["predictions"]
-
-
-def test_a_read_only_project_predicts(user: User) -> None:
-    prefix = []
-    if os.geteuid() == 0:
-        if shutil.which("setpriv") is None:
-            pytest.skip("root writes to read-only folders, and setpriv is not installed")
-        prefix = ["setpriv", "--inh-caps=-all", "--bounding-set=-all"]
-    paths = [user.project, *user.project.rglob("*")]
-    modes = {path: stat.S_IMODE(path.stat().st_mode) for path in paths}
-    for path in paths:
-        path.chmod(modes[path] & ~0o222)
-    try:
-        image = str(user.folder / "heads/head00.nii.gz")
-        command = [user.binaries / "voxcast", "predict", image, "--app", "smooth", "--json"]
-        ended = subprocess.run(
-            [*prefix, *command], cwd=user.project, env=user.variables, capture_output=True,
-            text=True, check=False,
-        )  # fmt: skip
-    finally:
-        for path in paths:
-            path.chmod(modes[path])
-    assert ended.returncode == 0, ended.stderr
-    assert json.loads(ended.stdout)[0]["predictions"]

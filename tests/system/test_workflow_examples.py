@@ -12,7 +12,6 @@ from typing import NamedTuple
 import pytest
 
 from champions import register_champion
-from model_server import free_port, running_server
 from small_head import write_head
 from voxcast.jobs.task import ATTEMPTS, TABLE_COLUMNS
 
@@ -147,20 +146,6 @@ def test_a_job_that_needs_more_than_the_last_request_fails(workflow: Path, proje
     assert (workflow / OUT / "sub-03" / "held.json").is_file()
 
 
-def test_a_server_gives_the_same_requests(workflow: Path, project: Path) -> None:
-    port = free_port()
-    command = [sys.executable, "-m", "voxcast.cli", "serve", "--port", str(port)]
-    command += ["--project", str(project)]
-    snakemake(workflow, project, dict.fromkeys(SUBJECTS, 30), "--until", "requests")
-    table = workflow / OUT / "resources.csv"
-    here = table.read_text()
-    table.unlink()
-    with running_server(command, port, project, environment()) as url:
-        printed = snakemake(workflow, project, dict.fromkeys(SUBJECTS, 30), url=url)
-    assert table.read_text() == here
-    assert len(jobs(printed)) == len(SUBJECTS)
-
-
 NEXTFLOW = EXAMPLES / "nextflow" / "main.nf"
 
 
@@ -204,27 +189,3 @@ def test_nextflow_uses_columns_of_the_table() -> None:
     assert {"cpus", "partition", "sample", "image"} < names <= set(TABLE_COLUMNS)
     assert f"maxRetries {ATTEMPTS - 1}" in text
     assert f"task.attempt <= {ATTEMPTS - 1} ? 'retry'" in text
-
-
-PARSE = """
-import org.codehaus.groovy.control.*
-args.each { name ->
-    def unit = new CompilationUnit()
-    unit.addSource(new File(name))
-    unit.compile(Phases.CONVERSION)
-}
-"""
-
-
-def test_the_nextflow_example_is_groovy(tmp_path: Path) -> None:
-    """Nextflow is not in the registries of packages; the parser of its language may be here."""
-    if shutil.which("groovy") is None:
-        pytest.skip("Groovy is not installed")
-    (tmp_path / "parse.groovy").write_text(PARSE)
-    broken = tmp_path / "broken.nf"
-    broken.write_text(NEXTFLOW.read_text().replace("row.cpus.toInteger()", "row.cpus.toInteger("))
-    for path, parses in ((NEXTFLOW, True), (NEXTFLOW.with_name("nextflow.config"), True),
-                         (broken, False)):  # fmt: skip
-        ended = subprocess.run(["groovy", tmp_path / "parse.groovy", path], capture_output=True,
-                               text=True, check=False)  # fmt: skip
-        assert (ended.returncode == 0) == parses, ended.stderr

@@ -63,8 +63,6 @@ class SubmissionWish:
         Options of sbatch, ``KEY=VALUE``.
     throttle : int or None
         Tasks at a time.
-    stall_s : float
-        A task that uses no CPU for so long is stopped; 0: never.
     predicted : Recommended, optional
         The recommendation, if it was made before.
     """
@@ -78,7 +76,6 @@ class SubmissionWish:
     nodes: tuple[int, int] | None = None
     sbatch: tuple[str, ...] = ()
     throttle: int | None = None
-    stall_s: float = 3600.0
     predicted: Recommended | None = None
 
     def plan(self) -> tuple[JobPlan, int]:
@@ -100,7 +97,6 @@ class SubmissionWish:
             plan,
             limits=Limits(max_usd=math.inf if max_usd is None else max_usd),
             slurm=dataclasses.replace(plan.slurm, **options),
-            stall_s=self.stall_s or None,
         )
         partition = self.wish.partition
         if partition is not None and self.requests is not None:

@@ -97,10 +97,6 @@ def submit(
     throttle: Annotated[
         int | None, Option("--throttle", metavar="N", help="Tasks at a time.", min=1)
     ] = None,
-    stall: Annotated[
-        str,
-        Option("--stall", metavar="TIME", help="Stop tasks that use no CPU for so long; 0s: off."),
-    ] = "1h",
     sbatch: Annotated[
         list[str] | None,
         Option("--sbatch", metavar="KEY=VALUE", help="An option of sbatch, e.g. account=mri."),
@@ -141,7 +137,6 @@ def submit(
     submission_wish = SubmissionWish(
         wish, tuple(images or ()), tuple(options.labels_of(participants)), requests, out,
         skip_existing, nodes_of(nodes), tuple(sbatch or ()), throttle,
-        options.seconds(stall, "--stall") or 0.0,
     )  # fmt: skip
     plan, code = submission_wish.plan()
     if out is not None and not (dry_run and as_json):

@@ -109,7 +109,6 @@ class Follower:
             if self.executor is not None:
                 self._adopt(self.executor)
                 self._read_states(self.executor)
-                self._stop_stalled(self.executor)
             if self._is_drawn:
                 self.settle()
             if self.executor is not None and self._is_drawn:
@@ -203,9 +202,6 @@ class Follower:
     def _end(self, executor: Executor, name: str, ended: TaskState) -> None:
         (array, number), task = self.state.live[name], self.state.tasks.get(name)
         outcome = ended.outcome or "failed"
-        if outcome != "completed":
-            # A task that is stopped may look killed for memory (by root) or failed (by a shell).
-            outcome = self.state.stopping.get((array, number), outcome)
         log = self.submission.log_tail(array, number)
         if task is not None and outcome == "failed" and lacked_memory(log, None):
             outcome = "out_of_memory"
@@ -261,19 +257,6 @@ class Follower:
         if isinstance(step, Request) and ended.array:  # it is made again, in another folder
             work = submission.files(ended.array).attempt_folder(ended.number)
             shutil.rmtree(work, ignore_errors=True)
-
-    def _stop_stalled(self, executor: Executor) -> None:
-        running = {
-            (self.state.arrays[array].job, number): (array, self.current[name])
-            for name, (array, number) in self.state.live.items()
-            if name in self.current and self.current[name].is_running
-        }
-        stalled = executor.stalled({task: state for task, (_, state) in running.items()})
-        for job, number in stalled:
-            array, _ = running[job, number]
-            self._record(event="stopping", array=array, number=number, outcome="stalled")
-        if stalled:
-            executor.cancel(stalled)
 
     def _submit(self, executor: Executor, names: Iterable[str], request: Request) -> None:
         submission = self.submission

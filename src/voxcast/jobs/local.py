@@ -1,8 +1,7 @@
 """Arrays of a submission on this machine, with time and memory enforced as by a scheduler.
 
 As many tasks run at a time as cores and memory allow. They die with this process; tasks that had
-started then count as lost with their node, and all run again when the submission is resumed. A run
-that stalls is stopped by what measures it.
+started then count as lost with their node, and all run again when the submission is resumed.
 """
 
 from __future__ import annotations
@@ -149,7 +148,7 @@ class LocalExecutor(Executor):
                     "", plan.app.name, cpus=request.cpus, gpus=request.gpus,
                     mem_limit_bytes=request.memory_bytes,
                 ),
-                conditions=Conditions(request.walltime_s, plan.stall_s), cpus=cores,
+                conditions=Conditions(request.walltime_s), cpus=cores,
                 stopped=self._stop.is_set,
             )  # fmt: skip
             shutil.copyfile(folder / LOG_FILE, self.submission.log(array.number, number))

@@ -21,7 +21,6 @@ from voxcast.errors import ConfigError, RunError, VoxcastError
 from voxcast.files import write_text
 from voxcast.jobs.script import follow_up_script, read_machine
 from voxcast.jobs.state import Executor, SubmissionState, TaskId, TaskState
-from voxcast.quantities import slurm_seconds
 
 if TYPE_CHECKING:
     from voxcast.allocation.site import Cluster, MemoryCounted
@@ -45,7 +44,6 @@ _FIELD = re.compile(r"(\w+)=(\S*)")
 _NOTE = re.compile(r"slurmstepd(-[\w.-]+)?: ")
 
 FORGOTTEN_S = 600.0  # a job that neither accounting nor controller has is lost after this
-LOOKS_PER_STALL = 5
 ANSWER_S = 60.0  # patience with a command
 IDS_PER_CALL = 1000
 DEFAULT_SAMPLING_S = 30.0  # of memory, by Slurm's accounting
@@ -278,26 +276,6 @@ def from_sacct(
     }  # fmt: skip
 
 
-def cpu_seconds(text: str) -> dict[str, float]:
-    """Return the CPU time of each running job; NaN if it is not known.
-
-    Parameters
-    ----------
-    text : str
-        ``JobID|AveCPU|NTasks`` of its steps, by ``sstat``; each task of a step has its own time.
-    """
-    totals: dict[str, float] = {}
-    for step, average, tasks in re.findall(r"^(\S+)\|(\S*)\|(\d*)$", text, re.MULTILINE):
-        job, _, name = step.partition(".")
-        if name != "extern":
-            try:
-                seconds = slurm_seconds(average) * int(tasks or 1) if average else 0.0
-            except ConfigError:  # Slurm writes a time below zero as 213503982334 days
-                seconds = math.nan
-            totals[job] = totals.get(job, 0.0) + seconds
-    return totals
-
-
 @dataclass
 class SlurmExecutor(Executor):
     """Submits the scripts of a submission, and queries all its jobs in one call."""
@@ -305,9 +283,6 @@ class SlurmExecutor(Executor):
     submission: Submission
     _said_away: bool = False
     _unseen_since: dict[str, float] = field(default_factory=dict)
-    # CPU time of a task when it last grew by more than an idle program uses, and when that was.
-    _used: dict[TaskId, tuple[float, float]] = field(default_factory=dict)
-    _next_look: float = 0.0
 
     def submit(self, array: Array) -> str:
         log = self.submission.files(array.number).log
@@ -355,29 +330,6 @@ class SlurmExecutor(Executor):
                     (job, number): lost for number in range(1, len(by_job[job].names) + 1)
                 }
         return forgotten
-
-    def stalled(self, running: Mapping[TaskId, TaskState]) -> list[TaskId]:
-        """Return the tasks whose CPU time has not grown for the time of the plan."""
-        stall_s = self.submission.plan.stall_s
-        now = time.monotonic()
-        if stall_s is None or not running or now < self._next_look:
-            return []
-        from voxcast.measure.trace import IDLE_CORES
-
-        self._next_look = now + stall_s / LOOKS_PER_STALL
-        look = ["sstat", "-a", "-P", "-n", "--format=JobID,AveCPU,NTasks", "-j"]
-        totals = cpu_seconds(about(look, [state.job for state in running.values()]))
-        stalled = []
-        for task, state in running.items():
-            total_s = totals.get(state.job, math.nan)
-            used_s, since = self._used.get(task, (-math.inf, now))
-            if math.isnan(total_s):  # it has just ended
-                continue
-            if total_s - used_s >= IDLE_CORES * stall_s:
-                self._used[task] = total_s, now
-            elif now - since >= stall_s:
-                stalled.append(task)
-        return stalled
 
     def cancel(self, tasks: Sequence[TaskId]) -> None:
         call(["scancel", *(f"{job}_{number}" for job, number in tasks)])

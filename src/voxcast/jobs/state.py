@@ -87,10 +87,6 @@ class Executor:
         """Return the job of an array that is not on record; empty if not found."""
         return ""
 
-    def stalled(self, running: Mapping[TaskId, TaskState]) -> list[TaskId]:
-        """Return the running tasks that have used no CPU for too long."""
-        return []
-
     def cancel(self, tasks: Sequence[TaskId]) -> None:
         """Stop tasks of arrays."""
 
@@ -127,8 +123,6 @@ class SubmissionState:
         Tasks and workers with an attempt that has not ended: its array, and its number in it.
     problems : dict of str to str
         Why a task that completed has no outputs, or why its request was refused.
-    stopping : dict of (int, int) to str
-        Attempts that were cancelled by us, with the outcome that this means.
     last_array : int
         The highest number that an array has had.
     records : dict of str to str
@@ -145,7 +139,6 @@ class SubmissionState:
     ended: dict[str, list[EndedAttempt]] = field(default_factory=dict)
     live: dict[str, tuple[int, int]] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
-    stopping: dict[tuple[int, int], Outcome] = field(default_factory=dict)
     last_array: int = 0
     records: dict[str, str] = field(default_factory=dict)
     runs: dict[str, str] = field(default_factory=dict)
@@ -179,8 +172,6 @@ class SubmissionState:
                 del self.live[listed]
                 if kind == "refused":
                     self.problems[listed] = str(event["reason"])
-        elif kind == "stopping":
-            self.stopping[place] = event["outcome"]
         elif kind == "ended":
             self.live.pop(name, None)
             ended = EndedAttempt(*place, of_fields(Attempt, event["attempt"]), event["facts"])

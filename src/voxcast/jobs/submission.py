@@ -151,8 +151,6 @@ class Plan:
         ``none``, or one of `voxcast.apps.containers.ENGINES`.
     limits : Limits
         Where attempts of any task end; a task may have narrower ones.
-    stall_s : float or None
-        A task that uses no CPU for this long is stopped; None: never.
     added_memory_bytes : int
         That the site counts beyond the memory which is predicted, such as mapped files.
     draw : Draw or None
@@ -166,7 +164,6 @@ class Plan:
     cluster: str = ""
     limits: Limits = field(default_factory=Limits)
     slurm: SlurmOptions = field(default_factory=SlurmOptions)
-    stall_s: float | None = None
     added_memory_bytes: int = 0
     draw: Draw | None = None
 

@@ -10,7 +10,6 @@ import csv
 import gzip
 import io
 import math
-import multiprocessing
 import os
 import re
 import zlib
@@ -260,9 +259,6 @@ def text_of(source: Path | str) -> Iterator[tuple[io.TextIOWrapper, BinaryIO]]:
         raise TableError(f"cannot be read: {error.strerror}", source) from error
 
 
-LONGEST_SEARCH_S = 10.0  # for the names of a file, which take milliseconds
-
-
 class NotARunError(Exception):
     """A valid record without a finished run, such as a waiting job."""
 
@@ -376,37 +372,15 @@ class Records:
 
 @dataclass(frozen=True)
 class NamePattern:
-    """Application or subject in names of jobs: a regular expression, a group, and the option."""
+    """Application or subject in names of jobs: a regular expression and a group of it."""
 
     regex: re.Pattern[str]
     group: str | int
-    option: str
 
     def values_in(self, names: Iterable[str]) -> dict[str, str]:
-        """Return by name the group where the pattern first matches; empty if it does not match.
-
-        Some patterns take longer than anyone can wait for a name made for them, so the names are
-        searched by a process that can be ended.
-
-        Raises
-        ------
-        ConfigError
-            If it takes longer than `LONGEST_SEARCH_S`.
-        """
-        distinct = sorted(set(names))
-        with multiprocessing.get_context("fork").Pool(1) as pool:
-            try:
-                values = pool.apply_async(_values_in, (self, distinct)).get(LONGEST_SEARCH_S)
-            except multiprocessing.TimeoutError:
-                problem = f"needs more than {LONGEST_SEARCH_S:g} s for {len(distinct)} names"
-                then = "repeat no group that has a repetition, such as (a+)+"
-                raise ConfigError(problem, self.option, then) from None
-        return dict(zip(distinct, values, strict=True))
-
-
-def _values_in(pattern: NamePattern, names: list[str]) -> list[str]:
-    matches = map(pattern.regex.search, names)
-    return [match[pattern.group] or "" if match else "" for match in matches]
+        """Return by name the group where the pattern first matches; empty if it does not match."""
+        matches = {name: self.regex.search(name) for name in names}
+        return {name: (m[self.group] or "") if m else "" for name, m in matches.items()}
 
 
 def name_pattern(text: str, group: str, option: str) -> NamePattern:
@@ -430,7 +404,7 @@ def name_pattern(text: str, group: str, option: str) -> NamePattern:
     if not regex.groups:
         then = f"put the part that is meant in parentheses: ([a-z]+) or (?P<{group}>[a-z]+)"
         raise ConfigError(f"has no group: {text!r}", option, then)
-    return NamePattern(regex, group if group in regex.groupindex else 1, option)
+    return NamePattern(regex, group if group in regex.groupindex else 1)
 
 
 def row_of(source: str, run: ImportedRun) -> tuple[dict[str, Any], list[str]]:

@@ -31,6 +31,8 @@ def run(head, tmp_path_factory):
     out = tmp_path_factory.mktemp("run")
     module = "voxcast_apps.tiles.tile_segment"
     command = [sys.executable, "-P", "-m", module, "--image", str(head[0]), "--out", str(out)]
+    fewer = json.dumps({"tiles_per_axis": 2, "n4_iterations": 10})
+    command += ["--parameters", fewer, "--threads", "2"]
     return out, subprocess.run(command, capture_output=True, text=True, check=False)
 
 

@@ -5,18 +5,20 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from followed import followed, outcomes
 from planted_tasks import COPY, plan_of, shell_app, write_images
-from voxcast.errors import RunError
+from voxcast.errors import ConfigError, RunError
+from voxcast.jobs import claim
 from voxcast.jobs.claim import CLAIM_FILE, EXPIRES_S, ClaimLostError, claimed
 from voxcast.jobs.follow import Follower
 from voxcast.jobs.local import LocalExecutor
 from voxcast.jobs.script import OUT_NAME
-from voxcast.jobs.submission import Submission
+from voxcast.jobs.submission import SUBMISSIONS, Submission
 
 
 @pytest.fixture
@@ -104,3 +106,46 @@ def test_tasks_that_never_started_are_made_again_however_often_the_process_ends(
     followed(follower)
     executor.close()
     assert [outcomes(follower, name) for name in "abcd"] == 4 * [["completed"]]
+
+
+def test_a_folder_of_another_user_is_named(unprivileged_folder: Path) -> None:
+    plan = plan_of(shell_app(COPY), write_images(unprivileged_folder / "in", ["a.nii"]))
+    out = unprivileged_folder / "out"
+    (out / SUBMISSIONS).mkdir(parents=True)
+    (out / SUBMISSIONS).chmod(0o500)
+    with pytest.raises(ConfigError, match="belongs to another user; choose another --out"):
+        Submission.create(plan, out, "local")
+
+
+def test_a_claim_is_not_taken_from_who_took_it_over_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / CLAIM_FILE).write_text("old process 1 on gone")
+    os.utime(tmp_path / CLAIM_FILE, (0, 0))
+    judge = claim.is_abandoned
+    first = claimed(tmp_path)
+
+    def slowly(path: Path, holder: str) -> bool:
+        monkeypatch.setattr(claim, "is_abandoned", judge)
+        abandoned = judge(path, holder)
+        first.__enter__()  # another process is faster between the look and the removal
+        return abandoned
+
+    monkeypatch.setattr(claim, "is_abandoned", slowly)
+    with (
+        pytest.raises(RunError, match=rf"process {os.getpid()} on .* follows it"),
+        claimed(tmp_path),
+    ):
+        pass
+    first.__exit__(None, None, None)
+    assert not list(tmp_path.glob(f"{CLAIM_FILE}*"))
+
+
+def test_a_clock_that_is_an_hour_ahead_takes_no_claim(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = time.time()
+    with claimed(tmp_path):
+        monkeypatch.setattr(time, "time", lambda: now_s + 12 * EXPIRES_S)
+        with pytest.raises(RunError, match="follows it"), claimed(tmp_path):
+            pass

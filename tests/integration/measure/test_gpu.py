@@ -1,8 +1,6 @@
 """The meter on values such as NVML gives, and the real thing where there is a GPU."""
 
 import os
-import subprocess
-import sys
 import time
 from types import SimpleNamespace
 
@@ -115,30 +113,6 @@ def test_there_is_no_meter_without_a_driver():
     assert open_gpu_meter(Recorded(driver=False)) is None
     if not gpu_models():
         assert open_gpu_meter() is None
-
-
-@pytest.mark.gpu
-def test_memory_of_a_process_with_a_gigabyte_is_measured():
-    torch = pytest.importorskip("torch")
-    if not torch.cuda.is_available():
-        pytest.skip("needs a CUDA device")
-    meter = open_gpu_meter()
-    assert meter is not None
-    code = (
-        "import torch; x = torch.zeros(2**28, device='cuda'); torch.cuda.synchronize()\n"
-        "print('here', flush=True); input()"
-    )
-    child = subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    try:
-        assert child.stdout.readline() == "here\n"
-        time.sleep(0.2)
-        taken = meter.read({child.pid}).memory_bytes
-    finally:
-        child.communicate("\n")
-        meter.close()
-    assert GIB <= taken < 3 * GIB  # the tensor and the driver's own part
 
 
 class Still:

@@ -5,15 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
-from training_project import Project, write_volume
-from voxcast.cli import main
+from training_project import write_volume
 from voxcast.images.volume import Volume
 from voxcast.runs.importer import RunImages
-from voxcast.runs.store import load_history, load_phases
-
-HEADER = "JobID|JobName|State|ElapsedRaw|TotalCPU|MaxRSS|AllocCPUS|NodeList|Start"
 
 
 def bids(folder: Path, *names: str) -> Path:
@@ -28,23 +22,8 @@ def bids(folder: Path, *names: str) -> Path:
     return folder
 
 
-def sacct(path: Path, *names: str) -> Path:
-    """Write Slurm's accounting of a job for each name, with the job's step."""
-    lines = [HEADER]
-    for number, name in enumerate(names, start=1):
-        job = f"{name}|COMPLETED|{60 + number}|00:01:{number:02d}|"
-        lines.append(f"{number}|{job}|2|n1|2024-05-01T10:00:{number:02d}")
-        lines.append(f"{number}.batch|{job.replace(name, 'batch')}1{number}00M|2|n1|")
-    path.write_text("\n".join(lines) + "\n")
-    return path
-
-
 def row(subject: str, **labels: str) -> dict[str, str]:
     return {"subject": subject, "labels_json": json.dumps(labels), "volume_id": ""}
-
-
-def voxcast(*arguments: object, code: int = 0) -> None:
-    assert main([str(argument) for argument in arguments]) == code
 
 
 def test_runs_get_the_image_of_their_subject_and_session(tmp_path: Path) -> None:
@@ -77,34 +56,3 @@ def test_runs_without_one_image_are_counted_by_reason(tmp_path: Path) -> None:
         str(path): 1,
     }
     assert [bool(values["volume_id"]) for values in rows] == [True, *[False] * 6]
-
-
-def test_an_import_with_images_trains(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    project = Project(tmp_path / "project")
-    project.measure("here", range(20, 22), outcome="failed")  # nothing usable was measured here
-    names = [f"recon_sub-{number:02d}" for number in range(1, 9)]
-    accounting = sacct(tmp_path / "jobs.txt", *names, "recon_sub-77")
-    images = bids(tmp_path / "bids", *(f"{number:02d}" for number in range(1, 9)))
-    monkeypatch.chdir(project.folder)
-    (project.folder / "params.yaml").write_text(project.params())
-    options = ("--app", "app", "--pattern", "sub-(?P<subject>[0-9]+)")
-    voxcast("history", "import", "sacct", accounting, "--images", images, *options)
-    lines = capsys.readouterr().out.splitlines()
-    assert "of 9 imported runs 8 have an image" in lines
-    assert "no image 1 × no image of subject 77" in lines
-    batch = project.folder / "data/history/imported"
-    runs = load_history([batch])
-    assert (runs["volume_id"] != "").sum() == 8
-    project.featurize(history=["imported"])
-    rows, summary = project.rows(), project.summary()
-    assert len(rows) == 8
-    assert set(rows["image_set"]) == {"imported"}
-    assert not rows.filter(like="content.").isna().any(axis=None)
-    assert rows["content.log_foreground_voxels"].nunique() > 1
-    assert summary["of_recorded_batches"] == {"imported": 8}
-    assert summary["apps"]["app"]["left_out"] == {
-        "censored: failed": 4, "imported without an image": 1
-    }  # fmt: skip
-    assert load_phases([batch]).empty

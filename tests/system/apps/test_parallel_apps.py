@@ -1,17 +1,18 @@
 """The applications of several processes: real processes, by mpirun and by DDP over gloo."""
 
+import contextlib
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from small_pool import wait_for
 from voxcast.apps.phase_log import read_phases
 from voxcast_apps import ddp_train, pinn_mpi, ranks
 from voxcast_apps.arguments import NO_IMAGE, Arguments
@@ -60,7 +61,6 @@ LEARNED = {
     "pinn_mpi": ("loss_first", "loss_last"),
     "ddp_train": ("losses", "accuracy"),
 }
-TIMES = {"kmeans_mpi": "iteration_s", "pinn_mpi": "iteration_s", "ddp_train": "epoch_s"}
 
 
 @pytest.mark.parametrize("app", APPS)
@@ -74,8 +74,6 @@ def test_two_processes_compute_what_one_does(tmp_path, app):
     steps = ["epoch"] * 2 + ["evaluate"] if app == "ddp_train" else ["iterate"]
     assert names[:2] == ["start", "import"]
     assert names[-len(steps) - 1 :] == [*steps, "write"]
-    logged_s = sum(phase.duration_s for phase in phases if phase.name in ("epoch", "iterate"))
-    assert sum(both[TIMES[app]]) == pytest.approx(logged_s, rel=0.05, abs=0.02)
 
 
 @pytest.mark.parametrize("app", APPS)
@@ -130,60 +128,37 @@ def test_a_failed_process_ends_the_others(tmp_path, monkeypatch):
     assert ranks.run_torch_program("program", options) == 3
 
 
-def test_a_launcher_that_is_terminated_while_it_starts_leaves_no_process(tmp_path):
-    """The signal comes at any moment of a start: for many processes a start lasts long enough."""
-    for delay_s in (0.0, 0.004, 0.008, 0.016, 0.032, 0.064):
-        process = subprocess.Popen(
-            command("ddp_train", tmp_path, 16, epochs=100_000),
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-        )  # fmt: skip
-        try:
-            deadline = time.monotonic() + 120
-            while len(session_members(process.pid)) < 2 and time.monotonic() < deadline:
-                time.sleep(0.001)
-            time.sleep(delay_s)
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(60) == 128 + signal.SIGTERM
-            assert not session_members(process.pid)
-        finally:
-            for pid in session_members(process.pid):
-                os.kill(pid, signal.SIGKILL)
-
-
-@pytest.mark.parametrize("app", APPS)
-def test_an_interrupted_run_leaves_no_process(tmp_path, app):
-    steps = {"epochs": 100_000} if app == "ddp_train" else {"iterations": 10_000_000}
-    process = subprocess.Popen(
-        command(app, tmp_path, 2, **steps),
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
-    )  # fmt: skip
-    try:
-        deadline = time.monotonic() + 120
-        while len(members := session_members(process.pid)) < 3 and time.monotonic() < deadline:
-            time.sleep(0.1)
-        assert len(members) >= 3
-        process.send_signal(signal.SIGTERM)
-        process.wait(60)
-        while session_members(process.pid) and time.monotonic() < deadline + 60:
-            time.sleep(0.1)
-        assert not session_members(process.pid)
-    finally:
-        for pid in session_members(process.pid):
-            os.kill(pid, signal.SIGKILL)
-        process.stdout.close()
-
-
 def session_members(session):
     """Return the processes of a session; mpirun gives its ranks process groups of their own."""
     pids = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
+        with contextlib.suppress(OSError):
             fields = stat.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[3]) == session and fields[0] != "Z":
-            pids.append(int(stat.parent.name))
+            if int(fields[3]) == session and fields[0] != "Z":
+                pids.append(int(stat.parent.name))
     return pids
+
+
+# Also while it starts, which lasts long with many processes: two are there before the ranks.
+@pytest.mark.parametrize(
+    ("app", "cpus", "begun"),
+    [*(pytest.param(*app.values, 2, 3, marks=app.marks) for app in APPS[:2]),
+     ("ddp_train", 2, 3), ("ddp_train", 16, 2)],
+)  # fmt: skip
+def test_an_interrupted_run_leaves_no_process(tmp_path, app, cpus, begun):
+    steps = {"epochs": 100_000} if app == "ddp_train" else {"iterations": 10_000_000}
+    process = subprocess.Popen(
+        command(app, tmp_path, cpus, **steps),
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    try:
+        wait_for(lambda: len(session_members(process.pid)) >= begun, 120)
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+        wait_for(lambda: not session_members(process.pid))
+    finally:
+        for pid in session_members(process.pid):
+            os.kill(pid, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("processes", [1, 3, 8])

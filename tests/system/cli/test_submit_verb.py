@@ -184,9 +184,6 @@ def without_slurm(tmp_path: Path) -> str:
          "`voxcast submit --dry-run --json` or `voxcast recommend --json`"),
         ("submit --requests plan.json --out out --cluster local --detach",
          "--detach: needs Slurm; leave it out with --cluster local"),
-        ("submit --requests plan.json --out out --stall soon",
-         "--stall: not a duration: 'soon'; write a number and a unit: 90s, 30min, 1h30min or "
-         "02:30:00"),
         ("submit --requests plan.json --out out --poll -3s",
          "--poll: a duration cannot be negative or infinite: '-3s'"),
         ("status in", "in: no submission here; name the folder of one"),

@@ -13,18 +13,17 @@ from voxcast.jobs.slurm import SlurmExecutor
 from voxcast.jobs.submission import Plan, Submission
 
 
-@pytest.fixture(scope="module")
-def cgroup_slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateSlurm]:
+@pytest.fixture
+def cgroup_slurm(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[PrivateSlurm]:
     """One virtual node; the kernel enforces memory. No accounting: scontrol must do."""
     if missing := missing_programs():
         pytest.skip(f"Slurm is not installed ({', '.join(missing)}): apt-get install {PACKAGES}")
     folder = tmp_path_factory.mktemp("cgroup")
-    with (
-        PrivateSlurm(folder, nodes=1, memory="cgroup", accounting=False) as slurm,
-        pytest.MonkeyPatch.context() as patch,
-    ):
+    with PrivateSlurm(folder, nodes=1, memory="cgroup", accounting=False) as slurm:
         for name, value in slurm.environment.items():
-            patch.setenv(name, value)
+            monkeypatch.setenv(name, value)
         yield slurm
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import signal
-import time
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -13,14 +12,13 @@ from typing import Any
 
 import pytest
 
-from private_slurm import PrivateSlurm, stopped_daemon
+from private_slurm import PrivateSlurm
 from small_pool import SCRIPT, SmallPool, forked, pool_cell, small_pool, wait_for
 from voxcast.errors import RunError
 from voxcast.jobs.campaign import WorkerJobs, jobs_for
 from voxcast.jobs.claim import claimed
 from voxcast.jobs.follow import Follower, follow
-from voxcast.jobs.slurm import SlurmExecutor, memory_counted
-from voxcast.jobs.slurm import settings as slurm_settings
+from voxcast.jobs.slurm import SlurmExecutor
 from voxcast.jobs.submission import SlurmOptions
 from voxcast.jobs.task import Array, RequestSequence, Task
 from voxcast.jobs.worker import HELD
@@ -95,21 +93,6 @@ def test_an_array_of_workers_runs_a_pool_and_no_second_one_is_submitted(
     assert not list(tmp_path.rglob("pwned"))
 
 
-@pytest.mark.slow
-def test_what_outlasts_the_jobs_of_a_round_is_done_by_the_next(
-    slurm: PrivateSlurm, tmp_path: Path
-) -> None:
-    requests = RequestSequence((5.0, 300.0), (20 * MB,), 1)
-    short = [pool_cell(n, requests=requests) for n in range(3)]
-    pool = small_pool(tmp_path / "pool", *short, pool_cell(9, seconds=125.0, requests=requests))
-    assert run_passes(pool) == 2  # Slurm makes two minutes of the 65 s of the first
-    check_each_cell_once(pool, 4)
-    (error,) = pool.failures()
-    assert error["attempt"]["outcome"] == "timeout"
-    requests = [array.request.walltime_s for array in arrays(pool)]
-    assert requests == [65.0, 1200.0]
-
-
 def test_what_needs_more_memory_is_done_by_a_round_of_larger_jobs(
     slurm: PrivateSlurm, tmp_path: Path
 ) -> None:
@@ -119,25 +102,6 @@ def test_what_needs_more_memory_is_done_by_a_round_of_larger_jobs(
     check_each_cell_once(pool, 1)
     memories = [array.request.memory_bytes for array in arrays(pool)]
     assert memories[1] - memories[0] == 500 * MB
-
-
-@pytest.mark.parametrize(("mapped_bytes", "recorded"), [(0, 0), (520 * MB, 1)])
-def test_files_that_a_run_maps_count_against_the_job_of_its_worker(
-    slurm: PrivateSlurm, tmp_path: Path, mapped_bytes: int, recorded: int
-) -> None:
-    """The same run in a job with and without room for what Slurm adds up."""
-    assert memory_counted(slurm_settings()) == ("rss", "rss")
-    mapped = tmp_path / "library"
-    mapped.write_bytes(bytes(500 * MB))
-    code = (
-        f"import mmap, time; f = open({str(mapped)!r}, 'rb'); "
-        "m = mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ); m[::4096]; time.sleep(3)"
-    )
-    cell = pool_cell(app=SCRIPT, code=code, requests=RequestSequence((20.0,), (60 * MB,), 1))
-    settings = {"mapped_files_bytes": {"script": mapped_bytes}}
-    pool = small_pool(tmp_path / "pool", cell, **settings)
-    assert run_passes(pool, most=1) == 1
-    assert pool.statuses()["completed"] == recorded
 
 
 def test_a_node_is_lost_while_its_worker_runs(slurm: PrivateSlurm, tmp_path: Path) -> None:
@@ -154,20 +118,6 @@ def test_a_node_is_lost_while_its_worker_runs(slurm: PrivateSlurm, tmp_path: Pat
         slurm.start_daemon(node)
     check_each_cell_once(pool, 24)
     assert "node_failure" in worker_ends(pool)
-
-
-def test_the_controller_is_restarted_during_a_campaign(
-    slurm: PrivateSlurm, tmp_path: Path
-) -> None:
-    cells = naps(24, seconds=1.0)
-    pool = small_pool(tmp_path / "pool", *cells)
-    process = background(pool)
-    wait_for_workers(pool)
-    with stopped_daemon(slurm, "slurmctld"):
-        time.sleep(3)
-    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0
-    check_each_cell_once(pool, 24)
-    assert len(arrays(pool)) == 1
 
 
 def test_a_second_submitter_is_refused_and_a_killed_one_is_followed_up(

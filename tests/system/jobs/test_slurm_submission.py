@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from followed import followed, outcomes, running
 from planted_tasks import COPY, HOLD, MB, plan_of, shell_app, write_images
-from private_slurm import PrivateSlurm
+from private_slurm import PrivateSlurm, stopped_daemon
+from small_pool import wait_for
 from voxcast.cli import main
 from voxcast.jobs.follow import Follower
 from voxcast.jobs.slurm import SlurmExecutor
@@ -20,122 +24,102 @@ from voxcast.jobs.submission import SlurmOptions, Submission
 from voxcast.jobs.task import Stop
 
 pytestmark = pytest.mark.slurm
-# The first attempt waits to be stopped; the next one copies.
-WAIT_FIRST = f'if [ ! -e "$1.tried" ]; then touch -- "$1.tried"; sleep 600; fi; {COPY}'
+# The first attempt ends as the name of the image says; the next one copies.
+BY_NAME = (
+    'if [ ! -e "$1.tried" ]; then touch -- "$1.tried"; case "$1" in '
+    "*late*|*unwanted*|*displaced*) sleep 600 ;; "
+    f"*unable*) ulimit -v 1000000; exec {sys.executable} -c 'bytes(10**10)' ;; "
+    "*bad*) echo no such atlas >&2; exit 3 ;; "
+    f"esac; fi; {COPY}"
+)
+# Of a user, or of an outer job: options of commands, which must not change ours.
+VARIABLES = {
+    "SBATCH_ARRAY_INX": "2-5", "SBATCH_EXCLUSIVE": "1", "SBATCH_TIMELIMIT": "9",
+    "SLURM_GPUS": "2", "SLURM_TIME_FORMAT": "relative", "SQUEUE_PARTITION": "high",
+}  # fmt: skip
+SOURCE = str(Path(__file__).parents[3] / "src")
 HOSTILE = (
     "a b.nii.gz", "q'uo\"te.nii", "new\nline.nii", "$(touch pwned).nii", "&;|.nii", "-dash.nii",
     "`id`.nii", "back\\slash.nii", "täst-ü.nii",
 )  # fmt: skip
 
 
-class Once:
+class OnceRunning:
     """Acts on the job of a task when it first runs."""
 
-    def __init__(self, name: str, action) -> None:
-        self.name = name
-        self.action = action
-        self.acted = False
+    def __init__(self, **actions) -> None:
+        self.actions = actions
 
     def __call__(self, follower: Follower) -> None:
-        job = running(follower, self.name)
-        if job and not self.acted:
-            self.acted = True
-            self.action(job)
+        for name in list(self.actions):
+            if job := running(follower, name):
+                self.actions.pop(name)(job)
 
 
 def test_hostile_names_pass_unchanged_and_one_array_runs_them_all(
-    slurm: PrivateSlurm, follower_of, tmp_path: Path
+    slurm: PrivateSlurm, follower_of, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for name, value in VARIABLES.items():
+        monkeypatch.setenv(name, value)
     images = write_images(tmp_path / "$(touch pwned) in", HOSTILE)
     for number, image in enumerate(images):
         image.write_text(f"voxels {number}")
     plan = plan_of(shell_app(COPY), images, cpus=2, slurm=SlurmOptions(throttle=4))
     follower = followed(follower_of(plan))
-    assert len(follower.state.ended) == len(images)
-    assert follower.state.last_array == 1
+    assert (len(follower.state.ended), follower.state.last_array) == (len(images), 1)
     for task, image in zip(plan.tasks, images, strict=True):
         folder = tmp_path / "out" / task.name
         assert (folder / "copy").read_text() == image.read_text()
         assert (folder / "threads").read_text() == "2\n2\n"
+        assert "T" in follower.state.ended[task.name][0].facts["started_at"]  # as in ISO 8601
     script = follower.submission.script(1).read_text()
     assert f"#SBATCH --array=1-{len(images)}%4\n" in script
     assert not list(tmp_path.rglob("pwned"))
     assert not list((follower.submission.folder / "work").iterdir())
 
 
-def test_a_timeout_is_followed_by_more_time(
-    slurm: PrivateSlurm, follower_of, tmp_path: Path
+def test_the_cause_of_an_end_decides_what_follows(
+    slurm: PrivateSlurm, follower_of, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    images = write_images(tmp_path / "in", ["head.nii"])
-    shorten = Once("head", lambda job: slurm.command(
-        "scontrol", "update", f"JobId={job}", "EndTime=now+1"
-    ))  # fmt: skip
-    follower = followed(follower_of(plan_of(shell_app(WAIT_FIRST), images)), shorten)
-    assert outcomes(follower, "head") == ["timeout", "completed"]
-    requests = [attempt.request for attempt in follower.state.attempts("head")]
-    assert [request.walltime_s for request in requests] == [120.0, 240.0]
-    assert requests[0].memory_bytes == requests[1].memory_bytes
-    assert (tmp_path / "out" / "head" / "copy").is_file()
-
-
-def test_too_little_memory_is_followed_by_more_where_slurm_samples(
-    slurm: PrivateSlurm, follower_of, tmp_path: Path
-) -> None:
-    images = write_images(tmp_path / "in", ["large.nii"], "250")
-    follower = followed(follower_of(plan_of(shell_app(HOLD), images)))
-    assert outcomes(follower, "large") == ["out_of_memory", "completed"]
-    first, second = follower.state.ended["large"]
-    assert first.facts["state"] == "FAILED"  # the other face of out of memory
-    assert second.attempt.request.memory_bytes == 400 * MB
-    assert second.attempt.request.walltime_s == first.attempt.request.walltime_s
-
-
-def test_an_allocation_that_fails_in_the_application_is_followed_by_more_memory(
-    slurm: PrivateSlurm, follower_of, tmp_path: Path
-) -> None:
-    images = write_images(tmp_path / "in", ["head.nii"])
-    too_large = f"ulimit -v 1000000; exec {sys.executable} -c 'bytes(10**10)'"
-    script = f'if [ ! -e "$1.tried" ]; then touch -- "$1.tried"; {too_large}; fi; {COPY}'
-    follower = followed(follower_of(plan_of(shell_app(script), images)))
-    assert outcomes(follower, "head") == ["out_of_memory", "completed"]
-    first, second = follower.state.attempts("head")
-    assert second.request.memory_bytes > first.request.memory_bytes
-    assert second.request.walltime_s == first.request.walltime_s
+    names = ("late", "unable", "bad", "unwanted")
+    images = write_images(tmp_path / "in", [f"{name}.nii" for name in names])
+    act = OnceRunning(
+        late=lambda job: slurm.command("scontrol", "update", f"JobId={job}", "EndTime=now+1"),
+        unwanted=lambda job: slurm.command("scancel", job),
+    )
+    follower = followed(follower_of(plan_of(shell_app(BY_NAME), images)), act)
+    assert {name: outcomes(follower, name) for name in names} == {
+        "late": ["timeout", "completed"], "unable": ["out_of_memory", "completed"],
+        "bad": ["failed"], "unwanted": ["cancelled"],
+    }  # fmt: skip
+    first, longer = (attempt.request for attempt in follower.state.attempts("late"))
+    assert (longer.walltime_s, longer.memory_bytes) == (240.0, first.memory_bytes)
+    first, larger = (attempt.request for attempt in follower.state.attempts("unable"))
+    assert (larger.walltime_s, larger.memory_bytes) == (first.walltime_s, 400 * MB)
+    assert follower.state.next_step("bad") == Stop(False, "the application failed")
+    assert "(no such atlas); given up: the application failed" in caplog.text
+    assert {path.name for path in (tmp_path / "out").glob("[!.]*")} == {"late", "unable"}
 
 
 def test_a_preempted_job_asks_for_the_same_again(
     slurm: PrivateSlurm, follower_of, tmp_path: Path
 ) -> None:
-    images = write_images(tmp_path / "in", ["head.nii"])
-    preempt = Once("head", lambda _: slurm.command(
+    images = write_images(tmp_path / "in", ["displaced.nii"])
+    preempt = OnceRunning(displaced=lambda _: slurm.command(
         "sbatch", "--partition=high", "--exclusive", f"--nodes={slurm.nodes}", "--time=1",
         "--mem=0", "--output=/dev/null", "--wrap=sleep 1",
     ))  # fmt: skip
-    follower = followed(follower_of(plan_of(shell_app(WAIT_FIRST), images)), preempt)
-    assert outcomes(follower, "head") == ["preempted", "completed"]
-    first, second = follower.state.attempts("head")
+    follower = followed(follower_of(plan_of(shell_app(BY_NAME), images)), preempt)
+    assert outcomes(follower, "displaced") == ["preempted", "completed"]
+    first, second = follower.state.attempts("displaced")
     assert first.request == second.request
-
-
-def test_what_the_user_cancels_is_not_made_again(
-    slurm: PrivateSlurm, follower_of, tmp_path: Path
-) -> None:
-    images = write_images(tmp_path / "in", ["head.nii", "other.nii"])
-    (tmp_path / "in" / "other.nii.tried").touch()
-    cancel = Once("head", lambda job: slurm.command("scancel", job))
-    follower = followed(follower_of(plan_of(shell_app(WAIT_FIRST), images)), cancel)
-    assert outcomes(follower, "head") == ["cancelled"]
-    assert outcomes(follower, "other") == ["completed"]
-    assert not (tmp_path / "out" / "head").exists()
 
 
 def test_waiting_tasks_that_are_cancelled_as_one_line_are_all_ended(
     slurm: PrivateSlurm, follower_of, tmp_path: Path
 ) -> None:
     images = write_images(tmp_path / "in", [f"{n}.nii" for n in range(5)])
-    follower = follower_of(
-        plan_of(shell_app(COPY), images, cpus=4, slurm=SlurmOptions(throttle=1))
-    )
+    follower = follower_of(plan_of(shell_app(COPY), images, slurm=SlurmOptions(throttle=1)))
     slurm.command("scontrol", "update", "PartitionName=debug", "State=DOWN")
     try:
         follower.step()
@@ -144,18 +128,6 @@ def test_waiting_tasks_that_are_cancelled_as_one_line_are_all_ended(
     finally:
         slurm.command("scontrol", "update", "PartitionName=debug", "State=UP")
     assert [outcomes(follower, str(n)) for n in range(5)] == [["cancelled"]] * 5
-
-
-def test_an_application_that_fails_is_reported_with_its_last_words(
-    slurm: PrivateSlurm, follower_of, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    images = write_images(tmp_path / "in", ["head.nii"])
-    app = shell_app("echo no such atlas >&2; exit 3")
-    follower = followed(follower_of(plan_of(app, images)))
-    assert outcomes(follower, "head") == ["failed"]
-    step = follower.state.next_step("head")
-    assert step == Stop(completed=False, reason="the application failed")
-    assert "(no such atlas); given up: the application failed" in caplog.text
 
 
 def test_a_request_above_the_limit_of_the_partition_is_refused_in_one_line(
@@ -176,11 +148,10 @@ def test_a_request_above_the_limit_of_the_partition_is_refused_in_one_line(
 
 
 def test_another_process_continues_and_nothing_is_made_twice(
-    slurm: PrivateSlurm, follower_of, tmp_path: Path
+    slurm: PrivateSlurm, follower_of, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     images = write_images(tmp_path / "in", ["a.nii", "b.nii"])
-    app = shell_app(f'{COPY}; echo run >> "$1.runs"')
-    follower = follower_of(plan_of(app, images))
+    follower = follower_of(plan_of(shell_app(f'{COPY}; echo run >> "$1.runs"'), images))
     follower.step()
     # As if its process had been killed between sbatch and the record of its answer.
     events = follower.submission.folder / "events.jsonl"
@@ -188,55 +159,183 @@ def test_another_process_continues_and_nothing_is_made_twice(
     assert '"submitted"' in lines[-1]
     events.write_text("".join(lines[:-1]) + lines[-1][:20])
     resumed = Submission.open(tmp_path / "out")
-    follower = followed(Follower(resumed, SlurmExecutor(resumed)))
+    follower = Follower(resumed, SlurmExecutor(resumed))
+    follower._adopt(follower.executor)
+
+    def status() -> str:
+        assert main(["status", str(tmp_path / "out")]) == 0
+        return capsys.readouterr().out
+
+    # Nobody has settled what has ended.
+    slurm.wait(lambda: "2 ended" in status(), "the accounting", 180)
+    assert "submit --resume" in status()
+    followed(follower)
+    assert "2 completed" in status()
     assert [outcomes(follower, name) for name in ("a", "b")] == [["completed"]] * 2
     assert [Path(f"{image}.runs").read_text() for image in images] == ["run\n"] * 2
 
 
-def test_status_tells_what_has_ended_and_is_not_settled(
-    slurm: PrivateSlurm, follower_of, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_small_job_follows_in_place_of_the_command(
+    slurm: PrivateSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog
 ) -> None:
-    images = write_images(tmp_path / "in", ["a.nii", "b.nii"])
-    follower = follower_of(plan_of(shell_app(COPY), images))
-    follower.step()
-    slurm.wait(lambda: not slurm.command("squeue", "-h").stdout.strip(), "the jobs", 180)
-    slurm.wait(lambda: "2 ended" in status_of(tmp_path / "out", capsys), "the accounting", 60)
-    assert "submit --resume" in status_of(tmp_path / "out", capsys)
-    followed(follower)
-    assert "2 completed" in status_of(tmp_path / "out", capsys)
-
-
-def status_of(folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
-    """Return what ``voxcast status`` prints."""
-    assert main(["status", str(folder)]) == 0
-    return capsys.readouterr().out
-
-
-def test_what_uses_no_cpu_is_stopped_and_tried_once_more(
-    slurm: PrivateSlurm, follower_of, tmp_path: Path
-) -> None:
-    images = write_images(tmp_path / "in", ["head.nii"])
-    follower = followed(follower_of(plan_of(shell_app(WAIT_FIRST), images, stall_s=5.0)))
-    assert outcomes(follower, "head") == ["stalled", "completed"]
-
-
-def test_a_small_job_follows_in_place_of_the_command(slurm: PrivateSlurm, tmp_path: Path) -> None:
     images = write_images(tmp_path / "in", ["large.nii", "small.nii"])
     for image, megabytes in zip(images, ("250", "20"), strict=True):
         image.write_text(megabytes)
     (tmp_path / "plan.json").write_text(json.dumps(plan_of(shell_app(HOLD), images).to_record()))
-    command = [sys.executable, "-m", "voxcast.cli", "submit", "--requests", "plan.json"]
-    source = str(Path(__file__).parents[3] / "src")
-    completed = subprocess.run(
-        [*command, "--out", "out", "--detach"], cwd=tmp_path, capture_output=True, text=True,
-        env={**os.environ, "PYTHONPATH": source}, check=False,
-    )  # fmt: skip
-    assert completed.returncode == 0, completed.stderr
-    assert "follows when jobs end" in completed.stderr
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", SOURCE)
+    caplog.set_level("INFO", logger="voxcast")
+    assert main(["submit", "--requests", "plan.json", "--out", "out", "--detach"]) == 0
+    assert "follows when jobs end" in caplog.text
     slurm.wait(lambda: not slurm.command("squeue", "-h").stdout.strip(), "the jobs", 180)
     submission = Submission.open(tmp_path / "out")
     follower = Follower(submission, SlurmExecutor(submission))
     logs = [log.read_text() for log in (submission.folder / "logs").glob("follow-*")]
     assert outcomes(follower, "large") == ["out_of_memory", "completed"], logs
+    first, second = follower.state.ended["large"]
+    assert first.facts["state"] == "FAILED"  # how memory ends where Slurm samples it
+    assert second.attempt.request.memory_bytes == 400 * MB
     assert outcomes(follower, "small") == ["completed"]
     assert {path.name for path in (tmp_path / "out").iterdir()} == {".voxcast", "large", "small"}
+
+
+def test_a_lost_node_is_no_reason_to_ask_for_more(
+    slurm: PrivateSlurm, follower_of, tmp_path: Path
+) -> None:
+    images = write_images(tmp_path / "in", ["late.nii"])
+
+    def kill(_: str) -> None:
+        node = follower.current["late"].facts["node"]
+        slurm.kill_node(node)
+        # The controller notices by itself after SlurmdTimeout; here an operator tells it.
+        slurm.command("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=crashed")
+
+    follower = follower_of(plan_of(shell_app(BY_NAME), images))
+    followed(follower, OnceRunning(late=kill))
+    assert outcomes(follower, "late") == ["node_failure", "completed"]
+    first, second = follower.state.ended["late"]
+    assert first.attempt.request == second.attempt.request
+    assert first.facts["node"] != second.facts["node"]
+    slurm.start_daemon(first.facts["node"])
+
+
+def test_the_controller_may_be_away_at_submission_and_while_jobs_run(
+    slurm: PrivateSlurm, follower_of, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    images = write_images(tmp_path / "in", ["a.nii", "b.nii"])
+    gate = tmp_path / "gate"
+    waiting = f"while [ ! -e {gate} ]; do sleep 0.2; done; {COPY}"
+    follower = follower_of(plan_of(shell_app(waiting), images))
+    with restarted(slurm):
+        assert follower.step()
+        assert follower.step()
+        assert caplog.text.count("trying again") == 1
+    followed(follower, until=lambda follower: bool(running(follower, "a")))
+    with restarted(slurm):
+        follower.step()
+        gate.touch()
+    followed(follower)
+    assert [outcomes(follower, name) for name in ("a", "b")] == [["completed"]] * 2
+
+
+@contextlib.contextmanager
+def restarted(slurm: PrivateSlurm) -> Iterator[None]:
+    """Stop the controller for the block, and wait until it answers again."""
+    with stopped_daemon(slurm, "slurmctld"):
+        yield
+    slurm.wait(lambda: "UP" in slurm.command("scontrol", "ping", check=False).stdout, "slurmctld")
+
+
+def test_without_accounting_scontrol_is_asked_and_that_is_said(
+    slurm: PrivateSlurm, follower_of, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    images = write_images(tmp_path / "in", ["a.nii", "b.nii"])
+    with stopped_daemon(slurm, "slurmdbd"):
+        follower = followed(follower_of(plan_of(shell_app(COPY), images)))
+        assert [outcomes(follower, name) for name in ("a", "b")] == [["completed"]] * 2
+    assert caplog.text.count("asking scontrol") == 1
+
+
+def test_too_little_memory_is_followed_by_more_where_the_kernel_enforces_it(
+    cgroup_slurm: PrivateSlurm, follower_of, tmp_path: Path
+) -> None:
+    images = write_images(tmp_path / "in", ["large.nii", "survived.nii"], "250")
+    # A program is killed for memory, and in one task its script ends as if nothing had happened.
+    held = HOLD.removeprefix("exec ")
+    app = shell_app(f'{held} || case "$1" in *large*) exit 1 ;; esac; echo done > "$2/done"')
+    follower = followed(follower_of(plan_of(app, images)))
+    for name in ("large", "survived"):
+        assert outcomes(follower, name) == ["out_of_memory", "completed"]
+        first, second = follower.state.ended[name]
+        assert first.facts["state"] == "OUT_OF_MEMORY"
+        assert second.attempt.request.memory_bytes == 400 * MB
+        assert (tmp_path / "out" / name / "done").is_file()
+
+
+@pytest.fixture(scope="module")
+def container_image(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that ch-run takes for an image: one static program and the paths of the binds."""
+    if shutil.which("ch-run") is None:
+        pytest.skip("charliecloud is not installed: apt-get install charliecloud")
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None:
+        pytest.skip("needs a C compiler, for a program without libraries")
+    folder = tmp_path_factory.mktemp("image")
+    for name in ("bin", "in", "out", "dev", "etc", "proc", "sys", "tmp", "root", "usr/bin"):
+        (folder / name).mkdir(parents=True)
+    for name in ("passwd", "group", "hosts", "resolv.conf"):
+        (folder / "etc" / name).touch()
+    source = folder / "copy.c"
+    source.write_text(
+        "#include <stdio.h>\n"
+        'int main(int n, char **a) { int c; FILE *i = fopen(a[1], "r"), *o = fopen(a[2], "w");\n'
+        "if (!i || !o) return 9; while ((c = getc(i)) != EOF) putc(c, o); return fclose(o); }\n"
+    )
+    program = str(folder / "bin" / "copy")
+    subprocess.run([compiler, "-static", "-o", program, str(source)], check=True)
+    return folder
+
+
+def test_a_container_gets_one_image_and_leaves_its_results(
+    slurm: PrivateSlurm, follower_of, tmp_path: Path, container_image: Path
+) -> None:
+    app = shell_app("", "boxed")
+    app = type(app)(
+        "boxed", "1", argv=("/bin/copy", "{image}", "{out}/copy"),
+        container={"cpu": str(container_image)}, binds={"/in": "{inputs}", "/out": "{out}"},
+    )  # fmt: skip
+    images = write_images(tmp_path / "in", ["my head.nii"])
+    follower = followed(follower_of(plan_of(app, images, container_engine="charliecloud")))
+    assert outcomes(follower, "my_head") == ["completed"], follower.submission.log_tail(1, 1)
+    assert (tmp_path / "out" / "my_head" / "copy").read_text() == "voxels"
+
+
+def test_an_sbatch_that_outlives_its_submitter_runs_nothing_twice(
+    slurm: PrivateSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images = write_images(tmp_path / "in", ["a.nii", "b.nii"])
+    plan = plan_of(shell_app(f'{COPY}; echo run >> "$1.runs"'), images)
+    (tmp_path / "plan.json").write_text(json.dumps(plan.to_record()))
+    # Waits for a file before it submits, as a command does whose controller is busy.
+    late, gate = tmp_path / "late" / "sbatch", tmp_path / "gate"
+    late.parent.mkdir()
+    begun, sbatch = tmp_path / "begun", shutil.which("sbatch")
+    wait = f'touch {begun}; while [ ! -e {gate} ]; do sleep 0.1; done; exec {sbatch} "$@"'
+    late.write_text(f"#!/bin/bash\n{wait}\n")
+    late.chmod(0o755)
+    path = f"{late.parent}:{os.environ['PATH']}"
+    submitter = subprocess.Popen(
+        [sys.executable, "-m", "voxcast.cli", "submit", "--requests", "plan.json", "--out", "out"],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": SOURCE, "PATH": path},
+    )  # fmt: skip
+    wait_for(begun.exists)
+    submitter.kill()
+    submitter.wait()
+    monkeypatch.chdir(tmp_path)
+    assert main(["submit", "--resume", "out", "--poll", "1s"]) == 0
+    gate.touch()
+    name = f"--name={Submission.open(tmp_path / 'out').job_name(1)}"
+    asked = ("sacct", "-X", "-n", "-P", name, "-o", "State")
+    # The late job has no tasks any more.
+    wait_for(lambda: {*slurm.command(*asked).stdout.split()} == {"FAILED"})
+    assert [Path(f"{image}.runs").read_text() for image in images] == ["run\n"] * 2

@@ -53,16 +53,6 @@ def test_the_figures_of_a_round_worked_out_by_hand() -> None:
     assert (figures["others_mean_wait_s"], figures["mean_overhead_s"]) == (30, 1)
 
 
-def test_ratios_are_of_the_same_rounds() -> None:
-    rounds = [worth.figures(record_of(arm, waits)) for arm, waits in
-              (("default", (20, 20)), ("rule", (10, 10)))]  # fmt: skip
-    others = [replaced | {"round": 2} for replaced in rounds]
-    assert worth.ratios(rounds, "rule", "default")["mean_wait_s"]["ratio"] == 0.5
-    assert worth.ratios(rounds, "voxcast", "default") == {}
-    both = worth.ratios(rounds + others, "rule", "default")["mean_wait_s"]
-    assert both["interval"] == [pytest.approx(0.5), pytest.approx(0.5)]
-
-
 def test_the_figures_on_record_are_those_of_the_rounds() -> None:
     written = json.loads((RESULTS / "rounds.json").read_text())
     paths = {(r["round"], r["arm"]): r for r in written["rounds"]}

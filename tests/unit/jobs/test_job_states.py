@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 
-from voxcast.jobs.slurm import cpu_seconds, from_sacct, from_scontrol
+from voxcast.jobs.slurm import from_sacct, from_scontrol
 
 LINE = (
     "{id}|{raw}|{state}|{exit}|61|00:01.500|{rss}|200M|n1|2026-11-23T04:04:09|"
@@ -104,10 +102,3 @@ def test_unreadable_lines_are_left_out() -> None:
     assert set(from_sacct(f"{whole}\n{whole[:20].replace('8_1', '8_2')}")) == {("8", 1)}
     assert from_scontrol("JobId=9 ArrayJobId=7 ArrayTaskId=2 JobName=x\n") == {}
     assert from_scontrol("slurm_load_jobs error\n") == {}
-
-
-def test_cpu_time_is_that_of_all_steps_but_slurms() -> None:
-    text = "7.extern|00:09:00|1\n7.batch|00:00:10|1\n7.0|00:00:02|4\n8.batch||\n"
-    assert cpu_seconds(text) == {"7": 18.0, "8": 0.0}
-    unknown = cpu_seconds(f"{text}9.batch|213503982334-14:25:51|1\n")["9"]  # from Slurm 22.05
-    assert math.isnan(unknown)

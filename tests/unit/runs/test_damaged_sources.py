@@ -36,7 +36,7 @@ def check(read: Any, path: Path) -> None:
 def test_tables_with_damaged_cells(kind: str, name: str, delimiter: str, tmp_path: Path) -> None:
     draw = random.Random(name)  # noqa: S311
     column_map = csv_table.load_map(SAMPLES / "runs.yaml")
-    for _ in range(80):
+    for _ in range(25):
         lines = [line.split(delimiter) for line in (SAMPLES / name).read_text().splitlines()]
         for _ in range(draw.randint(1, 8)):
             cells = draw.choice(lines)

@@ -3,7 +3,6 @@
 import pytest
 
 from voxcast.errors import ConfigError
-from voxcast.runs import imported
 from voxcast.runs.imported import name_pattern
 
 
@@ -34,9 +33,3 @@ def test_other_patterns_are_refused(text: str, message: str) -> None:
     with pytest.raises(ConfigError, match="--pattern") as error:
         name_pattern(text, "app", "--pattern")
     assert message in str(error.value)
-
-
-def test_a_pattern_that_takes_for_ever_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(imported, "LONGEST_SEARCH_S", 0.3)
-    with pytest.raises(ConfigError, match=r"^--pattern: needs more than 0.3 s for 1 names; "):
-        name_pattern("(a+)+b", "app", "--pattern").values_in(["a" * 60])

@@ -9,9 +9,12 @@ from voxcast.allocation.site import Cluster, NodeType, Partition
 from voxcast.errors import ConfigError
 from voxcast.jobs.campaign import (
     cluster_limits,
+    items,
     jobs_for,
+    joined_run,
     largest_machine,
     partition_for,
+    parts_of,
     requests_of,
     within_partition,
 )
@@ -19,7 +22,7 @@ from voxcast.jobs.follow import Follower
 from voxcast.jobs.task import Limits, RequestSequence
 from voxcast.jobs.worker import MARGIN_S, TODO, WORKER_BYTES
 from voxcast.measure.record import base_of
-from voxcast.records import Request
+from voxcast.records import Phase, Request, Run
 
 GB = 10**9
 MIB = 2**20
@@ -146,3 +149,30 @@ def test_jobs_without_room_for_a_run_are_refused():
     message = "566 MB: a worker takes 336 MB, mapped files 235 MB; allow larger jobs"
     with pytest.raises(ConfigError, match=message):
         cluster_limits(largest_job(540 * MIB), room)
+
+
+def test_parts_cover_all_items_once_and_may_be_split_again():
+    whole = pool_cell(app=FOLDS, requests=RequestSequence((0.5,), (10**7,), 1), folds=7)
+    parts = parts_of(whole, FOLDS, 30.0, 10.0)
+    assert [list(items(FOLDS, p.cell.parameters)) for p in parts] == [[0, 1], [2, 3, 4], [5, 6]]
+    assert {part.part_of for part in parts} == {whole.name}
+    halves = parts_of(parts[1], FOLDS, 10.0, 10.0)
+    assert [list(items(FOLDS, p.cell.parameters)) for p in halves] == [[2, 3], [4]]
+    assert parts_of(halves[1], FOLDS, 10.0, 10.0) == []
+    assert parts_of(pool_cell(), FOLDS, 10.0, 10.0) == []
+
+
+def test_a_joined_run_sums_times_and_takes_the_largest_memory():
+    def part(started, runtime_s, peak, **changes):
+        run = Run(
+            "", "app", runtime_s=runtime_s, cpu_s=runtime_s / 2, peak_rss_bytes=peak,
+            started_at=started, **changes,
+        )  # fmt: skip
+        return run, (Phase("learn", 0.5, runtime_s),)
+
+    joined, phases = joined_run([
+        part("2026-01-02", 3.0, 5, io_read_bytes=1), part("2026-01-01", 2.0, 9, noisy=True),
+    ])  # fmt: skip
+    assert (joined.runtime_s, joined.cpu_s, joined.peak_rss_bytes) == (5.0, 2.5, 9)
+    assert (joined.started_at, joined.noisy, joined.io_read_bytes) == ("2026-01-01", True, None)
+    assert [(p.start_s, p.end_s) for p in phases] == [(0.5, 3.0), (3.5, 5.0)]

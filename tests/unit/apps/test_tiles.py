@@ -5,6 +5,8 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from voxcast.apps.app import package_path
 from voxcast.errors import ModelError
@@ -55,13 +57,14 @@ def test_training_fits_its_data_and_is_reproducible():
     labels = (((place - middle) ** 2).sum(axis=0) < 30**2).astype(np.uint8) * 3
     noise = np.random.default_rng(0).normal(0, 0.3, grid.SHAPE)
     volume = (labels * 0.5 - 1 + noise).astype(np.float32)
-    first, again = (
-        training.train([volume], [labels], steps=30, seed=5, crop=(16, 16, 16)) for _ in range(2)
-    )
-    for a, b in zip(first.parameters(), again.parameters(), strict=True):
+
+    def trained(steps):
+        return training.train([volume], [labels], steps=steps, seed=5, crop=(16, 16, 16))
+
+    for a, b in zip(trained(2).parameters(), trained(2).parameters(), strict=True):
         torch.testing.assert_close(a, b)
     (place,) = [place for place in grid.tiles(2) if place[0].start == place[1].start == 0][:1]
-    (predicted,) = network.label_tiles(volume, first, torch.device("cpu"), [place])
+    (predicted,) = network.label_tiles(volume, trained(30), torch.device("cpu"), [place])
     assert training.dice(predicted, labels[place])[2] > 0.8
 
 
@@ -70,3 +73,32 @@ def test_dice_is_one_for_equal_labels_and_unknown_for_absent_ones():
     assert training.dice(labels, labels)[:2] == [1.0, 1.0]
     assert np.isnan(training.dice(labels, labels)[2])
     assert training.dice(np.array([1, 1, 0, 2]), labels)[0] == 0.5
+
+
+@pytest.mark.parametrize("per_axis", [2, 3, 4, 5])
+def test_every_voxel_lies_in_a_tile_of_the_networks_shape(per_axis):
+    places = grid.tiles(per_axis)
+    assert len(places) == per_axis**3
+    seen = np.zeros(grid.SHAPE, int)
+    for place in places:
+        assert seen[place].shape == grid.TILE
+        seen[place] += 1
+    assert seen.min() >= 1
+    assert all(size % 4 == 0 for size in grid.TILE)  # the network pools twice
+
+
+@settings(max_examples=5, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.sampled_from([2, 3]))
+def test_votes_are_counted_per_voxel(seed, per_axis):
+    rng = np.random.default_rng(seed)
+    places = grid.tiles(per_axis)
+    labels = [rng.integers(0, 4, grid.TILE, dtype=np.uint8) for _ in places]
+    fused = grid.fuse(labels, places, 4)
+    assert fused.dtype == np.uint8
+    for voxel in rng.integers(0, grid.SHAPE, (50, 3)):
+        votes = [
+            tile[tuple(voxel - [axis.start for axis in place])]
+            for tile, place in zip(labels, places, strict=True)
+            if all(axis.start <= n < axis.stop for n, axis in zip(voxel, place, strict=True))
+        ]
+        assert fused[tuple(voxel)] == np.bincount(votes).argmax()  # of equals the lowest

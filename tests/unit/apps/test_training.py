@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from voxcast_apps.training import load_images
+from voxcast_apps.training import dnn_network, load_images
 
 
 def arrays(dataset, samples, image_size, seed):
@@ -30,3 +30,20 @@ def test_digits_repeat_when_needed_but_never_the_held_out_ones():
     assert len(seen) == 1797 - 359
     assert len(held_out) == 359
     assert not seen & {image.tobytes() for image in held_out}
+
+
+torch = pytest.importorskip("torch")
+
+
+def _weights(network, **sizes):
+    defaults = {"image_size": 224, "layers": 1, "neurons": 4096, "width": 64, "channels": 3}
+    with torch.device("meta"):  # shapes only: nothing is allocated
+        model = dnn_network(network, **{**defaults, **sizes})
+    return model, sum(weight.numel() for weight in model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("network", "published"), [("vgg16", 138_365_992), ("resnet50", 25_557_032)]
+)
+def test_at_width_64_the_networks_have_the_published_number_of_weights(network, published):
+    assert _weights(network, classes=1000)[1] == published
