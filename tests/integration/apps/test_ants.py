@@ -1,6 +1,4 @@
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import nibabel
@@ -12,7 +10,9 @@ from small_head import write_head
 from voxcast.apps.app import THREAD_VARIABLES
 from voxcast.apps.phase_log import read_phases
 from voxcast.errors import ImageError
-from voxcast_apps.ants_register import main
+
+pytest.importorskip("ants")
+from voxcast_apps import ants_register, ants_segment
 from voxcast_apps.ants_volume import coarsened, read_volume, volumes_ml
 
 CONF = Path(__file__).parents[3] / "conf/app/ants_register.yaml"
@@ -29,9 +29,9 @@ def _described():
     return yaml.safe_load(CONF.read_text())["ants_register"]
 
 
-def _main(image, out, **parameters):
+def _main(app, image, out, **parameters):
     arguments = ["--image", image, "--out", out, "--parameters", json.dumps(parameters)]
-    return main([str(part) for part in arguments])
+    return app.main([str(part) for part in arguments])
 
 
 def _moved_brain(path):
@@ -48,11 +48,10 @@ def _moved_brain(path):
 
 
 def test_a_scaled_down_run_registers_a_moved_brain(tmp_path, capsys):
-    pytest.importorskip("ants")
     brain = _moved_brain(tmp_path / "T1w.nii.gz")
     out = tmp_path / "out"
     parameters = {**_described()["scaled_down"], "spacing_mm": 0.0}
-    assert _main(tmp_path / "T1w.nii.gz", out, **parameters) == 0
+    assert _main(ants_register, tmp_path / "T1w.nii.gz", out, **parameters) == 0
     names = [phase.name for phase in read_phases(capsys.readouterr().out, 0.0)]
     assert names == ["start", "load", "pose", "affine", "syn", "apply", "write"]
     result = json.loads((out / "result.json").read_text())
@@ -68,32 +67,26 @@ def test_a_scaled_down_run_registers_a_moved_brain(tmp_path, capsys):
     assert {path.name for path in out.iterdir()} == written  # and no transforms left behind
 
 
-def test_bad_input_is_refused_in_one_line(tmp_path, capsys):
-    pytest.importorskip("ants")
+@pytest.mark.parametrize(
+    ("app", "path", "parameters", "message"),
+    [
+        (ants_register, "empty.nii.gz", {"template_mm": 4}, "empty.nii.gz: has no foreground"),
+        (ants_register, "gone.nii.gz", {}, "gone.nii.gz: no such file"),
+        (ants_register, "gone.nii.gz", {"template_mm": 9}, "template_mm: needs 1 to 4"),
+        (ants_segment, "empty.nii.gz", {}, "empty.nii.gz: has no foreground"),
+    ],
+)
+def test_bad_input_is_refused_in_one_line(tmp_path, capsys, app, path, parameters, message):
     write_head(tmp_path / "empty.nii.gz", value=0)
-    for path, parameters, message in (
-        ("empty.nii.gz", {"template_mm": 4}, "empty.nii.gz: has no foreground"),
-        ("gone.nii.gz", {}, "gone.nii.gz: no such file"),
-        ("gone.nii.gz", {"template_mm": 9}, "template_mm: needs 1 to 4"),
-    ):
-        assert _main(tmp_path / path, tmp_path / "out", **parameters) == 2
-        error = capsys.readouterr().err
-        assert message in error
-        assert len(error.splitlines()) == 1
+    assert _main(app, tmp_path / path, tmp_path / "out", **parameters) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message in line
 
 
-def _run(image, out):
-    module = "voxcast_apps.ants_segment"
-    command = [sys.executable, "-m", module, "--image", str(image), "--out", str(out)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
-def test_a_real_run_writes_labels_volumes_and_phases(tmp_path):
-    pytest.importorskip("ants")
+def test_a_run_writes_labels_volumes_and_phases(tmp_path, capsys):
     write_head(tmp_path / "T1w.nii.gz")
-    completed = _run(tmp_path / "T1w.nii.gz", tmp_path / "out")
-    assert completed.returncode == 0, completed.stderr
-    names = [phase.name for phase in read_phases(completed.stdout, 0.0)]
+    assert _main(ants_segment, tmp_path / "T1w.nii.gz", tmp_path / "out") == 0
+    names = [phase.name for phase in read_phases(capsys.readouterr().out, 0.0)]
     assert names == ["start", "load", "mask", "n4", "atropos", "write"]
     labels = np.asarray(nibabel.load(tmp_path / "out" / "labels.nii.gz").dataobj)
     assert set(np.unique(labels)) == {0, 1, 2, 3}
@@ -101,18 +94,6 @@ def test_a_real_run_writes_labels_volumes_and_phases(tmp_path):
     counted = {str(n): (labels == n).sum() * 0.064 for n in (1, 2, 3)}
     assert volumes["classes_ml"] == pytest.approx(counted)
     assert sum(counted.values()) == pytest.approx(volumes["mask_ml"])
-
-
-def test_a_volume_without_foreground_is_refused_in_one_line(tmp_path):
-    pytest.importorskip("ants")
-    write_head(tmp_path / "empty.nii.gz", value=0)
-    completed = _run(tmp_path / "empty.nii.gz", tmp_path / "out")
-    assert completed.returncode == 2
-    assert "empty.nii.gz: has no foreground" in completed.stderr
-    assert len(completed.stderr.splitlines()) == 1
-
-
-pytest.importorskip("ants")
 
 
 def test_only_the_fine_axes_are_resampled_and_the_volume_stays(tmp_path):

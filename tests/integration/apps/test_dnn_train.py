@@ -1,6 +1,4 @@
 import json
-import subprocess
-import sys
 
 import pytest
 
@@ -15,23 +13,21 @@ TINY = {
 }  # fmt: skip
 
 
-def _run(out, *arguments):
-    module = "voxcast_apps.dnn_train"
-    command = [sys.executable, "-P", "-m", module, "--out", str(out), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
 def _trained(out, device, parameters):
     train(Arguments(NO_IMAGE, out, 1, device, parameters))
     return json.loads((out / "result.json").read_text())
 
 
-def test_a_real_run_writes_its_times_and_phases(tmp_path):
-    parameters = {"samples": 600, "epochs": 3, "image_size": 8, "neurons": 64}
-    arguments = ["--threads", "1", "--device", "cpu", "--parameters", json.dumps(parameters)]
-    completed = _run(tmp_path / "out", *arguments)
-    assert completed.returncode == 0, completed.stderr
-    phases = read_phases(completed.stdout, 0.0)
+@pytest.fixture(autouse=True)
+def _threads(monkeypatch):
+    for name in THREAD_VARIABLES:  # the application sets what is not set, for its process
+        monkeypatch.setenv(name, "1")
+
+
+def test_a_run_writes_its_times_and_phases(tmp_path, capsys):
+    parameters = json.dumps({"samples": 600, "epochs": 3, "image_size": 8, "neurons": 64})
+    assert main(["--out", str(tmp_path / "out"), "--parameters", parameters]) == 0
+    phases = read_phases(capsys.readouterr().out, 0.0)
     expected = ["start", "import", "data", "build", *["epoch"] * 3, "evaluate", "write"]
     assert [phase.name for phase in phases] == expected
     result = json.loads((tmp_path / "out" / "result.json").read_text())
@@ -55,9 +51,7 @@ def test_a_real_run_writes_its_times_and_phases(tmp_path):
         ({"epochs": 0}, "epochs: must be at least 1"),
     ],
 )
-def test_an_invalid_parameter_is_refused(tmp_path, wrong, message, monkeypatch, capsys):
-    for name in THREAD_VARIABLES:  # the application sets what is not set, for its process
-        monkeypatch.setenv(name, "1")
+def test_an_invalid_parameter_is_refused(tmp_path, wrong, message, capsys):
     assert main(["--out", str(tmp_path / "out"), "--parameters", json.dumps(wrong)]) == 2
     assert message in capsys.readouterr().err
 

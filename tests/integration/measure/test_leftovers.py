@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from voxcast.cli import main
 from voxcast.measure import meters, processes
 from voxcast.measure.processes import alive
 
@@ -37,14 +38,14 @@ def _profile(folder: Path, name: str, script: str, *options: str) -> list[str]:
     program.write_text(script)
     program.chmod(0o755)
     argv = f"{program} {folder / name} {{image}} {{out}}"
-    words = [str(VOXCAST), "measure", str(image), "--command", argv, *options]
+    words = ["measure", str(image), "--command", argv, *options]
     return [*words, "--project", str(PROJECT)]
 
 
 def _killed_in_a_run(folder: Path, name: str, temporary: Path, *options: str) -> list[int]:
     """Kill a real ``voxcast measure`` in the middle; return the processes of its run."""
     driver = subprocess.Popen(
-        _profile(folder, name, TREE, *options),
+        [str(VOXCAST), *_profile(folder, name, TREE, *options)],
         env={**os.environ, "TMPDIR": str(temporary)}, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     pids = _pids(folder / f"{name}.pids")
@@ -61,35 +62,35 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_the_next_run_removes_what_a_killed_one_left(tmp_path: Path, temporary: Path) -> None:
+def test_the_next_run_removes_what_a_killed_one_left(
+    tmp_path: Path, temporary: Path, caplog
+) -> None:
     pids = _killed_in_a_run(tmp_path, "first", temporary)
     # Runs of other tests may remove the processes and groups first; the folder is ours alone.
     left = [leftover for leftover in processes.abandoned() if leftover.kind == "folder"]
     assert [Path(leftover.name) for leftover in left] == list(temporary.iterdir())
     groups = [group for group in processes.groups_of_runs() if processes.is_abandoned(group.name)]
 
-    after = subprocess.run(
-        _profile(tmp_path, "second", "#!/bin/sh\ntrue\n"),
-        env={**os.environ, "TMPDIR": str(temporary)}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert after.returncode == 0, after.stderr
-    assert f"removed folder {left[0].name}" in after.stderr
+    caplog.set_level("INFO", logger="voxcast")
+    assert main(_profile(tmp_path, "second", "#!/bin/sh\ntrue\n")) == 0
+    assert f"removed folder {left[0].name}" in caplog.text
     assert not alive(set(pids))
     assert not list(temporary.iterdir())
     assert not any(group.exists() for group in groups)
 
 
-def test_a_named_folder_of_a_killed_run_is_used_again(tmp_path: Path, temporary: Path) -> None:
+def test_a_named_folder_of_a_killed_run_is_used_again(
+    tmp_path: Path, temporary: Path, capsys
+) -> None:
     out = ("--out", str(tmp_path / "out"))
     pids = _killed_in_a_run(tmp_path, "again", temporary, *out)
     (tmp_path / "again.sh").write_text("#!/bin/sh\ntrue\n")
     words = _profile(tmp_path, "again", "#!/bin/sh\ntrue\n", *out)
-    after = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert after.returncode == 0, after.stderr
+    assert main(words) == 0
     assert not alive(set(pids))
     assert (tmp_path / "out/01-again/samples.npz").is_file()
-    again = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert "already exists" in again.stderr
+    assert main(words) == 2
+    assert "already exists" in capsys.readouterr().err
 
 
 def test_what_is_in_use_is_left_alone(temporary: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import shutil
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from voxcast.cli import main
 from voxcast.errors import ConfigError, TableError
 from voxcast.files import read_json
-from voxcast.runs import imported, importer, slant
+from voxcast.runs import imported, importer
 from voxcast.runs.csv_table import load_map
 from voxcast.runs.importer import READERS
 from voxcast.runs.store import load_history, load_phases, load_traces
@@ -84,24 +83,6 @@ def test_missing_files_and_folders_are_refused(tmp_path: Path) -> None:
         importer.import_files("csv", [SAMPLES / "runs.csv"], tmp_path / "into")
 
 
-def test_invalid_lines_are_listed_and_the_rest_is_read(tmp_path: Path) -> None:
-    good = b"%d|a|COMPLETED|30\n"
-    (tmp_path / "x").write_bytes(
-        b"\xef\xbb\xbfJobID|JobName|State|ElapsedRaw\r\n"
-        + good % 1
-        + b"2|na\xefve|COMPLETED|30\n"
-        + b"3|" + b"x" * 3_000_000 + b"|COMPLETED|30\n"
-        + b"\n"
-        + b"5|nul\0|COMPLETED|30\n"
-        + good % 6
-    )  # fmt: skip
-    outcome = importer.import_files("sacct", [tmp_path / "x"], tmp_path / "into")
-    assert (outcome.read, outcome.imported) == (5, 4)
-    assert [(r.line, r.reason.split(":")[0]) for r in outcome.bad] == [
-        (4, "field larger than field limit (131072)"),
-    ]
-
-
 def test_partial_output_of_a_killed_import_is_removed(tmp_path: Path) -> None:
     left = tmp_path / ".partial-killed"
     left.mkdir()
@@ -133,19 +114,6 @@ def test_runs_of_the_same_name_are_kept_apart(tmp_path: Path) -> None:
     again = importer.import_files("csv", [tmp_path / "t.csv"], into, None, columns)
     assert (again.read, again.imported, again.duplicates, len(again.bad)) == (2, 0, 1, 1)
     assert "identity" in again.bad[0].reason
-
-
-def test_invalid_numbers_of_a_table_are_listed(tmp_path: Path) -> None:
-    shutil.copytree(SAMPLES / "slant", tmp_path / "slant")
-    path = tmp_path / "slant" / slant.RUNS
-    header, first, *rest = path.read_text().splitlines()
-    names = header.split(",")
-    values = first.split(",")
-    values[names.index("node_used_mem_max_kb")] = "inf"
-    path.write_text("\n".join([header, ",".join(values), *rest]) + "\n")
-    reading = slant.read(tmp_path / "slant")
-    assert reading.rows[0]["peak_rss_bytes"] is None
-    assert reading.unread.listed() == [(2, "column node_used_mem_max_kb: not a size: 'inf'")]
 
 
 def test_the_account_names_fields_and_values_that_are_unknown(tmp_path: Path) -> None:

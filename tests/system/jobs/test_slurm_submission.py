@@ -272,44 +272,6 @@ def test_too_little_memory_is_followed_by_more_where_the_kernel_enforces_it(
         assert (tmp_path / "out" / name / "done").is_file()
 
 
-@pytest.fixture(scope="module")
-def container_image(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder that ch-run takes for an image: one static program and the paths of the binds."""
-    if shutil.which("ch-run") is None:
-        pytest.skip("charliecloud is not installed: apt-get install charliecloud")
-    compiler = shutil.which("gcc") or shutil.which("cc")
-    if compiler is None:
-        pytest.skip("needs a C compiler, for a program without libraries")
-    folder = tmp_path_factory.mktemp("image")
-    for name in ("bin", "in", "out", "dev", "etc", "proc", "sys", "tmp", "root", "usr/bin"):
-        (folder / name).mkdir(parents=True)
-    for name in ("passwd", "group", "hosts", "resolv.conf"):
-        (folder / "etc" / name).touch()
-    source = folder / "copy.c"
-    source.write_text(
-        "#include <stdio.h>\n"
-        'int main(int n, char **a) { int c; FILE *i = fopen(a[1], "r"), *o = fopen(a[2], "w");\n'
-        "if (!i || !o) return 9; while ((c = getc(i)) != EOF) putc(c, o); return fclose(o); }\n"
-    )
-    program = str(folder / "bin" / "copy")
-    subprocess.run([compiler, "-static", "-o", program, str(source)], check=True)
-    return folder
-
-
-def test_a_container_gets_one_image_and_leaves_its_results(
-    slurm: PrivateSlurm, follower_of, tmp_path: Path, container_image: Path
-) -> None:
-    app = shell_app("", "boxed")
-    app = type(app)(
-        "boxed", "1", argv=("/bin/copy", "{image}", "{out}/copy"),
-        container={"cpu": str(container_image)}, binds={"/in": "{inputs}", "/out": "{out}"},
-    )  # fmt: skip
-    images = write_images(tmp_path / "in", ["my head.nii"])
-    follower = followed(follower_of(plan_of(app, images, container_engine="charliecloud")))
-    assert outcomes(follower, "my_head") == ["completed"], follower.submission.log_tail(1, 1)
-    assert (tmp_path / "out" / "my_head" / "copy").read_text() == "voxels"
-
-
 def test_an_sbatch_that_outlives_its_submitter_runs_nothing_twice(
     slurm: PrivateSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

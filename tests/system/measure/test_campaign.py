@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from small_disk import fill, mounted, remount
-from small_pool import forked
+from small_pool import forked, wait_for
 from synthetic_runs import cell, write_run
 from voxcast import config
 from voxcast.errors import RunError
@@ -184,9 +184,11 @@ def test_a_kill_at_any_moment_loses_duplicates_and_truncates_no_run(tmp_path, ap
     instants = random.Random(4)  # noqa: S311
     conditions = Conditions(metronome=False)  # its start would come before each first run
     helpers, before, caught = set(), {}, 0
-    for _ in range(kills):
+    for number in range(kills):
         driver = forked(lambda: run(cells, paths, folder, apps=apps, conditions=conditions))
-        time.sleep(instants.uniform(0.02, 0.35))
+        if number % 2:  # in the middle of a run, however long a busy machine takes to begin it
+            wait_for(lambda: list(folder.glob(".partial-*/app.log")))
+        time.sleep(instants.uniform(0.0, 0.05 if number % 2 else 0.35))
         helpers |= _helpers(folder)
         os.kill(driver, signal.SIGKILL)
         os.waitpid(driver, 0)
@@ -196,7 +198,7 @@ def test_a_kill_at_any_moment_loses_duplicates_and_truncates_no_run(tmp_path, ap
         assert before.items() <= after.items()  # every earlier record is there, unchanged
         assert set(load_records(folder)["cell_key"]) == set(after)  # and every record is whole
         before = after
-    assert caught >= kills // 2  # in the middle of a run
+    assert caught >= kills // 4  # in the middle of a run
     run(cells[: len(before) + 2], paths, folder, apps=apps)
     assert before.items() <= _states(folder).items()
     profiles = load_records(folder)

@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from voxcast.measure import meters, processes
+from voxcast.measure.gpu import gpu_models
+from voxcast.measure.host import cpu_model
 from voxcast.measure.meters import Throttle, TreeCounters
 from voxcast.measure.processes import Stat, remove_groups
 
@@ -163,3 +165,13 @@ def test_one_very_expensive_sample_does_not_end_the_sampling():
         sum(range(10_000))
     time.sleep(0.02)
     assert throttle.due()
+
+
+def test_models_are_read_from_recorded_texts(tmp_path):
+    for bus, model in (("0000:41:00.0", "NVIDIA H200"), ("0000:01:00.0", "NVIDIA A100-SXM4-40GB")):
+        (tmp_path / bus).mkdir()
+        text = f"Model: \t\t {model}\nIRQ:   \t\t 61\n"
+        (tmp_path / bus / "information").write_text(text)
+    assert gpu_models(tmp_path) == ("NVIDIA A100-SXM4-40GB", "NVIDIA H200")
+    assert gpu_models(tmp_path / "none") == ()
+    assert cpu_model("CPU implementer\t: 0x41\n") == os.uname().machine

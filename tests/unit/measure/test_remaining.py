@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+import time
 
 import pandas as pd
 import pytest
 
 from synthetic_runs import cell, write_run
 from voxcast.measure.campaign import measure_smallest, overview, remaining, runs_elsewhere
-from voxcast.measure.local import PRIOR_S, TimeLeft, run_campaign
+from voxcast.measure.local import PRIOR_S, LocalRunner, TimeLeft, run_campaign
 from voxcast.measure.plan import CampaignPlan, CampaignSettings, Sweep, make_plan
+from voxcast.measure.record import base_of
 from voxcast.measure.trace import Conditions
 from voxcast.records import App, Configuration
 from voxcast.runs.series import load_records, runs_in
@@ -86,12 +88,8 @@ def settings_of(tmp_path, code=0, **values):
         runs=tmp_path / "runs",
         sweeps=(SWEEP,),
         configurations=(Configuration("cpu", 1),),
-        conditions=Conditions(time_limit_s=60),
+        conditions=Conditions(time_limit_s=60, metronome=False),
     )
-
-
-def measure(settings, plan):
-    return run_campaign(settings, plan)
 
 
 def test_times_of_an_application_that_states_none_are_not_trusted_before_a_run(
@@ -124,26 +122,61 @@ def test_where_the_smallest_image_fails_the_next_one_tells_the_time(tmp_path, ca
     assert sorted(row.outcome for row in rows.values()) == ["completed", "failed"]
 
 
-def test_failed_runs_are_measured_again_and_others_are_not(tmp_path, catalogue):
-    settings = settings_of(tmp_path, code=3)
-    plan = make_plan(settings, catalogue)
-    measure(settings, plan)
-    rows = runs_in(settings.runs)
-    assert sorted(row.outcome for row in rows.values()) == ["completed", "completed", "failed"]
-    assert remaining(settings, plan).left == 1
-    mended = settings_of(tmp_path)
-    assert len(measure(mended, plan).runs) == 1
-    assert {row.outcome for row in runs_in(settings.runs).values()} == {"completed"}
-    assert remaining(mended, plan).left == 0
-
-
 def test_a_run_stopped_at_a_shorter_limit_is_measured_again(tmp_path, catalogue):
     settings = settings_of(tmp_path, argv=("sleep", "1"), input="none")
-    short = dataclasses.replace(settings, conditions=Conditions(time_limit_s=0.2))
+    short = dataclasses.replace(settings, conditions=Conditions(0.2, metronome=False))
     plan = make_plan(short, catalogue)
-    measure(short, plan)
+    run_campaign(short, plan)
     assert [row.outcome for row in runs_in(short.runs).values()] == ["timeout"]
-    assert measure(short, plan).runs == []
+    assert run_campaign(short, plan).runs == []
     assert remaining(settings, plan).left == 1
-    measure(settings, plan)
+    run_campaign(settings, plan)
     assert [row.outcome for row in runs_in(short.runs).values()] == ["completed"]
+
+
+def keyed(*cells):
+    return {cell.key: cell for cell in cells}
+
+
+def done(cells, core_sets=(), **options):
+    """Run cells; return them in the order in which they were run."""
+    made = []
+
+    def work(taken, cores, metronome):
+        made.append((taken, cores))
+        return base_of(taken)
+
+    runner = LocalRunner(TimeLeft(keyed(*cells), {}), work, metronome=False, **options)
+    runner.run(core_sets)
+    return made
+
+
+def test_only_narrow_cpu_cells_run_beside_others():
+    wide = cell(configuration=Configuration("cpu", 4))
+    gpu = cell(configuration=Configuration("gpu", 1, gpus=1))
+    made = done([wide, gpu, cell()], core_sets=[[0], [1]])
+    assert made[0][0] == cell()
+    assert made[0][1] in ([0], [1])
+    assert made[1:] == [(wide, None), (gpu, None)]
+
+
+def test_no_cell_is_started_that_would_not_end_by_the_deadline():
+    long, short = cell(volume_id="large"), cell(volume_id="small")
+    times = TimeLeft(keyed(long, short), {("app", "large"): 1000.0, ("app", "small"): 0.1})
+    runner = LocalRunner(
+        times, lambda c, *_: base_of(c), deadline=time.monotonic() + 60, metronome=False
+    )
+    runner.run()
+    assert (runner.ended, times.left) == ([short.key], keyed(long))
+
+
+def test_an_error_in_one_thread_stops_the_rest():
+    def work(taken, *_):
+        raise OSError("full")
+
+    times = TimeLeft(keyed(*(cell(n) for n in range(9))), {})
+    runner = LocalRunner(times, work, metronome=False)
+    with pytest.raises(OSError, match="full"):
+        runner.run([[0], [1]])
+    assert runner.stopping.is_set()
+    assert len(times.left) >= 7

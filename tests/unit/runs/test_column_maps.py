@@ -8,6 +8,7 @@ import pytest
 from voxcast.errors import ConfigError, TableError
 from voxcast.runs import csv_table
 from voxcast.runs.csv_table import Column, load_map
+from voxcast.runs.imported import name_pattern
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "imports"
 
@@ -170,3 +171,32 @@ def test_an_export_is_read_by_its_map(name: str) -> None:
     assert [tuple(row[n] for n in NAMES) for row in reading.rows] == RUNS[name]
     for remarks in (reading.refused, reading.skipped, reading.unread):
         assert not remarks.listed()
+
+
+@pytest.mark.parametrize(
+    ("text", "group", "name", "value"),
+    [
+        ("(?P<site>[a-z]+)_(?P<subject>sub-[0-9]+)", "subject", "lab_sub-01_x", "sub-01"),
+        ("(?P<site>[a-z]+)_(?P<subject>sub-[0-9]+)", "subject", "other", ""),
+        ("([a-z]+)_(.*)", "app", "lab_sub-01", "lab"),
+        ("(a)?b", "app", "b", ""),
+    ],
+)
+def test_the_named_group_or_else_the_first_is_the_value(
+    text: str, group: str, name: str, value: str
+) -> None:
+    assert name_pattern(text, group, f"--{group}-pattern").values_in([name]) == {name: value}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("(", "is no regular expression"),
+        ("(a{99999999999999999999})", "is no regular expression"),
+        ("[a-z]+", "has no group"),
+    ],
+)
+def test_other_patterns_are_refused(text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match="--pattern") as error:
+        name_pattern(text, "app", "--pattern")
+    assert message in str(error.value)
