@@ -51,23 +51,6 @@ class TraceOverview:
     traffic: Traffic
     computation_unit: str
 
-    @property
-    def metrics(self) -> dict[str, float]:
-        """The run in a few numbers."""
-        run = self.signature
-        return {
-            "count": float(len(run.phases)),
-            "dropped_phases": float(run.dropped_phases),
-            "ticks": float(run.ticks),
-            "processes": float(run.processes),
-            "elapsed_s": run.elapsed_s,
-            "communication_share": run.communication_share,
-            "largest_phase_share": max((phase.share for phase in run.phases), default=0.0),
-            "messages": float(self.traffic.messages.sum()),
-            "message_bytes": float(self.traffic.size_bytes.sum()),
-            "collective_calls": float(sum(c.calls for c in self.traffic.collectives)),
-        }
-
     def as_json(self) -> dict[str, Any]:
         """Return all but the timelines, as what JSON can hold."""
         marks = dict(zip(self.order, MARKS[: self.marked], strict=False))

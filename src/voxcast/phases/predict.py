@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from voxcast.errors import ConfigError, RunError
+from voxcast.errors import RunError
 from voxcast.phases.signature import (
     DROPPED,
     before_tick,
@@ -19,8 +19,6 @@ from voxcast.phases.signature import (
 from voxcast.quantities import format_short_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from voxcast.phases.logical import LogicalTrace
 
 LEVEL = 0.9
@@ -39,8 +37,6 @@ class TimePrediction:
         or if they get longer or shorter and no past runs tell how that goes on.
     level : float
         Probability with which the interval is meant to hold the time.
-    method : str
-        Where the interval comes from.
     elapsed_s : float
         Time of the part that was traced; not predicted.
     cycle_s : float
@@ -55,7 +51,6 @@ class TimePrediction:
     lower_s: float
     upper_s: float
     level: float
-    method: str
     elapsed_s: float
     cycle_s: float
     cycles: float
@@ -75,7 +70,7 @@ def predict(
     The interval is by means of batches of cycles, see `error_of_sum_s`. A trend in their times,
     see `trend_of`, is not continued, since its end is unknown; then the prediction has no
     interval. Changes slower than the trace, such as a neighbour on the machine who comes later,
-    are not in it; `calibrated` takes them from earlier runs.
+    are not in it.
 
     Parameters
     ----------
@@ -109,42 +104,8 @@ def predict(
     error_s = math.inf if trend else error_of_sum_s(passed_s, ahead, level)
     return TimePrediction(
         total_s, max(elapsed_s, total_s - error_s), total_s + error_s, level,
-        "batch means of this run", elapsed_s, cycle_s, cycles.count, cycles_of_run, trend,
+        elapsed_s, cycle_s, cycles.count, cycles_of_run, trend,
     )  # fmt: skip
-
-
-def calibrated(prediction: TimePrediction, past_log_errors: Iterable[float]) -> TimePrediction:
-    """Return a prediction with the interval that past runs support.
-
-    By split conformal prediction: the half width is the ⌈(n+1) level⌉-th of the n absolute errors
-    of past predictions, which were made in the same way. It holds the level on average if the run
-    is exchangeable with these, for any kind of noise (Vovk, Gammerman & Shafer 2005).
-
-    Parameters
-    ----------
-    past_log_errors : iterable of float
-        Logarithms of measured over predicted time.
-
-    Raises
-    ------
-    ConfigError
-        If they are too few for the level.
-    """
-    errors = np.sort(np.abs(list(past_log_errors)))
-    rank = math.ceil(round((len(errors) + 1) * prediction.level, 9))
-    if rank > len(errors):
-        needed = math.ceil(round(prediction.level / (1 - prediction.level), 9))
-        raise ConfigError(
-            f"an interval at {prediction.level:g} needs {needed} past runs, not {len(errors)}",
-            "--past", "name more, or lower --level",
-        )  # fmt: skip
-    factor = math.exp(float(errors[rank - 1]))
-    return replace(
-        prediction,
-        lower_s=max(prediction.elapsed_s, prediction.total_s / factor),
-        upper_s=prediction.total_s * factor,
-        method=f"conformal, by {len(errors)} past runs",
-    )
 
 
 def first_part(trace: LogicalTrace, share: float) -> LogicalTrace:

@@ -28,12 +28,6 @@ def _ball(n: int = 48, radius: float = 15.0, noise: float = 0.0) -> np.ndarray:
     return ball + np.random.default_rng(1).normal(0, noise, ball.shape)
 
 
-def test_all_are_finite_and_described(tmp_path: Path) -> None:
-    values = _values(tmp_path, _ball(noise=3))
-    assert list(values) == list(CHARACTERISTICS)
-    assert all(np.isfinite(v) and isinstance(v, float) for v in values.values())
-
-
 @pytest.mark.parametrize("points", [48, 24, 12])
 def test_extent_of_a_ball_does_not_depend_on_the_coarse_grid(tmp_path: Path, points: int) -> None:
     values = _values(tmp_path, _ball(), points)
@@ -57,6 +51,7 @@ def test_holes_are_filled_and_specks_removed(tmp_path: Path) -> None:
 def test_intensity_scale_does_not_matter(tmp_path: Path) -> None:
     data = _ball(noise=5)
     turned = _values(tmp_path, 1e-3 * data - 7)
+    assert list(turned) == list(CHARACTERISTICS)
     for name, value in _values(tmp_path, data).items():
         assert turned[name] == pytest.approx(value, rel=2e-3, abs=1e-4), name
 

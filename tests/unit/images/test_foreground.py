@@ -47,7 +47,7 @@ def test_the_mask_is_that_of_ants(
 ) -> None:
     monkeypatch.setattr(module, "WINDOW_VOXELS", window_voxels)
     path = tmp_path / "a.nii.gz"
-    for seed in range(5):
+    for seed in range(3):
         nibabel.save(nibabel.Nifti1Image(_blobs(seed, shape), np.eye(4)), path)
         expected = _of_ants(path)
         found = Volume.open(path).read(points=max(shape)).foreground
@@ -139,8 +139,8 @@ def test_a_volume_decompressed_twice_has_the_same_foreground(
     assert (again.voxels, again.core_voxels) == (kept.voxels, kept.core_voxels)
 
 
-@pytest.mark.parametrize("slope", [1.0, 0.37, -2.5])
-@pytest.mark.parametrize("dtype", ["uint8", "int16", ">i2", "float32", "float64"])
+@pytest.mark.parametrize("slope", [1.0, -2.5])
+@pytest.mark.parametrize("dtype", ["uint8", ">i2", "float32"])
 def test_type_and_scaling_do_not_matter(tmp_path: Path, dtype: str, slope: float) -> None:
     stored = np.rint(40 + 20 * _blobs(1, (30, 28, 26))).clip(0, 250)
     image = nibabel.Nifti1Image(stored.astype(dtype), np.eye(4))

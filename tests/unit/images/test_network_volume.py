@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import nibabel
 import numpy as np
@@ -19,9 +19,6 @@ from voxcast.images.network_volume import (
     volume_dtype,
 )
 from voxcast.images.volume import Volume
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 AFFINE = np.diag([-2.0, 2.0, 3.0, 1.0])
 SHAPE = (90, 70, 50)
@@ -43,38 +40,40 @@ def test_the_input_of_the_network_is_the_same_after_a_round_trip(tmp_path: Path)
     assert points_of(back) == 16
 
 
-def test_bytes_that_are_refused() -> None:
-    def packed(array: np.ndarray) -> bytes:
-        buffer = io.BytesIO()
-        np.save(buffer, array, allow_pickle=True)
-        return buffer.getvalue()
+def _packed(array: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, array, allow_pickle=True)
+    return buffer.getvalue()
 
+
+def _changed(field: str, value: float) -> np.ndarray:
     volume = np.ones((), volume_dtype(8))
-    good = network_to_bytes(volume)
-    network_from_bytes(good, 8)
-    broken = np.copy(volume)
-    broken["spacing_mm"] = np.nan
-    bright = np.copy(volume)
-    bright["maps"][0, 0, 0, 0] = STEPS + 1
-    refused = {
-        "is not a cube of 8 points": packed(np.ones((4, 4), np.float16)[0, 0]),
-        "not a .npy array of one": packed(np.ones(2, volume_dtype(8))),
-        "not a .npy": packed(np.full((8, 8, 8), None, object)),
-        "of one small volume": b"PK\x03\x04 something else",
-        "cut short": good[:-2],
-        "a shape or spacing that is none": packed(broken),
-        "cells out of range": packed(bright),
-    }
-    for reason, data in refused.items():
-        with pytest.raises(ImageError, match=reason):
-            network_from_bytes(data, 8)
-    with pytest.raises(ImageError, match="a cube of 9 points"):
-        network_from_bytes(good, 9)
-    with pytest.raises(ImageError):
-        network_from_bytes(b"", 8)
-    # A header that promises more than is there must not reserve it.
-    with pytest.raises(ImageError):
-        network_from_bytes(good.replace(b"(3, 8, 8, 8)", b"(3, 9, 9, 9)"), 9)
+    volume[field].flat[0] = value
+    return volume
+
+
+GOOD = network_to_bytes(np.ones((), volume_dtype(8)))
+
+
+@pytest.mark.parametrize(
+    ("data", "points", "reason"),
+    [
+        (_packed(np.ones((4, 4), np.float16)[0, 0]), 8, "is not a cube of 8 points"),
+        (GOOD, 9, "a cube of 9 points"),
+        (_packed(np.ones(2, volume_dtype(8))), 8, "not a .npy array of one"),
+        (_packed(np.full((8, 8, 8), None, object)), 8, "not a .npy"),
+        (b"PK\x03\x04 something else", 8, "of one small volume"),
+        (b"", 8, "of one small volume"),
+        (GOOD[:-2], 8, "cut short"),
+        (_packed(_changed("spacing_mm", np.nan)), 8, "a shape or spacing that is none"),
+        (_packed(_changed("maps", STEPS + 1)), 8, "cells out of range"),
+        # A header that promises more than is there must not reserve it.
+        (GOOD.replace(b"(3, 8, 8, 8)", b"(3, 9, 9, 9)"), 9, "cut short"),
+    ],
+)
+def test_bytes_that_are_refused(data: bytes, points: int, reason: str) -> None:
+    with pytest.raises(ImageError, match=reason):
+        network_from_bytes(data, points)
 
 
 def test_network_sees_canonical_axes(tmp_path: Path) -> None:

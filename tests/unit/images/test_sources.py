@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from voxcast.errors import ImageError, TableError
 from voxcast.images.sources import (
     COLUMNS,
+    ImageSelection,
     changed,
     find_images,
     read_tsv,
     refresh,
+    select,
     write_tsv,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def _put(folder: Path, *names: str) -> None:
@@ -28,17 +27,29 @@ def _put(folder: Path, *names: str) -> None:
         path.write_bytes(os.fsencode(name))
 
 
-def test_bids_entities_come_from_names(tmp_path: Path) -> None:
-    _put(
-        tmp_path,
-        "sub-01/anat/sub-01_T1w.nii.gz",
-        "sub-02/ses-b/anat/sub-02_ses-b_run-1_T2w.nii",
-        "sub-02/ses-b/func/sub-02_ses-b_bold.nii.gz",
-        "derivatives/tool/sub-01/anat/sub-01_desc-brain_mask.nii.gz",
-        "sub-01/anat/sub-01_T1w.json",
-    )
-    entities = [(e.subject, e.session, e.suffix) for e in find_images(tmp_path)]
-    assert entities == [("01", "", "T1w"), ("02", "b", "T2w")]
+@pytest.mark.parametrize(
+    ("names", "entities"),
+    [
+        (
+            ["sub-01/anat/sub-01_T1w.nii.gz", "sub-02/ses-b/anat/sub-02_ses-b_run-1_T2w.nii",
+             "sub-02/ses-b/func/sub-02_ses-b_bold.nii.gz", "sub-01/anat/sub-01_T1w.json",
+             "derivatives/tool/sub-01/anat/sub-01_desc-brain_mask.nii.gz"],
+            [("01", "", "T1w"), ("02", "b", "T2w")],
+        ),
+        # A name in two folders is two subjects.
+        (["x/t1.nii", "y/t1.nii"], [("x_t1", "", ""), ("y_t1", "", "")]),
+        (
+            ["sub-01_ses-1_T1w.nii", "sub-01_ses-2_T1w.nii.gz", "study_sub-02.nii", "c.nii"],
+            [("c", "", ""), ("02", "", ""), ("01", "1", "T1w"), ("01", "2", "T1w")],
+        ),
+    ],
+    ids=["BIDS", "folders", "names"],
+)  # fmt: skip
+def test_entities_come_from_names(
+    tmp_path: Path, names: list[str], entities: list[tuple[str, str, str]]
+) -> None:
+    _put(tmp_path, *names)
+    assert [(e.subject, e.session, e.suffix) for e in find_images(tmp_path)] == entities
 
 
 def test_plain_folder_is_read_at_any_depth_and_links_are_followed(tmp_path: Path) -> None:
@@ -48,29 +59,15 @@ def test_plain_folder_is_read_at_any_depth_and_links_are_followed(tmp_path: Path
     assert [e.subject for e in find_images(tmp_path / "set")] == ["a", "b", "c"]
 
 
-def test_same_name_in_two_folders_is_two_subjects(tmp_path: Path) -> None:
-    _put(tmp_path, "x/t1.nii", "y/t1.nii")
-    assert [e.subject for e in find_images(tmp_path)] == ["x_t1", "y_t1"]
-
-
-def test_names_in_a_plain_folder_tell_the_subject(tmp_path):
-    for name in ("sub-01_ses-1_T1w.nii", "sub-01_ses-2_T1w.nii.gz", "study_sub-02.nii", "c.nii"):
-        (tmp_path / name).write_bytes(b"x")
-    entries = [(e.subject, e.session, e.suffix) for e in find_images(tmp_path)]
-    assert entries == [("c", "", ""), ("02", "", ""), ("01", "1", "T1w"), ("01", "2", "T1w")]
-
-
-def test_empty_missing_and_file_instead_of_folder(tmp_path: Path) -> None:
-    with pytest.raises(ImageError, match="empty"):
-        refresh(tmp_path)
-    with pytest.raises(ImageError, match="no such folder"):
-        refresh(tmp_path / "none")
-    _put(tmp_path, "a.nii")
-    with pytest.raises(ImageError, match="not a folder"):
-        refresh(tmp_path / "a.nii")
-    (tmp_path / "dataset_description.json").write_text("{}")
-    with pytest.raises(ImageError, match="empty: no sub-"):
-        refresh(tmp_path)
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [(".", "empty: no .nii"), ("none", "no such folder"), ("bids", "empty: no sub-"),
+     ("bids/dataset_description.json", "not a folder")],
+)  # fmt: skip
+def test_empty_missing_and_file_instead_of_folder(tmp_path: Path, name: str, reason: str) -> None:
+    _put(tmp_path, "bids/dataset_description.json")
+    with pytest.raises(ImageError, match=reason):
+        refresh(tmp_path / name)
 
 
 def test_an_unreadable_image_set_is_reported(unprivileged_folder: Path) -> None:
@@ -136,16 +133,63 @@ def test_a_changed_file_is_detected_and_a_touched_one_keeps_its_hash(tmp_path: P
     assert [changed(file) for file in scanned] == [True, False, False]
 
 
-def test_bad_tables_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [(None, "no such file"), ("path\n", "columns"),
+     ("\t".join(COLUMNS) + "\n01\t\tT1w\ta.nii\tmany\t0\tff\n", "incomplete"),
+     ("\t".join(COLUMNS) + "\n01\t\tT1w\ta.nii\n", "incomplete")],
+)  # fmt: skip
+def test_bad_tables_are_refused(tmp_path: Path, text: str | None, reason: str) -> None:
     table = tmp_path / "images.tsv"
-    with pytest.raises(TableError, match="no such file"):
+    if text is not None:
+        table.write_text(text)
+    with pytest.raises(TableError, match=reason):
         read_tsv(table)
-    table.write_text("path\n")
-    with pytest.raises(TableError, match="columns"):
-        read_tsv(table)
-    table.write_text("\t".join(COLUMNS) + "\n01\t\tT1w\ta.nii\tmany\t0\tff\n")
-    with pytest.raises(TableError, match="incomplete"):
-        read_tsv(table)
-    table.write_text("\t".join(COLUMNS) + "\n01\t\tT1w\ta.nii\n")
-    with pytest.raises(TableError, match="incomplete"):
-        read_tsv(table)
+
+
+@pytest.fixture
+def bids(tmp_path):
+    folder = tmp_path / "bids"
+    images = [f"sub-{n}/anat/sub-{n}_T1w.nii.gz" for n in ("01", "02", "03")]
+    _put(folder, "dataset_description.json", *images, "sub-03/anat/sub-03_T2w.nii.gz")
+    return folder
+
+
+def test_a_folder_is_all_of_its_images_or_those_of_some_participants(bids):
+    assert select([bids]) == ImageSelection(bids)
+    selection = select([bids], ["sub-03", "01", "03"])
+    assert selection == ImageSelection(bids, ("03", "01"))
+    files = refresh(selection.folder, (), selection.participants)
+    assert [Path(file.path).name for file in files] == [
+        "sub-01_T1w.nii.gz", "sub-03_T1w.nii.gz", "sub-03_T2w.nii.gz",
+    ]  # fmt: skip
+
+
+def test_files_of_a_dataset_are_its_participants(bids):
+    files = [bids / f"sub-{n}/anat/sub-{n}_T1w.nii.gz" for n in ("02", "01")]
+    assert select(files) == ImageSelection(bids, ("02", "01"))
+
+
+def test_files_of_a_plain_folder_are_chosen_by_name(tmp_path):
+    _put(tmp_path, "a.nii", "b.nii.gz", "c.nii")
+    assert select([tmp_path / "a.nii"]) == ImageSelection(tmp_path, ("a",))
+    assert select([tmp_path / "b.nii.gz", tmp_path / "c.nii"]).participants == ("b", "c")
+
+
+@pytest.mark.parametrize(
+    ("names", "labels", "message"),
+    [
+        (["bids"], ["09"], "no image of participant 09; choose from 01, 02, 03"),
+        (["bids/sub-01/anat/sub-01_T1w.nii.gz"], ["02"], "no image of participant 02 is named"),
+        (["nowhere"], [], "no such file or folder"),
+        (["bids/sub-03/anat/sub-03_T1w.nii.gz"], [], "another image of a subject"),
+        (["bids", "a.nii"], [], "not both"),
+        (["bids/sub-01/anat/sub-01_T1w.nii.gz", "a.nii"], [], "files of several folders"),
+        (["a.txt"], [], "not an image of its folder"),
+    ],
+)
+def test_what_cannot_be_one_image_set_is_refused(bids, tmp_path, names, labels, message):
+    _put(tmp_path, "a.nii", "a.txt")
+    with pytest.raises(ImageError) as refused:
+        select([tmp_path / name for name in names], labels)
+    assert message in str(refused.value).replace(f"{bids}: ", "")

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from voxcast.allocation.requests.cost import CostModel
 from voxcast.allocation.requests.replay import PlannedRequests, replay
-from voxcast.allocation.site import Billing, NodeType, Prices, stepped
+from voxcast.allocation.site import Billing, NodeType, Prices, Waiting, stepped
 
 # Table 1 of Vallabhajosyula and Ramnath, PEARC 2023 (doi 10.1145/3569951.3597607): cores and GPUs,
 # seconds that the run took and that were predicted, dollars as printed for both, and for doubling
@@ -92,3 +92,8 @@ def test_a_bill_is_never_below_the_plain_price(
 @given(st.integers(0, 10**6), st.sampled_from([0.1, 1.0, 60.0]))
 def test_whole_steps_are_not_rounded_up_again(count: int, step: float) -> None:
     assert stepped(count * step, step) == pytest.approx(count * step)
+
+
+def test_a_request_never_waits_a_negative_time() -> None:
+    # 204 processors of Aupy et al., IPDPS 2019: a negative constant is possible.
+    assert Waiting(1.16, -1290.38).of([100.0, 3600.0]).tolist() == pytest.approx([0.0, 2885.62])

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 import subprocess
 import sys
 
@@ -121,17 +122,6 @@ def test_predictions_are_compared_with_requests_as_the_site_counts_memory() -> N
     assert cluster(memory_counted="rss").counted_bytes(0, "new_tool") == OTHER_BYTES
 
 
-def test_a_hard_time_limit_takes_the_cheapest_that_meets_it() -> None:
-    site = cluster()
-    candidates = site.candidates([ONE_CPU, TWO_CPUS, EIGHT_CPUS])
-    predictions = predicted([3600, 2000, 900], 1.25)
-    for deadline_s, cpus in ((5000, 1), (4000, 2), (1200, 8)):
-        _, choice, reason = picked(predictions, site, candidates, HardLimits(deadline_s))
-        assert candidates[choice.chosen[0]].cpus == cpus
-        assert reason.startswith("the cheapest of the configurations that finish within")
-        assert "with 95 %" in reason
-
-
 @pytest.mark.parametrize("shared", [False, True])
 def test_rounding_up_a_request_does_not_delay_completion(shared: bool) -> None:
     site = cluster(walltime_step_s=60.0)
@@ -150,28 +140,31 @@ def test_rounding_up_a_request_does_not_delay_completion(shared: bool) -> None:
         assert limited.choice.chosen[0] == chosen
 
 
-def test_a_hard_cost_limit_takes_the_fastest_that_stays_within() -> None:
+@pytest.mark.parametrize(
+    ("runtime_s", "limits", "policy", "cpus", "reason"),
+    [
+        # With a deadline the cheapest; whole requests cost .00375, .00417 and .0075.
+        *(([3600, 2000, 900], HardLimits(limit_s), BALANCED, cpus,
+           "the cheapest of the configurations that finish within .* with 95 %")
+          for limit_s, cpus in ((5000, 1), (4000, 2), (1200, 8))),
+        *(([3600, 2000, 900], HardLimits(None, budget), BALANCED, cpus,
+           "the fastest of the configurations that cost at most")
+          for budget, cpus in ((0.0041, 1), (0.0042, 2), (1.0, 8))),
+        # A third faster with twice the cores: worth it for two core-hours an hour, just so.
+        *(([3600, 3600 / speedup, 9999], NO_LIMITS, BALANCED, cpus, r"2 core-hours \(0.006 USD\)")
+          for speedup, cpus in ((1.32, 1), (1.35, 2))),
+        ([3600, 1801, 9999], NO_LIMITS, THRIFTY, 1, "^the cheapest; 3 configurations qualify$"),
+    ],
+)  # fmt: skip
+def test_the_choice_within_limits_and_by_the_value_of_an_hour(
+    runtime_s: list[float], limits: HardLimits, policy: Policy, cpus: int, reason: str
+) -> None:
     site = cluster()
     candidates = site.candidates([ONE_CPU, TWO_CPUS, EIGHT_CPUS])
-    predictions = predicted([3600, 2000, 900], 1.25)
-    # Whole requests cost .00375, .00417 and .0075.
-    for budget, cpus in ((0.0041, 1), (0.0042, 2), (1.0, 8)):
-        _, choice, reason = picked(predictions, site, candidates, HardLimits(None, budget))
-        assert candidates[choice.chosen[0]].cpus == cpus
-        assert reason.startswith("the fastest of the configurations that cost at most")
-
-
-def test_the_policy_sets_the_value_of_an_hour() -> None:
-    site = cluster()
-    candidates = site.candidates([ONE_CPU, TWO_CPUS])
-    # A third faster with twice the cores: worth it for two core-hours an hour, just so.
-    for speedup, cpus in ((1.32, 1), (1.35, 2)):
-        _, choice, reason = picked(predicted([3600, 3600 / speedup]), site, candidates)
-        assert candidates[choice.chosen[0]].cpus == cpus
-        assert "2 core-hours (0.006 USD)" in reason
-    _, choice, reason = picked(predicted([3600, 1801]), site, candidates, policy=THRIFTY)
-    assert candidates[choice.chosen[0]].cpus == 1
-    assert reason == "the cheapest; 2 configurations qualify"
+    upper = 1.25 if limits != NO_LIMITS else 1.0
+    _, choice, why = picked(predicted(runtime_s, upper), site, candidates, limits, policy)
+    assert candidates[choice.chosen[0]].cpus == cpus
+    assert re.search(reason, why)
 
 
 def test_the_nearest_candidate_is_reported_when_none_qualifies() -> None:
@@ -273,13 +266,15 @@ def test_invalid_limits_are_refused(wrong: tuple[float | None, float | None]) ->
         HardLimits(*wrong)
 
 
-@pytest.mark.parametrize("wrong", [0.0, -1.0, math.nan, math.inf])
-def test_invalid_predictions_are_refused(wrong: float) -> None:
+@pytest.mark.parametrize(
+    ("runtime_s", "problem"),
+    [*(([[wrong]], "positive") for wrong in (0.0, -1.0, math.nan, math.inf)),
+     ([[1.0, 2.0]], "shape")],
+)  # fmt: skip
+def test_invalid_predictions_are_refused(runtime_s: list[list[float]], problem: str) -> None:
     site = cluster()
-    with pytest.raises(TableError, match="positive"):
-        offers(predicted([[wrong]]), site.candidates([ONE_CPU]), site, BALANCED)
-    with pytest.raises(TableError, match="shape"):
-        offers(predicted([[1.0, 2.0]]), site.candidates([ONE_CPU]), site, BALANCED)
+    with pytest.raises(TableError, match=problem):
+        offers(predicted(runtime_s), site.candidates([ONE_CPU]), site, BALANCED)
 
 
 def test_one_request_for_all_covers_all() -> None:
