@@ -1,3 +1,5 @@
+"""Segmentation and registration by ANTs, of small heads whose truth is known."""
+
 import json
 from pathlib import Path
 
@@ -7,7 +9,6 @@ import pytest
 import yaml
 
 from small_head import write_head
-from voxcast.apps.app import THREAD_VARIABLES
 from voxcast.apps.phase_log import read_phases
 from voxcast.errors import ImageError
 
@@ -19,19 +20,26 @@ CONF = Path(__file__).parents[3] / "conf/app/ants_register.yaml"
 SCALE = 0.93
 
 
-@pytest.fixture(autouse=True)
-def _threads(monkeypatch):
-    for name in THREAD_VARIABLES:  # the application sets what is not set, for its process
-        monkeypatch.setenv(name, "1")
-
-
-def _described():
-    return yaml.safe_load(CONF.read_text())["ants_register"]
-
-
-def _main(app, image, out, **parameters):
+def _phases(main, image, out, capsys, **parameters):
     arguments = ["--image", image, "--out", out, "--parameters", json.dumps(parameters)]
-    return app.main([str(part) for part in arguments])
+    assert main([str(part) for part in arguments]) == 0
+    return [phase.name for phase in read_phases(capsys.readouterr().out, 0.0)]
+
+
+def _array(path):
+    return np.asarray(nibabel.load(path).dataobj)
+
+
+def test_a_segmentation_writes_labels_volumes_and_phases(tmp_path, capsys):
+    write_head(tmp_path / "T1w.nii.gz")
+    names = _phases(ants_segment.main, tmp_path / "T1w.nii.gz", tmp_path, capsys)
+    assert names == ["start", "load", "mask", "n4", "atropos", "write"]
+    counts = np.bincount(_array(tmp_path / "labels.nii.gz").astype(int).ravel())
+    assert (counts > 0).tolist() == [True] * 4
+    volumes = json.loads((tmp_path / "volumes.json").read_text())
+    classes_ml = {str(n): counts[n] * 0.064 for n in (1, 2, 3)}
+    assert volumes["classes_ml"] == pytest.approx(classes_ml)
+    assert sum(classes_ml.values()) == pytest.approx(volumes["mask_ml"])
 
 
 def _moved_brain(path):
@@ -49,16 +57,15 @@ def _moved_brain(path):
 
 def test_a_scaled_down_run_registers_a_moved_brain(tmp_path, capsys):
     brain = _moved_brain(tmp_path / "T1w.nii.gz")
-    out = tmp_path / "out"
-    parameters = {**_described()["scaled_down"], "spacing_mm": 0.0}
-    assert _main(ants_register, tmp_path / "T1w.nii.gz", out, **parameters) == 0
-    names = [phase.name for phase in read_phases(capsys.readouterr().out, 0.0)]
+    out, conf = tmp_path / "out", yaml.safe_load(CONF.read_text())["ants_register"]
+    parameters = {**conf["scaled_down"], "spacing_mm": 0.0}
+    names = _phases(ants_register.main, tmp_path / "T1w.nii.gz", out, capsys, **parameters)
     assert names == ["start", "load", "pose", "affine", "syn", "apply", "write"]
     result = json.loads((out / "result.json").read_text())
     assert result["correlation"] > 0.85  # a wrong place has below 0.4
     assert result["affine_determinant"] == pytest.approx(SCALE**3, rel=0.05)
     assert 0 < result["jacobian_1_percent"] < 1 < result["jacobian_99_percent"] < 2
-    mask = np.asarray(nibabel.load(out / "brain_mask.nii.gz").dataobj) > 0
+    mask = _array(out / "brain_mask.nii.gz") > 0
     assert mask.shape == brain.shape  # the image's own grid
     assert 2 * (mask & brain).sum() / (mask.sum() + brain.sum()) > 0.95
     warped = nibabel.load(out / "warped.nii.gz")
@@ -68,32 +75,17 @@ def test_a_scaled_down_run_registers_a_moved_brain(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("app", "path", "parameters", "message"),
+    ("app", "name", "parameters", "message"),
     [
+        (ants_segment, "empty.nii.gz", {}, "empty.nii.gz: has no foreground"),
         (ants_register, "empty.nii.gz", {"template_mm": 4}, "empty.nii.gz: has no foreground"),
         (ants_register, "gone.nii.gz", {}, "gone.nii.gz: no such file"),
         (ants_register, "gone.nii.gz", {"template_mm": 9}, "template_mm: needs 1 to 4"),
-        (ants_segment, "empty.nii.gz", {}, "empty.nii.gz: has no foreground"),
     ],
 )
-def test_bad_input_is_refused_in_one_line(tmp_path, capsys, app, path, parameters, message):
+def test_bad_input_is_refused_in_one_line(app, name, parameters, message, tmp_path, refused):
     write_head(tmp_path / "empty.nii.gz", value=0)
-    assert _main(app, tmp_path / path, tmp_path / "out", **parameters) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert message in line
-
-
-def test_a_run_writes_labels_volumes_and_phases(tmp_path, capsys):
-    write_head(tmp_path / "T1w.nii.gz")
-    assert _main(ants_segment, tmp_path / "T1w.nii.gz", tmp_path / "out") == 0
-    names = [phase.name for phase in read_phases(capsys.readouterr().out, 0.0)]
-    assert names == ["start", "load", "mask", "n4", "atropos", "write"]
-    labels = np.asarray(nibabel.load(tmp_path / "out" / "labels.nii.gz").dataobj)
-    assert set(np.unique(labels)) == {0, 1, 2, 3}
-    volumes = json.loads((tmp_path / "out" / "volumes.json").read_text())
-    counted = {str(n): (labels == n).sum() * 0.064 for n in (1, 2, 3)}
-    assert volumes["classes_ml"] == pytest.approx(counted)
-    assert sum(counted.values()) == pytest.approx(volumes["mask_ml"])
+    assert message in refused(app.main, tmp_path / name, **parameters)
 
 
 def test_only_the_fine_axes_are_resampled_and_the_volume_stays(tmp_path):
@@ -109,14 +101,14 @@ def test_only_the_fine_axes_are_resampled_and_the_volume_stays(tmp_path):
     assert volumes_ml(rounded, 2) == pytest.approx(volumes_ml(volume, 2), rel=0.05)
 
 
-def test_a_file_that_is_not_a_volume_is_refused(tmp_path):
-    text, series = tmp_path / "notes.nii.gz", tmp_path / "bold.nii.gz"
-    text.write_text("no image")
-    nibabel.save(nibabel.Nifti1Image(np.zeros((4, 4, 4, 3), np.float32), np.eye(4)), series)
-    for path, message in (
-        (tmp_path / "gone.nii.gz", "no such file"),
-        (text, "ANTs cannot read it"),
-        (series, "is not one 3-D volume"),
-    ):
-        with pytest.raises(ImageError, match=message):
-            read_volume(path)
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("gone.nii.gz", "no such file"), ("notes.nii.gz", "ANTs cannot read it"),
+     ("bold.nii.gz", "is not one 3-D volume")],
+)  # fmt: skip
+def test_a_file_that_is_not_a_volume_is_refused(tmp_path, name, message):
+    (tmp_path / "notes.nii.gz").write_text("no image")
+    series = nibabel.Nifti1Image(np.zeros((4, 4, 4, 3), np.float32), np.eye(4))
+    nibabel.save(series, tmp_path / "bold.nii.gz")
+    with pytest.raises(ImageError, match=message):
+        read_volume(tmp_path / name)

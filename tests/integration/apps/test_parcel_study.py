@@ -6,7 +6,6 @@ import nibabel
 import numpy as np
 import pytest
 
-from voxcast.apps.app import THREAD_VARIABLES
 from voxcast.apps.phase_log import read_phases
 from voxcast.content_cache import ContentCache
 from voxcast_apps import parcel_ensemble, parcel_study
@@ -54,15 +53,14 @@ def _parameters(images, **changes):
     return parcel_study.DEFAULTS | small | {"candidates": 2, "folds": 3} | changes
 
 
-def _result(app, out, parameters):
-    assert app.main(["--out", str(out), "--parameters", json.dumps(parameters)]) == 0
+def _result(app, out, parameters, threads=1):
+    options = ["--threads", str(threads), "--parameters", json.dumps(parameters)]
+    assert app.main(["--out", str(out), *options]) == 0
     return json.loads((out / "result.json").read_text())
 
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
-    for name in THREAD_VARIABLES:  # the application sets what is not set, for its process
-        monkeypatch.setenv(name, "1")
     monkeypatch.setenv("VOXCAST_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
@@ -104,22 +102,26 @@ def test_each_pipeline_learns_a_target_that_is_in_the_images(images, tmp_path, p
     assert len(result["out_of_fold"]) == COUNT
 
 
-def test_folds_in_parts_are_those_of_one_run_and_a_timed_run_fits_them_all(
-    images, tmp_path, capsys
-):
+def test_folds_in_parts_are_those_of_one_run_and_a_timed_run_fits_them_all(images, tmp_path):
     def result(**changes):
         return _result(parcel_study, tmp_path, _parameters(images, target="both", **changes))
 
-    whole = result()
-    phases = [phase.name for phase in read_phases(capsys.readouterr().out, 0.0)]
-    assert phases == ["start", "import", "regions", "fold", "fold", "fold", "write"]
-    part = result(fold_range="1:3")
+    whole, part = result(), result(fold_range="1:3")
     assert part["folds"] == whole["folds"][1:]
     assert part["outputs"] == 2
     assert "parcel_fold" not in part["cache"]  # not even looked up
     again = result(reuse_folds=True)
     assert again["cache"]["parcel_fold"] == {"hit": 3}
     assert again["folds"] == whole["folds"]
+
+
+def test_a_run_on_two_cores_logs_its_phases_and_has_the_scores_of_one(images, tmp_path, capsys):
+    parameters = _parameters(images, target="both")
+    parallel = _result(parcel_study, tmp_path, parameters, threads=2)
+    phases = [phase.name for phase in read_phases(capsys.readouterr().out, 0.0)]
+    assert phases == ["start", "import", "regions", "fold", "fold", "fold", "write"]
+    assert parallel["threads"] == 2
+    assert parallel["folds"] == _result(parcel_study, tmp_path, parameters)["folds"]
 
 
 @pytest.mark.parametrize(
@@ -138,12 +140,8 @@ def test_folds_in_parts_are_those_of_one_run_and_a_timed_run_fits_them_all(
         ({"participants": 6}, "too few"),
     ],
 )
-def test_bad_parameters_are_one_line(images, tmp_path, changes, message, capsys):
-    parameters = json.dumps(_parameters(images, **changes))
-    assert parcel_study.main(["--out", str(tmp_path / "out"), "--parameters", parameters]) == 2
-    error = capsys.readouterr().err
-    assert message in error
-    assert len(error.splitlines()) == 1
+def test_bad_parameters_are_one_line(images, changes, message, refused):
+    assert message in refused(parcel_study.main, **_parameters(images, **changes))
 
 
 @pytest.mark.parametrize("kind", ["voting", "grid", "stacked"])

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +16,6 @@ from voxcast.images.summary import FUNCTION, Grids, VolumeSummary, summarise
 from voxcast.images.volume import Volume
 
 GRIDS = Grids(32, 16)
-ASKING = """
-import sys
-from pathlib import Path
-from voxcast.content_cache import ContentCache
-from voxcast.images.volume import Volume
-from voxcast.images.summary import Grids, summarise
-from voxcast.images.volume import Volume
-cache = ContentCache(Path(sys.argv[1]))
-for path in map(Path, sys.argv[2:]):
-    summarise(Volume.open(path), Grids(32, 16), 10**6, {}, cache)
-print(cache.events())
-"""
 
 
 def head(path: Path, seed: int = 3) -> Path:
@@ -119,17 +105,3 @@ def test_characteristics_of_a_laboratory_are_computed_each_time(tmp_path: Path) 
         answer = summary(path, cache, lab={"load_ml": entry})
         assert answer.characteristics["load_ml"] == value
     assert list(entries_of(cache.folder)) == []
-
-
-def test_processes_share_what_they_read(tmp_path: Path) -> None:
-    paths = [head(tmp_path / f"{seed}.nii", seed) for seed in range(4)]
-    folder = tmp_path / "cache"
-    folder.mkdir()
-    folder.chmod(0o2770)
-    command = [sys.executable, "-c", ASKING, folder, *paths]
-    texts = [subprocess.run(command, check=True, capture_output=True).stdout for _ in range(3)]
-    assert [b"'miss': 4" in text for text in texts] == [True, False, False]
-    assert [b"'hit': 4" in text for text in texts] == [False, True, True]
-    # A folder of a group is the group's; see the test below for one that is not.
-    assert {entry.stat().st_mode & 0o777 for _, _, entry in entries_of(folder)} == {0o660}
-    assert {path.stat().st_mode & 0o7777 for path in folder.glob("??")} == {0o2770}

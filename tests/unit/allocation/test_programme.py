@@ -74,15 +74,6 @@ def test_the_value_is_that_of_the_plain_recursion(text: str, kind: str) -> None:
             assert optimum.value == pytest.approx(plain_recursion(grid, cost, kinds), rel=1e-12)
 
 
-@pytest.mark.parametrize(
-    "text", ["beta(2,2)", pytest.param("exponential(1)", marks=pytest.mark.slow)]
-)
-def test_mixed_checkpoints_at_three_hundred_points(text: str) -> None:
-    grid, cost = equal_time(parse_law(text), 300), CostModel(checkpoint=0.1, restart=0.1)
-    expected = plain_recursion(grid, cost, (False, True))
-    assert mixed_checkpoints(grid, cost).value == pytest.approx(expected, rel=1e-12)
-
-
 price = st.floats(0, 4)
 
 

@@ -9,8 +9,10 @@ import pytest
 import yaml
 
 from voxcast.errors import ConfigError
+from voxcast_apps.heads import template
 from voxcast_apps.heads.grids import FixedGrid, Sizes, even_share, free_grid
 from voxcast_apps.heads.recipe import Recipe, draw_recipe
+from voxcast_apps.heads.rendering import render, tissue_labels
 
 CONF = Path(__file__).parents[3] / "conf/images"
 CONTENT = {
@@ -92,3 +94,33 @@ def test_a_field_of_view_without_a_grid_is_reported() -> None:
 def test_invalid_sizes_are_reported(sizes: Sizes, key: str) -> None:
     with pytest.raises(ConfigError, match=rf"images\.{key}"):
         sizes.checked()
+
+
+SIZES = Sizes(voxels=(200_000, 250_000, 300_000), axis_voxels=(32, 160))
+
+
+@pytest.mark.parametrize("index", [1, 2, 3])
+def test_labels_lie_where_the_images_tissues_are(index):
+    recipe = draw_recipe(21, index, SIZES)
+    labels, image = tissue_labels(recipe), render(recipe)
+    assert labels.shape == image.array.shape
+    assert labels.dtype == np.uint8
+    csf, grey, white = (float(np.median(image.array[labels == n])) for n in (1, 2, 3))
+    assert csf < grey < white
+
+
+def test_the_tissues_fill_the_brain_of_the_image():
+    recipe = draw_recipe(21, 4, SIZES)
+    labels = tissue_labels(recipe)
+    voxel_mm3 = float(np.prod(recipe.spacing_mm))
+    expected_mm3 = template.brain().volume_mm3 * float(np.prod(recipe.scale))
+    assert (labels > 0).sum() * voxel_mm3 == pytest.approx(expected_mm3, rel=0.12)
+
+
+def test_no_image_set_has_the_seeds_that_the_network_was_trained_with(request):
+    root = request.config.rootpath
+    script = (root / "pipelines" / "tile_weights.py").read_text()
+    used = {70_001, 70_002}
+    assert all(f"({seed:_}, " in script for seed in used)
+    for path in (root / "conf" / "images").glob("*.yaml"):
+        assert yaml.safe_load(path.read_text()).get("seed") not in used
