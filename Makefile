@@ -87,10 +87,6 @@ recorded: setup ## Train on the recorded reference campaign; copies the results 
 soak: setup ## Kill workers of a pool at random until 300 cells are done; results/soak (KILLS=1000 for the long form)
 	python benchmarks/soak.py $(if $(KILLS),--kills $(KILLS)) --out results/soak/$(if $(KILLS),kills_$(KILLS),soak).json
 
-.PHONY: slurm-demo
-slurm-demo: setup ## Forty images through a private Slurm on this machine, to the picture of its audit
-	@python benchmarks/slurm_demo.py
-
 .PHONY: worth
 worth: setup ## What asking for less is worth: rounds on a private Slurm (50 min); results/worth
 	@mkdir -p results && cp -rn published/worth results/

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib
 import os
 import signal
 import socket
@@ -125,16 +124,6 @@ def live_service(
         except subprocess.TimeoutExpired:
             started.kill()
             started.wait()
-
-
-def planted_project(folder: Path) -> Path:
-    """Register a champion of planted runs, as the tests do."""
-    sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
-    champions = importlib.import_module("champions")
-    project = folder / "project"
-    project.mkdir()
-    champions.register_champion(project, 20, "register", "segment")
-    return project
 
 
 def _answers(url: str) -> bool:

@@ -200,7 +200,7 @@ def test_all_that_varies_is_drawn_and_most_volumes_pass_their_check() -> None:
     assert sum(recipe.fat_intensity > 1.5 for recipe in recipes) > 40
     assert sum(recipe.fat_intensity < 0.5 for recipe in recipes) > 25
     assert sum(not recipe.shell for recipe in recipes) in range(10, 45)
-    assert sum(render(recipe).problem is None for recipe in recipes[:20]) >= 18
+    assert sum(render(recipe).problem is None for recipe in recipes[:10]) >= 9
 
 
 def test_sulci_make_the_surface_rough(plain: np.ndarray) -> None:

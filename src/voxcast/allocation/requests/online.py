@@ -26,7 +26,7 @@ import re
 from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -72,37 +72,32 @@ FIRST_MEMORY_BYTES, FIRST_TIME_S = 4e9, 3600.0  # where nothing at all is known
 logger = logging.getLogger(__name__)
 
 
+class _Run(NamedTuple):
+    """A run; ``bound`` names the amount that was too little, memory or time, or is empty."""
+
+    features: dict[str, float]
+    memory: float
+    time_s: float
+    bound: str
+
+
 @dataclass
 class _Task:
-    """The runs of a task, and what each law would have wasted on them."""
+    """The newest runs of a task, and what each law would have wasted on its runs."""
 
-    features: list[dict[str, float]] = field(default_factory=list)
-    memory: list[float] = field(default_factory=list)
-    time_s: list[float] = field(default_factory=list)
-    bound: list[str] = field(default_factory=list)  # memory or time that was too little, or ""
+    runs: list[_Run] = field(default_factory=list)
     waste: dict[str, float] = field(default_factory=lambda: dict.fromkeys(LAWS, 0.0))
 
     @property
     def has_completed(self) -> bool:
         """Whether a run has completed."""
-        return "" in self.bound
+        return any(not run.bound for run in self.runs)
 
-    def add(self, features: dict[str, float], memory: float, time_s: float, bound: str) -> None:
+    def add(self, run: _Run) -> None:
         """Add a run; a completed one replaces the failed attempts with the same features."""
-        if not bound:
-            for i in reversed(range(len(self.memory))):
-                if self.bound[i] and self.features[i] == features:
-                    self._remove(i)
-        self.features.append(features)
-        self.memory.append(memory)
-        self.time_s.append(time_s)
-        self.bound.append(bound)
-        if len(self.memory) > MOST_RUNS:
-            self._remove(0)
-
-    def _remove(self, i: int) -> None:
-        for column in (self.features, self.memory, self.time_s, self.bound):
-            del column[i]
+        if not run.bound:
+            self.runs = [r for r in self.runs if not r.bound or r.features != run.features]
+        self.runs = [*self.runs[-MOST_RUNS + 1 :], run]
 
 
 @dataclass(frozen=True)
@@ -250,7 +245,8 @@ class OnlineSizer:
             for law in LAWS:  # one that was not tried yet is as good as the constant
                 task_runs.waste[law] *= FORGETTING
                 task_runs.waste[law] += waste.get(law, waste["constant"])
-        task_runs.add(line["features"], line["peak_rss_bytes"], line["runtime_s"], line["bound"])
+        amounts = line["peak_rss_bytes"], line["runtime_s"]
+        task_runs.add(_Run(line["features"], *amounts, line["bound"]))
 
     def _read(self, path: Path) -> None:
         """Learn from a file; lines that its writers could not end are left out."""
@@ -277,14 +273,13 @@ class OnlineSizer:
         named = [
             task_runs for name, task_runs in self._tasks.items() if _last(name) == _last(task)
         ]
-        similar = _Task()
-        for task_runs in named or self._tasks.values():
-            for i, bound in enumerate(task_runs.bound):
-                if not bound:
-                    similar.add({}, task_runs.memory[i], task_runs.time_s[i], "")
-        if not similar.memory:
+        runs = [
+            run for task_runs in named or self._tasks.values() for run in task_runs.runs
+            if not run.bound
+        ]  # fmt: skip
+        if not runs:
             return [(FIRST_MEMORY_BYTES, FIRST_TIME_S)]
-        return self._sequence("constant", similar, {}, None)
+        return self._sequence("constant", _Task(runs[-MOST_RUNS:]), {}, None)
 
     def _chosen(
         self, task_runs: _Task, features: dict[str, float], preset: Request | None
@@ -360,12 +355,12 @@ def _law(
 
     ``tails`` names the amounts, ``memory`` and ``time``, that may be larger than any so far.
     """
-    memory, time_s = np.array(task_runs.memory), np.array(task_runs.time_s)
-    bound = np.array(task_runs.bound)
+    of_runs, *columns = zip(*task_runs.runs, strict=True)
+    memory, time_s, bound = map(np.array, columns)
     weight, near = np.ones(len(memory)), np.ones(len(memory), bool)
     if name != "constant":
         names = sorted(features)
-        rows = np.array([[run.get(n, math.nan) for n in names] for run in task_runs.features])
+        rows = np.array([[run.get(n, math.nan) for n in names] for run in of_runs])
         usable = np.isfinite(rows).all(axis=1)
         completed = usable & (bound == "")
         if not names or completed.sum() < FEW_RUNS + len(names):
