@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 import voxcast.interruptions  # noqa: F401  # stages import it, and Ctrl-C would then end pytest
 
@@ -17,6 +18,9 @@ os.environ.setdefault("DO_NOT_TRACK", "true")
 # Workers of the tests use all cores; more threads would only wait for one another.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# On a shared machine an example may wait for seconds, which says nothing of the code.
+settings.register_profile("shared", deadline=None)
+settings.load_profile("shared")
 
 _STORES = ("MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI")
 _GIVEN_STORES = {name: os.environ[name] for name in _STORES if name in os.environ}

@@ -47,7 +47,7 @@ def test_predictions_are_made_monotone() -> None:
     ]  # fmt: skip
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.tuples(*[st.integers(1, 50)] * 3), min_size=1, max_size=4), st.integers(1, 2))
 def test_no_choice_of_cpus_ends_before_the_bound(times: list[tuple[int, ...]], nodes: int) -> None:
     runtime_s = monotone(times, CPUS)

@@ -77,7 +77,7 @@ def test_the_value_is_that_of_the_plain_recursion(text: str, kind: str) -> None:
 price = st.floats(0, 4)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.floats(0.5, 50), min_size=1, max_size=12),
     st.builds(CostModel, st.floats(0.1, 3), price, price, price, price),
@@ -98,7 +98,7 @@ def test_no_other_sequence_costs_less(values: list[float], cost: CostModel) -> N
         assert cost.expected(law, optimum.milestones, optimum.checkpoints) == pytest.approx(best)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.floats(0.1, 100), min_size=1, max_size=20),
     st.lists(st.tuples(st.floats(0.1, 100), st.booleans()), min_size=1, max_size=6),

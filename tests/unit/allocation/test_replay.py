@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from voxcast.allocation.requests.cost import CostModel
@@ -57,7 +57,6 @@ def test_summaries_add_up_and_intervals_are_over_subjects() -> None:
     assert one_subject.normalised_cost_interval == pytest.approx((240 / 115, 240 / 115))
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.floats(1, 1e4), min_size=1, max_size=20),
     st.lists(st.floats(0.5, 50), min_size=1, max_size=4),

@@ -94,7 +94,7 @@ def test_closed_forms() -> None:
     assert normalised("mean_doubling", "uniform(10,20)") == pytest.approx(5 / 3, rel=exact)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(costs())
 def test_a_uniform_law_needs_one_request(cost: CostModel) -> None:
     law = parse_law("uniform(10,20)")
@@ -171,7 +171,7 @@ def test_equal_periods_are_optimal_for_an_exponential_law() -> None:
     assert periods == pytest.approx(every, rel=ROUNDED)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(laws(), costs(), st.sampled_from(list(STRATEGIES)))
 def test_a_sequence_increases_covers_the_law_and_costs_at_least_the_runtime(
     law: Law, cost: CostModel, strategy: str
@@ -193,7 +193,7 @@ def test_a_sequence_increases_covers_the_law_and_costs_at_least_the_runtime(
     json.dumps([sequence.milestones, sequence.expected_cost], allow_nan=False)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(laws(), costs())
 def test_mixed_checkpoints_cost_no_more_than_either_kind(law: Law, cost: CostModel) -> None:
     def expected(strategy: str, model: CostModel) -> float:

@@ -87,7 +87,7 @@ def test_every_voxel_lies_in_a_tile_of_the_networks_shape(per_axis):
     assert all(size % 4 == 0 for size in grid.TILE)  # the network pools twice
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(st.integers(0, 2**32 - 1), st.sampled_from([2, 3]))
 def test_votes_are_counted_per_voxel(seed, per_axis):
     rng = np.random.default_rng(seed)

@@ -68,7 +68,7 @@ def executed_programs(draw):
     return programs, stamps, groups, skews_ns
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(executed_programs())
 def test_the_order_extends_happened_before(program) -> None:
     programs, stamps, groups, skews_ns = program

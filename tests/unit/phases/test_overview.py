@@ -54,7 +54,7 @@ def test_what_is_after_the_last_event_and_after_the_end_differs() -> None:
     assert line.category.tolist() == [[0, 1], [0, -1]]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.lists(
         st.lists(
