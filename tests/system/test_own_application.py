@@ -186,11 +186,6 @@ def receipt_of(user: User) -> dict:
     return receipt["apps"]["smooth"]
 
 
-def champion_version(user: User) -> str:
-    versions = json.loads(user.run("models", "--json").stdout)
-    return next(row["version"] for row in versions if row["champion"])
-
-
 def learned_subjects(user: User) -> set[str]:
     sides = ("train", "test")
     tables = [pd.read_parquet(user.project / f"data/features/{side}.parquet") for side in sides]
@@ -205,24 +200,3 @@ def test_a_second_image_set_adds_to_the_first(user: User) -> None:
     assert "4 of 4 usable" in learned.stderr
     assert learned_subjects(user) == first | {f"head{number}" for number in range(20, 24)}
     assert receipt_of(user)["training"]["subjects"] > 0.5 * HEADS
-
-
-def test_a_worse_image_set_does_not_replace_the_champion(user: User) -> None:
-    before = champion_version(user)
-    write_heads(user.folder / "erratic", range(40, 45), mean=1000.0)
-    user.learn("../erratic")
-    receipt = receipt_of(user)
-    assert not receipt["registered"], receipt
-    assert champion_version(user) == before
-
-
-def test_a_person_promotes_and_rolls_back(user: User) -> None:
-    before = champion_version(user)
-    promoted = json.loads(user.run("models", "promote", "--app", "smooth", "--json").stdout)
-    assert promoted["registered"]
-    assert champion_version(user) == promoted["version"] != before
-    receipt = json.loads(user.run("models", "rollback", "--json").stdout)
-    assert receipt["to_version"] == before
-    image = str(user.folder / "heads/head00.nii.gz")
-    (entry,) = json.loads(user.run("predict", image, "--app", "smooth", "--json").stdout)
-    assert entry["predictions"]

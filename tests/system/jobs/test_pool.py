@@ -355,7 +355,7 @@ def end_too_late(pool, cell):
 
 def test_a_cell_that_is_too_long_goes_in_parts_and_joins(tmp_path):
     cell = pool_cell(app=FOLDS, requests=RequestSequence((1.0,), (10**7,), 1), each_s=0.05)
-    pool = small_pool(tmp_path / "pool", cell, limits=Limits(max_walltime_s=60.0))
+    pool = small_pool(tmp_path / "pool", cell, limits=Limits(max_walltime_s=1.0))
     pool.place(TODO, pool.names(TODO)[0]).unlink()
     end_too_late(pool, cell)
     assert run_worker(pool).recorded == 2
