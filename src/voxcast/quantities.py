@@ -14,10 +14,6 @@ _BYTES = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _BYTES |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
 _SLURM_BYTES = {"k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 _NEXTFLOW_BYTES = {"b": 1, "kb": 2**10, "mb": 2**20, "gb": 2**30, "tb": 2**40, "pb": 2**50}
-_SGE_BYTES: dict[str, dict[str, int]] = {
-    "": {"b": 1}, "K": {"k": 2**10}, "M": {"m": 2**20}, "G": {"g": 2**30}, "T": {"t": 2**40},
-    "k": {"k": 10**3}, "m": {"m": 10**6}, "g": {"g": 10**9}, "t": {"t": 10**12},
-}  # fmt: skip
 _SECONDS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _NUMBER_UNIT = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-z]+)\s*")
 _DURATION = re.compile(r"\s*(\d{1,9})\s*(d|h|min|m)\s*(\d{1,9})\s*(h|min|m|s)\s*", re.I | re.A)
@@ -145,58 +141,6 @@ def nextflow_bytes(text: str) -> int:
     1536
     """
     return round(_scaled(text, _NEXTFLOW_BYTES, "Nextflow size", "1.2 GB"))
-
-
-def pbs_seconds(text: str) -> float:
-    """Parse a duration in the format of PBS and Torque, ``HH:MM:SS`` or seconds.
-
-    Examples
-    --------
-    >>> pbs_seconds("96:00:00"), pbs_seconds("90")
-    (345600.0, 90.0)
-    """
-    return float(text) if text.isascii() and text.isdecimal() else slurm_seconds(text)
-
-
-def pbs_bytes(text: str) -> int:
-    """Parse a size in the format of PBS and Torque, ``2031040kb``, whose units are binary.
-
-    Examples
-    --------
-    >>> pbs_bytes("2kb"), pbs_bytes("512")
-    (2048, 512)
-    """
-    with_unit = f"{text}b" if text.isascii() and text.isdecimal() else text
-    return round(_scaled(with_unit, _NEXTFLOW_BYTES, "size of PBS", "4gb or 2031040kb"))
-
-
-def sge_seconds(text: str) -> float:
-    """Parse a duration in the format of Grid Engine, ``4.249``, ``0.032s`` or ``HH:MM:SS``.
-
-    Examples
-    --------
-    >>> sge_seconds("0.032s"), sge_seconds("00:10:00")
-    (0.032, 600.0)
-    """
-    if ":" in text:
-        return slurm_seconds(text)
-    return _scaled(f"{text.removesuffix('s')}s", _SECONDS, "duration of Grid Engine", "4.25")
-
-
-def sge_bytes(text: str) -> int:
-    """Parse a size of Grid Engine: ``25G`` and ``4.8KB`` are binary, ``25g`` is decimal.
-
-    Examples
-    --------
-    >>> sge_bytes("1K"), sge_bytes("1k"), sge_bytes("4.5MB"), sge_bytes("0.000")
-    (1024, 1000, 4718592, 0)
-    """
-    match = _NUMBER_UNIT.fullmatch(f"{text}B" if text[-1:].isdecimal() else text)
-    unit = "" if match is None else match[2].removesuffix("B")
-    if match is None or unit not in _SGE_BYTES:
-        example = "write a number and a unit: 25G"
-        raise ConfigError(f"not a size of Grid Engine: {text!r}", then=example)
-    return round(_scaled(f"{match[1]}{unit or 'b'}", _SGE_BYTES[unit], "size", "25G"))
 
 
 def _scaled(text: str, units: dict[str, float] | dict[str, int], noun: str, example: str) -> float:

@@ -10,7 +10,7 @@ import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from voxcast.apps.containers import (
     BIDS,
@@ -24,13 +24,7 @@ from voxcast.apps.containers import (
 )
 from voxcast.errors import ConfigError, RunError
 from voxcast.files import sha256_file, sha256_of
-from voxcast.records import App, Configuration
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from voxcast.records import App, Scale
-
+from voxcast.records import App, Configuration, Scale
 
 _KINDS = {str: "a text", int: "a whole number", float: "a number"}
 

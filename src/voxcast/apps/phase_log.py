@@ -25,16 +25,12 @@ import os
 import re
 import resource
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from voxcast.records import Phase
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
 
 MARKER = "voxcast-phase "
 

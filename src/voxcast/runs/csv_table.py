@@ -32,10 +32,6 @@ from voxcast.quantities import (
     nextflow_seconds,
     parse_bytes,
     parse_seconds,
-    pbs_bytes,
-    pbs_seconds,
-    sge_bytes,
-    sge_seconds,
     slurm_bytes,
     slurm_seconds,
 )
@@ -56,17 +52,17 @@ TARGETS = tuple(name for name in DTYPES if name not in (*SET_BY_IMPORT, *METRONO
 # Formats of programs, which are not a single unit; raw traces of Nextflow have plain ms and bytes.
 _PARSERS: dict[str, dict[str, Callable[[str], float]]] = {
     "_s": {
-        "": parse_seconds, "slurm": slurm_seconds, "pbs": pbs_seconds, "sge": sge_seconds,
+        "": parse_seconds, "slurm": slurm_seconds,
         "nextflow": lambda text: float(text) / 1000 if _is_plain(text) else nextflow_seconds(text),
     },
     "_bytes": {
-        "": parse_bytes, "slurm": slurm_bytes, "pbs": pbs_bytes, "sge": sge_bytes,
+        "": parse_bytes, "slurm": slurm_bytes,
         "nextflow": lambda text: float(text) if _is_plain(text) else nextflow_bytes(text),
     },
 }  # fmt: skip
 _UNITS = (
     "units are ms, s, min (or m), h, d for times, B, kB, MB, GB, TB, KiB, MiB, GiB, TiB for "
-    "sizes, and slurm, nextflow, pbs, sge for both"
+    "sizes, and slurm and nextflow for both"
 )
 _DECIMAL_COMMA = re.compile(
     r"([+-]?(?:\d+|\d{1,3}(?:\.\d{3})+)(?:,\d+)?)(?![\d.,])(.*)", re.DOTALL

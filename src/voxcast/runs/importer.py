@@ -157,8 +157,6 @@ def add_images(batch: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     TableError
         If the images of earlier runs cannot be read.
     """
-    import pandas as pd
-
     path, images = batch / RECORDED_IMAGES, pd.DataFrame(list(rows))
     if path.is_file():
         try:
