@@ -1,4 +1,4 @@
-"""The import as a whole: accounts that add up, nothing twice, nothing half written, bad files."""
+"""The import as a whole: accounts that add up, nothing twice, bad and packed files."""
 
 from __future__ import annotations
 

@@ -1,10 +1,13 @@
-"""Attempts of real submissions as runs of a history: each once, by what became of it."""
+"""Attempts of real submissions as runs of a history, each once; and what a full disk changes."""
 
 from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import nibabel
@@ -12,21 +15,24 @@ import numpy as np
 import pytest
 
 from followed import followed
-from planted_tasks import COPY, MB, plan_of, shell_app
+from planted_tasks import COPY, MB, plan_of, shell_app, write_images
 from private_slurm import PrivateSlurm
-from small_disk import fill, mounted
+from small_disk import fill, mounted, remount
+from small_pool import SCRIPT, SmallPool, pool_cell, small_pool
+from voxcast.cli import main
 from voxcast.errors import TableError
 from voxcast.features.training_runs import batches_to_learn_from
 from voxcast.jobs.collect import ProjectVolumes, collect_jobs, collected_text
 from voxcast.jobs.follow import Follower
 from voxcast.jobs.local import LocalExecutor
 from voxcast.jobs.submission import Plan, Submission
+from voxcast.jobs.worker import TODO
 from voxcast.measure.host import host_class, host_facts
 from voxcast.runs.store import load_history
 
 VOLUMES = ProjectVolumes({}, 32)
 # "slow" needs its second request, "bad" fails by itself.
-SCRIPT = (
+BY_NAME = (
     'case "$1" in *slow*) if [ ! -e "$1.tried" ]; then touch -- "$1.tried"; sleep 60; fi ;; '
     f"*bad*) exit 3 ;; esac; {COPY}"
 )
@@ -71,7 +77,7 @@ def test_a_disk_that_fills_while_jobs_are_collected_loses_none(tmp_path: Path) -
 
 def test_each_attempt_is_a_run_once(tmp_path: Path) -> None:
     images = heads(tmp_path / "in", "sub-01_T1w.nii", "sub-02_slow.nii", "sub-03_bad.nii")
-    plan = plan_of(shell_app(SCRIPT), images, walltimes_s=(3.0, 100.0), prediction=None)
+    plan = plan_of(shell_app(BY_NAME), images, walltimes_s=(5.0, 100.0), prediction=None)
     submission = submitted(plan, tmp_path / "out")
     batch = tmp_path / "history" / "jobs"
     # Any process may collect it, from the folder alone.
@@ -87,7 +93,7 @@ def test_each_attempt_is_a_run_once(tmp_path: Path) -> None:
     assert set(runs["host_id"]) == {here.host_id}
     assert set(runs["host_class"]) == {host_class(here)}
     stopped = runs[runs["outcome"] == "timeout"].iloc[0]
-    assert stopped["runtime_s"] >= stopped["limit_s"] == 3.0
+    assert stopped["runtime_s"] >= stopped["limit_s"] == 5.0
     assert (runs["peak_rss_bytes"] > 0).all()
     assert set(runs["source"]) == {"submit"}
     labels = json.loads(stopped["labels_json"])
@@ -154,3 +160,95 @@ def test_a_job_that_slurm_saw_for_no_second_is_not_called_failed(tmp_path: Path)
     assert collected_text(collected) == (
         "new in the history: no job; 1 completed within a second, too short for Slurm's clock"
     )
+
+
+WRITE = 'printf done > "$2/done"'
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    with mounted(tmp_path / "disk") as folder:
+        yield folder
+
+
+def worker(pool: SmallPool, disk: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "voxcast.jobs.worker", "--pool", str(pool.folder)]
+    return subprocess.run(
+        [*command, "--cpus", "1"], cwd=disk, capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3] / "src")},
+    )  # fmt: skip
+
+
+def submit(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0) -> str:
+    """Return what ``voxcast submit`` prints; its last line of errors where it fails."""
+    assert main(["submit", *map(str, arguments)]) == code
+    printed = capsys.readouterr()
+    assert not (code and printed.out)
+    return printed.err.splitlines()[-1] if code else printed.out
+
+
+def planned(folder: Path, script: str, count: int) -> tuple[Path, Plan]:
+    images = write_images(folder / "in", [f"{number}.nii" for number in range(count)])
+    plan = plan_of(shell_app(script), images)
+    path = folder / "plan.json"
+    path.write_text(json.dumps(plan.to_record()))
+    return path, plan
+
+
+def resumed(capsys: pytest.CaptureFixture[str], disk: Path, folder: object, plan: Plan) -> None:
+    """Go on with a submission, and check that every task has its results once."""
+    text = submit(capsys, "--resume", folder, "--json", "--poll", "1s")
+    content = json.loads(text)
+    assert content["by_status"] == {"completed": len(plan.tasks)}
+    for row in content["rows"]:
+        ends = [attempt["outcome"] for attempt in row["attempts"]]
+        assert ends[-1] == "completed"
+        assert set(ends[:-1]) <= {"node_failure"}  # lost, by no fault of its own
+        assert (disk / "out" / row["task"] / "done").read_text() == "done"
+
+
+def test_nothing_is_begun_on_a_full_disk(tmp_path: Path, disk: Path, capsys) -> None:
+    path, plan = planned(tmp_path, WRITE, 2)
+    filler = fill(disk)
+    command = ("--requests", path, "--out", disk / "out", "--cluster", "local")
+    line = submit(capsys, *command, code=2)
+    assert "no space left on the device; free some and run the same command again" in line
+    filler.unlink()
+    submit(capsys, *command)
+    resumed(capsys, disk, disk / "out", plan)
+
+
+def test_a_disk_that_fills_while_tasks_run_is_no_fault_of_theirs(
+    tmp_path: Path, disk: Path, capsys
+) -> None:
+    filler = disk / "filler"
+    # The first run of "1" takes all that is left, so that its measurement cannot be written.
+    script = (
+        f'case "$1" in */1.nii) if [ ! -e {tmp_path}/tried ]; then touch {tmp_path}/tried; '
+        f"head -c 9000000 /dev/zero > {filler}; fi ;; esac; {WRITE}; true"
+    )
+    path, plan = planned(tmp_path, script, 4)
+    command = ("--requests", path, "--out", disk / "out", "--cluster", "local")
+    line = submit(capsys, *command, "--throttle", "1", code=2)
+    (folder,) = (disk / "out" / ".voxcast").iterdir()
+    assert line == (
+        f"voxcast: {folder}: no space left on the device; its runs were stopped; free some, "
+        f"then `voxcast submit --resume {folder}` continues"
+    )
+    filler.unlink()
+    remount(disk, "size=30m")
+    resumed(capsys, disk, folder, plan)
+
+
+def test_a_worker_on_a_full_disk_ends_in_one_line(disk: Path) -> None:
+    code = f"open({str(disk / 'large')!r}, 'wb').write(bytes(9_000_000))"
+    pool = small_pool(disk / "pool", pool_cell(app=SCRIPT, code=code))
+    ended = worker(pool, disk)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "no space left on the device" in ended.stderr.splitlines()[-1]
+    assert "Traceback" not in ended.stderr
+    assert [name.split(".")[1] for name in pool.names(TODO)] == ["0"]
+    (disk / "large").unlink()
+    remount(disk, "size=30m")
+    again = worker(pool, disk)
+    assert again.stdout == "1 runs recorded, 0 attempts failed, 0 cells wait\n", again.stderr

@@ -1,4 +1,4 @@
-"""Pools that cannot be worked on: one clear line, and nothing is lost."""
+"""Pools and their workers: killed, stopped, too small; every cell is on record once."""
 
 import dataclasses
 import itertools

@@ -1,4 +1,4 @@
-"""Submissions on a real Slurm: every cause by which a job can end, and what follows."""
+"""Submissions on a real Slurm: every cause of an end, what follows, and daemons that fail."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""Phases in logs: by patterns, by proposed ones, and by the times in front of lines."""
+
 import math
 from pathlib import Path
 

@@ -1,3 +1,5 @@
+"""The network of tiles: its weights, its training, its grid."""
+
 import pickle
 from pathlib import Path
 

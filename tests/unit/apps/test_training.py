@@ -1,3 +1,5 @@
+"""Data and networks of the training application."""
+
 import numpy as np
 import pytest
 

@@ -1,4 +1,4 @@
-"""What the cells of a campaign ask for, and the jobs in which workers are started."""
+"""What cells and workers ask for, the jobs of a pass, and parts of a cell that is too long."""
 
 import dataclasses
 import os

@@ -1,4 +1,4 @@
-"""Scripts of array jobs: compared with recorded files, and run as they are by a shell."""
+"""Scripts for Slurm: compared with recorded files, and run as they are by a shell."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ladders of requests, arrays of similar requests, plans as files."""
+"""Tasks: sequences of requests, arrays, plans as files, and what follows each cause of an end."""
 
 from __future__ import annotations
 

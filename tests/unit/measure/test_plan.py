@@ -1,3 +1,5 @@
+"""The cells of a campaign: keys, sweeps, designs."""
+
 import dataclasses
 import math
 

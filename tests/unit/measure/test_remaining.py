@@ -1,4 +1,4 @@
-"""Time left, and how far a campaign is."""
+"""What a campaign would still run, how far it is, and how its cells are run here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Any CSV table by a column map."""
+"""Any CSV table by a column map, also of other schedulers, and names of jobs by a pattern."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Phases and traces of run folders with damaged files."""
+"""Folders of runs: records, phases, traces, and what is damaged."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Accounting of Slurm is read as it was recorded: rows, refused lines, jobs that never ran."""
+"""Accounting of Slurm is read as it was recorded, damaged or not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A history of any kind is read by one module and refused in one text."""
+"""Batches of a history: collected once, whole at any kill, and read or refused in one text."""
 
 import logging
 import os

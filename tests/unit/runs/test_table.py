@@ -1,4 +1,4 @@
-"""Groups by columns, labels and parameters."""
+"""Rows of the table of runs: groups, and those that meet conditions."""
 
 import pandas as pd
 import pytest
