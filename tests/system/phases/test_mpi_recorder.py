@@ -47,6 +47,13 @@ def names(table: EventTable, chosen: np.ndarray) -> list[str]:
     return [table.operations[i] for i in table["operation"][chosen]]
 
 
+def sizes(table: EventTable, operation: str, process: int | None = None) -> np.ndarray:
+    chosen = table["operation"] == table.operations.index(operation)
+    if process is not None:
+        chosen &= table["process"] == process
+    return table["size_bytes"][chosen]
+
+
 def test_every_call_is_there_with_its_size(table: EventTable) -> None:
     assert table.missing == ()
     assert table.computation_unit == "cpu_ns"
@@ -57,20 +64,13 @@ def test_every_call_is_there_with_its_size(table: EventTable) -> None:
           "MPI_Barrier"] * STEPS,
         "MPI_Comm_create_cart", "MPI_Gather",
     ]  # fmt: skip
-    of_sums = first & (table["operation"] == table.operations.index("MPI_Allreduce"))
-    assert table["size_bytes"][of_sums][::2].tolist() == [64 * 8] * STEPS
-
-
-def test_sizes_of_objects_are_those_of_their_pickles(table: EventTable) -> None:
-    def sizes(operation: str) -> np.ndarray:
-        return table["size_bytes"][table["operation"] == table.operations.index(operation)]
-
-    assert np.all(sizes("MPI_Barrier") == 0)
-    assert np.all((sizes("MPI_Bcast") > 0) & (sizes("MPI_Bcast") < 100))
-    assert np.all(sizes("MPI_Allreduce")[1::2] > 0)
-    # Each rank has at least its part, of 1000 bytes and a header.
-    assert len(sizes("MPI_Scatter")) == STEPS * RANKS
-    assert np.all(sizes("MPI_Scatter") > 1000)
+    assert sizes(table, "MPI_Allreduce", 0)[::2].tolist() == [64 * 8] * STEPS
+    # Sizes of objects are those of their pickles; each rank has its part, of 1000 bytes.
+    assert np.all(sizes(table, "MPI_Barrier") == 0)
+    assert np.all((sizes(table, "MPI_Bcast") > 0) & (sizes(table, "MPI_Bcast") < 100))
+    assert np.all(sizes(table, "MPI_Allreduce")[1::2] > 0)
+    assert len(sizes(table, "MPI_Scatter")) == STEPS * RANKS
+    assert np.all(sizes(table, "MPI_Scatter") > 1000)
 
 
 def test_sends_and_receives_pair_by_process_tag_group_and_size(table: EventTable) -> None:
@@ -116,39 +116,19 @@ def test_a_failed_rank_leaves_what_it_had(tmp_path: Path) -> None:
     assert table.operations[table["operation"][last]] == "MPI_Sendrecv"
 
 
-def test_a_missing_and_a_cut_file_are_named(folder: Path, tmp_path: Path) -> None:
-    copy = tmp_path / "trace"
-    shutil.copytree(folder, copy)
-    (copy / "rank-00002.json").unlink()
-    cut = copy / "rank-00000.json"
-    cut.write_bytes(cut.read_bytes()[:2000])
-    table = read_trace(copy)
-    assert table.missing == (
-        "rank 2: no file",
-        "rank 0: cut short or damaged (the text ends too early)",
-    )
-    assert np.count_nonzero(table["process"] == 0) > 0
-    (copy / "rank-00001.json").write_bytes(b"something else")
-    with pytest.raises(RunError, match=r"rank-00001\.json: is not a Chrome trace"):
-        read_trace(copy)
-
-
-def test_files_of_two_runs_are_refused(folder: Path, tmp_path: Path) -> None:
-    assert record(tmp_path / "trace", "1").returncode == 0
-    shutil.copy(folder / "rank-00000.json", tmp_path / "trace" / "rank-00000.json")
-    with pytest.raises(RunError, match="holds files of 2 runs"):
-        read_trace(tmp_path / "trace")
-
-
-def test_nonblocking_calls_are_named_and_other_calls_recorded(tmp_path: Path) -> None:
+def test_nonblocking_calls_are_named_and_files_of_two_runs_refused(
+    folder: Path, tmp_path: Path
+) -> None:
     completed = record(tmp_path / "trace", "1", "more")
     assert completed.returncode == 0
     table = read_trace(tmp_path / "trace")
     for rank in range(RANKS):
         assert f"rank {rank}: 1 × Irecv not followed" in table.missing
-        assert (
-            f"rank-0000{rank}.json: calls not recorded: 1 × Irecv, 1 × Isend" in completed.stderr
-        )
+        told = f"rank-0000{rank}.json: calls not recorded: 1 × Irecv, 1 × Isend"
+        assert told in completed.stderr
         recorded = names(table, table["process"] == rank)
         assert recorded.count("MPI_Sendrecv_replace") == 2
         assert recorded.count("MPI_Probe") == 1
+    shutil.copy(folder / "rank-00000.json", tmp_path / "trace" / "rank-00000.json")
+    with pytest.raises(RunError, match="holds files of 2 runs"):
+        read_trace(tmp_path / "trace")

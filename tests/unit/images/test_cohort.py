@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,6 @@ from voxcast.images.volume import Volume
 from voxcast_apps.heads.grids import FixedGrid, Sizes
 from voxcast_apps.heads.recipe import (
     DESCRIPTIONS,
-    GENERATOR_VERSION,
     VARIETY_DESCRIPTIONS,
     Recipe,
     draw_recipe,
@@ -35,57 +34,63 @@ def _draw(index: int, seed: int = 1, attempt: int = 0) -> Recipe:
     return draw_recipe(seed, index, SIZES, attempt)
 
 
-@pytest.fixture(scope="module")
-def cohort(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[ImageFile]]:
-    folder = tmp_path_factory.mktemp("cohort")
-    return folder, write_cohort(folder / "a", seed=1, subjects=3, sizes=SIZES, root=folder)
+@dataclass(frozen=True)
+class Cohort:
+    folder: Path
+    varied: bool
+    files: list[ImageFile]
+
+    def written(self, folder: Path, subjects: int) -> list[ImageFile]:
+        return write_cohort(
+            folder / "a", seed=1, subjects=subjects, sizes=SIZES, root=folder, varied=self.varied
+        )
+
+    def draw(self, index: int, seed: int = 1, attempt: int = 0) -> Recipe:
+        draw = draw_varied_recipe if self.varied else draw_recipe
+        return draw(seed, index, SIZES, attempt)
 
 
-def test_subject_depends_on_seed_and_index_only(
-    cohort: tuple[Path, list[ImageFile]], tmp_path: Path
-) -> None:
-    _, files = cohort
-    again = write_cohort(tmp_path / "b", seed=1, subjects=1, sizes=SIZES, root=tmp_path)
-    assert again[0].sha256 == files[0].sha256
-    assert len({file.sha256 for file in files}) == 3
-    assert _draw(1).sha256 == _draw(1).sha256
-    assert len({_draw(1).sha256, _draw(2).sha256, _draw(1, 2).sha256}) == 3
-    assert _draw(1, attempt=1).sha256 != _draw(1).sha256
+@pytest.fixture(scope="module", params=[False, True], ids=["alike", "varied"])
+def cohort(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Cohort:
+    made = Cohort(tmp_path_factory.mktemp("cohort"), request.param, [])
+    made.files.extend(made.written(made.folder, 3))
+    return made
 
 
-def test_cohort_is_a_bids_dataset(cohort: tuple[Path, list[ImageFile]]) -> None:
-    folder, files = cohort
-    entries = find_images(folder / "a")
+def test_subject_depends_on_seed_and_index_only(cohort: Cohort, tmp_path: Path) -> None:
+    assert cohort.written(tmp_path, 1)[0].sha256 == cohort.files[0].sha256
+    assert len({file.sha256 for file in cohort.files}) == 3
+    others = [cohort.draw(1), cohort.draw(2), cohort.draw(1, 2), cohort.draw(1, attempt=1)]
+    assert len({recipe.sha256 for recipe in others}) == 4
+    assert cohort.draw(1).sha256 == others[0].sha256
+
+
+def test_cohort_is_a_bids_dataset_with_its_recipes(cohort: Cohort) -> None:
+    folder, files = cohort.folder / "a", cohort.files
+    entries = find_images(folder)
     assert [e.subject for e in entries] == [f.subject for f in files] == ["0001", "0002", "0003"]
     assert files[0].path == "a/sub-0001/anat/sub-0001_T1w.nii.gz"
     assert {file.mtime_ns for file in files} == {0}
-    described = json.loads((folder / "a/participants.json").read_text())
-    header = (folder / "a/participants.tsv").read_text().splitlines()[0].split("\t")
+    described = json.loads((folder / "participants.json").read_text())
+    header = (folder / "participants.tsv").read_text().splitlines()[0].split("\t")
     assert header[0] == "participant_id"
-    assert set(described) == set(header)
-    assert set(asdict(_draw(1))) <= set(DESCRIPTIONS)
-    ids = generated_ids(folder / "a", folder)
-    assert list(ids) == [file.path for file in files]
-    assert all(len(name) == 16 for name in ids.values())
-
-
-def test_recipes_are_restored_from_the_table(cohort: tuple[Path, list[ImageFile]]) -> None:
-    folder, _ = cohort
-    recipes = recipes_in(folder / "a")
-    assert list(recipes) == list(generated_ids(folder / "a", folder).values())
+    assert set(described) == set(header) <= set(DESCRIPTIONS)
+    assert ("variety" in header) == cohort.varied
+    ids, recipes = generated_ids(folder, cohort.folder), recipes_in(folder)
+    assert (list(ids), list(ids.values())) == ([file.path for file in files], list(recipes))
+    assert all(len(name) == 16 for name in recipes)
     for index, recipe in enumerate(recipes.values(), 1):
-        assert recipe.pop("generator_version") == GENERATOR_VERSION
-        assert sha256_of(recipe) == _draw(index).sha256
+        drawn = cohort.draw(index, attempt=recipe["attempt"])
+        assert recipe.pop("generator_version") == drawn.generator_version
+        assert sha256_of(recipe) == drawn.sha256
+        assert set(recipe.get("variety", {})) == set(VARIETY_DESCRIPTIONS if cohort.varied else ())
 
 
-def test_existing_subjects_are_reused_and_damaged_ones_regenerated(
-    cohort: tuple[Path, list[ImageFile]],
-) -> None:
-    folder, files = cohort
-    first, second = (folder / file.path for file in files[:2])
+def test_existing_subjects_are_reused_and_damaged_ones_regenerated(cohort: Cohort) -> None:
+    first, second = (cohort.folder / file.path for file in cohort.files[:2])
     mtime_ns = first.stat().st_mtime_ns
     second.write_bytes(b"cut short")
-    assert write_cohort(folder / "a", seed=1, subjects=3, sizes=SIZES, root=folder) == files
+    assert cohort.written(cohort.folder, 3) == cohort.files
     assert first.stat().st_mtime_ns == mtime_ns
 
 
@@ -169,24 +174,6 @@ def _voxels(recipe: Recipe) -> np.ndarray:
 @pytest.fixture(scope="module")
 def plain() -> np.ndarray:
     return _voxels(_whole_head())
-
-
-def test_subjects_are_drawn_alone_and_their_recipes_are_in_the_table(tmp_path: Path) -> None:
-    files = write_cohort(
-        tmp_path, seed=4, subjects=3, sizes=VARIED_SIZES, varied=True, label_prefix="v"
-    )
-    again = write_cohort(tmp_path / "b", seed=4, subjects=1, sizes=VARIED_SIZES, varied=True)
-    assert again[0].sha256 == files[0].sha256
-    assert len({file.sha256 for file in files}) == 3
-    for index, recipe in enumerate(recipes_in(tmp_path).values(), 1):
-        assert recipe.pop("generator_version") == "3"
-        assert set(recipe["variety"]) == set(VARIETY_DESCRIPTIONS)
-        assert (
-            sha256_of(recipe)
-            == draw_varied_recipe(4, index, VARIED_SIZES, recipe["attempt"]).sha256
-        )
-    described = json.loads((tmp_path / "participants.json").read_text())
-    assert "variety" in described
 
 
 def test_all_that_varies_is_drawn_and_most_volumes_pass_their_check() -> None:
