@@ -182,3 +182,11 @@ def test_an_invalid_median_or_spread_is_refused(wrong: float) -> None:
     ):
         with pytest.raises(TableError, match=name):
             requests_per_image(RESIDUALS, CostModel(), *values)
+
+
+def test_cpus_with_few_runs_get_the_law_of_all() -> None:
+    runtime = np.random.default_rng(1).lognormal(4, 0.3, 200)
+    cpus = np.where(np.arange(200) < 195, 1, 2)
+    everyone = population_requests(runtime, np.ones(200), [1], CostModel())
+    few = population_requests(runtime, cpus, [2, 8], CostModel())
+    np.testing.assert_array_equal(few.requests_s, np.tile(everyone.requests_s, (2, 1)))
