@@ -46,14 +46,10 @@ def environment_of_mlflow() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def champion_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project folder with a champion of two applications."""
-    from champions import register_champion
+    from champions import write_champion
 
     folder = tmp_path_factory.mktemp("served")
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID"):
-            patch.delenv(name, raising=False)
-        patch.chdir(folder)
-        register_champion(folder, 20, "register", "segment")
+    write_champion(folder, 20, "register", "segment")
     (folder / "params.yaml").touch()
     return folder
 

@@ -1,5 +1,4 @@
 import os
-import stat
 import subprocess
 import sys
 import time
@@ -75,13 +74,6 @@ def test_objects_are_neither_stored_nor_read(tmp_path):
     path.parent.mkdir(exist_ok=True)
     np.savez(path, x=np.array([{}], dtype=object))
     assert cache.get("load", "1", {}) is None
-
-
-def test_everything_is_private(tmp_path):
-    cache = ContentCache(tmp_path / "a" / "cache")
-    cache.arrays("load", "1", {}, lambda: _arrays(3))
-    for path in (cache.folder, *cache.folder.rglob("*")):
-        assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
 
 
 def test_what_was_not_used_for_longest_is_evicted(tmp_path):

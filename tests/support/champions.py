@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import pandas as pd
 
 import planted
 import several_machines
@@ -34,20 +38,25 @@ HEADER_ROW: dict[str, Any] = {
 }  # fmt: skip
 
 
-@functools.cache
-def fit_forecaster(subjects: int, app: str = "segment", name: str = "ridge") -> Forecaster:
-    """Fit and calibrate a family on planted runs; from the header alone, a ridge."""
-    table = planted.table(subjects, apps=(app,))
-    volumes = planted.volumes(table)
+def fitted(
+    table: pd.DataFrame, volumes: np.ndarray | None = None, name: str = "ridge"
+) -> Forecaster:
+    """Fit and calibrate a family on runs; from the header alone, a ridge."""
     calibrated = {}
     for input_level in ("header", "volume"):
-        family_name = name if input_level == "volume" else "ridge"
-        params = FAMILIES[family_name].defaults
-        model = point_model.fit(table, volumes, family_name, params, input_level, 0)
-        validation = Validation(table, volumes, 3, 0)
-        out_of_fold = validation.out_of_fold(family_name, params, input_level)
+        family = name if input_level == "volume" else "ridge"
+        params = FAMILIES[family].defaults
+        model = point_model.fit(table, volumes, family, params, input_level, 0)
+        out_of_fold = Validation(table, volumes, 3, 0).out_of_fold(family, params, input_level)
         calibrated[input_level] = calibrate(model, table, out_of_fold, 1.5)
     return Forecaster(calibrated)
+
+
+@functools.cache
+def fit_forecaster(subjects: int, app: str = "segment", name: str = "ridge") -> Forecaster:
+    """Fit and calibrate a family on planted runs, once for all tests."""
+    table = planted.table(subjects, apps=(app,))
+    return fitted(table, planted.volumes(table), name)
 
 
 def bundle_of_apps(
@@ -84,13 +93,7 @@ def machines_bundle(folder: Path, here: str = "b", *, today: bool = False) -> Bu
     table.loc[table["host_id"] == here, ["host_class", "node_type"]] = ["fast", "big"]
     if today:
         table["started_at"] = datetime.now(UTC).isoformat()
-    ridge = FAMILIES["ridge"].defaults
-    models = {}
-    for level in ("header", "volume"):
-        out_of_fold = Validation(table, None, 3, 0).out_of_fold("ridge", ridge, level)
-        model = point_model.fit(table, None, "ridge", ridge, level, 0)
-        models[level] = calibrate(model, table, out_of_fold, 1.5)
-    Forecaster(models).save(folder / "model")
+    fitted(table).save(folder / "model")
     served = ServedApp(
         "segment", planted.PARAMETERS, [Configuration("cpu", 1)], 64, 16,
         sha256_folder(folder / "model"), PROMOTION,
@@ -99,23 +102,33 @@ def machines_bundle(folder: Path, here: str = "b", *, today: bool = False) -> Bu
     return write_bundle(folder / FOLDER, [part], origin=Origin("segment"))
 
 
-def register_machines_champion(folder: Path) -> None:
-    """Register the bundle of `machines_bundle` in the registry of a project folder."""
+def write_champion(folder: Path, subjects: int, *apps: str) -> None:
+    """Write a champion of ``segment``, or others, into a project folder; MLflow has no copy."""
+    store = ModelStore.of(folder)
+    with store.new_folder() as work:
+        store.add(str(len(store.numbers()) + 1), _bundle(store, work, subjects, apps).folder)
+
+
+def _bundle(store: ModelStore, work: str, subjects: int, apps: tuple[str, ...]) -> Bundle:
+    names, previous = apps or ("segment",), store.pointer().champion
+    return bundle_of_apps(Path(work), subjects, *names, previous=previous)
+
+
+def register(folder: Path, write: Callable[[str], Bundle]) -> None:
+    """Register a bundle in MLflow as the champion of a project folder, the current one."""
     session = connected(folder)
     with runs.run(session, "final", "ridge final") as run_id:
         pass
     with ModelStore.of(folder).new_folder() as work:
-        registry.register(folder, run_id, machines_bundle(Path(work)).folder)
+        registry.register(folder, run_id, write(work).folder)
 
 
 def register_champion(folder: Path, subjects: int, *apps: str) -> None:
-    """Register a champion in the registry of a project folder, of ``segment`` if not told."""
-    names = apps or ("segment",)
-    session = connected(folder)
-    with runs.run(session, "final", "ridge final") as run_id:
-        pass
+    """Register the champion of `write_champion`."""
     store = ModelStore.of(folder)
-    with store.new_folder() as work:
-        previous = store.pointer().champion
-        bundle = bundle_of_apps(Path(work), subjects, *names, previous=previous)
-        registry.register(folder, run_id, bundle.folder)
+    register(folder, lambda work: _bundle(store, work, subjects, apps))
+
+
+def register_machines_champion(folder: Path) -> None:
+    """Register the bundle of `machines_bundle`."""
+    register(folder, lambda work: machines_bundle(Path(work)))

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page, Playwright
 
-from champions import register_champion
+from champions import write_champion
 from model_server import free_port, running_server
 from recorded_jobs import PREDICTION, job_row
 from small_head import write_head
@@ -39,7 +39,7 @@ def write_project(folder: Path) -> None:
     site = folder / "conf" / "submit.yaml"
     site.write_text(site.read_text().replace("cluster: local", "cluster: osc"))
     write_jobs(folder / "data" / "history" / "2026-06-30-submit-1")
-    register_champion(folder, 40, "register", "segment")
+    write_champion(folder, 40, "register", "segment")
     (folder / "scans").mkdir()
     write_head(folder / "scans" / IMAGE, spacing_mm=2.5, edge=80)
 

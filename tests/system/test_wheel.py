@@ -12,7 +12,7 @@ import nibabel
 import numpy as np
 import pytest
 
-from champions import register_champion
+from champions import write_champion
 from model_server import free_port, running_server
 from voxcast import __version__
 from voxcast.errors import EXTRAS
@@ -103,18 +103,12 @@ def test_requests_histories_and_laws_need_no_extra(away: Away) -> None:
     assert fitted["groups"]
 
 
-def test_an_image_is_inspected(away: Away, image: Path) -> None:
-    (entry,) = json.loads(away.voxcast("inspect", image, "--json"))
-    assert entry["shape_i"] == 20
-    assert entry["entropy_bits"] > 0
-
-
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Return the address of a champion, served by the full installation."""
     project = tmp_path_factory.mktemp("served")
     (project / "params.yaml").write_text("")
-    register_champion(project, 12)
+    write_champion(project, 12)
     port = free_port()
     command = [sys.executable, "-m", "voxcast.cli", "serve", "--port", str(port)]
     with running_server(command, port, project, start_s=SERVER_START_S) as url:

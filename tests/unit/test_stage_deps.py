@@ -27,6 +27,7 @@ IGNORED = {
     "src/voxcast/files.py": "atomic writes; the content is the caller's",
     "src/voxcast/content_cache.py": "gives back what the same inputs gave before",
     "src/voxcast/quantities.py": "parses and formats units",
+    "src/voxcast/refusals.py": "words of refusals, after which a stage has no result",
     "src/voxcast/records.py": "fields, and keys that a golden file holds unchanged",
     # A study prepares images of a recorded campaign by it; they are checked against the record.
     "src/voxcast/config": "its result is params.yaml, on which stages depend by value",

@@ -23,8 +23,10 @@ def loaded(*overrides: str, cluster: str | None = None, policy: str | None = Non
     return config.load_submit(PROJECT / "conf", cluster, policy, overrides, here=lambda: HERE)
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("cluster", CLUSTERS)
+@pytest.mark.parametrize(
+    ("cluster", "policy"),
+    [*((cluster, "balanced") for cluster in CLUSTERS), *(("local", name) for name in POLICIES)],
+)
 def test_every_cluster_and_policy_composes(cluster: str, policy: str) -> None:
     site = loaded(cluster=cluster, policy=policy)
     assert (site.cluster.name, site.policy.name) == (cluster, policy)
@@ -62,35 +64,22 @@ def test_a_partition_can_count_memory_per_cpu() -> None:
     ("override", "message"),
     [
         ("+cluster.billing.discount=0.1", "cluster.billing.discount: unknown key"),
-        ("~cluster.billing.minimum", "cluster.billing.minimum: key is missing"),
-        ("cluster.billing.core_step=many", "cluster.billing.core_step: needs int"),
+        ("~cluster.node_types.pitzer.partition", "pitzer.partition: key is missing"),
         ("cluster.billing.core_step=0", "cluster.billing.core_step: must be at least 1"),
         ("cluster.billing.time_step=soon", "cluster.billing.time_step: not a duration"),
-        ("cluster.billing.minimum=-1s", "cluster.billing.minimum: a duration cannot be negative"),
-        ("cluster.request.memory_step=8", "cluster.request.memory_step: needs str"),
-        ("cluster.request.memory_step=null", "cluster.request.memory_step: needs str, not null"),
-        ("cluster.request.walltime_step=null", "walltime_step: needs str, not null; write a num"),
-        ("cluster.billing.time_step=null", "cluster.billing.time_step: needs str, not null"),
-        ("cluster.billing.minimum=null", "cluster.billing.minimum: needs str, not null"),
-        ("cluster.request.memory_step=8QB", "cluster.request.memory_step: not a size"),
-        ("cluster.request.memory_step=1e308TB", "memory_step: a size cannot be negative or inf"),
+        ("cluster.billing.minimum=null", "cluster.billing.minimum: must be a number"),
+        ("cluster.request.memory_step=8", "memory_step: must be a number and a unit as one text"),
         ("cluster.request.walltime_step=1e306h", "walltime_step: a duration cannot be negative"),
-        ("cluster.node_types.pitzer.cores=0", "node_types.pitzer.cores: must be at least 1"),
         ("cluster.node_types.pitzer.memory=0GB", "node_types.pitzer.memory: must be above 0"),
-        ("cluster.node_types.pitzer.gpus=-1", "node_types.pitzer.gpus: must not be negative"),
-        ("cluster.node_types.pitzer.usd_per_core_hour=-0.1",
-         "cluster.node_types.pitzer.usd_per_core_hour: must not be negative"),
-        ("cluster.node_types.pitzer.usd_per_gb_hour=nan", "usd_per_gb_hour: must not be negative"),
+        ("cluster.node_types.pitzer.gpus=-1", "node_types.pitzer.gpus: must be at least 0"),
+        ("cluster.node_types.pitzer.usd_per_gb_hour=nan", "usd_per_gb_hour: must be finite"),
         ("cluster.node_types.pitzer.usd_per_gpu_hour=???", "usd_per_gpu_hour: needs a value"),
-        ("cluster.node_types.pitzer.charged=never", "charged: 'never' is not one of"),
         ("cluster.node_types.pitzer.partition=moon",
          "pitzer.partition: no such partition; choose from serial, gpuserial"),
-        ("cluster.node_types=null", "cluster.node_types: needs a mapping"),
+        ("cluster.node_types=null", "cluster.node_types: must be a mapping"),
         ("cluster.partitions.serial.max_walltime=0h", "serial.max_walltime: must be above 0"),
-        ("+cluster.partitions.serial.memory_per_cpu=2", "memory_per_cpu: needs bool, not 2"),
-        ("cluster.partitions.serial.max_cores=0", "serial.max_cores: must be above 0"),
-        ("cluster.partitions.serial.waiting.alpha=-1", "waiting.alpha: must not be negative"),
-        ("cluster.partitions.serial.waiting.gamma_s=inf", "waiting.gamma_s: must be a number"),
+        ("cluster.partitions.serial.waiting.alpha=-1", "waiting.alpha: must be at least 0"),
+        ("cluster.partitions.serial.waiting.gamma_s=inf", "waiting.gamma_s: must be finite"),
     ],
 )  # fmt: skip
 def test_an_error_names_the_file_and_key(override: str, message: str) -> None:

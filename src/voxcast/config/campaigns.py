@@ -89,7 +89,7 @@ def campaign_settings(config: Config, runs: Path, device: str | None = None) -> 
     return CampaignSettings(
         apps=config.apps,
         runs=runs,
-        sweeps=campaign.sweeps,
+        sweeps=tuple(campaign.sweeps.values()),
         configurations=tuple(config.configurations(device)),
         conditions=Conditions(
             campaign.time_limit_s, campaign.stall_s, metronome=campaign.metronome

@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from voxcast.apps.checks import check_app
-from voxcast.config.schema import APP_HINT, RULES, Config, DeviceConfig, Place, check, section
+from voxcast.config.schema import COMPOSE, Config, DeviceConfig, validated
 from voxcast.errors import ConfigError, one_line
 from voxcast.images.characteristics import Characteristic, load_lab_characteristics
 from voxcast.records import App
@@ -131,7 +131,12 @@ def _composition_error(error: Exception, conf_dir: Path, where: Path) -> ConfigE
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads ``1e-7`` as a number and refuses a key that occurs twice."""
+    """Reads ``1e-7`` as a number, a date as text, and refuses a key that occurs twice."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012
+        first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """Return the mapping of a node."""
@@ -170,8 +175,6 @@ def read_yaml(path: Path, when_missing: str | None = None) -> Any:
         raise ConfigError("no such file", path, when_missing) from None
     except yaml.YAMLError as error:
         raise yaml_error(error, path) from None
-    except ValueError as error:  # a date that does not exist
-        raise ConfigError(f"not YAML: {one_line(error)}", path) from None
     except RecursionError:
         raise ConfigError("is nested too deeply", path) from None
 
@@ -200,22 +203,20 @@ def read_with_bases(path: Path, name: str) -> dict[Any, Any]:
     for entry in entries if "_self_" in entries else [*entries, "_self_"]:
         base, _, key = str(entry).partition("@")
         if entry == "_self_":
-            layers = _merged(layers, content)
+            layers = merged(layers, content)
         elif key == name:
-            layers = _merged(layers, {name: read_yaml(path.with_name(f"{base}.yaml"))})
+            layers = merged(layers, {name: read_yaml(path.with_name(f"{base}.yaml"))})
         else:
             then = f"start the file with `defaults: [_base@{name}, _self_]`"
             raise ConfigError(f"unknown entry {entry}", f"{path}: defaults", then)
     return layers
 
 
-def _merged(below: Any, above: Any) -> Any:
+def merged(below: Any, above: Any) -> Any:
+    """Return a value with another one over it, key by key."""
     if not (isinstance(below, dict) and isinstance(above, dict)):
         return above
-    return {**below, **{key: _merged(below.get(key), value) for key, value in above.items()}}
-
-
-COMPOSE = "run `python -m voxcast.config`"  # `make params` in the repository
+    return {**below, **{key: merged(below.get(key), value) for key, value in above.items()}}
 
 
 def load(path: str | Path = PARAMS_FILE, label: str | None = None) -> Config:
@@ -229,13 +230,14 @@ def load(path: str | Path = PARAMS_FILE, label: str | None = None) -> Config:
     Raises
     ------
     ConfigError
-        Naming file and key, for an unknown or missing key, a wrong type, a value left ``???`` or
-        one that breaks a rule.
+        Naming file and key, see `voxcast.config.schema.validated`.
     """
-    place = Place(label or path, when_missing=COMPOSE)
-    content = read_yaml(Path(path), f"{COMPOSE} in the project")
-    config = section(Config, content, place, RULES)
-    check(config, place.file)
+    file = label or path
+    config = validated(Config, read_yaml(Path(path), f"{COMPOSE} in the project"), file)
+    try:
+        config.check()
+    except ConfigError as error:
+        raise ConfigError(f"{error.where}: {error.problem}", file, error.then) from None
     return config
 
 
@@ -269,8 +271,8 @@ def app_of(folder: Path, name: str, values: dict[str, Any]) -> App:
 
 
 def _app(path: Path, name: str, content: Any) -> App:
-    place = Place(path, name, APP_HINT.format(name))
-    app = section(App, content, place, name=name)
+    values = {**content, "name": name} if isinstance(content, dict) else content
+    app = validated(App, values, path, name)
     check_app(app)
     return app
 
@@ -278,7 +280,7 @@ def _app(path: Path, name: str, content: Any) -> App:
 def load_device(folder: str | Path, name: str) -> DeviceConfig:
     """Read the device ``name`` of a folder such as ``conf/device``; errors as `load_app`."""
     path, content = _read_one(Path(folder), name, "device")
-    return section(DeviceConfig, content, Place(path, name), RULES)
+    return validated(DeviceConfig, content, path, name)
 
 
 def _read_one(folder: Path, name: str, noun: str) -> tuple[Path, Any]:

@@ -7,16 +7,18 @@ machine.
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field
 
 from voxcast.allocation.offers import Policy
 from voxcast.allocation.site import (
     MEMORY_FLOOR_BYTES,
     Billing,
+    Charged,
     Cluster,
     MemoryCounted,
     NodeType,
@@ -24,27 +26,14 @@ from voxcast.allocation.site import (
     Prices,
     Waiting,
 )
-from voxcast.config.load import CONF_DIR, check_option, compose_file, read_yaml
-from voxcast.config.schema import (
-    ABOVE_0,
-    ABOVE_0_OR_NULL,
-    Key,
-    Place,
-    Rules,
-    at_least,
-    between,
-    mapping,
-    quantity,
-    section,
-    typed,
-)
+from voxcast.config.load import CONF_DIR, check_option, compose_file, merged, read_yaml
+from voxcast.config.schema import AtLeast0, AtLeast1, named, quantity, validated
 from voxcast.errors import ConfigError
 from voxcast.quantities import parse_bytes, parse_seconds
 
 SUBMIT = "submit.yaml"
 GROUPS = ("cluster", "policy")
 MAX_MEMORY_MARGIN = 10  # times the predicted memory; a larger margin is a mistake
-PRICES = ("usd_per_core_hour", "usd_per_gpu_hour", "usd_per_gb_hour")
 
 
 @dataclass(frozen=True)
@@ -72,97 +61,118 @@ class Here:
         return cls(facts.cores, facts.memory_bytes, len(facts.gpu_models))
 
 
-OPTIONAL = {"optional": True}
+Seconds = Annotated[float, quantity(parse_seconds)]
+Bytes = Annotated[int, quantity(parse_bytes)]
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Billing(Billing):
+    """The billing rule as a file has it."""
+
+    core_step: AtLeast1
+    time_step_s: Annotated[Seconds, Field(alias="time_step")]
+    minimum_s: Annotated[Seconds, Field(alias="minimum")]
 
 
 @dataclass(frozen=True)
 class _Request:
     """The steps to which requests are rounded up, the least memory, and how memory is counted."""
 
-    walltime_step_s: float
-    memory_step_bytes: int
-    memory_floor_bytes: int = field(default=MEMORY_FLOOR_BYTES, metadata=OPTIONAL)
-    memory_counted: MemoryCounted | None = field(default=None, metadata=OPTIONAL)
-    mapped_files_bytes: int | None = field(default=None, metadata=OPTIONAL)
+    walltime_step_s: Annotated[Seconds, Field(alias="walltime_step")]
+    memory_step_bytes: Annotated[Bytes, Field(alias="memory_step")]
+    memory_floor_bytes: Annotated[Bytes, Field(alias="memory_floor")] = MEMORY_FLOOR_BYTES
+    memory_counted: MemoryCounted | None = None
+    mapped_files_bytes: Annotated[Bytes | None, Field(alias="mapped_files")] = None
 
 
-SECONDS, BYTES = quantity(parse_seconds), quantity(parse_bytes)
-SECONDS_OR_NULL = quantity(parse_seconds, optional=True)
-BYTES_OR_NULL = quantity(parse_bytes, optional=True)
-AMOUNT = Key(
-    holds=lambda value: math.isfinite(value) and value >= 0,
-    rule="must not be negative, and finite",
-)
-RULES: Rules = {
-    Billing: {
-        "core_step": at_least(1),
-        "time_step_s": Key("time_step", SECONDS),
-        "minimum_s": Key("minimum", SECONDS),
-    },
-    _Request: {
-        "walltime_step_s": Key("walltime_step", SECONDS),
-        "memory_step_bytes": Key("memory_step", BYTES),
-        "memory_floor_bytes": Key("memory_floor", BYTES),
-        "mapped_files_bytes": Key("mapped_files", BYTES_OR_NULL),
-    },
-    Prices: dict.fromkeys(PRICES, AMOUNT),
-    Partition: {
-        "max_walltime_s": replace(ABOVE_0_OR_NULL, name="max_walltime", read=SECONDS_OR_NULL),
-        "max_cores": ABOVE_0_OR_NULL,
-        "max_memory_bytes": replace(ABOVE_0_OR_NULL, name="max_memory", read=BYTES_OR_NULL),
-    },
-    Waiting: {"alpha": AMOUNT, "gamma_s": Key(holds=math.isfinite, rule="must be a number")},
-    Policy: {
-        "confidence": between(0.5, 1),
-        "memory_margin": Key(
-            holds=lambda value: 0 <= value <= MAX_MEMORY_MARGIN,
-            rule=f"must not be negative, and at most {MAX_MEMORY_MARGIN}",
-        ),
-        "hour_in_core_hours": AMOUNT,
-    },
-}
+@dataclass(frozen=True)
+class _Node:
+    """A node type; null stands for the value of this machine."""
+
+    partition: str
+    cores: AtLeast1 | None
+    memory_bytes: Annotated[Annotated[Bytes, Field(gt=0)] | None, Field(alias="memory")]
+    gpus: AtLeast0 | None
+    usd_per_core_hour: Amount
+    usd_per_gpu_hour: Amount
+    usd_per_gb_hour: Amount
+    charged: Charged = "used"
+    host_class: str | None = None
+
+    def node_type(self, name: str, here: Callable[[], Here]) -> NodeType:
+        """Return it as the library takes it."""
+        sizes = {
+            size: getattr(here(), size) if getattr(self, size) is None else getattr(self, size)
+            for size in ("cores", "memory_bytes", "gpus")
+        }
+        prices = Prices(self.usd_per_core_hour, self.usd_per_gpu_hour, self.usd_per_gb_hour)
+        return NodeType(
+            name, **sizes, prices=prices, partition=self.partition, charged=self.charged,
+            host_class=self.host_class,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Waiting(Waiting):
+    alpha: Amount
+    gamma_s: Annotated[float, Field(allow_inf_nan=False)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Partition(Partition):
+    """A partition with the limits of its numbers; null for no limit."""
+
+    name: str = ""
+    max_walltime_s: Annotated[Annotated[Seconds, Field(gt=0)] | None, Field(alias="max_walltime")]
+    max_cores: AtLeast1 | None
+    max_memory_bytes: Annotated[Annotated[Bytes, Field(gt=0)] | None, Field(alias="max_memory")]
+    waiting: Annotated[_Waiting, AfterValidator(lambda read: Waiting(**vars(read)))]
+
+
+@dataclass(frozen=True)
+class _Policy(Policy):
+    """A policy with the limits of its numbers."""
+
+    confidence: Annotated[float, Field(gt=0.5, lt=1)]
+    memory_margin: Annotated[float, Field(ge=0, le=MAX_MEMORY_MARGIN)]
+    hour_in_core_hours: Amount
 
 
 @dataclass(frozen=True)
 class _ClusterFile:
     """A file of ``conf/cluster``."""
 
-    billing: Billing
+    billing: _Billing
     request: _Request
-    node_types: dict[str, NodeType]
-    partitions: dict[str, Partition]
+    node_types: Annotated[dict[str, _Node], Field(min_length=1)]
+    partitions: Annotated[dict[str, Partition], named(Partition, _Partition)]
 
 
-def _node_types(content: Any, place: Place, here: Callable[[], Here]) -> dict[str, NodeType]:
-    def or_here(name: str, parse: Callable[[Any, Place], Any]) -> Callable[[Any, Place], Any]:
-        return lambda value, at: getattr(here(), name) if value is None else parse(value, at)
-
-    whole_number = functools.partial(typed, int)
-    keys = {
-        "cores": replace(at_least(1), read=or_here("cores", whole_number)),
-        "gpus": replace(at_least(0), read=or_here("gpus", whole_number)),
-        "memory_bytes": replace(ABOVE_0, name="memory", read=or_here("memory_bytes", BYTES)),
-    }
-    nodes = {}
-    for name, entry in mapping(content, place).items():
-        below, values = place.at(name), dict(mapping(entry, place.at(name)))
-        prices = {key: values.pop(key) for key in PRICES if key in values}
-        priced = section(Prices, prices, below, RULES)
-        nodes[name] = section(NodeType, values, below, {NodeType: keys}, name=name, prices=priced)
-    return nodes
-
-
-def _cluster(name: str, content: Any, place: Place, here: Callable[[], Here]) -> Cluster:
-    nodes = functools.partial(_node_types, here=functools.cache(here))
-    keys = {"node_types": Key(read=nodes, holds=bool, rule="needs at least one")}
-    file = section(_ClusterFile, content, place, {**RULES, _ClusterFile: keys})
-    for node in file.node_types.values():
-        if node.partition not in file.partitions:
+def _cluster(name: str, content: Any, path: Path, key: str, here: Callable[[], Here]) -> Cluster:
+    file = validated(_ClusterFile, content, path, key)
+    for node, entry in file.node_types.items():
+        if entry.partition not in file.partitions:
+            where = f"{path}: {key}.node_types.{node}.partition".replace(": .", ": ")
             names = ", ".join(file.partitions) or "none"
-            where = place.at("node_types").at(node.name).at("partition")
-            raise where.error(f"no such partition; choose from {names}")
-    node_types, partitions = tuple(file.node_types.values()), tuple(file.partitions.values())
+            raise ConfigError("no such partition", where, f"choose from {names}")
+    here = functools.cache(here)
+    node_types = tuple(entry.node_type(node, here) for node, entry in file.node_types.items())
+    partitions = tuple(file.partitions.values())
     return Cluster(name, node_types, partitions, file.billing, **vars(file.request))
+
+
+def _read_groups(root: Path, chosen: dict[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the content of the files of the groups, and their names, as `compose_file` does."""
+    content = read_yaml(root)
+    if not isinstance(content, dict) or not isinstance(content.get("defaults"), list):
+        raise ConfigError("needs a list of defaults", root)
+    groups = [entry for entry in content.pop("defaults") if isinstance(entry, dict)]
+    files = {group: str(name) for entry in groups for group, name in entry.items()} | chosen
+    read = {
+        group: read_yaml(root.parent / group / f"{name}.yaml") for group, name in files.items()
+    }
+    return merged(read, content), files
 
 
 def load_submit(
@@ -173,7 +183,7 @@ def load_submit(
     *,
     here: Callable[[], Here],
 ) -> Site:
-    """Compose ``submit.yaml`` and check it as strictly as ``params.yaml``.
+    """Read ``submit.yaml`` and its groups, and check them as strictly as ``params.yaml``.
 
     Parameters
     ----------
@@ -190,22 +200,24 @@ def load_submit(
         Naming file and key.
     """
     folder, root = Path(conf_dir), Path(conf_dir, SUBMIT)
-    chosen = []
-    for group, name in zip(GROUPS, (cluster, policy), strict=True):
-        if name is not None:
-            new = f"{folder / group / name}.yaml"
-            copy = f", or copy a file of {folder / group} to {new} and edit it"
-            check_option(folder / group, name, group, copy)
-            chosen.append(f"{group}={name}")
-    content, files = compose_file(root, [*chosen, *overrides])
+    chosen = {group: name for group, name in zip(GROUPS, (cluster, policy), strict=True) if name}
+    for group, name in chosen.items():
+        new = f"{folder / group / name}.yaml"
+        copy = f", or copy a file of {folder / group} to {new} and edit it"
+        check_option(folder / group, name, group, copy)
+    if overrides:
+        groups = [f"{group}={name}" for group, name in chosen.items()]
+        content, files = compose_file(root, [*groups, *overrides])
+    else:  # without Hydra, which takes a second and is not installed on every login node
+        content, files = _read_groups(root, chosen)
     if unknown := sorted(set(content) - set(GROUPS)):
         raise ConfigError(f"unknown key, choose from {', '.join(GROUPS)}", f"{root}: {unknown[0]}")
     if missing := [group for group in GROUPS if group not in files]:
         raise ConfigError("has no file of the group", f"{root}: {missing[0]}")
-    places = {g: Place(folder / g / f"{name}.yaml", g) for g, name in files.items()}
-    site = _cluster(files["cluster"], content["cluster"], places["cluster"], here)
-    risk = section(Policy, content["policy"], places["policy"], RULES, name=files["policy"])
-    return Site(site, risk)
+    paths = {group: folder / group / f"{name}.yaml" for group, name in files.items()}
+    site = _cluster(files["cluster"], content["cluster"], paths["cluster"], "cluster", here)
+    risk = {**content["policy"], "name": files["policy"]}
+    return Site(site, validated(_Policy, risk, paths["policy"], "policy"))
 
 
 def current_site(
@@ -224,24 +236,3 @@ def current_site(
     from voxcast.jobs.slurm import with_memory_counted
 
     return replace(site, cluster=with_memory_counted(site.cluster))
-
-
-def load_cluster(conf_dir: str | Path, name: str, *, here: Callable[[], Here]) -> Cluster:
-    """Return a cluster from its file alone, without composing the second root.
-
-    So that it works where Hydra is not installed, as on a login node.
-
-    Parameters
-    ----------
-    here : callable
-        Returns the size of this machine; called only if a node type leaves a value open.
-
-    Raises
-    ------
-    ConfigError
-        Naming file and key.
-    """
-    folder = Path(conf_dir) / "cluster"
-    check_option(folder, name, "cluster", f", or copy one to {folder / name}.yaml")
-    path = folder / f"{name}.yaml"
-    return _cluster(name, read_yaml(path), Place(path), here)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import ipaddress
-import json
 import os
 import random
 import re
@@ -27,15 +26,15 @@ import voxcast
 from voxcast.errors import ConfigError, ModelError, RequestError, one_line
 from voxcast.quantities import format_seconds
 from voxcast.records import Configuration
+from voxcast.refusals import refusal_of
 from voxcast.serving.champion import Champion
-from voxcast.serving.rows import refusal_of
 from voxcast.serving.served_app import app_among
 from voxcast.serving.signature import QUANTILE, VOLUME, Answer
 
 TOKEN_VARIABLE = "VOXCAST_TOKEN"  # noqa: S105  # the name of a variable, not a token
 TOKEN_FILE_VARIABLE = "VOXCAST_TOKEN_FILE"  # noqa: S105
 CONNECT_S, ANSWER_S = 5.0, 60.0
-ATTEMPTS, LONGEST_WAIT_S = 5, 60.0
+ATTEMPTS = 5
 # The server is busy or starting; 502 is a proxy's report of a refused connection.
 BUSY = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE)
 _REFUSED = (400, 413, 415, 422)
@@ -137,7 +136,7 @@ class Client:
                 raise RequestError(text, error.where, error.then) from None
             if not isinstance(answer, list) or len(answer) != len(part):
                 raise self._problem("has no prediction for each row")
-            self._checked(_answers(), answer)
+            self._checked(list[Answer], answer)
             predictions += answer
         return predictions
 
@@ -150,8 +149,7 @@ class Client:
 
     def models(self) -> ServedModels:
         """Return the version that answers now, and its applications."""
-        content = self._answer("GET", "/models")
-        listed: ServedModels = self._checked(TypeAdapter(ServedModels), content)
+        listed: ServedModels = self._checked(ServedModels, self._answer("GET", "/models"))
         return listed
 
     @property
@@ -169,31 +167,21 @@ class Client:
 
         Full jitter, see M. Brooker, "Exponential Backoff And Jitter" (2015).
         """
-        content = None if question is None else json.dumps(question).encode()
-        headers = None if question is None else {"Content-Type": "application/json"}
-        for attempt in range(1, ATTEMPTS + 1):
-            wait_s = _RANDOM.uniform(0.0, 0.25 * 2.0 ** (attempt - 1))
+        for attempt in range(ATTEMPTS):
+            if attempt:
+                time.sleep(_RANDOM.uniform(0.0, 0.5 * 2.0**attempt))
             try:
-                answer = self._http.request(
-                    method, self.address + path, headers=headers, content=content
-                )
+                answer = self._http.request(method, self.address + path, json=question)
             except (httpx.ReadTimeout, httpx.WriteTimeout):
                 limit = format_seconds(ANSWER_S)
                 raise self._problem(f"does not answer within {limit}", "see its log") from None
             except httpx.TransportError as error:
                 problem = f"is not there: {one_line(error) or type(error).__name__}"
                 then = "is it running? see `voxcast serve`"
-                if "CERTIFICATE_VERIFY" in problem:
-                    raise self._problem(problem, "ask who runs it for its certificate") from None
             else:
                 if answer.status_code not in BUSY:
                     return self._content(answer)
-                stated = answer.headers.get("retry-after", "")
-                wait_s += float(stated) if stated.isdecimal() else 0.0
                 problem, then = _words(answer), "ask later"
-            if attempt == ATTEMPTS or wait_s > LONGEST_WAIT_S:
-                break
-            time.sleep(wait_s)
         raise self._problem(problem, then)
 
     def _content(self, answer: httpx.Response) -> dict[str, Any]:
@@ -207,7 +195,7 @@ class Client:
         if status != HTTPStatus.OK:
             raise self._problem(_words(answer))
         try:
-            content = json.loads(answer.content)
+            content = answer.json()
         except (ValueError, RecursionError):
             content = None
         if not isinstance(content, dict):
@@ -216,10 +204,10 @@ class Client:
             raise self._problem("answers with unprintable characters")
         return content
 
-    def _checked(self, kind: TypeAdapter[Any], content: Any) -> Any:
+    def _checked(self, kind: Any, content: Any) -> Any:
         """Return content of an answer as records; refuse another form."""
         try:
-            return kind.validate_python(content)
+            return _adapter(kind).validate_python(content)
         except ValidationError as error:
             where, reason = refusal_of(error.errors(include_url=False))
             problem = f"answers in another form: {_printable(f'{where}: {reason}')}"
@@ -253,8 +241,8 @@ def parts(rows: Sequence[Row]) -> Iterator[list[Row]]:
 
 
 @cache
-def _answers() -> TypeAdapter[list[Any]]:
-    return TypeAdapter(list[Answer])
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
 
 
 def _address(url: str) -> httpx.URL:
@@ -300,13 +288,12 @@ def _words(answer: httpx.Response) -> str:
 
 
 def _detail(answer: httpx.Response) -> str:
-    """Return the reason in an answer: of RFC 9457, of MLflow, or the text of a proxy."""
+    """Return the reason in an answer: of RFC 9457, or the text of a proxy."""
     try:
-        content = answer.json()
-        reason = content.get("detail") or content.get("message")
-    except (ValueError, RecursionError, AttributeError):
+        reason = answer.json()["detail"]
+    except (ValueError, RecursionError, TypeError, LookupError):
         reason = answer.text[: 2**16]
-    return _printable(str(reason or ""))[:500]
+    return _printable(str(reason))[:500]
 
 
 def _printable(text: str) -> str:

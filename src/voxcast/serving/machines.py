@@ -26,7 +26,7 @@ from voxcast.models.speed import updates
 from voxcast.models.speed.speeds import MachineSpeed, SittingSpeed
 from voxcast.models.speed.updates import RunResidual, for_another_application, updated
 from voxcast.records import Configuration
-from voxcast.serving.rows import refusal_of
+from voxcast.refusals import refusal_of
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -196,12 +196,7 @@ class ModelStore:
         return Bundle.load(self.folder_of(number), pointer.record_of(number).sha256, number)
 
     def _write(self, pointer: Pointer) -> None:
-        versions: dict[str, Any] = {
-            number: {"sha256": record.sha256, "apps": list(record.apps)}
-            for number, record in pointer.versions.items()
-        }
-        content = {"format": FORMAT, "champion": pointer.champion, "versions": versions}
-        write_json(self.folder / POINTER, content)
+        write_json(self.folder / POINTER, {"format": FORMAT, **asdict(pointer)})
 
 
 def _pointer(content: dict[str, Any]) -> Pointer:

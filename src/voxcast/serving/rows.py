@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import json
 import math
-import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -31,6 +30,7 @@ from voxcast.errors import ModelError
 from voxcast.images.characteristics import CHARACTERISTICS
 from voxcast.images.header import ImageHeader
 from voxcast.records import Configuration
+from voxcast.refusals import brief, plain_number, refusal_of
 from voxcast.serving.signature import EXAMPLE, OUTPUT_TYPES, REQUEST_HEADER_COLUMNS
 
 if TYPE_CHECKING:
@@ -44,72 +44,8 @@ MAX_PARAMETER = 1e100  # far from where its square or a distance overflows
 DTYPES = {dtype.name: dtype for dtype in map(np.dtype, "bBhHiIlLfd")}
 _NPY = b"\x93NUMPY"
 _AXES = ({"R", "L"}, {"A", "P"}, {"S", "I"})
-_BRIEF = reprlib.Repr()  # also of lists in lists that are too deep for `repr`
-_BRIEF.maxstring = _BRIEF.maxlong = _BRIEF.maxother = 60
 _COLUMN_TYPES = {"string": "object", "double": "float64", "long": "int64", "boolean": "bool"}
-_PREFIX = "Value error, "  # begins the message of a validator of ours
 _BASE64 = {"type": "string", "contentEncoding": "base64", "description": "for a network"}
-
-# Reasons of pydantic by their type, for those who do not know Python.
-_REASONS = {
-    "bool_parsing": "must be true or false, not {value}",
-    "bool_type": "must be true or false, not {value}",
-    "dict_type": "must be an object",
-    "extra_forbidden": "unknown field; `GET /openapi.json` lists those of each question",
-    "finite_number": "must be finite",
-    "float_parsing": "must be a number, not {value}",
-    "float_type": "must be a number, not {value}",
-    "greater_than": "must be above {gt}, not {value}",
-    "greater_than_equal": "must be at least {ge}, not {value}",
-    "int_from_float": "must be a whole number, not {value}",
-    "int_parsing": "must be a whole number, not {value}",
-    "int_parsing_size": "is too large a number",
-    "int_type": "must be a whole number, not {value}",
-    "json_invalid": "not valid JSON: {error}",
-    "less_than": "must be below {lt}, not {value}",
-    "less_than_equal": "must be at most {le}, not {value}",
-    "list_type": "must be a list",
-    "literal_error": "must be {expected}, not {value}",
-    "missing": "is missing",
-    "model_attributes_type": "must be an object",
-    "model_type": "must be an object",
-    "string_too_long": "may have at most {max_length} characters",
-    "string_too_short": "is empty",
-    "string_type": "must be text, not {value}",
-    "too_long": "may have at most {max_length} entries",
-    "too_short": "needs {min_length} or more entries",
-}
-
-
-def brief(value: Any) -> str:
-    """Return a value as a message has it, in some letters however large or nested it is."""
-    return _BRIEF.repr(value)
-
-
-def refusal_of(errors: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
-    """Return where the first error of pydantic lies, and why, without the words of a library."""
-    names = (error["loc"][-1] for error in errors if error["type"] == "missing")
-    missing = sorted(name for name in names if isinstance(name, str))
-    if len(missing) > 1:
-        return ", ".join(missing), "are missing"
-    first = errors[0]
-    parts = [] if first["type"] == "json_invalid" else first["loc"]
-    # Without the kind that was chosen in a union.
-    where = ".".join(str(part) for part in parts if part != "body" and "[" not in str(part))
-    reason = _REASONS.get(first["type"], str(first["msg"]).removeprefix(_PREFIX))
-    if first["type"] in _REASONS:
-        limits = {name: _plain(limit) for name, limit in first.get("ctx", {}).items()}
-        reason = reason.format_map({**limits, "value": _text(first["input"])})
-    return where, reason
-
-
-def _text(value: Any) -> str:
-    """Write a number with all its digits, so that it never looks like a limit that it exceeds."""
-    return str(_plain(value)) if isinstance(value, float) else brief(value)
-
-
-def _plain(value: Any) -> Any:
-    return repr(value).removesuffix(".0") if isinstance(value, float) else value
 
 
 def _no_flag(value: Any) -> Any:
@@ -278,7 +214,7 @@ class Row(Characteristics):
             values[name] = _characteristic(name, getattr(self, name))
         voxels = math.prod(self.header.shape)
         if values.get("foreground_voxels", 0.0) > voxels:
-            stated = _text(values["foreground_voxels"])
+            stated = plain_number(values["foreground_voxels"])
             problem = f"is {stated}, and the image has {voxels} voxels"
             raise ModelError(problem, "foreground_voxels")
         return values

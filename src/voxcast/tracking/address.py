@@ -22,8 +22,6 @@ TRACKING_VARIABLE = "MLFLOW_TRACKING_URI"
 DATABASE = "mlflow.db"  # of a project
 ARTIFACTS = "mlruns"  # folder of the files that MLflow keeps, beside the database
 SQLITE = "sqlite:///"
-# Of a path with % or ?: MLflow makes the folders of a path after SQLITE without decoding it.
-SQLITE_DRIVER = "sqlite+pysqlite:///"
 WAIT_S = 10  # for a server
 HEALTH = "/health"  # of MLflow's server; it needs no password
 # MLflow's own limits, in whole seconds and repetitions; values that the user sets are kept.
@@ -31,7 +29,6 @@ _LIMITS = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": str(WAIT_S),
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
 }
-_ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
 _SQL_SERVERS = re.compile(r"(?:postgresql|mysql|mssql)(?:\+\w+)?")
 _SECRETS = re.compile(r"(?i)\b(password|passwd|sslpassword)=[^&]*")
 
@@ -53,15 +50,12 @@ def address_of(database: Path) -> str:
     --------
     >>> address_of(Path("/data/a b/mlflow.db"))
     'sqlite:////data/a b/mlflow.db'
-    >>> address_of(Path("/data/100%/mlflow.db"))
-    'sqlite+pysqlite:////data/100%25/mlflow.db'
     """
     path = str(database)
-    if _ESCAPE.search(path):  # MLflow decodes the paths of files too, once more than it encodes
-        problem = "a path with % and two hexadecimal digits means another one to MLflow"
+    if {*path} & {*"%?"}:  # which MLflow decodes in some places and not in others
+        problem = "a path with % or ? is another one to MLflow"
         raise ModelError(problem, database.parent, "rename the folder")
-    encoded = path.replace("%", "%25").replace("?", "%3F")
-    return f"{SQLITE if encoded == path else SQLITE_DRIVER}{encoded}"
+    return f"{SQLITE}{path}"
 
 
 def path_of(uri: str) -> Path | None:
@@ -72,10 +66,9 @@ def path_of(uri: str) -> Path | None:
     >>> path_of("sqlite:////data/a%20b/mlflow.db")
     PosixPath('/data/a b/mlflow.db')
     """
-    for prefix in (SQLITE, SQLITE_DRIVER):
-        if uri.startswith(prefix) and "?" not in uri:  # options of SQLAlchemy follow it
-            return Path(unquote(uri.removeprefix(prefix)))  # as SQLAlchemy decodes it
-    return None
+    if not uri.startswith(SQLITE) or "?" in uri:  # options of SQLAlchemy follow it
+        return None
+    return Path(unquote(uri.removeprefix(SQLITE)))  # as SQLAlchemy decodes it
 
 
 def is_mlflow_server(uri: str) -> bool:
@@ -160,15 +153,13 @@ def _check_mlflow_server(uri: str) -> None:
     """Check that it answers at all; MLflow's client reads the answer."""
     import httpx
 
-    then = f"see {TRACKING_VARIABLE}"
     try:
         httpx.get(uri.rstrip("/") + HEALTH, timeout=WAIT_S)
-    except httpx.TimeoutException:
-        problem = f"the tracking server does not answer within {WAIT_S} s"
-        raise ModelError(problem, uri, then) from None
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         problem = f"the tracking server is not there: {one_line(error)}"
-        raise ModelError(problem, uri, then) from None
+        if isinstance(error, httpx.TimeoutException):
+            problem = f"the tracking server does not answer within {WAIT_S} s"
+        raise ModelError(problem, uri, f"see {TRACKING_VARIABLE}") from None
 
 
 def _check_sql_server(uri: str) -> None:
@@ -177,15 +168,11 @@ def _check_sql_server(uri: str) -> None:
 
     where = without_password(uri)
     try:
-        address = sqlalchemy.make_url(uri)
-        limit = {"connect_timeout": WAIT_S}  # of libpq
-        is_libpq = address.get_driver_name().startswith("psycopg")
-        options = limit if is_libpq and "connect_timeout" not in address.query else {}
-        engine = sqlalchemy.create_engine(address, connect_args=options)
-        try:
-            engine.connect().close()
-        finally:
-            engine.dispose()
+        # The limit is one of libpq.
+        options = {"connect_timeout": WAIT_S} if "+psycopg" in uri else {}
+        engine = sqlalchemy.create_engine(uri, connect_args=options)
+        engine.connect().close()
+        engine.dispose()
     except ModuleNotFoundError as error:
         name = str(error.name)
         install = f"voxcast[{EXTRAS[name]}]" if name in EXTRAS else name

@@ -17,7 +17,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from voxcast.errors import VoxcastError, one_line
-from voxcast.serving.rows import refusal_of
+from voxcast.refusals import refusal_of
 
 if TYPE_CHECKING:
     from voxcast.web.model_switch import ServedModel

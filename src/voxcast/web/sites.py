@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
-import threading
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -20,12 +18,9 @@ if TYPE_CHECKING:
     from voxcast.allocation.site import Cluster
     from voxcast.config import Site
 
-CONF, SUBMIT, GROUPS = "conf", "submit.yaml", ("cluster", "policy")
+CONF, SUBMIT = "conf", "submit.yaml"
 
 router = service_router()
-
-# Hydra composes one at a time.
-_LOCK = threading.Lock()
 
 
 def conf_dir_of(request: Request) -> Path:
@@ -46,32 +41,7 @@ def names_in(conf_dir: Path, group: str) -> list[str]:
 
 
 def site_of(conf_dir: Path, cluster: str | None = None, policy: str | None = None) -> Site:
-    """Return a cluster and a policy as their files are now; None for the ones in ``submit.yaml``.
-
-    How Slurm counts memory is asked when a file is composed, and then taken to stay so.
-
-    Raises
-    ------
-    ConfigError
-        If the file is missing or cannot be used.
-    """
-    for group, name in zip(GROUPS, (cluster, policy), strict=True):
-        names = names_in(conf_dir, group)
-        if name is not None and name not in names:
-            choices = f"choose from {', '.join(names) or 'none'}"
-            raise ConfigError(f"unknown {group}", name[:100], choices)
-    paths = [conf_dir / SUBMIT, *(p for group in GROUPS for p in conf_dir.glob(f"{group}/*.yaml"))]
-    statuses = [path.stat() for path in sorted(paths)]
-    stamps = tuple((status.st_mtime_ns, status.st_size) for status in statuses)
-    with _LOCK:
-        return _composed(conf_dir, cluster, policy, stamps)
-
-
-@functools.lru_cache(maxsize=64)
-def _composed(
-    conf_dir: Path, cluster: str | None, policy: str | None, stamps: tuple[tuple[int, int], ...]
-) -> Site:
-    """Compose a site again when a file has changed."""
+    """Return a cluster and a policy as their files are now; see `voxcast.config.current_site`."""
     from voxcast import config
 
     return config.current_site(conf_dir, cluster, policy)

@@ -11,9 +11,8 @@ import pytest
 import yaml
 
 import voxcast
-from champions import register_champion
+from champions import write_champion
 from commands import voxcast as verb
-from model_server import free_port, running_server
 from small_head import write_head
 
 ROOT = Path(__file__).parents[3]
@@ -31,9 +30,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
            "parameters": {"iterations": 30}}  # fmt: skip
     text = yaml.safe_dump({"defaults": ["_base@segment", "_self_"], "segment": app})
     (folder / "conf/app/segment.yaml").write_text(text)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        register_champion(folder, 40)
+    write_champion(folder, 40)
     (folder / "heads").mkdir()
     for name in ("a", "b"):
         write_head(folder / "heads" / f"{name}.nii.gz", spacing_mm=2.5, edge=80)
@@ -93,14 +90,6 @@ def test_a_local_submission_is_cancelled_and_goes_on(project: Path, tmp_path: Pa
         config.write_text(before)
 
 
-def test_predictions_are_drawn(project: Path) -> None:
-    table = voxcast.load().predict("heads/a.nii.gz", app="segment")
-    axes = voxcast.plot.predictions(table)
-    assert axes.get_yticklabels()[0].get_text().startswith("cpu, 1 CPU")
-    measured = table.assign(runtime_s=table["runtime_s_median"])
-    assert "100 %" in voxcast.plot.calibration(measured).get_title()
-
-
 def test_requests_of_a_law_a_history_and_an_image(project: Path) -> None:
     law = voxcast.requests("lognormal(3,0.5)", checkpoint=(2, 2))
     assert law["normalised_cost"].is_monotonic_increasing
@@ -132,27 +121,3 @@ def test_images_and_histories_are_tables() -> None:
     assert axes.get_xlabel() == "mean time in s"
     with pytest.raises(voxcast.VoxcastError, match="gone"):
         voxcast.history("gone")
-
-
-def test_the_package_names_what_it_offers() -> None:
-    names = {"load", "Model", "Plan", "Submission", "submit", "requests", "fit",
-             "RuntimeRegressor", "inspect", "history", "Configuration", "plot",
-             "VoxcastError"}  # fmt: skip
-    assert names <= set(dir(voxcast))
-    assert all(getattr(voxcast, name) is not None for name in names)
-
-
-def test_the_model_of_a_service_is_asked_in_the_same_words(project: Path, tmp_path: Path) -> None:
-    port = free_port()
-    command = [sys.executable, "-m", "voxcast.cli", "serve", "--port", str(port)]
-    with running_server(command, port, project) as url:
-        served = voxcast.load(url, project=project)
-        here = voxcast.load(project=project)
-        for words in ({}, {"parameters": {"iterations": 40}}, {"quantile": 0.9, "explain": True}):
-            tables = [
-                model.predict("heads/a.nii.gz", app="segment", **words) for model in (served, here)
-            ]
-            pd.testing.assert_frame_equal(*tables, rtol=1e-9)
-        assert (served.version, set(served.apps)) == (here.version, set(here.apps))
-        plans = [model.recommend("heads", "segment", cluster="osc") for model in (served, here)]
-        pd.testing.assert_frame_equal(*(plan.table for plan in plans), rtol=1e-6)

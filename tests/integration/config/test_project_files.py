@@ -10,7 +10,6 @@ from voxcast import config
 from voxcast.cli import main
 from voxcast.config import project_files
 from voxcast.config.project_files import PACKAGE_FILE, create_project, refresh_project
-from voxcast.errors import ConfigError
 
 PROJECT = Path(__file__).parents[3]
 
@@ -88,9 +87,3 @@ def test_a_new_release_makes_the_stages_stale_and_keeps_what_the_user_edited(pro
     assert "# mine" in edited.read_text()
     assert (project / PACKAGE_FILE).read_bytes() != before
     assert refresh_project(project) == []
-
-
-def test_an_installation_without_project_files_says_so(tmp_path, monkeypatch):
-    monkeypatch.setattr(project_files, "PACKAGE", tmp_path / "lib" / "voxcast")
-    with pytest.raises(ConfigError, match="holds no project files"):
-        create_project(tmp_path / "new")

@@ -6,7 +6,6 @@ import base64
 import json
 import math
 import os
-import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
@@ -22,7 +21,6 @@ from champions import HEADER_ROW
 from commands import voxcast as call
 from model_server import free_port, running_server
 from served_project import CONFIGURATIONS, NETWORK, RIDGE, served_project
-from voxcast.records import Configuration
 from voxcast.serving.champion import Champion
 from voxcast.serving.prediction_service import PredictionService
 from voxcast.serving.signature import OUTPUT_TYPES
@@ -152,20 +150,6 @@ def test_mlflow_models_serve(mlflow_url: str, rows: Rows, expected: Rows) -> Non
             check(json.load(reply)["predictions"], [expected[n] for n in places])
 
 
-def test_mlflow_models_predict(
-    project: Path, environment: dict[str, str], rows: Rows, expected: Rows, tmp_path: Path
-) -> None:
-    command = [
-        "mlflow", "models", "predict", "-m", CHAMPION_URI, "--env-manager", "local",
-        "-i", tmp_path / "rows.json", "-t", "json", "-o", tmp_path / "answers.json",
-    ]  # fmt: skip
-    *_, (body, places) = requests(rows)
-    (tmp_path / "rows.json").write_text(body)
-    subprocess.run(command, cwd=project, env=environment, capture_output=True, check=True)
-    answers = json.loads((tmp_path / "answers.json").read_text())["predictions"]
-    check(answers, [expected[n] for n in places])
-
-
 @pytest.mark.parametrize("kind", ["parquet", "csv"])
 def test_a_table_of_rows(
     project: Path, rows: Rows, expected: Rows, tmp_path: Path, kind: str
@@ -249,11 +233,3 @@ def test_a_difference_is_detected(expected: Rows) -> None:
         changed[name] = changed[name] * value if isinstance(value, float) else value
         with pytest.raises(AssertionError, match=name):
             check([changed], expected[:1])
-
-
-def test_python_tells_what_it_predicts(project: Path) -> None:
-    model = voxcast.load(project=project)
-    assert model.version == "1"
-    assert set(model.apps) == {RIDGE, NETWORK}
-    assert model.apps[RIDGE].parameters == {"iterations": 30}
-    assert model.apps[RIDGE].configurations[-1] == Configuration("gpu", 2, 1)

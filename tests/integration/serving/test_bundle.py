@@ -24,17 +24,6 @@ def copied(pair: Bundle, tmp_path: Path) -> Path:
     return shutil.copytree(pair.folder, tmp_path / FOLDER)
 
 
-def test_opening_reads_no_forecaster(pair: Bundle, copied: Path) -> None:
-    shutil.rmtree(copied / "forecasters")
-    bundle = Bundle.load(copied)
-    assert bundle.apps == pair.apps
-    assert bundle.app_named("tile").name == "tile"
-    with pytest.raises(ModelError, match="unheard: unknown application; the model has segment, t"):
-        bundle.app_named("unheard")
-    with pytest.raises(ModelError, match="several applications: segment, tile"):
-        bundle.app_named(None)
-
-
 def test_a_part_is_carried_over_byte_for_byte(pair: Bundle, tmp_path: Path) -> None:
     alone = write_bundle(tmp_path / FOLDER, [pair.part("tile")])
     assert alone.apps == {"tile": pair.apps["tile"]}
@@ -105,26 +94,8 @@ def test_a_damaged_application_is_named_and_never_carried_over(
         write_bundle(tmp_path / "next", [bundle.part("segment"), bundle.part("tile")])
 
 
-def test_facts_of_another_form_are_damage(copied: Path) -> None:
-    index = json.loads((copied / INDEX).read_text())
-    for field, value in {"coarse_points": "many", "configurations": [], "promotion": {}}.items():
-        changed = index["apps"]["tile"] | {field: value}
-        (copied / INDEX).write_text(json.dumps({**index, "apps": {"tile": changed}}))
-        with pytest.raises(ModelError, match="is damaged") as caught:
-            Bundle.load(copied)
-        assert len(str(caught.value).splitlines()) == 1
-
-
 def test_a_hidden_file_is_no_damage_and_another_is(copied: Path) -> None:
     (copied / "forecasters/tile/.DS_Store").write_text("left by a file manager")
     assert Bundle.load(copied).is_intact("tile")
     (copied / "forecasters/tile/more.json").write_text("{}")
     assert not Bundle.load(copied).is_intact("tile")
-
-
-def test_a_name_cannot_leave_the_folder(copied: Path) -> None:
-    index = json.loads((copied / INDEX).read_text())
-    index["apps"]["../tile"] = index["apps"].pop("tile")
-    (copied / INDEX).write_text(json.dumps(index))
-    with pytest.raises(ModelError, match="is no name"):
-        Bundle.load(copied)

@@ -14,22 +14,12 @@ import pandas as pd
 import pytest
 import yaml
 
-import planted
 import voxcast
-from champions import HEADER_ROW, bundle_of_apps
-from registries import connected
+from champions import bundle_of_apps
 from small_head import write_head
 from voxcast.cli import main
-from voxcast.errors import ConfigError
-from voxcast.features.training_table import build_table
-from voxcast.files import sha256_folder
-from voxcast.models import point_model
-from voxcast.models.families.family import FAMILIES
-from voxcast.models.forecaster import Forecaster, calibrate
-from voxcast.models.selection.cross_validation import Validation
-from voxcast.serving.bundle import Origin, write_bundle
+from voxcast.serving.bundle import write_bundle
 from voxcast.serving.model_store import ModelStore
-from voxcast.tracking import registry, runs
 from voxcast.tracking.registry import FOLDER
 
 ROOT = Path(__file__).parents[3]
@@ -43,24 +33,10 @@ ASKED = ["cpu_s_median", "runtime_s_upper", "peak_rss_bytes_upper"]
 
 
 def lab_bundle(work: Path) -> Path:
-    """Write a bundle whose model learned from ``bright_ml`` alone of all characteristics."""
-    profiles, catalogue, contents = planted.history(20)
-    contents = contents.assign(bright_ml=contents.pop("foreground_voxels") * 8e-3)
-    table, _ = build_table(profiles, catalogue, contents.drop(columns="noise_ratio"))
-    ridge = FAMILIES["ridge"].defaults
-    models = {}
-    for level in ("header", "volume"):
-        model = point_model.fit(table, None, "ridge", ridge, level, 0)
-        out_of_fold = Validation(table, None, 3, 0).out_of_fold("ridge", ridge, level)
-        models[level] = calibrate(model, table, out_of_fold, 1.5)
-    Forecaster(models).save(work / "model")
-    part = bundle_of_apps(work / "planted", 6, "segment").part("segment")
-    served = replace(
-        part.served, characteristics=("bright_ml",),
-        forecaster_sha256=sha256_folder(work / "model"),
-    )  # fmt: skip
-    part = replace(part, served=served, forecaster=work / "model")
-    return write_bundle(work / FOLDER, [part], origin=Origin("segment")).folder
+    """Write a bundle whose application declares ``bright_ml`` beside a known characteristic."""
+    part = bundle_of_apps(work / "planted", 20, "segment").part("segment")
+    served = replace(part.served, characteristics=("foreground_voxels", "bright_ml"))
+    return write_bundle(work / FOLDER, [replace(part, served=served)]).folder
 
 
 @pytest.fixture
@@ -73,10 +49,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.chdir(folder)
-    with runs.run(connected(folder), "final", "ridge final") as run_id:
-        pass
     with ModelStore.of(folder).new_folder() as work:
-        registry.register(folder, run_id, lab_bundle(Path(work)))
+        ModelStore.of(folder).add("1", lab_bundle(Path(work)))
     params = yaml.safe_load((ROOT / "params.yaml").read_text())
     params["features"]["characteristics"] = {
         "bright_ml": {
@@ -120,11 +94,3 @@ def test_no_code_is_run_that_the_user_did_not_name(project: Path) -> None:
     answers = voxcast.load().predict(head)
     assert answers["missing_characteristics"].tolist() == ["bright_ml", "bright_ml"]
     assert MODULE not in sys.modules
-
-
-def test_a_function_that_cannot_be_imported_is_for_images_only(project: Path) -> None:
-    (project / f"{MODULE}.py").unlink()
-    model = voxcast.load(project=project)
-    assert model.predict({**HEADER_ROW, "bright_ml": 90.0})["input_level"].tolist() == ["volume"]
-    with pytest.raises(ConfigError, match=f"{MODULE} cannot be imported"):
-        model.predict(project.parent / "head.nii.gz")

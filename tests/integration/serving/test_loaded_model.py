@@ -7,14 +7,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 
 import voxcast
 from champions import HEADER_ROW
 from voxcast.api.model import Model
-from voxcast.errors import ConfigError, ImageError, ModelError, RequestError, UnlearnedError
+from voxcast.errors import ImageError, ModelError
 from voxcast.records import Configuration
 
 
@@ -60,16 +59,6 @@ def test_what_is_no_model_is_named(
         voxcast.load(address, project=project)
 
 
-def test_outside_a_project_the_reference_model_answers(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "user"))
-    assert "ants_segment" in voxcast.load().apps
-    with pytest.raises(ConfigError, match="not a project"):
-        voxcast.load(project=tmp_path)
-
-
 def test_an_image_is_predicted_for_each_configuration(project: Path, model: Model) -> None:
     head = project / "head.nii.gz"
     table = model.predict([head, str(head)])
@@ -100,23 +89,6 @@ def test_rows_have_their_index_and_may_be_asked_in_other_configurations(model: M
     assert crossed["cpu_s_upper"].iloc[1] == table["cpu_s_upper"].iloc[0]
 
 
-def test_parameters_are_for_rows_that_state_none(model: Model) -> None:
-    stated = {**HEADER_ROW, "parameters_json": "{}"}
-    table = model.predict([HEADER_ROW, stated], parameters={"iterations": 60})
-    assert ["iterations" in text for text in table["out_of_range"]] == [True, False]
-    with pytest.raises(RequestError, match="iteration: unknown parameter; choose from iterations"):
-        model.predict(HEADER_ROW, parameters={"iteration": 60})
-
-
-def test_values_of_numpy_and_pandas_are_plain_ones(model: Model) -> None:
-    row: dict[str, Any] = {name: value for name, value in HEADER_ROW.items() if name != "dtype"}
-    of_numpy = {name: np.float32(value) for name, value in row.items()} | {
-        "shape_i": np.int64(60), "dtype": np.str_("int16"), "cpus": pd.NA, "host": None,
-        "gpus": np.nan,
-    }  # fmt: skip
-    pd.testing.assert_frame_equal(model.predict([of_numpy]), model.predict([HEADER_ROW]))
-
-
 @pytest.mark.parametrize(
     ("requests", "message"),
     [
@@ -132,18 +104,6 @@ def test_values_of_numpy_and_pandas_are_plain_ones(model: Model) -> None:
 def test_what_cannot_be_predicted_is_refused(model: Model, requests: Any, message: str) -> None:
     with pytest.raises(ModelError, match=message):
         model.predict(requests)
-
-
-def test_no_rows_give_no_answers(model: Model) -> None:
-    assert len(model.predict([])) == 0
-    assert list(model.predict([])) == list(model.predict(HEADER_ROW))
-
-
-def test_an_unknown_application_and_quantile_are_refused(model: Model, project: Path) -> None:
-    with pytest.raises(UnlearnedError, match="unknown application; the model has segment"):
-        model.predict(project / "head.nii.gz", app="unheard")
-    with pytest.raises(ModelError, match=r"quantile: must be above 0\.5 and below 1"):
-        model.predict(HEADER_ROW, quantile=0.3)
 
 
 def test_loading_and_predicting_rows_needs_no_mlflow(project: Path) -> None:

@@ -1,6 +1,5 @@
 """Served predictions are those of the forecaster for the same features."""
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,16 +14,15 @@ import planted
 from champions import HEADER_ROW, PROMOTION, bundle_of_apps
 from voxcast.errors import ModelError
 from voxcast.features.rows import features
-from voxcast.files import sha256_folder
 from voxcast.images.characteristics import CHARACTERISTICS
 from voxcast.images.network_volume import network_to_bytes, volume_dtype
 from voxcast.models.forecaster import Forecaster
 from voxcast.models.query import Query
 from voxcast.records import TARGETS, Configuration
-from voxcast.serving.bundle import Bundle, write_bundle
+from voxcast.serving.bundle import Bundle
 from voxcast.serving.prediction_service import PredictionService
 from voxcast.serving.rows import Row
-from voxcast.serving.signature import EXAMPLE, OUTPUT_TYPES
+from voxcast.serving.signature import OUTPUT_TYPES
 
 
 @pytest.fixture
@@ -75,42 +73,6 @@ def test_predictions_are_those_of_the_forecaster(
     assert list(table) == list(OUTPUT_TYPES)
 
 
-def test_rows_do_not_depend_on_each_other(
-    service: PredictionService, contents: dict[str, float]
-) -> None:
-    row = {**HEADER_ROW, **contents}
-    finer = {**row, "spacing_i_mm": 1.0, "spacing_j_mm": 1.0, "spacing_k_mm": 1.0}
-    together = predictions(service, [row, finer])
-    alone = [predictions(service, [r]) for r in (row, finer)]
-    pd.testing.assert_frame_equal(together, pd.concat(alone, ignore_index=True))
-
-
-def test_an_explanation_names_features(
-    service: PredictionService, contents: dict[str, float]
-) -> None:
-    table = predictions(service, [{**HEADER_ROW, **contents}], explain=True)
-    reasons = json.loads(table["because"][0])
-    assert reasons
-    assert set(reasons[0]) == {"name", "factor", "value", "usual", "text"}
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"app": "unheard"}, "row 1: unheard: unknown application; the model has segment"),
-        ({"device": "tpu"}, "row 1: tpu: unknown device; the model has cpu"),
-        ({"shape_i": -3.0}, "row 1: shape_i: must be at least 1, not -3"),
-        ({"noise_ratio": 0.1}, "row 1: foreground_voxels: is missing"),
-        ({"parameters_json": "[1"}, "row 1: parameters_json: not JSON"),
-    ],
-)
-def test_an_invalid_request_is_refused_with_its_row(
-    service: PredictionService, change: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(ModelError, match=message):
-        predictions(service, [HEADER_ROW, {**HEADER_ROW, **change}])
-
-
 def test_a_model_with_a_network_wants_the_small_volume(
     tmp_path: Path, contents: dict[str, float]
 ) -> None:
@@ -127,21 +89,6 @@ def test_a_model_with_a_network_wants_the_small_volume(
         predictions(service, [{**row, "volume": network_to_bytes(np.zeros((), volume_dtype(8)))}])
 
 
-def test_a_network_is_built_before_the_first_question_with_a_volume(tmp_path: Path) -> None:
-    fitted = bundle_of_apps(tmp_path / "fitted", 6, "segment", name="cnn")
-    fitted.forecaster("segment").save(tmp_path / "model")
-    part = fitted.part("segment")
-    served = replace(part.served, forecaster_sha256=sha256_folder(tmp_path / "model"))
-    parts = [replace(part, served=served, forecaster=tmp_path / "model")]
-    service = PredictionService(write_bundle(tmp_path / "bundle", parts))
-    point_model = service.forecaster("segment").model_at("volume").model
-    network = point_model.members[0].regressor
-    service.predict([{**EXAMPLE, "app": "segment"}])
-    assert network.trunk_ is None
-    service.warm("segment")
-    assert network.trunk_ is not None
-
-
 def test_an_answer_out_of_range_says_in_what(service: PredictionService) -> None:
     huge = {**HEADER_ROW, "shape_i": 900.0, "shape_j": 900.0, "shape_k": 900.0, "cpus": 16.0}
     usual = {**HEADER_ROW, "shape_i": 80.0, "shape_j": 80.0, "shape_k": 80.0}
@@ -154,21 +101,6 @@ def test_an_answer_out_of_range_says_in_what(service: PredictionService) -> None
         r"\(729 million voxels, at most [\d.]+ million\)",
         volume,
     )
-
-
-def test_each_row_is_predicted_by_the_forecaster_of_its_application(
-    tmp_path: Path, service: PredictionService
-) -> None:
-    bundle = bundle_of_apps(tmp_path, 20, "segment", "tile")
-    both = PredictionService(bundle)
-    rows = [{**HEADER_ROW, "app": app} for app in ("tile", "segment", "tile")]
-    table = predictions(both, rows, 0.9)
-    assert table["app"].tolist() == ["tile", "segment", "tile"]
-    alone = predictions(service, rows[1:2], 0.9)
-    pd.testing.assert_frame_equal(table.iloc[[1]].reset_index(drop=True), alone)
-    pd.testing.assert_series_equal(table.iloc[0], table.iloc[2], check_names=False)
-    with pytest.raises(ModelError, match=r"row 0: app: .* several applications: segment, tile"):
-        predictions(both, [HEADER_ROW])
 
 
 def test_a_client_without_a_function_of_the_laboratory_gets_the_header_level(

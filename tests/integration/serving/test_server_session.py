@@ -1,87 +1,114 @@
 """Questions to a server that resets, is late, busy or silent, or answers something else."""
 
-import json
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
+import httpx
 import pytest
 
 from champions import HEADER_ROW
-from misbehaving_server import (
-    Behaviour,
-    answers,
-    close,
-    misbehaving_server,
-    reset,
-    slow,
-    truncated,
-    truncated_chunks,
-)
 from model_server import free_port
 from voxcast.errors import ConfigError, ModelError, RequestError
 from voxcast.serving import client as module
 from voxcast.serving.client import PART_BYTES, PART_ROWS, Client, parts
 from voxcast.serving.signature import OUTPUT_TYPES
 
-SECRET = "letters-and-123"  # noqa: S105
-MODELS = {"version": "1", "apps": {}}
+URL, SECRET = "http://127.0.0.1:5001", "letters-and-123"
 VALUES = {"string": "", "double": 1.0, "long": 1, "boolean": True}
 PREDICTION = {name: VALUES[kind] for name, kind in OUTPUT_TYPES.items()}
+MODELS = httpx.Response(200, json={"version": "1", "apps": {}})
+NONSENSE = {
+    "configurations": [{"device": "cpu", "cpus": 1, "gpus": 0}], "measured": [["cpu", 1, 0]],
+    "coarse_points": 9**9, "network_points": 0, "characteristics": [], "host_classes": [],
+    "parameters": {},
+}  # fmt: skip
+
+Answer = httpx.Response | httpx.TransportError
+Asked = Callable[..., tuple[Client, list[httpx.Request]]]
 
 
-@pytest.fixture(autouse=True)
-def impatient_without_token(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
+    """Return a function that makes a client of given answers, and the list of its requests."""
     for name in ("VOXCAST_TOKEN", "VOXCAST_TOKEN_FILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(module, "time", SimpleNamespace(sleep=lambda seconds: None))
 
+    def client_of(
+        *answers: Answer, token: str | None = None
+    ) -> tuple[Client, list[httpx.Request]]:
+        left, requests = iter(answers), []
+
+        def handle(request: httpx.Request) -> httpx.Response:
+            requests.append(request)
+            answer = next(left)
+            if isinstance(answer, httpx.TransportError):
+                raise answer
+            return answer
+
+        client = Client(URL)
+        headers = client._http.headers
+        client._http = httpx.Client(transport=httpx.MockTransport(handle), headers=headers)
+        return client, requests
+
+    return client_of
+
+
+def refusal(client: Client) -> ModelError:
+    with pytest.raises(ModelError) as caught:
+        client.models()
+    return caught.value
+
 
 @pytest.mark.parametrize(
-    "behaviour",
-    [reset, close, truncated, truncated_chunks, answers(503), answers(429), answers(502)],
-    ids=["reset", "close", "truncated", "truncated chunks", "503", "429", "502"],
-)
-def test_a_broken_or_busy_exchange_is_repeated(behaviour: Behaviour) -> None:
-    with misbehaving_server(behaviour, behaviour, answers(200, MODELS)) as server:
-        assert Client(server.url).version == "1"
-        assert len(server.of("/models")) == 3
+    "busy",
+    [
+        httpx.ReadError("reset"), httpx.RemoteProtocolError("incomplete"), httpx.ConnectError(""),
+        httpx.Response(503), httpx.Response(429), httpx.Response(502),
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_a_broken_or_busy_exchange_is_repeated(asked: Asked, busy: Answer) -> None:
+    client, requests = asked(busy, busy, MODELS)
+    assert client.version == "1"
+    assert len(requests) == 3
+
+
+def test_it_is_given_up_after_the_last_attempt(asked: Asked) -> None:
+    busy = httpx.Response(503, json={"detail": "no model is loaded"})
+    client, requests = asked(*module.ATTEMPTS * [busy])
+    assert "answers 503: no model is loaded; ask later" in str(refusal(client))
+    assert len(requests) == module.ATTEMPTS
 
 
 @pytest.mark.parametrize(
-    ("retry_after", "asked"), [("1", module.ATTEMPTS), ("3600", 1)], ids=["soon", "much later"]
-)
-def test_it_is_given_up_after_the_last_attempt(retry_after: str, asked: int) -> None:
-    busy = answers(503, {"detail": "no model is loaded"}, Retry_After=retry_after)
-    with misbehaving_server(*module.ATTEMPTS * [busy]) as server:
-        with pytest.raises(ModelError) as caught:
-            Client(server.url).models()
-        assert len(server.of("/models")) == asked
-    expected = "the server answers 503: no model is loaded; ask later"
-    assert str(caught.value) == f"{server.url}: {expected}"
-
-
-@pytest.mark.parametrize("status", [400, 401, 404, 413, 415, 422, 500])
-def test_a_refusal_is_not_repeated(status: int) -> None:
-    with misbehaving_server(answers(status, {"detail": "cpus: too many"})) as server:
-        with pytest.raises(ModelError) as caught:
-            Client(server.url).models()
-        assert len(server.of("/models")) == 1
-    assert isinstance(caught.value, RequestError) == (status in (400, 413, 415, 422))
-    expected = {
-        401: "the server wants a token; set VOXCAST_TOKEN or VOXCAST_TOKEN_FILE",
-        404: "the server answers 404: cpus: too many; is it the server of `voxcast serve`?",
-        500: "the server answers 500: cpus: too many; is it the server of `voxcast serve`?",
-    }
-    assert str(caught.value) == f"{server.url}: {expected.get(status, 'cpus: too many')}"
-
-
-def test_a_late_answer_is_not_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "ANSWER_S", 0.2)
-    with misbehaving_server(slow(5)) as server:
-        with pytest.raises(ModelError, match=r"does not answer within 0\.200 s; see its log"):
-            Client(server.url).models()
-        assert len(server.of("/models")) == 1
+    ("answer", "message"),
+    [
+        *((httpx.Response(status, json={"detail": "cpus: too many"}), "cpus: too many")
+          for status in (400, 413, 415, 422)),
+        (httpx.Response(401), "wants a token; set VOXCAST_TOKEN or VOXCAST_TOKEN_FILE"),
+        (httpx.Response(404, json={"detail": "no"}), "answers 404: no; is it the server of `vox"),
+        (httpx.Response(307, headers={"Location": "http://evil"}), "answers 307: http://evil"),
+        (httpx.Response(200, json=[1]), "something else than a JSON object"),
+        (httpx.Response(200, content=b"[" * 100_000), "something else than a JSON object"),
+        (httpx.Response(500, json={"detail": "\x1b[2Jgone\n\rnow"}), "500: [2Jgone now; is it"),
+        (httpx.Response(200, json={"name": "\x1b[2J"}), "answers with unprintable characters"),
+        (httpx.Response(200, json={"name": "a"}), "answers in another form: apps, version"),
+        (httpx.Response(200, json={"version": "1", "apps": {"a": NONSENSE}}),
+         "answers in another form: apps.a.coarse_points"),
+        (httpx.ReadTimeout(""), "does not answer within"),
+    ],
+)  # fmt: skip
+def test_a_refusal_is_told_in_words_and_not_repeated(
+    asked: Asked, answer: Answer, message: str
+) -> None:
+    client, requests = asked(answer)
+    error = refusal(client)
+    assert message in str(error)
+    assert isinstance(error, RequestError) == ("too many" in message)
+    assert len(requests) == 1
 
 
 def test_an_unreachable_server_is_a_model_error() -> None:
@@ -89,52 +116,28 @@ def test_an_unreachable_server_is_a_model_error() -> None:
         Client(f"http://127.0.0.1:{free_port()}").models()
 
 
-def test_a_redirection_is_not_followed() -> None:
-    with misbehaving_server() as other:
-        elsewhere = answers(307, Location=f"{other.url}/models")
-        expected = pytest.raises(ModelError, match="answers 307: http://127")
-        with misbehaving_server(elsewhere) as server, expected:
-            Client(server.url, SECRET).models()
-        assert not other.received
-
-
-@pytest.mark.parametrize(
-    ("answer", "message"),
-    [
-        (answers(200, [1]), "something else than a JSON object"),
-        (answers(500, {"detail": "\x1b[2Jgone\n\rnow"}), r"answers 500: \[2Jgone now; is it"),
-        (answers(200, {"name": "\x1b[2Jgone"}), "answers with unprintable characters"),
-        (answers(200, {"name": "voxcast"}), "answers in another form: apps, version"),
-    ],
-)
-def test_a_stranger_is_named_and_cannot_steer_a_terminal(answer: Behaviour, message: str) -> None:
-    with misbehaving_server(answer) as server, pytest.raises(ModelError, match=message):
-        Client(server.url).models()
-
-
 def test_the_token_is_sent_and_never_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    asked: Asked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     path = tmp_path / "token"
     path.write_text("from-the-file-123\n")
-    with misbehaving_server(*2 * [answers(200, MODELS)], answers(401)) as server:
-        Client(server.url, SECRET).models()
-        monkeypatch.setenv("VOXCAST_TOKEN_FILE", str(path))
-        Client(server.url).models()
-        monkeypatch.setenv("VOXCAST_TOKEN", "from-the-variable-123")
-        with pytest.raises(ModelError, match="refuses the token") as caught:
-            Client(server.url).models()
-        sent = [request.headers["Authorization"] for request in server.of("/models")]
-    tokens = [SECRET, "from-the-file-123", "from-the-variable-123"]
-    assert sent == [f"Bearer {token}" for token in tokens]
-    assert not [token for token in tokens if token in f"{caught.value} {caplog.text}"]
+    monkeypatch.setenv("VOXCAST_TOKEN_FILE", str(path))
+    client, requests = asked(httpx.Response(401))
+    error = refusal(client)
+    assert "refuses the token" in str(error)
+    assert requests[0].headers["Authorization"] == "Bearer from-the-file-123"
+    assert "from-the-file-123" not in f"{error} {caplog.text}"
+    monkeypatch.setenv("VOXCAST_TOKEN", "from-the-variable-123")
+    client, requests = asked(MODELS)
+    client.models()
+    assert requests[0].headers["Authorization"] == "Bearer from-the-variable-123"
 
 
 @pytest.mark.parametrize("token", ["", "two words", "line\nbreak", "a\r\nX-Evil: 1", "ümlaut"])
 def test_a_malformed_token_is_refused(token: str) -> None:
     with pytest.raises(ConfigError, match="the token: empty, or with characters") as caught:
-        Client("http://127.0.0.1:1", token)
+        Client(URL, token)
     assert not token or token not in str(caught.value)
 
 
@@ -145,46 +148,19 @@ def test_a_token_leaves_the_machine_encrypted_only() -> None:
         Client("http://models.example.org", SECRET)
 
 
-def test_a_token_file_that_cannot_be_read_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "bytes").write_bytes(b"\xff\xfe")
-    for name, reason in (("none", "No such file"), ("bytes", "not text")):
-        monkeypatch.setenv("VOXCAST_TOKEN_FILE", str(tmp_path / name))
-        with pytest.raises(ConfigError, match=f"{name}: cannot be read: {reason}"):
-            Client("http://127.0.0.1:1")
-
-
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("127.0.0.1:5001", "not an HTTP address"),
-        ("ftp://host", "not an HTTP address"),
-        ("http://", "not an HTTP address"),
-        ("http://host:port", "not an HTTP address"),
-        ("http://ho st", "not an HTTP address"),
-        ("http://host/?a=1", "not an HTTP address"),
+        *((url, "not an HTTP address") for url in (
+            "127.0.0.1:5001", "ftp://host", "http://", "http://host:port", "http://ho st",
+            "http://host/?a=1")),
         ("http://jane:secret@host", "has a name or a password in it; put a token into"),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_address_is_named(url: str, message: str) -> None:
     with pytest.raises(ModelError, match=message) as caught:
         Client(url)
     assert "secret" not in str(caught.value)
-
-
-def test_a_proxy_of_the_environment_is_used_but_not_for_this_machine(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    proxied = answers(200, MODELS)
-    with misbehaving_server(proxied) as proxy, misbehaving_server(proxied) as server:
-        monkeypatch.setenv("http_proxy", proxy.url)
-        monkeypatch.delenv("no_proxy", raising=False)
-        Client(f"{server.url}/voxcast/").models()
-        assert [request.path for request in server.received] == ["/voxcast/models"]
-        assert not proxy.received
-        Client("http://models.example.org:8000/a").models()
-        assert [r.path for r in proxy.of("http://models.example.org:8000/a/models")]
 
 
 @pytest.mark.parametrize(
@@ -205,24 +181,14 @@ def test_parts_stay_within_what_a_server_receives(
     assert [row["n"] for part in made for row in part] == list(range(count))
 
 
-def test_a_refused_row_has_its_number_among_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_row_has_its_number_among_all_rows(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "PART_ROWS", 1)
-    refusal = answers(400, {"message": "row 0: dtype: is missing"})
-    expected = pytest.raises(RequestError, match="row 1: dtype: is missing")
-    right = answers(200, {"predictions": [PREDICTION]})
-    with misbehaving_server(right, refusal) as server, expected:
-        Client(server.url).predict([HEADER_ROW, {}])
-
-
-def test_rows_are_asked_about_in_the_protocol_of_mlflow() -> None:
-    with misbehaving_server(answers(200, {"predictions": [PREDICTION]})) as server:
-        answer = Client(server.url).predict([{"volume": b"\x00\xff"}], 0.9, explain=True)
-        (request,) = server.received
-    assert answer == [PREDICTION]
-    assert request.path == "/invocations"
-    params = {"quantile": 0.9, "explain": True}
-    content = {"dataframe_records": [{"volume": "AP8="}], "params": params}
-    assert json.loads(request.body) == content
+    refused = httpx.Response(400, json={"detail": "row 0: dtype: is missing"})
+    client, _ = asked(httpx.Response(200, json={"predictions": [PREDICTION]}), refused)
+    with pytest.raises(RequestError, match="row 1: dtype: is missing"):
+        client.predict([HEADER_ROW, {}])
 
 
 @pytest.mark.parametrize(
@@ -230,38 +196,11 @@ def test_rows_are_asked_about_in_the_protocol_of_mlflow() -> None:
     [
         ([PREDICTION], "has no prediction for each row"),
         (2 * [{"runtime_s_median": 1.0}], "answers in another form: "),
-        (2 * [PREDICTION | {"app": "\x1b[2J"}], "answers with unprintable characters"),
     ],
 )
-def test_predictions_of_another_form_are_an_error(predictions: object, message: str) -> None:
-    expected = pytest.raises(ModelError, match=message)
-    answer = answers(200, {"predictions": predictions})
-    with misbehaving_server(answer) as server, expected:
-        Client(server.url).predict([HEADER_ROW, HEADER_ROW])
-
-
-LISTED = {
-    "configurations": [{"device": "cpu", "cpus": 1, "gpus": 0}], "measured": [["cpu", 1, 0]],
-    "coarse_points": 64, "network_points": 0, "characteristics": [], "host_classes": [],
-    "parameters": {},
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"configurations": None},
-        {"configurations": [{"device": "cpu", "cpus": "many", "gpus": 0}]},
-        {"coarse_points": 10**6},
-        {"network_points": 4000},
-        {"parameters": "iterations"},
-    ],
-)
-def test_a_server_that_lists_nonsense_is_refused(change: dict[str, object]) -> None:
-    right, wrong = ({"version": "1", "apps": {"segment": facts}}
-                    for facts in (LISTED, LISTED | change))  # fmt: skip
-    with misbehaving_server(answers(200, right), answers(200, wrong)) as server:
-        client = Client(server.url)
-        assert client.champion().app == "segment"
-        with pytest.raises(ModelError, match=r"answers in another form: apps\.segment\."):
-            client.champion()
+def test_predictions_of_another_form_are_an_error(
+    asked: Asked, predictions: object, message: str
+) -> None:
+    client, _ = asked(httpx.Response(200, json={"predictions": predictions}))
+    with pytest.raises(ModelError, match=message):
+        client.predict([HEADER_ROW, HEADER_ROW])

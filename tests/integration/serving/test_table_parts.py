@@ -76,11 +76,6 @@ def test_an_empty_part_has_the_columns_and_types_of_others(
     }
 
 
-def test_the_order_of_columns_does_not_matter(model: PyFuncModel, table: pd.DataFrame) -> None:
-    turned = table[table.columns[::-1]].assign(subject="s")
-    assert_same(model.predict(turned), model.predict(table))
-
-
 def test_a_part_may_lack_optional_columns(model: PyFuncModel, table: pd.DataFrame) -> None:
     """Spark gives all columns; pandas may not have those that are empty in a part."""
     part = table.iloc[1:3]
@@ -111,19 +106,6 @@ def test_narrower_types_are_answered_as_doubles(
     # The values of these columns are exact in the narrower types.
     assert_same(model.predict(change(table)), model.predict(table))
     assert_same(python.predict(change(table)), python.predict(table))
-
-
-@pytest.mark.parametrize("kind", ["int64", "Int64", "Float64", "object"])
-def test_python_takes_the_types_that_mlflow_refuses(
-    python: Model, table: pd.DataFrame, kind: str
-) -> None:
-    assert_same(python.predict(table.astype(dict.fromkeys(WHOLE, kind))), python.predict(table))
-
-
-def test_mlflow_casts_no_long_integer(model: PyFuncModel, table: pd.DataFrame) -> None:
-    """The documentation says to cast such columns: an int64 may have no exact double."""
-    with pytest.raises(MlflowException, match="Can not safely convert int64 to float64"):
-        model.predict(table.astype(dict.fromkeys(WHOLE, "int64")))
 
 
 def test_missing_values_of_nullable_columns_are_left_out(

@@ -13,11 +13,10 @@ import pandas as pd
 import pytest
 
 import planted
-from champions import register_champion, trust
+from champions import register_champion
 from registries import connected
 from voxcast.errors import ModelError
 from voxcast.files import sha256_file, sha256_folder
-from voxcast.models.families.family import FAMILIES
 from voxcast.models.selection.cross_validation import Validation
 from voxcast.models.selection.learning import learn
 from voxcast.models.selection.refitting import fit_forecasters
@@ -26,7 +25,7 @@ from voxcast.serving.bundle import INDEX, Bundle
 from voxcast.serving.model_store import ModelStore
 from voxcast.serving.prediction_service import PredictionService
 from voxcast.tracking import registry, runs
-from voxcast.tracking.address import address_of, tracking_uri
+from voxcast.tracking.address import tracking_uri
 from voxcast.tracking.challengers import AppFacts, Challenger
 from voxcast.tracking.promotion import Rule, promote, publish_champion, receipts, rolled_back
 from voxcast.tracking.registry import MODEL_NAME, SHA256_TAG
@@ -119,11 +118,6 @@ def champion(project: Path) -> str:
     return ModelStore.of(project).champion()
 
 
-def test_a_missing_champion_is_reported(project: Path) -> None:
-    with pytest.raises(ModelError, match=r"has no champion yet; train .* with `voxcast learn`$"):
-        PredictionService.of_project(project)
-
-
 def test_first_then_same_then_better_then_worse(project: Path) -> None:
     first = promoted(project, "median")
     assert (first["registered"], first["reason"], first["version"]) == (True, "first", "1")
@@ -140,57 +134,6 @@ def test_first_then_same_then_better_then_worse(project: Path) -> None:
     assert not worse["registered"]
     assert worse["version"] == better["version"]
     json.dumps(worse, allow_nan=False)
-
-
-def test_defaults_of_every_family_are_in_its_search_space() -> None:
-    import optuna
-
-    for family in FAMILIES.values():
-        trial = optuna.create_study().ask()
-        assert set(family.suggest(trial)) == set(family.defaults)
-
-
-def changed_champion(project: Path, change: Callable[[dict], None]) -> None:
-    """Change the facts of the champion in its bundle, and the hash of it on record."""
-    index = registered_bundle(project, champion(project)).folder / INDEX
-    content = json.loads(index.read_text())
-    change(content)
-    index.write_text(json.dumps(content))
-    trust(project)
-
-
-def test_a_champion_of_an_unknown_recipe_is_judged_as_it_is_or_not_at_all(project: Path) -> None:
-    promoted(project, "median")
-
-    def change(content: dict) -> None:
-        content["apps"]["segment"]["promotion"]["family"] = "of old"
-
-    changed_champion(project, change)
-    # It learned from all subjects on record, so none is left to judge it on.
-    receipt = promoted(project, "median", "ridge")
-    assert (receipt["registered"], receipt["reason"]) == (False, "not_comparable")
-    assert "`voxcast models promote`" in receipt["detail"]
-
-
-def test_a_champion_whose_runs_are_not_all_on_record_is_judged_as_it_is(project: Path) -> None:
-    table = planted.table(20)
-    session = connected(project)
-
-    def receipt_of(rows: pd.DataFrame, family: str) -> dict:
-        models = project / f"models{len(rows)}"
-        challenger = learned(models, (family,), "segment", rows.reset_index(drop=True))
-        return promote(session, project, APP, challenger, RULE)
-
-    # Three subjects, of which one is on the test side later, as more are measured.
-    first = receipt_of(table[table["subject"] <= "0003"], "median")
-    assert first["reason"] == "first"
-    receipt = receipt_of(table[table["subject"] > "0001"], "ridge")
-    assert (receipt["registered"], receipt["reason"]) == (True, "better")
-    assert "so it was judged as it is" in receipt["detail"]
-    assert receipt["comparison"]["gain"]["subjects"] == 17
-    # Where the champion learned from all subjects that are left, it cannot be judged and stays.
-    stays = receipt_of(table[table["subject"].isin(["0002", "0003"])], "median")
-    assert (stays["registered"], stays["reason"]) == (False, "not_comparable")
 
 
 def test_a_promotion_carries_the_other_applications_over_unchanged(project: Path) -> None:
@@ -266,30 +209,6 @@ def test_one_application_returns_to_its_older_forecaster(project: Path) -> None:
     assert not registered_bundle(project, "5").problems()
 
 
-def test_facts_that_are_not_those_registered_are_neither_carried_over_nor_returned_to(
-    project: Path,
-) -> None:
-    """Who changes a forecaster and its hash would else have both registered with a new hash."""
-    bundle = champion_of_two(project)
-    index = json.loads((bundle.folder / INDEX).read_text())
-    (bundle.forecaster_folder("tile") / "planted.json").write_text("{}")
-    planted_sha256 = sha256_folder(bundle.forecaster_folder("tile"))
-    index["apps"]["tile"]["forecaster_sha256"] = planted_sha256
-    (bundle.folder / INDEX).write_text(json.dumps(index))
-    with pytest.raises(ModelError, match=r"bundle\.json: is not the file that was registered"):
-        promoted(project, "median", "ridge")
-    roll_back(project, "1")
-    for app in (None, "tile"):
-        with pytest.raises(ModelError, match="is not the file that was registered"):
-            roll_back(project, "2", app)
-
-
-def test_a_damaged_database_is_reported_in_one_line(project: Path) -> None:
-    (project / "mlflow.db").write_bytes(b"not a database" * 50)
-    with pytest.raises(ModelError, match="file is not a database"):
-        runs.connect(project)
-
-
 def assert_described(first: Bundle, second: Bundle) -> None:
     """Check that the page of the registry says what each version serves."""
     import mlflow
@@ -363,15 +282,6 @@ def test_a_version_is_fetched_and_what_was_changed_is_refused(project: Path) -> 
     assert not list(fresh.folder.glob("v*"))
 
 
-def test_another_version_of_that_number_is_not_replaced(project: Path) -> None:
-    promoted(project, "median")
-    other = project / "other"
-    other.mkdir()
-    register_in(other, 12)
-    with pytest.raises(ModelError, match="version 1: is another version than the registry's"):
-        registry.pull(ModelStore.of(other), address_of(project / "mlflow.db"))
-
-
 def test_a_project_that_was_moved_writes_nothing_where_it_was(project: Path) -> None:
     import mlflow
 
@@ -392,13 +302,3 @@ def test_a_project_that_was_moved_writes_nothing_where_it_was(project: Path) -> 
     assert names == {"Default", "voxcast", f"voxcast of {first}/mlruns"}
     register_in(moved, 15)
     assert len(mlflow.MlflowClient().search_experiments()) == 3
-
-
-def test_an_unreachable_server_is_reported_in_one_line(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "foo://nowhere")
-    with pytest.raises(ModelError, match="foo://nowhere"):
-        runs.connect(project)
-    with pytest.raises(ModelError, match="foo://nowhere"):
-        registry.pull(ModelStore.of(project), tracking_uri(project))

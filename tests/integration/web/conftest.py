@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from champions import register_champion
+from champions import write_champion
 from small_head import write_head
 from voxcast.cli import main
 from voxcast.serving.model_store import ModelStore
@@ -40,11 +40,7 @@ def site_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
     shutil.copy2(ROOT / "params.yaml", folder)
     shutil.copytree(ROOT / "conf", folder / "conf")
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID"):
-            patch.delenv(name, raising=False)
-        patch.chdir(folder)
-        register_champion(folder, 40)
+    write_champion(folder, 40)
     write_head(folder / IMAGE, spacing_mm=2.5, edge=80)
     return folder
 

@@ -17,7 +17,7 @@ from voxcast.serving.prediction_service import PredictionService
 from voxcast.web.application import application
 from voxcast.web.guards import MAX_BODY_BYTES
 from voxcast.web.observation import JsonFormatter
-from voxcast.web.predictions import MAX_CONFIGURATIONS, MAX_ROWS
+from voxcast.web.predictions import MAX_ROWS
 from voxcast.web.settings import Settings
 
 ROW = {**HEADER_ROW, "app": "segment"}
@@ -127,12 +127,6 @@ def test_wrong_rows_are_refused_with_their_reason(
     assert answer.headers["content-type"] == "application/problem+json"
 
 
-def test_too_many_configurations_are_refused(service: TestClient) -> None:
-    question = {"rows": [HEADER_ROW], "app": "segment"}
-    several = {**question, "configurations": [{"cpus": 1}] * (MAX_CONFIGURATIONS + 1)}
-    assert service.post("/predict", json=several).status_code == 422
-
-
 def test_bodies_are_limited_by_their_kind(service: TestClient) -> None:
     def parts(size: int) -> Any:
         yield from (b" " * 2**20 for _ in range(size // 2**20 + 1))
@@ -152,34 +146,6 @@ def test_only_json_is_an_invocation(service: TestClient) -> None:
     assert service.get("/invocations").status_code == 405
     assert service.get("/ping").status_code == 200
     assert service.get("/version").text.count(".") == 2
-
-
-def test_the_model_tells_what_it_learned_from(service: TestClient) -> None:
-    content = service.get("/models").json()
-    assert content["version"] == "1"
-    assert set(content["apps"]) == {"register", "segment"}
-    facts = content["apps"]["segment"]
-    assert facts["configurations"][1] == {"device": "cpu", "cpus": 2, "gpus": 0}
-    assert facts["subjects"] == 20
-    low, high = facts["ranges"]["header.megavoxels"]
-    assert 0 < low < high
-    assert content["versions"][0]["champion"]
-
-
-def test_the_document_describes_the_questions(service: TestClient) -> None:
-    document = service.get("/openapi.json").json()
-    schemas = document["components"]["schemas"]
-    question = schemas["PredictQuestion"]["properties"]
-    assert {"rows", "quantile", "configurations", "parameters"} <= set(question)
-    row = question["rows"]["items"]
-    assert {"shape_i", "dtype", "foreground_voxels", "host", "volume"} <= set(row["properties"])
-    assert "shape_i" in row["required"]
-    assert set(schemas["Allocation"]["properties"]) == {"device", "cpus", "gpus"}
-    for path in ("/recommend", "/requests", "/predict", "/images"):
-        route = document["paths"][path]["post"]
-        assert route["requestBody"]["required"]
-        assert set(route["responses"]) >= {"200", "422", "default"}
-    assert service.get("/docs").status_code == 404  # it would load scripts from another host
 
 
 def test_metrics_count_answers_by_route_and_never_by_what_a_client_chose(
@@ -270,14 +236,3 @@ def test_before_there_is_a_model_questions_are_put_off(champion_project: Path) -
         assert client.get("/health/ready").status_code == 503
         assert client.get("/health/live").status_code == 200
         assert client.get("/metrics").status_code == 200
-
-
-def test_each_measured_allocation_is_predicted(service: TestClient) -> None:
-    question = {"rows": [HEADER_ROW], "app": "segment", "configurations": "all"}
-    answer = service.post("/predict", json=question)
-    assert answer.status_code == 200, answer.text
-    predictions = answer.json()["predictions"]
-    assert [row["cpus"] for row in predictions] == [1, 2]
-    assert all(row["runtime_s_lower"] < row["runtime_s_upper"] for row in predictions)
-    chosen = service.post("/predict", json={**question, "configurations": [{"cpus": 2}]})
-    assert chosen.json()["predictions"] == predictions[1:]

@@ -10,7 +10,6 @@ from champions import HEADER_ROW
 from voxcast.web.guards import MAX_BODY_BYTES
 
 ROW = {**HEADER_ROW, "app": "segment"}
-ROUTES = ("/predict", "/recommend", "/requests", "/invocations")
 
 
 @pytest.mark.parametrize("path", ["/invocations", "/predict"])
@@ -37,14 +36,6 @@ def test_the_largest_batch_fits(service: TestClient) -> None:
     answer = service.post("/predict", content=body)
     assert answer.status_code == 200, answer.text
     assert len(answer.json()["predictions"]) == 20_000
-
-
-@pytest.mark.parametrize("path", ROUTES)
-def test_a_body_of_another_kind_is_refused_alike(service: TestClient, path: str) -> None:
-    kind = {"Content-Type": "application/x-www-form-urlencoded"}  # as of `curl -d`
-    answer = service.post(path, content=json.dumps({"row": ROW}), headers=kind)
-    assert answer.status_code == 415
-    assert "-H 'Content-Type: application/json'" in answer.json()["detail"]
 
 
 @pytest.mark.parametrize(
@@ -80,23 +71,6 @@ def test_a_reason_that_is_no_unicode_is_told(service: TestClient) -> None:
     answer = service.post("/predict", json={"rows": [row], "app": "segment"})
     assert answer.status_code == 400
     assert "parameters_json: ?: unknown parameter" in answer.json()["detail"]
-
-
-@pytest.mark.parametrize("cell", [{"cpus": True}, {"volume": "!!"}, {"volume": "AAAA"}])
-def test_a_cell_is_refused_everywhere(
-    service: TestClient, champion_project: Any, cell: dict[str, Any]
-) -> None:
-    from voxcast.errors import ModelError
-    from voxcast.serving.prediction_service import PredictionService
-
-    (name,) = cell
-    model = PredictionService.of_project(champion_project)
-    with pytest.raises(ModelError, match=name):
-        model.predict([{**ROW, **cell}], 0.95)
-    for path, rows in (("/predict", "rows"), ("/invocations", "dataframe_records")):
-        answer = service.post(path, json={rows: [{**ROW, **cell}]})
-        assert answer.status_code == 400
-        assert f"{name}: " in answer.json()["detail"]
 
 
 async def _ask(app: Any, path: str, kind: bytes, messages: list[dict[str, Any]]) -> list[Any]:

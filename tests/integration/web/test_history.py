@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from champions import register_champion
+from champions import write_champion
 from recorded_jobs import job_row, measured_row
-from submitted_project import APP, SubmittedProject, voxcast
 from voxcast.runs.store import add_part, load_history
 from voxcast.runs.table import frame_of
 from voxcast.serving.model_store import ModelStore
@@ -30,7 +29,7 @@ EVALUATED = (
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("history")
     shutil.copytree(RECORDED, folder / "data/history/real")
-    register_champion(folder, 20, "register", "segment")
+    write_champion(folder, 20, "register", "segment")
     return folder
 
 
@@ -122,32 +121,3 @@ def test_without_a_project_the_reason_is_told(project: Path) -> None:
         answer = service.get("/history")
     assert answer.status_code == 404
     assert "without a project" in answer.json()["detail"]
-
-
-def test_a_project_without_runs_has_an_empty_history(champion_project: Path) -> None:
-    settings = Settings(ModelStore.of(champion_project), champion_project)
-    with TestClient(application(settings), ADDRESS) as service:
-        content = history(service)
-    assert (content["runs_on_record"], content["runs"], content["configurations"]) == (0, [], [])
-
-
-@pytest.mark.slow
-def test_jobs_that_were_really_submitted_are_compared(tmp_path: Path) -> None:
-    project = SubmittedProject(tmp_path)
-    project.submit(24, by_hand=True)
-    learned = voxcast(tmp_path, "learn", "--retrain", "--app", APP)
-    assert learned.returncode == 0, learned.stderr
-    project.submit(20)
-    drift = voxcast(tmp_path, "status", "--drift", "--last", "20", "--json")
-    settings = Settings(ModelStore.of(tmp_path), tmp_path)
-    with TestClient(application(settings), ADDRESS) as service:
-        content = history(service)
-    assert content["runs_on_record"] == 44
-    predicted = [run for run in content["runs"] if run["predicted_by"] == "submission"]
-    assert len(predicted) == 20
-    for run in predicted:
-        assert 0 < run["predicted_median_s"] < run["predicted_upper_s"] <= run["requested_s"]
-        assert run["used_s"] > 0
-    (coverage,) = (row for row in content["calibration"] if row["target"] == "runtime_s")
-    assert f'"below": {coverage["below"]}' in drift.stdout
-    assert coverage["subjects"] == 20

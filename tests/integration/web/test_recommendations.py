@@ -2,7 +2,6 @@
 
 import subprocess
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -54,39 +53,6 @@ def _rounded(content: Any) -> Any:
     return pytest.approx(content, rel=1e-9) if isinstance(content, float) else content
 
 
-def test_policies_deadlines_and_parameters_change_the_choice(
-    site_service: TestClient, image_row: dict[str, Any]
-) -> None:
-    chosen = {
-        policy: asked(site_service, image_row, policy=policy)["chosen"]
-        for policy in ("cautious", "thrifty")
-    }
-    assert chosen["cautious"]["cpus"] == 2
-    assert chosen["thrifty"]["cpus"] == 1
-    one_cpu, two_cpus = asked(site_service, image_row)["configurations"]
-    assert two_cpus["turnaround_bound_s"] < one_cpu["turnaround_bound_s"]
-    between = (one_cpu["turnaround_bound_s"] + two_cpus["turnaround_bound_s"]) / 2
-    hurried = asked(site_service, image_row, policy="thrifty", deadline=f"{between / 3600}h")
-    assert hurried["limits"]["deadline_s"] == pytest.approx(between)
-    assert hurried["chosen"]["cpus"] == 2
-    # All planted runs have 30 iterations.
-    usual, more = (
-        asked(site_service, image_row, parameters={"iterations": n})["chosen"] for n in (30, 40)
-    )
-    assert usual["out_of_range"] == []
-    assert more["out_of_range"] == ["parameter.iterations"]
-    when = (datetime.now(UTC) + timedelta(hours=3)).isoformat()
-    assert (
-        10_000 < asked(site_service, image_row, deadline=when)["limits"]["deadline_s"] <= 3 * 3600
-    )
-    four_cpus = [{"device": "cpu", "cpus": 4}]
-    content = asked(
-        site_service, image_row, configurations=four_cpus, cluster="osc", partition="serial"
-    )
-    (wide,) = content["configurations"]
-    assert (wide["cpus"], wide["measured"]) == (4, False)
-
-
 def test_where_nothing_meets_the_budget_the_nearest_is_told(
     site_service: TestClient, image_row: dict[str, Any]
 ) -> None:
@@ -96,14 +62,6 @@ def test_where_nothing_meets_the_budget_the_nearest_is_told(
     assert answer["why"].startswith("no configuration can")
     assert answer["script"] == ""
     assert answer["because"]
-
-
-def test_the_answer_explains_itself(site_service: TestClient, image_row: dict[str, Any]) -> None:
-    answer = asked(site_service, image_row, cluster="osc", policy="cautious")
-    assert "not calibrated" in " ".join(answer["caveats"])
-    for reason in answer["because"]:
-        assert set(reason) == {"name", "factor", "value", "usual", "text"}
-        assert reason["factor"] > 0
 
 
 def test_the_script_is_taken_by_a_shell(

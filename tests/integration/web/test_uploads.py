@@ -111,17 +111,3 @@ def test_what_is_no_image_is_refused(service: TestClient, heads: list[Path]) -> 
     unnamed = service.post("/images", content=heads[0].read_bytes())
     assert unnamed.status_code == 400
     assert "several applications: register, segment; name one" in unnamed.json()["detail"]
-
-
-def test_bodies_that_are_no_question_are_refused(service: TestClient) -> None:
-    bodies: dict[str, tuple[bytes, str, int]] = {
-        "no JSON": (b"\x1f\x8b", "application/json", 422),
-        "another kind": (b"{}", "application/octet-stream", 415),
-        "deeply nested": (b'{"row":' * 900, "application/json", 422),
-        "too many objects": (b'{"row":' * 100_001, "application/json", 413),
-        "too large": (b'{"app":"' + b"x" * 2**24 + b'"}', "application/json", 413),
-    }
-    for name, (body, content_type, status) in bodies.items():
-        answer = service.post("/predict", content=body, headers={"Content-Type": content_type})
-        assert answer.status_code == status, (name, answer.status_code, answer.text)
-        assert answer.headers["content-type"] == "application/problem+json", name

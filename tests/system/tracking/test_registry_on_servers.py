@@ -1,9 +1,6 @@
-"""A registry on an MLflow server with PostgreSQL and a bucket: read, verified, served, followed.
+"""A registry on MLflow's own server: versions are fetched, and its champion is followed."""
 
-The whole graph on these servers is in ``tests/system/test_back_ends.py``.
-"""
-
-import time
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,66 +9,57 @@ import pytest
 
 from champions import HEADER_ROW, register_champion
 from model_server import free_port, running_server
-from production_servers import BINARIES, Servers, missing, plain_environment, production_servers
-from voxcast.api.model import Model
-from voxcast.serving.client import Client
 from voxcast.serving.model_store import ModelStore
 from voxcast.serving.prediction_service import PredictionService
-from voxcast.tracking.registry import CHAMPION, MODEL_NAME, follow, pull
+from voxcast.tracking.registry import CHAMPION, MODEL_NAME, pull
+from voxcast.web.model_switch import ModelSwitch
+from voxcast.web.settings import Settings
 
-pytestmark = [
-    pytest.mark.postgres,
-    pytest.mark.skipif(bool(missing()), reason=f"not installed: {', '.join(missing())}"),
-]
 ROW = {**HEADER_ROW, "app": "segment"}
-SWITCH_S = 60.0
+START_S = 300.0  # at most
 
 
 @pytest.fixture(scope="module")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
-    with production_servers(tmp_path_factory.mktemp("servers")) as running:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a server with two versions; it keeps their files."""
+    folder, port = tmp_path_factory.mktemp("server"), free_port()
+    command = [
+        sys.executable, "-m", "mlflow", "server", "--port", str(port), "--workers", "1",
+        "--backend-store-uri", f"sqlite:///{folder}/mlflow.db",
+        "--artifacts-destination", str(folder / "artifacts"),
+    ]  # fmt: skip
+    with running_server(command, port, folder, None, START_S, "/health") as url:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("MLFLOW_TRACKING_URI", running.mlflow)
+            patch.setenv("MLFLOW_TRACKING_URI", url)
             for subjects in (20, 24):
                 register_champion(tmp_path_factory.mktemp("project"), subjects)
-        yield running
+        assert len([*folder.rglob("bundle.json")]) == 2
+        yield url
 
 
-def test_the_files_of_versions_are_in_the_bucket(servers: Servers) -> None:
-    assert sum(key.endswith("bundle.json") for key in servers.keys("")) == 2
+def median(service: PredictionService) -> float:
+    (answer,) = service.predict([ROW])
+    return float(answer["runtime_s_median"])
 
 
-def median(store: ModelStore, number: str) -> float:
-    answers = Model(PredictionService(store.open(number))).predict([ROW])
-    return float(answers["runtime_s_median"].item())
-
-
-def test_each_version_is_fetched(servers: Servers, tmp_path: Path) -> None:
+def test_each_version_is_fetched(server: str, tmp_path: Path) -> None:
     store = ModelStore(tmp_path / "models")
-    assert pull(store, servers.mlflow, "1") == store.champion() == "1"
-    assert pull(store, servers.mlflow) == store.champion() == "2"
-    assert median(store, "1") != median(store, "2")
-    follow(store, servers.mlflow)
-    assert store.champion() == "2"
+    assert pull(store, server, "1") == store.champion() == "1"
+    assert pull(store, server) == store.champion() == "2"
+    first, second = (median(PredictionService(store.open(number))) for number in "12")
+    assert first != second
 
 
-def test_the_service_follows_the_champion_of_the_server(servers: Servers, tmp_path: Path) -> None:
-    variables = {**plain_environment(), "MLFLOW_TRACKING_URI": servers.mlflow}
-    port = free_port()
-    command = [str(BINARIES / "voxcast"), "serve", "--port", str(port), "--poll", "1s"]
-    aliases, store = (
-        mlflow.MlflowClient(servers.mlflow, servers.mlflow),
-        ModelStore(tmp_path / "x"),
+def test_the_service_follows_the_champion_of_the_server(server: str, tmp_path: Path) -> None:
+    store = ModelStore(tmp_path / "models")
+    switch, client = (
+        ModelSwitch(Settings(store, registry=server)),
+        mlflow.MlflowClient(server, server),
     )
-    with running_server(command, port, tmp_path, variables, path="/health/ready") as url:
-        client = Client(url)
-        for number in ("1", "2"):
-            aliases.set_registered_model_alias(MODEL_NAME, CHAMPION, number)
-            deadline = time.monotonic() + SWITCH_S
-            while client.version != number:
-                assert time.monotonic() < deadline, (tmp_path / "server.log").read_text()
-                time.sleep(0.2)
-            (answer,) = client.predict([ROW], 0.95)
-            pull(store, servers.mlflow, number)
-            assert answer["runtime_s_median"] == pytest.approx(median(store, number), rel=1e-9)
-            assert answer["model_version"] == number
+    for number in ("1", "2"):
+        client.set_registered_model_alias(MODEL_NAME, CHAMPION, number)
+        switch.look()
+        assert switch.champion is not None
+        assert switch.champion.version == store.champion() == number
+        expected = median(PredictionService(store.open(number)))
+        assert median(switch.champion.predictions) == expected

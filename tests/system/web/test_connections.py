@@ -42,18 +42,6 @@ def test_a_refusal_reaches_a_client_that_sends_all_before_it_reads(port: int) ->
         assert connection.recv(2**16).startswith(b"HTTP/1.1 401")
 
 
-def test_a_request_that_is_received_keeps_its_connection(port: int) -> None:
-    ask = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}"
-    with _connected(port) as connection:
-        for _ in range(3):
-            connection.sendall(ask)
-            reply = b""
-            while not reply.endswith(b"}"):
-                reply += connection.recv(2**16)
-            assert reply.startswith(b"HTTP/1.1 401")
-            assert b"connection: close" not in reply
-
-
 def test_large_questions_have_few_places(port: int) -> None:
     """Else each of 512 requests could hold 16 MiB."""
     head = (

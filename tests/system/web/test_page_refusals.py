@@ -1,6 +1,5 @@
 """The page in a real Chromium where things go wrong: refusals, tokens, hostile names."""
 
-import json
 import re
 from pathlib import Path
 
@@ -9,7 +8,6 @@ import pytest
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, Route
 
-from model_server import free_port
 from page_visits import (
     IMAGE,
     NEEDS_CHROMIUM,
@@ -72,48 +70,6 @@ def test_names_and_reasons_are_text_whatever_they_contain(opened: Visit, project
     opened.page.locator("#history .card").first.wait_for()
     assert opened.page.locator("img[src='x']").count() == 0
     assert opened.page.title() == "voxcast: history"
-
-
-@pytest.mark.parametrize(
-    ("status", "text"), [(429, "Too many requests"), (503, "Not ready"), (500, "status 500")]
-)
-def test_a_busy_service_is_told_and_asked_again(
-    opened: Visit, project: Path, status: int, text: str
-) -> None:
-    opened.read_image(project / "scans" / IMAGE)
-    content = {"detail": "at most 5 requests a second of one client"} if status != 500 else {}
-    answer = {"status": status, "headers": {"Retry-After": "3"}, "body": json.dumps(content)}
-    opened.page.route("**/recommend", lambda route: route.fulfill(**answer))
-    opened.page.select_option("#policy", "thrifty")
-    problem = opened.page.locator("#recommendation-problem [role=alert]")
-    problem.wait_for()
-    assert text in problem.inner_text()
-    assert "Wait 3 s" in problem.inner_text()
-    opened.page.unroute("**/recommend")
-    problem.get_by_role("button", name="Try again").click()
-    problem.wait_for(state="detached")
-    opened.settled()
-
-
-def test_a_service_that_went_away_is_told_and_found_again(
-    chromium: Browser, project: Path
-) -> None:
-    port = free_port()
-    with served(project, port=port) as url, visit(chromium, url) as opened:
-        opened.read_image(project / "scans" / IMAGE)
-        opened.page.context.set_offline(True)
-        opened.page.fill("#deadline", "5 h")
-        problem = opened.page.locator("#recommendation-problem [role=alert]")
-        problem.wait_for()
-        assert "The service does not answer" in problem.inner_text()
-        opened.page.set_input_files("#file", project / "scans" / IMAGE)
-        opened.page.locator("#intake-problem [role=alert]").wait_for()
-        opened.page.context.set_offline(False)
-        problem.get_by_role("button", name="Try again").click()
-        problem.wait_for(state="detached")
-        opened.page.locator("#intake-problem").get_by_role("button", name="Try again").click()
-        opened.page.locator("#intake-problem [role=alert]").wait_for(state="detached")
-        opened.settled()
 
 
 def test_the_token_is_asked_for_and_kept_for_the_tab_alone(

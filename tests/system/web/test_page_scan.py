@@ -1,7 +1,6 @@
 """The first view in a real Chromium: a scan, its prediction, and what limits change."""
 
 import base64
-import json
 import re
 from pathlib import Path
 
@@ -66,21 +65,6 @@ def test_a_dropped_scan_is_shown_predicted_and_requested(
     keep_screenshot(opened, "scan-light-wide", tmp_path)
 
 
-def test_the_page_states_what_the_service_answers(opened: Visit, project: Path) -> None:
-    with opened.page.expect_response("**/recommend") as asked:
-        opened.read_image(project / "scans" / IMAGE)
-    assert json.loads(asked.value.request.post_data)["cluster"] == "osc"
-    answer = asked.value.json()
-    assert opened.page.locator("#script-text").text_content() == answer["script"]
-    why = answer["why"]
-    assert f"{why[0].upper()}{why[1:]}." in opened.text("#recommendation .why")
-    chosen = [answer["chosen"][key] for key in ("node_type", "cpus")]
-    assert chosen[0] in opened.text("#recommendation .headline")
-    for caveat in answer["caveats"]:
-        assert caveat in opened.text("#recommendation .caveat")
-    assert opened.page.locator("#trade .point").count() == len(answer["configurations"])
-
-
 def test_limits_change_the_request_without_another_upload(opened: Visit, project: Path) -> None:
     opened.read_image(project / "scans" / IMAGE)
     before = opened.count("/recommend")
@@ -107,24 +91,6 @@ def test_limits_change_the_request_without_another_upload(opened: Visit, project
     assert opened.count("/images") == 1
 
 
-def test_a_refused_limit_is_told_at_once_and_the_answer_stays(
-    opened: Visit, project: Path
-) -> None:
-    opened.read_image(project / "scans" / IMAGE)
-    headline = opened.text("#recommendation .headline")
-    opened.page.fill("#deadline", "soon")
-    problem = opened.page.locator("#recommendation-problem [role=alert]")
-    problem.wait_for()
-    assert "soon" in problem.inner_text()
-    assert "2h, or a time, 2026-12-24T18:00" in opened.text("#deadline-refusal")
-    assert opened.page.get_attribute("#deadline", "aria-invalid") == "true"
-    assert opened.text("#recommendation .headline") == headline
-    opened.page.fill("#deadline", "2 h")
-    problem.wait_for(state="detached")
-    assert opened.page.get_attribute("#deadline", "aria-invalid") is None
-    assert opened.page.text_content("#deadline-refusal") == ""
-
-
 def test_an_answer_to_an_older_question_is_dropped(opened: Visit, project: Path) -> None:
     opened.read_image(project / "scans" / IMAGE)
     held: list[Route] = []
@@ -147,21 +113,6 @@ def test_an_answer_to_an_older_question_is_dropped(opened: Visit, project: Path)
     opened.page.wait_for_timeout(300)
     assert opened.page.locator("#trade .point.chosen").count() == 1
     assert opened.page.get_by_text("No configuration is within").count() == 0
-
-
-def test_another_application_reads_the_scan_anew(opened: Visit, project: Path) -> None:
-    opened.read_image(project / "scans" / IMAGE)
-    opened.page.select_option("#app", "segment")
-    opened.page.wait_for_timeout(PAUSE_MS)
-    opened.settled()
-    assert opened.count("/images") == 2
-    assert opened.page.input_value("#app") == "segment"
-    opened.page.locator("#parameters-box summary").click()
-    first = opened.page.locator("#parameters input").first
-    before = opened.count("/predict")
-    first.fill("not a number")
-    opened.page.locator("#predictions-problem [role=alert]").wait_for()
-    assert opened.count("/predict") > before
 
 
 def test_everything_is_done_from_the_keyboard(
@@ -223,12 +174,3 @@ def test_a_phone_needs_no_sideways_scrolling(
             assert opened.text("#summary") != ""
             if width == PHONE[0]:
                 keep_screenshot(opened, "scan-dark-phone", tmp_path)
-
-
-def test_the_page_is_printed_without_its_controls(opened: Visit, project: Path) -> None:
-    opened.read_image(project / "scans" / IMAGE)
-    opened.page.emulate_media(media="print")
-    for selector in ("#intake", "nav", "#copy-script"):
-        assert not opened.page.locator(selector).is_visible()
-    assert opened.page.locator("#recommendation .headline").is_visible()
-    assert opened.page.pdf().startswith(b"%PDF")

@@ -16,9 +16,7 @@ from page_visits import (
     WIDE,
     Visit,
     keep_screenshot,
-    served,
     visit,
-    write_project,
 )  # fmt: skip
 
 pytestmark = NEEDS_CHROMIUM
@@ -61,15 +59,6 @@ def test_no_rule_of_wcag_is_broken(
         assert violations(opened) == []
 
 
-def test_the_dark_is_dark(chromium: Browser, address: str) -> None:
-    brightness = """() => getComputedStyle(document.body).backgroundColor
-        .match(/\\d+/g).map(Number).reduce((sum, part) => sum + part) / 3"""
-    with visit(chromium, address, scheme="dark") as opened:
-        assert opened.page.evaluate(brightness) < 40
-    with visit(chromium, address) as opened:
-        assert opened.page.evaluate(brightness) > 220
-
-
 def test_the_history_compares_what_was_requested_used_and_predicted(
     chromium: Browser, address: str, tmp_path: Path
 ) -> None:
@@ -91,15 +80,3 @@ def test_the_history_compares_what_was_requested_used_and_predicted(
         page.go_back()
         page.locator("#scan-title").wait_for()
         assert page.get_attribute("#to-scan", "aria-current") == "page"
-
-
-def test_an_empty_history_tells_what_to_do(
-    chromium: Browser, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    folder = tmp_path_factory.mktemp("empty")
-    write_project(folder)
-    (folder / "data" / "history").rename(folder / "data" / "elsewhere")
-    with served(folder) as url, visit(chromium, url) as opened:
-        opened.page.click("#to-history")
-        opened.page.get_by_text("No run is on record yet").first.wait_for(timeout=60_000)
-        assert "voxcast learn" in opened.text("#history")

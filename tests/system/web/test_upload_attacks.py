@@ -9,7 +9,6 @@ import struct
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import nibabel
@@ -19,7 +18,6 @@ import pytest
 import nifti_bytes
 import small_disk
 from live_service import LiveService, live_service
-from voxcast.web.settings import ImageLimits
 
 MAX_UPLOAD = 48 * 2**20
 ABOVE_IDLE = 300_000_000
@@ -221,13 +219,6 @@ def test_nothing_is_left_of_a_client_that_goes_away(
     assert ask(live, head).status_code == 200
 
 
-def test_the_service_stores_no_image_under_a_name(
-    live: LiveService, folder: Path, head: bytes
-) -> None:
-    assert ask(live, head).status_code == 200
-    assert not [path for path in folder.rglob("*") if path.is_file()]
-
-
 def test_a_full_disk_is_told(champion_project: Path, tmp_path: Path, head: bytes) -> None:
     large = head + bytes(4 * 2**20)
     with (
@@ -252,26 +243,3 @@ def test_readers_end_with_a_service_that_is_killed(
         while any(reader.is_running() for reader in readers) and time.monotonic() < deadline:
             time.sleep(0.05)
         assert not any(reader.is_running() for reader in readers)
-
-
-def test_places_for_images_are_bounded(
-    champion_project: Path, tmp_path: Path, head: bytes
-) -> None:
-    limits = ImageLimits(images=1, readers=1)
-    with live_service(champion_project, tmp_path / "log", limits=limits) as service:
-        host, port = service.url.removeprefix("http://").split(":")
-        with socket.create_connection((host, int(port))) as slow:
-            slow.sendall(
-                b"POST /images HTTP/1.1\r\nHost: x\r\nContent-Length: 5000\r\n\r\n--b\r\n"
-            )
-            deadline = time.monotonic() + 30
-            answer: Any = ask(service, head)
-            while answer.status_code != 503 and time.monotonic() < deadline:
-                answer = ask(service, head)
-            assert answer.status_code == 503
-            assert int(answer.headers["retry-after"]) >= 1
-        deadline = time.monotonic() + 30
-        while answer.status_code != 200 and time.monotonic() < deadline:
-            time.sleep(0.1)
-            answer = ask(service, head)
-        assert answer.status_code == 200

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -99,49 +98,3 @@ def test_memory_is_bounded_and_told(pool: ReaderPool, tmp_path: Path, image: Pat
     with pytest.raises(ImageError, match="needs more memory"):
         read(pool, slow_image(tmp_path))
     assert "row" in read(pool, image)
-
-
-def test_a_reader_that_is_killed_at_work_is_no_fault_of_the_image(
-    image: Path, tmp_path: Path
-) -> None:
-    pool = ReaderPool(ImageLimits(readers=1, memory_bytes=2_000_000_000))
-    try:
-        slow = slow_image(tmp_path)
-        read(pool, image)
-        (pid,) = pool.pids()
-        killer = threading.Timer(0.5, os.kill, (pid, signal.SIGKILL))
-        killer.start()
-        with pytest.raises(HTTPException) as refused:
-            read(pool, slow)
-        assert refused.value.status_code == 503
-        assert "ended from outside" in refused.value.detail
-        assert "row" in read(pool, image)
-    finally:
-        pool.close()
-
-
-def test_readers_end_with_the_pool(image: Path) -> None:
-    pool = ReaderPool(ImageLimits(readers=2))
-    read(pool, image)
-    pids = pool.pids()
-    assert pids
-    assert all(str(image) not in psutil.Process(pid).cmdline() for pid in pids)
-    pool.close()
-    wait_for(lambda: all(ended(pid) for pid in pids))
-
-
-def test_questions_that_are_given_up_leave_nothing_open(pool: ReaderPool, image: Path) -> None:
-    read(pool, image)
-    before = len(list(Path("/proc/self/fd").iterdir()))
-
-    async def give_up() -> None:
-        with image.open("rb") as file:
-            tasks = [asyncio.create_task(pool.read(file, dict(TASK))) for _ in range(8)]
-            await asyncio.sleep(0.01)
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-    asyncio.run(give_up())
-    assert "row" in read(pool, image)  # after those that had begun
-    wait_for(lambda: len(list(Path("/proc/self/fd").iterdir())) <= before)
