@@ -379,7 +379,7 @@ def test_an_image_that_no_configuration_fits_is_logged(recommend) -> None:
         (("--cluster", "local:moon"), "moon: unknown partition; local has here"),
         (("--cpus", "64", *HERE), "no configuration fits; cpu, 64 CPUs on machine needs more"),
         (("--app", "other"), "other: unknown application"),
-        (("-S", "cluster.node_types.machine.usd_per_core_hour=-1"), "must not be negative"),
+        (("-S", "cluster.node_types.machine.usd_per_core_hour=-1"), "must be at least 0"),
         (("--project", "conf"), "not a project"),
     ],
 )

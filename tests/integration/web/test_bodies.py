@@ -1,6 +1,5 @@
 """Bodies that would hold up the service, and what is wrong in them, in plain words."""
 
-import json
 from typing import Any
 
 import pytest
@@ -28,14 +27,6 @@ def test_bodies_that_hold_too_much_are_not_parsed(
     answer = service.post(path, content=body)
     assert answer.status_code == 413
     assert "fewer rows" in answer.json()["detail"]
-
-
-def test_the_largest_batch_fits(service: TestClient) -> None:
-    body = json.dumps({"rows": [{**ROW, "parameters_json": "{}"}] * 20_000}).encode()
-    assert len(body) < MAX_BODY_BYTES
-    answer = service.post("/predict", content=body)
-    assert answer.status_code == 200, answer.text
-    assert len(answer.json()["predictions"]) == 20_000
 
 
 @pytest.mark.parametrize(

@@ -277,7 +277,7 @@ def test_options_of_a_cluster_that_do_not_go_together(project, options, line):
         (("-S", "campaign.parallel=-1"), ("conf with campaign=two", "parallel: must be at least")),
         (
             ("-S", "campaign.stall_s=soon"),
-            ("campaign.stall_s: needs float",),
+            ("campaign.stall_s: must be a number",),
         ),
         (("--time-budget=-1h",), ("--time-budget: ", "negative")),
         (("--time-budget", "nan"), ("--time-budget: ",)),

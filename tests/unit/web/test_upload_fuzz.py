@@ -53,13 +53,13 @@ def test_what_was_once_not_foreseen_is_refused(reader: ReaderPool, seed: int) ->
     check(reader, case(seed, IMAGES)[1])
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(10**6, 10**9))
 def test_mutations_are_read_or_refused(reader: ReaderPool, seed: int) -> None:
     check(reader, case(seed, IMAGES)[1])
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     image=st.sampled_from(IMAGES),
     changes=st.lists(
