@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from voxcast.files import canonical_json
 from voxcast.images.header import log_itk_refusals
@@ -16,7 +16,7 @@ from voxcast.serving.rows import header_row
 from voxcast.serving.signature import VOLUME
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from voxcast.content_cache import ContentCache
@@ -25,15 +25,7 @@ if TYPE_CHECKING:
     from voxcast.serving.served_app import ServedApp
 
     Rows = list[dict[str, Any]]
-
-
-class Predict(Protocol):
-    """Sends request rows to a model, here or on a server."""
-
-    def __call__(
-        self, requests: Sequence[dict[str, Any]], quantile: float = ..., *, explain: bool = False
-    ) -> Rows:
-        """Return one row of predictions for each row of the request."""
+    Predict = Callable[..., Rows]  # of rows, a quantile and `explain`; here or on a server
 
 
 def allocation_columns(configuration: Configuration) -> dict[str, Any]:
@@ -59,7 +51,8 @@ class Champion:
     Attributes
     ----------
     predict : callable
-        See `Predict`.
+        Returns a prediction for each row, see
+        `voxcast.serving.prediction_service.PredictionService.predict`.
     app : str
         Application to predict.
     facts : ServedApp or ServedFacts

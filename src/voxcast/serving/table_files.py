@@ -10,7 +10,7 @@ import contextlib
 import csv
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import ConfigError, ModelError, RequestError, TableError, one_line
 from voxcast.files import atomic_path
@@ -35,13 +35,6 @@ _BLOCK_BYTES = 2**20  # of a CSV file at a time
 ROWS, ROWS_WITH_VOLUME = 1000, 50
 ERROR = "error"
 _NUMBERED = re.compile(r"^row \d+: ")
-
-
-class Writer(Protocol):
-    """Takes the batches of a file; of pyarrow."""
-
-    def write_batch(self, batch: pa.RecordBatch) -> None:
-        """Append a batch."""
 
 
 @dataclass(frozen=True)
@@ -139,8 +132,8 @@ def _readable(path: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def written_rows(path: Path, schema: pa.Schema) -> Iterator[Writer]:
-    """Give a writer of a new file, which replaces ``path`` when the block succeeds.
+def written_rows(path: Path, schema: pa.Schema) -> Iterator[Any]:
+    """Give a writer of batches of a new file, which replaces ``path`` when the block succeeds.
 
     Raises
     ------
@@ -169,7 +162,7 @@ class BatchPredictions:
     Attributes
     ----------
     predict : callable
-        See `voxcast.serving.champion.Predict`.
+        See `voxcast.serving.champion.Champion`.
     source : RowFile
         Rows with the columns of `voxcast.serving.signature`. Columns that the model does not have,
         such as the name of a subject, are copied.

@@ -13,7 +13,7 @@ import pytest
 import voxcast
 from champions import HEADER_ROW
 from voxcast.api.model import Model
-from voxcast.errors import ImageError, ModelError
+from voxcast.errors import ModelError
 from voxcast.records import Configuration
 
 
@@ -57,24 +57,6 @@ def test_what_is_no_model_is_named(
 ) -> None:
     with pytest.raises(error, match=message):
         voxcast.load(address, project=project)
-
-
-def test_an_image_is_predicted_for_each_configuration(project: Path, model: Model) -> None:
-    head = project / "head.nii.gz"
-    table = model.predict([head, str(head)])
-    assert table["image"].tolist() == 4 * [str(head)]
-    assert table["cpus"].tolist() == [1.0, 2.0, 1.0, 2.0]
-    assert set(table["input_level"]) == {"volume"}
-    pd.testing.assert_frame_equal(table[:2], model.predict(head))
-    chosen = model.predict(
-        head, configurations=[Configuration("cpu", 8)], parameters={"iterations": 60},
-        explain=True,
-    )  # fmt: skip
-    assert chosen["cpus"].tolist() == [8.0]
-    assert "parameter.iterations" in chosen["out_of_range"][0].split()
-    assert chosen["because"][0].startswith("[{")
-    with pytest.raises(ImageError, match="no such file"):
-        model.predict(project / "gone.nii.gz")
 
 
 def test_rows_have_their_index_and_may_be_asked_in_other_configurations(model: Model) -> None:

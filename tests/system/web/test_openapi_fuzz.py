@@ -2,8 +2,8 @@
 
 import collections
 from pathlib import Path
-from typing import Any
 
+import httpx
 import schemathesis
 from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, given, settings
@@ -20,44 +20,37 @@ CHECKS = [
     not_a_server_error, checks.status_code_conformance, checks.content_type_conformance,
     checks.response_schema_conformance,
 ]  # fmt: skip
-# Texts and rows at random would be refused before anything is predicted.
-KNOWN = {"app": ["segment", "register"], "parameters_json": ["{}"], "device": ["cpu"]}
-ASKED = {"rows": [HEADER_ROW], "row": HEADER_ROW}
-
-
-def narrowed(schema: Any) -> Any:
-    """Return a document whose texts and questions are often those that the service knows."""
-    if isinstance(schema, list):
-        return [narrowed(part) for part in schema]
-    if not isinstance(schema, dict):
-        return schema
-    narrow = {name: narrowed(part) for name, part in schema.items()}
-    properties = narrow.get("properties")
-    if not isinstance(properties, dict):
-        return narrow
-    for name in KNOWN.keys() & properties.keys():
-        properties[name] = {"anyOf": [{"enum": KNOWN[name]}, properties[name]]}
-    right = {name: ASKED[name] for name in ASKED.keys() & properties.keys()}
-    return {"anyOf": [{"const": {**right, "app": "segment"}}, narrow]} if right else narrow
+RIGHT = {  # which is hardly ever made at random
+    "/predict": {"rows": [HEADER_ROW], "app": "segment", "configurations": "all"},
+    "/recommend": {"row": HEADER_ROW, "app": "segment"},
+    "/requests": {"row": HEADER_ROW, "app": "segment"},
+}
 
 
 def test_requests_made_from_the_document_never_fail_the_service(champion_project: Path) -> None:
     app = application(Settings(ModelStore.of(champion_project), champion_project))
-    statuses: collections.Counter[tuple[str, int]] = collections.Counter()
+    asked: collections.Counter[str] = collections.Counter()
     with TestClient(app, raise_server_exceptions=False) as client:
-        document = schemathesis.openapi.from_dict(narrowed(client.get("/openapi.json").json()))
+        document = schemathesis.openapi.from_dict(client.get("/openapi.json").json())
+
+        def answer_of(case: Case) -> httpx.Response:
+            words = case.as_transport_kwargs(base_url="http://testserver")
+            body = words.pop("data", None)
+            answer = client.request(**words, content=body)
+            asked[case.operation.label] += 1
+            case.validate_response(answer, checks=CHECKS)
+            return answer
+
+        for path, question in RIGHT.items():
+            case = document[path]["POST"].Case(body=question, media_type="application/json")
+            assert answer_of(case).status_code == 200
         for result in document.get_all_operations():
             operation = result.ok()
 
-            @given(case=operation.as_strategy())
             @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+            @given(case=operation.as_strategy())
             def check(case: Case) -> None:
-                words = case.as_transport_kwargs(base_url="http://testserver")
-                body = words.pop("data", None)
-                answer = client.request(**words, content=body)
-                statuses[case.operation.label, answer.status_code] += 1
-                case.validate_response(answer, checks=CHECKS)
+                answer_of(case)
 
             check()
-    assert statuses.total() > 100
-    assert statuses["POST /predict", 200] > 0
+    assert asked["POST /predict"] > 10
