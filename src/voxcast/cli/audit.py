@@ -136,7 +136,7 @@ def _cluster(name: str, folder: Path | None) -> Cluster:
     from voxcast import config
 
     conf = projects.require(folder) / config.CONF_DIR
-    return config.load_submit(conf, name, here=config.Here.of_this_machine).cluster
+    return config.load_cluster(conf, name, here=config.Here.of_this_machine)
 
 
 def _objective(cost: str | None, cluster: Cluster | None) -> Objective:

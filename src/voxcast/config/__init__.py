@@ -24,7 +24,7 @@ from voxcast.config.schema import (
     FeaturesConfig,
     TuneConfig,
 )
-from voxcast.config.site_file import Here, Site, current_site, load_submit
+from voxcast.config.site_file import Here, Site, current_site, load_cluster, load_submit
 from voxcast.images.sources import ImageChoice
 
 __all__ = [
@@ -44,6 +44,7 @@ __all__ = [
     "drifts",
     "load",
     "load_app",
+    "load_cluster",
     "load_device",
     "load_submit",
     "options",

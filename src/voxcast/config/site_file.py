@@ -236,3 +236,11 @@ def current_site(
     from voxcast.jobs.slurm import with_memory_counted
 
     return replace(site, cluster=with_memory_counted(site.cluster))
+
+
+def load_cluster(conf_dir: str | Path, name: str, *, here: Callable[[], Here]) -> Cluster:
+    """Return a cluster from its file alone; see `load_submit`."""
+    folder = Path(conf_dir) / "cluster"
+    check_option(folder, name, "cluster", f", or copy one to {folder / name}.yaml")
+    path = folder / f"{name}.yaml"
+    return _cluster(name, read_yaml(path), path, "", here)
