@@ -6,7 +6,6 @@ import time
 import pytest
 
 from voxcast import log
-from voxcast.errors import exits_cleanly
 
 logger = logging.getLogger("voxcast.some.module")
 
@@ -18,18 +17,6 @@ def test_messages_go_to_the_current_stderr(capsys: pytest.CaptureFixture[str]) -
     captured = capsys.readouterr()
     assert captured.err == "voxcast: 3 of 4 runs are on record\n"
     assert not captured.out
-
-
-def test_an_entry_point_configures_the_messages(capsys: pytest.CaptureFixture[str]) -> None:
-    logging.getLogger(log.PACKAGE).handlers.clear()
-
-    @exits_cleanly
-    def main() -> int:
-        logger.info("from a stage script")
-        return 0
-
-    assert main() == 0
-    assert capsys.readouterr().err == "voxcast: from a stage script\n"
 
 
 def test_progress_is_a_line_now_and_then_where_stderr_is_no_terminal(

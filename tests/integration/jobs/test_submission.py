@@ -49,16 +49,6 @@ def test_results_never_replace_what_came_in_between(submission: Submission) -> N
     assert submission.publish("a", 1, 1) == ""  # by a process that did not see the first
 
 
-def test_one_process_at_a_time_follows(submission: Submission) -> None:
-    with claimed(submission.folder) as claim:
-        refused = pytest.raises(RunError, match=rf"process {os.getpid()} on .* follows it")
-        with refused, claimed(submission.folder):
-            pass
-        claim.check()
-    with claimed(submission.folder):  # it was handed back
-        pass
-
-
 def test_a_claim_of_a_dead_process_or_one_long_silent_is_taken_over(
     submission: Submission,
 ) -> None:

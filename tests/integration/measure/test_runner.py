@@ -369,15 +369,6 @@ def test_a_kill_that_the_kernel_did_not_make_is_no_lack_of_memory(tmp_path, grou
     assert (run.outcome, run.exit_status) == ("failed", -9)
 
 
-@pytest.mark.parametrize(
-    ("kills", "peak", "reached"),
-    [(0, 100, 0), (1, None, 100), (1, 99, 100), (1, 40, 0)],
-    ids=["not killed", "peak not known", "at our limit", "at a limit above ours"],
-)
-def test_a_limit_is_the_peak_only_where_it_was_reached(kills, peak, reached):
-    assert runner._reached_bytes(kills, peak, 100) == reached
-
-
 def test_the_run_marker_reaches_containers_that_clear_the_environment(tmp_path):
     marked = "{k: v for k, v in os.environ.items() if 'VOXCAST_RUN' in k}"
     script = f"import json, os; print(json.dumps({marked}))"

@@ -345,12 +345,3 @@ def test_an_interrupt_keeps_finished_runs_and_stops_the_others(tmp_path, apps, p
     assert os.waitpid(driver, 0)[1] == 0
     assert [path.name for path in folder.iterdir()] == [cells[0].key]
     assert not _alive(helpers)
-
-
-def test_a_missing_container_is_refused_before_any_run(tmp_path):
-    tool = App(name="tool", version="1", argv=("tool", "{image}"), container={"cpu": "tool:1"})
-    apptainer = Configuration("cpu", 1, container_engine="apptainer")
-    cells = [dataclasses.replace(_cells(1)[0], app="tool", configuration=apptainer)]
-    (tmp_path / "T1w.nii.gz").write_bytes(b"")
-    with pytest.raises(RunError, match=r"is not installed|no such image"):
-        run(cells, {"v": tmp_path / "T1w.nii.gz"}, tmp_path / "runs", apps={"tool": tool})
