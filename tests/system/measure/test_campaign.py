@@ -80,9 +80,12 @@ def _cells(count, **parameters):
 
 
 def _helpers(folder):
-    logs = folder.glob("*/app.log"), folder.glob(".*/app.log")
-    texts = [log.read_text().split() for matches in logs for log in matches]
-    return {int(text[1]) for text in texts if text[:1] == ["helper"] and len(text) > 1}
+    pids = set()
+    for log in (*folder.glob("*/app.log"), *folder.glob(".*/app.log")):
+        with contextlib.suppress(FileNotFoundError):  # the folder was moved to its place meanwhile
+            word, *numbers = (log.read_text() or "-").split()
+            pids |= {int(number) for number in numbers if word == "helper"}
+    return pids
 
 
 def _alive(pids):
@@ -187,7 +190,7 @@ def test_a_kill_at_any_moment_loses_duplicates_and_truncates_no_run(tmp_path, ap
     for number in range(kills):
         driver = forked(lambda: run(cells, paths, folder, apps=apps, conditions=conditions))
         if number % 2:  # in the middle of a run, however long a busy machine takes to begin it
-            wait_for(lambda: list(folder.glob(".partial-*/app.log")))
+            wait_for(lambda known=helpers: _helpers(folder) - known)
         time.sleep(instants.uniform(0.0, 0.05 if number % 2 else 0.35))
         helpers |= _helpers(folder)
         os.kill(driver, signal.SIGKILL)
