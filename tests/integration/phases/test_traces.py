@@ -206,7 +206,7 @@ def test_no_damage_gives_a_traceback_or_changes_what_is_read_next(sample, files,
         pytest.importorskip("_otf2")
     whole = read_trace(SAMPLES / sample)
     read = refused = 0
-    for seed in range(100):
+    for seed in range(60):
         rng = np.random.default_rng(seed)
         copy = Path(shutil.copytree(SAMPLES / sample, tmp_path / str(seed)))
         paths = sorted(copy.glob(files))
@@ -219,7 +219,7 @@ def test_no_damage_gives_a_traceback_or_changes_what_is_read_next(sample, files,
         except RunError:
             refused += 1
         shutil.rmtree(copy)
-    assert read >= 20  # most damage leaves something to read
+    assert read >= 12  # most damage leaves something to read
     again = read_trace(SAMPLES / sample)
     for name, column in whole.columns.items():
         assert np.array_equal(again[name], column)
