@@ -25,8 +25,8 @@ def recommend() -> dict[str, Any]:
     from voxcast import config
     from voxcast.allocation.offers import HardLimits, Predictions, offers
     from voxcast.errors import ModelError
-    from voxcast.features.table import rows_of
-    from voxcast.models.query import Query
+    from voxcast.features.rows import rows_of
+    from voxcast.models.point_model import Query
     from voxcast.records import Configuration
     from voxcast.serving.model_store import ModelStore
 

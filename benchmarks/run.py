@@ -181,10 +181,10 @@ def bench_bulk() -> dict[str, Any]:
     import numpy as np
     import pandas as pd
 
-    from voxcast.features.table import rows_of
+    from voxcast.features.rows import rows_of
     from voxcast.images.network_volume import POINTS, volume_dtype
     from voxcast.models.forecaster import Forecaster
-    from voxcast.models.query import Query
+    from voxcast.models.point_model import Query
     from voxcast.serving.model_store import ModelStore
 
     table = pd.read_parquet(PROJECT / "data/features/train.parquet")

@@ -30,7 +30,7 @@ from scipy import stats
 from phase_traces import RUN_FILE
 from timing import machine
 from voxcast.errors import VoxcastError
-from voxcast.evaluation.harp_regressors import TimeRegressor
+from voxcast.evaluation.harp import TimeRegressor
 from voxcast.files import read_json, write_json
 from voxcast.phases.events import read_trace
 from voxcast.phases.logical import logical_trace

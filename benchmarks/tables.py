@@ -49,11 +49,10 @@ LEVELS = 60  # of a text; rarer ones count together
 
 def compared(kind: Kind, trials: int, seed: int = 0) -> dict[str, Any]:
     """Fit one table and return errors and coverage, beside those of the plain models."""
-    from voxcast.features.any_table import choose_columns, learnable
-    from voxcast.features.run_status import is_censored, statuses
+    from voxcast.features.any_table import choose_columns, is_censored, learnable, statuses
     from voxcast.features.screening import screened
-    from voxcast.models.table_fitting import fit_on_all
-    from voxcast.models.table_validation import validation_of
+    from voxcast.models.regressor import fit_on_all
+    from voxcast.models.table_model import validation_of
 
     tables = tables_of(replace(kind, rows=min(kind.rows, ROWS)), seed)
     columns = choose_columns(tables.train, kind.target, kind.group)

@@ -14,7 +14,7 @@ from voxcast.commits import commit_of
 from voxcast.config import EvaluationConfig, TuneConfig
 from voxcast.errors import exits_cleanly
 from voxcast.evaluation.headline import new_day_errors
-from voxcast.features.table import volumes_of
+from voxcast.features.rows import volumes_of
 from voxcast.files import atomic_path, write_json
 from voxcast.models import openings
 from voxcast.models.forecaster import Forecaster

@@ -13,9 +13,15 @@ import pandas as pd
 
 from voxcast import config
 from voxcast.errors import TableError, exits_cleanly
-from voxcast.features.split import MIN_SUBJECTS, Sides, side, split
-from voxcast.features.training_runs import training_runs
-from voxcast.features.training_table import stopped_runs, training_table
+from voxcast.features.training_table import (
+    MIN_SUBJECTS,
+    Sides,
+    side,
+    split,
+    stopped_runs,
+    training_runs,
+    training_table,
+)
 from voxcast.files import atomic_path, write_json
 from voxcast.images.characteristics import versions_of
 from voxcast.images.network_volume import SMALL_VOLUMES, write_small_volumes

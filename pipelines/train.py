@@ -9,8 +9,8 @@ from pathlib import Path
 from voxcast import config
 from voxcast.errors import exits_cleanly
 from voxcast.models.selection.cross_validation import validations
+from voxcast.models.selection.fitting import fit_forecasters
 from voxcast.models.selection.leaderboard import load_leaderboard
-from voxcast.models.selection.refitting import fit_forecasters
 
 TUNED = Path("data/tune")
 OUT = Path("data/models")

@@ -11,9 +11,13 @@ from voxcast import config
 from voxcast.errors import exits_cleanly
 from voxcast.log import progress
 from voxcast.models.selection.cross_validation import validations
-from voxcast.models.selection.leaderboard import save_leaderboard, save_table, save_trials
+from voxcast.models.selection.leaderboard import (
+    Search,
+    save_leaderboard,
+    save_table,
+    save_trials,
+)
 from voxcast.models.selection.learning import learn
-from voxcast.models.selection.search import Search
 
 TUNED = Path("data/tune")
 LEADERBOARD = Path("results/tune/leaderboard.csv")

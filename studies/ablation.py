@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from voxcast.evaluation import out_of_sample
+from voxcast.evaluation import contenders
 from voxcast.evaluation.contenders import TRIALS
 from voxcast.evaluation.protocols import split
 from voxcast.evaluation.recorded_table import of_app
 from voxcast.evaluation.scoring import errors, paired
-from voxcast.features.rows import CONTENT
-from voxcast.features.table import FULL
+from voxcast.features.rows import CONTENT, FULL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -73,7 +72,7 @@ def study(
         variants = _variants(runs, has_image, app_volumes is not None)
         for name, (columns, families) in variants.items():
             on_step(f"{app}: {name}")
-            predictions[name] = out_of_sample.pooled(
+            predictions[name] = contenders.pooled(
                 _of_fold(columns, app_volumes, fold, families, trials, seed, cache)
                 for fold in outer
             )
@@ -119,7 +118,7 @@ def _of_fold(
     cache: FoldCache,
 ) -> pd.DataFrame:
     """Predict the test runs of an outer fold."""
-    return out_of_sample.voxcast_predictions(
+    return contenders.voxcast_predictions(
         runs.iloc[fold.train],
         runs.iloc[fold.test],
         families=families,

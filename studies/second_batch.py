@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from voxcast.evaluation import out_of_sample
+from voxcast.evaluation import contenders
 from voxcast.evaluation.contenders import TRIALS
 from voxcast.evaluation.recorded_table import of_app
 from voxcast.evaluation.scoring import answer_counts, coverage, errors, scored_runs
-from voxcast.features.table import FULL
-from voxcast.models.speed.speeds import SITTING_LASTS
+from voxcast.features.rows import FULL
+from voxcast.models.speeds import SITTING_LASTS
 from voxcast.records import TARGETS
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def study(
         train = train[~train["subject"].isin(set(test["subject"]))]
         local = local_runs(train, test)
         train = train[~train["subject"].isin(set(local["subject"]))].reset_index(drop=True)
-        predictions = out_of_sample.voxcast_predictions(
+        predictions = contenders.voxcast_predictions(
             train, test, trials=trials, local=local, cache=cache
         )
         results[app] = {

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from voxcast.evaluation import out_of_sample
+from voxcast.evaluation import contenders
 from voxcast.evaluation.contenders import TRIALS
 from voxcast.evaluation.protocols import HOLDOUTS, split
 from voxcast.evaluation.recorded_table import of_app
 from voxcast.evaluation.scoring import errors, requests
-from voxcast.features.table import FULL
+from voxcast.features.rows import FULL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,7 +62,7 @@ def study(
                     by_contender.setdefault(contender, []).append(predictions)
             results[app][holdout] = _scores(
                 {
-                    contender: out_of_sample.pooled(tables)
+                    contender: contenders.pooled(tables)
                     for contender, tables in by_contender.items()
                     if len(tables) == len(splits.folds)
                 }
@@ -80,11 +80,11 @@ def _fold_predictions(
 ) -> dict[str, pd.DataFrame]:
     train, test = runs.iloc[fold.train], runs.iloc[fold.test]
     predictions = {
-        "voxcast": out_of_sample.voxcast_predictions(train, test, trials=trials, cache=cache)
+        "voxcast": contenders.voxcast_predictions(train, test, trials=trials, cache=cache)
     }
-    baselines = out_of_sample.BASELINES if "header.megavoxels" in runs else ("constant",)
+    baselines = contenders.BASELINES if "header.megavoxels" in runs else ("constant",)
     for baseline in baselines:
-        predictions[baseline] = out_of_sample.baseline_predictions(train, test, baseline)
+        predictions[baseline] = contenders.baseline_predictions(train, test, baseline)
     if holdout == "subject":
         # HARP also trains on the scaled-down runs of all subjects but those held out.
         held_out = set(test["subject"]) - set(train["subject"])
@@ -99,15 +99,14 @@ def _harp_predictions(
 ) -> dict[str, pd.DataFrame]:
     """Return the predictions of HARP's variants that can be fitted."""
     variants = {
-        f"harp_{policy}": out_of_sample.harp_predictions(train, test, policy)
-        for policy in POLICIES
+        f"harp_{policy}": contenders.harp_predictions(train, test, policy) for policy in POLICIES
     }
-    variants["harp_full_scale"] = out_of_sample.harp_predictions(
+    variants["harp_full_scale"] = contenders.harp_predictions(
         train, test, "MAE", scaled_down=False
     )
     if epochs_s is not None and EPOCHS in train:
         for policy in POLICIES:
-            variants[f"harp_{policy}_custom"] = out_of_sample.harp_custom_predictions(
+            variants[f"harp_{policy}_custom"] = contenders.harp_custom_predictions(
                 train, test, policy, epochs_s, EPOCHS
             )
     return {name: predictions for name, predictions in variants.items() if predictions is not None}

@@ -15,11 +15,11 @@ import pandas as pd
 
 from study import FOLDS, table_to_learn_from
 from voxcast.errors import exits_cleanly
-from voxcast.evaluation import out_of_sample
+from voxcast.evaluation import contenders
 from voxcast.evaluation.contenders import UPPER
 from voxcast.evaluation.protocols import split
 from voxcast.evaluation.recorded_table import of_app
-from voxcast.features.table import FULL
+from voxcast.features.rows import FULL
 from voxcast.files import write_json
 from voxcast.models.selection.cross_validation import FoldCache
 
@@ -67,7 +67,7 @@ def main() -> int:
 
 def _of_fold(train: pd.DataFrame, test: pd.DataFrame) -> pd.DataFrame:
     """Return the held-out runs with their predictions and what a rule takes from the others."""
-    predicted = out_of_sample.voxcast_predictions(
+    predicted = contenders.voxcast_predictions(
         train, test, families=FAMILIES, trials=TRIALS, seed=SEED, cache=FoldCache(FOLDS)
     )
     seen = train[train["cpus"] == 1].sort_values("started_at")

@@ -15,14 +15,13 @@ import pandas as pd
 
 from voxcast.laws.intervals import Interval, clustered_mean
 from voxcast.models.metrics import binomial_interval
-from voxcast.models.speed.updates import sitting_mean
+from voxcast.models.speeds import sitting_mean
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping, Sequence
 
     from voxcast.analysis.feature_shift import FeatureShift
-    from voxcast.models.speed.speeds import Speeds
-    from voxcast.models.speed.updates import RunResidual
+    from voxcast.models.speeds import RunResidual, Speeds
 
 
 LEVEL = 0.05  # probability that anything is called drifted where nothing is

@@ -177,7 +177,7 @@ def measured_runs(
 ) -> pd.DataFrame:
     """Return the completed runs of one application in a history or a CSV table, each once.
 
-    How a run of a table ended is read from the columns of `voxcast.features.run_status`.
+    How a run of a table ended is read from the columns of `voxcast.features.any_table`.
 
     Parameters
     ----------
@@ -195,11 +195,11 @@ def measured_runs(
     """
     import pandas as pd
 
-    from voxcast.features.run_status import COMPLETED, statuses
+    from voxcast.features.any_table import COMPLETED, statuses
     from voxcast.runs.table import only_app, runs_where
 
     if history.is_file() or history.suffix == ".csv":
-        from voxcast.features.csv_table import read_csv
+        from voxcast.features.any_table import read_csv
 
         runs = read_csv(history)
         if app is not None and "app" not in runs:
@@ -235,7 +235,7 @@ def measured_runs(
 
 def _log_left_out(status: np.ndarray) -> None:
     """Log how many runs did not complete, and that stopped runs may be the longest."""
-    from voxcast.features.run_status import COMPLETED, is_censored
+    from voxcast.features.any_table import COMPLETED, is_censored
 
     names, counts = np.unique(status[status != COMPLETED].astype(str), return_counts=True)
     if not len(names):
@@ -268,8 +268,7 @@ def law_of_column(runs: pd.DataFrame, column: str, family: str | None, history: 
     TableError
         If the column is missing or empty, or a value is not a finite number above 0.
     """
-    from voxcast.laws.empirical import EmpiricalLaw
-    from voxcast.laws.families import FAMILIES
+    from voxcast.laws.families import FAMILIES, EmpiricalLaw
     from voxcast.laws.fits import rank_fits
 
     if column not in runs:
@@ -281,7 +280,7 @@ def law_of_column(runs: pd.DataFrame, column: str, family: str | None, history: 
     try:
         values = numbers.to_numpy(dtype=float)
     except (TypeError, ValueError):
-        from voxcast.features.csv_table import text_target
+        from voxcast.features.any_table import text_target
 
         numeric = runs.select_dtypes("number").columns.map(str).tolist()
         raise text_target(runs, column, numeric) from None

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from voxcast.config import Config
-    from voxcast.features.training_runs import TrainingRuns
-    from voxcast.features.training_table import Comparability
+    from voxcast.features.training_table import Comparability, TrainingRuns
     from voxcast.models.forecaster import Forecaster
 
 DATA, CATALOGUE = Path("data"), Path("data/catalogue")
@@ -59,7 +58,7 @@ class AppHistory:
 
     def on_training_side(self) -> AppHistory:
         """Return the runs on the training side of the split by subject."""
-        from voxcast.features.split import side, split
+        from voxcast.features.training_table import side, split
 
         limits = self.config.evaluation
         seed, fraction = limits.split_seed, limits.test_fraction
@@ -115,7 +114,7 @@ def runs_of_app(folder: Path, name: str) -> tuple[Config, TrainingRuns]:
         If the application is unknown, or no run of it is on record.
     """
     from voxcast import config
-    from voxcast.features.training_runs import batches_to_learn_from, training_runs
+    from voxcast.features.training_table import batches_to_learn_from, training_runs
     from voxcast.images.characteristics import versions_of
 
     cfg = config.load(folder / config.PARAMS_FILE)

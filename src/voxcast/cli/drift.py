@@ -79,7 +79,7 @@ def _drift(folder: Path, name: str, bundle: Bundle, runs: pd.DataFrame, last: in
         memory_notes,
     )
     from voxcast.cli.app_history import app_history
-    from voxcast.features.table import feature_names
+    from voxcast.features.rows import feature_names
 
     jobs = last_jobs(runs[runs["app"] == name], last)
     notes = []
@@ -121,9 +121,9 @@ def _machines(
     bundle: Bundle, name: str, since: pd.DataFrame, hosts: list[str], level: float
 ) -> list[MachineDrift]:
     from voxcast.analysis.job_drift import machine_drift
-    from voxcast.features.table import rows_of
-    from voxcast.models.query import Query
-    from voxcast.models.speed.updates import run_residuals
+    from voxcast.features.rows import rows_of
+    from voxcast.models.point_model import Query
+    from voxcast.models.speeds import residuals_of
 
     forecaster = bundle.forecaster(name)
     speeds = forecaster.speeds
@@ -134,7 +134,7 @@ def _machines(
         on_host = since[since["host_id"] == host]
         # At the average speed of the training runs.
         predictions = forecaster.predict([Query(row) for row in rows_of(on_host)])
-        residuals = run_residuals(on_host.to_dict("records"), predictions)
+        residuals = residuals_of(on_host.to_dict("records"), predictions)
         if residuals:
             drifts.append(machine_drift(host, speeds, residuals, level))
     return drifts

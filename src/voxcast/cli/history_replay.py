@@ -202,7 +202,7 @@ def replay(
     """Replay ways of requesting on held-out runs, and show what each would have cost."""
     from voxcast.allocation.requests.cost import CostModel
     from voxcast.evaluation import replayed_requests
-    from voxcast.evaluation.history_table import history_table
+    from voxcast.evaluation.recorded_table import history_table
     from voxcast.log import progress
     from voxcast.runs.store import open_history
     from voxcast.runs.table import runs_of_apps

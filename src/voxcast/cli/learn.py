@@ -252,7 +252,7 @@ def _request(
     recorded: tuple[str, ...],
 ) -> LearningRequest:
     from voxcast.config.campaigns import LearningRequest
-    from voxcast.features.training_runs import batches_to_learn_from
+    from voxcast.features.training_table import batches_to_learn_from
     from voxcast.images.sources import select
 
     if participants and not paths:
@@ -283,7 +283,7 @@ def _show_images(configured: Config, catalogue: pd.DataFrame) -> None:
 
 
 def _show_recorded(configured: Config) -> None:
-    from voxcast.features.training_runs import batches_to_learn_from
+    from voxcast.features.training_table import batches_to_learn_from
 
     for app in configured.apps:
         for name, count in batches_to_learn_from(projects.HISTORY, app).items():

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from voxcast.features.screening import Screening
     from voxcast.models.conformal import BoundEvidence
-    from voxcast.models.table_fitting import FittedTable
+    from voxcast.models.regressor import RuntimeRegressor
     from voxcast.models.table_model import TableModel
 
 
@@ -70,10 +70,9 @@ def learn_table(
     started = time.monotonic()
     budget_s = BUDGET_S if question.budget_s is None else question.budget_s
     _require_free(out, force=force)
-    from voxcast.features.csv_table import read_csv
+    from voxcast.features.any_table import read_csv
     from voxcast.log import progress
-    from voxcast.models.regressor import fit
-    from voxcast.models.table_fitting import FAMILIES, OUTER
+    from voxcast.models.regressor import FAMILIES, OUTER, fit
 
     table = read_csv(table_path)
     with progress(total=(OUTER + 1) * len(FAMILIES), desc="fit") as bar:
@@ -88,30 +87,30 @@ def learn_table(
             trials=question.trials, time_budget=started + budget_s - time.monotonic(),
             random_state=question.seed, on_step=step,
         )  # fmt: skip
-    fitted, screening, left_out = regressor.fitted_, regressor.screening_, regressor.left_out_
+    screening, left_out = regressor.screening_, regressor.left_out_
     content = {
-        "family": fitted.family,
-        "rows": fitted.rows,
+        "family": regressor.family_,
+        "rows": regressor.rows_,
         "rows_with_a_label": len(table) - len(set().union(*left_out.values())),
-        "groups": fitted.groups,
-        "errors_are_for": NOVELTY[fitted.novelty],
+        "groups": regressor.groups_,
+        "errors_are_for": NOVELTY[regressor.novelty_],
         "left_out": {reason: len(rows) for reason, rows in left_out.items()},
         "columns": _columns(screening),
-        "trials": fitted.trials,
-        "deterministic": fitted.deterministic,
+        "trials": regressor.trials_,
+        "deterministic": regressor.deterministic_,
         "quantile": question.quantile,
-        "bound": fitted.model.evidence().to_json(),
-        "metrics": fitted.metrics,
-        "candidates": fitted.candidates,
+        "bound": regressor.model_.evidence().to_json(),
+        "metrics": regressor.metrics_,
+        "candidates": regressor.cv_results_.to_dict("index"),
         "model": str(out),
     }
-    _save(fitted.model, content, out)
+    _save(regressor.model_, content, out)
     if as_json:
         print(json.dumps(content, indent=2))
     else:
         for line in (*_close_lines(screening), *_left_out_lines(screening)):
             print(line)
-        show(fitted, question.target, out, question.trials)
+        show(regressor, question.target, out, question.trials)
     return 0
 
 
@@ -176,8 +175,10 @@ MOST = 0.5  # share of held-out rows with a calibrated bound, for a coverage tha
 METRICS = ("mape", "median_ape", "upp", "ov_mape", "coverage")
 
 
-def show(fitted: FittedTable, target: str, out: Path, trials_by_family: int | None) -> None:
-    """Print the evaluation of a fitted table.
+def show(
+    regressor: RuntimeRegressor, target: str, out: Path, trials_by_family: int | None
+) -> None:
+    """Print the evaluation of a fitted regressor.
 
     Parameters
     ----------
@@ -188,13 +189,14 @@ def show(fitted: FittedTable, target: str, out: Path, trials_by_family: int | No
     trials_by_family : int or None
         Most trials of each family; None if the time budget ended them.
     """
-    size = f"{fitted.rows} rows"
-    if fitted.novelty != "runs":
-        size += f" of {fitted.groups} {fitted.novelty}"
-    print(f"{target}: {fitted.family}, from {size}")
-    print(f"errors are for {NOVELTY[fitted.novelty]}:")
+    candidates = {str(n): dict(row) for n, row in regressor.cv_results_.iterrows()}
+    size = f"{regressor.rows_} rows"
+    if regressor.novelty_ != "runs":
+        size += f" of {regressor.groups_} {regressor.novelty_}"
+    print(f"{target}: {regressor.family_}, from {size}")
+    print(f"errors are for {NOVELTY[regressor.novelty_]}:")
     names_by_values: dict[tuple[float, ...], list[str]] = {}
-    for name, metrics in {"selected": fitted.metrics, **fitted.candidates}.items():
+    for name, metrics in {"selected": regressor.metrics_, **candidates}.items():
         values = (*(metrics[n] * (100 if n == "coverage" else 1) for n in METRICS),
                   metrics["asked_over_used"])  # fmt: skip
         names_by_values.setdefault(tuple(round(value, 1) for value in values), []).append(name)
@@ -212,17 +214,17 @@ def show(fitted: FittedTable, target: str, out: Path, trials_by_family: int | No
     print("  ov_mape: mean excess of the others; coverage: rows below their upper bound")
     print("  asked/used: the sum of the upper bounds over the sum of what was measured")
     print("  selected: the choice was made anew in each fold, by the errors within it")
-    smallest = min(fitted.candidates, key=lambda name: fitted.candidates[name]["mape"])
-    family_mape = fitted.candidates.get(fitted.family, fitted.metrics)["mape"]
-    if round(family_mape - fitted.candidates[smallest]["mape"], 1) > 0:
+    smallest = min(candidates, key=lambda name: candidates[name]["mape"])
+    family_mape = candidates.get(regressor.family_, regressor.metrics_)["mape"]
+    if round(family_mape - candidates[smallest]["mape"], 1) > 0:
         print(
-            f"  {fitted.family} was chosen by the errors of cross-validation on all rows; "
+            f"  {regressor.family_} was chosen by the errors of cross-validation on all rows; "
             f"the smallest mape above, of {smallest}, may be chance"
         )
-    for line in _bound_lines(fitted.model.evidence(), fitted.metrics["calibrated"]):
+    for line in _bound_lines(regressor.model_.evidence(), regressor.metrics_["calibrated"]):
         print(line)
-    clock = "" if fitted.deterministic else "; the search stopped at the time budget"
-    count = f"{fitted.trials} trials"
+    clock = "" if regressor.deterministic_ else "; the search stopped at the time budget"
+    count = f"{regressor.trials_} trials"
     if trials_by_family is not None:
         count += f", at most {trials_by_family} for each family"
     print(f"  {count}{clock}; model in {out}")

@@ -67,8 +67,7 @@ def _speeds(bundle: Bundle, host: str) -> list[dict[str, Any]]:
     """Update the file of machines from the runs on record, and return the speeds of one.
 
     A speed is a multiple of the reference machine's: a median, and quantiles at 5 and 95 %.
-    ``in_sitting`` is true for the speed of a sitting that goes on, false for one to come;
-    ``since`` is the day of a lasting change of the machine, earlier runs are ignored.
+    ``in_sitting`` is true for the speed of a sitting that goes on, false for one to come.
     """
     from voxcast.serving.machines import MACHINES, update_machines
     from voxcast.serving.prediction_service import PredictionService
@@ -88,13 +87,12 @@ def _speeds(bundle: Bundle, host: str) -> list[dict[str, Any]]:
             "app": app, "speed": speed, "lower": lower, "upper": upper,
             "in_sitting": sitting is not None, "runs": speeds.runs(host),
             "calibrated": speeds.knows(host, sitting), "reference": speeds.reference,
-            "since": speeds.machines[host].since if host in speeds.machines else "",
         })  # fmt: skip
     return rows
 
 
 def _show(content: dict[str, Any]) -> None:
-    from voxcast.models.speed.speeds import SITTING_LASTS
+    from voxcast.models.speeds import SITTING_LASTS
 
     print(f"machine {content['host']}: {content['host_class']}")
     if "measured" in content:
@@ -116,9 +114,6 @@ def _show(content: dict[str, Any]) -> None:
     if any(row["in_sitting"] for row in apps):
         hours = SITTING_LASTS.total_seconds() / 3600
         print(f"  they hold for the last {hours:g} hours; all runs on record are counted")
-    for row in apps:
-        if row["since"]:
-            print(f"  {row['app']}: changed for good on {row['since']}; only runs since count")
     if not all(row["calibrated"] for row in apps):
         print("  bounds are wider until the speed is known; `voxcast measure --host` measures it")
 

@@ -105,7 +105,7 @@ def predict(
 
 def _predict_table(tables: list[Path], folder: Path, out: Path | None, as_json: bool) -> int:
     """Predict the rows of one table with a model of `voxcast learn TABLE`."""
-    from voxcast.features.csv_table import read_csv
+    from voxcast.features.any_table import read_csv
     from voxcast.files import atomic_path
     from voxcast.models.table_model import SEPARATOR, TableModel
 

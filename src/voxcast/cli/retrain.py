@@ -114,11 +114,9 @@ def _print(name: str, receipt: dict[str, Any]) -> None:
         print(f"{name}: the champion stays, version {receipt['version']}: {receipt['reason']}")
     if "judged" in receipt:
         newest, new = receipt["judged"], receipt["new"]
-        since = receipt["window_since"]
-        source = f"the runs since {since}" if since else "all runs on record"
         print(
             f"  judged on {newest['runs']} runs of {newest['subjects']} subjects since "
-            f"{newest['since']}; {new['runs']} runs are new; learned from {source}"
+            f"{newest['since']}; {new['runs']} runs are new"
         )
     print(f"  {receipt['detail']}")
     if receipt["registered"] and receipt["reason"] != "first":

@@ -21,8 +21,8 @@ from voxcast.evaluation.contenders import (
 )
 from voxcast.evaluation.protocols import PROTOCOLS, Fold, Place, Protocol, draws, folds
 from voxcast.evaluation.scoring import floor_percent
-from voxcast.features.table import FULL
-from voxcast.models.selection import recipes
+from voxcast.features.rows import FULL
+from voxcast.models.selection import fitting
 from voxcast.models.selection.cross_validation import FoldCache
 from voxcast.records import TARGETS
 
@@ -115,7 +115,7 @@ def new_day_errors(
     validation : Validation
         Runs of one application.
     name, params : str, dict
-        See `voxcast.models.selection.recipes`.
+        See `voxcast.models.selection.fitting`.
 
     Returns
     -------
@@ -130,7 +130,7 @@ def new_day_errors(
         if runs["subject"].iloc[fold.train].nunique() < MINIMUM_SUBJECTS:
             return pd.DataFrame()
         training = validation.part(fold.train)
-        model = recipes.fit(training, name, params, "volume")
+        model = fitting.fit(training, name, params, "volume")
         if model.needs_volume:
             return pd.DataFrame()
         contender = recipe_contender(model, training.table)

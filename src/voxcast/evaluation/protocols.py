@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from sklearn.model_selection import GroupKFold
 
-from voxcast.features.table import DOWN, FULL
+from voxcast.features.rows import DOWN, FULL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,20 +1,31 @@
-"""Recorded histories as one training table, with all applications and scales."""
+"""Recorded histories as one training table, with all applications and scales.
+
+Any history as one training table: runs with their images, imported ones with their labels.
+
+The features of imported runs without images are application, allocation, parameters, and labels
+that were known before the run. A run without a subject in the source is a subject of its own.
+"""
 
 from __future__ import annotations
 
+import json
+import logging
+import math
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from voxcast.errors import TableError
 from voxcast.features.phase_labels import COLUMN as PHASES
 from voxcast.features.phase_labels import phase_texts
-from voxcast.features.table import DOWN, FULL
+from voxcast.features.rows import DOWN, FULL, IDENTITY, features
 from voxcast.features.training_table import build_table, with_speed_deviations
+from voxcast.images.catalogue import ON_RECORD, read_on_record
 from voxcast.images.characteristics import CHARACTERISTICS, current_rows, versions_of
 from voxcast.images.network_volume import SMALL_VOLUMES, read_stacked
 from voxcast.images.recorded import RECORDED_IMAGES
 from voxcast.models.openings import enter_opening
+from voxcast.records import MEASURED, TARGETS, Configuration
 from voxcast.runs.store import batch_names, load_history, load_phases, reserved_names
 
 if TYPE_CHECKING:
@@ -22,6 +33,10 @@ if TYPE_CHECKING:
 
     import numpy as np
     import pandas as pd
+
+    from voxcast.features.rows import Row
+    from voxcast.runs.store import StoredHistory
+
 
 # The characteristics that are features, by application.
 Declared: TypeAlias = "Mapping[str, Sequence[str] | None]"
@@ -60,7 +75,7 @@ def recorded_table(
     -------
     DataFrame
         As of `voxcast.features.training_table.build_table`, with `CONTEXT_COLUMNS`, ``batch``,
-        the name of the folder, and the column of `voxcast.features.table`.
+        the name of the folder, and the column of `voxcast.features.rows`.
 
     Raises
     ------
@@ -203,3 +218,255 @@ def network_volumes(table: pd.DataFrame, batches: Sequence[Path]) -> np.ndarray:
         by_id |= dict(zip(ids, volumes, strict=True))
     unknown = np.zeros_like(volumes[0])
     return np.array([by_id.get(name, unknown) for name in table["volume_id"]], volumes.dtype)
+
+
+logger = logging.getLogger(__name__)
+
+
+def history_table(
+    history: StoredHistory, runs: pd.DataFrame, labels: Sequence[str] | None = None
+) -> pd.DataFrame:
+    """Return the usable runs of a history with their features.
+
+    A run whose volume is on record has the features of the volume. An imported run without one
+    has its labels, see `imported_table`.
+
+    Parameters
+    ----------
+    history : StoredHistory
+        Where the images of the runs are looked for.
+    runs : DataFrame
+        The runs of it to use.
+    labels : sequence of str, optional
+        Labels of imported runs to use as features.
+
+    Raises
+    ------
+    TableError
+        If no run is usable, with the reasons.
+    """
+    import pandas as pd
+
+    images = _images(history)
+    has_image = runs["volume_id"].isin(set() if images is None else set(images["volume_id"]))
+    is_import = runs["source"] != MEASURED
+    with_images = [runs[~is_import], *_imports_with_targets(runs[is_import & has_image])]
+    measured = pd.concat([table for table in with_images if len(table)] or with_images[:1])
+    tables = []
+    if len(measured):
+        tables.append(_with_images(measured.reset_index(drop=True), images, history))
+    if (is_import & ~has_image).any():
+        imports = runs[is_import & ~has_image]
+        tables.append(imported_table(imports, labels, history.folders[0]))
+    if not tables:
+        raise TableError("has no usable run", history.folders[0])
+    return pd.concat(tables, ignore_index=True)
+
+
+def _imports_with_targets(runs: pd.DataFrame) -> list[pd.DataFrame]:
+    tables = []
+    for app, of_app in runs.groupby("app"):
+        try:
+            tables.append(with_targets(of_app))
+        except TableError as error:
+            logger.warning("%s is not replayed: %s", app, error.problem)
+    return tables
+
+
+def _with_images(
+    runs: pd.DataFrame, images: pd.DataFrame | None, history: StoredHistory
+) -> pd.DataFrame:
+    import pandas as pd
+
+    if images is None and (runs["volume_id"] != "").any():
+        raise TableError(
+            f"has runs on images, but neither {RECORDED_IMAGES} beside its parts nor the "
+            f"{ON_RECORD} of its project",
+            history.folders[0],
+            "give the whole folder of the history, or run `dvc repro catalogue` in the project",
+        )
+    if images is None:
+        images = pd.DataFrame(columns=["volume_id", *CHARACTERISTICS])
+    table, left_out = table_on_images(runs, images)
+    causes = ", ".join(f"{count} {cause}" for cause, count in left_out.items())
+    if table.empty:
+        raise TableError(f"has no usable run ({causes})", history.folders[0])
+    if causes:
+        logger.info("runs left out: %s", causes)
+    return table
+
+
+def _images(history: StoredHistory) -> pd.DataFrame | None:
+    """Return header and characteristics of the volumes of a history, if they are recorded.
+
+    They are beside the parts of a batch; of runs and tables of a device in the catalogue of their
+    project, ``data/catalogue`` beside ``data/runs``.
+    """
+    import pandas as pd
+
+    batches = dict.fromkeys(part.parent for part in history.parts)
+    tables = [
+        current_rows(pd.read_parquet(batch / RECORDED_IMAGES), versions_of({}))
+        for batch in batches
+        if (batch / RECORDED_IMAGES).is_file()
+    ]
+    of_devices = (*history.run_folders, *history.parts)  # a folder of runs, or its tables
+    projects = dict.fromkeys(folder.resolve().parent.parent for folder in of_devices)
+    tables += [
+        read_on_record(data / "catalogue" / ON_RECORD)
+        for data in projects
+        if (data / "catalogue" / ON_RECORD).is_file()
+    ]
+    if not tables:
+        return None
+    return pd.concat(tables, ignore_index=True).drop_duplicates("volume_id")
+
+
+# Labels of our imports that are known only after a run, or that name it.
+NOT_FEATURES = frozenset({
+    "state", "status", "note", "nodes", "tasks", "attempt", "submitted_at", "mean_rss_bytes",
+    "peak_rss_at_least_bytes",
+    "node_used_mem_min_kb", "job_id", "job_name", "array_job", "het_job", "task", "hash",
+    "native_id", "file", "run", "cluster",
+})  # fmt: skip
+# A text label with more values than this share of the runs names them.
+MAX_DISTINCT = 0.5
+# CPU time is predicted if at least this share of the runs has it; otherwise wall time is.
+MIN_WITH_CPU_TIME = 0.9
+WIDE = 10.0
+
+
+def imported_table(
+    runs: pd.DataFrame, labels: Sequence[str] | None, where: object
+) -> pd.DataFrame:
+    """Return the completed runs with their features.
+
+    Parameters
+    ----------
+    runs : DataFrame
+        Imported runs, columns as in `voxcast.runs.table`.
+    labels : sequence of str or None
+        Labels to use as features; by default all that are known before a run and do not name it.
+    where : object
+        The history, for messages.
+
+    Returns
+    -------
+    DataFrame
+        As of `voxcast.features.training_table.build_table`, with ``parameters_json`` and
+        ``started_at``.
+        Applications without a usable run are left out with a warning.
+
+    Raises
+    ------
+    TableError
+        If no run is usable, or no run has a named label.
+    """
+    import pandas as pd
+
+    tables = []
+    problems = {}
+    for app, of_app in runs.groupby("app", sort=True):
+        try:
+            tables.append(_table_of_app(of_app, labels))
+        except TableError as error:
+            problems[str(app)] = error.problem
+    if not tables:
+        listed = "; ".join(f"{app}: {problem}" for app, problem in problems.items())
+        raise TableError(f"has no run to replay ({listed})", where)
+    for app, problem in problems.items():
+        logger.warning("%s is not replayed: %s", app, problem)
+    return pd.concat(tables, ignore_index=True)
+
+
+def _table_of_app(runs: pd.DataFrame, labels: Sequence[str] | None) -> pd.DataFrame:
+    import pandas as pd
+
+    usable = with_targets(runs).astype({"peak_rss_bytes": "float64"})
+    app = str(usable["app"].iloc[0])
+    label_values = pd.DataFrame(
+        [json.loads(text) if text else {} for text in usable["labels_json"]], index=usable.index
+    )
+    label_features = _label_features(app, label_values, labels)
+    without_subject = usable["subject"] == ""
+    if n_without := int(without_subject.sum()):
+        logger.warning("%s: %d runs have no subject and count as one each", app, n_without)
+    subjects = usable["subject"].where(~without_subject, usable["cell_key"])
+    records = []
+    for run, subject, labels_of_run in zip(
+        usable.to_dict("records"), subjects, label_features, strict=True
+    ):
+        configuration = Configuration(run["device"], max(int(run["cpus"]), 1), int(run["gpus"]))
+        parameters = json.loads(run["parameters_json"]) if run["parameters_json"] else {}
+        row = features(None, None, app, parameters, configuration)
+        identity: dict[str, Any] = {name: run[name] for name in (*IDENTITY, *TARGETS)}
+        identity |= {"subject": str(subject), "cpus": configuration.cpus}
+        context = {name: run[name] for name in ("parameters_json", "started_at")}
+        records.append(identity | context | labels_of_run | row)
+    return pd.DataFrame(records)
+
+
+def with_targets(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the completed runs of an application that have all targets.
+
+    Where CPU time is mostly unknown, wall time stands for it in every run, so that wall time is
+    predicted directly.
+
+    Raises
+    ------
+    TableError
+        If there are none, with the reason.
+    """
+    app = str(runs["app"].iloc[0])
+    completed = runs[runs["outcome"] == "completed"]
+    if completed.empty:
+        raise TableError(f"none of {len(runs)} runs completed")
+    with_memory = completed[completed["peak_rss_bytes"].fillna(0) > 0]
+    if with_memory.empty:
+        problem = f"none of {len(completed)} completed runs has a peak memory"
+        raise TableError(problem, then="import a source that states it")
+    with_cpu = with_memory["cpu_s"] > 0
+    if with_cpu.mean() >= MIN_WITH_CPU_TIME:
+        usable = with_memory[with_cpu]
+    else:
+        logger.warning("%s: CPU time is not known; wall time is predicted directly", app)
+        usable = with_memory.assign(cpu_s=with_memory["runtime_s"])
+    if n_left_out := len(completed) - len(usable):
+        logger.warning(
+            "%s: %d of %d completed runs lack memory or CPU time and are left out",
+            app, n_left_out, len(completed),
+        )  # fmt: skip
+    return usable.reset_index(drop=True)
+
+
+def _label_features(app: str, values: pd.DataFrame, labels: Sequence[str] | None) -> list[Row]:
+    """Return the features of each run that its labels are."""
+    import pandas as pd
+
+    if labels is not None and (absent := sorted(set(labels) - set(values.columns))):
+        raise TableError(
+            f"no run has the label {absent[0]}; there are {', '.join(values.columns) or 'none'}"
+        )
+    rows: list[Row] = [{} for _ in range(len(values))]
+    left_out = []
+    for name in values.columns if labels is None else labels:
+        stated = values[name].dropna()
+        is_number = stated.map(lambda value: isinstance(value, int | float)).all()
+        names_runs = not is_number and stated.nunique() > MAX_DISTINCT * len(stated)
+        if labels is None and (str(name) in NOT_FEATURES or stated.nunique() < 2 or names_runs):
+            left_out.append(str(name))
+            continue
+        # A wide range is easier to learn from on the scale of the logarithm.
+        as_log = is_number and stated.min() > 0 and stated.max() > WIDE * stated.min()
+        for row, value in zip(rows, values[name], strict=True):
+            if pd.isna(value):
+                row |= {} if is_number else {f"parameter.{name}": ""}
+            elif as_log:
+                row[f"parameter.log_{name}"] = math.log(value)
+            else:
+                row[f"parameter.{name}"] = float(value) if is_number else str(value)
+    used = sorted({name.removeprefix("parameter.") for row in rows for name in row})
+    logger.info("%s: features from labels: %s", app, ", ".join(used) or "none")
+    if left_out:
+        logger.info("%s: labels that are not features: %s", app, ", ".join(sorted(left_out)))
+    return rows

@@ -17,16 +17,16 @@ from voxcast.allocation.requests.cost import CostModel
 from voxcast.allocation.requests.per_image import requests_per_image
 from voxcast.allocation.requests.replay import ReplayedRuns, account, planned_requests, replay
 from voxcast.allocation.site import Waiting
-from voxcast.evaluation import out_of_sample
+from voxcast.evaluation import contenders
 from voxcast.evaluation.contenders import INNER_FOLDS, TRIALS, UNCALIBRATED_FACTOR, UPPER
 from voxcast.evaluation.protocols import split
 from voxcast.evaluation.recorded_table import of_app
-from voxcast.features.table import FULL
+from voxcast.features.rows import FULL
 from voxcast.laws.predicted import PredictedLaw
-from voxcast.models.query import queries_of
+from voxcast.models.point_model import queries_of
 from voxcast.models.selection.cross_validation import FoldCache, Validation
+from voxcast.models.selection.fitting import fit_calibrated
 from voxcast.models.selection.learning import learn
-from voxcast.models.selection.refitting import fit_calibrated
 from voxcast.records import TARGETS
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def study(
     folds: int = 5,
     seed: int = 0,
     trials: int = TRIALS,
-    families: Sequence[str] = out_of_sample.FAMILIES,
+    families: Sequence[str] = contenders.FAMILIES,
     cache: FoldCache | None = None,
     on_step: Callable[[str], None] = lambda step: None,
 ) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from voxcast.features.table import SPEED_DEVIATION, TIMES
+from voxcast.features.rows import SPEED_DEVIATION, TIMES
 from voxcast.laws.intervals import clustered_mean
 from voxcast.models.metrics import binomial_interval, scores
 from voxcast.records import TARGETS

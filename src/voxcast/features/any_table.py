@@ -1,4 +1,15 @@
-"""Any table of runs: which columns are features, and which rows are usable for training.
+"""A CSV table with a header: cells without the spaces around them, numbers, and texts.
+
+A column in which all cells are numbers, or hold a mark for a missing value such as ``-``, is one
+of numbers. Versions are texts, since 1.10 is not 1.1; so is every column that a model learned as
+texts, to the letter, in any other table too.
+
+How the run of each row ended, by the columns that accounting has for it.
+
+A run that failed has no time to learn from. The time of a run that was stopped, by its limit of
+time or memory, is a lower bound.
+
+Any table of runs: which columns are features, and which rows are usable for training.
 
 Columns become features ``column.NAME``. Numbers that span orders of magnitude also give
 ``column.log NAME``, which is a logarithm, or where a column of sizes has zeros or values below
@@ -8,20 +19,233 @@ a category.
 
 from __future__ import annotations
 
+import csv
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from voxcast.errors import TableError
-from voxcast.features.csv_table import text_target
-from voxcast.features.rows import members
-from voxcast.features.run_status import COMPLETED, statuses
+from voxcast.errors import TableError, one_line
+from voxcast.features.rows import CENSORED_OUTCOMES, members
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Collection, Sequence
+    from pathlib import Path
 
     import pandas as pd
+
+
+MISSING = ("-", "--", "?")  # in a column of numbers, beside what pandas takes for missing
+TRUTH = {"true": True, "false": False}
+_KINDS = {
+    b"PAR1": "a Parquet file", b"PK\x03\x04": "a spreadsheet or an archive",
+    b"\x1f\x8b": "compressed", b"\xff\xfe": "text in UTF-16", b"\xfe\xff": "text in UTF-16",
+}  # fmt: skip
+MOST = 0.8  # share of the cells
+_QUANTITY = re.compile(r"[+-]?(?:\d+-)?\d[\d.,:' ]*(?:%|[a-zµ]{1,4})?", re.IGNORECASE)
+_MARKS = {";": "';'", "\t": "a tab", "|": "'|'"}
+
+
+def read_csv(path: Path, texts: Collection[str] | None = None) -> pd.DataFrame:
+    """Read a CSV table with a header of unique names.
+
+    Parameters
+    ----------
+    texts : collection of str, optional
+        Columns to read as texts, from a model; by default columns of versions.
+
+    Raises
+    ------
+    TableError
+        If the file is missing or empty, is not a table with commas, or repeats a column name.
+    """
+    import pandas as pd
+
+    try:
+        with path.open("rb") as raw:
+            start = raw.read(4)
+        for magic, kind in _KINDS.items():
+            if start.startswith(magic):
+                raise TableError(f"is {kind}", path, "save it as CSV, in UTF-8")
+        with path.open(newline="", encoding="utf-8-sig") as stream:
+            header = next(csv.reader(stream, skipinitialspace=True), [])
+        names = [name.strip() for name in header]
+        duplicates = sorted({name for name in names if name and names.count(name) > 1})
+        if duplicates:
+            raise TableError(f"names the column {duplicates[0]} twice", path, "rename one of them")
+        if not header:
+            raise TableError("is empty", path)
+        if len(header) == 1 and (mark := next((m for m in _MARKS if m in header[0]), None)):
+            raise TableError(
+                f"has {_MARKS[mark]} between its columns", path,
+                "save it with commas, and with points in numbers",
+            )  # fmt: skip
+        is_text: Callable[[str], bool] = is_version if texts is None else set(texts).__contains__
+        table = pd.read_csv(
+            path, encoding="utf-8-sig", low_memory=False, skipinitialspace=True,
+            dtype={raw: str for raw, name in zip(header, names, strict=True) if is_text(name)},
+        )  # fmt: skip
+    except UnicodeDecodeError as error:
+        raise TableError(
+            f"is not text in UTF-8 (byte {error.start})", path, "save it as CSV, in UTF-8"
+        ) from None
+    except (OSError, csv.Error, pd.errors.ParserError, pd.errors.EmptyDataError) as error:
+        raise TableError(f"cannot be read ({one_line(error)[:120]})", path) from None
+    if table.empty:
+        raise TableError("has no rows", path)
+    if not isinstance(table.index, pd.RangeIndex):  # pandas takes the first columns for an index
+        raise TableError(
+            "has more columns in a row than in the header", path,
+            "the first line must name the columns",
+        )  # fmt: skip
+    table.columns = table.columns.str.strip()
+    for name in table.select_dtypes(exclude=["number", "bool"]):
+        table[name] = _clean(table[name], as_text=is_text(str(name)))
+    return table
+
+
+def _clean(column: pd.Series, *, as_text: bool) -> pd.Series:
+    """Return texts without the spaces around them, or numbers where all cells are."""
+    import pandas as pd
+
+    cells = column.map(lambda cell: str(cell).strip(), na_action="ignore")
+    if as_text:
+        return cells
+    present = cells.mask(cells.isin(MISSING))
+    if not present.notna().any():
+        return cells
+    truth = present.dropna().str.lower().map(TRUTH)
+    numbers = truth.reindex(cells.index) if truth.notna().all() else present
+    numbers = pd.to_numeric(numbers, errors="coerce")
+    return cells if numbers[present.notna()].isna().any() else numbers.astype(float)
+
+
+def spelled_as_numbers(column: pd.Series) -> str | None:
+    """Return why a column is read as texts and not as numbers, as a clause, with the next step.
+
+    Returns
+    -------
+    str or None
+        None if its texts are not numbers, or are versions.
+    """
+    import pandas as pd
+
+    cells = column.dropna().astype(str)
+    if cells.empty or is_version(str(column.name)):
+        return None
+    is_number = pd.to_numeric(cells, errors="coerce").notna().to_numpy()
+    odd = cells[~is_number]
+    if odd.empty:
+        return "is text for a cell in a row without a label: leave such cells empty"
+    if is_number.mean() >= MOST:
+        return f"is text for {odd.iloc[0][:20]!r}: leave such cells empty"
+    if odd.map(lambda cell: bool(_QUANTITY.fullmatch(cell))).mean() >= MOST:
+        return f"is text, such as {odd.iloc[0][:20]!r}: write plain numbers, all in one unit"
+    return None
+
+
+def is_version(name: str) -> bool:
+    """Return whether a name means a version, which must not be read as a number: 1.10 is not 1.1.
+
+    Examples
+    --------
+    >>> [is_version(name) for name in ("version", "toolVersion", "versions", "version_bytes")]
+    [True, True, False, False]
+    """
+    return re.search(r"(version|(?<![A-Za-z])ver)[\W\d_]*$", name, re.IGNORECASE) is not None
+
+
+def text_target(table: pd.DataFrame, target: str, numbers: Sequence[str]) -> TableError:
+    """Return the error for a target that is text.
+
+    Parameters
+    ----------
+    numbers : sequence of str
+        Columns of numbers.
+    """
+    reason = spelled_as_numbers(table[target])
+    if reason is None:
+        cell = next(iter(table[target].dropna().astype(str)), "")
+        reason = f"is text, such as {cell[:30]!r}: the target must be a column of numbers"
+    problem, then = reason.split(": ", maxsplit=1)
+    if numbers:
+        then += f"; those of numbers are {', '.join(numbers)[:100]}"
+    return TableError(problem, target, then)
+
+
+COMPLETED, FAILED = "completed", "failed"
+# Names without separators and capitals.
+STATUS_COLUMNS = frozenset({"outcome", "state", "status", "jobstate", "jobstatus", "runstatus"})
+EXIT_COLUMNS = frozenset({"exit", "exitcode", "exitstatus", "returncode", "derivedexitcode"})
+RECOGNISED = 0.9  # share of the cells of a status column that must be words of a status
+_WORDS = {
+    COMPLETED: "completed complete ok success succeeded successful done finished cached cd passed",
+    FAILED: "failed failure fail error aborted killed crashed f",
+    "timeout": "timeout timedout to",
+    "out_of_memory": "outofmemory oom oomkilled",
+    "preempted": "preempted requeued",
+    "stalled": "stalled",
+    "cancelled": "cancelled canceled ca",
+    "node_failure": "nodefailure nodefail bootfail launchfailed",
+}
+_STATUS_OF = {word: status for status, words in _WORDS.items() for word in words.split()}
+_EXIT_CODE = re.compile(r"(-?\d+)(?:\.0+)?(?::(\d+))?$")
+
+
+def statuses(table: pd.DataFrame, others: Collection[str | None] = ()) -> np.ndarray:
+    """Return the status of each row: completed, failed, or one of `CENSORED_OUTCOMES`.
+
+    A status column outranks an exit code, where every value but zero is a failure. A row of
+    which nothing is told is completed, unless its column says of others that they are.
+
+    Parameters
+    ----------
+    others : collection of str
+        Columns that are something else, such as the target.
+    """
+    status = np.full(len(table), COMPLETED, dtype=object)
+    for name in table:
+        key = re.sub(r"[^a-z]", "", str(name).lower())
+        if name in others or key not in EXIT_COLUMNS:
+            continue
+        codes = [_EXIT_CODE.match(str(cell).strip()) for cell in table[name]]
+        is_failure = [
+            code is not None and any(int(n) for n in code.groups() if n) for code in codes
+        ]
+        status[is_failure] = FAILED
+    for name in table:
+        key = re.sub(r"[^a-z]", "", str(name).lower())
+        if name in others or key not in STATUS_COLUMNS:
+            continue
+        words = [_status_of(cell) for cell in table[name].astype(object)]
+        recognised = [word for word in words if word is not None]
+        if not recognised or len(recognised) < RECOGNISED * table[name].notna().sum():
+            continue
+        for n, word in enumerate(words):
+            if word not in (None, COMPLETED):
+                status[n] = word
+            elif word is None and COMPLETED in recognised:
+                status[n] = FAILED
+    return status
+
+
+def is_censored(status: np.ndarray) -> np.ndarray:
+    """Return a mask of the rows that were stopped before they completed."""
+    return np.isin(status.astype(str), CENSORED_OUTCOMES)
+
+
+def _status_of(cell: object) -> str | None:
+    """Return the status that a cell states; `CANCELLED by 1000` and `TIMEOUT+` tell theirs.
+
+    Examples
+    --------
+    >>> [_status_of(cell) for cell in ("CANCELLED by 1000", "NODE_FAIL", "Out of memory", "blue")]
+    ['cancelled', 'node_failure', 'out_of_memory', None]
+    """
+    text = str(cell).lower().split(" by ")[0]
+    return _STATUS_OF.get(re.sub(r"[^a-z]", "", text))
+
 
 PREFIX, LOG = "column.", "column.log "
 WIDE = 7.0  # from this ratio of largest to smallest value, the logarithm is a feature too
@@ -177,7 +401,7 @@ def learnable(
     """Return a mask of rows with a label, and the numbers of the excluded rows (from 1) by reason.
 
     A run that did not complete has no label: its value is a lower bound at most. See
-    `voxcast.features.run_status`.
+    `voxcast.features.any_table`.
 
     Parameters
     ----------

@@ -19,9 +19,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from voxcast.errors import TableError
-from voxcast.features.any_table import Columns, finite
-from voxcast.features.csv_table import spelled_as_numbers
-from voxcast.features.run_status import EXIT_COLUMNS, STATUS_COLUMNS
+from voxcast.features.any_table import (
+    EXIT_COLUMNS,
+    STATUS_COLUMNS,
+    Columns,
+    finite,
+    spelled_as_numbers,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -25,8 +25,13 @@ from diptest import diptest
 from scipy import stats
 
 from voxcast.errors import TableError
-from voxcast.laws.empirical import QuantileInterval, quantile_interval
-from voxcast.laws.families import FAMILIES, FamilyLaw, checked_sample
+from voxcast.laws.families import (
+    FAMILIES,
+    FamilyLaw,
+    QuantileInterval,
+    checked_sample,
+    quantile_interval,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from voxcast.features.descriptions import change, natural, plain_name, plainest, stem, usual
-from voxcast.features.table import feature_names
-from voxcast.models.query import queries_of
-from voxcast.models.selection import recipes
+from voxcast.features.rows import feature_names
+from voxcast.models.point_model import queries_of
+from voxcast.models.selection import fitting
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from voxcast.features.rows import Row
     from voxcast.models.families.family import Params
     from voxcast.models.forecaster import Forecaster
-    from voxcast.models.point_model import PointModel
-    from voxcast.models.query import Query
+    from voxcast.models.point_model import PointModel, Query
     from voxcast.models.selection.cross_validation import Validation
 
 COUNT = 3
@@ -131,7 +130,7 @@ def explain_model(validation: Validation, name: str, params: Params) -> Importan
     rises: list[dict[str, object]] = []
     dependence: list[dict[str, object]] = []
     for train, held_out in validation.folds():
-        model = recipes.fit(validation.part(train), name, params, "volume")
+        model = fitting.fit(validation.part(train), name, params, "volume")
         of_fold = _of_fold(model, validation.part(held_out), rng)
         rises += of_fold[0]
         dependence += of_fold[1]

@@ -16,16 +16,15 @@ from voxcast.features.rows import members
 from voxcast.models.conformal import Calibrator
 from voxcast.models.model_files import RETRAIN, read_object, read_sealed, subfolder, write_sealed
 from voxcast.models.out_of_range import UNCERTAIN_POWER, WIDER, continued
-from voxcast.models.point_model import CPU, WALL, InputLevel, PointModel, log_targets
-from voxcast.models.query import queries_of
+from voxcast.models.point_model import CPU, WALL, InputLevel, PointModel, log_targets, queries_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from voxcast.features.any_table import Columns
     from voxcast.models import out_of_range
-    from voxcast.models.query import Query
-    from voxcast.models.speed.speeds import Speeds
+    from voxcast.models.point_model import Query
+    from voxcast.models.speeds import Speeds
 
 FILE, TREND = "forecaster.json", "trend"
 # Of the files; models of other formats are not read. Format 5 had models by application.

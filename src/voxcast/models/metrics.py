@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from voxcast.models.point_model import log_targets_at_usual_speed, regressed
-from voxcast.models.query import queries_of
+from voxcast.models.point_model import log_targets_at_usual_speed, queries_of, regressed
 from voxcast.records import TARGETS
 
 if TYPE_CHECKING:

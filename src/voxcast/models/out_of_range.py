@@ -10,8 +10,8 @@ occur sooner or later.
 
 A model that was fitted to logarithms grows exponentially in a feature beyond its range, and a
 tree not at all. So a row out of range is moved to the edge of the range, where the model is asked,
-and the trend of another model is continued from there; `voxcast.models.trend` chooses it. How far
-it holds is not known, so bounds widen with distance, and are never called calibrated.
+and the trend of another model is continued from there, see `voxcast.models.selection.fitting`. How
+far it holds is not known, so bounds widen with distance, and are never called calibrated.
 
 Of an image, the trend is the difference of that model's predictions at the image and at the edge:
 its laws are sums of sizes, and such laws hold beyond the sizes that were measured. Of any table
@@ -41,8 +41,7 @@ from voxcast.models.families.encoder import digest, encoded_and_all, numbers_of,
 if TYPE_CHECKING:
     from voxcast.features.any_table import Columns
     from voxcast.features.rows import Row
-    from voxcast.models.point_model import PointModel
-    from voxcast.models.query import Query
+    from voxcast.models.point_model import PointModel, Query
 
 Ranges = Mapping[str, tuple[float, float]]
 

@@ -1,4 +1,6 @@
-"""One value per target: fitted families, their weighted mean, and what derives from it.
+"""A query to a model: the features of a run and its allocation.
+
+One value per target: fitted families, their weighted mean, and what derives from it.
 
 Where CPU time is a target, wall time is not regressed but derived from it. The regressors learn
 the work, that is the CPU time on the reference machine; the speed of the machine is subtracted
@@ -25,16 +27,14 @@ import numpy as np
 
 from voxcast.errors import ModelError
 from voxcast.features.phase_labels import labels_of
-from voxcast.features.rows import CONTENT
-from voxcast.features.table import SPEED_DEVIATION, TIMES, rows_of
+from voxcast.features.rows import CONTENT, SPEED_DEVIATION, TIMES, rows_of
 from voxcast.models.families.encoder import Encoder
 from voxcast.models.families.family import Params, Regressor
 from voxcast.models.families.family import family as family_named
 from voxcast.models.model_files import read_sealed, subfolder, write_sealed
 from voxcast.models.out_of_range import TrainingRange
-from voxcast.models.query import queries_of
-from voxcast.models.speed.estimation import log_speeds, speeds_of
-from voxcast.models.speed.speeds import SpeedEstimate, Speeds
+from voxcast.models.speed_estimation import log_speeds, speeds_of
+from voxcast.models.speeds import SpeedEstimate, Speeds
 from voxcast.records import TARGETS
 
 if TYPE_CHECKING:
@@ -43,7 +43,69 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from voxcast.models.query import Query
+    from voxcast.features.rows import Row
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Query:
+    """A run to predict.
+
+    Attributes
+    ----------
+    features : Row
+        See `voxcast.features.rows.features`; with ``content.`` features when the voxels are known.
+    cpus : int
+        CPUs of the run, for the slowdown law.
+    host_class : str or None
+        Machine of the run; None if it is unknown.
+    volume : ndarray or None
+        Small volume of the image, for the network.
+    host, sitting : str or None
+        Id of the machine, and a sitting on it, see `voxcast.models.speeds.Speeds.estimate`.
+    """
+
+    features: Row
+    cpus: int = 1
+    host_class: str | None = None
+    volume: np.ndarray | None = None
+    host: str | None = None
+    sitting: str | None = None
+
+    @property
+    def app(self) -> str:
+        """Name of the application, empty for a table without applications."""
+        return str(self.features.get("app", ""))
+
+    @property
+    def knows_content(self) -> bool:
+        """Whether the voxels' characteristics are among the features."""
+        return any(name.startswith(CONTENT) for name in self.features)
+
+    def header_only(self) -> Query:
+        """Return the same query without anything that was read from the voxels."""
+        features = {k: v for k, v in self.features.items() if not k.startswith(CONTENT)}
+        return replace(self, features=features, volume=None)
+
+
+def queries_of(table: pd.DataFrame, volumes: np.ndarray | None = None) -> list[Query]:
+    """Return one query for each row of a table.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Features, and ``cpus``, ``host_class``, ``host_id`` and ``sitting`` if the table has them.
+    volumes : ndarray or None, shape (n_runs,)
+        Small volume of each row.
+    """
+    count = len(table)
+    cpus = table["cpus"].tolist() if "cpus" in table else [1] * count
+    classes, hosts, sittings = (
+        table[name].tolist() if name in table else [None] * count
+        for name in ("host_class", "host_id", "sitting")
+    )
+    cubes = [None] * count if volumes is None else volumes
+    columns = zip(rows_of(table), cpus, classes, cubes, hosts, sittings, strict=True)
+    return [Query(*values) for values in columns]
 
 
 MINIMUM_RUNS = 3  # with fewer, the next coarser group is used
@@ -166,7 +228,7 @@ class PointModel:
 
     @property
     def params(self) -> Params:
-        """Parameters of the family or of the blend, see `voxcast.models.selection.recipes`."""
+        """Parameters of the family or of the blend, see `voxcast.models.selection.fitting`."""
         if len(self.members) == 1 and self.family == self.members[0].family:
             return self.members[0].params
         params = {member.family: member.params for member in self.members}
@@ -389,7 +451,7 @@ def blend(name: str, models: Mapping[str, PointModel], weights: Weights) -> Poin
 
 
 def blend_params(members: Mapping[str, Params], weights: Weights) -> Params:
-    """Return the parameters of a blend, as `voxcast.models.selection.recipes` reads them."""
+    """Return the parameters of a blend, as `voxcast.models.selection.fitting` reads them."""
     return {
         "members": {name: dict(members[name]) for name in weights},
         "weights": {name: list(by_target) for name, by_target in weights.items()},
@@ -427,7 +489,7 @@ def log_targets(table: pd.DataFrame, targets: Sequence[str] = TARGETS) -> np.nda
 def log_targets_at_usual_speed(table: pd.DataFrame, targets: Sequence[str]) -> np.ndarray:
     """Return the same with the times that runs would have taken at the usual speed of a machine.
 
-    Of runs of applications, as far as it is known; see `voxcast.features.table`.
+    Of runs of applications, as far as it is known; see `voxcast.features.rows`.
     """
     logs = log_targets(table, targets)
     if "app" in table and SPEED_DEVIATION in table:

@@ -1,4 +1,13 @@
-"""A regressor of runtimes or memory with scikit-learn's contract, on any table of runs."""
+"""A regressor of runtimes or memory with scikit-learn's contract, on any table of runs.
+
+Its evaluation is nested. In each outer fold, families are tuned, blended, selected and calibrated
+by folds within its training groups alone, and then predict the held-out groups. The metrics of
+the selected model describe the procedure, which may select another family in each fold.
+
+Within a time budget a sample of a large table is searched. The selected recipe is then fitted once
+more, to as many rows as there is time for: one fit costs far less than the search, and its errors
+are smaller. Bounds stay the sample's, which are wider.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +16,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,22 +32,43 @@ from sklearn.utils.validation import (
 )
 
 from voxcast.errors import TableError, one_line
-from voxcast.features.any_table import choose_columns, learnable
-from voxcast.features.run_status import is_censored, statuses
+from voxcast.features.any_table import choose_columns, is_censored, learnable, statuses
+from voxcast.features.rows import rows_of
 from voxcast.features.screening import screened
 from voxcast.files import atomic_folder
-from voxcast.models.table_fitting import FAMILIES, fit_table
+from voxcast.models.families.encoder import Encoder
+from voxcast.models.families.family import family
+from voxcast.models.forecaster import Forecaster
+from voxcast.models.metrics import scores, under_requests
+from voxcast.models.point_model import ROUNDS, queries_of
+from voxcast.models.selection import fitting
+from voxcast.models.selection.fitting import fit_calibrated, fit_trend
+from voxcast.models.selection.leaderboard import GRID
+from voxcast.models.selection.learning import learn
+from voxcast.models.table_model import (
+    TARGET,
+    TableModel,
+    configurations_of,
+    novelty_of,
+    validation_of,
+)
 from voxcast.quantities import parse_seconds
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from os import PathLike
 
     from numpy.typing import ArrayLike
     from sklearn.utils import Tags
 
     from voxcast.features.any_table import Columns
+    from voxcast.models.families.family import Params
+    from voxcast.models.point_model import PointModel
+    from voxcast.models.selection.cross_validation import Validation
+    from voxcast.models.selection.leaderboard import Leaderboard
 
-TARGET, GROUP = "target", "group"  # names of columns that have none
+
+GROUP = "group"  # name of a column that has none
 MIN_ROWS = 4  # two folds of two groups
 MOST_TRIALS = 50  # of a family; a time budget ends them earlier
 
@@ -55,7 +86,7 @@ class RuntimeRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # 
     Parameters
     ----------
     families : sequence of str, optional
-        Families of models to try; by default `voxcast.models.table_fitting.FAMILIES`.
+        Families of models to try; by default `FAMILIES`.
     trials : int
         Trials of parameters for each family.
     time_budget_s : float, optional
@@ -78,6 +109,12 @@ class RuntimeRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # 
         Errors on held-out groups, with ``evaluate``.
     cv_results_ : DataFrame
         The same metrics for each candidate, with ``evaluate``.
+    rows_, groups_, trials_ : int
+        Rows and groups that were searched, and number of trials.
+    novelty_ : {"groups", "configurations", "runs"}
+        In which sense the rows of the metrics are new.
+    deterministic_ : bool
+        Whether no search stopped at the time budget.
 
     References
     ----------
@@ -167,15 +204,35 @@ class RuntimeRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # 
         censored: pd.DataFrame | None,
         on_step: Callable[[str], None] = lambda step: None,
     ) -> RuntimeRegressor:
-        fitted = fit_table(
-            table, columns, quantile=self.quantile, trials=self.trials,
-            budget_s=math.inf if self.time_budget_s is None else self.time_budget_s,
-            seed=self.random_state, families=self.families or FAMILIES, censored=censored,
-            evaluate=self.evaluate, on_step=on_step,
+        started = time.monotonic()
+        budget_s = math.inf if self.time_budget_s is None else self.time_budget_s
+        families: Sequence[str] = self.families or FAMILIES
+        all_rows = validation_of(table, columns, self.random_state, censored)
+        validation = _affordable(all_rows, budget_s)
+        metrics: dict[str, dict[str, Any]] = {CHOSEN: {}}
+        cut_short = False
+        if self.evaluate:
+            end = started + EVALUATION_SHARE * budget_s
+            metrics, families, cut_short = _evaluated(
+                validation, families, columns, self, end, on_step
+            )
+        model, leaderboard = fit_on_all(
+            validation, columns, families, quantile=self.quantile, trials=self.trials,
+            budget_s=started + LEARNING_SHARE * budget_s - time.monotonic(), on_step=on_step,
         )  # fmt: skip
-        self.fitted_ = fitted
-        self.model_, self.family_, self.metrics_ = fitted.model, fitted.family, fitted.metrics
-        self.cv_results_ = pd.DataFrame(fitted.candidates).T.rename_axis("candidate")
+        self.family_, self.trials_ = leaderboard.best, leaderboard.trials
+        self.rows_ = len(validation.table)
+        self.groups_ = int(validation.table["subject"].nunique())
+        self.novelty_ = novelty_of(table, columns)
+        self.deterministic_ = not (cut_short or leaderboard.cut_short)
+        if self.rows_ < len(all_rows.table):
+            params, end = leaderboard.params[self.family_], started + budget_s
+            model = _refitted(model, all_rows, params, self.rows_, end)
+        self.metrics_ = metrics.pop(CHOSEN)
+        self.cv_results_ = pd.DataFrame(metrics).T.rename_axis("candidate")
+        # Where the bound is about new runs of the same configurations, it is of these alone.
+        known = configurations_of(table, columns) if self.novelty_ == "runs" else np.array([])
+        self.model_ = replace(model, configurations=tuple(np.unique(known).tolist()))
         return self
 
     def predict(self, X: ArrayLike | pd.DataFrame) -> np.ndarray:
@@ -246,7 +303,7 @@ def fit(
     """Learn a column of a table of runs, and estimate the errors on groups not seen before.
 
     Columns that are known only after a run are left out by their names. Runs that did not complete
-    are lower bounds, see `voxcast.features.run_status`.
+    are lower bounds, see `voxcast.features.any_table`.
 
     Parameters
     ----------
@@ -318,6 +375,151 @@ def fit(
     validate_data(regressor, table[used], skip_check_array=True)
     regressor._fit_rows(table[usable], screening.columns, censored, on_step)
     regressor.screening_, regressor.left_out_ = screening, left_out
-    if regressor.fitted_.rows < usable.sum():
-        logger.info("trained on a sample of %d of %d rows", regressor.fitted_.rows, usable.sum())
+    if regressor.rows_ < usable.sum():
+        logger.info("searched a sample of %d of %d rows", regressor.rows_, usable.sum())
     return regressor
+
+
+FAMILIES = ("median", "ridge", "boosted", "extra_trees", "mlp", "gaussian_process")
+OUTER = 3
+# Shares of the time: for the evaluation, and for it and the search on all rows.
+EVALUATION_SHARE, LEARNING_SHARE = 0.7, 0.85
+# Numbers of a matrix that all families learn from in a second, in every fit of the evaluation and
+# the search for one trial each. More rows are not searched within a time budget.
+NUMBERS_PER_S, LEAST_ROWS = 2500.0, 500
+FACTOR = 1.5  # see `voxcast.models.conformal`
+CHOSEN = "chosen"
+
+
+def fit_on_all(
+    validation: Validation,
+    columns: Columns,
+    families: Sequence[str] = FAMILIES,
+    *,
+    quantile: float = 0.9,
+    trials: int = 8,
+    budget_s: float = math.inf,
+    on_step: Callable[[str], None] = lambda step: None,
+) -> tuple[TableModel, Leaderboard]:
+    """Return the best model of all rows, without an evaluation, and the leaderboard.
+
+    Parameters
+    ----------
+    validation : Validation
+        See `voxcast.models.table_model.validation_of`.
+    """
+    leaderboard = learn(
+        validation, families, trials=trials, budget_s=budget_s, input_levels=("header",),
+        on_family=partial(_report, on_step, "all rows: "),
+    )  # fmt: skip
+    ((_, forecaster),) = _fitted(validation, leaderboard, [leaderboard.best], columns)
+    return TableModel(columns, quantile, forecaster), leaderboard
+
+
+def _evaluated(
+    validation: Validation,
+    families: Sequence[str],
+    columns: Columns,
+    regressor: RuntimeRegressor,
+    end: float,
+    on_step: Callable[[str], None],
+) -> tuple[dict[str, dict[str, Any]], Sequence[str], bool]:
+    """Return the metrics of every candidate on held-out groups, by folds around the procedure.
+
+    Returns
+    -------
+    metrics : dict of str to dict
+        Of the candidates of all folds.
+    families : sequence of str
+        Those that there was time for in every fold.
+    cut_short : bool
+        Whether a search stopped at the time budget.
+    """
+    outer = replace(validation, n_folds=OUTER, seed=validation.seed + 1).folds()
+    answers: dict[str, list[pd.DataFrame]] = {}
+    cut_short = False
+    for number, (train, held_out) in enumerate(outer):
+        inner, fold = validation.part(train), f"fold {number + 1} of {len(outer)}: "
+        leaderboard = learn(
+            inner, families, trials=regressor.trials,
+            budget_s=(end - time.monotonic()) / (len(outer) - number), input_levels=("header",),
+            on_family=partial(_report, on_step, fold),
+        )  # fmt: skip
+        cut_short |= leaderboard.cut_short
+        families = [name for name in families if name in leaderboard.tuned]
+        queries = queries_of(validation.table.iloc[held_out])
+        for name, forecaster in _fitted(inner, leaderboard, list(leaderboard.params), columns):
+            predictions = forecaster.predict(
+                queries, lower_quantile=1 - regressor.quantile, upper_quantile=regressor.quantile
+            )
+            rows = [(*p.quantiles[TARGET], p.calibrated) for p in predictions]
+            frame = pd.DataFrame(rows, held_out, ["lower", "median", "upper", "calibrated"])
+            names = {GRID: leaderboard.best_family, CHOSEN: leaderboard.best}
+            for candidate in (name, *(alias for alias, of in names.items() if of == name)):
+                answers.setdefault(candidate, []).append(frame)
+    metrics = {
+        name: _held_out_metrics(validation.table, pd.concat(parts))
+        for name, parts in answers.items()
+        if len(parts) == len(outer)
+    }
+    return metrics, families, cut_short
+
+
+def _report(on_step: Callable[[str], None], stage: str, family_name: str) -> None:
+    on_step(f"{stage}{family_name}")
+
+
+def _held_out_metrics(table: pd.DataFrame, answers: pd.DataFrame) -> dict[str, Any]:
+    """Return the metrics of the predictions of held-out rows, of all folds together."""
+    runs = table.iloc[answers.index]
+    actual, upper = runs[TARGET].to_numpy(), answers["upper"].to_numpy()
+    exceeded, groups, interval = under_requests(actual, upper, runs["subject"])
+    return {
+        "mae": float(np.abs(answers["median"].to_numpy() - actual).mean()),
+        **scores(actual, answers["median"]),
+        "coverage": float((actual <= upper).mean()),
+        "groups_above": exceeded / groups,
+        "groups_above_interval": list(interval),
+        "asked_over_used": float(upper.sum() / actual.sum()),
+        "calibrated": float(answers["calibrated"].mean()),
+    }
+
+
+def _fitted(
+    validation: Validation, leaderboard: Leaderboard, names: Sequence[str], columns: Columns
+) -> Iterator[tuple[str, Forecaster]]:
+    """Yield the forecasters of candidates; all continue the same trend, none is fitted twice."""
+    trend = fit_trend(validation, leaderboard, columns)
+    fitted: dict[str, PointModel] = {}
+    for name in names:
+        model = fit_calibrated(validation, leaderboard, name, FACTOR, fitted=fitted)
+        yield name, Forecaster({"header": replace(model, trend=trend, columns=columns)})
+
+
+def _affordable(validation: Validation, budget_s: float) -> Validation:
+    """Return the rows that can be searched within a time budget."""
+    if math.isinf(budget_s):
+        return validation
+    rows = rows_of(validation.table.head(LEAST_ROWS))
+    width = len(Encoder.fit(rows, content=True).columns)
+    fits = 1 if validation.stopped is None else 1 + ROUNDS
+    return validation.sampled(max(LEAST_ROWS, int(NUMBERS_PER_S * budget_s / width / fits)))
+
+
+def _refitted(
+    model: TableModel, all_rows: Validation, params: Params, searched: int, end: float
+) -> TableModel:
+    """Return the model fitted to as many rows as there is time for, if these are more."""
+    calibrated = model.forecaster.model_at("header")
+    name = calibrated.model.family
+    members = params["members"] if fitting.is_blend(params) else {name: params}
+    started = time.monotonic()
+    fitting.fit(all_rows.sampled(searched), name, params, "header")
+    fit_s = time.monotonic() - started
+    rows = int(min(len(all_rows.table), searched * (end - started) / (3 * fit_s)))
+    rows = min([rows, *(limit for m in members if (limit := family(m).max_rows) is not None)])
+    if rows <= searched:
+        return model
+    logger.info("the last fit is of %d rows", rows)
+    point = fitting.fit(all_rows.sampled(rows), name, params, "header")
+    return replace(model, forecaster=Forecaster({"header": replace(calibrated, model=point)}))

@@ -1,9 +1,9 @@
-"""A fitted model of any table: it predicts rows, is saved and read."""
+"""A fitted model of any table, and the rows of a table as the training runs of a validation."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -12,15 +12,109 @@ from voxcast.features.any_table import LARGEST, Columns, feature_table
 from voxcast.models.conformal import BoundEvidence
 from voxcast.models.forecaster import Forecaster
 from voxcast.models.model_files import read_sealed, write_sealed
-from voxcast.models.query import queries_of
-from voxcast.models.table_validation import TARGET, configurations_of
+from voxcast.models.point_model import queries_of
+from voxcast.models.selection.cross_validation import Validation
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import pandas as pd
 
+    Novelty = Literal["groups", "configurations", "runs"]
+    from pathlib import Path
+
     from voxcast.models.forecaster import Prediction
+
+
+TARGET = "target"
+UNIT = "unit"  # column: what gives one score where bounds are calibrated
+MAX_ROWS = 20_000  # a larger table is sampled
+MIN_CONFIGURATIONS = 20  # fewer do not tell what others would be like: 19 calibrate 95 %
+INNER = 3  # folds
+
+
+def validation_of(
+    table: pd.DataFrame,
+    columns: Columns,
+    seed: int,
+    censored: pd.DataFrame | None = None,
+    groups: np.ndarray | None = None,
+) -> Validation:
+    """Return the training rows; of a large table, as many complete groups as allowed.
+
+    Without a group column every row gives a score of its own, so that a bound holds for new rows
+    of the same mixture, under any folds.
+
+    Parameters
+    ----------
+    censored : DataFrame, optional
+        Rows that were stopped before they completed. They are grouped like the labelled ones.
+    groups : ndarray of str, shape (n_rows,), optional
+        By default from `groups_of`.
+    """
+    novelty = novelty_of(table, columns)
+    runs = _runs(table, columns, _groups(table, columns, novelty) if groups is None else groups)
+    stopped = None
+    if censored is not None and columns.group is not None:
+        censored = censored.dropna(subset=columns.group)
+    if censored is not None and len(censored):
+        names = _groups(censored, columns, novelty)
+        if novelty == "runs":
+            names = np.array([f"stopped {name}" for name in names])
+        stopped = _runs(censored, columns, names, "stopped row")
+    return Validation(runs, None, INNER, seed, (TARGET,), stopped=stopped).sampled(MAX_ROWS)
+
+
+def _runs(
+    table: pd.DataFrame, columns: Columns, groups: np.ndarray, unit: str = "row"
+) -> pd.DataFrame:
+    """Return the features of rows with their groups, targets and, without a group, units."""
+    import pandas as pd
+
+    runs = feature_table(table, columns)
+    runs["subject"] = groups
+    runs[TARGET] = pd.to_numeric(table[columns.target], errors="coerce")
+    runs = runs.reset_index(drop=True)
+    if columns.group is None:
+        runs[UNIT] = [f"{unit} {n}" for n in range(len(runs))]
+    return runs
+
+
+def novelty_of(table: pd.DataFrame, columns: Columns) -> Novelty:
+    """Return the unit that is held out: groups, configurations, or runs of few configurations.
+
+    A configuration is the features of a row. With many of them a new row may
+    have another one, and repeats of one must not fall on both sides of a fold. With few the
+    question is about new runs of the same.
+    """
+    if columns.group is not None:
+        return "groups"
+    distinct = len(np.unique(configurations_of(table, columns)))
+    return "runs" if distinct < MIN_CONFIGURATIONS else "configurations"
+
+
+def groups_of(table: pd.DataFrame, columns: Columns) -> np.ndarray:
+    """Return the group of each row, which is never split by a fold, see `novelty_of`."""
+    return _groups(table, columns, novelty_of(table, columns))
+
+
+def _groups(table: pd.DataFrame, columns: Columns, novelty: Novelty) -> np.ndarray:
+    if novelty == "runs":
+        return np.array([f"row {n}" for n in range(len(table))])
+    if columns.group is None:
+        return configurations_of(table, columns)
+    names: np.ndarray = table[columns.group].astype(str).to_numpy()
+    return names
+
+
+def configurations_of(table: pd.DataFrame, columns: Columns) -> np.ndarray:
+    """Return one text for each row, the same for rows of the same features."""
+    from pandas.util import hash_pandas_object
+
+    features = feature_table(table, columns)
+    texts = {name: object for name in features if features[name].dtype.kind != "f"}
+    hashes = hash_pandas_object(features.astype(texts), index=False)
+    names: np.ndarray = hashes.astype(str).to_numpy()
+    return names
+
 
 MODEL_FILE = "table_model.json"
 SEPARATOR = "; "  # a column's name may hold a space

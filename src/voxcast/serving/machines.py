@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from datetime import date, datetime
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,17 +21,22 @@ from pydantic import TypeAdapter, ValidationError
 from voxcast.features.rows import features
 from voxcast.files import write_json
 from voxcast.models.model_files import read_record
-from voxcast.models.query import Query
-from voxcast.models.speed import updates
-from voxcast.models.speed.speeds import MachineSpeed, SittingSpeed
-from voxcast.models.speed.updates import RunResidual, for_another_application, updated
+from voxcast.models.point_model import Query
+from voxcast.models.speeds import (
+    MachineSpeed,
+    RunResidual,
+    SittingSpeed,
+    for_another_application,
+    residuals_of,
+    updated,
+)
 from voxcast.records import Configuration
 from voxcast.refusals import refusal_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from voxcast.models.speed.speeds import Speeds
+    from voxcast.models.speeds import Speeds
     from voxcast.serving.bundle import Bundle
 
 MACHINES = Path("data/machines.json")  # of a project
@@ -93,8 +98,6 @@ def _machine(content: Any) -> MachineSpeed:
     for sitting in machine.sittings.values():
         if sitting.last_at and datetime.fromisoformat(sitting.last_at).tzinfo is None:
             raise ValueError(f"{sitting.last_at} without a time zone")
-    if machine.since:
-        date.fromisoformat(machine.since)
     return machine
 
 
@@ -236,7 +239,7 @@ def run_residuals(
         chosen.append(run)
     if not chosen:
         return []
-    return updates.run_residuals(chosen, bundle.forecaster(app).predict(queries))
+    return residuals_of(chosen, bundle.forecaster(app).predict(queries))
 
 
 def _is_of(version: str, declared: str) -> bool:

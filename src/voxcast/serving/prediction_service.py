@@ -20,8 +20,8 @@ from voxcast.files import atomic_folder, canonical_json
 from voxcast.images.network_volume import network_from_bytes, network_to_bytes, volume_dtype
 from voxcast.measure.host import host_facts
 from voxcast.models import explanation
-from voxcast.models.query import Query
-from voxcast.models.speed.updates import with_machines
+from voxcast.models.point_model import Query
+from voxcast.models.speeds import with_machines
 from voxcast.project import PROJECT_FILE
 from voxcast.records import TARGETS, Configuration
 from voxcast.serving.bundle import Bundle

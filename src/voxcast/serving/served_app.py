@@ -31,7 +31,7 @@ class Promotion:
     Attributes
     ----------
     family, params
-        The recipe, see `voxcast.models.selection.recipes`.
+        The recipe, see `voxcast.models.selection.fitting`.
     subjects, runs : int
         Size of its training table; `noisy_runs` of the runs were disturbed.
     reason, detail : str

@@ -7,10 +7,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from voxcast.features.split import MIN_SUBJECTS
+from voxcast.features.training_table import MIN_SUBJECTS
 from voxcast.files import canonical_json, sha256_file, sha256_folder
 from voxcast.images.characteristics import CHARACTERISTICS
-from voxcast.models.selection import recipes
+from voxcast.models.selection import fitting
 from voxcast.models.selection.comparison import Contender, disturbed
 from voxcast.models.selection.cross_validation import TRAIN, validations
 from voxcast.models.selection.leaderboard import load_leaderboard
@@ -161,7 +161,7 @@ def contender_of(bundle: Bundle, app: str, table: pd.DataFrame) -> Contender:
     """
     promotion = bundle.apps[app].promotion
     rows = table["cell_key"].isin(bundle.cell_keys(app)).to_numpy(dtype=bool)
-    can_be_fitted = recipes.can_be_fitted(promotion.family, promotion.params)
+    can_be_fitted = fitting.can_be_fitted(promotion.family, promotion.params)
     is_complete = (
         table["subject"][rows].nunique() >= promotion.subjects
         and rows.sum() >= COMPLETE * promotion.runs

@@ -21,7 +21,7 @@ import numpy as np
 from voxcast.files import locked, write_text
 from voxcast.laws.intervals import clustered_mean
 from voxcast.models.forecaster import Forecaster
-from voxcast.models.selection import recipes
+from voxcast.models.selection import fitting
 from voxcast.models.selection.comparison import Contender, compare_recipes, disturbed
 from voxcast.models.selection.promotion_rule import Decision, decide, decide_beforehand, risks
 from voxcast.serving.bundle import BundlePart, Origin, write_bundle
@@ -196,7 +196,7 @@ def _is_calibrated(folder: Path, quantile: float) -> bool:
 def _evidence(app: AppFacts, challenger: Challenger) -> dict[str, Any]:
     """Return errors with intervals over subjects, noise, data and software, for the model card."""
     validation, table = challenger.validation, challenger.table
-    out_of_fold = recipes.out_of_fold(validation, challenger.family, challenger.params, "volume")
+    out_of_fold = fitting.out_of_fold(validation, challenger.family, challenger.params, "volume")
     subjects = table["subject"].astype(str).tolist()
     errors = {}
     for target, logs in zip(validation.targets, out_of_fold.T, strict=True):

@@ -1,8 +1,8 @@
 """Retraining: a challenger from the grown history, judged on the newest runs, then promoted.
 
 The challenger that is judged learned from nothing of the runs it is judged on. If the rule
-promotes it, its recipe is registered as fitted to all runs of its window, with the newest, as the
-registry's rule does everywhere: recipes are judged, and registered with all that is on record.
+promotes it, its recipe is registered as fitted to all runs, with the newest, as the registry's
+rule does everywhere: recipes are judged, and registered with all that is on record.
 """
 
 from __future__ import annotations
@@ -15,17 +15,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from voxcast.files import sha256_file
-from voxcast.models.selection import recipes
+from voxcast.models.selection import fitting
 from voxcast.models.selection.comparison import (
     MIN_SUBJECTS,
     judge,
     new_runs,
     split_by_time,
-    window_rows,
-    window_start,
 )
+from voxcast.models.selection.fitting import fit_forecaster
 from voxcast.models.selection.learning import learn
-from voxcast.models.selection.refitting import fit_forecaster
 from voxcast.serving.model_store import ModelStore
 from voxcast.tracking.challengers import AppFacts, Challenger
 from voxcast.tracking.promotion import Rule, promote
@@ -72,19 +70,17 @@ def retrain(
     Returns
     -------
     dict
-        The receipt of `voxcast.tracking.promotion.promote`, with ``window_since`` (first run that
-        was learned from; empty for all), ``judged`` (runs, subjects, and since when) and ``new``
-        (runs and subjects newer than the champion's); ``reason`` is `TOO_LITTLE` where nothing
-        was fitted.
+        The receipt of `voxcast.tracking.promotion.promote`, with ``judged`` (runs, subjects, and
+        since when) and ``new`` (runs and subjects newer than the champion's); ``reason`` is
+        `TOO_LITTLE` where nothing was fitted.
     """
     table = validation.table
     bundle = ModelStore.of(project).current()
     if bundle is None or app.name not in bundle.apps:
         # There is nothing to be judged against: the rule decides without a comparison.
         on_step("tuning; there is no champion to judge against")
-        every = np.arange(len(table))
         leaderboard = _tuned(validation, tuning)
-        return _promoted(session, project, app, validation, every, leaderboard, rule, None)
+        return _promoted(session, project, app, validation, leaderboard, rule, None)
     keys = bundle.cell_keys(app.name)
     split = split_by_time(table, keys)
     new = new_runs(table, keys)
@@ -99,29 +95,27 @@ def retrain(
             "registered": False, "reason": TOO_LITTLE, "detail": detail, "new": counts,
             "version": bundle.version, "under_load": [],
         }  # fmt: skip
-    since = window_start(validation, split)
-    on_step(f"tuning on the runs since {since}" if since else "tuning on all runs")
-    part = validation.part(window_rows(table, split, since, with_newest=False))
+    on_step("tuning on the runs before the newest")
+    part = validation.part(np.flatnonzero(split.training))
     leaderboard = _tuned(part, tuning)
     on_step("judging on the newest runs")
     name = leaderboard.best
     judgement = judge(
         validation,
         np.flatnonzero(split.newest),
-        recipes.fit(part, name, leaderboard.params[name], "volume"),
+        fitting.fit(part, name, leaderboard.params[name], "volume"),
         bundle.forecaster(app.name),
         rule.upper_quantile,
         rule.max_under_request,
     )
-    rows = window_rows(table, split, since, with_newest=True)
-    receipt = _promoted(session, project, app, validation, rows, leaderboard, rule, judgement)
+    receipt = _promoted(session, project, app, validation, leaderboard, rule, judgement)
     newest_subjects = int(table["subject"][split.newest].nunique())
     judgement_set = {
         "runs": int(split.newest.sum()),
         "subjects": newest_subjects,
         "since": split.since,
     }
-    return receipt | {"new": counts, "window_since": since, "judged": judgement_set}
+    return receipt | {"new": counts, "judged": judgement_set}
 
 
 def _tuned(validation: Validation, tuning: Tuning) -> Leaderboard:
@@ -136,24 +130,28 @@ def _promoted(
     project: Path,
     app: AppFacts,
     validation: Validation,
-    rows: np.ndarray,
     leaderboard: Leaderboard,
     rule: Rule,
     judgement: OutOfTime | None,
 ) -> dict[str, Any]:
-    """Fit the recipe to all runs of the window, and let the rule decide."""
-    final = validation.part(rows)
+    """Fit the recipe to all runs, and let the rule decide."""
     name = leaderboard.best
     recipe = leaderboard.params[name]
-    names: Sequence[str] = list(recipe["members"]) if recipes.is_blend(recipe) else [name]
+    names: Sequence[str] = list(recipe["members"]) if fitting.is_blend(recipe) else [name]
     fixed = {n: p for n, p in leaderboard.tuned.items() if n in names}
-    refitted = learn(final, names, trials=1, fixed_params=fixed, input_levels=("volume", "header"))
+    refitted = learn(
+        validation, names, trials=1, fixed_params=fixed, input_levels=("volume", "header")
+    )
     if name in refitted.params:
         refitted = replace(refitted, chosen={**refitted.chosen, refitted.input_level: name})
     with TemporaryDirectory() as work:
         table_file = Path(work) / "table.parquet"
-        final.table.to_parquet(table_file)
-        challenger = Challenger(final, sha256_file(table_file), refitted, Path(work) / "models")
-        forecaster = fit_forecaster(final, refitted, challenger.family, rule.uncalibrated_factor)
+        validation.table.to_parquet(table_file)
+        challenger = Challenger(
+            validation, sha256_file(table_file), refitted, Path(work) / "models"
+        )
+        forecaster = fit_forecaster(
+            validation, refitted, challenger.family, rule.uncalibrated_factor
+        )
         forecaster.save(challenger.forecaster)
         return promote(session, project, app, challenger, rule, out_of_time=judgement)

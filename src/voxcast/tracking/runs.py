@@ -40,8 +40,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from voxcast.models.metrics import Metrics
-    from voxcast.models.selection.leaderboard import Leaderboard
-    from voxcast.models.selection.search import Trial
+    from voxcast.models.selection.leaderboard import Leaderboard, Trial
     from voxcast.tracking.challengers import Challenger
 
 EXPERIMENT = "voxcast"

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from training_project import Project
-from voxcast.features.table import feature_names, volumes_of
+from voxcast.features.rows import feature_names, volumes_of
 from voxcast.images.catalogue import ON_RECORD, read_on_record
 from voxcast.images.network_volume import (
     points_of,
@@ -19,8 +19,7 @@ from voxcast.images.network_volume import (
     write_small_volumes,
 )
 from voxcast.models.families.family import family
-from voxcast.models.point_model import fit, log_targets
-from voxcast.models.query import queries_of
+from voxcast.models.point_model import fit, log_targets, queries_of
 from voxcast.runs.store import collect
 
 

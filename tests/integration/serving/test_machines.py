@@ -13,7 +13,7 @@ from champions import HEADER_ROW, machines_bundle
 from voxcast.allocation.recommendation import caveats, machine_line
 from voxcast.errors import ModelError
 from voxcast.measure.host import host_facts
-from voxcast.models.speed.speeds import MachineSpeed, SittingSpeed
+from voxcast.models.speeds import MachineSpeed, SittingSpeed
 from voxcast.serving.bundle import Bundle
 from voxcast.serving.machines import ProjectRuns, read_machines, run_residuals, write_machines
 from voxcast.serving.prediction_service import PredictionService
@@ -61,7 +61,6 @@ def damaged(**changes: object) -> str:
         "", "[]", "{", '{"format": 2, "machines": []}', '{"format": 1}', "[" * 100_000,
         damaged(sd=-1.0), damaged(log_speed="NaN"), damaged(log_speed=50.0), damaged(runs="3"),
         damaged(sittings={"s": {}}), damaged(sittings=3), damaged(runs=-1),
-        damaged(since="yesterday"),
         damaged(sittings={"s": {**dataclasses.asdict(SITTING), "last_at": "yesterday"}}),
         damaged(sittings={"s": {**dataclasses.asdict(SITTING), "last_at": "2026-01-01"}}),
     ],

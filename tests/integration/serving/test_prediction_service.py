@@ -17,7 +17,7 @@ from voxcast.features.rows import features
 from voxcast.images.characteristics import CHARACTERISTICS
 from voxcast.images.network_volume import network_to_bytes, volume_dtype
 from voxcast.models.forecaster import Forecaster
-from voxcast.models.query import Query
+from voxcast.models.point_model import Query
 from voxcast.records import TARGETS, Configuration
 from voxcast.serving.bundle import Bundle
 from voxcast.serving.prediction_service import PredictionService

@@ -18,8 +18,8 @@ from registries import connected
 from voxcast.errors import ModelError
 from voxcast.files import sha256_file, sha256_folder
 from voxcast.models.selection.cross_validation import Validation
+from voxcast.models.selection.fitting import fit_forecasters
 from voxcast.models.selection.learning import learn
-from voxcast.models.selection.refitting import fit_forecasters
 from voxcast.records import Configuration
 from voxcast.serving.bundle import INDEX, Bundle
 from voxcast.serving.model_store import ModelStore

@@ -21,7 +21,7 @@ from small_disk import fill, mounted, remount
 from small_pool import SCRIPT, SmallPool, pool_cell, small_pool
 from voxcast.cli import main
 from voxcast.errors import TableError
-from voxcast.features.training_runs import batches_to_learn_from
+from voxcast.features.training_table import batches_to_learn_from
 from voxcast.jobs.collect import ProjectVolumes, collect_jobs, collected_text
 from voxcast.jobs.follow import Follower
 from voxcast.jobs.local import LocalExecutor

@@ -18,8 +18,7 @@ from voxcast.allocation.requests.programme import (
     mixed_checkpoints,
     without_checkpoints,
 )
-from voxcast.laws.empirical import EmpiricalLaw
-from voxcast.laws.families import parse_law
+from voxcast.laws.families import EmpiricalLaw, parse_law
 
 PROGRAMMES = {
     "mixed": (mixed_checkpoints, (False, True)),

@@ -17,8 +17,7 @@ from voxcast.allocation.requests.strategies import (
     request_sequence,
 )
 from voxcast.errors import ConfigError
-from voxcast.laws.empirical import EmpiricalLaw
-from voxcast.laws.families import Law, lognormal, normal, parse_law
+from voxcast.laws.families import EmpiricalLaw, Law, lognormal, normal, parse_law
 from voxcast.quantities import counted
 
 ORACLES = Path(__file__).parent / "oracles"

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from voxcast.evaluation.scoring import errors, paired
-from voxcast.features.table import SPEED_DEVIATION
+from voxcast.features.rows import SPEED_DEVIATION
 from voxcast.laws.intervals import clustered_mean
 
 

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from voxcast.features.training_runs import batches_to_learn_from
+from voxcast.features.training_table import batches_to_learn_from
 
 
 def batch(history, name, images=True, **columns):

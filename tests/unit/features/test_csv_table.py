@@ -6,8 +6,7 @@ import pandas as pd
 import pytest
 
 from voxcast.errors import TableError
-from voxcast.features.any_table import choose_columns, feature_table, learnable
-from voxcast.features.csv_table import read_csv
+from voxcast.features.any_table import choose_columns, feature_table, learnable, read_csv
 from voxcast.features.screening import screened
 
 ROWS = 40

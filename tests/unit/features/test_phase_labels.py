@@ -8,7 +8,7 @@ import pytest
 
 import planted
 from voxcast.features.phase_labels import COLUMN, labels_of, phase_texts
-from voxcast.features.table import feature_names
+from voxcast.features.rows import feature_names
 
 PHASES = pd.DataFrame(
     [

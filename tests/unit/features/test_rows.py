@@ -8,10 +8,8 @@ import pytest
 
 import planted
 from voxcast.errors import TableError
-from voxcast.features.rows import features
-from voxcast.features.table import feature_names, volumes_of
-from voxcast.features.training_runs import TrainingRuns
-from voxcast.features.training_table import build_table, stopped_runs
+from voxcast.features.rows import feature_names, features, volumes_of
+from voxcast.features.training_table import TrainingRuns, build_table, stopped_runs
 from voxcast.images.network_volume import volume_dtype, write_small_volumes
 from voxcast.records import App, Configuration
 

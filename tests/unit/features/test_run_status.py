@@ -4,8 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from voxcast.features.any_table import choose_columns, learnable
-from voxcast.features.run_status import is_censored, statuses
+from voxcast.features.any_table import choose_columns, is_censored, learnable, statuses
 
 
 @pytest.mark.parametrize(

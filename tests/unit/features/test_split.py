@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import planted
-from voxcast.features.split import MIN_SUBJECTS, side, split
+from voxcast.features.training_table import MIN_SUBJECTS, side, split
 
 
 @given(st.text(min_size=1), st.integers(0, 1000))

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from voxcast.features.table import SPEED_DEVIATION
+from voxcast.features.rows import SPEED_DEVIATION
 from voxcast.features.training_table import with_speed_deviations
 from voxcast.runs.speed import KERNELS
 from voxcast.runs.table import DTYPES, PHASE_DTYPES, UNKNOWN, in_schema

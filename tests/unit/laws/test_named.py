@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from scipy import integrate
 
 from voxcast.errors import ConfigError
-from voxcast.laws.empirical import EmpiricalLaw
-from voxcast.laws.families import NAMED, Law, parse_law
+from voxcast.laws.families import NAMED, EmpiricalLaw, Law, parse_law
 from voxcast.laws.predicted import PredictedLaw
 
 TEXTS = [

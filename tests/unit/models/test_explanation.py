@@ -11,7 +11,7 @@ from voxcast.models import point_model
 from voxcast.models.explanation import explain, explain_model
 from voxcast.models.families.family import FAMILIES
 from voxcast.models.forecaster import Forecaster, calibrate
-from voxcast.models.query import Query, queries_of
+from voxcast.models.point_model import Query, queries_of
 from voxcast.models.selection.cross_validation import Validation
 
 

@@ -12,7 +12,7 @@ from voxcast.models import point_model
 from voxcast.models.families.family import FAMILIES
 from voxcast.models.forecaster import Forecaster, calibrate
 from voxcast.models.model_files import read_sealed, write_sealed
-from voxcast.models.query import Query, queries_of
+from voxcast.models.point_model import Query, queries_of
 from voxcast.models.selection.cross_validation import Validation
 from voxcast.records import TARGETS
 

@@ -6,8 +6,15 @@ import pytest
 
 from voxcast.errors import TableError
 from voxcast.evaluation import harp
-from voxcast.evaluation.harp import HarpCandidate, adjustment_factor, choose, draw_mixes, score
-from voxcast.evaluation.harp_regressors import Preprocessor, inliers
+from voxcast.evaluation.harp import (
+    HarpCandidate,
+    Preprocessor,
+    adjustment_factor,
+    choose,
+    draw_mixes,
+    inliers,
+    score,
+)
 
 
 def history(

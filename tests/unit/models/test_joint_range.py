@@ -9,14 +9,13 @@ import pytest
 import planted
 from public_tables import KINDS
 from voxcast.features.any_table import choose_columns, feature_table, learnable
-from voxcast.features.rows import combination
-from voxcast.features.table import rows_of
+from voxcast.features.rows import combination, rows_of
 from voxcast.models import point_model
 from voxcast.models.families.family import FAMILIES
 from voxcast.models.forecaster import CalibratedModel, Forecaster
 from voxcast.models.out_of_range import TrainingRange, paths_of
-from voxcast.models.query import Query, queries_of
-from voxcast.models.table_validation import groups_of
+from voxcast.models.point_model import Query, queries_of
+from voxcast.models.table_model import groups_of
 
 ROWS = 400
 

@@ -14,7 +14,7 @@ from voxcast.models import point_model
 from voxcast.models.families.family import FAMILIES
 from voxcast.models.forecaster import CalibratedModel, Forecaster, calibrate
 from voxcast.models.model_files import read_arrays, read_sealed, write_arrays, write_sealed
-from voxcast.models.query import queries_of
+from voxcast.models.point_model import queries_of
 from voxcast.models.selection.cross_validation import Validation
 
 MEMBERS = ("extra_trees", "boosted", "cnn")

@@ -12,9 +12,9 @@ from voxcast.models import point_model
 from voxcast.models.families.family import FAMILIES
 from voxcast.models.forecaster import CalibratedModel, calibrate
 from voxcast.models.out_of_range import MOST, STEEPEST, Path, TrainingRange, changes, paths_of
-from voxcast.models.query import Query, queries_of
+from voxcast.models.point_model import Query, queries_of
+from voxcast.models.regressor import RuntimeRegressor
 from voxcast.models.selection.cross_validation import Validation
-from voxcast.models.table_fitting import fit_table
 
 FEW = ("median", "ridge", "boosted")
 SIZE = "content.foreground_megavoxels"
@@ -36,11 +36,10 @@ def test_a_size_that_is_zero_in_most_rows_makes_no_absurd_answer() -> None:
     columns = choose_columns(runs, "mb")
     assert "input_bytes" in columns.logs
     assert columns.unit("input_bytes") == runs["input_bytes"][runs["input_bytes"] > 0].min()
-    fit = fit_table(runs, columns, trials=2, families=FEW)
-    assert fit.metrics["mape"] < 10
+    fit = RuntimeRegressor(FEW, trials=1)._fit_rows(runs, columns, None)
     largest = runs["input_bytes"].max()
     beyond = runs[runs["input_bytes"] > 0].assign(input_bytes=np.tile([1.08, 37.0], 12) * largest)
-    predictions = fit.model.predict(beyond)
+    predictions = fit.model_.predict(beyond)
     assert predictions["out_of_range"].eq("input_bytes").all()
     assert not predictions["calibrated"].any()
     labels = runs["mb"].loc[beyond.index].to_numpy()
@@ -54,9 +53,9 @@ def test_an_answer_is_no_farther_outside_the_labels_than_they_span() -> None:
     rng = np.random.default_rng(0)
     size = np.exp(rng.uniform(0, 4, 200))
     runs = pd.DataFrame({"size": size, "seconds": size**2 * rng.lognormal(0, 0.02, 200)})
-    fit = fit_table(runs, choose_columns(runs, "seconds"), trials=1, families=FEW)
+    fit = RuntimeRegressor(FEW, trials=1)._fit_rows(runs, choose_columns(runs, "seconds"), None)
     low, high = runs["seconds"].min(), runs["seconds"].max()
-    answers = fit.model.predict(pd.DataFrame({"size": [200.0, 1e9, 1e-9]}))["prediction"]
+    answers = fit.model_.predict(pd.DataFrame({"size": [200.0, 1e9, 1e-9]}))["prediction"]
     assert answers[0] == pytest.approx(200**2, rel=0.3)
     assert answers[1] == pytest.approx(high**2 / low, rel=1e-6)
     assert answers[2] >= low**2 / high * (1 - 1e-6)

@@ -10,12 +10,12 @@ from voxcast.errors import ModelError, TableError
 from voxcast.features.any_table import (
     choose_columns,
     feature_table,
+    is_censored,
     learnable,
+    statuses,
 )
-from voxcast.features.run_status import is_censored, statuses
-from voxcast.models.table_fitting import fit_table
-from voxcast.models.table_model import TableModel
-from voxcast.models.table_validation import MAX_ROWS, groups_of, sampled, validation_of
+from voxcast.models.regressor import RuntimeRegressor, fit_on_all
+from voxcast.models.table_model import MAX_ROWS, TableModel, groups_of, validation_of
 
 FEW = ("median", "ridge", "extra_trees", "boosted")
 
@@ -33,24 +33,29 @@ def table(rows: int = 120, seed: int = 0) -> pd.DataFrame:
     )  # fmt: skip
 
 
+def fit_table(runs, columns, censored=None, **settings) -> RuntimeRegressor:
+    settings = {"families": ("median", "ridge", "boosted"), "trials": 1} | settings
+    return RuntimeRegressor(**settings)._fit_rows(runs, columns, censored)
+
+
 @pytest.fixture(scope="module")
 def fitted():
     runs = table()
     columns = choose_columns(runs, "seconds", "site", ["job"])
-    return fit_table(runs, columns, trials=2, families=FEW)
+    return fit_table(runs, columns, trials=2, families=FEW, evaluate=True)
 
 
 def test_it_is_evaluated_on_held_out_groups_and_learns_the_law(fitted) -> None:
-    assert fitted.deterministic
-    assert (fitted.rows, fitted.groups) == (120, 12)
-    assert set(fitted.candidates) == {*FEW, "grid", "voting", "stacked"}
-    assert fitted.metrics["mape"] < 0.5 * fitted.candidates["median"]["mape"]
-    assert fitted.metrics["coverage"] > 0.8
-    assert {"mae", "mape", "median_ape", "upp", "ov_mape", "coverage"} <= set(fitted.metrics)
+    assert fitted.deterministic_
+    assert (fitted.rows_, fitted.groups_) == (120, 12)
+    assert set(fitted.cv_results_.index) == {*FEW, "grid", "voting", "stacked"}
+    assert fitted.metrics_["mape"] < 0.5 * fitted.cv_results_["mape"]["median"]
+    assert fitted.metrics_["coverage"] > 0.8
+    assert {"mae", "mape", "median_ape", "upp", "ov_mape", "coverage"} <= set(fitted.metrics_)
 
 
 def test_a_reloaded_model_predicts_unseen_rows_in_order(fitted, tmp_path) -> None:
-    fitted.model.save(tmp_path / "model")
+    fitted.model_.save(tmp_path / "model")
     again = TableModel.load(tmp_path / "model")
     for path in [path for path in (tmp_path / "model").rglob("*") if path.is_file()]:
         content = path.read_bytes()
@@ -59,18 +64,18 @@ def test_a_reloaded_model_predicts_unseen_rows_in_order(fitted, tmp_path) -> Non
             TableModel.load(tmp_path / "model")
         path.write_bytes(content)
     unseen = table(40, seed=1).drop(columns=["seconds", "site", "job"])
-    predictions = fitted.model.predict(unseen)
+    predictions = fitted.model_.predict(unseen)
     pd.testing.assert_frame_equal(again.predict(unseen), predictions)
     assert (predictions["upper"] >= predictions["prediction"]).all()
-    turned = fitted.model.predict(unseen.iloc[::-1])
+    turned = fitted.model_.predict(unseen.iloc[::-1])
     pd.testing.assert_frame_equal(turned.iloc[::-1], predictions)
     strange = unseen.assign(size=1e5)
-    assert fitted.model.predict(strange)["out_of_range"].ne("").all()
+    assert fitted.model_.predict(strange)["out_of_range"].ne("").all()
     new = unseen.assign(tool="unheard of")
-    assert fitted.model.predict(new)["out_of_range"].ne("").all()
-    assert fitted.model.predict(strange)["prediction"].min() > predictions["prediction"].max()
+    assert fitted.model_.predict(new)["out_of_range"].ne("").all()
+    assert fitted.model_.predict(strange)["prediction"].min() > predictions["prediction"].max()
     with pytest.raises(TableError, match="size: no such column"):
-        fitted.model.predict(unseen.drop(columns="size"))
+        fitted.model_.predict(unseen.drop(columns="size"))
 
 
 def test_forty_tools_are_told_apart_and_a_new_one_is_flagged(tmp_path) -> None:
@@ -85,10 +90,10 @@ def test_forty_tools_are_told_apart_and_a_new_one_is_flagged(tmp_path) -> None:
         }
     )  # fmt: skip
     columns = choose_columns(runs, "seconds")
-    fitted = fit_table(runs, columns, trials=1, families=("median", "ridge", "boosted"))
-    assert fitted.metrics["mape"] < 20  # with thirty of the tools it was above 40
+    fitted = fit_table(runs, columns, evaluate=True)
+    assert fitted.metrics_["mape"] < 20  # with thirty of the tools it was above 40
     assert 0.8 < fitted.metrics["coverage"] <= 1
-    fitted.model.save(tmp_path / "model")
+    fitted.model_.save(tmp_path / "model")
     model = TableModel.load(tmp_path / "model")
     known = model.predict(runs)
     assert known["out_of_range"].eq("").all()
@@ -133,14 +138,12 @@ def test_censored_runs_widen_the_bound() -> None:
     censored = with_timeouts[is_censored(statuses(with_timeouts))]
     assert set(censored["site"]) == {"s3"}
     plain, wider = (
-        fit_table(
-            runs, columns, trials=1, families=("median", "ridge"), quantile=0.8, censored=rows
-        )
+        fit_table(runs, columns, rows, families=("median", "ridge"), quantile=0.8)
         for rows in (None, censored)
     )
     queries = runs.head(5)
-    assert (wider.model.predict(queries)["upper"] >= plain.model.predict(queries)["upper"]).all()
-    assert wider.model.forecaster.model_at("header").calibrators["target"].censored == 1
+    assert (wider.model_.predict(queries)["upper"] >= plain.model_.predict(queries)["upper"]).all()
+    assert wider.model_.forecaster.model_at("header").calibrators["target"].censored == 1
 
 
 def test_repeats_of_a_configuration_are_one_group() -> None:
@@ -160,12 +163,12 @@ def test_few_configurations_are_held_out_run_by_run() -> None:
     tool = np.repeat(["a", "b"], 40)
     seconds = np.where(tool == "a", 10, 100) * rng.lognormal(0, 0.1, 80)
     runs = pd.DataFrame({"tool": tool, "cpus": np.tile([1, 2], 40), "seconds": seconds})
-    fit = fit_table(runs, choose_columns(runs, "seconds"), trials=1, families=FEW)
-    assert fit.novelty == "runs"
-    assert fit.metrics["mape"] < 12  # of whole tools held out it is several hundred
+    fit = fit_table(runs, choose_columns(runs, "seconds"), evaluate=True)
+    assert fit.novelty_ == "runs"
+    assert fit.metrics_["mape"] < 12  # of whole tools held out it is several hundred
     queries = pd.DataFrame({"tool": ["a", "a"], "cpus": [2, 1.5]})
     # A configuration that is not in the table is none that the bound was measured for.
-    assert fit.model.predict(queries)["calibrated"].tolist() == [True, False]
+    assert fit.model_.predict(queries)["calibrated"].tolist() == [True, False]
 
 
 def test_the_bound_holds_for_new_rows_and_for_configurations_not_seen() -> None:
@@ -180,9 +183,9 @@ def test_the_bound_holds_for_new_rows_and_for_configurations_not_seen() -> None:
         rng = np.random.default_rng(seed)
         table_of_repeats, unseen = runs(rng, 40, 6), runs(rng, 300, 1)
         columns = choose_columns(table_of_repeats, "seconds")
-        fit = fit_table(table_of_repeats, columns, trials=1, families=("median", "ridge"))
-        assert fit.novelty == "configurations"
-        predictions = fit.model.predict(unseen)
+        fit = fit_table(table_of_repeats, columns, families=("median", "ridge"))
+        assert fit.novelty_ == "configurations"
+        predictions = fit.model_.predict(unseen)
         upper = predictions["upper"][predictions["calibrated"]]
         covered.append((unseen["seconds"].loc[upper.index] <= upper).mean())
     assert 0.85 < np.mean(covered) < 0.95
@@ -201,8 +204,8 @@ def test_the_bound_holds_for_new_rows_of_a_mixture() -> None:
         rng = np.random.default_rng(seed)
         table_of_runs, new = runs(rng, 300), runs(rng, 600)
         columns = choose_columns(table_of_runs, "seconds")
-        fit = fit_table(table_of_runs, columns, trials=1, families=("median", "boosted"))
-        predictions = fit.model.predict(new)
+        fit = fit_table(table_of_runs, columns, families=("median", "boosted"))
+        predictions = fit.model_.predict(new)
         upper = predictions["upper"][predictions["calibrated"]]
         covered.append((new["seconds"].loc[upper.index] <= upper).mean())
     assert 0.85 < np.mean(covered) < 0.95
@@ -219,7 +222,7 @@ def test_censored_rows_are_grouped_and_sampled_as_the_others_are() -> None:
     assert len(validation.stopped_units) == 10  # each is a row, as the others
     assert not without.stopped_units
     apart = validation_of(runs, columns, 0, stopped.assign(size=1000.0 + np.arange(10)))
-    assert len(sampled(apart, 30).stopped_units) == 5
+    assert len(apart.sampled(30).stopped_units) == 5
 
 
 def test_beyond_the_range_the_trend_is_continued_and_the_bound_is_wider() -> None:
@@ -233,9 +236,9 @@ def test_beyond_the_range_the_trend_is_continued_and_the_bound_is_wider() -> Non
     runs["seconds"] = law(runs["v"], runs["cpus"]) * rng.lognormal(0, 0.05, 300)
     runs.loc[runs["site"] == "b", "seconds"] *= 1.4
     columns = choose_columns(runs, "seconds")
-    fit = fit_table(runs, columns, trials=1, families=("median", "ridge", "boosted"))
+    fit = fit_table(runs, columns)
     queries = pd.DataFrame({"v": [6, 40, 6, 1e300], "cpus": [2, 1, 16, 1], "site": ["a"] * 4})
-    predictions = fit.model.predict(queries)
+    predictions = fit.model_.predict(queries)
     for n, expected_s in ((1, law(40, 1)), (2, law(6, 16))):
         assert predictions["prediction"][n] == pytest.approx(expected_s, rel=0.5)
         assert predictions["upper"][n] > expected_s
@@ -246,24 +249,40 @@ def test_beyond_the_range_the_trend_is_continued_and_the_bound_is_wider() -> Non
 
 
 def test_a_large_table_is_sampled_by_group() -> None:
-    rng = np.random.default_rng(0)
-    size = rng.uniform(1, 100, 200_000)
-    seconds = 3 * size * rng.lognormal(0, 0.05, len(size))
-    large = pd.DataFrame({"size": size, "who": np.arange(len(size)) // 10, "seconds": seconds})
-    columns = choose_columns(large, "seconds", "who")
-    fit = fit_table(large, columns, trials=1, families=("median", "ridge"))
-    assert 0.9 * MAX_ROWS < fit.rows <= MAX_ROWS
-    assert fit.groups == fit.rows // 10
-    assert fit.metrics["mape"] < 8
-    expected_s = seconds[:10_000]
-    predicted_s = fit.model.predict(large.head(len(expected_s)))["prediction"]
-    assert predicted_s.between(0.5 * expected_s, 2 * expected_s).mean() > 0.99
+    size = np.random.default_rng(0).uniform(1, 100, 2 * MAX_ROWS)
+    large = pd.DataFrame({"size": size, "who": np.arange(len(size)) // 10, "seconds": 3 * size})
+    validation = validation_of(large, choose_columns(large, "seconds", "who"), 0)
+    assert 0.9 * MAX_ROWS < len(validation.table) <= MAX_ROWS
+    assert set(validation.table["subject"].value_counts()) == {10}
+
+
+def test_within_a_time_budget_a_sample_is_searched_and_the_last_fit_is_of_more_rows() -> None:
+    def runs(rows: int, seed: int) -> pd.DataFrame:
+        rng = np.random.default_rng(seed)
+        table = pd.DataFrame({f"x{n}": rng.normal(size=rows) for n in range(6)})
+        effect = table["x0"] * table["x1"] + np.sin(3 * table["x2"]) + 0.5 * (table["x3"] > 0)
+        return table.assign(seconds=np.exp(effect + rng.normal(0, 0.1, rows)))
+
+    table, unseen = runs(5000, 0), runs(1000, 1)
+    columns, families = choose_columns(table, "seconds"), ("median", "boosted")
+    fit = fit_table(table, columns, families=families, time_budget_s=6.0, trials=50)
+    searched = validation_of(table, columns, 0).sampled(fit.rows_)
+    assert fit.rows_ < 3000
+    small, _ = fit_on_all(searched, columns, families, trials=1)
+    errors = [
+        np.abs(np.log(model.predict(unseen)["prediction"] / unseen["seconds"])).mean()
+        for model in (small, fit.model_)
+    ]
+    assert errors[1] < 0.9 * errors[0]
+    answers = fit.model_.predict(unseen)
+    inside = answers["calibrated"].to_numpy()
+    assert (unseen["seconds"] <= answers["upper"])[inside].mean() > 0.88
 
 
 def test_a_constant_target_is_predicted_exactly() -> None:
     runs = table(30).assign(seconds=7.0)
-    fit = fit_table(runs, choose_columns(runs, "seconds", "site", ["job"]), trials=1, families=FEW)
-    assert fit.model.predict(runs)["prediction"].to_numpy() == pytest.approx(7.0, rel=1e-3)
+    fit = fit_table(runs, choose_columns(runs, "seconds", "site", ["job"]), families=FEW)
+    assert fit.model_.predict(runs)["prediction"].to_numpy() == pytest.approx(7.0, rel=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,11 @@ import pytest
 import planted
 from voxcast.features.any_table import choose_columns
 from voxcast.models.metrics import binomial_interval
-from voxcast.models.query import queries_of
+from voxcast.models.point_model import queries_of
 from voxcast.models.selection.cross_validation import Validation
+from voxcast.models.selection.fitting import choose_trend, fit_forecaster, fit_trend, outermost
 from voxcast.models.selection.learning import learn
-from voxcast.models.selection.refitting import fit_forecaster
-from voxcast.models.table_validation import validation_of
-from voxcast.models.trend import choose_trend, fit_trend, outermost
+from voxcast.models.table_model import validation_of
 
 FAMILIES = ("median", "ridge", "boosted")
 SIZE = "content.foreground_megavoxels"

@@ -7,9 +7,8 @@ import pytest
 
 from synthetic_runs import cell, write_run
 from voxcast.errors import TableError
-from voxcast.evaluation.history_table import history_table
-from voxcast.evaluation.recorded_table import recorded_table
-from voxcast.features.table import SPEED_DEVIATION
+from voxcast.evaluation.recorded_table import history_table, recorded_table
+from voxcast.features.rows import SPEED_DEVIATION
 from voxcast.images.catalogue import ON_RECORD, columns_of
 from voxcast.images.characteristics import versions_of
 from voxcast.images.recorded import RECORDED_IMAGES

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from voxcast.errors import TableError
-from voxcast.evaluation.history_table import imported_table
+from voxcast.evaluation.recorded_table import imported_table
 from voxcast.runs.table import checked_row, frame_of
 
 

@@ -8,8 +8,8 @@ from voxcast import config
 from voxcast.errors import TableError
 from voxcast.evaluation.recorded_table import of_app, opened_table, recorded_table
 from voxcast.features.phase_labels import labels_of
-from voxcast.features.split import side
-from voxcast.features.table import FULL, SPEED_DEVIATION
+from voxcast.features.rows import FULL, SPEED_DEVIATION
+from voxcast.features.training_table import side
 from voxcast.models.openings import read_openings
 
 ROOT = Path(__file__).parents[3]

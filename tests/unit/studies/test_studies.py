@@ -9,7 +9,7 @@ import planted
 import second_batch
 import splits
 import transfer
-from voxcast.evaluation import out_of_sample
+from voxcast.evaluation import contenders
 from voxcast.evaluation.protocols import HOLDOUTS, split
 from voxcast.evaluation.scoring import coverage, errors, requests
 from voxcast.models.selection.cross_validation import FoldCache
@@ -182,6 +182,6 @@ def test_leaving_information_out_increases_the_error(tmp_path) -> None:
 
 def test_predictions_come_in_the_order_of_the_test_runs() -> None:
     runs = table(12)
-    predictions = out_of_sample.voxcast_predictions(runs, runs, families=FEW, trials=1)
+    predictions = contenders.voxcast_predictions(runs, runs, families=FEW, trials=1)
     assert list(predictions["cell_key"]) == list(runs["cell_key"])
     assert (predictions["cpu_s_upper"] >= predictions["cpu_s_median"]).all()

@@ -20,7 +20,7 @@ from voxcast.allocation.requests.cost import CostModel
 from voxcast.allocation.requests.strategies import RequestSequence, request_sequence
 from voxcast.allocation.site import BYTES_PER_GB, SECONDS_PER_HOUR
 from voxcast.errors import TableError
-from voxcast.laws.empirical import EmpiricalLaw
+from voxcast.laws.families import EmpiricalLaw
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -22,8 +22,7 @@ import numpy as np
 
 from voxcast.errors import ModelError
 from voxcast.features.any_table import LOG, PREFIX, is_heavy
-from voxcast.features.rows import CONTENT
-from voxcast.features.table import rows_of
+from voxcast.features.rows import CONTENT, rows_of
 from voxcast.models.model_files import read_sealed, write_sealed
 
 if TYPE_CHECKING:

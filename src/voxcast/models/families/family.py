@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import ModelError
-from voxcast.models.families import estimators, network
+from voxcast.models.families import network, regressors
 from voxcast.models.families.encoder import NO_COLUMN
 from voxcast.models.families.regressors import Scale, TabularRegressor
 
@@ -112,7 +112,7 @@ class Family:
         if self.needs_volume:
             return network.network_regressor(params, seed, columns)
         if not columns:  # none of them varies among the runs
-            return TabularRegressor(functools.partial(estimators.median, params, seed, columns))
+            return TabularRegressor(functools.partial(regressors.median, params, seed, columns))
         estimator = self.estimator
         assert estimator is not None  # noqa: S101
         return TabularRegressor(
@@ -129,13 +129,13 @@ class Family:
 FAMILIES: dict[str, Family] = {
     family.name: family
     for family in (
-        Family("median", {}, lambda t: {}, estimators.median, lambda p: NO_COLUMN, baseline=True),
+        Family("median", {}, lambda t: {}, regressors.median, lambda p: NO_COLUMN, baseline=True),
         Family(
-            "voxels", {}, lambda t: {}, estimators.linear, lambda p: ("header.megavoxels",),
+            "voxels", {}, lambda t: {}, regressors.linear, lambda p: ("header.megavoxels",),
             scale=lambda p: "raw", baseline=True,
         ),
         Family(
-            "law", {}, lambda t: {}, estimators.law, lambda p: estimators.LAW_COLUMNS,
+            "law", {}, lambda t: {}, regressors.law, lambda p: regressors.LAW_COLUMNS,
             scale=lambda p: "raw", baseline=True, extrapolates=True,
         ),
         Family(
@@ -147,7 +147,7 @@ FAMILIES: dict[str, Family] = {
                 "scale": t.suggest_categorical("scale", ["relative", "log"]),
                 "products": t.suggest_categorical("products", [False, True]),
             },
-            estimators.ridge,
+            regressors.ridge,
             lambda p: _SIZES[p["scale"]] if p["columns"] == "sizes" else (),
             scale=lambda p: p["scale"],
             weights="ridge__sample_weight",
@@ -162,7 +162,7 @@ FAMILIES: dict[str, Family] = {
                 "min_samples_leaf": t.suggest_int("min_samples_leaf", 1, 6),
                 "max_features": t.suggest_float("max_features", 0.2, 1.0),
             },
-            estimators.extra_trees,
+            regressors.extra_trees,
         ),
         Family(
             "boosted",
@@ -174,7 +174,7 @@ FAMILIES: dict[str, Family] = {
                 "max_leaf_nodes": t.suggest_int("max_leaf_nodes", 3, 31),
                 "min_samples_leaf": t.suggest_int("min_samples_leaf", 2, 20),
             },
-            estimators.boosted,
+            regressors.boosted,
             extrapolates=True,
             second={**_BOOSTED, "alpha": 1e4, "max_leaf_nodes": 8},  # trees, hardly any trend
         ),
@@ -186,7 +186,7 @@ FAMILIES: dict[str, Family] = {
                 "layers": t.suggest_int("layers", 1, 2),
                 "alpha": t.suggest_float("alpha", 1e-3, 30.0, log=True),
             },
-            estimators.mlp,
+            regressors.mlp,
         ),
         Family(
             "gaussian_process",
@@ -196,7 +196,7 @@ FAMILIES: dict[str, Family] = {
                 "noise": t.suggest_float("noise", 1e-3, 0.5, log=True),
                 "linear": t.suggest_categorical("linear", [True, False]),
             },
-            estimators.gaussian_process,
+            regressors.gaussian_process,
             max_rows=1500,
         ),
         Family(

@@ -1,6 +1,6 @@
 """Fitted regressions as formulas: arrays of numbers, and how a prediction follows from them.
 
-`formula_of` makes them of fitted scikit-learn estimators.
+`formula_of` makes them of fitted scikit-learn regressors.
 
 Each formula maps a matrix of finite numbers, shape (n, columns), to one value a row. It needs
 numpy only, so a model that is read from files predicts without the library that fitted it.

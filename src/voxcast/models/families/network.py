@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from voxcast.errors import ModelError
-from voxcast.models.families import estimators
+from voxcast.models.families import regressors
 from voxcast.models.families.regressors import Scale, TabularRegressor
 from voxcast.models.model_files import read_arrays, read_sealed, write_arrays, write_sealed
 
@@ -55,7 +55,7 @@ def network_regressor(
     """Return an unfitted network with its head."""
     scale = scale_of(params)
     names = [*columns, *ESTIMATES[scale]]
-    estimator = estimators.ridge if scale == "relative" else estimators.gaussian_process
+    estimator = regressors.ridge if scale == "relative" else regressors.gaussian_process
     head_params = {**params, "linear": True}
     head = TabularRegressor(
         lambda: estimator(head_params, seed, names), scale, "ridge__sample_weight"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from voxcast.errors import ModelError
-from voxcast.models.families import estimators
+from voxcast.models.families import regressors
 from voxcast.models.families.formulas import Constant, Exponentials, LogSum, PhaseTime, formula_of
 from voxcast.models.families.regressors import TabularRegressor
 
@@ -81,7 +81,7 @@ class PhasesRegressor(TabularRegressor):
         logs = np.array([n for n, c in enumerate(self.columns) if ".log_" in c], int)
         sizes = Exponentials(logs, Constant(0.0)).columns(x)
         weights = np.exp(-2.0 * output)
-        ridge = estimators.ridge({"alpha": 0.1}, 0, self.columns).fit(
+        ridge = regressors.ridge({"alpha": 0.1}, 0, self.columns).fit(
             sizes, np.exp(output), ridge__sample_weight=weights / weights.mean()
         )
         lowest = float(np.exp(output.min()) / 2)

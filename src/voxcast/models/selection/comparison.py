@@ -10,9 +10,7 @@ counts `NOISY_WEIGHT` of an undisturbed one.
 
 A retrained challenger and a champion are judged on the newest runs, which neither learned from.
 The runs after the champion's are halved by time: from the older half the challenger may
-learn, on the newer one both are judged. It learns from all older runs, or, where the application
-or the machines changed, only from the newest of them: the window is chosen by the error on the
-newest runs that it may learn from (Klinkenberg, Intelligent Data Analysis 8, 2004).
+learn, with all runs before; on the newer one both are judged.
 """
 
 from __future__ import annotations
@@ -23,10 +21,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from voxcast.laws.intervals import Interval, cautious_mean, clustered_mean
-from voxcast.models.families.family import FAMILIES
 from voxcast.models.metrics import under_requests
-from voxcast.models.query import queries_of
-from voxcast.models.selection import recipes
+from voxcast.models.point_model import queries_of
+from voxcast.models.selection import fitting
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -50,7 +47,7 @@ class Contender:
     Attributes
     ----------
     family, params
-        The recipe, see `voxcast.models.selection.recipes`.
+        The recipe, see `voxcast.models.selection.fitting`.
     rows : ndarray of bool, shape (n_runs,)
         Runs of the table that it learns from.
     fitted : Forecaster, optional
@@ -167,7 +164,7 @@ def cross_fitted_errors(validation: Validation, contender: Contender) -> np.ndar
             rows = train[contender.rows[train]]
             if not len(rows):
                 continue
-            model = recipes.fit(
+            model = fitting.fit(
                 validation.part(rows), contender.family, contender.params, "volume"
             )
             outer = validation.part(held_out)
@@ -209,9 +206,6 @@ def run_weights(table: pd.DataFrame) -> np.ndarray:
 # The interval of the promotion rule never excludes zero with fewer than six.
 MIN_SUBJECTS = 10  # to judge on, and as many new ones to learn from
 NEGLIGIBLE = 0.01  # in a logarithmic error: 1 % less memory is never worth a request
-WINDOWS = (1, 2, 4)  # parts of the new runs
-INNER_SHARE = 0.25  # of the new subjects to learn from, by which windows are compared
-CHOICE_RECIPE = "ridge"  # by which windows are compared: fast, and fitted to few runs
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,18 +214,14 @@ class TimeSplit:
 
     Attributes
     ----------
-    new : ndarray
-        Started after the last run of the champion, and not learned by it.
     newest : ndarray
-        The newest of these, by subject.
+        The newest that started after the last run of the champion, by subject.
     training : ndarray
-        Runs that a challenger judged on the former may learn from: older runs, of other
-        subjects.
+        Older runs of other subjects, from which a challenger may learn.
     since : str
         Start of the first judged run.
     """
 
-    new: np.ndarray
     newest: np.ndarray
     training: np.ndarray
     since: str
@@ -264,90 +254,26 @@ def new_runs(table: pd.DataFrame, champion_keys: Collection[str]) -> np.ndarray:
 def split_by_time(table: pd.DataFrame, champion_keys: Collection[str]) -> TimeSplit | None:
     """Split the runs of an application; None if too few subjects are new.
 
+    The half of the new subjects whose last run is the newest is judged on.
+
     Parameters
     ----------
     table : DataFrame
         Training runs with ``cell_key``, ``started_at`` and ``subject``.
     """
     new = new_runs(table, champion_keys)
-    return _split(table, new, np.ones(len(table), dtype=bool), 0.5, MIN_SUBJECTS)
-
-
-def _split(
-    table: pd.DataFrame, new: np.ndarray, usable: np.ndarray, share: float, minimum: int
-) -> TimeSplit | None:
-    """Split new runs so that a share of their subjects, the newest by their last run, is apart."""
-    starts = table["started_at"].astype(str).to_numpy()
-    subjects = table["subject"].astype(str).to_numpy()
-    order = _by_last_run(subjects[new], starts[new])
-    newer = order[len(order) - max(round(share * len(order)), minimum) :]
-    if len(order) - len(newer) < minimum:
+    starts, subjects = (table[n].astype(str).to_numpy() for n in ("started_at", "subject"))
+    last: dict[str, str] = {}
+    for subject, start in zip(subjects[new].tolist(), starts[new].tolist(), strict=True):
+        last[subject] = max(start, last.get(subject, ""))
+    if len(last) < 2 * MIN_SUBJECTS:
         return None
-    newest = new & np.isin(subjects, newer)
+    order = sorted(last, key=lambda subject: (last[subject], subject))
+    is_newer = np.isin(subjects, order[len(order) - round(len(order) / 2) :])
+    newest = new & is_newer
     since = str(min(starts[newest]))
     # A subject of the older part may have a run after that time: it is from the future.
-    training = usable & ~np.isin(subjects, newer) & ~(new & (starts >= since))
-    return TimeSplit(new, newest, training, since)
-
-
-def _by_last_run(subjects: np.ndarray, starts: np.ndarray) -> list[str]:
-    last: dict[str, str] = {}
-    for subject, start in zip(subjects.tolist(), starts.tolist(), strict=True):
-        last[subject] = max(start, last.get(subject, ""))
-    return sorted(last, key=lambda subject: (last[subject], subject))
-
-
-def window_start(validation: Validation, split: TimeSplit) -> str:
-    """Return since when a challenger learns from runs; empty for all runs.
-
-    Windows are the new runs, and the newest half and quarter of them. One is taken only where it
-    is shown to predict better than all runs, on the newest quarter of the runs to learn from.
-    """
-    table = validation.table
-    new = split.new & split.training
-    inner = _split(table, new, split.training, INNER_SHARE, MIN_SUBJECTS // 2)
-    if inner is None:
-        return ""
-    starts = table["started_at"].astype(str).to_numpy()
-    left = new & inner.training
-    order = _by_last_run(table["subject"].astype(str).to_numpy()[left], starts[left])
-    sizes = [len(order) // parts for parts in WINDOWS if len(order) // parts >= MIN_SUBJECTS // 2]
-    since = {size: _start_of(table, left, order[len(order) - size :]) for size in sizes}
-    held_out = np.flatnonzero(inner.newest)
-
-    def errors(rows: np.ndarray) -> np.ndarray:
-        part = validation.part(np.flatnonzero(rows))
-        model = recipes.fit(part, CHOICE_RECIPE, FAMILIES[CHOICE_RECIPE].defaults, "volume")
-        by_run: np.ndarray = model_errors(validation, held_out, model).mean(axis=1)
-        return by_run
-
-    of_all = errors(inner.training)
-    best, smallest = "", float(of_all.mean())
-    for start in since.values():
-        of_window = errors(left & (starts >= start))
-        gain = clustered_mean(
-            of_all - of_window, table["subject"].iloc[held_out].tolist(),
-            confidence=1 - 0.05 / len(WINDOWS),
-        )  # fmt: skip
-        if gain.bounded and gain.low > 0 and of_window.mean() < smallest:
-            best, smallest = start, float(of_window.mean())
-    return best
-
-
-def _start_of(table: pd.DataFrame, rows: np.ndarray, subjects: Collection[str]) -> str:
-    chosen = table[rows & table["subject"].isin(list(subjects)).to_numpy(dtype=bool)]
-    return str(chosen["started_at"].min())
-
-
-def window_rows(
-    table: pd.DataFrame, split: TimeSplit, since: str, *, with_newest: bool
-) -> np.ndarray:
-    """Return the positions of the runs of a window, with or without the judged ones."""
-    rows = np.ones(len(table), dtype=bool) if with_newest else split.training
-    if since:
-        rows = rows & split.new & (table["started_at"].astype(str).to_numpy() >= since)
-    positions: np.ndarray = np.flatnonzero(rows)
-    return positions
+    return TimeSplit(newest, ~is_newer & ~(new & (starts >= since)), since)
 
 
 def model_errors(validation: Validation, rows: np.ndarray, model: PointModel) -> np.ndarray:

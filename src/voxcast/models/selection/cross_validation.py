@@ -18,12 +18,12 @@ import numpy as np
 
 from voxcast.content_cache import ContentCache
 from voxcast.errors import ModelError
-from voxcast.features.table import tables_by_app, volumes_of
+from voxcast.features.rows import tables_by_app, volumes_of
 from voxcast.files import canonical_json, sha256_of
 from voxcast.models import point_model
 from voxcast.models.families.family import Params, family
-from voxcast.models.query import queries_of
-from voxcast.models.speed.estimation import CPU, speeds_of
+from voxcast.models.point_model import queries_of
+from voxcast.models.speed_estimation import CPU, speeds_of
 from voxcast.records import TARGETS
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from voxcast.models.point_model import InputLevel
-    from voxcast.models.speed.speeds import Speeds
+    from voxcast.models.speeds import Speeds
 
 
 FUNCTION = "fold_predictions"
@@ -132,6 +132,25 @@ class Validation:
             return self
         is_left = ~self.stopped["subject"].isin(list(subjects))
         return replace(self, stopped=self.stopped[is_left])
+
+    def sampled(self, rows: int) -> Validation:
+        """Return complete subjects of at most ``rows`` runs, or at least two subjects.
+
+        Subjects whose runs were all stopped are as likely to be left out as any.
+        """
+        runs, rng = self.table, np.random.default_rng
+        if len(runs) <= rows:
+            return self
+        names = rng(self.seed).permutation(runs["subject"].unique())
+        sizes = runs["subject"].value_counts().loc[names].cumsum()
+        count = max(2, int((sizes <= rows).sum()))
+        part = self.part(np.flatnonzero(runs["subject"].isin(set(names[:count]))))
+        stopped = set() if self.stopped is None else set(self.stopped["subject"])
+        others = sorted(stopped - set(names))
+        order = rng(self.seed).permutation(len(others))
+        return part.without_stopped(
+            {others[n] for n in order[round(len(others) * count / len(names)) :]}
+        )
 
     @property
     def stopped_units(self) -> set[str]:

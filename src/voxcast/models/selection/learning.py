@@ -1,5 +1,7 @@
 """Learning: every family is tuned, ensembles are built, and all are evaluated on the same folds.
 
+Parameters are tuned with Optuna, by cross-validation grouped by subject.
+
 The selection uses folds within the runs, so its evaluation needs other, held-out runs.
 """
 
@@ -8,38 +10,117 @@ from __future__ import annotations
 import logging
 import math
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from voxcast.features.phase_labels import labels_of
-from voxcast.models.families.family import family
-from voxcast.models.fit_times import TimeUpError
-from voxcast.models.metrics import error_metrics, run_errors
+from voxcast.models.families.family import Params, family
+from voxcast.models.metrics import Metrics, error_metrics, objective, run_errors
 from voxcast.models.point_model import blend_params, weighted_mean
-from voxcast.models.selection.family_choice import (
+from voxcast.models.selection.leaderboard import (
+    STACKED,
+    VOTING,
+    Leaderboard,
+    Search,
+    Trial,
+    TrialCounts,
     choose_family,
     stacked_out_of_fold,
     stacked_weights,
     voting_weights,
 )
-from voxcast.models.selection.leaderboard import STACKED, VOTING, Leaderboard, TrialCounts
-from voxcast.models.selection.search import Search, tune
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import numpy as np
+    import optuna
 
-    from voxcast.models.families.family import Params
-    from voxcast.models.metrics import Metrics
     from voxcast.models.point_model import InputLevel
     from voxcast.models.selection.cross_validation import Validation
 
+
+def tune(
+    validation: Validation,
+    name: str,
+    *,
+    trials: int,
+    budget_s: float,
+    input_level: InputLevel = "volume",
+) -> Search:
+    """Search a family's parameters on the training side.
+
+    Parameters
+    ----------
+    validation : Validation
+        Training runs; all families use the same folds.
+    name : str
+        Family.
+    trials : int
+        Maximum number of trials; a family without parameters gets one.
+    budget_s : float
+        No trial starts that would end after this time if it took as long as the longest so far,
+        except the first.
+    """
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    model_family = family(name)
+    study = optuna.create_study(
+        sampler=optuna.samplers.TPESampler(seed=validation.seed, n_startup_trials=4),
+        pruner=optuna.pruners.MedianPruner(n_startup_trials=3, n_warmup_steps=1),
+    )
+    for first in filter(None, (model_family.defaults, model_family.second)):
+        study.enqueue_trial(first)
+    maximum = trials if model_family.defaults else 1
+    finished: list[Trial] = []
+    best: Search | None = None
+    started, longest_s = time.monotonic(), 0.0
+    while len(finished) < maximum and (
+        not finished or time.monotonic() - started + longest_s < budget_s
+    ):
+        trial = study.ask()
+        params = model_family.suggest(trial)
+        trial_started = time.monotonic()
+        out_of_fold = _validate_or_prune(trial, validation, name, params, input_level)
+        duration_s = time.monotonic() - trial_started
+        longest_s = max(longest_s, duration_s)
+        if out_of_fold is None:
+            study.tell(trial, state=optuna.trial.TrialState.PRUNED)
+            finished.append(Trial(trial.number, params, "pruned", duration_s))
+        else:
+            metrics = error_metrics(validation.table, out_of_fold, validation.targets)
+            study.tell(trial, metrics["objective"])
+            finished.append(Trial(trial.number, params, "complete", duration_s, metrics))
+            if best is None or metrics["objective"] < best.metrics["objective"]:
+                best = Search(name, params, metrics, out_of_fold)
+    assert best is not None  # noqa: S101  # the first trial is never pruned
+    return replace(best, trials=tuple(finished), cut_short=len(finished) < maximum)
+
+
+def _validate_or_prune(
+    trial: optuna.Trial,
+    validation: Validation,
+    name: str,
+    params: Params,
+    input_level: InputLevel,
+) -> np.ndarray | None:
+    """Return out-of-fold predictions, or None if the trial was pruned."""
+    actual = validation.actual_at_usual_speed()
+    out_of_fold = validation.no_predictions()
+    rows: list[int] = []
+    folds = validation.predictions(name, params, input_level)
+    for step, (held_out, predictions) in enumerate(folds):
+        out_of_fold[held_out] = predictions
+        rows.extend(held_out)
+        trial.report(objective(actual[rows], out_of_fold[rows], validation.targets), step)
+        if len(rows) < len(actual) and trial.should_prune():
+            return None
+    return out_of_fold
+
+
 BASELINE = "median"  # can be fitted to any table
-ALWAYS = ("median", "ridge")  # fast, so that there is a model within any budget
-STRONG = ("boosted",)  # worth more than the last second of a budget: the other families are weak
-OVERRUN = 2.0  # times the time that is left, that the trial of such a family may take
-SEARCH_SHARE = 0.6  # of a family's time; a trial is the fit of two tables, and a refit is of one
-PATIENCE = 3.0  # times its share that a family's trial may take
+ALWAYS = "ridge"  # fast, so that there is a model beside the baselines within any budget
 
 logger = logging.getLogger(__name__)
 
@@ -49,8 +130,7 @@ def learn(
     families: Sequence[str],
     *,
     trials: int,
-    budget_s: float = float("inf"),
-    fit_s: Mapping[str, float] | None = None,
+    budget_s: float = math.inf,
     input_levels: Sequence[InputLevel] = ("volume",),
     fixed_params: Mapping[str, Params] | None = None,
     on_family: Callable[[str], None] = lambda name: None,
@@ -66,12 +146,8 @@ def learn(
     trials : int
         Maximum number of trials per family.
     budget_s : float
-        Total time budget. Time that a family does not use is shared by the next ones; each gets
-        at least one trial.
-    fit_s : mapping of str to float, optional
-        Expected seconds of a fit by family. They make the budget hard: shares are in proportion to
-        them, the budget includes fitting every family once more, which is not done here, and a
-        family whose first trial takes several times its share is left out, unless in `ALWAYS`.
+        Total time. What a family leaves of its share goes to the next ones. None starts after
+        this time, except baselines and `ALWAYS`.
     input_levels : sequence of {"header", "volume"}
         Families are tuned at the first and evaluated with the same parameters at the other levels.
     fixed_params : mapping, optional
@@ -83,26 +159,20 @@ def learn(
     searches = {}
     names = allowed_families(families, validation)
     deadline = time.monotonic() + budget_s
-    for name, share_s in _shares(names, deadline, fit_s or {}):
+    for n, name in enumerate(names):
+        left_s = deadline - time.monotonic()
+        if left_s <= 0 and not (family(name).baseline or name == ALWAYS or name in fixed):
+            logger.info("%s: left out, the time is over", name)
+            continue
         on_family(name)
         if name in fixed:
-            search = _untuned(validation, name, fixed[name], input_levels[0])
+            out_of_fold = validation.out_of_fold(name, fixed[name], input_levels[0])
+            search = Search(name, fixed[name], _metrics(validation, out_of_fold), out_of_fold)
         else:
-            limit_s = math.inf
-            if fit_s is not None:
-                share_s *= SEARCH_SHARE
-                left_s = deadline - time.monotonic()
-                limit_s = min(PATIENCE * share_s, left_s / 2)
-                if name in STRONG:
-                    limit_s = OVERRUN * left_s
-            try:
-                search = tune(
-                    validation, name, trials=trials, budget_s=share_s, limit_s=limit_s,
-                    must_finish=name in ALWAYS, input_level=input_levels[0],
-                )  # fmt: skip
-            except TimeUpError:
-                logger.info("%s: left out, a trial takes more than %.3g s", name, limit_s)
-                continue
+            share_s = left_s / (len(names) - n)
+            search = tune(
+                validation, name, trials=trials, budget_s=share_s, input_level=input_levels[0]
+            )
         searches[name] = search
         on_search(search)
     return _leaderboard(validation, searches, input_levels)
@@ -128,20 +198,6 @@ def allowed_families(families: Sequence[str], validation: Validation) -> list[st
         )  # fmt: skip
         names = [name for name in names if family(name).baseline]
     return names or [BASELINE]
-
-
-def _shares(
-    names: Sequence[str], deadline: float, weights: Mapping[str, float]
-) -> Iterator[tuple[str, float]]:
-    """Yield each family with its share of the remaining time."""
-    for n, name in enumerate(names):
-        share = weights.get(name, 1.0) / sum(weights.get(later, 1.0) for later in names[n:])
-        yield name, (deadline - time.monotonic()) * share
-
-
-def _untuned(validation: Validation, name: str, params: Params, input_level: InputLevel) -> Search:
-    out_of_fold = validation.out_of_fold(name, params, input_level)
-    return Search(name, params, _metrics(validation, out_of_fold), out_of_fold)
 
 
 def _leaderboard(

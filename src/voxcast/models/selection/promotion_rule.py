@@ -12,8 +12,8 @@ import numpy as np
 
 from voxcast.models.forecaster import calibrate
 from voxcast.models.metrics import under_requests
-from voxcast.models.query import queries_of
-from voxcast.models.selection import recipes
+from voxcast.models.point_model import queries_of
+from voxcast.models.selection import fitting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,8 +57,8 @@ def risks(
         inner, outer = validation.part(train), validation.part(held_out)
         if inner.table["subject"].nunique() < 2:
             continue
-        model = recipes.fit(inner, name, params, "volume")
-        out_of_fold = recipes.out_of_fold(inner, name, params, "volume")
+        model = fitting.fit(inner, name, params, "volume")
+        out_of_fold = fitting.out_of_fold(inner, name, params, "volume")
         calibrated = calibrate(model, inner.table, out_of_fold, factor, inner.stopped_units)
         queries = queries_of(outer.table, outer.volumes)
         quantiles, _ = calibrated.quantiles(queries, 1 - upper_quantile, upper_quantile)

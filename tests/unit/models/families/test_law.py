@@ -5,8 +5,8 @@ import pytest
 
 import planted
 from voxcast.models import point_model
-from voxcast.models.families.estimators import AdditiveLaw
-from voxcast.models.query import queries_of
+from voxcast.models.families.regressors import AdditiveLaw
+from voxcast.models.point_model import queries_of
 
 COLUMNS = ["allocation.log2_cpus", "content.foreground_megavoxels", "header.megavoxels"]
 

@@ -8,7 +8,7 @@ import pytest
 
 import planted
 from voxcast.models.families.family import FAMILIES
-from voxcast.models.query import queries_of
+from voxcast.models.point_model import queries_of
 from voxcast.models.selection.comparison import (
     NOISY_WEIGHT,
     OTHER_FOLDS,
@@ -19,8 +19,8 @@ from voxcast.models.selection.comparison import (
     run_weights,
 )
 from voxcast.models.selection.cross_validation import Validation
+from voxcast.models.selection.fitting import fit_forecaster
 from voxcast.models.selection.learning import learn
-from voxcast.models.selection.refitting import fit_forecaster
 
 RIDGE = "ridge", FAMILIES["ridge"].defaults
 MEDIAN = "median", FAMILIES["median"].defaults

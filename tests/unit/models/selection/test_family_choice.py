@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from voxcast.models.selection.family_choice import choose_family
+from voxcast.models.selection.leaderboard import choose_family
 
 BASELINE = np.array([0.30, 0.10, 0.40, 0.20])
 SUBJECTS = ["a", "a", "b", "c"]

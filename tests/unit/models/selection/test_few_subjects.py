@@ -12,13 +12,13 @@ from voxcast.models.conformal import REACH
 from voxcast.models.explanation import explain_model
 from voxcast.models.families.family import FAMILIES
 from voxcast.models.forecaster import Forecaster
-from voxcast.models.query import Query, queries_of
+from voxcast.models.point_model import Query, queries_of
 from voxcast.models.selection.comparison import Contender, compare_recipes
 from voxcast.models.selection.cross_validation import Validation
+from voxcast.models.selection.fitting import fit_forecasters
 from voxcast.models.selection.leaderboard import Leaderboard
 from voxcast.models.selection.learning import learn
 from voxcast.models.selection.promotion_rule import risks
-from voxcast.models.selection.refitting import fit_forecasters
 from voxcast.records import TARGETS
 
 # Families of each kind: constant, linear, in trees, out of range, blended.

@@ -9,21 +9,18 @@ import pytest
 import planted
 from voxcast.errors import ModelError
 from voxcast.files import write_json
-from voxcast.models.point_model import weighted_mean
-from voxcast.models.query import queries_of
+from voxcast.models.point_model import queries_of, weighted_mean
 from voxcast.models.selection.cross_validation import FoldCache, Validation
-from voxcast.models.selection.family_choice import (
-    stacked_out_of_fold,
-    stacked_weights,
-    voting_weights,
-)
+from voxcast.models.selection.fitting import fit_forecaster, fit_forecasters
 from voxcast.models.selection.leaderboard import (
     load_leaderboard,
     save_leaderboard,
     save_table,
+    stacked_out_of_fold,
+    stacked_weights,
+    voting_weights,
 )
 from voxcast.models.selection.learning import learn
-from voxcast.models.selection.refitting import fit_forecaster, fit_forecasters
 from voxcast.records import TARGETS
 
 

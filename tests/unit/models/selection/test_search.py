@@ -6,10 +6,9 @@ import pytest
 import planted
 from voxcast.models import point_model
 from voxcast.models.families.family import FAMILIES
-from voxcast.models.fit_times import TimeUpError
 from voxcast.models.metrics import error_metrics
 from voxcast.models.selection.cross_validation import Validation
-from voxcast.models.selection.search import tune
+from voxcast.models.selection.learning import tune
 
 ADDITIVE = {"alpha": 1e-3, "columns": "sizes", "scale": "relative", "products": False}
 
@@ -66,15 +65,6 @@ def test_same_seed_same_trials_to_the_bit() -> None:
 
 def test_the_clock_ends_a_search_after_the_first_trial() -> None:
     search = tune(Validation(planted.table(8), None, 2, 0), "ridge", trials=50, budget_s=0)
-    assert len(search.trials) == 1
-    assert search.cut_short
-
-
-def test_only_the_first_trial_of_a_family_that_must_finish_has_no_limit() -> None:
-    validation = Validation(planted.table(8), None, 2, 0)
-    with pytest.raises(TimeUpError):
-        tune(validation, "ridge", trials=5, budget_s=60, limit_s=-1)
-    search = tune(validation, "ridge", trials=5, budget_s=60, limit_s=-1, must_finish=True)
     assert len(search.trials) == 1
     assert search.cut_short
 

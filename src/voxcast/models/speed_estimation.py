@@ -16,14 +16,14 @@ spread. Residuals are winsorised, so that a disturbed run does not count more th
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from voxcast.features.table import rows_of
+from voxcast.features.rows import rows_of
 from voxcast.models.families.encoder import Encoder
-from voxcast.models.speed.speeds import (
+from voxcast.models.speeds import (
     PRIOR_DAYS,
     MachineSpeed,
     SittingSpeed,
@@ -31,7 +31,6 @@ from voxcast.models.speed.speeds import (
     Speeds,
     day_of,
 )
-from voxcast.models.speed.updates import updated, with_machines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -266,29 +265,10 @@ def estimate(runs: pd.DataFrame) -> Speeds:
         by_host[str(name)] = MachineSpeed(*contrast(n), len(on_host), by_sitting, *kinds)
     log_speed, sd = contrast(None)
     unknown = SpeedEstimate(log_speed, float(np.hypot(sd, effects.spreads[0])))
-    speeds = Speeds(
+    return Speeds(
         str(host_names[reference]), by_host, unknown, effects.spreads[1], effects.noise_sd,
         effects.subject_sd,
     )  # fmt: skip
-    return _at_present_levels(speeds)
-
-
-def _at_present_levels(speeds: Speeds) -> Speeds:
-    """Return the speeds of machines that changed for good as they are since.
-
-    The spread between sittings is then the spread within one level.
-    """
-    # The estimated spread would hide a change, for it holds it.
-    prior = replace(speeds, sitting_spread=SITTING_SPREAD)
-    machines = {host: updated(prior, host, []).machines[host] for host in speeds.machines}
-    if not any(machine.since for machine in machines.values()):
-        return speeds
-    machines = {
-        host: machine if machine.since else speeds.machines[host]
-        for host, machine in machines.items()
-    }
-    spread = with_machines(replace(prior, machines={}), machines).sitting_spread
-    return replace(speeds, machines=machines, sitting_spread=spread)
 
 
 def sittings_of(runs: pd.DataFrame) -> np.ndarray:

@@ -15,15 +15,15 @@ from voxcast.evaluation.recorded_table import of_app, recorded_table
 from voxcast.models import point_model
 from voxcast.models.families.family import FAMILIES
 from voxcast.models.forecaster import CalibratedModel, Forecaster, calibrate
-from voxcast.models.query import queries_of
+from voxcast.models.point_model import queries_of
 from voxcast.models.selection.cross_validation import Validation
-from voxcast.models.speed.estimation import estimate, speeds_of
-from voxcast.models.speed.speeds import MachineSpeed, SittingSpeed, SpeedEstimate, Speeds
+from voxcast.models.speed_estimation import estimate, speeds_of
+from voxcast.models.speeds import MachineSpeed, SittingSpeed, SpeedEstimate, Speeds
 from voxcast.records import TARGETS
 
 CPU = TARGETS.index("cpu_s")
 RIDGE = FAMILIES["ridge"].defaults
-RECORDED = Path(__file__).parents[4] / "data/history"
+RECORDED = Path(__file__).parents[3] / "data/history"
 
 
 def calibrated_ridge(table: pd.DataFrame) -> CalibratedModel:

@@ -1,1 +1,0 @@
-"""How fast machines are: estimated from runs, apart from the work that an image takes."""
