@@ -13,15 +13,8 @@ import pandas as pd
 
 from voxcast import config
 from voxcast.errors import TableError, exits_cleanly
-from voxcast.features.training_table import (
-    MIN_SUBJECTS,
-    Sides,
-    side,
-    split,
-    stopped_runs,
-    training_runs,
-    training_table,
-)
+from voxcast.features.rows import MIN_SUBJECTS, Sides, side, split
+from voxcast.features.training_table import stopped_runs, training_runs, training_table
 from voxcast.files import atomic_path, write_json
 from voxcast.images.characteristics import versions_of
 from voxcast.images.network_volume import SMALL_VOLUMES, write_small_volumes

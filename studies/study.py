@@ -36,7 +36,7 @@ from voxcast.evaluation.recorded_table import (
     recorded_table,
     seconds_in_phase,
 )
-from voxcast.features.training_table import side
+from voxcast.features.rows import side
 from voxcast.files import write_json
 from voxcast.images.recorded import RECORDED_IMAGES
 from voxcast.models.openings import BOOK

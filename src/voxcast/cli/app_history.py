@@ -58,7 +58,7 @@ class AppHistory:
 
     def on_training_side(self) -> AppHistory:
         """Return the runs on the training side of the split by subject."""
-        from voxcast.features.training_table import side, split
+        from voxcast.features.rows import side, split
 
         limits = self.config.evaluation
         seed, fraction = limits.split_seed, limits.test_fraction

@@ -3,11 +3,7 @@
 A contender learns the work of a run: its times on a machine of usual speed. The speed of the
 judged place is then subtracted from the logarithm of its prediction. Only HARP as published learns
 times as they were measured. Speeds are estimated by the method of voxcast for all contenders.
-
-Predictions of voxcast, of HARP and of the baselines for held-out runs.
-
-All contenders get the same runs and the same columns. Tuning, selection and calibration use folds
-within the training runs alone.
+Tuning, selection and calibration use folds within the training runs alone.
 """
 
 from __future__ import annotations

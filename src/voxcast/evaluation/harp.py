@@ -1,12 +1,8 @@
-"""The inputs of HARP's regressors: columns as numbers, standardised, principal components.
+"""HARP: twelve fits give twenty-four candidates; one is selected.
 
-HARP's three regressors: linear (MLR), decision tree (DTR) and a small network (NNR).
-
-HARP's training sets: scaled-down runs, with an increasing share of full-scale runs.
-
-HARP's selection among its candidates: by under-prediction first, or by mean error.
-
-HARP: twelve fits give twenty-four candidates; one is selected.
+Its three regressors, linear (MLR), decision tree (DTR) and a small network (NNR), learn principal
+components of standardised columns from four training sets: scaled-down runs, with an increasing
+share of full-scale runs. A candidate is selected by under-prediction first, or by mean error.
 
 There are three modes. ``code`` is the release (ICICLE-ai/harp, tag v2.0) with its documented
 defects: scaler and components are fitted with the test rows, nothing is reduced, rows with any

@@ -1,9 +1,8 @@
 """Recorded histories as one training table, with all applications and scales.
 
-Any history as one training table: runs with their images, imported ones with their labels.
-
-The features of imported runs without images are application, allocation, parameters, and labels
-that were known before the run. A run without a subject in the source is a subject of its own.
+A run whose volume is on record has the features of the volume. The features of imported runs
+without images are application, allocation, parameters, and labels that were known before the run.
+An imported run without a subject in the source is a subject of its own.
 """
 
 from __future__ import annotations

@@ -1,20 +1,16 @@
-"""A CSV table with a header: cells without the spaces around them, numbers, and texts.
+"""Any table of runs: how it is read, which columns are features, and which rows have a label.
 
-A column in which all cells are numbers, or hold a mark for a missing value such as ``-``, is one
-of numbers. Versions are texts, since 1.10 is not 1.1; so is every column that a model learned as
-texts, to the letter, in any other table too.
-
-How the run of each row ended, by the columns that accounting has for it.
-
-A run that failed has no time to learn from. The time of a run that was stopped, by its limit of
-time or memory, is a lower bound.
-
-Any table of runs: which columns are features, and which rows are usable for training.
+A column of a CSV table in which all cells are numbers, or hold a mark for a missing value such as
+``-``, is one of numbers. Versions are texts, since 1.10 is not 1.1; so is every column that a
+model learned as texts, to the letter, in any other table too.
 
 Columns become features ``column.NAME``. Numbers that span orders of magnitude also give
 ``column.log NAME``, which is a logarithm, or where a column of sizes has zeros or values below
 zero, the inverse hyperbolic sine: it is that logarithm for large values, and passes zero. Text is
 a category.
+
+The columns of accounting tell how a run ended. A run that failed has no time to learn from. The
+time of a run that was stopped, by its limit of time or memory, is a lower bound.
 """
 
 from __future__ import annotations

@@ -1,26 +1,22 @@
-"""The features of one run, computed by the same function for training and serving.
+"""The features of runs, computed by the same function for training and serving, and their table.
 
 They are known before the run: the header, the voxels' characteristics, the
 application with its parameters, and the allocation. Nothing measured during the run is used. The
 prefix of a name is its source, so that a model can exclude features of the voxels: ``header.``,
 ``content.``, ``allocation.``, ``parameter.``. ``app``, ``device`` and text parameters are
-categories. The machine is not a feature: `voxcast.models.speed` estimates its speed from runs.
+categories. The machine is not a feature: `voxcast.models.speeds` are estimated from runs.
 
-The name of a combination of two features, as ``out_of_range`` lists it.
-
-It has no space, since serving joins names by spaces.
-
-The training table: its columns, and how its rows, volumes and stopped runs are read.
-
-Column names: identity and configuration as in the profiles, targets as in `voxcast.records`,
-features with the prefixes of `voxcast.features.rows`.
+Other columns of the table are identity and configuration as in the profiles, and targets as in
+`voxcast.records`. A hash of the subject's name decides which side of the split a run is on.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from voxcast.errors import TableError
 from voxcast.images.header import SHAPE_COLUMNS, SPACING_COLUMNS
@@ -240,3 +236,60 @@ def tables_by_app(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
         str(app): rows.dropna(axis="columns", how="all").reset_index(drop=True)
         for app, rows in table.groupby("app", sort=True)
     }
+
+
+Side = Literal["train", "test"]
+# Of fewer subjects a quarter would be less than ten. Those tell little, and would be missed where
+# models learn and bounds are calibrated: cross-validation then judges on all.
+MIN_SUBJECTS = 40
+
+
+@dataclass(frozen=True)
+class Sides:
+    """The two sides of the table.
+
+    Attributes
+    ----------
+    train, test : DataFrame
+        Rows of the table.
+    not_judged : frozenset of str
+        Applications with so few subjects that all are on the training side.
+    """
+
+    train: pd.DataFrame
+    test: pd.DataFrame
+    not_judged: frozenset[str]
+
+
+def side(subject: str, split_seed: int, test_fraction: float) -> Side:
+    """Return the side of ``subject``; it never changes as the history grows.
+
+    Examples
+    --------
+    >>> side("0001", 5, 0.25) == side("0001", 5, 0.25)
+    True
+    """
+    digest = hashlib.sha256(f"{split_seed}:{subject}".encode()).digest()
+    position = int.from_bytes(digest[:8], "big") / 2**64
+    return "test" if position < test_fraction else "train"
+
+
+def split(table: pd.DataFrame, split_seed: int, test_fraction: float) -> Sides:
+    """Split the table by subject, for each application by itself.
+
+    Subjects of different image sets that share a label are one group: they may be the same person,
+    and a person on both sides would make the test too easy. An application with fewer than
+    `MIN_SUBJECTS` has all of them on the training side, and is judged by cross-validation alone.
+    When more subjects are on record, each is on its own side.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Runs with ``app`` and ``subject``.
+    """
+    sides = table["subject"].map(lambda s: side(str(s), split_seed, test_fraction))
+    subjects = table["subject"].groupby(table["app"]).nunique()
+    few = subjects[subjects < MIN_SUBJECTS].index
+    sides = sides.mask(table["app"].isin(few), "train")
+    train, test = (table[sides == name].reset_index(drop=True) for name in ("train", "test"))
+    return Sides(train, test, frozenset(map(str, few)))

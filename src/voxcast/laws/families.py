@@ -1,4 +1,4 @@
-"""Distributions of a positive amount: families and their fits, and laws from text.
+"""Distributions of a positive amount: families and their fits, laws from text, and of a sample.
 
 The location is fixed at 0 in all families but the normal. A free location makes the likelihood of
 lognormal, gamma and Weibull unbounded as it approaches the shortest run, and fits of ten runs must
@@ -7,8 +7,6 @@ compares likelihoods alone.
 
 The truncated normal is fitted with the bounds 0 and infinity, not with the range of the sample:
 the most likely upper bound is the longest run observed, which would exclude every longer run.
-
-The empirical law of a sample, and distribution-free quantiles.
 """
 
 from __future__ import annotations

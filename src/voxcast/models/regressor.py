@@ -208,7 +208,7 @@ class RuntimeRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # 
         budget_s = math.inf if self.time_budget_s is None else self.time_budget_s
         families: Sequence[str] = self.families or FAMILIES
         all_rows = validation_of(table, columns, self.random_state, censored)
-        validation = _affordable(all_rows, budget_s)
+        validation = affordable(all_rows, budget_s)
         metrics: dict[str, dict[str, Any]] = {CHOSEN: {}}
         cut_short = False
         if self.evaluate:
@@ -227,12 +227,12 @@ class RuntimeRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # 
         self.deterministic_ = not (cut_short or leaderboard.cut_short)
         if self.rows_ < len(all_rows.table):
             params, end = leaderboard.params[self.family_], started + budget_s
-            model = _refitted(model, all_rows, params, self.rows_, end)
+            model = refitted(model, all_rows, params, self.rows_, end)
         self.metrics_ = metrics.pop(CHOSEN)
         self.cv_results_ = pd.DataFrame(metrics).T.rename_axis("candidate")
         # Where the bound is about new runs of the same configurations, it is of these alone.
-        known = configurations_of(table, columns) if self.novelty_ == "runs" else np.array([])
-        self.model_ = replace(model, configurations=tuple(np.unique(known).tolist()))
+        bound_to = configurations_of(table, columns) if self.novelty_ == "runs" else np.array([])
+        self.model_ = replace(model, configurations=tuple(np.unique(bound_to).tolist()))
         return self
 
     def predict(self, X: ArrayLike | pd.DataFrame) -> np.ndarray:
@@ -496,7 +496,7 @@ def _fitted(
         yield name, Forecaster({"header": replace(model, trend=trend, columns=columns)})
 
 
-def _affordable(validation: Validation, budget_s: float) -> Validation:
+def affordable(validation: Validation, budget_s: float) -> Validation:
     """Return the rows that can be searched within a time budget."""
     if math.isinf(budget_s):
         return validation
@@ -506,10 +506,18 @@ def _affordable(validation: Validation, budget_s: float) -> Validation:
     return validation.sampled(max(LEAST_ROWS, int(NUMBERS_PER_S * budget_s / width / fits)))
 
 
-def _refitted(
+def refitted(
     model: TableModel, all_rows: Validation, params: Params, searched: int, end: float
 ) -> TableModel:
-    """Return the model fitted to as many rows as there is time for, if these are more."""
+    """Return the model fitted to as many rows as there is time for, if these are more.
+
+    Parameters
+    ----------
+    searched : int
+        Rows that the model learned from.
+    end : float
+        When the time is over, by the monotonic clock.
+    """
     calibrated = model.forecaster.model_at("header")
     name = calibrated.model.family
     members = params["members"] if fitting.is_blend(params) else {name: params}

@@ -5,8 +5,6 @@ machines, of sittings on them, and of subjects. It is the same for all families,
 learn from the same work. Runs of a machine on other subjects than the reference's show its
 speed by this law; runs on the same subjects tell it better.
 
-A linear model with random effects, its spreads estimated from the data (empirical Bayes).
-
 ``y = b0 + X b + group effects + subject effect + noise``, every effect normal around zero. The
 spreads are estimated by expectation maximisation (Dempster, Laird and Rubin, JRSS B 1977). A prior
 counts as so many further members of a group, so that a group of one member keeps the prior's

@@ -10,7 +10,7 @@ from voxcast.analysis.devices import CpuComparison, compare_cpus
 from voxcast.analysis.model_comparison import BASELINES, compare_models
 from voxcast.analysis.noise import RepeatNoise, repeat_noise
 from voxcast.analysis.runs_on_record import training_runs
-from voxcast.features.training_table import MIN_SUBJECTS
+from voxcast.features.rows import MIN_SUBJECTS
 from voxcast.laws.intervals import Interval
 from voxcast.models.selection.promotion_rule import REASONS
 from voxcast.quantities import counted, format_seconds

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from voxcast.features.training_table import MIN_SUBJECTS
+from voxcast.features.rows import MIN_SUBJECTS
 from voxcast.files import canonical_json, sha256_file, sha256_folder
 from voxcast.images.characteristics import CHARACTERISTICS
 from voxcast.models.selection import fitting

@@ -2,7 +2,7 @@
 
 import pytest
 
-from voxcast.features.descriptions import amount, change, natural, outside, plain_name, stem, usual
+from voxcast.features.descriptions import amount, change, natural, outside, plain_name, usual
 from voxcast.features.rows import features
 from voxcast.images.characteristics import CHARACTERISTICS
 from voxcast.records import Configuration
@@ -79,14 +79,3 @@ def test_a_size_out_of_range_is_compared_with_the_nearest_measured(
     text = outside("header.megavoxels", megavoxels, 2.0, 10.0)
     assert text.startswith(f"this volume is {phrase} than any that was measured")
     assert ("at most 10.0" if megavoxels > 10 else "at least 2.00") in text
-
-
-def test_columns_of_one_quantity_share_a_stem() -> None:
-    by_stem: dict[str, set[str]] = {}
-    for column in ROW:
-        by_stem.setdefault(stem(column), set()).add(column)
-    assert by_stem["voxels"] == {
-        "header.log_voxels", "header.megavoxels", "header.log_working_voxels",
-    }  # fmt: skip
-    assert len(by_stem["foreground_voxels"]) == 3
-    assert len(by_stem["cpus"]) == 1

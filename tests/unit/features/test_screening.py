@@ -49,12 +49,6 @@ def test_usual_tables_raise_no_alarm() -> None:
         assert not [title for title in usual if screening_of(tables[title]).close]
 
 
-def test_the_order_of_the_rows_is_no_evidence() -> None:
-    columns = pd.DataFrame(honest_tables()["unrelated"])
-    by_time = columns.sort_values("seconds").assign(same=1.0)
-    assert not screening_of(dict(by_time)).close
-
-
 def test_an_export_of_accounting_keeps_what_was_known_before() -> None:
     rng = np.random.default_rng(0)
     elapsed = pd.Series(rng.integers(10, 5000, ROWS))
@@ -87,10 +81,3 @@ def test_a_column_is_kept_on_request() -> None:
     alone = {name: columns[name] for name in ("cpu_s", "seconds")}
     with pytest.raises(TableError, match="no feature is left without cpu_s; --keep cpu_s"):
         screening_of(alone)
-
-
-def test_a_close_column_that_is_kept_on_request_is_not_said_again() -> None:
-    columns = honest_tables()["exact law of one size"]
-    screening = screening_of(columns, ("size",))
-    assert not screening.close
-    assert set(screening.requested) == {"size"}

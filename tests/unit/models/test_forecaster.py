@@ -12,7 +12,7 @@ from voxcast.models import point_model
 from voxcast.models.families.family import FAMILIES
 from voxcast.models.forecaster import Forecaster, calibrate
 from voxcast.models.model_files import read_sealed, write_sealed
-from voxcast.models.point_model import Query, queries_of
+from voxcast.models.point_model import SlowdownLaw, queries_of
 from voxcast.models.selection.cross_validation import Validation
 from voxcast.records import TARGETS
 
@@ -54,31 +54,9 @@ def test_a_header_alone_uses_the_header_level() -> None:
     assert [p.family for p in mixed] == ["ridge", "extra_trees"]
 
 
-def test_a_model_that_learned_no_characteristic_needs_none() -> None:
-    table = planted.table(10)
-    table = table.drop(columns=[name for name in table if name.startswith("content.")])
-    params = FAMILIES["ridge"].defaults
-    models = {
-        input_level: calibrate(
-            point_model.fit(table, None, "ridge", params, input_level, 0),
-            table,
-            Validation(table, None, 3, 0).out_of_fold("ridge", params, input_level),
-            1.5,
-        )
-        for input_level in point_model.INPUT_LEVELS
-    }
-    (prediction,) = Forecaster(models).predict(queries_of(table.head(1)))
-    assert prediction.input_level == "volume"
-
-
 def test_a_network_without_its_volume_falls_back_to_the_header_level() -> None:
     forecaster, table, _ = trained("cnn")
     assert forecaster.predict(queries_of(table.head(1)))[0].input_level == "header"
-
-
-def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="contains no model"):
-        Forecaster.load(tmp_path)
 
 
 def test_quantiles_out_of_order_are_refused() -> None:
@@ -124,9 +102,28 @@ def test_arrays_of_objects_are_refused_and_not_unpickled(tmp_path: Path) -> None
         Forecaster.load(tmp_path)
 
 
-def test_an_unknown_application_is_predicted_as_out_of_range() -> None:
-    rows = planted.table(12)
-    model = point_model.fit(rows, None, "ridge", {**FAMILIES["ridge"].defaults}, "volume", 0)
-    query = Query({**queries_of(rows)[0].features, "app": "other"})
-    assert model.range.outside([query.features]) == [("app",)]
-    assert np.isfinite(model.predict([query])).all()
+def test_slowdown_falls_back_to_coarser_groups() -> None:
+    law = SlowdownLaw.fit([1, 1, 1, 2, 2, 2], ["h"] * 6, [1, 1, 1, 3, 3, 3], [1, 1, 1, 6, 6, 6])
+    assert law.ratio(1, "h") == 1
+    assert law.ratio(2, "elsewhere") == 0.5
+    assert law.ratio(8) == pytest.approx(0.125)  # by the power through 1 and 2 CPUs
+    assert law.ratio(4, "h") == pytest.approx(0.25)
+
+
+def test_more_cpus_never_take_longer_than_measured_nor_less_cpu_time() -> None:
+    def law(wall_of_two: float) -> SlowdownLaw:
+        return SlowdownLaw.fit([1] * 3 + [2] * 3, [""] * 6, [1] * 3 + [wall_of_two] * 3, [1] * 6)
+
+    assert law(1.5).ratio(8) == pytest.approx(1.5)
+    assert law(0.3).ratio(4) == pytest.approx(0.15)
+    one = SlowdownLaw.fit([1] * 3, [""] * 3, [2, 2, 2], [1, 1, 1])
+    assert one.ratio(4) == 2  # a single number of CPUs tells no power
+
+
+def test_a_host_with_two_numbers_of_cpus_has_a_line_of_its_own() -> None:
+    law = SlowdownLaw.fit(
+        ([1] * 3 + [2] * 3) * 2, ["g"] * 6 + ["h"] * 6,
+        [2] * 3 + [1] * 3 + [1] * 3 + [0.5] * 3, [1] * 12,
+    )  # fmt: skip
+    assert law.ratio(4, "g") == pytest.approx(0.5)
+    assert law.ratio(4, "h") == pytest.approx(0.25)

@@ -37,13 +37,6 @@ def test_under_requests_count_subjects_not_runs() -> None:
     assert interval == binomial_interval(1, 2)
 
 
-def test_binomial_interval_without_trials_is_the_unit_interval() -> None:
-    assert binomial_interval(0, 0) == (0.0, 1.0)
-    low, high = binomial_interval(5, 100)
-    assert low == pytest.approx(0.0164, abs=1e-3)
-    assert high == pytest.approx(0.1128, abs=1e-3)
-
-
 def test_the_crps_of_a_normal_law_is_that_of_its_closed_form() -> None:
     rng = np.random.default_rng(0)
     actual = rng.normal(size=400)

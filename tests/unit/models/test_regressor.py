@@ -57,16 +57,6 @@ def test_intervals_hold_and_rows_out_of_range_are_named(runs):
     assert 900 < row["prediction"] < 10 * runs["seconds"].max()
 
 
-def test_stopped_runs_are_lower_bounds_and_no_labels(runs):
-    features, seconds = runs[["size"]], runs["seconds"].clip(upper=120)
-    stopped = (runs["seconds"] >= 120).to_numpy()
-    model = RuntimeRegressor(families=("ridge",), trials=1)
-    as_labels = model.fit(features, seconds).predict_interval(features.head(1))["calibrated"]
-    as_bounds = model.fit(features, seconds, censored=stopped).predict_interval(features.head(1))
-    assert as_labels.all()
-    assert not as_bounds["calibrated"].any()
-
-
 @pytest.mark.parametrize("family", ["median", "ridge", "boosted", "gaussian_process"])
 def test_runs_that_a_limit_stopped_raise_the_medians(family):
     rng = np.random.default_rng(0)

@@ -51,20 +51,6 @@ def test_a_trend_is_continued_where_it_is_better_than_the_edge() -> None:
         assert (None if trend is None else trend.family) == (recipe and recipe[0])
 
 
-def test_the_largest_images_are_held_out_by_the_sizes_that_are_known() -> None:
-    table = planted.table(30)
-    outer = outermost(table, None, "volume")
-    subjects = set(table["subject"][outer])
-    assert table["subject"][outer].nunique() == round(0.2 * 30)
-    assert not subjects & set(table["subject"][~outer])
-    by_subject = table.groupby("subject")[[SIZE, "header.megavoxels"]].max()
-    assert {by_subject[name].idxmax() for name in by_subject} <= subjects
-    at_header = outermost(table, None, "header")
-    assert (
-        table["header.megavoxels"][at_header].min() > table["header.megavoxels"][~at_header].max()
-    )
-
-
 @pytest.mark.parametrize("families", [("ridge", "law"), ("extra_trees", "law")])
 def test_an_image_beyond_all_others_follows_the_law_of_its_size(families: tuple[str, ...]) -> None:
     table = planted.table(40)

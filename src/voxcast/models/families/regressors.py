@@ -1,6 +1,4 @@
-"""The scikit-learn estimators of the families, from parameters, a seed and column names.
-
-The tabular regressor: fitting, prediction, files.
+"""The tabular regressor, and the scikit-learn estimators of the families that it is fitted by.
 
 A regressor predicts the logarithms of several outputs at once; a network and a median are
 interchangeable. scikit-learn fits a tabular regressor; its predictions are made by formulas.

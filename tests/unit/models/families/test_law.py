@@ -3,10 +3,7 @@
 import numpy as np
 import pytest
 
-import planted
-from voxcast.models import point_model
 from voxcast.models.families.regressors import AdditiveLaw
-from voxcast.models.point_model import queries_of
 
 COLUMNS = ["allocation.log2_cpus", "content.foreground_megavoxels", "header.megavoxels"]
 
@@ -46,15 +43,3 @@ def test_a_size_of_zero_has_a_finite_answer() -> None:
     x[0], y = 0.0, x[:, 2]
     law = AdditiveLaw(COLUMNS).fit(x, np.maximum(y, 1e-6)).law_
     assert np.isfinite(law.predict(x)).all()
-
-
-def test_it_is_a_family_that_knows_the_mask_from_voxels_alone() -> None:
-    table = planted.table(24, noise=0.0)
-    queries = queries_of(table)
-    errors = {}
-    for level in ("header", "volume"):
-        model = point_model.fit(table, None, "law", {}, level, 0)
-        logs = model.predict(queries)[:, 0]
-        errors[level] = np.abs(logs - np.log(table["cpu_s"])).mean()
-    assert errors["volume"] < 0.05
-    assert errors["volume"] < errors["header"]

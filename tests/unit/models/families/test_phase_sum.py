@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -72,14 +71,6 @@ def test_from_the_header_alone_the_grid_stands_for_the_mask() -> None:
     columns = model.members[0].encoder.columns
     segment = terms(model)["segment"]
     assert [columns[n] for n in segment.sizes] == ["header.log_voxels"]
-
-
-def test_a_saved_model_predicts_the_same(tmp_path: Path) -> None:
-    table = planted.table(12)
-    model = fitted(table)
-    model.save(tmp_path)
-    again = PointModel.load(tmp_path)
-    assert np.array_equal(predict_table(model, table, None), predict_table(again, table, None))
 
 
 def test_without_labels_the_family_is_left_out_and_that_is_said(

@@ -10,8 +10,7 @@ import pytest
 import torch
 
 import network_trunk
-from network_trunk import examples_of, recipes_of
-from voxcast import config
+from network_trunk import examples_of
 from voxcast.errors import ModelError
 from voxcast.files import sha256_file
 from voxcast.images.network_volume import POINTS, read_stacked, volume_dtype
@@ -114,12 +113,3 @@ def test_an_unknown_volume_has_no_estimate(examples) -> None:
     volumes = np.concatenate([examples.volumes[:2], np.zeros(1, volume_dtype(16))])
     for values in pretrained().estimates(volumes).values():
         assert np.isfinite(values).tolist() == [True, True, False]
-
-
-def test_recipes_follow_the_configuration() -> None:
-    choice = config.ImageChoice(
-        kind="varied_cohort", path=None, participants=(), seed=5, subjects=2, label_prefix="",
-        voxels=(30_000, 60_000), axis_voxels=(16, 160), fixed_grids=(),
-    )  # fmt: skip
-    assert [recipe.index for recipe in recipes_of(choice)] == [1, 2]
-    assert all(recipe.variety is not None for recipe in recipes_of(choice))

@@ -9,10 +9,14 @@ import pytest
 import planted
 from voxcast.errors import ModelError
 from voxcast.files import write_json
+from voxcast.models import point_model
+from voxcast.models.families.family import FAMILIES
+from voxcast.models.metrics import error_metrics
 from voxcast.models.point_model import queries_of, weighted_mean
 from voxcast.models.selection.cross_validation import FoldCache, Validation
 from voxcast.models.selection.fitting import fit_forecaster, fit_forecasters
 from voxcast.models.selection.leaderboard import (
+    choose_family,
     load_leaderboard,
     save_leaderboard,
     save_table,
@@ -20,7 +24,7 @@ from voxcast.models.selection.leaderboard import (
     stacked_weights,
     voting_weights,
 )
-from voxcast.models.selection.learning import learn
+from voxcast.models.selection.learning import learn, tune
 from voxcast.records import TARGETS
 
 
@@ -115,14 +119,6 @@ def test_a_forecaster_of_every_name_shares_trend_and_header_model() -> None:
     assert alone.predict(queries) == forecasters["voting"].predict(queries)
 
 
-def test_fixed_parameters_are_not_tuned() -> None:
-    params = {"units": 8, "layers": 1, "alpha": 0.1}
-    validation = Validation(planted.table(12), None, 3, 0)
-    leaderboard = learn(validation, ("ridge", "mlp"), trials=1, fixed_params={"mlp": params})
-    assert leaderboard.params["mlp"] == params
-    assert leaderboard.counts["mlp"].trials == 0
-
-
 def test_the_reloaded_leaderboard_has_the_grid_as_a_row_of_the_best_family(
     tmp_path: Path,
 ) -> None:
@@ -153,3 +149,98 @@ def test_a_leaderboard_of_another_release_is_refused(tmp_path: Path) -> None:
     (tmp_path / "out_of_fold.parquet").touch()
     with pytest.raises(ModelError, match="another release"):
         load_leaderboard(tmp_path)
+
+
+BASELINE = np.array([0.30, 0.10, 0.40, 0.20])
+SUBJECTS = ["a", "a", "b", "c"]
+
+
+def test_a_smaller_error_that_chance_explains_does_not_displace_a_baseline() -> None:
+    lucky = BASELINE - np.array([0.10, 0.0, -0.05, 0.02])
+    choice = choose_family({"voxels": BASELINE, "extra_trees": lucky}, SUBJECTS)
+    assert (choice.name, choice.smallest) == ("voxels", "extra_trees")
+
+
+def test_a_gain_on_every_subject_does() -> None:
+    better = BASELINE - np.array([0.05, 0.05, 0.051, 0.049])
+    choice = choose_family(
+        {"median": BASELINE + 0.1, "voxels": BASELINE, "ridge": better}, SUBJECTS
+    )
+    assert (choice.name, choice.smallest) == ("ridge", "ridge")
+
+
+def test_only_the_smallest_error_is_tested() -> None:
+    better = BASELINE - np.array([0.05, 0.05, 0.051, 0.049])
+    noisier = BASELINE - np.array([0.0, 0.0, 0.37, -0.05])  # a smaller mean, by one subject
+    choice = choose_family({"voxels": BASELINE, "ridge": better, "extra_trees": noisier}, SUBJECTS)
+    assert (choice.name, choice.smallest) == ("voxels", "extra_trees")
+
+
+def test_a_constant_is_no_reason_to_leave_the_smallest_error() -> None:
+    wide = np.array([0.4, 0.4, 3.0])  # one subject dominates the interval
+    errors = {"median": wide, "ridge": np.full(3, 0.1)}
+    assert choose_family(errors, ["a", "b", "c"]).name == "ridge"
+    errors["voxels"] = wide
+    assert choose_family(errors, ["a", "b", "c"]).name == "median"
+
+
+def test_equal_predictions_are_a_tie_although_they_are_rounded() -> None:
+    errors = {"voxels": BASELINE, "boosted": BASELINE * (1 - 1e-12)}
+    assert choose_family(errors, SUBJECTS).name == "voxels"
+
+
+def test_ties_prefer_single_families_then_the_first() -> None:
+    means = {"voxels": 1.0, "voting": 0.5, "ridge": 0.5, "extra_trees": 0.5, "stacked": 0.5}
+    errors = {name: np.full(3, mean) for name, mean in means.items()}
+    assert choose_family(errors, ["a", "b", "c"]).name == "ridge"
+    del errors["voxels"]  # without a baseline the smallest error decides
+    assert choose_family(errors, ["a", "a", "a"]).name == "ridge"
+
+
+ADDITIVE = {"alpha": 1e-3, "columns": "sizes", "scale": "relative", "products": False}
+
+
+def test_a_subject_is_never_on_both_sides_of_a_fold() -> None:
+    table = planted.table(13)
+    for train, held_out in Validation(table, None, 4, seed=3).folds():
+        assert not set(table["subject"].iloc[train]) & set(table["subject"].iloc[held_out])
+        assert len(train) + len(held_out) == len(table)
+
+
+@pytest.mark.parametrize("name", [n for n, f in FAMILIES.items() if not f.needs_volume])
+def test_every_family_is_tuned_and_beats_the_median_unless_it_is_one(name: str) -> None:
+    table = planted.table(24)
+    search = tune(Validation(table, None, 3, 1), name, trials=3, budget_s=60)
+    assert np.isfinite(search.out_of_fold).all()
+    median = Validation(table, None, 3, 1).out_of_fold("median", {}, "volume")
+    bar = error_metrics(table, median)["objective"]
+    if not FAMILIES[name].baseline:
+        assert search.metrics["objective"] < 0.8 * bar
+    assert len(search.trials) == (3 if FAMILIES[name].defaults else 1)
+
+
+def test_same_seed_same_trials_to_the_bit() -> None:
+    table = planted.table(16)
+    first, second = (
+        tune(Validation(table, None, 3, 5), "extra_trees", trials=4, budget_s=600)
+        for _ in range(2)
+    )
+    assert [t.params for t in first.trials] == [t.params for t in second.trials]
+    assert np.array_equal(first.out_of_fold, second.out_of_fold)
+    assert not first.cut_short
+
+
+def test_the_clock_ends_a_search_after_the_first_trial() -> None:
+    search = tune(Validation(planted.table(8), None, 2, 0), "ridge", trials=50, budget_s=0)
+    assert len(search.trials) == 1
+    assert search.cut_short
+
+
+def test_the_network_learns_and_repeats_itself() -> None:
+    table = planted.table(12)
+    volumes = planted.volumes(table)
+    params = {**FAMILIES["cnn"].defaults, "head": "ridge", "epochs": 1}
+    fits = [point_model.fit(table, volumes, "cnn", params, "volume", 7) for _ in range(2)]
+    logs = [point_model.predict_table(fit, table, volumes) for fit in fits]
+    assert logs[0] == pytest.approx(logs[1], abs=1e-6)
+    assert np.abs(logs[0] - point_model.log_targets(table)).mean() < 0.15

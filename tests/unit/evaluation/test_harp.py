@@ -135,15 +135,6 @@ def test_the_release_needs_the_test_rows_and_is_chosen_by_them() -> None:
     assert score(test[1], fitted.predict(test[0], first))["mae_s"] == first.mae_s
 
 
-def test_numbers_of_categories_do_not_change_between_processes() -> None:
-    features, _, _ = history()
-    mixed = features.sample(frac=1, random_state=1)
-    a, b = (Preprocessor(one_hot=True).fit(table) for table in (features, mixed))
-    assert a.categories_ == b.categories_ == {"net": ["fc", "vgg"]}
-    flags = features.assign(pinned=features["size"] > 2)
-    assert "pinned" in Preprocessor(one_hot=True).fit(flags).medians_
-
-
 def test_more_full_scale_runs_help_and_the_chosen_one_is_right() -> None:
     features, times_s, full = history()
     fitted = harp.fit(features, times_s, full)

@@ -1,17 +1,36 @@
 """Features and sides: one function for training and serving, nothing measured gets in."""
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import planted
 from voxcast.errors import TableError
-from voxcast.features.rows import feature_names, features, volumes_of
-from voxcast.features.training_table import TrainingRuns, build_table, stopped_runs
+from voxcast.features.rows import (
+    MIN_SUBJECTS,
+    SPEED_DEVIATION,
+    feature_names,
+    features,
+    side,
+    split,
+    volumes_of,
+)
+from voxcast.features.training_table import (
+    TrainingRuns,
+    batches_to_learn_from,
+    build_table,
+    stopped_runs,
+    with_speed_deviations,
+)
 from voxcast.images.network_volume import volume_dtype, write_small_volumes
 from voxcast.records import App, Configuration
+from voxcast.runs.speed import KERNELS
+from voxcast.runs.table import DTYPES, PHASE_DTYPES, UNKNOWN, in_schema
 
 HEADER = {
     "shape_i": 100, "shape_j": 120, "shape_k": 80,
@@ -136,17 +155,6 @@ def test_nothing_measured_during_the_run_is_a_feature() -> None:
     assert not set(names) & set(profiles.columns) - {"app", "device"}
 
 
-def test_censored_runs_are_counted_and_never_labels() -> None:
-    profiles, catalogue, characteristics = planted.history(5)
-    profiles.loc[[0, 3], "outcome"] = ["timeout", "failed"]
-    profiles.loc[5, "volume_id"] = "gone"
-    table, left_out = build_table(profiles, catalogue, characteristics)
-    assert len(table) == len(profiles) - 3
-    assert left_out == {
-        "censored: timeout": 1, "censored: failed": 1, "volume not on record": 1
-    }  # fmt: skip
-
-
 def test_volumes_follow_the_rows(tmp_path) -> None:
     table = planted.table(3)
     cubes = np.zeros(3, volume_dtype(2))
@@ -156,18 +164,6 @@ def test_volumes_follow_the_rows(tmp_path) -> None:
     volumes = volumes_of(table, tmp_path / "v.npz")
     expected = table["volume_id"].map({"v0003": 0, "v0001": 1, "v0002": 2})
     assert volumes["shape"][:, 0].tolist() == expected.tolist()
-
-
-def test_each_device_has_its_version() -> None:
-    profiles, catalogue, characteristics = planted.history(4)
-    on_gpu = profiles["cpus"] == 2
-    other = profiles.assign(
-        device=on_gpu.map({True: "gpu", False: "cpu"}),
-        app_version=on_gpu.map({True: "1+imageb", False: "1+imagea"}),
-    )
-    table, left_out = build_table(other, catalogue, characteristics)
-    assert 0 < on_gpu.sum() < len(profiles)
-    assert (len(table), left_out) == (len(profiles), {})
 
 
 def test_a_disturbed_run_is_used_if_its_repeat_was_not_completed() -> None:
@@ -183,20 +179,6 @@ def test_a_disturbed_run_is_used_if_its_repeat_was_not_completed() -> None:
     anchor = profiles.iloc[[1]].assign(cell_key="anchor", repeat=1000)
     _, left_out = build_table(pd.concat([profiles, anchor]), catalogue, characteristics)
     assert left_out == {"anchor of a sitting": 1}
-
-
-def test_one_application_does_not_discard_runs_of_another() -> None:
-    profiles, catalogue, characteristics = planted.history(4, apps=("segment", "register"))
-    of_other = profiles["app"] == "register"
-    odd = profiles.assign(
-        app_version=of_other.map({True: "7", False: "1"}),
-        memory_method=of_other.map({True: "tree", False: "cgroup1"}),
-        started_at=of_other.map({True: "2027", False: "2026"}),
-    )
-    more = [odd, odd[of_other].assign(cell_key=lambda runs: "more-" + runs["cell_key"], repeat=1)]
-    table, left_out = build_table(pd.concat(more), catalogue, characteristics)
-    assert left_out == {}
-    assert table["app"].value_counts().to_dict() == {"register": 16, "segment": 8}
 
 
 def test_runs_measured_here_decide_what_is_comparable() -> None:
@@ -242,3 +224,122 @@ def test_runs_are_excluded_by_their_true_cause() -> None:
         "volume on another grid": 2,
     }
     assert len(table) == 6
+
+
+def batch(history, name, images=True, **columns):
+    part = history / name / "2026-01-01-abc-1"
+    part.mkdir(parents=True)
+    rows = {"app": ["tool", "tool", "other"], "outcome": "completed", **columns}
+    pd.DataFrame(rows).to_parquet(part / "runs.parquet")
+    if images:
+        pd.DataFrame({"volume_id": ["v"]}).to_parquet(history / name / "images.parquet")
+
+
+def test_batches_with_completed_runs_are_named(tmp_path):
+    batch(tmp_path, "heads")
+    batch(tmp_path, "failed", outcome="failed")
+    batch(tmp_path, "no_characteristics", images=False)
+    batch(tmp_path, "judging")
+    (tmp_path / "reserved.txt").write_text("judging\n")
+    assert batches_to_learn_from(tmp_path, "tool") == {"heads": 2}
+    assert batches_to_learn_from(tmp_path, "unheard") == {}
+    assert batches_to_learn_from(tmp_path / "none", "tool") == {}
+
+
+def test_recorded_batches_that_judge_are_reserved():
+    history = Path(__file__).parents[3] / "data/history"
+    batches = batches_to_learn_from(history, "ants_segment")
+    assert "reference" in batches
+    assert "second" not in batches
+    assert "real" not in batches
+
+
+@given(st.text(min_size=1), st.integers(0, 1000))
+def test_a_subject_stays_on_its_side_of_the_split(subject: str, seed: int) -> None:
+    assert side(subject, seed, 0.25) == side(subject, seed, 0.25)
+    if side(subject, seed, 0.25) == "test":
+        assert side(subject, seed, 0.5) == "test"
+
+
+def test_no_subject_is_on_both_sides() -> None:
+    table = planted.table(MIN_SUBJECTS)
+    sides = split(table, split_seed=9, test_fraction=0.25)
+    assert min(len(sides.train), len(sides.test)) > 0
+    assert not set(sides.train["subject"]) & set(sides.test["subject"])
+    assert len(sides.train) + len(sides.test) == len(table)
+    assert sides.not_judged == frozenset()
+
+
+@pytest.mark.parametrize("subjects", [1, 12, MIN_SUBJECTS - 1])
+def test_few_subjects_all_train(subjects: int) -> None:
+    table = planted.table(subjects)
+    sides = split(table, 9, 0.7)
+    assert len(sides.train) == len(table)
+    assert sides.test.empty
+    assert list(sides.test) == list(table)
+    assert sides.not_judged == {"segment"}
+
+
+def test_each_application_is_split_by_itself() -> None:
+    table = planted.table(MIN_SUBJECTS, apps=("segment", "register"))
+    few = table[(table["app"] == "segment") | (table["subject"] == "0003")]
+    sides = split(few, 9, 0.25)
+    assert sides.not_judged == {"register"}
+    assert set(sides.test["app"]) == {"segment"}
+    of_many = sides.train[sides.train["app"] == "segment"]
+    expected = split(table[table["app"] == "segment"], 9, 0.25).train
+    pd.testing.assert_frame_equal(of_many.reset_index(drop=True), expected)
+
+
+SITTINGS = ("1", "2")
+
+
+def disturbed_runs() -> tuple[pd.DataFrame, pd.Series]:
+    """Return three repeats of each cell in two sittings, and how slow the machine was in each.
+
+    The second sitting is slower as a whole, which is no deviation from what is usual in it.
+    """
+    rng = np.random.default_rng(3)
+    rows, slowed_by_key = [], {}
+    for n, (sitting, cell, repeat) in enumerate(
+        (s, c, r) for s in SITTINGS for c in range(10) for r in range(3)
+    ):
+        slowed = abs(rng.normal(0.0, 0.15)) + (0.3 if sitting == "2" else 0.0)
+        key = f"{sitting}-{cell}-{repeat}"
+        slowed_by_key[key] = slowed
+        cpu_s = float(np.exp(2.0 + 0.1 * cell + slowed))
+        rows.append(
+            {name: UNKNOWN[dtype] for name, dtype in DTYPES.items()}
+            | {"cell_key": key, "app": "segment", "volume_id": f"v{sitting}{cell}"}
+            | {"subject": f"s{cell}", "repeat": repeat, "cpus": 1, "device": "cpu"}
+            | {"host_id": "here", "sitting": sitting, "scale": "full_scale"}
+            | {"outcome": "completed", "cpu_s": cpu_s, "runtime_s": cpu_s, "metronome_ticks": 20}
+            | {"started_at": f"2026-01-01T{n // 60:02d}:{n % 60:02d}:00Z"}
+            | dict.fromkeys(KERNELS, 0.004 * float(np.exp(slowed)))
+        )
+    return in_schema(pd.DataFrame(rows)), pd.Series(slowed_by_key)
+
+
+NO_PHASES = pd.DataFrame(columns=list(PHASE_DTYPES)).astype(PHASE_DTYPES)
+
+
+def test_deviations_are_from_the_usual_speed_of_the_sitting() -> None:
+    runs, slowed = disturbed_runs()
+    table = with_speed_deviations(runs, runs, NO_PHASES)
+    deviations = table.set_index("cell_key")[SPEED_DEVIATION]
+    for sitting in SITTINGS:
+        of_sitting = deviations[deviations.index.str.startswith(f"{sitting}-")]
+        assert of_sitting.median() == pytest.approx(0.0)
+        planted = slowed[of_sitting.index]
+        # Coefficients are shrunk, so a deviation is a little smaller than what was planted.
+        ratio = -of_sitting / (planted - planted.median())
+        assert 0.8 < ratio.median() < 1.01
+    pd.testing.assert_frame_equal(table.drop(columns=SPEED_DEVIATION), runs)
+
+
+def test_runs_beside_which_nothing_was_timed_deviate_by_nothing() -> None:
+    runs, _ = disturbed_runs()
+    bare = runs.drop(columns=[*KERNELS, "metronome_ticks"])
+    assert (with_speed_deviations(bare, bare, NO_PHASES)[SPEED_DEVIATION] == 0.0).all()
+    others = runs.assign(cell_key=runs["cell_key"] + "-elsewhere")
+    assert (with_speed_deviations(others, runs, NO_PHASES)[SPEED_DEVIATION] == 0.0).all()

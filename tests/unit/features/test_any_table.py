@@ -2,11 +2,18 @@
 
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from voxcast.errors import TableError
-from voxcast.features.any_table import choose_columns, feature_table, learnable, read_csv
+from voxcast.features.any_table import (
+    choose_columns,
+    feature_table,
+    is_censored,
+    read_csv,
+    statuses,
+)
 from voxcast.features.screening import screened
 
 ROWS = 40
@@ -36,12 +43,6 @@ def test_a_mark_for_missing_leaves_a_column_of_numbers(tmp_path: Path, mark: str
     table = table_of(tmp_path, [*SIZES[:-1], mark])
     assert choose_columns(table, "seconds").numbers == ("size", "cpus")
     assert table["size"].isna().sum() == 1
-
-
-def test_truths_with_missing_cells_are_numbers(tmp_path: Path) -> None:
-    table = table_of(tmp_path, ["true", "FALSE", "", "True"] * (ROWS // 4))
-    assert table["size"].tolist()[:2] == [1.0, 0.0]
-    assert table["size"].isna().sum() == ROWS // 4
 
 
 def test_a_version_is_no_number(tmp_path: Path) -> None:
@@ -84,13 +85,6 @@ def test_numbers_spelled_as_texts_are_said_with_the_cell(
     assert reason in screening.left_out["size"]
     with pytest.raises(TableError, match="is text"):
         choose_columns(table_of(tmp_path, SIZES, cells), "seconds")
-
-
-def test_a_text_in_a_row_without_a_label_is_said(tmp_path: Path) -> None:
-    table = table_of(tmp_path, [*SIZES[:-1], "Total"], [*map(str, range(1, ROWS)), ""])
-    columns = choose_columns(table, "seconds")
-    usable, _ = learnable(table, columns)
-    assert "in a row without a label" in screened(table[usable], columns).left_out["size"]
 
 
 @pytest.mark.parametrize(
@@ -140,3 +134,27 @@ def test_a_target_that_is_text_is_refused(target: str, message: str) -> None:
     with pytest.raises(TableError) as caught:
         choose_columns(table, target)
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("name", "cells", "expected"),
+    [
+        (
+            "State",
+            ["COMPLETED", "FAILED", "CANCELLED by 12", "NODE_FAIL", "TIMEOUT", "OUT_OF_MEMORY"],
+            ["completed", "failed", "cancelled", "node_failure", "timeout", "out_of_memory"],
+        ),
+        ("ExitCode", ["0:0", "1:0", "0:9"], ["completed", "failed", "failed"]),
+        ("exit", [0, 137, np.nan], ["completed", "failed", "completed"]),
+        ("status", ["ok", "error", None], ["completed", "failed", "failed"]),
+        ("state", ["Ohio", "Texas", "Maine"], ["completed"] * 3),
+        ("colour", ["failed", "failed", "completed"], ["completed"] * 3),
+    ],
+)
+def test_columns_of_accounting_tell_how_a_run_ended(name: str, cells, expected) -> None:
+    assert statuses(pd.DataFrame({name: cells})).tolist() == expected
+
+
+def test_a_status_outranks_the_exit_code_of_a_stopped_run() -> None:
+    table = pd.DataFrame({"state": ["TIMEOUT", "COMPLETED"], "exit": [143, 0]})
+    assert is_censored(statuses(table)).tolist() == [True, False]
