@@ -1,8 +1,8 @@
 """Retraining: a challenger from the grown history, judged on the newest runs, then promoted.
 
 The challenger that is judged learned from nothing of the runs it is judged on. If the rule
-promotes it, its recipe is registered as fitted to all runs, with the newest, as the registry's
-rule does everywhere: recipes are judged, and registered with all that is on record.
+promotes it, its recipe is registered as fitted to these too, as the registry's rule does
+everywhere: recipes are judged, and registered with all that is on record.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from voxcast.files import sha256_file
 from voxcast.models.selection import fitting
 from voxcast.models.selection.comparison import (
     MIN_SUBJECTS,
+    is_changed,
     judge,
     new_runs,
     split_by_time,
@@ -95,8 +96,11 @@ def retrain(
             "registered": False, "reason": TOO_LITTLE, "detail": detail, "new": counts,
             "version": bundle.version, "under_load": [],
         }  # fmt: skip
-    on_step("tuning on the runs before the newest")
-    part = validation.part(np.flatnonzero(split.training))
+    usable = np.ones(len(table), dtype=bool)
+    if is_changed(validation, split):
+        usable = split.new
+    on_step(f"tuning on {int((usable & split.training).sum())} runs")
+    part = validation.part(np.flatnonzero(split.training & usable))
     leaderboard = _tuned(part, tuning)
     on_step("judging on the newest runs")
     name = leaderboard.best
@@ -108,7 +112,8 @@ def retrain(
         rule.upper_quantile,
         rule.max_under_request,
     )
-    receipt = _promoted(session, project, app, validation, leaderboard, rule, judgement)
+    final = validation.part(np.flatnonzero(usable))
+    receipt = _promoted(session, project, app, final, leaderboard, rule, judgement)
     newest_subjects = int(table["subject"][split.newest].nunique())
     judgement_set = {
         "runs": int(split.newest.sum()),
@@ -134,7 +139,7 @@ def _promoted(
     rule: Rule,
     judgement: OutOfTime | None,
 ) -> dict[str, Any]:
-    """Fit the recipe to all runs, and let the rule decide."""
+    """Fit the recipe to all runs of a validation, and let the rule decide."""
     name = leaderboard.best
     recipe = leaderboard.params[name]
     names: Sequence[str] = list(recipe["members"]) if fitting.is_blend(recipe) else [name]

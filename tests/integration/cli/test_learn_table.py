@@ -248,7 +248,7 @@ def test_a_time_budget_gives_a_model_of_a_sample(folder: Path) -> None:
     assert report["rows_with_a_label"] == 6000
     # How many of them there is time for depends on the machine.
     assert 0 < report["rows"] <= 6000
-    sampled = f"trained on a sample of {report['rows']} of 6000 rows" in result.err
+    sampled = f"searched a sample of {report['rows']} of 6000 rows" in result.err
     assert sampled == (report["rows"] < 6000)
     assert not report["deterministic"]
     assert report["metrics"]["mape"] < report["candidates"]["median"]["mape"]

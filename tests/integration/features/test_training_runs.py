@@ -143,19 +143,6 @@ def test_volumes_of_another_grid_are_excluded_by_this_cause(project: Project) ->
     assert project.summary()["runs"] == 16
 
 
-@pytest.mark.parametrize("subjects", [1, 4])
-def test_few_subjects_all_train(project: Project, subjects: int) -> None:
-    project.measure("own", range(subjects))
-    project.featurize(test_fraction=0.99)
-    summary = project.summary()
-    assert summary["train"] == {"runs": 2 * subjects, "subjects": subjects}
-    assert summary["test"] == {"runs": 0, "subjects": 0}
-    assert "cross-validation judges" in summary["apps"]["app"]["note"]
-    test = pd.read_parquet(project.folder / "data/features/test.parquet")
-    train = pd.read_parquet(project.folder / "data/features/train.parquet")
-    assert list(test) == list(train)
-
-
 def test_stopped_runs_are_on_the_side_of_their_application(project: Project) -> None:
     project.measure("own", range(3))
     project.measure("slow", range(10, 13), outcome="timeout")

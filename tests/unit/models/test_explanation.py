@@ -48,10 +48,6 @@ def test_an_unusual_foreground_is_the_first_reason(forecaster: Forecaster) -> No
     assert not others  # nothing else is unusual
 
 
-def test_a_typical_run_has_no_reasons(forecaster: Forecaster) -> None:
-    assert explain(forecaster, at_medians(forecaster)) == []
-
-
 def test_wall_time_of_another_number_of_cpus_follows_the_slowdown_law(
     forecaster: Forecaster,
 ) -> None:

@@ -9,7 +9,6 @@ import planted
 import second_batch
 import splits
 import transfer
-from voxcast.evaluation import contenders
 from voxcast.evaluation.protocols import HOLDOUTS, split
 from voxcast.evaluation.scoring import coverage, errors, requests
 from voxcast.models.selection.cross_validation import FoldCache
@@ -178,10 +177,3 @@ def test_leaving_information_out_increases_the_error(tmp_path) -> None:
     fits = cache.fits
     ablation.study(runs, volumes, folds=2, trials=1, cache=cache)
     assert cache.fits == fits
-
-
-def test_predictions_come_in_the_order_of_the_test_runs() -> None:
-    runs = table(12)
-    predictions = contenders.voxcast_predictions(runs, runs, families=FEW, trials=1)
-    assert list(predictions["cell_key"]) == list(runs["cell_key"])
-    assert (predictions["cpu_s_upper"] >= predictions["cpu_s_median"]).all()

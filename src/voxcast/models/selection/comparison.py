@@ -10,7 +10,8 @@ counts `NOISY_WEIGHT` of an undisturbed one.
 
 A retrained challenger and a champion are judged on the newest runs, which neither learned from.
 The runs after the champion's are halved by time: from the older half the challenger may
-learn, with all runs before; on the newer one both are judged.
+learn, on the newer one both are judged. It learns from all older runs, or, where the application
+or the machines changed, from the new ones alone (Klinkenberg, Intelligent Data Analysis 8, 2004).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from voxcast.laws.intervals import Interval, cautious_mean, clustered_mean
+from voxcast.models.families.family import FAMILIES
 from voxcast.models.metrics import under_requests
 from voxcast.models.point_model import queries_of
 from voxcast.models.selection import fitting
@@ -205,6 +207,7 @@ def run_weights(table: pd.DataFrame) -> np.ndarray:
 
 # The interval of the promotion rule never excludes zero with fewer than six.
 MIN_SUBJECTS = 10  # to judge on, and as many new ones to learn from
+CHOICE_RECIPE = "ridge"  # that tells a change: fast, and fitted to few runs
 NEGLIGIBLE = 0.01  # in a logarithmic error: 1 % less memory is never worth a request
 
 
@@ -214,14 +217,17 @@ class TimeSplit:
 
     Attributes
     ----------
+    new : ndarray
+        Started after the last run of the champion, and not learned by it.
     newest : ndarray
-        The newest that started after the last run of the champion, by subject.
+        The newest of these, by subject.
     training : ndarray
         Older runs of other subjects, from which a challenger may learn.
     since : str
         Start of the first judged run.
     """
 
+    new: np.ndarray
     newest: np.ndarray
     training: np.ndarray
     since: str
@@ -261,19 +267,46 @@ def split_by_time(table: pd.DataFrame, champion_keys: Collection[str]) -> TimeSp
     table : DataFrame
         Training runs with ``cell_key``, ``started_at`` and ``subject``.
     """
-    new = new_runs(table, champion_keys)
+    usable = np.ones(len(table), dtype=bool)
+    return _halves(table, new_runs(table, champion_keys), usable, MIN_SUBJECTS)
+
+
+def _halves(
+    table: pd.DataFrame, new: np.ndarray, usable: np.ndarray, minimum: int
+) -> TimeSplit | None:
     starts, subjects = (table[n].astype(str).to_numpy() for n in ("started_at", "subject"))
     last: dict[str, str] = {}
     for subject, start in zip(subjects[new].tolist(), starts[new].tolist(), strict=True):
         last[subject] = max(start, last.get(subject, ""))
-    if len(last) < 2 * MIN_SUBJECTS:
+    if len(last) < 2 * minimum:
         return None
     order = sorted(last, key=lambda subject: (last[subject], subject))
     is_newer = np.isin(subjects, order[len(order) - round(len(order) / 2) :])
     newest = new & is_newer
     since = str(min(starts[newest]))
     # A subject of the older part may have a run after that time: it is from the future.
-    return TimeSplit(newest, ~is_newer & ~(new & (starts >= since)), since)
+    training = usable & ~is_newer & ~(new & (starts >= since))
+    return TimeSplit(new, newest, training, since)
+
+
+def is_changed(validation: Validation, split: TimeSplit) -> bool:
+    """Whether a challenger is to learn from new runs alone: the application or machine changed.
+
+    They must be shown to predict better than all runs, on the newer half of the new runs to learn
+    from.
+    """
+    recent = split.new & split.training
+    inner = _halves(validation.table, recent, split.training, MIN_SUBJECTS // 2)
+    if inner is None:
+        return False
+    held_out, errors = np.flatnonzero(inner.newest), []
+    for rows in (inner.training, inner.training & recent):
+        part = validation.part(np.flatnonzero(rows))
+        model = fitting.fit(part, CHOICE_RECIPE, FAMILIES[CHOICE_RECIPE].defaults, "volume")
+        errors.append(model_errors(validation, held_out, model).mean(axis=1))
+    subjects = validation.table["subject"].iloc[held_out].tolist()
+    gain = clustered_mean(errors[0] - errors[1], subjects, confidence=0.98)
+    return gain.bounded and gain.low > 0
 
 
 def model_errors(validation: Validation, rows: np.ndarray, model: PointModel) -> np.ndarray:

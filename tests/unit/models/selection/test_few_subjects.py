@@ -92,7 +92,7 @@ def enlarged(query: Query, times: float) -> Query:
     return Query(features, query.cpus, query.host_class, query.volume)
 
 
-@pytest.mark.parametrize(("subjects", "seed"), [(1, 0), (4, 1), (9, 1)])
+@pytest.mark.parametrize(("subjects", "seed"), [(1, 0), (9, 1)])
 def test_no_bound_is_far_from_the_prediction_and_all_that_was_measured(
     subjects: int, seed: int
 ) -> None:
