@@ -31,6 +31,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with running_server(command, port, folder, None, START_S, "/health") as url:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("MLFLOW_TRACKING_URI", url)
+            patch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "120")  # of a busy machine
             for subjects in (20, 24):
                 register_champion(tmp_path_factory.mktemp("project"), subjects)
         assert len([*folder.rglob("bundle.json")]) == 2
