@@ -73,8 +73,8 @@ headline: setup ## Errors and bounds for a new subject on a new day, of every co
 	@python docs/headline_tables.py
 
 .PHONY: studies
-studies: setup ## Accuracy of models on the recorded histories (an hour); results/studies and a page
-	@dvc repro pipelines/dvc.yaml:studies_page
+studies: setup ## Accuracy of models on the recorded histories (an hour); results/studies
+	@dvc repro pipelines/dvc.yaml:study
 
 .PHONY: recorded
 recorded: setup ## Train on the recorded reference campaign; copies the results to results/recorded

@@ -226,8 +226,7 @@ def submitted(arm: str, jobs: list[Job], folder: Path) -> list[subprocess.Popen[
             processes.append(
                 subprocess.Popen(
                     [sys.executable, "-m", "voxcast.cli", "submit", "--requests", str(plan),
-                     "--out", str(folder / f"out-{app}"), "--folder", str(folder / app),
-                     "--stall", "0s"],
+                     "--out", str(folder / f"out-{app}"), "--folder", str(folder / app)],
                     stdout=log, stderr=log,
                 )
             )  # fmt: skip

@@ -13,9 +13,9 @@ import yaml
 
 import planted
 from commands import called
-from voxcast.cli.graph import learning_lock
 from voxcast.errors import ModelError, RunError
 from voxcast.files import sha256_folder
+from voxcast.graph import learning_lock
 from voxcast.images.network_volume import volume_dtype, write_small_volumes
 from voxcast.models.openings import BOOK, read_openings
 from voxcast.serving.bundle import Bundle

@@ -761,7 +761,7 @@ def test_slurm_submission(graph: Path, slurm: PrivateSlurm, tmp_path: Path) -> N
             "sacct", "-a", "-P", f"--format={columns}MaxRSS,ReqMem,AllocCPUS,Timelimit,AllocTRES"
         )
     (tmp_path / "jobs.txt").write_text(exported.stdout)
-    audit = voxcast("audit", tmp_path / "jobs.txt", "--shortest", "0s", "--json").json
+    audit = voxcast("audit", tmp_path / "jobs.txt", "--json").json
     assert audit["total"]["core_hours"] > 0
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,27 +20,17 @@ from voxcast.models.speeds import sitting_mean
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping, Sequence
 
-    from voxcast.analysis.feature_shift import FeatureShift
     from voxcast.models.speeds import RunResidual, Speeds
+    from voxcast.serving.bundle import Bundle
 
 
 LEVEL = 0.05  # probability that anything is called drifted where nothing is
 TOLERANCE = 0.1  # of a median: less is the machines' everyday
 ENOUGH_SUBJECTS = 19  # with fewer a bound of 95 % may hold for all by chance, or for none
+LARGE_SHIFT = 0.2  # between distribution functions: less is everyday
 WINDOWS = 4
 Z_95 = 1.96
 AMOUNTS = {"runtime_s": "timeout", "peak_rss_bytes": "out_of_memory"}
-
-
-@dataclass(frozen=True)
-class CoverageWindow:
-    """Jobs of a time that stayed below the stated bound, with the exact 95 % interval."""
-
-    first: str
-    last: str
-    below: int
-    subjects: int
-    interval: tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -57,8 +47,6 @@ class Coverage:
         Exact (Clopper-Pearson) 95 % interval of the share.
     probability : float
         Of so few below if the bound holds; one-sided.
-    windows : tuple of CoverageWindow
-        The same jobs by time.
     """
 
     stated: float
@@ -66,7 +54,6 @@ class Coverage:
     subjects: int
     interval: tuple[float, float]
     probability: float
-    windows: tuple[CoverageWindow, ...] = ()
     drifted: bool = False
 
 
@@ -115,6 +102,56 @@ class MachineDrift:
     interval: tuple[float, float]
     probability: float
     drifted: bool = False
+
+
+@dataclass(frozen=True)
+class FeatureShift:
+    """How a feature differs between the training runs and newer jobs.
+
+    Attributes
+    ----------
+    distance : float
+        Largest difference of the distribution functions, or half the sum of the differences of
+        the shares of categories; 0 to 1.
+    probability : float
+        Of so large a distance by chance.
+    """
+
+    name: str
+    distance: float
+    probability: float
+    shifted: bool
+
+
+def feature_shifts(training: pd.DataFrame, new: pd.DataFrame, level: float) -> list[FeatureShift]:
+    """Return the shifts of all features, the largest first.
+
+    Numbers are compared by the test of Kolmogorov and Smirnov, categories by that of chi squared.
+
+    Parameters
+    ----------
+    training, new : DataFrame
+        One row for each subject, with the same columns of features.
+    level : float
+        Probability that any feature is called shifted where none is.
+    """
+    from scipy.stats import chi2_contingency, ks_2samp
+
+    shifts = []
+    for name in training.columns:
+        before, after = training[name].dropna(), new[name].dropna()
+        if before.empty or after.empty or pd.concat([before, after]).nunique() < 2:
+            continue
+        if pd.api.types.is_numeric_dtype(before):
+            distance, probability = ks_2samp(before.astype(float), after.astype(float))
+        else:
+            counts = [rows.astype(str).value_counts() for rows in (before, after)]
+            table = pd.concat(counts, axis=1).fillna(0).to_numpy()
+            distance = np.abs(np.diff(table / table.sum(axis=0), axis=1)).sum() / 2
+            probability = chi2_contingency(table).pvalue
+        is_shifted = probability < level / len(training.columns) and distance >= LARGE_SHIFT
+        shifts.append(FeatureShift(str(name), float(distance), float(probability), is_shifted))
+    return sorted(shifts, key=lambda shift: -shift.distance)
 
 
 @dataclass(frozen=True)
@@ -203,22 +240,8 @@ def coverage_of(jobs: pd.DataFrame, amount: str) -> Coverage | None:
     stated = float(newest["confidence"].mode().iloc[0])
     same = newest[newest["confidence"] == stated]
     below, count = int(same[column].astype(bool).sum()), len(same)
-    return Coverage(
-        stated, below, count, binomial_interval(below, count),
-        float(binom.cdf(below, count, stated)), _coverage_windows(same, column),
-    )  # fmt: skip
-
-
-def _coverage_windows(jobs: pd.DataFrame, column: str) -> tuple[CoverageWindow, ...]:
-    starts, is_below = jobs["started_at"].tolist(), jobs[column].to_numpy(dtype=bool)
-    return tuple(
-        CoverageWindow(
-            starts[rows[0]], starts[rows[-1]], below := int(is_below[rows].sum()), len(rows),
-            binomial_interval(below, len(rows)),
-        )
-        for rows in np.array_split(np.arange(len(jobs)), WINDOWS)
-        if len(rows)
-    )  # fmt: skip
+    probability = float(binom.cdf(below, count, stated))
+    return Coverage(stated, below, count, binomial_interval(below, count), probability)
 
 
 def medians_of(jobs: pd.DataFrame, amount: str, level: float) -> MedianDrift | None:
@@ -292,6 +315,68 @@ def machine_drift(
         (math.exp(mean.log_speed - Z_95 * sd), math.exp(mean.log_speed + Z_95 * sd)), probability,
         probability < level and change > math.log1p(TOLERANCE),
     )  # fmt: skip
+
+
+def drift_of(
+    jobs: pd.DataFrame, table: pd.DataFrame, bundle: Bundle, name: str, notes: Sequence[str]
+) -> JobDrift:
+    """Return what drifted in the last jobs of an application.
+
+    Parameters
+    ----------
+    jobs : DataFrame
+        Of `last_jobs`.
+    table : DataFrame
+        All runs on record that may train.
+    bundle : Bundle
+        The champion.
+    notes : sequence of str
+        What else is to be said.
+    """
+    from voxcast.features.rows import feature_names
+
+    learned_from = table["cell_key"].isin(bundle.cell_keys(name))
+    since = table[table["cell_key"].isin(jobs["cell_key"]) & ~learned_from]
+    hosts = sorted(set(since["host_id"]) - {""})
+    # Each is tested at this level, so that all together are wrong with probability `LEVEL`.
+    level = LEVEL / (2 * len(AMOUNTS) + len(hosts) + 1)
+    coverage = {a: c for a in AMOUNTS if (c := coverage_of(jobs, a)) is not None}
+    coverage = {a: replace(c, drifted=c.probability < level) for a, c in coverage.items()}
+    medians = {a: m for a in AMOUNTS if (m := medians_of(jobs, a, level)) is not None}
+    shifts: list[FeatureShift] = []
+    if len(since) and learned_from.any():
+        names = feature_names(table)
+        before, after = (
+            rows.drop_duplicates("subject")[names].drop(columns="app")
+            for rows in (table[learned_from], since)
+        )
+        shifts = feature_shifts(before, after, level)
+    return JobDrift(
+        len(jobs), int(_subjects(jobs).nunique()), coverage, medians,
+        tuple(_machines(bundle, name, since, hosts, level)), tuple(shifts), tuple(notes),
+    )  # fmt: skip
+
+
+def _machines(
+    bundle: Bundle, name: str, since: pd.DataFrame, hosts: list[str], level: float
+) -> list[MachineDrift]:
+    from voxcast.features.rows import rows_of
+    from voxcast.models.point_model import Query
+    from voxcast.models.speeds import residuals_of
+
+    forecaster = bundle.forecaster(name)
+    speeds = forecaster.speeds
+    if speeds is None:
+        return []
+    drifts = []
+    for host in hosts:
+        on_host = since[since["host_id"] == host]
+        # At the average speed of the training runs.
+        predictions = forecaster.predict([Query(row) for row in rows_of(on_host)])
+        residuals = residuals_of(on_host.to_dict("records"), predictions)
+        if residuals:
+            drifts.append(machine_drift(host, speeds, residuals, level))
+    return drifts
 
 
 def _subjects(jobs: pd.DataFrame) -> pd.Series:

@@ -109,7 +109,8 @@ class SubmissionWish:
             plan = dataclasses.replace(plan, tasks=tuple(moved))
         if self.skip_existing and self.out is not None:
             existing = set(existing_outputs(plan, self.out))
-            logger.info("%d of %d images have results", len(existing), len(plan.tasks))
+            if existing:
+                logger.info("%d of %d images have results", len(existing), len(plan.tasks))
             left = tuple(task for task in plan.tasks if task.name not in existing)
             plan = dataclasses.replace(plan, tasks=left)
         _check(plan)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from voxcast.serving.champion import Champion
     from voxcast.serving.client import Client
     from voxcast.serving.prediction_service import PredictionService
+    from voxcast.serving.table_files import BatchPredictions, RowFile
 
 CONF_APP = Path("conf/app")
 
@@ -75,6 +76,31 @@ class Question:
             host=self.machine,
             cache=question_cache(folder),
         )
+
+    def batches(self, source: RowFile, quantile: float, *, explain: bool) -> BatchPredictions:
+        """Return the predictions of the rows of a table; the question fills what they leave open.
+
+        Raises
+        ------
+        ModelError
+            Without a model, or if it lacks the application or parameter.
+        """
+        from voxcast.files import canonical_json
+        from voxcast.images.characteristics import CHARACTERISTICS
+        from voxcast.serving.table_files import BatchPredictions
+
+        model = self.service()
+        seen = {name for app in model.apps.values() for name in app.characteristics}
+        is_one = self.app is not None or len(model.apps) == 1
+        accepted = model.champion(self.app).facts.parameters if is_one else None
+        parameters = parameters_of(self.parameters, accepted)
+        cells = {
+            "app": self.app, "host": self.machine,
+            "parameters_json": canonical_json(parameters) if parameters else None,
+        }  # fmt: skip
+        defaults = {name: text for name, text in cells.items() if text is not None}
+        lab = seen - set(CHARACTERISTICS)
+        return BatchPredictions(model.predict, source, quantile, explain, defaults, lab)
 
     def _opened(self, folder: Path | None) -> Champion:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import shlex
 import signal
@@ -10,9 +11,10 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from voxcast.errors import ConfigError, RunError, VoxcastError, is_disk_full
+from voxcast import project as projects
+from voxcast.errors import ConfigError, RunError, VoxcastError, is_disk_full, one_line
 from voxcast.jobs.submission import Submission as JobSubmission
 
 if TYPE_CHECKING:
@@ -20,12 +22,17 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from voxcast.jobs.collect import ProjectVolumes
     from voxcast.jobs.state import Executor, SubmissionState, TaskState
     from voxcast.jobs.submission import Plan as JobPlan
 
 LOCAL_POLL_S = 0.5
 POLL_S = 30.0
 FOLLOWER_LOG = "follower.log"
+ON_RECORD = Path("data/catalogue/on_record.parquet")
+APP_FILES = Path("conf/app")
+
+logger = logging.getLogger(__name__)
 
 
 class Submission:
@@ -185,3 +192,55 @@ def executor_of(submission: JobSubmission, stack: contextlib.ExitStack) -> Execu
     from voxcast.jobs.slurm import SlurmExecutor
 
     return SlurmExecutor(submission)
+
+
+def collected(submission: JobSubmission, folder: Path) -> dict[str, Any]:
+    """Record the ended jobs of a submission in the history of a project.
+
+    Raises
+    ------
+    VoxcastError
+        If the project or its history cannot be read.
+    """
+    from voxcast.jobs.collect import BATCH, collect_jobs
+
+    result = collect_jobs(submission, folder / projects.HISTORY / BATCH, _volumes(folder))
+    for reason, count in result["without_image"].items():
+        logger.warning("%d jobs cannot train: %s", count, reason)
+    return result
+
+
+def collect_at_end(submission: JobSubmission, folder: Path | None) -> None:
+    """Do the same at the end of a submission that was made in a project with its application.
+
+    A failure is logged: `voxcast status --collect` does it later.
+    """
+    try:
+        root = projects.find(folder)
+        if root is None or not (root / APP_FILES / f"{submission.plan.app.name}.yaml").is_file():
+            return
+        from voxcast.jobs.collect import collected_text
+
+        logger.info("%s", collected_text(collected(submission, root)))
+    except VoxcastError as error:
+        then = f"voxcast status {submission.folder} --collect"
+        logger.warning("not in the history: %s; `%s` tries again", one_line(error), then)
+
+
+def _volumes(folder: Path) -> ProjectVolumes:
+    from voxcast import config
+    from voxcast.images.characteristics import load_lab_characteristics
+    from voxcast.jobs.collect import ProjectVolumes
+
+    features = config.load(folder / config.PARAMS_FILE).features
+    lab = load_lab_characteristics(features.characteristics, folder)
+    by_voxels = {}
+    if (folder / ON_RECORD).is_file():
+        import pandas as pd
+
+        table = pd.read_parquet(
+            folder / ON_RECORD, columns=["voxel_sha256", "volume_id", "subject"]
+        )
+        rows = table.dropna().itertuples(index=False)
+        by_voxels = {str(voxels): (str(name), str(subject)) for voxels, name, subject in rows}
+    return ProjectVolumes(by_voxels, features.coarse_points, lab)

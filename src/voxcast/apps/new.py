@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from voxcast.apps.app import chosen
+from voxcast.apps.app import chosen, parameter_values
 from voxcast.apps.phase_log import LINE_CHARACTERS
 from voxcast.errors import ConfigError, RunError, one_line
 from voxcast.files import write_text
@@ -30,6 +31,7 @@ _CPUS = re.compile(r"(?<!\{)\{cpus\}(?!\})")
 VERSION_LIMIT_S = 120.0
 _VERSION = re.compile(r"\d+(?:\.\d+)+[\w.+-]*")
 MAX_PHASES = 20
+MAX_HASHED_BYTES = 50_000_000
 MIN_WORD = 3  # letters of the name of a phase
 
 _WORDS = r"[A-Za-z][\w.+-]*(?: [A-Za-z][\w.+-]*){0,5}"
@@ -236,3 +238,68 @@ def _stated(lines: Sequence[str]) -> dict[str, str]:
 
 def _escaped(text: str) -> str:
     return re.escape(text).replace("\\ ", " ")
+
+
+@dataclass(frozen=True)
+class Described:
+    """An application as it is described on the command line.
+
+    Attributes
+    ----------
+    folder : Path
+        Where the command line was written; relative paths refer to it.
+    """
+
+    command: str | None
+    template: str | None
+    in_container: bool
+    parameters: tuple[str, ...]
+    version_command: str | None
+    folder: Path
+
+    def loaded_template(self) -> AppTemplate | None:
+        """Return the template, if one is named.
+
+        Raises
+        ------
+        ConfigError
+            If there is no such template, or neither or both of a command and a template are given.
+        """
+        if (self.command is None) == (self.template is None):
+            then = "give e.g. --command 'tool --in {image} --out {out}', or --template recon-all"
+            raise ConfigError("needs --command or --template, and not both", "app new", then)
+        if self.in_container and self.template is None:
+            raise ConfigError("needs a --template", "--container")
+        return None if self.template is None else load_template(self.template)
+
+    def values(self, template: AppTemplate | None) -> dict[str, Any]:
+        """Return the values of the file, before a trial.
+
+        Without a command that prints the version, it is the hash of the program's file.
+
+        Raises
+        ------
+        ConfigError
+            If the program cannot be started, or prints no version.
+        """
+        from voxcast.apps.checks import UNKNOWN_VERSION, check_program
+
+        values = {} if template is None else template.values(in_container=self.in_container)
+        if self.command is not None:
+            program, *arguments = argv_of(self.command)
+            # Runs have folders of their own, so that a relative path would not lead to it.
+            absolute = str(self.folder / program) if "/" in program else program
+            values["argv"] = [absolute, *arguments]
+            check_program(absolute)
+        parameters = {**values.get("parameters", {}), **parameter_values(self.parameters)}
+        if parameters:
+            values["parameters"] = parameters
+        path = shutil.which(values["argv"][0])
+        version_command = self.version_command
+        if version_command is None and template is not None and path:
+            version_command = template.version_command
+        if version_command is not None:
+            return {"version": printed_version(argv_of(version_command)), **values}
+        if path and not self.in_container and Path(path).stat().st_size <= MAX_HASHED_BYTES:
+            values["files"] = [path]
+        return {"version": UNKNOWN_VERSION, **values}

@@ -58,8 +58,6 @@ class AuditedJobs:
         Records that occur twice.
     records : int
         All records: jobs + not ended + never started + instant + refused + duplicates.
-    shortest_s : float
-        Shorter jobs are left out of ratios, see `voxcast.audit.report.prepare`.
     """
 
     frame: pd.DataFrame
@@ -72,7 +70,6 @@ class AuditedJobs:
     unread: Counter[str] = field(default_factory=Counter)
     duplicates: int = 0
     records: int = 0
-    shortest_s: float = MINUTE_S
 
 
 def files_of(paths: Sequence[Path]) -> list[Path]:

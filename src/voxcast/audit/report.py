@@ -17,7 +17,6 @@ from voxcast.audit.groups import (
 )
 from voxcast.audit.jobs import MINUTE_S
 from voxcast.audit.savings import ASSUMPTIONS, AppSavings, JobPrices, Objective, savings_of
-from voxcast.quantities import format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 
     from voxcast.allocation.site import Cluster
     from voxcast.audit.jobs import AuditedJobs
-    from voxcast.audit.predicted import PredictedJobs
     from voxcast.runs.imported import NamePattern
 
 
@@ -61,15 +59,13 @@ def is_interactive(jobs: pd.DataFrame) -> NDArray[np.bool_]:
     return np.asarray(jobs["interactive"] | jobs["app"].isin(INTERACTIVE_APPS) | by_name)
 
 
-def remarks_of(jobs: pd.DataFrame, columns: set[str], shortest_s: float) -> list[Remark]:
+def remarks_of(jobs: pd.DataFrame, columns: set[str]) -> list[Remark]:
     """Return the groups of jobs whose figures need care, without empty ones.
 
     Parameters
     ----------
     columns : set of str
         Columns that the accounting has.
-    shortest_s : float
-        Shorter jobs are not ``long``.
     """
     runtime, cpus = jobs["runtime_s"].to_numpy(), jobs["cpus"].to_numpy()
     peak, limit = jobs["peak_rss_bytes"].to_numpy(), jobs["mem_limit_bytes"].to_numpy()
@@ -80,9 +76,8 @@ def remarks_of(jobs: pd.DataFrame, columns: set[str], shortest_s: float) -> list
     unseen = completed & ~np.isfinite(peak) & ~one_task & (runtime >= SAMPLING_S)
     timed = np.isfinite(cpu_s) & (cpus * runtime > 0)
     one_node = completed & timed & (nodes > 1) & (cpu_s * nodes <= 1.1 * cpus * runtime)
-    shortest = "a minute" if shortest_s == MINUTE_S else format_seconds(shortest_s)
     remarks = (
-        ("", f"below {shortest}", ~long,
+        ("", "below a minute", ~long,
          "counted in all hours, but not in ratios of requests or savings"),
         ("", "interactive", jobs["interactive"].to_numpy(),
          "opened by hand; counted in all hours, but not in savings"),
@@ -143,7 +138,6 @@ class Audit:
     not_judged: list[str]
     unpriced: dict[str, int]
     cluster: str | None = None
-    predicted: PredictedJobs | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return the audit as JSON's types."""
@@ -168,23 +162,16 @@ class Audit:
             "savings": [asdict(saving) for saving in self.savings],
             "not_judged": self.not_judged,
             "assumptions": list(ASSUMPTIONS),
-            "predicted": None if self.predicted is None else asdict(self.predicted),
         }
 
 
-def prepare(
-    audited: AuditedJobs, pattern: NamePattern | None = None, shortest_s: float = MINUTE_S
-) -> None:
+def prepare(audited: AuditedJobs, pattern: NamePattern | None = None) -> None:
     """Add to each job its application, its missing times, and whether it was interactive.
 
-    Parameters
-    ----------
-    shortest_s : float
-        Shorter jobs are not ``long``: left out of ratios of requests, savings and the picture.
+    Jobs below a minute are not ``long``: left out of ratios of requests, savings and the picture.
     """
     frame = audited.frame
-    audited.shortest_s = shortest_s
-    frame["long"] = frame["runtime_s"] >= shortest_s
+    frame["long"] = frame["runtime_s"] >= MINUTE_S
     frame["app"] = apps_of(frame["name"], pattern)
     frame["start_s"] = frame["start_s"].fillna(frame["end_s"] - frame["runtime_s"])
     frame["end_s"] = frame["end_s"].fillna(frame["start_s"] + frame["runtime_s"])
@@ -198,7 +185,6 @@ def audit(
     objective: Objective | None = None,
     judged_apps: int = 20,
     on_app: Callable[[str], None] | None = None,
-    predicted: PredictedJobs | None = None,
 ) -> Audit:
     """Audit jobs that `prepare` has prepared.
 
@@ -241,8 +227,8 @@ def audit(
     return Audit(
         audited, group_table(of_jobs, None),
         {key: group_table(of_jobs, frame[key]) for key in keys},
-        remarks_of(frame, audited.columns, audited.shortest_s), savings, not_judged, unpriced,
-        None if cluster is None else cluster.name, predicted,
+        remarks_of(frame, audited.columns), savings, not_judged, unpriced,
+        None if cluster is None else cluster.name,
     )  # fmt: skip
 
 

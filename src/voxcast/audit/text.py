@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from voxcast.audit.jobs import AuditedJobs
-    from voxcast.audit.predicted import PredictedJobs
     from voxcast.audit.report import Audit
     from voxcast.audit.savings import Advice, AppSavings, Ratio
 
@@ -57,8 +56,6 @@ def audit_text(audit: Audit, top: int) -> str:
         rows += [(r.kind, f"{r.jobs:,}", _hours(r.core_hours)) for r in audit.remarks]
         parts.append(text_table(rows, "<>>"))
         parts += [_wrapped(f"{r.kind}: {r.text}") for r in audit.remarks]
-    if audit.predicted is not None:
-        parts.append(_predicted(audit.predicted))
     return "\n\n".join([*parts, "\n".join(_savings(audit))])
 
 
@@ -106,7 +103,7 @@ def _groups(title: str, table: pd.DataFrame, top: int) -> str:
         rows.append(tuple(cells))
     text = text_table(rows, "<" + ">" * (len(rows[0]) - 1))
     if len(table) > top:
-        text += f"\nand {len(table) - top:,} more; --top N shows N, --json all"
+        text += f"\nand {len(table) - top:,} more, all in --json"
     return text
 
 
@@ -196,22 +193,6 @@ def advice_text(advice: Advice) -> str:
         f"{' '.join(first) or UNKNOWN}{''.join(then)}; "
         f"killed: {', '.join(killed) or 'not judged'}{''.join(notes)}"
     )
-
-
-def _predicted(predicted: PredictedJobs) -> str:
-    lines = [f"predictions: {predicted.matched:,} of {predicted.predictions:,} match a job"]
-    for title, errors in (("time", predicted.runtime_s), ("memory", predicted.peak_rss_bytes)):
-        if errors is None:
-            continue
-        line = (
-            f"  {title}: {errors.jobs:,} completed jobs, off by {_share(errors.median_error)} in "
-            f"the median, {_share(errors.mean_error)} in the mean; predicted over used "
-            f"{errors.bias:.2f}"
-        )
-        if errors.with_bound:
-            line += f"; {errors.above_bound:,} of {errors.with_bound:,} above their bound"
-        lines.append(line)
-    return "\n".join(lines)
 
 
 def _interval(ratio: Ratio) -> str:

@@ -6,7 +6,7 @@ import difflib
 import importlib
 import logging
 import sys
-from inspect import getdoc  # a module of ours is called inspect
+from inspect import getdoc
 from typing import TYPE_CHECKING, Any
 
 import voxcast
@@ -43,6 +43,7 @@ GROUPS = {
     },
 }
 VERBS = {verb: text for verbs in GROUPS.values() for verb, text in verbs.items()}
+MODULES = {"init": "app", "inspect": "images", "recommend": "requests"}  # of verbs that share one
 # Of the errors of the parser.
 _WORDS = {
     "Input should be": "must be", "greater than or equal to": "at least",
@@ -71,11 +72,11 @@ def main(argv: list[str] | None = None) -> int:
     verb, *words = rest
     if verb not in VERBS:
         raise ConfigError("unknown verb", verb, meant(verb, VERBS, "see `voxcast --help`"))
-    module = importlib.import_module(f"voxcast.cli.{verb}")
-    actions: Mapping[str, Callable[..., int]] = getattr(module, "ACTIONS", {})
+    module = importlib.import_module(f"voxcast.cli.{MODULES.get(verb, verb)}")
     name = f"voxcast {verb}"
-    if not actions:
+    if hasattr(module, verb):
         return _run(getattr(module, verb), name, before, words)
+    actions: Mapping[str, Callable[..., int]] = module.ACTIONS
     more, words = _leading_options(words)
     if "--help" in more or (not words and "" not in actions):
         print(_overview_of(verb, actions), file=sys.stdout if "--help" in more else sys.stderr)

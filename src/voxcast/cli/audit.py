@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -39,9 +38,6 @@ def audit(
             help="What `sacct -P` writes, with any columns, packed or not; or folders of files.",
         ),
     ] = None,
-    export: Annotated[
-        bool, Option("--export", help="Print the command that exports jobs from Slurm.")
-    ] = False,
     by: Annotated[
         str | None,
         Option("--by", metavar="KEY,KEY", help=f"Group by any of {', '.join(KEYS)}."),
@@ -61,23 +57,13 @@ def audit(
             help="Takes the application out of a job's name: the group `app`, or the first.",
         ),
     ] = None,
-    predicted: Annotated[
-        Path | None,
-        Option(
-            "--predicted",
-            metavar="FILE",
-            help="Predictions of these jobs to compare with, one JSON object a line.",
-        ),
-    ] = None,
     cost: Annotated[
         str | None,
         Option("--cost", metavar="A,B,C", help="Prices of requested time, used time, request."),
     ] = None,
-    shortest: Annotated[
-        str,
-        Option("--shortest", metavar="TIME", help="Leave shorter jobs out of ratios and savings."),
-    ] = "1min",
-    picture: options.Picture = None,
+    picture: Annotated[
+        Path | None, Option("--picture", metavar="FILE.svg", help="Write a picture, too.")
+    ] = None,
     as_json: options.Json = False,
     project: options.Project = None,
 ) -> int:
@@ -85,41 +71,31 @@ def audit(
 
     Nothing of it needs to have been submitted by voxcast.
     """
-    if export:
-        print(EXPORT)
-        return 0
     if not files:
-        raise ConfigError("is missing", "FILE", "`voxcast audit --export` prints how to get one")
+        raise ConfigError("is missing", "FILE", f"get one from Slurm by `{EXPORT}`")
     keys = _keys(by)
-    path = options.picture_path(picture)
+    if picture is not None and picture.suffix.lower() != ".svg":
+        raise ConfigError("the picture is an SVG", picture, "let its name end in .svg")
     chosen = None if cluster is None else _cluster(cluster, project)
     objective = _objective(cost, chosen)
 
-    from voxcast.audit.predicted import predicted_jobs, read_predictions
     from voxcast.audit.report import prepare
+    from voxcast.audit.text import audit_text
     from voxcast.runs.csv_table import load_map
     from voxcast.runs.imported import name_pattern
 
     columns = None if column_map is None else load_map(column_map)
     names = None if pattern is None else name_pattern(pattern, "app", "--pattern")
-    predictions = None if predicted is None else read_predictions(predicted)
     jobs = _read(files, columns)
-    prepare(jobs, names, options.seconds(shortest, "--shortest") or 0.0)
-    compared = None if predictions is None else predicted_jobs(jobs.frame, predictions)
-    result = _audited(jobs, keys, chosen, objective, compared)
-    if path is not None:
+    prepare(jobs, names)
+    result = _audited(jobs, keys, chosen, objective)
+    if picture is not None:
         from voxcast.files import write_text
         from voxcast.report.canvas import standalone
         from voxcast.report.jobs import requested_against_used
 
-        write_text(path, standalone(requested_against_used(jobs.frame[jobs.frame["long"]])))
-    if as_json:
-        print(json.dumps(result.as_json(), indent=2, allow_nan=False))
-    else:
-        from voxcast.audit.text import audit_text
-
-        print(audit_text(result, TOP))
-    return 0
+        write_text(picture, standalone(requested_against_used(jobs.frame[jobs.frame["long"]])))
+    return options.show(result.as_json(), [audit_text(result, TOP)], as_json=as_json)
 
 
 def _keys(text: str | None) -> tuple[str, ...]:
@@ -177,7 +153,6 @@ def _audited(
     keys: tuple[str, ...],
     cluster: Cluster | None,
     objective: Objective,
-    predicted: Any,
 ) -> Audit:
     from voxcast.audit.report import audit
     from voxcast.log import progress
@@ -188,6 +163,6 @@ def _audited(
             bar.set_postfix_str(app[:30])
             bar.update()
 
-        result = audit(jobs, keys, cluster, objective, APPS, step, predicted)
+        result = audit(jobs, keys, cluster, objective, APPS, step)
         bar.total = bar.n  # there may be fewer applications
         return result

@@ -10,15 +10,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import importlib.metadata
-import json
 import logging
 import os
 import platform
 import re
 import shutil
-import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
@@ -29,17 +26,12 @@ from voxcast import project as projects
 from voxcast.apps.containers import ENGINES
 from voxcast.cli import options
 from voxcast.errors import EXIT_BAD_INPUT, VoxcastError, one_line
-from voxcast.files import PARTIAL
-from voxcast.measure.processes import Kind, Leftover, abandoned, remove, size_bytes
+from voxcast.measure.local import project_leftovers
+from voxcast.measure.processes import abandoned, remove
 from voxcast.quantities import format_bytes
 
 Status = Literal["works", "limited", "absent", "broken"]
-ANSWER_S = 5.0  # patience with another program
 FULL_BYTES = 10**9
-QUIET_S = 3600.0  # a file that is being written is touched more often
-SKIPPED = {".git", ".venv", "mlruns", "node_modules"}
-CONSTRAINTS = "constraints.txt"
-MAX_NAMED = 4
 MEANS_BY_EXTRA = {
     "apps": "the built-in applications cannot be run",
     "train": "nothing can be learned",
@@ -84,103 +76,64 @@ def doctor(
     folder = projects.find(project)
     if clean:
         return _remove_leftovers(folder, as_json=as_json)
-    checks = []
-    for check in _checks(folder):
-        checks.append(check)
-        if not as_json:
-            print(f"{check.status:8} {check.name:17} {check.fact}")
-            if check.meaning and check.status != "works":
-                print(f"{'':26} {check.meaning}")
-    if as_json:
-        print(json.dumps([dataclasses.asdict(check) for check in checks], indent=2))
+    checks = [*_of_machine(), *_of_project(folder)]
+    lines = []
+    for check in checks:
+        lines.append(f"{check.status:8} {check.name:17} {check.fact}")
+        if check.meaning and check.status != "works":
+            lines.append(f"{'':26} {check.meaning}")
+    options.show([dataclasses.asdict(check) for check in checks], lines, as_json=as_json)
     return EXIT_BAD_INPUT if any(check.status == "broken" for check in checks) else 0
 
 
-def _checks(project: Path | None) -> Iterator[Check]:
+def _of_machine() -> Iterator[Check]:
+    yield Check("Python", "works", platform.python_version())
     yield from _packages()
-    if project is not None and (project / CONSTRAINTS).is_file():
-        yield _versions(project / CONSTRAINTS)
-    yield _cores()
+    usable, present, load1 = len(os.sched_getaffinity(0)), os.cpu_count() or 0, os.getloadavg()[0]
+    then = "a batch system or taskset allows no more; runs use at most these"
+    if usable == present:
+        then = "runs made now may be disturbed; they are marked noisy"
+    is_free = usable == present and load1 < 0.25 * usable
+    fact = f"{usable} of {present} may be used, load {load1:.1f}"
+    yield Check("cores", "works" if is_free else "limited", fact, then)
     yield _memory()
     yield _gpu()
     yield _disk("temporary folder", Path(tempfile.gettempdir()), "set another by TMPDIR")
-    yield _slurm()
-    yield from _engines()
-    yield _leftovers()
-    if project is None:
-        then = "predictions need a project or `--model URL`: `voxcast init` writes one"
-        yield Check("project", "absent", "none here or above", then)
-        return
-    yield _configuration(project)
-    yield _disk("disk", project, "predictions work; measuring and learning do not")
-    yield _models(project)
-    for name, program, folder, means in (
-        ("git", "git", ".git", "results are not under version control"),
-        ("DVC", "dvc", ".dvc", "`voxcast learn` and `dvc repro` do not work"),
-    ):
-        path = shutil.which(program)
-        if path is None:
-            yield Check(name, "absent", f"{program} is not on the path", means)
-        elif not any((above / folder).exists() for above in (project, *project.parents)):
-            yield Check(name, "limited", f"no {folder} in the project or above", means)
-        else:
-            yield Check(name, "works", path)
-
-
-def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
+    slurm = [name for name in ("sbatch", "squeue", "sacct") if shutil.which(name)]
+    then = "requests are printed; exports of `sacct` from elsewhere can be imported"
+    status: Status = "works" if len(slurm) == 3 else "limited" if slurm else "absent"
+    yield Check("Slurm", status, ", ".join(slurm) or "no sbatch, squeue or sacct", then)
+    engines = [name for name, called in ENGINES.items() if shutil.which(called.program)]
+    then = "applications in containers cannot be run here"
+    status = "works" if engines else "absent"
+    yield Check("containers", status, ", ".join(engines) or "no engine", then)
+    count = len(abandoned())
+    then = "they take CPU, memory or disk: `voxcast doctor --clean` removes them"
+    status = "limited" if count else "works"
+    yield Check("leftovers", status, f"{count or 'none'} of killed runs", then)
 
 
 def _packages() -> Iterator[Check]:
-    yield Check("Python", "works", platform.python_version())
     missing: dict[str, list[str]] = {"": [], **{extra: [] for extra in MEANS_BY_EXTRA}}
     for line in importlib.metadata.requires("voxcast") or ():
         requirement, _, condition = line.partition(";")
         match = re.search(r"extra\s*==\s*['\"]([\w-]+)['\"]", condition)
         name = re.split(r"[^\w.-]", requirement.strip())[0]
-        extra = match[1] if match else ""
-        if name != "voxcast" and extra in missing and _version(name) is None:
-            missing[extra].append(name)
+        names = missing.get(match[1] if match else "")
+        if name != "voxcast" and names is not None and not _is_installed(name):
+            names.append(name)
     for extra, names in missing.items():
+        then = f"{MEANS_BY_EXTRA[extra]}; pip install 'voxcast[{extra}]'" if extra else ""
+        status: Status = "absent" if extra else "broken"
+        fact = f"missing: {', '.join(names)}" if names else "installed"
         title = f"packages: {extra}" if extra else "packages"
-        fact = f"missing: {', '.join(names)}"
-        if not names:
-            yield Check(title, "works", "installed")
-        elif extra:
-            then = f"{MEANS_BY_EXTRA[extra]}; pip install 'voxcast[{extra}]'"
-            yield Check(title, "absent", fact, then)
-        else:
-            yield Check(title, "broken", fact, "install voxcast again")
+        yield Check(title, status if names else "works", fact, then or "install voxcast again")
 
 
-def _versions(constraints: Path) -> Check:
-    others = []
-    for line in constraints.read_text(encoding="utf-8").splitlines():
-        name, _, tested = line.partition("#")[0].strip().partition("==")
-        version = _version(name) if tested else None
-        if version and version.partition("+")[0] != tested.partition("+")[0]:
-            others.append(f"{name} {version} (tested: {tested})")
-    if not others:
-        return Check("versions", "works", f"as in {CONSTRAINTS}")
-    more = f" and {len(others) - MAX_NAMED} more" if len(others) > MAX_NAMED else ""
-    then = f"`pip install -c {CONSTRAINTS}` installs the tested versions"
-    return Check("versions", "limited", f"{', '.join(others[:MAX_NAMED])}{more}", then)
-
-
-def _cores() -> Check:
-    usable, present = len(os.sched_getaffinity(0)), os.cpu_count() or 0
-    load1 = os.getloadavg()[0]
-    fact = f"{usable} of {present} may be used, load {load1:.1f}"
-    if usable < present:
-        then = "a batch system or taskset allows no more; runs use at most these"
-        return Check("cores", "limited", fact, then)
-    if load1 >= 0.25 * usable:
-        then = "runs made now may be disturbed; they are marked noisy"
-        return Check("cores", "limited", fact, then)
-    return Check("cores", "works", fact)
+def _is_installed(package: str) -> bool:
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        return bool(importlib.metadata.version(package))
+    return False
 
 
 def _memory() -> Check:
@@ -223,57 +176,29 @@ def _disk(name: str, folder: Path, without: str) -> Check:
     return Check(name, status, f"{folder}, {format_bytes(free)} free", "a full disk ends runs")
 
 
-def _slurm() -> Check:
-    present = [name for name in ("sbatch", "squeue", "sacct") if shutil.which(name)]
-    if not present:
-        then = "requests are printed; exports of `sacct` from elsewhere can be imported"
-        return Check("Slurm", "absent", "no sbatch, squeue or sacct", then)
-    answer = _answer([present[0], "--version"])
-    fact = f"{answer or 'its commands do not answer'} ({', '.join(present)})"
-    status: Status = "works" if answer and len(present) == 3 else "limited"
-    return Check("Slurm", status, fact, "requests are printed and can be given to sbatch")
-
-
-def _engines() -> Iterator[Check]:
-    missing = []
-    for engine, called in ENGINES.items():
-        if shutil.which(called.program) is None:
-            missing.append(engine)
-            continue
-        answer = _answer([called.program, "--version"])
-        status: Status = "works" if answer else "limited"
-        yield Check(engine, status, answer or f"{called.program} does not answer")
-    if missing:
-        then = "applications in such containers cannot be run here"
-        yield Check("other engines", "absent", ", ".join(missing), then)
-
-
-def _answer(command: list[str]) -> str | None:
-    """Return the first line that a program prints, or None if it fails or is too slow."""
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
-        completed = subprocess.run(
-            command, capture_output=True, text=True, check=True, timeout=ANSWER_S, errors="replace"
-        )
-        return (completed.stdout.strip() or completed.stderr.strip()).partition("\n")[0]
-    return None
-
-
-def _leftovers() -> Check:
-    count = len(abandoned())
-    if not count:
-        return Check("leftovers", "works", "none of killed runs")
-    then = "they take CPU, memory or disk: `voxcast doctor --clean` removes them"
-    return Check("leftovers", "limited", f"{count} of killed runs", then)
-
-
-def _configuration(project: Path) -> Check:
+def _of_project(project: Path | None) -> Iterator[Check]:
+    if project is None:
+        then = "predictions need a project or `--model URL`: `voxcast init` writes one"
+        yield Check("project", "absent", "none here or above", then)
+        return
     from voxcast import config
 
     try:
-        params = config.load(project / config.PARAMS_FILE)
+        apps = ", ".join(config.load(project / config.PARAMS_FILE).apps)
+        yield Check("project", "works", f"{project}, configured: {apps}")
     except VoxcastError as error:
-        return Check("project", "broken", one_line(error), "no verb that needs it works")
-    return Check("project", "works", f"{project}, configured: {', '.join(params.apps)}")
+        yield Check("project", "broken", one_line(error), "no verb that needs it works")
+    yield _disk("disk", project, "predictions work; measuring and learning do not")
+    yield _models(project)
+    for program, folder, means in (
+        ("git", ".git", "results are not under version control"),
+        ("dvc", ".dvc", "`voxcast learn` and `dvc repro` do not work"),
+    ):
+        is_set_up = any((above / folder).exists() for above in (project, *project.parents))
+        path = shutil.which(program)
+        status: Status = "absent" if path is None else "works" if is_set_up else "limited"
+        fact = path or "not on the path"
+        yield Check(program, status, fact if is_set_up else f"no {folder} in the project", means)
 
 
 def _models(project: Path) -> Check:
@@ -300,7 +225,7 @@ def _models(project: Path) -> Check:
 
 def _remove_leftovers(folder: Path | None, *, as_json: bool) -> int:
     """Remove leftovers; any that cannot be removed is named and ends in exit code 2."""
-    rows = []
+    rows, lines = [], []
     for leftover in [*abandoned(), *([] if folder is None else project_leftovers(folder))]:
         try:
             remove(leftover)
@@ -309,41 +234,7 @@ def _remove_leftovers(folder: Path | None, *, as_json: bool) -> int:
             logger.error("%s", one_line(error))
             removed = False
         rows.append(dataclasses.asdict(leftover) | {"removed": removed})
-        if not as_json:
-            size = f" ({format_bytes(leftover.size_bytes)})" if leftover.size_bytes else ""
-            print(f"{'removed' if removed else 'left'} {leftover}{size}")
-    if as_json:
-        print(json.dumps(rows, indent=2))
-    elif not rows:
-        print("nothing to remove")
+        size = f" ({format_bytes(leftover.size_bytes)})" if leftover.size_bytes else ""
+        lines.append(f"{'removed' if removed else 'left'} {leftover}{size}")
+    options.show(rows, lines or ["nothing to remove"], as_json=as_json)
     return 0 if all(row["removed"] for row in rows) else EXIT_BAD_INPUT
-
-
-def project_leftovers(folder: Path, now_s: float | None = None) -> Iterator[Leftover]:
-    """Yield unfinished files and folders of a project.
-
-    Parameters
-    ----------
-    now_s : float, optional
-        Seconds since 1970, from which `QUIET_S` is counted back; the present by default.
-    """
-    from voxcast.measure.local import is_locked
-    from voxcast.measure.processes import was_abandoned
-
-    quiet_since_s = (time.time() if now_s is None else now_s) - QUIET_S
-    for parent, folders, files in os.walk(folder):
-        unfinished = sorted(n for n in (*folders, *files) if n.startswith(PARTIAL))
-        folders[:] = [name for name in folders if name not in {*unfinished, *SKIPPED}]
-        for path in (Path(parent, name) for name in unfinished):
-            is_quiet = _changed_s(path) < quiet_since_s and not is_locked(path.parent)
-            if is_quiet or was_abandoned(path):
-                kind: Kind = "folder" if path.is_dir() else "file"
-                yield Leftover(kind, str(path), size_bytes=size_bytes(path))
-
-
-def _changed_s(path: Path) -> float:
-    """Return when a file, or anything in a folder, was changed last, in seconds since 1970."""
-    times = [path.lstat().st_mtime]
-    for parent, folders, files in os.walk(path):
-        times += [Path(parent, name).lstat().st_mtime for name in (*folders, *files)]
-    return max(times)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
+import logging
 import math
 import sys
-from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,22 +14,37 @@ from typer import Argument, Option
 from voxcast import project as projects
 from voxcast.allocation.site import Prices
 from voxcast.cli import options
-from voxcast.cli.history_replay import replay, variation
-from voxcast.errors import EXIT_BAD_INPUT, ConfigError
-from voxcast.quantities import counted, format_seconds
+from voxcast.errors import EXIT_BAD_INPUT, ConfigError, TableError
+from voxcast.quantities import counted, format_bytes, format_seconds
 from voxcast.text_table import text_table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+
+    import pandas as pd
 
     from voxcast.analysis.devices import DeviceComparison
-    from voxcast.runs.imported import NamePattern
+    from voxcast.laws.fits import Modality, Variation
     from voxcast.runs.importer import Account, RunImages
 
 KINDS = ("sacct", "nextflow", "snakemake", "slant", "csv")
 LISTED_REMARKS = 20  # of a kind
 DEFAULT_INTO = Path("data/history/imported")
 SMALLEST_GAINS = 3  # listed for each comparison
+BY = ("app", "device", "cpus", "scale", "host_class")
+CAVEAT = (
+    "p: Kolmogorov-Smirnov test that ignores that the distribution was fitted to these runs, so p "
+    "is too large; bootstrap p: the distribution is refitted to every sample"
+)
+CONSTANT_RANGE = 0.02  # peak memory within 2 % of its median counts as constant
+MEDIAN = "median"
+TITLES = {
+    "site_default": "1 h, doubled", "laboratory": "mean of the last runs, × 1.5",
+    "harp_doubling": "predicted, doubled (HARP)", "population": "optimal for as many CPUs",
+    "per_image": "optimal for each input", "clairvoyant": "exactly the time used",
+}  # fmt: skip
+
+logger = logging.getLogger(__name__)
 
 
 def list_histories(as_json: options.Json = False, project: options.Project = None) -> int:
@@ -38,18 +52,14 @@ def list_histories(as_json: options.Json = False, project: options.Project = Non
     from voxcast.runs.store import load_history, recorded_parts
 
     folder = projects.require(project) / "data/history"
-    rows: list[dict[str, str]] = []
+    rows = []
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         if path.is_dir() and recorded_parts(path):
             runs = load_history([path])
             apps = ", ".join(sorted(set(runs["app"].dropna())))
             rows.append({"history": path.name, "runs": str(len(runs)), "apps": apps})
-    if as_json:
-        print(json.dumps(rows, indent=2))
-    elif rows:
-        table = [(row["history"], row["runs"], row["apps"]) for row in rows]
-        print(text_table([("history", "runs", "applications"), *table], "<><"))
-    return 0
+    table = [tuple(rows[0]), *(tuple(row.values()) for row in rows)] if rows else []
+    return options.show(rows, [text_table(table, "<><")] if rows else [], as_json=as_json)
 
 
 def import_history(
@@ -85,6 +95,7 @@ def import_history(
     if kind not in KINDS:
         raise ConfigError("unknown kind", kind, f"choose from {', '.join(KINDS)}")
     from voxcast.runs import csv_table, importer, slant
+    from voxcast.runs.imported import patterns_of
 
     paths = files or ([slant.folder()] if kind == "slant" else [])
     if not paths:
@@ -99,40 +110,14 @@ def import_history(
         app_pattern=patterns.get("app"), subject_pattern=patterns.get("subject"),
         images=None if images is None else run_images(images, project),
     )  # fmt: skip
-    if as_json:
-        print(json.dumps(asdict(result) | {"into": str(folder)}, indent=2))
-    else:
-        _show_import(result, folder)
+    content = asdict(result) | {"into": str(folder)}
+    options.show(content, _import_lines(result), as_json=as_json)
+    written = f"written to {folder / result.part}" if result.part else "nothing new to write"
+    print(written, file=sys.stderr)
     if result.bad and len(result.bad) == result.read:
         print("voxcast: no record could be used", file=sys.stderr)
         return EXIT_BAD_INPUT
     return 0
-
-
-def patterns_of(texts: Sequence[str]) -> dict[str, NamePattern]:
-    """Return the patterns of application and subject in regular expressions.
-
-    A group without a name is the application.
-
-    Raises
-    ------
-    ConfigError
-        If one is not a regular expression, or has no group.
-    """
-    from voxcast.runs.imported import name_pattern
-
-    patterns = {}
-    for text in texts:
-        pattern = name_pattern(text, "app", "--pattern")
-        named = pattern.regex.groupindex
-        if "app" in named or not named:
-            patterns["app"] = pattern
-        if "subject" in named:
-            patterns["subject"] = name_pattern(text, "subject", "--pattern")
-    if texts and not patterns:
-        then = "e.g. (?P<app>[a-z]+)"
-        raise ConfigError(f"has no group app or subject: {texts[0]!r}", "--pattern", then)
-    return patterns
 
 
 def run_images(folder: Path, project_folder: Path | None) -> RunImages:
@@ -151,40 +136,34 @@ def run_images(folder: Path, project_folder: Path | None) -> RunImages:
     return RunImages(folder, features.coarse_points, lab)
 
 
-def _show_import(account: Account, into: Path) -> None:
-    titles = (("bad", account.bad), ("skipped", account.skipped), ("unknown", account.unread))
-    for title, remarks in titles:
+def _import_lines(account: Account) -> Iterator[str]:
+    for title, remarks in (
+        ("bad", account.bad), ("skipped", account.skipped), ("unknown", account.unread),
+    ):  # fmt: skip
         texts = [f"{remark.file}:{remark.line}: {remark.reason}" for remark in remarks]
-        _show_some(title, texts)
-    if account.unread:
-        fields = Counter(remark.reason.partition(":")[0] for remark in account.unread)
-        listed = ", ".join(f"{count} × {name}" for name, count in fields.most_common())
-        print(f"fields that could not be read and are unknown: {listed}")
+        yield from _some(title, texts)
     imported = f"of {account.imported} imported runs"
     if account.unknown:
         listed = ", ".join(f"{column} of {count}" for column, count in account.unknown.items())
-        print(f"{imported} the source does not state: {listed}")
-        if (
-            account.source == "sacct"
-            and account.unknown.get("peak_rss_bytes", 0) == account.imported
-        ):
-            print("no job has a MaxRSS, which is on the lines of job steps: export without -X")
+        yield f"{imported} the source does not state: {listed}"
+        no_memory = account.unknown.get("peak_rss_bytes", 0) == account.imported
+        if account.source == "sacct" and no_memory:
+            yield "no job has a MaxRSS, which is on the lines of job steps: export without -X"
     if account.with_image or account.without_image:
-        print(f"{imported} {account.with_image} have an image")
-    _show_some("no image", [f"{n} × {reason}" for reason, n in account.without_image.items()])
-    print(
+        yield f"{imported} {account.with_image} have an image"
+    yield from _some(
+        "no image", [f"{n} × {reason}" for reason, n in account.without_image.items()]
+    )
+    yield (
         f"{account.read} read = {account.imported} imported + {account.duplicates} duplicates "
         f"+ {len(account.skipped)} skipped + {len(account.bad)} bad"
     )
-    written = f"written to {into / account.part}" if account.part else "nothing new to write"
-    print(written, file=sys.stderr)
 
 
-def _show_some(title: str, texts: Sequence[str]) -> None:
-    for text in texts[:LISTED_REMARKS]:
-        print(f"{title:8} {text}")
+def _some(title: str, texts: Sequence[str]) -> Iterator[str]:
+    yield from (f"{title:8} {text}" for text in texts[:LISTED_REMARKS])
     if len(texts) > LISTED_REMARKS:
-        print(f"{title:8} and {len(texts) - LISTED_REMARKS} more; --json lists all")
+        yield f"{title:8} and {len(texts) - LISTED_REMARKS} more; --json lists all"
 
 
 def compare(
@@ -209,22 +188,18 @@ def compare(
     prices = Prices()
     missing = missing_devices(devices_without_runs(runs))
     comparisons = [] if missing else compare_devices(runs, phases, prices)
-    if as_json:
-        rows = [_comparison_json(comparison) for comparison in comparisons]
-        content = {"runs": len(runs), "missing": missing, "prices": vars(prices)}
-        print(json.dumps({**content, "comparisons": rows}, indent=2, allow_nan=False))
-        return 0
-    if missing or not comparisons:
-        print(missing or "no task was run on both devices")
-        return 0
-    for comparison in comparisons:
-        print(_comparison_text(comparison))
-    print(
-        f"voxcast: {len(runs)} runs on record; {prices.usd_per_core_hour:g} USD per core-hour, "
-        f"{prices.usd_per_gpu_hour:g} USD per GPU-hour; intervals: 95 %, Student's t by subject",
-        file=sys.stderr,
-    )
-    return 0
+    rows = [_comparison_json(comparison) for comparison in comparisons]
+    content = {"runs": len(runs), "missing": missing, "prices": vars(prices), "comparisons": rows}
+    lines = [missing or "no task was run on both devices"]
+    if comparisons:
+        lines = [_comparison_text(comparison) for comparison in comparisons]
+        print(
+            f"voxcast: {len(runs)} runs on record; {prices.usd_per_core_hour:g} USD per "
+            f"core-hour, {prices.usd_per_gpu_hour:g} USD per GPU-hour; intervals: 95 %, Student's "
+            "t by subject",
+            file=sys.stderr,
+        )
+    return options.show(content, lines, as_json=as_json)
 
 
 def _comparison_text(comparison: DeviceComparison) -> str:
@@ -255,26 +230,238 @@ def _comparison_text(comparison: DeviceComparison) -> str:
 
 
 def _comparison_json(comparison: DeviceComparison) -> dict[str, Any]:
-    def finite(value: float) -> float | None:
-        return float(value) if math.isfinite(value) else None
-
-    return {
-        "app": comparison.app,
+    fields = {name: value for name, value in vars(comparison).items() if name != "pairs"}
+    speedup = comparison.speedup
+    return fields | {
         "phase": comparison.phase or None,
-        "scale": comparison.scale,
-        "cpus": comparison.cpus,
-        "gpu_cpus": comparison.gpu_cpus,
-        "gpus": comparison.gpus,
-        "hosts": list(comparison.hosts),
         "pairs": len(comparison.pairs),
-        "speedup": comparison.speedup.value,
-        "speedup_low": finite(comparison.speedup.low),
-        "speedup_high": finite(comparison.speedup.high),
-        "cv_percent": [finite(v) for v in comparison.cv_percent],
-        "memory_bytes": [finite(v) for v in comparison.memory_bytes],
-        "usd": list(comparison.usd),
+        "speedup": speedup.value,
+        "speedup_low": speedup.low if speedup.bounded else None,
+        "speedup_high": speedup.high if speedup.bounded else None,
+        "cv_percent": [v if math.isfinite(v) else None for v in comparison.cv_percent],
+        "memory_bytes": [v if math.isfinite(v) else None for v in comparison.memory_bytes],
         "least": comparison.pairs.head(SMALLEST_GAINS).to_dict("records"),
     }
+
+
+def variation(
+    histories: options.Histories,
+    where: options.Where = None,
+    columns: Annotated[
+        str | None,
+        Option("--by", metavar="NAME,NAME", help="Columns, label:NAME or parameter:NAME."),
+    ] = None,
+    target: Annotated[
+        str, Option("--target", metavar="NAME", help="Column to describe.")
+    ] = "runtime_s",
+    bootstrap: Annotated[
+        int, Option("--bootstrap", metavar="N", help="Samples for p.", min=0, max=100_000)
+    ] = 200,
+    as_json: options.Json = False,
+) -> int:
+    """Describe the variation of runs by group: distributions, modes, constancy of memory."""
+    import pandas as pd
+
+    from voxcast.laws.fits import variation
+    from voxcast.log import progress
+    from voxcast.runs.store import open_history
+    from voxcast.runs.table import groups, once_each, runs_where
+
+    history = open_history(histories)
+    runs = runs_where(history.runs, where or ())
+    numbers = [name for name in runs.columns if name.endswith(("_s", "_bytes"))]
+    if target not in numbers:
+        raise TableError("no such target", target, f"targets are {', '.join(numbers)}")
+    completed = runs[runs["outcome"] == "completed"]
+    with_target = completed[completed[target].notna() & (completed[target] > 0)]
+    notes = [f"{len(runs)} runs, {len(runs) - len(completed)} excluded as not completed"]
+    if len(with_target) < len(completed):
+        notes.append(f"{len(completed) - len(with_target)} without {target}")
+    # Repeats and anchors are not independent samples of the variation.
+    measured = with_target["source"] == "measured"
+    once = pd.concat([once_each(with_target[measured], target), with_target[~measured]])
+    if len(once) < len(with_target):
+        notes.append(f"{len(with_target) - len(once)} repeats, counted once")
+    print("; ".join(notes), file=sys.stderr)
+    by = list(BY) if columns is None else [name for name in columns.split(",") if name]
+    described = []
+    for names, group in progress(groups(once, by), desc="fitting", unit="group"):
+        peaks = group["peak_rss_bytes"].dropna().astype(float)
+        varied = variation(group[target].astype(float), bootstrap=bootstrap, seed=0)
+        described.append((names, varied, _memory(peaks[peaks > 0])))
+    if not described:
+        raise TableError(f"no completed run has {target}", histories[0])
+    rows = [
+        {"group": names, **varied.as_json(), "peak_memory": memory}
+        for names, varied, memory in described
+    ]
+    content = {"target": target, "runs": len(runs), "completed": len(completed), "groups": rows}
+    if columns is None:  # only those in which the groups differ
+        by = [n for n in BY if n == "app" or len({names[n] for names, _, _ in described}) > 1]
+    lines = (
+        line
+        for names, varied, memory in described
+        for line in _variation_lines({name: names[name] for name in by}, varied, memory, target)
+    )
+    options.show(content, lines, as_json=as_json)
+    if not as_json:
+        print(CAVEAT, file=sys.stderr)
+    return 0
+
+
+def _memory(peaks: pd.Series[float]) -> dict[str, Any] | None:
+    """Return the range of the peaks of memory; None if there are none."""
+    if peaks.empty:
+        return None
+    low, median, high = float(peaks.min()), float(peaks.median()), float(peaks.max())
+    share = (high - low) / median
+    return {
+        "n": len(peaks), "low": low, "median": median, "high": high,
+        "cv": float(peaks.std() / peaks.mean()) if len(peaks) > 1 else 0.0,
+        "range_share": share, "constant": len(peaks) > 1 and share <= CONSTANT_RANGE,
+    }  # fmt: skip
+
+
+def _variation_lines(
+    names: dict[str, str], varied: Variation, memory: dict[str, Any] | None, target: str
+) -> Iterator[str]:
+    unit, factor = _unit(varied.mean, target)
+    title = ", ".join(f"{name.rpartition(':')[2]} {value or '?'}" for name, value in names.items())
+    yield (
+        f"{title or 'all runs'}: n {varied.n}, {varied.mean / factor:.1f} "
+        f"± {varied.sd / factor:.1f} {unit}, CV {100 * varied.cv:.1f} %"
+    )
+    for q in varied.quantiles:
+        bounds = ["?" if bound is None else f"{bound / factor:.1f}" for bound in (q.low, q.high)]
+        interval = f" ({' to '.join(bounds)}, with {100 * q.confidence:.0f} %)"
+        is_known = set(bounds) != {"?"}
+        yield f"  {100 * q.p:3.0f} % quantile {q.value / factor:8.1f} {unit}{interval * is_known}"
+    best = min((fit.aic for fit in varied.fits), default=0.0)
+    for fit in varied.fits:
+        p = "" if fit.ks_p_bootstrap is None else f", bootstrap p {fit.ks_p_bootstrap:.2f}"
+        yield (
+            f"  {fit.family:17} KS {fit.ks:.4f}, p {fit.ks_p:.2f}{p}, "
+            f"AIC {fit.aic:.1f} (best + {fit.aic - best:.1f})"
+        )
+    if varied.fits:
+        tied = f", tied with {', '.join(varied.tied[1:])}" * bool(varied.tied[1:])
+        yield f"  best by KS: {varied.best_by_ks}; by AIC: {varied.tied[0]}{tied}"
+    yield f"  modes: {_modes(varied.modality, unit, factor)}"
+    if memory is not None:
+        low, high = (format_bytes(memory[name]) for name in ("low", "high"))
+        constant = "constant, " if memory["constant"] else ""
+        yield f"  peak memory: {constant}{low} to {high}, CV {100 * memory['cv']:.1f} %"
+
+
+def _modes(modality: Modality, unit: str, factor: float) -> str:
+    text = (
+        modality.verdict
+        if math.isnan(modality.dip_p)
+        else (f"{modality.verdict} (dip p {modality.dip_p:.3f})")
+    )
+    groups = (
+        f"{100 * group.weight:.0f} % around {group.median / factor:.1f} {unit}"
+        for group in modality.groups
+    )
+    return f"{text}: {', '.join(groups)}" if modality.groups else text
+
+
+def _unit(size: float, target: str) -> tuple[str, float]:
+    if target.endswith("_bytes"):
+        return ("GB", 1e9) if size >= 1e9 else ("MB", 1e6)
+    if size >= 36_000:
+        return "h", 3600.0
+    return ("min", 60.0) if size >= 600 else ("s", 1.0)
+
+
+def replay(
+    histories: options.Histories,
+    app: options.App = None,
+    cost: Annotated[
+        str,
+        Option(
+            "--cost",
+            metavar="A,B,C",
+            help="Price of a requested and a used second, and of a request: seconds or `median`.",
+        ),
+    ] = "1,0,0",
+    folds: Annotated[int, Option("--folds", metavar="N", help="Folds over subjects.", min=2)] = 5,
+    trials: Annotated[
+        int, Option("--trials", metavar="N", help="Trials by family in a fold.", min=1)
+    ] = 3,
+    as_json: options.Json = False,
+) -> int:
+    """Replay ways of requesting on held-out runs, and show what each would have cost."""
+    from voxcast.allocation.requests.cost import CostModel
+    from voxcast.evaluation import replayed_requests
+    from voxcast.evaluation.recorded_table import history_table
+    from voxcast.log import progress
+    from voxcast.runs.store import open_history
+    from voxcast.runs.table import runs_of_apps
+
+    alpha, beta, gamma = _prices(cost)
+    CostModel(alpha, beta, 0.0 if isinstance(gamma, str) else gamma)  # checks them
+    history = open_history(histories)
+    table = history_table(history, runs_of_apps(history.runs, [app] if app else [], histories[0]))
+    with progress(total=table["app"].nunique(), desc="replay") as bar:
+
+        def step(app: str) -> None:
+            bar.set_postfix_str(app)
+            bar.update()
+
+        results = replayed_requests.study(
+            table, costs={"cost": (alpha, beta, gamma)}, folds=folds, trials=trials, on_step=step
+        )
+    replays = {}
+    for name, result in results.items():
+        if "not_measurable" in result:
+            logger.warning("%s is not replayed: %s", name, result["not_measurable"])
+        if "cost" in result:
+            replays[name] = {"sd_log": result["sd_log"], **result["cost"]}
+    if not replays:
+        return EXIT_BAD_INPUT
+    lines = (line for name, result in replays.items() for line in _replay_lines(name, result))
+    return options.show(replays, lines, as_json=as_json)
+
+
+def _prices(text: str) -> tuple[float, float, float | str]:
+    """Return the prices; the price of a request may be the median of the runtimes."""
+    start, comma, last = text.rpartition(",")
+    if last.strip() == MEDIAN:
+        alpha, beta = options.numbers(start, 2, "--cost")
+        return alpha, beta, MEDIAN
+    alpha, beta, gamma = options.numbers(start + comma + last, 3, "--cost")
+    return alpha, beta, gamma
+
+
+def _replay_lines(app: str, result: dict[str, Any]) -> Iterator[str]:
+    accounts = result["ways"]
+    runs = accounts["clairvoyant"]["runs"]
+    spread = math.exp(result["sd_log"])
+    yield f"{app}: {runs} held-out runs; wall times spread by a factor of {spread:.2f} (1 SD)"
+    rows = [
+        ("requested", "normalised cost", "killed", "killed core h", "unused GB h", "done after")
+    ]
+    for method, title in TITLES.items():
+        account = accounts[method]
+        low, high = account["normalised_cost_interval"]
+        cost = f"{account['normalised_cost']:.3f} ({low:.3f} to {high:.3f})"
+        waste = (f"{account['waste_core_h']:.2f}", f"{account['waste_gb_h']:.1f}")
+        done_after = format_seconds(account["turnaround_s"])
+        rows.append((title, cost, str(account["failures"]), *waste, done_after))
+    yield text_table(rows, "<>>>>>", indent="  ")
+    yield "  normalised cost: 1 is the cost of knowing each runtime beforehand; 95 % interval"
+    yield "  killed: requests that were too short, and the core-hours lost in them"
+    names = sorted(TITLES.keys() - {"clairvoyant"},
+                   key=lambda name: float(accounts[name]["normalised_cost"]))  # fmt: skip
+    _, high = accounts[names[0]]["normalised_cost_interval"]
+    close = [TITLES[n] for n in names[1:] if accounts[n]["normalised_cost_interval"][0] <= high]
+    yield f"  cheapest here: {TITLES[names[0]]}"
+    if close:
+        yield f"  the difference may be chance to: {'; '.join(close)}"
+    excess = 100 * (result["over_implied"] - 1)
+    sign = "more" if excess >= 0 else "less"
+    yield f"  sequences for each input cost {abs(excess):.1f} % {sign} than was predicted"
 
 
 ACTIONS = {

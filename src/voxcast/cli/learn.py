@@ -3,37 +3,45 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import os
 import shlex
 import signal
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Option
 
+from voxcast import config
 from voxcast import project as projects
+from voxcast.api.host_speed import update_after_runs
 from voxcast.cli import options
-from voxcast.cli.learning_session import show_end
-from voxcast.cli.measure_host import update_after_runs
-from voxcast.errors import ConfigError, VoxcastError
-from voxcast.quantities import format_seconds
+from voxcast.errors import ConfigError, ImageError, RunError, VoxcastError
+from voxcast.files import write_text
+from voxcast.graph import dvc_lock, learning_lock, reproduce
+from voxcast.images.sources import SOURCES, refresh_sources
+from voxcast.quantities import counted, format_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     import pandas as pd
 
-    from voxcast.cli.learning_session import LearningSession
     from voxcast.config import Config
     from voxcast.config.campaigns import DeviceOutlook, LearningRequest
 
-CATALOGUE = Path("data/catalogue/catalogue.parquet")
-IMAGES = Path("data/images")
-MAX_PROBLEMS_SHOWN = 10
+PARAMS = Path(config.PARAMS_FILE)
+IMAGES, CATALOGUE = Path("data/images"), Path("data/catalogue")
+CATALOGUE_TABLE = "catalogue.parquet"
+SUMMARY = Path("results/report/summary.txt")
+MAX_SHOWN = 10  # images with a problem, or that failed
 BOUND_SUBJECTS = 19
+
+logger = logging.getLogger(__name__)
 
 
 def learn(
@@ -61,7 +69,6 @@ def learn(
     participants: options.Participants = None,
     changes: options.Set = None,
     dry_run: Annotated[bool, Option("--dry-run", help="Only say what would be measured.")] = False,
-    yes: Annotated[bool, Option("--yes", help="Do not ask before measuring.")] = False,
     retrain: Annotated[
         bool,
         Option(
@@ -107,11 +114,9 @@ def learn(
         int | None,
         Option("--trials", metavar="N", help="Trials by family, however long they take.", min=1),
     ] = None,
-    seed: Annotated[int, Option("--seed", metavar="N", help="Makes it reproducible.")] = 0,
     out: Annotated[
         Path | None, Option("--out", metavar="DIR", help="Folder for the model of a TABLE.")
     ] = None,
-    force: Annotated[bool, Option("--force", help="Replace the model in --out.")] = False,
     as_json: options.Json = False,
     project: options.Project = None,
 ) -> int:
@@ -135,19 +140,11 @@ def learn(
             then = "voxcast learn TABLE.csv --target COL --out DIR"
             raise ConfigError("needs one table, and a folder for the model", "--target", then)
         question = TableQuestion(
-            target,
-            group,
-            tuple(exclude or ()),
-            tuple(keep or ()),
-            quantile,
-            budget_s,
-            trials,
-            seed,
+            target, group, tuple(exclude or ()), tuple(keep or ()), quantile, budget_s, trials
         )
-        return learn_table(paths[0], question, out, force=force, as_json=as_json)
+        return learn_table(paths[0], question, out, as_json=as_json)
     of_table = {"--group": group, "--exclude": exclude, "--keep": keep, "--out": out}
-    if named := [option for option, value in of_table.items() if value]:
-        raise ConfigError("needs --target", named[0], "see `voxcast learn --help`")
+    options.refuse(of_table, "needs --target", "see `voxcast learn --help`")
     if retrain:
         from voxcast.cli.retrain import retrain_apps
 
@@ -164,41 +161,40 @@ def learn(
             signal.signal(signal_number, signal.default_int_handler)
     folder = projects.require(project)
     paths = [path.absolute() for path in paths]
-    if inside := [
-        path for path in paths if path.resolve().is_relative_to((folder / IMAGES).resolve())
-    ]:
-        raise ConfigError(
-            f"is in {IMAGES} of the project, which is replaced by a list of your images",
-            inside[0], "move it elsewhere",
-        )  # fmt: skip
+    generated = (folder / IMAGES).resolve()
+    if inside := [path for path in paths if path.resolve().is_relative_to(generated)]:
+        reason = f"is in {IMAGES} of the project, which is replaced by a list of your images"
+        raise ConfigError(reason, inside[0], "move it elsewhere")
     files = [path.expanduser().absolute() for path in history or ()]
     job_map = None if job_map is None else job_map.expanduser().absolute()
     os.chdir(folder)  # all other paths are relative to the project
-    from voxcast.cli.graph import learning_lock
-    from voxcast.cli.learning_session import LearningSession
     from voxcast.tracking.address import tracking_uri
 
     tracking_uri(folder)  # a folder that MLflow cannot use is refused before anything is measured
     again = shlex.join(context.obj)
-    request = None
     recorded: tuple[str, ...] = ()
-    if history:
-        from voxcast.cli.learn_history import join_history
+    if not history:
+        options.refuse({"--pattern": patterns, "--map": job_map}, "needs --history")
+    elif app is None or len(paths) != 1 or not paths[0].is_dir():
+        then = "voxcast learn BIDS --app NAME --history sacct.txt"
+        raise ConfigError("needs --app, and one folder of images", "--history", then)
+    else:
+        from voxcast.cli.history import run_images
+        from voxcast.runs.joined import join_history
 
-        if app is None or len(paths) != 1 or not paths[0].is_dir():
-            then = "voxcast learn BIDS --app NAME --history sacct.txt"
-            raise ConfigError("needs --app, and one folder of images", "--history", then)
-        recorded = (join_history(app, files, paths[0], patterns or (), job_map, dry_run=dry_run),)
+        looked = run_images(paths[0], folder)
+        joined = join_history(app, files, looked, patterns or (), job_map, dry_run=dry_run)
+        print("\n".join(joined.lines(app)), file=sys.stderr)
+        recorded = (joined.folder,)
         if dry_run:
             return 0
-    elif patterns or job_map:
-        raise ConfigError("needs --history", "--pattern" if patterns else "--map")
+    request = None
     if app is not None:
         request = _request(app, paths, budget_s, numbers, labels, changes or (), recorded)
     session = LearningSession(request, again)
     try:
         with contextlib.nullcontext() if dry_run else learning_lock(Path()):
-            return _learn(session, dry_run=dry_run, yes=yes, as_json=as_json)
+            return _learn(session, dry_run=dry_run, as_json=as_json)
     except KeyboardInterrupt:
         print(
             f"voxcast: interrupted; finished runs are kept, `{again}` continues", file=sys.stderr
@@ -206,7 +202,7 @@ def learn(
         return 130
 
 
-def _learn(session: LearningSession, *, dry_run: bool, yes: bool, as_json: bool) -> int:
+def _learn(session: LearningSession, *, dry_run: bool, as_json: bool) -> int:
     from voxcast.config.campaigns import check_measurable, device_outlooks
     from voxcast.runs.series import MEASURED
 
@@ -229,17 +225,14 @@ def _learn(session: LearningSession, *, dry_run: bool, yes: bool, as_json: bool)
         raise
     if dry_run:
         return 0
-    if not _agreed(yes):
-        session.restore()
-        return 0
     if any(not entry.outlook.trusted for entry in devices):
         session.measure_first(devices)
         devices = device_outlooks(configured, catalogue, MEASURED)
         _show_runs(devices, budget_s)
     session.run(devices)
     update_after_runs(Path())
-    show_end(device_outlooks(configured, catalogue, MEASURED), session.again, as_json=as_json)
-    return 0
+    devices = device_outlooks(configured, catalogue, MEASURED)
+    return _show_end(devices, session.again, as_json=as_json)
 
 
 def _request(
@@ -274,10 +267,10 @@ def _show_images(configured: Config, catalogue: pd.DataFrame) -> None:
     where = "" if configured.images.path is None else f" in {configured.images.path}"
     _say("images", f"{len(usable)} of {len(catalogue)} usable, {subjects} subjects{where}")
     problems = catalogue["problem"].dropna()
-    for problem in problems.iloc[:MAX_PROBLEMS_SHOWN]:
+    for problem in problems.iloc[:MAX_SHOWN]:
         _say("", problem)
-    if len(problems) > MAX_PROBLEMS_SHOWN:
-        _say("", f"and {len(problems) - MAX_PROBLEMS_SHOWN} more, in {CATALOGUE}")
+    if len(problems) > MAX_SHOWN:
+        _say("", f"and {len(problems) - MAX_SHOWN} more, in {CATALOGUE / CATALOGUE_TABLE}")
     if subjects < BOUND_SUBJECTS:
         _say("", f"a bound for 95 % of subjects takes {BOUND_SUBJECTS}; the answers will say so")
 
@@ -320,14 +313,191 @@ def _show_runs(devices: Sequence[DeviceOutlook], budget_s: float | None) -> None
                  "are measured again, then minutes for learning")  # fmt: skip
 
 
-def _agreed(yes: bool) -> bool:
-    """Ask before measuring, where somebody can answer."""
-    if yes or not (sys.stdin.isatty() and sys.stderr.isatty()):
-        return True
-    print("start? [Y/n] ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().lower() in ("", "y", "yes")
-
-
 def _say(name: str, text: str) -> None:
     """Print a line of the announcement; the result alone goes to standard output."""
     print(f"{name:12} {text}", file=sys.stderr)
+
+
+@dataclass
+class LearningSession:
+    """Learning in the project of the current folder.
+
+    Attributes
+    ----------
+    request : LearningRequest or None
+        The request; None for the present configuration.
+    again : str
+        The command that continues.
+    """
+
+    request: LearningRequest | None
+    again: str
+    _before: dict[Path, str] = field(default_factory=dict)
+
+    def prepare(self) -> tuple[Config, pd.DataFrame]:
+        """Compose the configuration, and read the images into the catalogue.
+
+        The former configuration is restored if that fails.
+
+        Raises
+        ------
+        RunError
+            If DVC is running in the project; then nothing was changed.
+        """
+        import pandas as pd
+
+        try:
+            with dvc_lock(Path()):
+                composed = self._configure()
+            reproduce("catalogue", then=f"mend it and run `{self.again}` again")
+        except VoxcastError:
+            self.restore()
+            raise
+        return composed, pd.read_parquet(CATALOGUE / CATALOGUE_TABLE)
+
+    def _configure(self) -> Config:
+        """Write the configuration and the list of images."""
+        from voxcast.config.campaigns import compose_request
+        from voxcast.config.project_files import refresh_project
+
+        for name in refresh_project(Path()):
+            logger.warning("%s: edited here, so it is not replaced by that of this release", name)
+        self._before = {
+            path: path.read_text(encoding="utf-8") for path in (PARAMS, SOURCES) if path.is_file()
+        }
+        if self.request is None:
+            composed = config.load(PARAMS)
+        else:
+            composed = compose_request(self.request, PARAMS, PARAMS)
+        images = composed.images
+        if changes := refresh_sources(Path(), images.path, images.participants):
+            print(changes, file=sys.stderr)
+        return composed
+
+    def look(self) -> tuple[Config, pd.DataFrame]:
+        """Return what `prepare` would, and change nothing in the project."""
+        import pandas as pd
+
+        from voxcast.config.campaigns import compose_request
+        from voxcast.images.characteristics import load_lab_characteristics
+        from voxcast.images.image_set import (
+            catalogue_volumes,
+            image_set_label,
+            list_volumes,
+        )
+        from voxcast.measure.processes import temporary_folder
+
+        with contextlib.ExitStack() as stack:
+            folder = Path(stack.enter_context(temporary_folder()))
+            if self.request is None:
+                composed = config.load(PARAMS)
+            else:
+                composed = compose_request(self.request, PARAMS, folder / PARAMS)
+            table = CATALOGUE / CATALOGUE_TABLE
+            if self._new_images() or not table.is_file():
+                if composed.images.generated:
+                    then = "name IMAGES; without --dry-run the configured cohort is generated"
+                    raise ConfigError("no images are named, and none generated yet", "learn", then)
+                list_volumes(composed.images, folder / "images", hashes=SOURCES)
+                features = composed.features
+                catalogue_volumes(
+                    folder / "images",
+                    folder / "catalogue",
+                    features.coarse_points,
+                    features.network_points,
+                    features.max_voxels,
+                    image_set_label(composed.images),
+                    load_lab_characteristics(features.characteristics, Path()),
+                )
+                table = folder / "catalogue" / CATALOGUE_TABLE
+            return composed, pd.read_parquet(table)
+
+    def generated_to_replace(self) -> int:
+        """Return how many generated volumes the named images take the place of."""
+        from voxcast.images.image_set import PARTICIPANTS, generated_ids
+
+        if not self._new_images() or not (IMAGES / PARTICIPANTS).is_file():
+            return 0
+        try:
+            return sum(Path(path).is_file() for path in generated_ids(IMAGES))
+        except ImageError:  # no generated set
+            return 0
+
+    def _new_images(self) -> bool:
+        return self.request is not None and self.request.images is not None
+
+    def restore(self) -> None:
+        """Put the former configuration back."""
+        for path, text in self._before.items():
+            write_text(path, text)
+
+    def measure_first(self, devices: list[DeviceOutlook]) -> None:
+        """Measure one small image with applications of unknown runtime.
+
+        Images on which an application fails are passed over, up to a number.
+
+        Raises
+        ------
+        RunError
+            If such a run fails.
+        """
+        from voxcast.measure.campaign import measure_smallest
+        from voxcast.measure.runner import LOG_FILE
+
+        for entry in devices:
+            if entry.outlook.trusted:
+                continue
+            run = measure_smallest(entry.settings, entry.plan)
+            if run is not None and run.outcome != "completed":
+                log = entry.settings.runs / run.cell_key / LOG_FILE
+                then = f"mend the application and run `{self.again}` again"
+                images = "images" if run.outcome == "failed" else "image"
+                raise RunError(f"no run on the smallest {images}: {run.outcome}", log, then)
+
+    def run(self, devices: list[DeviceOutlook]) -> None:
+        """Make the missing runs, and run all stages that are out of date."""
+        from voxcast.tracking.registry import forget_lost
+
+        then = f"mend it and run `{self.again}` again; finished runs are kept"
+        for entry in devices:
+            if entry.outlook.left:
+                # A sitting that its budget ended has left runs, though its stage is up to date.
+                reproduce("--force", "--single-item", f"profile@{entry.device}", then=then)
+        forget_lost(Path())
+        reproduce(then=then)
+
+
+def _show_end(devices: Sequence[DeviceOutlook], again: str, *, as_json: bool) -> int:
+    """Show the summary, images that failed, and the runs that are left."""
+    from voxcast.measure.campaign import failed_images
+
+    # Failed runs are not left to do: only a mended tool measures them.
+    left = sum(entry.outlook.left - entry.outlook.failed for entry in devices)
+    left_s = sum(entry.outlook.left_s - entry.outlook.failed_s for entry in devices)
+    failed = [
+        image for entry in devices for image in failed_images(entry.settings.runs, entry.plan)
+    ]
+    summary = SUMMARY.read_text(encoding="utf-8").splitlines()
+    named = (line.partition(" ") for line in summary)
+    content = {name: text.strip() for name, _, text in named}
+    lines = (*summary, *_failed_lines(failed))
+    options.show(
+        {"summary": content, "left": left, "left_s": left_s, "failed": failed}, lines,
+        as_json=as_json,
+    )  # fmt: skip
+    if left:
+        time_left = format_seconds(left_s)
+        logger.info("%d runs are left, about %s; `%s` continues", left, time_left, again)
+    return 0
+
+
+def _failed_lines(failed: Sequence[dict[str, Any]]) -> Iterator[str]:
+    for image in failed[:MAX_SHOWN]:
+        where = f"sub-{image['subject']}" if image["subject"] else image["image"]
+        reason = f"{image['app']}: {image['cause']}; see {image['log']}"
+        yield f"{'failed':12} {where}, {counted(image['runs'], 'run')} of {reason}"
+    if len(failed) > MAX_SHOWN:
+        yield f"{'':12} and {len(failed) - MAX_SHOWN} more images, all with --json"
+    if failed:
+        yield f"{'':12} nothing was learned from these runs; the same command tries them once more"
+        yield f"{'':12} mend the tool, or name the other images by --participant-label"

@@ -1,10 +1,10 @@
-"""``voxcast measure``: time and memory of an application here, or of a campaign."""
+"""``voxcast measure``: time and memory of an application, or how fast this machine is."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
+import logging
 import os
 import shlex
 import signal
@@ -19,15 +19,19 @@ from voxcast.cli import options
 from voxcast.errors import ConfigError
 from voxcast.images.header import file_size_bytes
 from voxcast.quantities import format_bytes, format_seconds
+from voxcast.text_table import text_table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-    from voxcast.records import App, Cell, Configuration, Phase
+    from voxcast.records import App, Cell, Configuration
 
 FAILED = 1
 SCALE: Literal["full_scale"] = "full_scale"
 COMMAND = "command"  # the application of conf/app that is any command line
+HOST_S = 110.0  # of local runs
+
+logger = logging.getLogger(__name__)
 
 
 def measure(
@@ -94,9 +98,7 @@ def measure(
         signal.signal(signal_number, signal.default_int_handler)
     budget_s = options.seconds(time_budget, "--time-budget")
     if host:
-        from voxcast.cli.measure_host import measure_host
-
-        return measure_host(project, budget_s, as_json=as_json)
+        return _measure_host(project, budget_s, as_json=as_json)
     if campaign is not None or proposals is not None:
         from voxcast.cli import measure_campaign as campaigns
 
@@ -121,9 +123,7 @@ def measure(
         "--lend": lend, "--parallel": parallel, "--cluster": cluster, "--sbatch": sbatch,
         "--set": changes, "--time-budget": budget_s,
     }  # fmt: skip
-    for option, value in campaign_only.items():
-        if value:
-            raise ConfigError("needs --campaign", option)
+    options.refuse(campaign_only, "needs --campaign")
     numbers = options.counts(cpus, "--cpus") or (1,)
     return _measure_runs(
         project, images or [], app, command, numbers, gpus, parameters or [], out, as_json=as_json
@@ -166,11 +166,12 @@ def _measure_runs(
     runs = []
     tasks = [(image, dataclasses.replace(configuration, cpus=n)) for image in inputs for n in cpus]
     for number, (image, allocated) in enumerate(tasks, 1):
-        runs.append(_measure(app, image, number, allocated, parameters, out))
+        run = _measure(app, image, number, allocated, parameters, out)
         if not as_json:
-            _show(image, app, allocated, runs[-1])
-    if as_json:
-        print(json.dumps(runs, indent=2))
+            title = app.name if image is None else f"{image.name}: {app.name}"
+            print("\n".join(run_lines(title, allocated.label, run)), flush=True)
+        runs.append(run)
+    options.show(runs, (), as_json=as_json)
     return 0 if all(run["outcome"] == "completed" for run in runs) else FAILED
 
 
@@ -178,7 +179,6 @@ def _app_and_configuration(
     folder: Path, name: str | None, command: str | None, gpus: int
 ) -> tuple[App, Configuration]:
     from voxcast import config
-    from voxcast.records import Configuration
 
     overrides: dict[str, Any] = {}
     if command is not None:
@@ -200,19 +200,36 @@ def _app_and_configuration(
             raise
         fix = "give --command 'tool {image} {out}'"
         raise ConfigError("needs a command line", name, fix) from None
-    devices = {
-        device: config.load_device(folder / config.CONF_DIR / "device", device)
-        for device in app.devices
-    }
-    fitting = [name for name, device in devices.items() if (device.gpus > 0) == (gpus > 0)]
-    if not fitting:
-        kinds, then = ("GPUs", "give --gpus 1") if gpus == 0 else ("CPUs", "leave out --gpus")
-        raise ConfigError(f"runs on {kinds} only", app.name, then)
-    device = devices[fitting[0]]
-    return app, Configuration(
-        fitting[0], 1, gpus or device.gpus, device.mem_limit_bytes, device.node_type,
-        device.container_engine,
-    )  # fmt: skip
+    return app, first_configuration(app, folder / config.CONF_DIR / "device", gpus)
+
+
+def first_configuration(app: App, folder: Path, gpus: int | None = None) -> Configuration:
+    """Return the first device of an application, with one CPU.
+
+    Parameters
+    ----------
+    folder : Path
+        With the files of the devices.
+    gpus : int, optional
+        GPUs that it has; 0 for a device without any.
+
+    Raises
+    ------
+    ConfigError
+        If no device of the application is such.
+    """
+    from voxcast import config
+    from voxcast.records import Configuration
+
+    for name in app.devices:
+        device = config.load_device(folder, name)
+        if gpus is None or (device.gpus > 0) == (gpus > 0):
+            return Configuration(
+                name, 1, gpus or device.gpus, device.mem_limit_bytes, device.node_type,
+                device.container_engine,
+            )  # fmt: skip
+    kinds, then = ("GPUs", "give --gpus 1") if gpus == 0 else ("CPUs", "leave out --gpus")
+    raise ConfigError(f"runs on {kinds} only", app.name, then)
 
 
 def _measure(
@@ -227,6 +244,7 @@ def _measure(
     from voxcast.measure.record import figures, log_tail, measure_app
     from voxcast.measure.trace import Conditions
     from voxcast.records import Cell
+    from voxcast.runs.series import traces_of, without_sample
 
     with contextlib.ExitStack() as stack:
         if out is None:
@@ -251,45 +269,95 @@ def _measure(
         run, phases = measure_app(app, source, folder.absolute(), cell, Conditions())
         if run.outcome != "completed":
             print(log_tail(folder).rstrip(), file=sys.stderr)
-        without_sample = _phases_without_sample(phases, folder)
-    result: dict[str, Any] = {
-        "image": None if image is None else str(image),
-        "app": app.name,
-        "scale": SCALE,
-    }
-    result |= {"configuration": dataclasses.asdict(configuration), "parameters": parameters}
-    location = {} if out is None else {"folder": str(folder)}
-    result |= figures(run, phases)
-    for phase, is_without in zip(result["phases"], without_sample, strict=True):
-        phase["read_at_ends"] = is_without and phase["peak_rss_bytes"] is not None
-    return {**result, **location}
+        ends = [getattr(phase, name) for name in ("start_s", "end_s") for phase in phases]
+        is_without = without_sample(
+            traces_of([folder])["t_s"], ends[: len(phases)], ends[len(phases) :]
+        )
+    result = {
+        "image": None if image is None else str(image), "app": app.name, "scale": SCALE,
+        "configuration": dataclasses.asdict(configuration), "parameters": parameters,
+        **figures(run, phases), **({} if out is None else {"folder": str(folder)}),
+    }  # fmt: skip
+    for phase, without in zip(result["phases"], is_without, strict=True):
+        phase["read_at_ends"] = bool(without) and phase["peak_rss_bytes"] is not None
+    return result
 
 
-def _phases_without_sample(phases: Sequence[Phase], folder: Path) -> list[bool]:
-    from voxcast.runs.series import traces_of, without_sample
-
-    t_s = traces_of([folder])["t_s"]
-    starts, ends = ([getattr(p, name) for p in phases] for name in ("start_s", "end_s"))
-    return [bool(is_without) for is_without in without_sample(t_s, starts, ends)]
-
-
-def _show(image: Path | None, app: App, configuration: Configuration, run: dict[str, Any]) -> None:
-    task = app.name if image is None else f"{image.name}: {app.name}"
+def run_lines(task: str, allocation: str, run: dict[str, Any]) -> list[str]:
+    """Return the figures of a run, see `voxcast.measure.record.figures`, and of its phases."""
     noisy = f", on a busy machine (load {run['load1']:.1f} before)" if run["noisy"] else ""
-    print(f"{task}, {configuration.label}: {run['outcome']}{noisy}")
     memory = f"{format_bytes(run['peak_rss_bytes'])} ({run['memory_method']})"
     if not run["peak_rss_bytes"]:
         memory = "unknown (the run was too short to sample)"
-    times = f"wall {format_seconds(run['runtime_s'])}, CPU {format_seconds(run['cpu_s'])}"
-    print(f"  {times}, peak memory {memory}")
+    wall, cpu = (format_seconds(run[name] or 0.0) for name in ("runtime_s", "cpu_s"))
+    lines = [
+        f"{task}, {allocation}: {run['outcome']}{noisy}",
+        f"  wall {wall}, CPU {cpu}, peak memory {memory}",
+    ]
     for phase in run["phases"]:
         cpu = "" if phase["cpu_s"] is None else f"CPU {format_seconds(phase['cpu_s'])}"
         peak = phase["peak_rss_bytes"]
         memory = "" if peak is None else format_bytes(peak)
         wall = format_seconds(phase["end_s"] - phase["start_s"])
-        mark = " *" if phase["read_at_ends"] else ""
-        print(f"  {phase['name']:16}{wall:>12}  {cpu:16}{memory:>10}{mark}")
-    if any(phase["read_at_ends"] for phase in run["phases"]):
-        print("  * no sample lies in this phase: the run's memory at its ends")
-    if "folder" in run:
-        print(f"  saved in {run['folder']}")
+        mark = " *" if phase.get("read_at_ends") else ""
+        lines.append(f"  {phase['name']:16}{wall:>12}  {cpu:16}{memory:>10}{mark}".rstrip())
+    if any(phase.get("read_at_ends") for phase in run["phases"]):
+        lines.append("  * no sample lies in this phase: the run's memory at its ends")
+    return [*lines, *([f"  saved in {run['folder']}"] if "folder" in run else [])]
+
+
+def _measure_host(project: Path | None, seconds: float | None, *, as_json: bool) -> int:
+    """Measure the speed of this machine by short runs, and show it.
+
+    Parameters
+    ----------
+    seconds : float or None
+        No run is started that would end later, 110 s by default; 0 starts none.
+    """
+    folder = projects.find(project)
+    if folder is None:
+        from voxcast.config.project_files import create_project
+        from voxcast.serving.prediction_service import measured_project
+
+        folder = measured_project(create_project)
+        logger.info("no project here: the reference model is measured, in %s", folder)
+    from voxcast.api.host_speed import measure_locally, speeds_of
+    from voxcast.measure.host import host_class, host_facts
+    from voxcast.serving.model_store import ModelStore
+
+    os.chdir(folder)  # all paths are relative to the project
+    bundle, facts = ModelStore.of(folder).open(), host_facts()
+    content: dict[str, Any] = {"host": facts.host_id, "host_class": host_class(facts)}
+    budget_s = HOST_S if seconds is None else seconds
+    if budget_s > 0:
+        content["before"] = speeds_of(bundle, facts.host_id)
+        content["measured"], content["left"] = measure_locally(bundle, budget_s)
+    content["apps"] = speeds_of(bundle, facts.host_id)
+    return options.show(content, _host_lines(content), as_json=as_json)
+
+
+def _host_lines(content: dict[str, Any]) -> Iterator[str]:
+    from voxcast.models.speeds import SITTING_LASTS
+
+    yield f"machine {content['host']}: {content['host_class']}"
+    if "measured" in content:
+        yield f"  {content['measured']} runs measured, {content['left']} left of this round"
+    apps = content["apps"]
+    if not apps:
+        yield "  the model's runs do not state their machines, so it does not distinguish them"
+        return
+    rows: list[tuple[str, ...]] = [("", "", "speed", "5 to 95 %", "runs")]
+    for title, speeds in (("before", content.get("before", ())), ("now", apps)):
+        for row in speeds:
+            interval = f"{row['lower']:.2f} to {row['upper']:.2f}"
+            label = f"{row['app']}, {title}" if "before" in content else row["app"]
+            state = "known" if row["calibrated"] else "not known"
+            rows.append((label, state, f"{row['speed']:.2f}", interval, str(row["runs"])))
+    yield text_table(rows, "<<>>>", indent="  ")
+    references = " and ".join(sorted({row["reference"] for row in apps}))
+    yield f"  speeds are multiples of the average of {references}, where most runs were made"
+    if any(row["in_sitting"] for row in apps):
+        hours = SITTING_LASTS.total_seconds() / 3600
+        yield f"  they hold for the last {hours:g} hours; all runs on record are counted"
+    if not all(row["calibrated"] for row in apps):
+        yield "  bounds are wider until the speed is known; `voxcast measure --host` measures it"

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import logging
 import os
 import time
@@ -18,13 +17,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voxcast import project as projects
-from voxcast.cli.measure_host import update_after_runs
+from voxcast.api.host_speed import update_after_runs
+from voxcast.cli import options
 from voxcast.errors import ConfigError
-from voxcast.quantities import format_bytes, format_seconds
+from voxcast.quantities import counted, format_bytes, format_seconds
 from voxcast.text_table import text_table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from voxcast.allocation.site import Cluster
     from voxcast.jobs.follow import Follower
@@ -63,10 +63,9 @@ def measure_campaign(
     settings = dataclasses.replace(campaign.settings, **overrides)
     progress = dataclasses.replace(campaign, settings=settings).run()
     update_after_runs(Path())
-    if as_json:
-        print(json.dumps({"runs": len(progress.runs), "left": progress.left}))
-    else:
-        print(f"{name}: {len(progress.runs)} runs measured, {progress.left} left")
+    line = f"{name}: {len(progress.runs)} runs measured, {progress.left} left"
+    content = {"runs": len(progress.runs), "left": progress.left}
+    options.show(content, [line], as_json=as_json)
     if progress.left:
         command = f"voxcast measure --campaign {name}"
         command += f" --time-budget {time_budget_s:g}s" if time_budget_s else ""
@@ -79,8 +78,7 @@ def lend_cells(project: Path | None, name: str, changes: Sequence[str], *, as_js
     """Write the cells of a campaign that another machine may run."""
     path = Path("build", name, "cells.json")
     count = _campaign(project, name, changes).lend(path)
-    print(json.dumps(str(path)) if as_json else f"{path}: {count} cells")
-    return 0
+    return options.show(str(path), [f"{path}: {count} cells"], as_json=as_json)
 
 
 def _campaign(project: Path | None, name: str, changes: Sequence[str]) -> Campaign:
@@ -98,10 +96,10 @@ def _check_parallel(parallel: int | None) -> None:
 
 def collect_campaign(
     project: Path | None, name: str, changes: Sequence[str], *, as_json: bool
-) -> None:
+) -> int:
     """Record the runs of a campaign that are not in ``data/history/NAME`` yet."""
     parts = [str(part) for part in _campaign(project, name, changes).collect()]
-    print(json.dumps(parts) if as_json else "\n".join(parts) or "nothing new")
+    return options.show(parts, parts or ["nothing new"], as_json=as_json)
 
 
 def show_proposals(
@@ -114,49 +112,49 @@ def show_proposals(
     from voxcast.models.next_runs import proposed_runs
 
     proposals = proposed_runs(_campaign(project, name, changes), count)
-    if as_json:
-        print(json.dumps(proposals, indent=2))
-    for run in [] if as_json else proposals:
-        plural = "" if run["cpus"] == 1 else "s"
-        task = f"{run['app']}, {run['device']}, {run['cpus']} CPU{plural}, {run['scale']}"
-        subject = f"subject {run['subject']}" if run["subject"] else run["parameters"]
-        print(f"{task}: {run['image'] or subject}, about {format_seconds(run['expected_s'])}")
     if not proposals:
         logger.info("all runs of %s are on record", name)
-    return 0
+    lines = (
+        f"{run['app']}, {run['device']}, {counted(run['cpus'], 'CPU')}, {run['scale']}: "
+        f"{run['image'] or run['subject'] or run['parameters']}, "
+        f"about {format_seconds(run['expected_s'])}"
+        for run in proposals
+    )
+    return options.show(proposals, lines, as_json=as_json)
 
 
 def show_campaign(
     project: Path | None, name: str, changes: Sequence[str], *, as_json: bool
-) -> None:
+) -> int:
     """Show which runs of a campaign are done and left."""
     from voxcast.jobs.campaign import POOL
 
     campaign = _campaign(project, name, changes)
     # Workers of a pool run on other machines.
     rows = campaign.status(any_host=(campaign.folder / POOL).is_dir())
-    if as_json:
-        print(json.dumps(rows, indent=2))
-        return
+    return options.show(rows, _status_lines(name, rows), as_json=as_json)
+
+
+def _status_lines(name: str, rows: list[dict[str, Any]]) -> Iterator[str]:
     if not rows:
         start = f"`voxcast measure --campaign {name}` prepares its images and measures"
-        print(f"{name}: nothing is measured yet; {start}")
+        yield f"{name}: nothing is measured yet; {start}"
         return
-    names = ("done", "left", "local_runs")
-    recorded, left, local_runs = (sum(row[name] for row in rows) for name in names)
-    left_s = sum(row["left_s"] for row in rows)
-    print(f"{name}: {recorded} runs done, {left} left, about {format_seconds(left_s)}")
+    recorded, left, left_s, local_runs = (
+        sum(row[column] for row in rows) for column in ("done", "left", "left_s", "local_runs")
+    )
+    yield f"{name}: {recorded} runs done, {left} left, about {format_seconds(left_s)}"
     if local_runs:
-        print(f"  on record too: {local_runs} local runs")
-    heads = ("app", "scale", "CPUs", "done", "left", "time left", "noisy", "other outcomes")
-    table = [heads]
+        yield f"  on record too: {local_runs} local runs"
+    table = [("app", "scale", "CPUs", "done", "left", "time left", "noisy", "other outcomes")]
     for row in rows:
         others = sorted((k, n) for k, n in row["outcomes"].items() if k != "completed")
-        outcomes = ", ".join(f"{n} {outcome}" for outcome, n in others)
-        numbers = (str(row["cpus"]), str(row["done"]), str(row["left"]))
-        time_left = format_seconds(row["left_s"])
-        table.append((row["app"], row["scale"], *numbers, time_left, str(row["noisy"]), outcomes))
-    print(text_table(table, "<<>>>>><", indent="  "))
+        table.append((
+            row["app"], row["scale"], str(row["cpus"]), str(row["done"]), str(row["left"]),
+            format_seconds(row["left_s"]), str(row["noisy"]),
+            ", ".join(f"{n} {outcome}" for outcome, n in others),
+        ))  # fmt: skip
+    yield text_table(table, "<<>>>>><", indent="  ")
 
 
 INTERRUPTED, CELLS_LEFT = 130, 1
@@ -239,19 +237,18 @@ def run_on_cluster(
     given_up, left = by_status["given up"], by_status["running"] + by_status["waiting"]
     if not is_local and (left or given_up):
         code = code or CELLS_LEFT
-    if as_json:
-        summary = {"cells": by_status.total(), "recorded": by_status["completed"], "left": left}
-        summary |= {name.replace(" ", "_"): by_status[name] for name in STATES}
-        places = {"pool": str(submission.folder), "parts": list(map(str, parts))}
-        print(json.dumps(summary | places))
-        return code
+    summary = {
+        "cells": by_status.total(), "recorded": by_status["completed"], "left": left,
+        **{name.replace(" ", "_"): by_status[name] for name in STATES},
+        "pool": str(submission.folder), "parts": list(map(str, parts)),
+    }  # fmt: skip
     states = ", ".join(f"{by_status[name]} {name}" for name in STATES)
-    print(f"{name}: {by_status['completed']} of {by_status.total()} cells done, {states}")
+    lines = [f"{name}: {by_status['completed']} of {by_status.total()} cells done, {states}"]
     if given_up:
-        print("  the same command tries those that were given up again")
+        lines.append("  the same command tries those that were given up again")
     if left or given_up:
-        print(f"  `voxcast status {submission.folder}` shows them")
-    return code
+        lines.append(f"  `voxcast status {submission.folder}` shows them")
+    return options.show(summary, lines, as_json=as_json) or code
 
 
 def _cluster(name: str) -> Cluster:

@@ -7,7 +7,7 @@ import json
 import logging
 import sys
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
@@ -15,6 +15,9 @@ from voxcast import project as projects
 from voxcast.cli import options
 from voxcast.errors import EXIT_BAD_INPUT, ModelError
 from voxcast.quantities import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 MAX_VALUE = 60  # characters of a value that are printed; --json has all
 
@@ -44,15 +47,15 @@ def list_versions(
             logger.info("the registry was lost or replaced; the next `dvc repro` fills it")
         return 0
     rows = ModelStore.of(folder).listed()
-    if as_json:
-        print(json.dumps(rows, indent=2))
-        return 0
+    lines = []
     for row in rows:
-        print(f"version {row['version']:>3} {'champion' if row['champion'] else ''}".rstrip())
+        lines.append(
+            f"version {row['version']:>3} {'champion' if row['champion'] else ''}".rstrip()
+        )
         for app, facts in row["apps"].items():
             new = "; new in this version" if app == row.get("promoted") else ""
-            print(f"  {app}: {_facts(facts)}{new}")
-    return 0
+            lines.append(f"  {app}: {_facts(facts)}{new}")
+    return options.show(rows, lines, as_json=as_json)
 
 
 def show(
@@ -61,7 +64,6 @@ def show(
         str | None,
         Argument(metavar="[OTHER]", show_default=False, help="Show in what they differ."),
     ] = None,
-    app: options.App = None,
     as_json: options.Json = False,
     project: options.Project = None,
 ) -> int:
@@ -69,31 +71,37 @@ def show(
 
     The exit code is 2 if a file is not as it was registered.
     """
+    from voxcast.serving.bundle import plain_files
+    from voxcast.serving.model_card import model_card
     from voxcast.serving.model_store import ModelStore
 
     store = ModelStore.of(projects.require(project))
-    if version is not None and other is not None:
-        _show_differences(store, version, other, app, as_json=as_json)
-        return 0
-    from voxcast.serving.bundle import plain_files
-    from voxcast.serving.model_card import model_card
-
     bundle = store.open(version)
+    if other is not None:
+        from voxcast.tracking.versions import difference
+
+        content = difference(bundle, store.open(other))
+        return options.show(content, _difference_lines(content["apps"]), as_json=as_json)
     problems, card = bundle.problems(), model_card(bundle)
-    if as_json:
-        facts = {
-            "version": bundle.version,
-            **asdict(bundle.origin),
-            "apps": {name: app.to_json() for name, app in bundle.apps.items()},
-        }
-        print(json.dumps({**facts, "problems": problems, "card": card}, indent=2))
-    else:
-        print(card)
-        files = counted(len(plain_files(bundle.folder)), "file")
-        print("Changed files:" if problems else f"{files}, all of them as they were registered")
-        for name, problem in problems.items():
-            print(f"{name}: {problem}")
+    facts = {
+        "version": bundle.version, **asdict(bundle.origin),
+        "apps": {name: app.to_json() for name, app in bundle.apps.items()},
+        "problems": problems, "card": card,
+    }  # fmt: skip
+    files = counted(len(plain_files(bundle.folder)), "file")
+    lines = [
+        card, "Changed files:" if problems else f"{files}, all of them as they were registered",
+        *(f"{name}: {problem}" for name, problem in problems.items()),
+    ]  # fmt: skip
+    options.show(facts, lines, as_json=as_json)
     return EXIT_BAD_INPUT if problems else 0
+
+
+def _difference_lines(apps: dict[str, Any]) -> Iterator[str]:
+    for name, facts in apps.items():
+        yield f"{name}: {_summary(facts)}"
+        for field, (before, after) in facts.get("fields", {}).items():
+            yield f"  {field}: {_value(before)} -> {_value(after)}"
 
 
 def compare(
@@ -104,11 +112,10 @@ def compare(
     project: options.Project = None,
 ) -> int:
     """Compare two versions on the same held-out subjects on record."""
-    folder = projects.require(project)
     from voxcast.serving.model_store import ModelStore
     from voxcast.tracking.versions import bundles_to_compare, compare_bundles
 
-    numbers = first, second
+    folder, numbers = projects.require(project), (first, second)
     bundles = bundles_to_compare(ModelStore.of(folder), numbers, app)
     from voxcast import config
     from voxcast.models.selection.cross_validation import validations
@@ -116,12 +123,8 @@ def compare(
     cfg = config.load(folder / config.PARAMS_FILE)
     by_app = validations(folder, cfg.tune.folds, cfg.tune.seed)
     receipt = compare_bundles(folder, by_app, numbers, bundles, app)
-    if as_json:
-        print(json.dumps(receipt, indent=2))
-        return 0
-    for name, comparison in receipt["apps"].items():
-        print(f"{name}: {_compared(comparison, first, second)}")
-    return 0
+    lines = (f"{name}: {_compared(c, first, second)}" for name, c in receipt["apps"].items())
+    return options.show(receipt, lines, as_json=as_json)
 
 
 def promote(
@@ -133,8 +136,8 @@ def promote(
     folder = projects.require(project)
 
     from voxcast import config
-    from voxcast.cli.graph import dvc_lock, learning_lock
     from voxcast.config.served_facts import app_facts, promotion_rule
+    from voxcast.graph import dvc_lock, learning_lock
     from voxcast.tracking import promotion, runs
     from voxcast.tracking.challengers import challengers
 
@@ -149,13 +152,11 @@ def promote(
             runs.connect(folder), folder, app_facts(cfg, app, trained[app].table), trained[app],
             promotion_rule(cfg), by_hand=True,
         )  # fmt: skip
-    if as_json:
-        print(json.dumps(receipt, indent=2))
-    elif receipt["registered"]:
-        print(f"{app}: {receipt['champion']} is champion, version {receipt['version']}")
-        print(f"  {receipt['detail']}")
-    else:
-        print(f"{app}: {receipt['detail']}; nothing was changed")
+    lines = [f"{app}: {receipt['detail']}; nothing was changed"]
+    if receipt["registered"]:
+        became = f"{app}: {receipt['champion']} is champion, version {receipt['version']}"
+        lines = [became, f"  {receipt['detail']}"]
+    options.show(receipt, lines, as_json=as_json)
     for sentence in receipt["under_load"]:
         logger.warning("%s", sentence)
     return 0
@@ -173,15 +174,15 @@ def rollback(
 
     with contextlib.redirect_stdout(sys.stderr):
         receipt = roll_back(folder, version, app)
-    if as_json:
-        print(json.dumps(receipt, indent=2))
-        return 0
     names = app or ", ".join(receipt["restored"])
-    print(f"version {receipt['version']} is champion; {names} as in version "
-          f"{receipt['to_version']}")  # fmt: skip
+    lines = [
+        f"version {receipt['version']} is champion; {names} as in version {receipt['to_version']}"
+    ]
     if receipt["removed"]:
-        print("  `voxcast learn` will not promote what was replaced; `voxcast models promote` can")
-    return 0
+        lines.append(
+            "  `voxcast learn` will not promote what was replaced; `voxcast models promote` can"
+        )
+    return options.show(receipt, lines, as_json=as_json)
 
 
 def pull(
@@ -197,8 +198,7 @@ def pull(
     from voxcast.tracking.registry import pull as fetched
 
     number = fetched(ModelStore.of(folder), tracking_uri(folder), version)
-    print(json.dumps({"version": number}) if as_json else f"version {number} is champion")
-    return 0
+    return options.show({"version": number}, [f"version {number} is champion"], as_json=as_json)
 
 
 ACTIONS = {
@@ -210,21 +210,6 @@ ACTIONS = {
     "rollback": rollback,
     "pull": pull,
 }
-
-
-def _show_differences(
-    store: Any, version: str, other: str, app: str | None, *, as_json: bool
-) -> None:
-    from voxcast.tracking.versions import difference
-
-    content = difference(store.open(version), store.open(other), app)
-    if as_json:
-        print(json.dumps(content, indent=2))
-        return
-    for name, facts in content["apps"].items():
-        print(f"{name}: {_summary(facts)}")
-        for field, (before, after) in facts.get("fields", {}).items():
-            print(f"  {field}: {_value(before)} -> {_value(after)}")
 
 
 def _facts(facts: dict[str, Any] | None) -> str:

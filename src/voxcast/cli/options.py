@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import math
 import re
 from pathlib import Path
@@ -13,10 +14,11 @@ from typer import Argument, Option
 from typer.core import TyperCommand
 
 from voxcast.errors import ConfigError, one_line
-from voxcast.quantities import parse_seconds, parse_usd
+from voxcast.files import write_text
+from voxcast.quantities import parse_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from voxcast.api.question import Question
 
@@ -110,11 +112,27 @@ Deadline = Annotated[
 Budget = Annotated[
     str | None, Option("--budget", metavar="USD", help="Largest cost of one image.")
 ]
-Picture = Annotated[
-    Path | None, Option("--picture", metavar="FILE.svg", help="Write a picture, too.")
-]
-
 _COUNT = re.compile(r"\d{1,9}", re.ASCII)
+
+
+def show(content: object, lines: Iterable[str], *, as_json: bool, out: Path | None = None) -> int:
+    """Print a result, as one JSON document or as lines of text, and return exit code 0.
+
+    Parameters
+    ----------
+    content : object
+        Made of JSON's types, and numbers of numpy.
+    lines : iterable of str
+        Only read without `as_json`.
+    out : Path, optional
+        File to write instead.
+    """
+    text = json.dumps(content, indent=2, default=float) if as_json else "\n".join(lines)
+    if out is not None:
+        write_text(out, f"{text}\n")
+    elif text:
+        print(text)
+    return 0
 
 
 def question(
@@ -153,17 +171,6 @@ def counts(text: str | None, option: str, *, least: int = 1) -> tuple[int, ...] 
     if all(_COUNT.fullmatch(part) and int(part) >= least for part in parts):
         return tuple(int(part) for part in parts)
     raise ConfigError(f"must be whole numbers of at least {least}, not {text!r}", option)
-
-
-def usd(text: str | None) -> float | None:
-    """Read the amount of ``--budget``; None stays None.
-
-    Raises
-    ------
-    ConfigError
-        If it is not an amount of money, or is negative.
-    """
-    return None if text is None else parse_usd(text)
 
 
 def seconds(text: str | None, option: str) -> float | None:
@@ -221,17 +228,16 @@ def labels_of(texts: list[str] | None) -> list[str]:
     return [label for text in texts or () for label in text.split(",") if label]
 
 
-def picture_path(path: Path | None) -> Path | None:
-    """Return the path of a picture, whose name must end in ``.svg``.
+def refuse(values: Mapping[str, object], problem: str, then: str = "") -> None:
+    """Refuse the first option that was given.
 
     Raises
     ------
     ConfigError
-        If it ends otherwise.
+        If a value is not empty.
     """
-    if path is not None and path.suffix.lower() != ".svg":
-        raise ConfigError("the picture is an SVG", path, "let its name end in .svg")
-    return path
+    if named := [option for option, value in values.items() if value]:
+        raise ConfigError(problem, named[0], then)
 
 
 WIDTH = 100  # of the help

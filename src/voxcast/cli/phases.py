@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
+import re
+import shutil
+import subprocess
 import sys
 from dataclasses import asdict
 from fractions import Fraction
@@ -13,24 +15,38 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Option
 
 from voxcast.cli import options
-from voxcast.cli.phases_show import Trace, read_logical_trace, record, show
-from voxcast.errors import ConfigError, TableError
+from voxcast.errors import ConfigError, RunError, TableError
 from voxcast.phases.signature import MIN_SHARE, TOLERANCE_DECADES
 from voxcast.quantities import counted, format_bytes, format_seconds, format_short_seconds
 from voxcast.text_table import text_table
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     import numpy as np
     import pandas as pd
 
     from voxcast.allocation.requests.chain import Chain, MemoryHeld
     from voxcast.phases.logged import PhaseMatrix
+    from voxcast.phases.logical import LogicalTrace
+    from voxcast.phases.overview import Timeline, TraceOverview
     from voxcast.phases.predict import TimePrediction, Transfer
     from voxcast.phases.signature import Signature
 
+Trace = Annotated[Path, Argument(metavar="TRACE", show_default=False)]
+
+FAILED = 1
 PRINTED_WALLTIMES = 4
 TOLERANCE_VALUES = 1.0
 NO_SAMPLE = 0.1  # what the same ticks of the base may miss of its time before a warning
+INTERPRETER = re.compile(r"python[0-9.]*")
+WITH_VALUE = ("-W", "-X")
+THEN = "voxcast phases record --out DIR -- mpirun -np 4 python program.py"
+OTHERS = "record other programs with EZTrace or Score-P, torchrun's with the profiler of PyTorch"
+MAX_LANES = 32
+MAX_LISTED = 8
+MIN_BINS = 20
+OTHER, OTHER_COMMUNICATION, AFTER, NOTHING = "+", "-", ".", " "
 
 
 def chain(
@@ -90,23 +106,19 @@ def chain(
         )
     phased_runs = chains.PhasedRuns(matrix.phases, matrix.duration_s, matrix.peak_bytes, used)
     held, jobs = chains.memory_held(phased_runs), chains.chain(phased_runs, cost)
-    if as_json:
-        content = {
-            "app": app,
-            "runs": len(matrix.cell_keys),
-            "median_runtime_s": float(kept_s),
-            "left_out": dict(matrix.left_out),
-            "read_at_ends": dict(matrix.read_at_ends),
-            "held_gb_h": asdict(held),
-            "jobs": [asdict(job) for job in jobs.jobs],
-            "one_job": asdict(jobs.single_job),
-            "expected_gb_h": jobs.expected_gb_h,
-            "gain": jobs.gain,
-        }
-        print(json.dumps(content, indent=2, allow_nan=False))
-    else:
-        _show_chain(app, matrix, held, jobs)
-    return 0
+    content = {
+        "app": app,
+        "runs": len(matrix.cell_keys),
+        "median_runtime_s": float(kept_s),
+        "left_out": dict(matrix.left_out),
+        "read_at_ends": dict(matrix.read_at_ends),
+        "held_gb_h": asdict(held),
+        "jobs": [asdict(job) for job in jobs.jobs],
+        "one_job": asdict(jobs.single_job),
+        "expected_gb_h": jobs.expected_gb_h,
+        "gain": jobs.gain,
+    }
+    return options.show(content, _chain_lines(app, matrix, held, jobs), as_json=as_json)
 
 
 def _read_from(runs: pd.DataFrame, traces: pd.DataFrame) -> pd.DataFrame:
@@ -123,11 +135,10 @@ def _read_from(runs: pd.DataFrame, traces: pd.DataFrame) -> pd.DataFrame:
     return segmented.phases
 
 
-def _show_chain(app: str, matrix: PhaseMatrix, held: MemoryHeld, jobs: Chain) -> None:
+def _chain_lines(app: str, matrix: PhaseMatrix, held: MemoryHeld, jobs: Chain) -> Iterator[str]:
     used = "" if held.used is None else f", used {held.used:.3g}"
-    runs = len(matrix.cell_keys)
-    print(f"{app}: {runs} runs; memory held by one run on average, in GB h")
-    print(
+    yield f"{app}: {len(matrix.cell_keys)} runs; memory held by one run on average, in GB h"
+    yield (
         f"  requested at the run's peak {held.at_run_peak:.3g}, at the peak of each phase "
         f"{held.at_phase_peaks:.3g}{used}"
     )
@@ -138,15 +149,197 @@ def _show_chain(app: str, matrix: PhaseMatrix, held: MemoryHeld, jobs: Chain) ->
         walltimes += ["…"] * (len(lengths) > PRINTED_WALLTIMES)
         memory = format_bytes(job.memory_bytes)
         rows.append((job.phase, memory, f"{job.expected_gb_h:.3g}", ", ".join(walltimes)))
-    print(text_table(rows, "<>><", indent="  "))
+    yield text_table(rows, "<>><", indent="  ")
     if matrix.read_at_ends:
         listed = ", ".join(f"{phase} {n}" for phase, n in matrix.read_at_ends.items())
-        print(f"  memory read at the ends of a phase, as no sample lies in it; runs: {listed}")
-    expected = f"{jobs.expected_gb_h:.3g} GB h"
-    print(
-        f"  a chain of jobs, one for each phase, is expected to hold {expected}; "
-        f"a single job holds {jobs.gain:.2f} times as much"
+        yield f"  memory read at the ends of a phase, as no sample lies in it; runs: {listed}"
+    yield (
+        f"  a chain of jobs, one for each phase, is expected to hold {jobs.expected_gb_h:.3g} "
+        f"GB h; a single job holds {jobs.gain:.2f} times as much"
     )
+
+
+def read_logical_trace(path: Path) -> LogicalTrace:
+    """Read a trace and order it; its gaps are named on stderr.
+
+    Raises
+    ------
+    RunError
+        If it cannot be read, or has no events.
+    """
+    from voxcast.phases.events import read_trace
+    from voxcast.phases.logical import logical_trace
+
+    trace = logical_trace(read_trace(path))
+    if not len(trace):
+        raise RunError("has no events", path, "it was not traced; record it again")
+    for lack in trace.missing:
+        print(f"voxcast: {path}: missing: {lack}", file=sys.stderr)
+    return trace
+
+
+def record(
+    command: Annotated[
+        list[str],
+        Argument(metavar="-- COMMAND...", help="E.g. mpirun -np 4 python program.py."),
+    ],
+    out: Annotated[Path, Option("--out", metavar="DIR", help="New folder of the trace.")],
+    as_json: options.Json = False,
+) -> int:
+    """Run a command, and record the communication of its Python processes."""
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise RunError("is there already", out, "name a new folder")
+    try:
+        # The program's output is not a result of this command: it goes where messages go.
+        words = recorded(command, out.absolute())
+        code = subprocess.run(words, stdout=sys.stderr, check=False).returncode
+    except FileNotFoundError:
+        raise RunError("no such program", command[0], THEN) from None
+
+    from voxcast.phases.events import NS_PER_S, Kind, read_trace
+
+    table = read_trace(out)
+    longest_s = float((table.end_ns - table.start_ns).max(initial=0)) / NS_PER_S
+    kinds = {kind.name.lower(): int((table["kind"] == kind).sum()) for kind in Kind}
+    content = {
+        "trace": table.source, "processes": len(table.processes), "events": len(table),
+        **{f"{name}_events": count for name, count in kinds.items()}, "longest_s": longest_s,
+        "computation_unit": table.computation_unit, "missing": list(table.missing),
+    }  # fmt: skip
+    listed = ", ".join(f"{count} {name}" for name, count in kinds.items() if count)
+    lines = [
+        f"{table.source}: {counted(len(table.processes), 'process')}, "
+        f"{counted(len(table), 'event')} ({listed or 'none'}), {format_seconds(longest_s)}",
+        *(f"  missing: {text}" for text in table.missing),
+    ]
+    options.show(content, lines, as_json=as_json)
+    if kinds["local"] == len(table):
+        hint = f"run programs with mpi4py under mpirun or srun; {OTHERS}"
+        print(f"voxcast: {out}: no communication was recorded; {hint}", file=sys.stderr)
+    if code:
+        print(f"voxcast: the command ended with code {code}", file=sys.stderr)
+    return FAILED if code else 0
+
+
+def recorded(command: list[str], folder: Path) -> list[str]:
+    """Return a command with the recorder before the program of each Python interpreter."""
+    from voxcast.phases import recorder as mpi_recorder
+
+    recorder = [mpi_recorder.__file__, "--out", str(folder)]
+    result: list[str] = []
+    words = iter(command)
+    seen = False
+    for word in words:
+        result.append(word)
+        if not INTERPRETER.fullmatch(Path(word).name):
+            continue
+        program = next(words, None)
+        while program is not None and program.startswith("-") and program not in ("-m", "-c"):
+            result.append(program)
+            if program in WITH_VALUE:
+                result.append(next(words, ""))
+            program = next(words, None)
+        if program is None or program == "-c":
+            raise ConfigError("runs no file or module", word, THEN)
+        result += [*recorder, program]
+        seen = True
+        for rest in words:  # up to the next program of mpirun
+            result.append(rest)
+            if rest == ":":
+                break
+    if not seen:
+        raise ConfigError("starts no python", command[0], f"{THEN}; {OTHERS}")
+    return result
+
+
+def show(
+    path: Trace,
+    html: Annotated[
+        Path | None, Option("--html", metavar="FILE", help="Write a page with all of it.")
+    ] = None,
+    as_json: options.Json = False,
+) -> int:
+    """Show the phases of a parallel run, a line of time for each process, and communication.
+
+    The page also has the memory of the run, if the trace is in the folder of a recorded run.
+    """
+    if html is not None and html.is_dir():
+        raise ConfigError("is a folder", f"--html {html}", "name a file")
+
+    from voxcast.phases.overview import trace_overview
+    from voxcast.phases.signature import phases_of
+
+    trace = read_logical_trace(path)
+    grouped = phases_of(trace)
+    width = shutil.get_terminal_size().columns - max(map(len, trace.events.processes)) - 5
+    bins = 1 if as_json else max(width, MIN_BINS)
+    overview = trace_overview(trace, grouped, bins=bins, max_lanes=MAX_LANES)
+    lines = (*_signature_lines(overview.signature, overview), *_overview_lines(overview))
+    options.show(overview.as_json(), lines, as_json=as_json)
+    if html is not None:
+        from voxcast.files import write_text
+        from voxcast.report.phase_page import overview_for_page, phase_page
+        from voxcast.runs.series import RECORD_FILE
+
+        parents = path.resolve().parents[:2]
+        run = next((folder for folder in parents if (folder / RECORD_FILE).is_file()), None)
+        write_text(html, phase_page(overview_for_page(trace, grouped), run))
+        print(f"voxcast: wrote {html}", file=sys.stderr)
+    return 0
+
+
+def _overview_lines(overview: TraceOverview) -> Iterator[str]:
+    import numpy as np
+
+    yield (
+        "Timeline: a capital is mostly computation, a small letter mostly communication; "
+        f"{OTHER} and {OTHER_COMMUNICATION} other phases, {AFTER} after the last event"
+    )
+    yield _lanes(overview.timeline, overview.marked)
+    traffic, names = overview.traffic, overview.processes.lanes
+    pairs = np.argwhere(traffic.messages)
+    largest = pairs[np.argsort(-traffic.size_bytes[tuple(pairs.T)], kind="stable")]
+    messages = [
+        (names[p], names[q], str(traffic.messages[p, q]),
+         format_bytes(int(traffic.size_bytes[p, q])))
+        for p, q in largest.tolist()
+    ]  # fmt: skip
+    if messages:
+        yield f"Messages: {int(traffic.messages.sum())} between {len(pairs)} pairs of processes"
+        yield from _largest(("from", "to", "messages", "size"), messages, "<<>>")
+    collectives = [
+        (c.operation, str(c.processes or "unknown"), str(c.calls), format_bytes(c.size_bytes),
+         format_short_seconds(c.time_s))
+        for c in traffic.collectives
+    ]  # fmt: skip
+    if collectives:
+        heads = ("collective", "processes", "calls", "size", "time of all processes")
+        yield from _largest(heads, collectives, "<>>>>")
+
+
+def _largest(
+    heads: tuple[str, ...], rows: Sequence[tuple[str, ...]], alignment: str
+) -> Iterator[str]:
+    yield text_table([heads, *rows[:MAX_LISTED]], alignment, indent="  ")
+    if len(rows) > MAX_LISTED:
+        yield f"  and {len(rows) - MAX_LISTED} more, all in --json"
+
+
+def _lanes(timeline: Timeline, marked: int) -> str:
+    from voxcast.phases.overview import MARKS
+
+    # By category and whether communication is most of the bin; -1 is the last row.
+    symbols = [(mark, mark.lower()) for mark in MARKS[:marked]]
+    symbols += [(OTHER, OTHER_COMMUNICATION), (AFTER, AFTER), (NOTHING, NOTHING)]
+    is_communication = timeline.communication_share > 0.5
+    width = max(map(len, timeline.lanes), default=0)
+    lines = [
+        f"  {name:{width}} |{''.join(symbols[c][m] for c, m in zip(row, most, strict=True))}|"
+        for name, row, most in zip(
+            timeline.lanes, timeline.category.tolist(), is_communication.tolist(), strict=True
+        )
+    ]
+    return "\n".join(lines)
 
 
 def signature(
@@ -184,119 +377,91 @@ def signature(
     if not 0 <= min_share <= 1:
         raise ConfigError(f"must be 0 to 1, not {min_share:g}", "--min-share")
     if values:
-        _show_values(path, tolerance, min_share, as_json=as_json)
-        return 0
+        return _show_values(path, tolerance, min_share, as_json=as_json)
     from voxcast.phases.signature import phases_of
     from voxcast.phases.signature import signature as signature_of
 
     trace = read_logical_trace(path)
     grouped = phases_of(trace, tolerance, min_share=min_share)
     result = signature_of(trace, grouped)
-    if result.dropped_phases:
-        print(
-            f"voxcast: {counted(result.dropped_phases, 'phase')} with less than "
-            f"{100 * min_share:g}% of the time of all processes dropped, "
-            f"{format_short_seconds(result.dropped_s)} together",
-            file=sys.stderr,
-        )
-    if as_json:
-        unit = trace.events.computation_unit
-        content = asdict(result) | {"total_s": result.total_s, "computation_unit": unit}
-        print(json.dumps(content, indent=2, allow_nan=False))
-    else:
-        _show_signature(result)
-    return 0
+    unit = trace.events.computation_unit
+    content = asdict(result) | {"total_s": result.total_s, "computation_unit": unit}
+    beside = f", after the last event {format_short_seconds(result.after_s)}"
+    total = f"{beside * (result.after_s > 0)}: {format_seconds(result.total_s)}"
+    lines = (*_signature_lines(result), f"  sum of weight × time, and of dropped phases{total}")
+    return options.show(content, lines, as_json=as_json)
 
 
-def _show_signature(result: Signature) -> None:
-    print(
-        f"{result.source}: {counted(result.processes, 'process')}, "
-        f"{counted(result.ticks, 'tick')}, "
-        f"{format_seconds(result.elapsed_s)}; {result.communication_share:.0%} of the time of all "
-        "processes in communication"
+def _signature_lines(run: Signature, overview: TraceOverview | None = None) -> Iterator[str]:
+    """Yield the phases of a run: in the order of founding, or as marked in an overview."""
+    from voxcast.phases.overview import MARKS
+
+    yield (
+        f"{run.source}: {counted(run.processes, 'process')}, {counted(run.ticks, 'tick')}, "
+        f"{format_short_seconds(run.elapsed_s)}; computation {1 - run.communication_share:.0%}, "
+        f"communication {run.communication_share:.0%} of the time of all processes"
     )
-    rows = [("phase", "operations", "weight", "time", "computation", "communication", "share")]
-    rows += [
-        (str(n), phase.communication, str(phase.weight), format_short_seconds(phase.time_s),
-         format_short_seconds(phase.computation_s), format_short_seconds(phase.communication_s),
-         f"{phase.share:.1%}")
-        for n, phase in enumerate(result.phases)
-    ]  # fmt: skip
-    print(text_table(rows, "<<>>>>>", indent="  "))
-    beside = []
-    if result.dropped_phases:
-        dropped = counted(result.dropped_phases, "dropped phase")
-        beside.append(f"{dropped} {format_short_seconds(result.dropped_s)}")
-    if result.after_s > 0:
-        beside.append(f"after the last event {format_short_seconds(result.after_s)}")
-    print(
-        f"  sum of weight × time{''.join(f', {text}' for text in beside)}: "
-        f"{format_seconds(result.total_s)}"
-    )
+    order = range(len(run.phases)) if overview is None else overview.order
+    marked = "" if overview is None else MARKS[: overview.marked]
+    rows = [("", "phase", "operations", "weight", "time", "share", "communication")]
+    for place, n in enumerate(order):
+        phase = run.phases[n]
+        mark = "" if overview is None else marked[place : place + 1] or OTHER
+        rows.append((
+            mark, str(n), phase.communication, str(phase.weight),
+            format_short_seconds(phase.time_s), f"{phase.share:.1%}",
+            f"{phase.communication_share:.0%}",
+        ))  # fmt: skip
+    yield text_table(rows, "<><>>>>", indent="  ")
+    if run.dropped_phases:
+        small = counted(run.dropped_phases, "small phase")
+        yield f"  {OTHER} {small} dropped, {format_short_seconds(run.dropped_s)} together"
 
 
-def _show_values(path: Path, tolerance: float, min_share: float, *, as_json: bool) -> None:
-    """Print the phases of values, in the order of their founding."""
+def _show_values(path: Path, tolerance: float, min_share: float, *, as_json: bool) -> int:
+    """Show the phases of values, in the order of their founding."""
     from voxcast.phases.signature import grouped
 
     values = _values(path)
     phases = grouped(values, tolerance, min_share=min_share)
-    if phases.dropped_phases:
-        print(
-            f"voxcast: {phases.dropped_phases} phases with less than "
-            f"{100 * min_share:g}% of the ticks dropped, "
-            f"{phases.dropped_share:.2%} of the ticks together",
-            file=sys.stderr,
-        )
     rows = list(zip(phases.founder.tolist(), phases.weight.tolist(), phases.share, strict=True))
-    if as_json:
-        content = {
-            "n_ticks": len(values),
-            "tolerance": tolerance,
-            "phases": [
-                {"founder": founder, "weight": weight, "share": float(share),
-                 "ticks": ticks.tolist()}
-                for (founder, weight, share), ticks in zip(rows, phases.ticks(), strict=True)
-            ],
-            "dropped_phases": phases.dropped_phases,
-            "dropped_share": phases.dropped_share,
-        }  # fmt: skip
-        print(json.dumps(content, allow_nan=False))
-    else:
-        head = ("phase", "founder", "ticks", "share")
-        body = [
-            (str(n), f"{founder:g}", str(weight), f"{share:.1%}")
-            for n, (founder, weight, share) in enumerate(rows)
-        ]
-        print(text_table([head, *body], "<>>>"))
+    content = {
+        "n_ticks": len(values),
+        "tolerance": tolerance,
+        "phases": [
+            {"founder": founder, "weight": weight, "share": float(share), "ticks": ticks.tolist()}
+            for (founder, weight, share), ticks in zip(rows, phases.ticks(), strict=True)
+        ],
+        "dropped_phases": phases.dropped_phases,
+        "dropped_share": phases.dropped_share,
+    }
+    body = [
+        (str(n), f"{founder:g}", str(weight), f"{share:.1%}")
+        for n, (founder, weight, share) in enumerate(rows)
+    ]
+    lines = [text_table([("phase", "founder", "ticks", "share"), *body], "<>>>")]
+    if phases.dropped_phases:
+        lines.append(
+            f"{counted(phases.dropped_phases, 'phase')} with less than {100 * min_share:g}% of "
+            f"the ticks dropped, {phases.dropped_share:.2%} of the ticks together"
+        )
+    return options.show(content, lines, as_json=as_json)
 
 
 def _values(path: Path) -> np.ndarray:
-    """Read one number a line; whole numbers stay such. Empty lines are ignored."""
+    """Read one number a line; whole numbers stay such."""
     import numpy as np
 
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        values = np.array(path.read_text(encoding="utf-8").split(), dtype=float)
     except FileNotFoundError:
         raise TableError("no such file", path) from None
-    except UnicodeDecodeError:
-        raise TableError("is not text", path, "it must have one number a line") from None
-    values = []
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            values.append(float(line))
-        except ValueError:
-            values.append(math.nan)
-        if not math.isfinite(values[-1]):
-            problem = f"{line.strip()[:40]!r} is not a finite number"
-            raise TableError(problem, f"{path}, line {number}", "give one a line")
-    if not values:
-        raise TableError("has no values", path, "it must have one number a line")
-    array = np.array(values)
-    is_whole = np.all(array == np.rint(array)) and np.abs(array).max() < 2**53
-    return array.astype(np.int64) if is_whole else array
+    except ValueError as error:
+        raise TableError(f"must have one number a line ({error})", path) from None
+    if not values.size or not np.isfinite(values).all():
+        raise TableError("must have one finite number a line", path)
+    is_whole = np.all(values == np.rint(values)) and np.abs(values).max() < 2**53
+    return values.astype(np.int64) if is_whole else values
 
 
 def predict(
@@ -341,24 +506,22 @@ def predict(
         trace = read_logical_trace(trace_path)
         cycles = phases.cycles_of(trace)
         prediction = phases.predict(trace, cycles, cycles.count / share)
-    if as_json:
-        content = _json(prediction) | {"measured_s": measured_s, "cycle": asdict(cycles)}
-        content |= {"processes": len(trace.events.processes), "source": trace.events.source}
-        print(json.dumps(content, indent=2, allow_nan=False))
-        return 0
-    print(
+    content = _json(prediction) | {"measured_s": measured_s, "cycle": asdict(cycles)}
+    content |= {"processes": len(trace.events.processes), "source": trace.events.source}
+    total, cycle = format_seconds(prediction.total_s), format_short_seconds(prediction.cycle_s)
+    lines = [
         f"{trace.events.source}: {round(prediction.cycles)} of {round(prediction.cycles_of_run)} "
         f"cycles, one for each tick of {cycles.counted}; "
-        f"{format_seconds(prediction.elapsed_s)} so far"
-    )
-    total, cycle = format_seconds(prediction.total_s), format_short_seconds(prediction.cycle_s)
-    print(f"  the run takes {total}, {_interval(prediction)}; {cycle} a cycle")
+        f"{format_seconds(prediction.elapsed_s)} so far",
+        f"  the run takes {total}, {_interval(prediction)}; {cycle} a cycle",
+    ]
     if prediction.trend:
-        print(f"  {prediction.trend}; the prediction does not continue that")
+        lines.append(f"  {prediction.trend}; the prediction does not continue that")
     if measured_s is not None:
         error = prediction.total_s / measured_s - 1
-        print(f"  measured {format_seconds(measured_s)}: the prediction is off by {error:+.1%}")
-    return 0
+        measured = format_seconds(measured_s)
+        lines.append(f"  measured {measured}: the prediction is off by {error:+.1%}")
+    return options.show(content, lines, as_json=as_json)
 
 
 def _share(text: str, option: str) -> float:
@@ -403,28 +566,26 @@ def transfer(
 
     base, run = read_logical_trace(base_path), read_logical_trace(short)
     result = transferred(base, run)
-    if as_json:
-        content = _json(result)
-        content |= {"processes": len(base.events.processes), "source": run.events.source}
-        print(json.dumps(content, indent=2, allow_nan=False))
-        return 0
-    print(
+    content = _json(result)
+    content |= {"processes": len(base.events.processes), "source": run.events.source}
+    lines = [
         f"{base.events.source} took {format_seconds(result.base_elapsed_s)}; on the machine of "
         f"{run.events.source} it takes {format_seconds(result.total_s)}, {_interval(result)}"
-    )
+    ]
     if abs(result.base_by_same_ticks - 1) > NO_SAMPLE:
-        print(
+        lines.append(
             f"  the iterations of {run.events.source} are no sample of the base: by its own same "
             f"ticks the base takes {result.base_by_same_ticks:.0%} of what it took"
         )
     rows = [("operations", "weight", "time", "weight there", "time there", "ratio")]
-    for phase in result.phases:
-        ratio = f"{phase.time_s / phase.base_s:.2f}" if phase.base_s else ""
-        base_cells = str(phase.weight), format_short_seconds(phase.base_s)
-        run_cells = str(phase.passes), format_short_seconds(phase.time_s)
-        rows.append((phase.communication, *base_cells, *run_cells, ratio))
-    print(text_table(rows, "<>>>>>", indent="  "))
-    return 0
+    rows += [
+        (phase.communication, str(phase.weight), format_short_seconds(phase.base_s),
+         str(phase.passes), format_short_seconds(phase.time_s),
+         f"{phase.time_s / phase.base_s:.2f}" if phase.base_s else "")
+        for phase in result.phases
+    ]  # fmt: skip
+    lines.append(text_table(rows, "<>>>>>", indent="  "))
+    return options.show(content, lines, as_json=as_json)
 
 
 ACTIONS = {

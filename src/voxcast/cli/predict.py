@@ -6,7 +6,6 @@ Predictions for the rows of a table, and predictions written as a table.
 from __future__ import annotations
 
 import contextlib
-import csv
 import json
 import logging
 import os
@@ -17,21 +16,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from voxcast.api.question import Question, parameters_of
 from voxcast.cli import options
 from voxcast.errors import EXIT_BAD_INPUT, ConfigError, ImageError, RequestError, one_line
-from voxcast.quantities import format_bytes, format_seconds
+from voxcast.quantities import counted, format_bytes, format_seconds
 from voxcast.records import Configuration
 from voxcast.serving.signature import QUANTILES
 from voxcast.text_table import text_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import pandas as pd
 
+    from voxcast.api.question import Question
     from voxcast.models.table_model import TableModel
-    from voxcast.serving.champion import Predict
     from voxcast.serving.table_files import BatchPredictions
 
     Write = Callable[[list[dict[str, Any]]], None]
@@ -94,13 +92,12 @@ def predict(
         results.append({"image": str(image), "predictions": predictions})
     if out is not None:
         write_predictions(out, results)
-    if as_json:
-        print(json.dumps(results, indent=2))
-    elif out is None:
-        for result in results:
-            for line in prediction_lines(result["image"], result["predictions"], quantile):
-                print(line)
-    return code
+    lines = (
+        line
+        for result in (results if out is None else ())
+        for line in prediction_lines(result["image"], result["predictions"], quantile)
+    )
+    return options.show(results, lines, as_json=as_json) or code
 
 
 def _predict_table(tables: list[Path], folder: Path, out: Path | None, as_json: bool) -> int:
@@ -116,19 +113,16 @@ def _predict_table(tables: list[Path], folder: Path, out: Path | None, as_json: 
     if out is not None:
         with atomic_path(out) as partial:
             predictions.to_csv(partial, index=False)
-        count = f"{len(predictions)} rows" if len(predictions) > 1 else "1 row"
+        count = counted(len(predictions), "row")
         calibrated = int(predictions["calibrated"].sum())
         logger.info("%s: %s predicted, %d with a calibrated bound", out, count, calibrated)
-    if as_json:
-        lists = {
-            column: predictions[column].map(lambda text: text.split(SEPARATOR) if text else [])
-            for column in ("out_of_range", "reason")
-        }
-        print(json.dumps(predictions.assign(**lists).to_dict("records"), indent=2))
-    elif out is None:
-        for line in (*_row_lines(predictions), *_reason_lines(predictions, model)):
-            print(line)
-    return 0
+    lists = {
+        column: predictions[column].map(lambda text: text.split(SEPARATOR) if text else [])
+        for column in ("out_of_range", "reason")
+    }
+    content = predictions.assign(**lists).to_dict("records")
+    lines = (*_row_lines(predictions), *_reason_lines(predictions, model)) if out is None else ()
+    return options.show(content, lines, as_json=as_json)
 
 
 def _row_lines(predictions: pd.DataFrame) -> Iterator[str]:
@@ -138,7 +132,7 @@ def _row_lines(predictions: pd.DataFrame) -> Iterator[str]:
         bound = "yes" if row.calibrated else "no"
         values = (f"{row.prediction:.4g}", f"{row.upper:.4g}")
         rows.append((str(number), *values, bound, str(row.out_of_range)))
-    yield from (line.rstrip() for line in text_table(rows, ">>><<").splitlines())
+    yield text_table(rows, ">>><<")
 
 
 def _reason_lines(predictions: pd.DataFrame, model: TableModel) -> Iterator[str]:
@@ -177,7 +171,7 @@ def prediction_lines(
         times = [format_seconds(row[f"runtime_s_{q}"]) for q in QUANTILES]
         sizes = [format_bytes(row[f"peak_rss_bytes_{q}"]) for q in QUANTILES]
         table.append((label, *times, *sizes))
-    yield from text_table(table, "<>>>>>>", indent="  ").splitlines()
+    yield text_table(table, "<>>>>>>", indent="  ")
     for reason in json.loads(first.get("because") or "[]"):
         yield f"  {reason['text']}"
     for line in input_lines(first):
@@ -205,18 +199,15 @@ def write_predictions(path: Path, results: Sequence[dict[str, Any]]) -> None:
     ]
     if not rows:  # no image could be used, which was said
         return
+    import pandas as pd
+
+    table = pd.DataFrame(rows)
     with atomic_path(path) as partial:
         if path.suffix == ".parquet":
-            import pyarrow.parquet
-
-            pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), partial)
+            table.to_parquet(partial, index=False)
         else:
-            with partial.open("w", encoding="utf-8", newline="") as file:
-                writer = csv.DictWriter(file, list(rows[0]))
-                writer.writeheader()
-                writer.writerows(rows)
-    count = f"{len(results)} images" if len(results) > 1 else "1 image"
-    logger.info("%s: predictions of %s, %d rows", path, count, len(rows))
+            table.to_csv(partial, index=False)
+    logger.info("%s: predictions of %s, %d rows", path, counted(len(results), "image"), len(rows))
 
 
 def predict_rows(
@@ -249,7 +240,7 @@ def predict_rows(
     from voxcast.serving.table_files import ERROR, open_rows
 
     source = open_rows(tables[0])
-    batch_predictions = _batch_predictions(question, source, quantile, explain)
+    batch_predictions = question.batches(source, quantile, explain=explain)
     number, refused = 0, 0
     with (
         _output(out, batch_predictions) as write,
@@ -270,34 +261,6 @@ def predict_rows(
     if out is not None:
         logger.info("%s: predictions of %d rows", out, number - refused)
     return EXIT_BAD_INPUT if refused else 0
-
-
-def _batch_predictions(
-    question: Question, source: Any, quantile: float, explain: bool
-) -> BatchPredictions:
-    from voxcast.files import canonical_json
-    from voxcast.serving.table_files import BatchPredictions
-
-    predict, lab, app_parameters = _model(question)
-    parameters = parameters_of(question.parameters, app_parameters)
-    cells = {
-        "app": question.app, "host": question.machine,
-        "parameters_json": canonical_json(parameters) if parameters else None,
-    }  # fmt: skip
-    defaults = {name: text for name, text in cells.items() if text is not None}
-    return BatchPredictions(predict, source, quantile, explain, defaults, lab)
-
-
-def _model(question: Question) -> tuple[Predict, Collection[str], dict[str, Any] | None]:
-    """Return what predicts, characteristics of a laboratory, and the parameters of ``--app``."""
-    from voxcast.images.characteristics import CHARACTERISTICS
-
-    model = question.service()
-    apps = model.apps
-    seen = {name for app in apps.values() for name in app.characteristics}
-    is_one = question.app is not None or len(apps) == 1
-    parameters = model.champion(question.app).facts.parameters if is_one else None
-    return model.predict, seen - set(CHARACTERISTICS), parameters
 
 
 @contextlib.contextmanager

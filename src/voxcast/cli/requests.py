@@ -1,17 +1,21 @@
-"""``voxcast requests``: a sequence of requests, each longer than the last, until one suffices."""
+"""What to request: ``voxcast recommend`` for images, ``voxcast requests`` for a sequence.
+
+A sequence of requests is used until one suffices; each is longer than the last.
+"""
 
 from __future__ import annotations
 
-import json
 import logging
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Argument, Option
 
 from voxcast.api.sequences import RUNTIME, law_of, source_kind
+from voxcast.api.wish import Wish
 from voxcast.cli import options
-from voxcast.errors import ConfigError
-from voxcast.quantities import format_seconds
+from voxcast.errors import EXIT_BAD_INPUT, ConfigError
+from voxcast.quantities import counted, format_seconds, parse_usd
 from voxcast.text_table import text_table
 
 if TYPE_CHECKING:
@@ -24,6 +28,68 @@ PRINTED_REQUESTS = 5
 LIST = "list"
 
 logger = logging.getLogger(__name__)
+
+
+def recommend(
+    images: Annotated[list[Path], Argument(metavar="IMAGE...", show_default=False)],
+    app: options.App = None,
+    cpus: options.Cpus = None,
+    gpus: options.Gpus = None,
+    parameters: options.Parameters = None,
+    model: options.Model = None,
+    header_only: options.HeaderOnly = False,
+    cluster: options.Cluster = None,
+    policy: options.Policy = None,
+    deadline: options.Deadline = None,
+    budget: options.Budget = None,
+    changes: options.Set = None,
+    form: Annotated[
+        Literal["text", "sbatch", "csv"],
+        Option(
+            "--as",
+            metavar="text|sbatch|csv",
+            help="sbatch: #SBATCH lines, or the script of an array job; csv: time and memory of "
+            "the first, second and third attempt, for workflow engines.",
+        ),
+    ] = "text",
+    out: Annotated[
+        Path | None, Option("--out", metavar="FILE", help="Write it to this file.")
+    ] = None,
+    as_json: options.Json = False,
+    project: options.Project = None,
+) -> int:
+    """Recommend the cheapest request of each image that is safe, within deadline and budget.
+
+    Every allocation is shown with its time, memory and cost; those that no other beats in both
+    time and cost are marked.
+    """
+    from voxcast.allocation.recommendation_text import text_lines
+    from voxcast.jobs.script import slurm_text
+    from voxcast.jobs.task import resources, write_resources
+
+    if form == "csv" and out is None:
+        raise ConfigError("is needed for a table", "--out", "give --out FILE.csv")
+    question = options.question(app, cpus, gpus, parameters, model, header_only, project=project)
+    max_usd = None if budget is None else parse_usd(budget)
+    wish = Wish(question, cluster, policy, deadline, max_usd, changes or ())
+    wish.limits()
+    site = wish.slurm_site() if form == "sbatch" else wish.site()
+    recommendation = wish.recommendation(images, site)
+    if recommendation is None:
+        return EXIT_BAD_INPUT
+    refused = list(recommendation.without_request())
+    if form == "csv" and not as_json:
+        rows = resources(recommendation)
+        write_resources(rows, Path(str(out)))
+        logger.info("%s: requests of %s", out, counted(len(rows), "image"))
+    else:
+        is_script = form == "sbatch" and not as_json
+        lines = [slurm_text(recommendation).rstrip()] if is_script else text_lines(recommendation)
+        options.show(recommendation.as_json(), lines, as_json=as_json, out=out)
+    if form != "text" or as_json:  # which the text says itself
+        for image, reason in refused:
+            logger.error("%s: %s", image, reason)
+    return EXIT_BAD_INPUT if refused or len(recommendation.images) < len(images) else 0
 
 
 def requests(
@@ -62,12 +128,6 @@ def requests(
         Option("--fit", metavar="FAMILY", help="Fit a family, or the `best`, to the runs."),
     ] = None,
     where: options.Where = None,
-    points: Annotated[
-        int | None, Option("--points", metavar="N", help="Points of a discretisation.", min=1)
-    ] = None,
-    periods: Annotated[
-        int | None, Option("--periods", metavar="N", help="Periods of a periodic strategy.", min=1)
-    ] = None,
     app: options.App = None,
     cpus: options.Cpus = None,
     gpus: options.Gpus = None,
@@ -83,7 +143,6 @@ def requests(
     for the longest run of a subject, and slightly wider than for a single run.
     """
     from voxcast.allocation.requests.cost import CostModel
-    from voxcast.allocation.requests.programme import POINTS
     from voxcast.allocation.requests.strategies import ALL, CHECKPOINTING, Settings, alternatives
 
     if strategy == LIST or source == LIST:
@@ -108,7 +167,7 @@ def requests(
     in_seconds = kind == "image" or (kind == "history" and column.endswith("_s"))
     model_of_cost = CostModel(alpha, beta, gamma, *durations)
     format_length = format_seconds if in_seconds else "{:.5g}".format
-    settings = Settings(POINTS if points is None else points, periods, format_length)
+    settings = Settings(format_length=format_length)
     can_checkpoint = checkpoint is not None
     sequences, refused = alternatives(
         strategy, law, model_of_cost, settings, can_checkpoint=can_checkpoint
@@ -120,14 +179,9 @@ def requests(
             "skipped, for jobs that can write a checkpoint; they need --checkpoint: %s",
             ", ".join(CHECKPOINTING),
         )
-    if as_json:
-        content = [sequence.as_json(warnings) for sequence in sequences]
-        print(json.dumps(content, indent=2, allow_nan=False))
-    else:
-        _show(sequences, format_length)
-        for warning in warnings:
-            print(f"  {warning}")
-    return 0
+    content = [sequence.as_json(warnings) for sequence in sequences]
+    lines = (*_lines(sequences, format_length), *(f"  {warning}" for warning in warnings))
+    return options.show(content, lines, as_json=as_json)
 
 
 def _strategy_lines() -> Iterator[str]:
@@ -138,7 +192,9 @@ def _strategy_lines() -> Iterator[str]:
         yield f"{name}: {strategy.meaning}" + " (needs --checkpoint)" * strategy.checkpoints
 
 
-def _show(computed: Sequence[RequestSequence], format_length: Callable[[float], str]) -> None:
+def _lines(
+    computed: Sequence[RequestSequence], format_length: Callable[[float], str]
+) -> Iterator[str]:
     sequences = sorted(computed, key=lambda sequence: sequence.expected_cost)
     rows = [("strategy", "normalised", "cost", "requests (* ends with a checkpoint)")]
     for sequence in sequences:
@@ -152,17 +208,10 @@ def _show(computed: Sequence[RequestSequence], format_length: Callable[[float], 
             requests.append(f"… ({len(lengths)} in all)")
         normalised, cost = f"{sequence.normalised_cost:.4f}", f"{sequence.expected_cost:.5g}"
         rows.append((sequence.strategy, normalised, cost, ", ".join(requests)))
-    print(text_table(rows, "<>><"))
-    print("  normalised: the cost over that of knowing the runtime beforehand; 1 is the least")
-    if len(sequences) > 1:
-        for line in _choice_lines(sequences, format_length):
-            print(line)
-
-
-def _choice_lines(
-    sequences: list[RequestSequence], format_length: Callable[[float], str]
-) -> Iterator[str]:
-    """Yield which sequence to take, and how it is used; the cheapest is the first."""
+    yield text_table(rows, "<>><")
+    yield "  normalised: the cost over that of knowing the runtime beforehand; 1 is the least"
+    if len(sequences) == 1:
+        return
     cheapest = sequences[0]
     equal = [s.strategy for s in sequences[1:] if s.lengths == cheapest.lengths]
     same = f" ({', '.join(equal)} {'is' if len(equal) == 1 else 'are'} the same)" if equal else ""

@@ -9,18 +9,19 @@ nothing is changed.
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import sys
 from typing import TYPE_CHECKING, Any
 
 from voxcast import project as projects
+from voxcast.cli import options
 from voxcast.errors import ConfigError, ModelError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
-    from voxcast.cli.app_history import AppHistory
+    from voxcast.config.app_history import AppHistory
     from voxcast.serving.bundle import Bundle
 
 logger = logging.getLogger(__name__)
@@ -39,33 +40,23 @@ def retrain_apps(
         raise ConfigError("must be above 0", "--time-budget")
     folder = projects.require(project)
 
-    from voxcast.cli.graph import learning_lock
+    from voxcast.graph import learning_lock
+    from voxcast.serving.model_store import ModelStore
 
     with learning_lock(folder), contextlib.redirect_stdout(sys.stderr):
-        bundle = registered_bundle(folder)
+        bundle = ModelStore.of(folder).current()
         names = [app] if app else sorted(bundle.apps if bundle else ())
         if not names:
             raise ModelError("the registry has no champion", folder, "name an --app to learn")
         receipts = {name: _retrained(folder, name, bundle, budget_s, trials) for name in names}
-    if as_json:
-        print(json.dumps(receipts, indent=2))
-        return 0
-    for name, receipt in receipts.items():
-        _print(name, receipt)
-    return 0
-
-
-def registered_bundle(folder: Path) -> Bundle | None:
-    """Return the champion's bundle; None without a champion."""
-    from voxcast.serving.model_store import ModelStore
-
-    return ModelStore.of(folder).current()
+    lines = (line for name, receipt in receipts.items() for line in _lines(name, receipt))
+    return options.show(receipts, lines, as_json=as_json)
 
 
 def _retrained(
     folder: Path, name: str, bundle: Bundle | None, budget_s: float | None, trials: int | None
 ) -> dict[str, Any]:
-    from voxcast.cli.app_history import app_history
+    from voxcast.config.app_history import app_history
     from voxcast.config.served_facts import app_facts, promotion_rule
     from voxcast.models.selection.cross_validation import Validation
     from voxcast.tracking import runs
@@ -101,23 +92,21 @@ def _tuning(history: AppHistory, budget_s: float | None, trials: int | None) -> 
     return Tuning(names, trials or tune.trials, budget_s or tune.budget_s)
 
 
-def _print(name: str, receipt: dict[str, Any]) -> None:
+def _lines(name: str, receipt: dict[str, Any]) -> Iterator[str]:
     from voxcast.tracking.retraining import TOO_LITTLE
 
     if receipt["reason"] == TOO_LITTLE:
-        print(f"{name}: too few new jobs, nothing was changed: {receipt['detail']}")
+        yield f"{name}: too few new jobs, nothing was changed: {receipt['detail']}"
         return
-    if receipt["registered"]:
-        version = receipt["version"]
-        print(f"{name}: {receipt['champion']} is champion, version {version}: {receipt['reason']}")
-    else:
-        print(f"{name}: the champion stays, version {receipt['version']}: {receipt['reason']}")
+    stays = "the champion stays" if not receipt["registered"] else None
+    became = stays or f"{receipt['champion']} is champion"
+    yield f"{name}: {became}, version {receipt['version']}: {receipt['reason']}"
     if "judged" in receipt:
-        newest, new = receipt["judged"], receipt["new"]
-        print(
+        newest = receipt["judged"]
+        yield (
             f"  judged on {newest['runs']} runs of {newest['subjects']} subjects since "
-            f"{newest['since']}; {new['runs']} runs are new"
+            f"{newest['since']}; {receipt['new']['runs']} runs are new"
         )
-    print(f"  {receipt['detail']}")
+    yield f"  {receipt['detail']}"
     if receipt["registered"] and receipt["reason"] != "first":
-        print("  `voxcast models rollback` returns to the former champion")
+        yield "  `voxcast models rollback` returns to the former champion"

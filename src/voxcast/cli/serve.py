@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import ipaddress
-import json
 import os
-import shlex
+import re
 import socket
-import urllib.request
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,10 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 TOKEN_VARIABLE = "VOXCAST_TOKEN"  # noqa: S105  # a name
-MIN_TOKEN = 16  # letters
-MAX_TOKEN_BYTES = 4096
-MAX_COMMAND = 60  # characters shown of another program's command line
-ASK_S = 2.0  # for the version of another service
+MIN_TOKEN, MAX_TOKEN = 16, 4096  # letters
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
 
@@ -131,28 +125,20 @@ def _token(path: Path | None) -> str | None:
     ConfigError
         If it is short, has spaces, or the file cannot be read.
     """
-    if path is None:
-        token, where = os.environ.get(TOKEN_VARIABLE), TOKEN_VARIABLE
-        if token is None:
-            return None
-    else:
-        where = str(path)
+    where, token = str(path or TOKEN_VARIABLE), os.environ.get(TOKEN_VARIABLE)
+    if path is not None:
         try:
-            with path.open("rb") as stream:
-                token = stream.read(MAX_TOKEN_BYTES + 1).decode("ascii").strip()
+            token = path.read_text(encoding="ascii").strip()
         except OSError as error:
             raise ConfigError(f"cannot be read: {error.strerror}", path) from None
         except UnicodeDecodeError:
             raise ConfigError("must be of ASCII letters and digits", path) from None
+    if token is None:
+        return None
     then = "make one by `openssl rand -hex 32`"
     if len(token) < MIN_TOKEN:
         raise ConfigError(f"a token has at least {MIN_TOKEN} letters", where, then)
-    if (
-        len(token) > MAX_TOKEN_BYTES
-        or not token.isascii()
-        or not token.isprintable()
-        or " " in token
-    ):
+    if len(token) > MAX_TOKEN or not re.fullmatch("[!-~]+", token):
         raise ConfigError("must be one word of printable ASCII letters", where, then)
     return token
 
@@ -170,47 +156,6 @@ def _check_port_is_free(host: str, port: int) -> None:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((host, port))
     except OSError as error:
-        reason = _holder(port) or f"cannot listen: {error.strerror or error}"
-        raise ConfigError(reason, f"{host}:{port}", "or choose another --port") from None
-
-
-def _holder(port: int) -> str | None:
-    """Return who listens on a port, and how it is ended; None if that cannot be seen.
-
-    Processes of other users cannot be seen, unless we are root.
-    """
-    import psutil
-
-    try:
-        pids = {
-            connection.pid
-            for connection in psutil.net_connections("tcp")
-            if connection.status == psutil.CONN_LISTEN and connection.laddr[1:] == (port,)
-        }
-        holder = next(psutil.Process(pid) for pid in pids if pid is not None)
-        # Of the processes of a service, the first one starts and ends the rest.
-        while "multiprocessing" in " ".join(holder.cmdline()) and (parent := holder.parent()):
-            holder = parent
-        started_at, command = datetime.fromtimestamp(holder.create_time()), holder.cmdline()
-    except (psutil.Error, StopIteration):  # none, or one that has just ended
-        return None
-    since = f"since {started_at:%Y-%m-%d %H:%M}"
-    if version := _served_version(port):
-        use = f"--model http://127.0.0.1:{port}"
-        return (
-            f"cannot listen: process {holder.pid} serves version {version} here {since}; "
-            f"use it with {use}, stop it with `kill {holder.pid}`"
-        )
-    name = shlex.join(command)
-    name = name if len(name) <= MAX_COMMAND else f"{name[:MAX_COMMAND]}…"
-    return f"cannot listen: process {holder.pid} ({name}) listens here {since}; stop it"
-
-
-def _served_version(port: int) -> str | None:
-    """Return the version that a service on this machine answers with; None otherwise."""
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=ASK_S) as reply:
-            version = json.loads(reply.read(10_000))["model_version"]
-    except (OSError, ValueError, LookupError, TypeError):
-        return None
-    return version if isinstance(version, str) else None
+        reason = f"cannot listen: {error.strerror or error}"
+        then = f"choose another --port, or stop what listens: `ss -ltnp 'sport = :{port}'`"
+        raise ConfigError(reason, f"{host}:{port}", then) from None

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import logging
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
 from voxcast import project as projects
+from voxcast.api.submission import collected
 from voxcast.cli import options
-from voxcast.errors import ConfigError, VoxcastError, one_line
+from voxcast.errors import ConfigError, ModelError, TableError, VoxcastError, one_line
+from voxcast.quantities import counted
 
 if TYPE_CHECKING:
-    from voxcast.jobs.collect import ProjectVolumes
-    from voxcast.jobs.submission import Submission
+    from collections.abc import Iterator
 
+    from voxcast.analysis.job_drift import JobDrift
+
+
+CODES = {"drifted": 1, "too little data": 3, "fine": 0}  # the worst first
+JOBS = Path("data/history/jobs")
+LISTED = 3  # features
 
 logger = logging.getLogger(__name__)
 
@@ -38,8 +45,6 @@ def status(
         bool, Option("--drift", help="Tell whether predictions still hold for the last jobs.")
     ] = False,
     last: Annotated[int, Option("--last", metavar="N", help="--drift: jobs.", min=1)] = 200,
-    app: options.App = None,
-    changes: options.Set = None,
     as_json: options.Json = False,
     project: options.Project = None,
 ) -> int:
@@ -49,9 +54,7 @@ def status(
     few jobs to tell.
     """
     if drift:
-        from voxcast.cli.drift import show_drift
-
-        return show_drift(project, app, last, as_json=as_json)
+        return _drift(project, last, as_json=as_json)
     if where is None:
         raise ConfigError("is missing", "DIR|CAMPAIGN", "or give --drift")
     folder = Path(where)
@@ -59,8 +62,7 @@ def status(
         from voxcast.cli.measure_campaign import collect_campaign, show_campaign
 
         act = collect_campaign if collect else show_campaign
-        act(project, where, changes or [], as_json=as_json)
-        return 0
+        return act(project, where, (), as_json=as_json)
     return _submission(folder, projects.require(project) if collect else None, as_json=as_json)
 
 
@@ -88,69 +90,71 @@ def _submission(folder: Path, root: Path | None, *, as_json: bool) -> int:
         logger.warning("what runs now is not known: %s", one_line(error))
     rows = task_rows(submission, state, current)
     jobs = None if root is None else collected(submission, root)
-    if as_json:
-        content = status_record(submission, rows)
-        content |= {} if jobs is None else {"collected": jobs}
-        print(json.dumps(content, indent=2, allow_nan=False))
-    else:
-        for line in text_lines(submission, rows):
-            print(line)
-        if jobs is not None:
-            print(f"  {collected_text(jobs)}")
-    return 0
+    content, lines = status_record(submission, rows), [*text_lines(submission, rows)]
+    if jobs is not None:
+        content |= {"collected": jobs}
+        lines.append(f"  {collected_text(jobs)}")
+    return options.show(content, lines, as_json=as_json)
 
 
-ON_RECORD = Path("data/catalogue/on_record.parquet")
-APP_FILES = Path("conf/app")
+def _drift(project: Path | None, last: int, *, as_json: bool) -> int:
+    """Show what drifted in the last jobs on record, by application."""
+    from voxcast.analysis.job_drift import drift_of, last_jobs, memory_notes
+    from voxcast.config.app_history import app_history
+    from voxcast.runs.store import load_history, recorded_parts
+    from voxcast.serving.model_store import ModelStore
+
+    folder = projects.require(project)
+    bundle = ModelStore.of(folder).current()
+    if bundle is None:
+        raise ModelError("the project has no champion", folder, "train one with `voxcast learn`")
+    if not recorded_parts(folder / JOBS):
+        then = "`voxcast status DIR --collect` adds those of a submission"
+        raise TableError("no job is on record", folder / JOBS, then)
+    runs = load_history([folder / JOBS])
+    drifts = {}
+    for name in sorted(bundle.apps):
+        history = app_history(folder, name, bundle.forecaster(name))
+        jobs = last_jobs(runs[runs["app"] == name], last)
+        notes = memory_notes(jobs, history.memory_method)
+        notes += [f"{count} runs left out: {why}" for why, count in history.left_out.items()]
+        drifts[name] = drift_of(jobs, history.table, bundle, name, notes)
+    content = {
+        name: asdict(drift) | {"verdict": drift.verdict, "drifted": drift.drifted}
+        for name, drift in drifts.items()
+    }
+    lines = (line for name, drift in drifts.items() for line in _drift_lines(name, drift))
+    options.show(content, lines, as_json=as_json)
+    verdicts = {drift.verdict for drift in drifts.values()}
+    return next(code for verdict, code in CODES.items() if verdict in verdicts)
 
 
-def collected(submission: Submission, folder: Path) -> dict[str, Any]:
-    """Record the ended jobs of a submission in the history of a project.
+def _drift_lines(name: str, drift: JobDrift) -> Iterator[str]:
+    from voxcast.analysis.job_drift import NOUNS
 
-    Raises
-    ------
-    VoxcastError
-        If the project or its history cannot be read.
-    """
-    from voxcast.jobs.collect import BATCH, collect_jobs
-
-    result = collect_jobs(submission, folder / projects.HISTORY / BATCH, _volumes(folder))
-    for reason, count in result["without_image"].items():
-        logger.warning("%d jobs cannot train: %s", count, reason)
-    return result
-
-
-def collect_at_end(submission: Submission, folder: Path | None) -> None:
-    """Do the same at the end of a submission that was made in a project with its application.
-
-    A failure is logged: `voxcast status --collect` does it later.
-    """
-    try:
-        root = projects.find(folder)
-        if root is None or not (root / APP_FILES / f"{submission.plan.app.name}.yaml").is_file():
-            return
-        from voxcast.jobs.collect import collected_text
-
-        logger.info("%s", collected_text(collected(submission, root)))
-    except VoxcastError as error:
-        then = f"voxcast status {submission.folder} --collect"
-        logger.warning("not in the history: %s; `%s` tries again", one_line(error), then)
-
-
-def _volumes(folder: Path) -> ProjectVolumes:
-    from voxcast import config
-    from voxcast.images.characteristics import load_lab_characteristics
-    from voxcast.jobs.collect import ProjectVolumes
-
-    features = config.load(folder / config.PARAMS_FILE).features
-    lab = load_lab_characteristics(features.characteristics, folder)
-    by_voxels = {}
-    if (folder / ON_RECORD).is_file():
-        import pandas as pd
-
-        table = pd.read_parquet(
-            folder / ON_RECORD, columns=["voxel_sha256", "volume_id", "subject"]
+    end = f" in {'; '.join(drift.drifted)}" if drift.drifted else ""
+    jobs, subjects = counted(drift.jobs, "job"), counted(drift.subjects, "subject")
+    yield f"{name}: {drift.verdict}{end} (last {jobs}, {subjects})"
+    for amount, coverage in drift.coverage.items():
+        low, high = (100 * share for share in coverage.interval)
+        share = 100 * coverage.below / coverage.subjects
+        below = f"{coverage.below} of {counted(coverage.subjects, 'subject')} below"
+        yield (
+            f"  {NOUNS[amount]}: {below} the {100 * coverage.stated:g} % bound, {share:.0f} % "
+            f"({low:.0f} to {high:.0f})"
         )
-        rows = table.dropna().itertuples(index=False)
-        by_voxels = {str(voxels): (str(name), str(subject)) for voxels, name, subject in rows}
-    return ProjectVolumes(by_voxels, features.coarse_points, lab)
+    for amount, median in drift.medians.items():
+        for window in median.windows:
+            error = f"median error {100 * window.median_error:.1f} %"
+            ratio = f"measured {window.ratio:.2f} of predicted"
+            times = f"{window.first[:16]} to {window.last[:16]}"
+            yield f"  {NOUNS[amount]}: {times}, {counted(window.jobs, 'job')}: {error}, {ratio}"
+    for machine in drift.machines:
+        yield (
+            f"  machine {machine.host}: speed {machine.speed_before:.2f} as learned, "
+            f"{machine.speed_now:.2f} in {counted(machine.jobs, 'job')} since"
+        )
+    for shift in drift.features[:LISTED]:
+        yield f"  {shift.name}: distance {shift.distance:.2f} of its distributions"
+    for note in drift.notes:
+        yield f"  {note}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import shlex
 import sys
@@ -14,14 +13,14 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option
 
 from voxcast.api.plan import SubmissionWish, nodes_of
-from voxcast.api.submission import LOCAL_POLL_S, executor_of, left_of, room_for
+from voxcast.api.submission import LOCAL_POLL_S, collect_at_end, executor_of, left_of, room_for
 from voxcast.api.wish import Wish
 from voxcast.cli import options
 from voxcast.errors import EXIT_BAD_INPUT, ConfigError
+from voxcast.quantities import parse_usd
 
 if TYPE_CHECKING:
-    from voxcast.jobs.follow import Follower
-    from voxcast.jobs.submission import Plan, Submission
+    from voxcast.jobs.submission import Submission
 
 INTERRUPTED = 130
 TASKS_GIVEN_UP = 1
@@ -83,9 +82,6 @@ def submit(
     out: Annotated[
         Path | None, Option("--out", metavar="DIR", help="Results, a folder for each image.")
     ] = None,
-    skip_existing: Annotated[
-        bool, Option("--skip-existing", help="Leave out images that have results.")
-    ] = False,
     nodes: Annotated[
         str | None,
         Option(
@@ -118,67 +114,48 @@ def submit(
 
     Images with similar requests share an array job of Slurm; `--cluster local` runs them here.
     Jobs that run out of time or memory are resubmitted with larger requests, and preempted ones
-    with the same. Existing results are never replaced. Ctrl-C leaves the jobs running, and
+    with the same. Images that have results are left out. Ctrl-C leaves the jobs running, and
     --resume goes on. The exit code is 1 if a task was given up.
     """
+    from voxcast.jobs.slurm import check_installed
+    from voxcast.jobs.submission import Submission
+
     following = Following(detach, options.seconds(poll, "--poll") or 30.0, project, as_json)
     if resume is not None:
         if images or requests or out:
             raise ConfigError("takes no images and no --out: the submission has them", "--resume")
-        return _resume(resume, following)
-    from voxcast.jobs.submission import Submission, check_outputs
+        submission = Submission.open(resume)
+        if submission.executor == "slurm":
+            check_installed()
+        elif detach:
+            raise ConfigError("needs Slurm", "--detach", "the submission runs on this machine")
+        return _run(submission, following)
 
     question = options.question(app, cpus, gpus, parameters, model, header_only, project=project)
-    wish = Wish(question, cluster, policy, deadline, options.usd(budget), changes or ())
+    max_usd = None if budget is None else parse_usd(budget)
+    wish = Wish(question, cluster, policy, deadline, max_usd, changes or ())
     if detach and wish.is_local:
         raise ConfigError("needs Slurm", "--detach", "leave it out with --cluster local")
     if out is None and not dry_run:
         raise ConfigError("is needed: results go nowhere else", "--out", "give --out DIR")
     submission_wish = SubmissionWish(
         wish, tuple(images or ()), tuple(options.labels_of(participants)), requests, out,
-        skip_existing, nodes_of(nodes), tuple(sbatch or ()), throttle,
+        skip_existing=True, nodes=nodes_of(nodes), sbatch=tuple(sbatch or ()), throttle=throttle,
     )  # fmt: skip
     plan, code = submission_wish.plan()
-    if out is not None and not (dry_run and as_json):
-        check_outputs(plan, out)
     if dry_run or out is None:
-        _print_plan(plan, as_json=as_json)
-        return code
+        from voxcast.jobs.state import expected, plan_lines
+
+        content = plan.to_record() | {"expected": expected(plan)}
+        return options.show(content, plan_lines(plan), as_json=as_json) or code
     if not plan.tasks:
         logger.info("nothing is left to do in %s", out)
         return code
-    executor = "local" if wish.is_local else "slurm"
-    if executor == "slurm":
-        from voxcast.jobs.slurm import check_installed
-
+    if not wish.is_local:
         check_installed()
-    submission = Submission.create(plan, out, executor)
+    submission = Submission.create(plan, out, "local" if wish.is_local else "slurm")
     logger.info("submission %s", submission.folder)
     return _run(submission, following) or code
-
-
-def _resume(folder: Path, following: Following) -> int:
-    from voxcast.jobs.submission import Submission
-
-    submission = Submission.open(folder)
-    if following.detach and submission.executor != "slurm":
-        raise ConfigError("needs Slurm", "--detach", "the submission runs on this machine")
-    if submission.executor == "slurm":
-        from voxcast.jobs.slurm import check_installed
-
-        check_installed()
-    return _run(submission, following)
-
-
-def _print_plan(plan: Plan, *, as_json: bool) -> None:
-    from voxcast.jobs.state import expected, plan_lines
-
-    if as_json:
-        content = plan.to_record() | {"expected": expected(plan)}
-        print(json.dumps(content, indent=2, allow_nan=False))
-        return
-    for line in plan_lines(plan):
-        print(line)
 
 
 def _run(submission: Submission, following: Following) -> int:
@@ -209,22 +186,12 @@ def _run(submission: Submission, following: Following) -> int:
                     "interrupted; %s; `voxcast submit --resume %s` continues", left, folder
                 )
                 return INTERRUPTED
-    from voxcast.cli.status import collect_at_end
-
-    collect_at_end(submission, following.project)
-    return _print_end(submission, follower, as_json=following.as_json)
-
-
-def _print_end(submission: Submission, follower: Follower, *, as_json: bool) -> int:
     from voxcast.jobs.state import status_record, task_rows, text_lines
 
+    collect_at_end(submission, following.project)
     rows = task_rows(submission, follower.state, follower.current)
-    if as_json:
-        content = status_record(submission, rows)
-        print(json.dumps(content, indent=2, allow_nan=False))
-    else:
-        for line in text_lines(submission, rows):
-            print(line)
+    lines, content = text_lines(submission, rows), status_record(submission, rows)
+    options.show(content, lines, as_json=following.as_json)
     statuses = {row["status"] for row in rows}
     if statuses == {"refused"}:
         return EXIT_BAD_INPUT

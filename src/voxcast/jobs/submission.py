@@ -482,7 +482,7 @@ def check_outputs(plan: Plan, out: Path) -> None:
     existing = existing_outputs(plan, out)
     if existing:
         more = f" and {len(existing) - 3} more" if len(existing) > 3 else ""
-        then = "outputs are never written over: name another --out, or give --skip-existing"
+        then = "outputs are never written over: name another folder"
         raise ConfigError(f"is there already: {', '.join(existing[:3])}{more}", out, then)
 
 

@@ -14,7 +14,7 @@ import os
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,13 @@ from voxcast.errors import RunError
 from voxcast.files import PARTIAL, process_lock
 from voxcast.measure.metronome import Metronome
 from voxcast.measure.plan import CampaignPlan, CampaignSettings
-from voxcast.measure.processes import sweep, sweep_abandoned
+from voxcast.measure.processes import (
+    Leftover,
+    size_bytes,
+    sweep,
+    sweep_abandoned,
+    was_abandoned,
+)
 from voxcast.measure.record import Failures, Recorder, open_sitting
 from voxcast.quantities import format_seconds
 from voxcast.records import Cell, Run
@@ -35,6 +41,8 @@ LOCK_PATIENCE_S = 3.0  # a driver that was just killed may hold its lock a littl
 # Weight of the first expectation, in seconds: one unusual run does not dominate.
 PRIOR_S = 10.0
 EVERY_S = 30.0  # between two lines of progress
+QUIET_S = 3600.0  # a file that is being written is touched more often
+SKIPPED = {".git", ".venv", "mlruns", "node_modules"}  # without leftovers of ours
 
 Work = Callable[[Cell, Sequence[int] | None, Metronome], Run]
 Kind = tuple[str, str, str, int]
@@ -304,3 +312,31 @@ def is_locked(folder: Path) -> bool:
 def lock_file(folder: Path) -> Path:
     """Return the file that the driver of the runs in ``folder`` locks."""
     return folder.parent / f".{folder.name}.lock"
+
+
+def project_leftovers(folder: Path, now_s: float | None = None) -> Iterator[Leftover]:
+    """Yield unfinished files and folders of a project.
+
+    Parameters
+    ----------
+    now_s : float, optional
+        Seconds since 1970, from which `QUIET_S` is counted back; the present by default.
+    """
+    quiet_since_s = (time.time() if now_s is None else now_s) - QUIET_S
+    for parent, folders, files in os.walk(folder):
+        unfinished = sorted(n for n in (*folders, *files) if n.startswith(PARTIAL))
+        folders[:] = [name for name in folders if name not in {*unfinished, *SKIPPED}]
+        for path in (Path(parent, name) for name in unfinished):
+            is_quiet = _changed_s(path) < quiet_since_s and not is_locked(path.parent)
+            if is_quiet or was_abandoned(path):
+                yield Leftover(
+                    "folder" if path.is_dir() else "file", str(path), size_bytes=size_bytes(path)
+                )
+
+
+def _changed_s(path: Path) -> float:
+    """Return when a file, or anything in a folder, was changed last, in seconds since 1970."""
+    times = [path.lstat().st_mtime]
+    for parent, folders, files in os.walk(path):
+        times += [Path(parent, name).lstat().st_mtime for name in (*folders, *files)]
+    return max(times)

@@ -135,16 +135,16 @@ class ReportInputs:
             If a file is missing or cannot be read.
         """
         devices = [
-            _parquet(project / f"data/runs/{device}/runs.parquet") for device in ("cpu", "gpu")
+            _read(project / f"data/runs/{device}/runs.parquet") for device in ("cpu", "gpu")
         ]
         non_empty = [frame for frame in devices if len(frame)] or devices[:1]
-        catalogue = _parquet(project / "data/catalogue/catalogue.parquet")
+        catalogue = _read(project / "data/catalogue/catalogue.parquet")
         runs = pd.concat(non_empty, ignore_index=True)
         # Runs on record of other image sets and applications are not part of this pass.
         in_pass = runs["volume_id"].isin([*catalogue["volume_id"], ""])
         if apps is not None:
             in_pass &= runs["app"].isin(apps)
-        phases = _parquet(project / "data/profiles/phases.parquet")
+        phases = _read(project / "data/profiles/phases.parquet")
         history = runs_on_record([project / "data/history"], named=False)
         on_record, phases_on_record = united([(runs, phases), history])
         return cls(
@@ -154,19 +154,19 @@ class ReportInputs:
             runs_left=sum(int(frame.attrs.get("runs_left", 0)) for frame in devices),
             on_record=on_record,
             phases_on_record=phases_on_record,
-            trained_on=_parquet(project / "data/features/train.parquet", _ORIGIN),
+            trained_on=_read(project / "data/features/train.parquet", _ORIGIN),
             phases=phases,
             leaderboard=_leaderboard(project / "results/tune/leaderboard.csv"),
-            predictions=_csv(project / "results/evaluate/predictions.csv").reindex(
+            predictions=_read(project / "results/evaluate/predictions.csv").reindex(
                 columns=_PREDICTED
             ),
-            shuffled=_csv(project / "results/explain/shuffled.csv"),
-            dependence=_csv(project / "results/explain/dependence.csv"),
-            metrics=_json(project / "results/evaluate/families.json"),
+            shuffled=_read(project / "results/explain/shuffled.csv"),
+            dependence=_read(project / "results/explain/dependence.csv"),
+            metrics=_read(project / "results/evaluate/families.json"),
             jobs=_jobs(project / "data/history/jobs", apps),
-            new_days=_csv(project / "results/evaluate/new_days.csv"),
-            receipt=_json(project / "results/register/receipt.json"),
-            marker=_json(project / "models/registered.json"),
+            new_days=_read(project / "results/evaluate/new_days.csv"),
+            receipt=_read(project / "results/register/receipt.json"),
+            marker=_read(project / "models/registered.json"),
         )
 
 
@@ -176,38 +176,24 @@ def _jobs(batch: Path, apps: Collection[str] | None) -> pd.DataFrame:
 
 
 def _leaderboard(path: Path) -> pd.DataFrame:
-    board = _csv(path).sort_values("cv_objective", kind="stable", ignore_index=True)
+    board: pd.DataFrame = _read(path).sort_values("cv_objective", kind="stable", ignore_index=True)
     if board.empty:
         raise TableError("contains no family", path, "run `dvc repro tune`")
     return board
 
 
-def _parquet(path: Path, columns: list[str] | None = None) -> pd.DataFrame:
+def _read(path: Path, columns: list[str] | None = None) -> Any:
+    """Return the table, or the content of a JSON file."""
     try:
-        return pd.read_parquet(path, columns=columns)
-    except (OSError, ValueError) as error:
-        raise _unreadable(path, error) from None
-
-
-def _csv(path: Path) -> pd.DataFrame:
-    try:
+        if path.suffix == ".json":
+            return read_json(path)
+        if path.suffix == ".parquet":
+            return pd.read_parquet(path, columns=columns)
         # Names are read as text: a subject may be called 0001, or NA.
         return pd.read_csv(
             path, dtype=dict.fromkeys(_NAMES, "str"), keep_default_na=False, na_values=[""]
         )
     except (OSError, ValueError) as error:
-        raise _unreadable(path, error) from None
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        content: dict[str, Any] = read_json(path)
-    except (OSError, ValueError) as error:
-        raise _unreadable(path, error) from None
-    return content
-
-
-def _unreadable(path: Path, error: Exception) -> TableError:
-    missing = isinstance(error, FileNotFoundError)
-    message = "no such file" if missing else f"cannot be read ({error})"
-    return TableError(message, path, "run `dvc repro`, which writes it")
+        missing = isinstance(error, FileNotFoundError)
+        message = "no such file" if missing else f"cannot be read ({error})"
+        raise TableError(message, path, "run `dvc repro`, which writes it") from None

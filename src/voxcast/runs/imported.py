@@ -448,3 +448,27 @@ def positive(value: float | None) -> float | None:
     (2.0, None, None)
     """
     return value if value else None
+
+
+def patterns_of(texts: Sequence[str]) -> dict[str, NamePattern]:
+    """Return the patterns of application and subject in regular expressions.
+
+    A group without a name is the application.
+
+    Raises
+    ------
+    ConfigError
+        If one is not a regular expression, or has no group.
+    """
+    patterns = {}
+    for text in texts:
+        pattern = name_pattern(text, "app", "--pattern")
+        named = pattern.regex.groupindex
+        if "app" in named or not named:
+            patterns["app"] = pattern
+        if "subject" in named:
+            patterns["subject"] = name_pattern(text, "subject", "--pattern")
+    if texts and not patterns:
+        then = "e.g. (?P<app>[a-z]+)"
+        raise ConfigError(f"has no group app or subject: {texts[0]!r}", "--pattern", then)
+    return patterns

@@ -75,11 +75,10 @@ def test_a_table_with_a_column_map(capsys: pytest.CaptureFixture[str]) -> None:
         (["gone.txt"], "gone.txt: no such file or folder"),
         (["."], ".: has no file; name the files, or another folder"),
         (["jobs.txt", "--by", "colour"], "--by: not a key: 'colour'; choose from user, account"),
-        ([], "FILE: is missing; `voxcast audit --export` prints how to get one"),
+        ([], "FILE: is missing; get one from Slurm by `sacct"),
         (["jobs.txt", "--picture", "x.png"], "x.png: the picture is an SVG; let its name end in"),
         (["jobs.txt", "--cluster", "moon"], "no project here or above"),
         (["jobs.txt", "--cost=-1,0,0"], "alpha: must be above 0 and finite, not -1"),
-        (["jobs.txt", "--predicted", "gone"], "gone: cannot be read"),
         (["jobs.txt", "--pattern", "("], "--pattern: is no regular expression"),
         (["waiting.txt"], "no job has run and ended; of 1 records: 1 have not run"),
         (["semicolons.txt"], "but jobid;"),
@@ -103,10 +102,3 @@ def test_bad_input_is_one_line(
     assert output.out == ""
     (message,) = output.err.splitlines()
     assert line in message
-
-
-def test_an_unknown_cluster_is_named(
-    export: Path, project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["audit", str(export), "--cluster", "moon"]) == 2
-    assert "moon: unknown cluster; choose from cloud, osc" in capsys.readouterr().err

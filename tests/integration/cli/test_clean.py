@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from voxcast.cli.doctor import QUIET_S, project_leftovers
 from voxcast.files import process_lock
-from voxcast.measure.local import lock_file
+from voxcast.measure.local import QUIET_S, lock_file, project_leftovers
 from voxcast.measure.processes import new_run_id
 from voxcast.measure.runner import DRIVER_FILE
 

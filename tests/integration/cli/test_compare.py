@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from commands import voxcast
 from synthetic_runs import cell, write_run
 from voxcast.cli import main
 from voxcast.records import Configuration
@@ -51,35 +50,11 @@ def compare(project, monkeypatch, capsys):
     return run
 
 
-def test_speedup_cost_and_variability_are_reported(project: Path) -> None:
-    options = ("--json", "--project", project)
-    report = voxcast("history", "compare", *options, project=Path("/")).json
-    assert report["runs"] == 24
-    assert report["missing"] is None
-    total, phase = report["comparisons"]
-    assert (total["phase"], phase["phase"]) == (None, "n4")
-    assert total["speedup"] == pytest.approx(5)
-    assert total["speedup_low"] == pytest.approx(5)
-    assert total["pairs"] == 6
-    assert total["memory_bytes"] == [10**9, 4 * 10**9]
-    assert total["cv_percent"] == pytest.approx([0.7, 0.7], abs=0.01)
-    cpu_usd, gpu_usd = total["usd"]
-    assert gpu_usd / cpu_usd == pytest.approx((0.096 / 0.006) / 5)
-    assert total["least"][0]["speedup"] == pytest.approx(5)
-    assert phase["speedup"] == pytest.approx(1)
-
-
 def test_text_output(compare) -> None:
     out, err = compare()
     assert "app, 2 CPUs: whole run: 5×" in out
     assert "smallest speed-up: v" in out
     assert "24 runs on record" in err
-
-
-def test_named_folders_need_no_project(project: Path, compare) -> None:
-    (project / "params.yaml").unlink()
-    assert "no project here" in compare(status=2)[1]
-    assert "whole run: 5×" in compare("data/history", "data/runs/gpu")[0]
 
 
 @pytest.mark.parametrize(

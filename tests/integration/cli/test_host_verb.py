@@ -1,12 +1,8 @@
 """``voxcast measure --host``: a machine is unknown, is measured by real runs, and is known."""
 
 import json
-import os
 import shutil
-import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -16,7 +12,6 @@ from commands import voxcast
 from small_head import write_head
 from voxcast.config.project_files import create_project
 from voxcast.errors import EXIT_BAD_INPUT
-from voxcast.measure.host import host_facts
 from voxcast.serving.machines import MACHINES
 
 # Half of the CPU time of the planted law, at any volume: this machine is twice as fast.
@@ -51,63 +46,9 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def start(project: Path, *arguments: str) -> subprocess.Popen[str]:
-    environment = {
-        k: v for k, v in os.environ.items() if k not in ("VOXCAST_PROJECT", "MLFLOW_TRACKING_URI")
-    }
-    return subprocess.Popen(
-        [sys.executable, "-m", "voxcast.cli", *arguments], cwd=project, env=environment,
-        text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # as at a terminal
-    )  # fmt: skip
-
-
 def run(project: Path, *arguments: str, code: int = 0) -> str:
     answer = voxcast(*arguments, project=project, code=code)
     return answer.out if code == 0 else answer.err
-
-
-def test_a_machine_is_unknown_until_it_is_measured(project: Path) -> None:
-    (before,) = json.loads(run(project, "measure", "--host", "--time-budget", "0s", "--json"))[
-        "apps"
-    ]
-    assert before["runs"] == 0
-    assert not before["calibrated"]
-    assert before["upper"] / before["lower"] > 2
-    assert "voxcast measure --host" in run(project, "measure", "--host", "--time-budget", "0s")
-    # Interrupted after the first run, it goes on where it was.
-    runs = project / "data/campaigns/host/runs"
-    process = start(project, "measure", "--host")
-    deadline = time.monotonic() + 200
-    while not list(runs.glob("[0-9a-f]*/run.json")) and time.monotonic() < deadline:
-        assert process.poll() is None, process.communicate()[1]
-        time.sleep(0.05)
-    time.sleep(0.4)  # into the next run, past its start
-    process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=60)
-    assert "Traceback" not in stderr
-    made = len(list(runs.glob("[0-9a-f]*/run.json")))
-    assert 1 <= made < 4
-    content = json.loads(run(project, "measure", "--host", "--json"))
-    assert content["measured"] == 4 - made
-    assert content["host"] == host_facts().host_id
-    (after,) = content["apps"]
-    assert after["runs"] == 4
-    # On a machine that others load at the same time, four runs may not suffice for a bound.
-    assert after["upper"] / after["lower"] < before["upper"] / before["lower"]
-    # The tool counts voxels above the mean, the law those of the foreground: about two.
-    assert 1.2 < after["speed"] < 4
-    assert after["upper"] / after["lower"] < before["upper"] / before["lower"] / 1.5
-    image = sorted((project / "data/campaigns/host/images").rglob("*.nii.gz"))[0]
-    answers = json.loads(run(project, "predict", str(image), "--cpus", "1", "--json"))
-    (answer,) = answers[0]["predictions"]
-    assert answer["calibrated"] == after["calibrated"]
-    assert answer["host_runs"] == 4
-    text = run(project, "predict", str(image), "--cpus", "1")
-    assert f"for machine {host_facts().host_id}: speed" in text
-    # On another machine nothing of this is known.
-    other = run(project, "predict", str(image), "--cpus", "1", "--machine", "elsewhere")
-    assert "not calibrated: the speed of elsewhere is" in other
 
 
 def test_a_damaged_file_is_refused_and_can_be_removed(project: Path, tmp_path: Path) -> None:
@@ -118,12 +59,6 @@ def test_a_damaged_file_is_refused_and_can_be_removed(project: Path, tmp_path: P
     message = run(folder, "measure", "--host", "--time-budget", "0s", code=EXIT_BAD_INPUT)
     assert len(message.strip().splitlines()) == 1
     assert "remove it" in message
-
-
-@pytest.mark.parametrize("budget", ["-1s", "nan"])
-def test_a_time_must_be_a_duration(project: Path, budget: str) -> None:
-    words = ("measure", "--host", f"--time-budget={budget}")
-    assert "--time-budget" in run(project, *words, code=EXIT_BAD_INPUT)
 
 
 def test_node_types_of_a_cluster_have_speeds_of_their_own(project: Path) -> None:

@@ -177,46 +177,6 @@ def test_a_close_column_is_used_said_first_and_written_into_the_card(
         assert ("cost" in columns["used"]) == (option == "keep")
 
 
-def test_a_row_that_is_left_out_for_two_reasons_counts_once(
-    folder: Path, jobs: pd.DataFrame
-) -> None:
-    jobs["outcome"] = ["failed" if n < 4 else "completed" for n in range(90)]
-    jobs.loc[:2, "seconds"] = np.nan
-    jobs.to_csv(folder / "twice.csv", index=False)
-    options = (*SHORT, "--exclude", "job", "--out", "twice", "--json")
-    report = voxcast("learn", "twice.csv", *options, project=folder).json
-    assert report["left_out"] == {"without a value": 3, "not completed (failed)": 4}
-    assert report["rows_with_a_label"] == 86
-
-
-def test_a_column_is_kept_and_an_earlier_model_replaced_on_request(
-    folder: Path, jobs: pd.DataFrame
-) -> None:
-    jobs.assign(cpu_s=jobs["seconds"]).to_csv(folder / "cpu.csv", index=False)
-    options = ("learn", "cpu.csv", *SHORT, "--exclude", "job")
-    (folder / "models/one").mkdir(parents=True)
-    for name, content in (("table_model.json", "{}"), ("note.txt", "mine")):
-        (folder / "models/one" / name).write_text(content)
-    refused = voxcast(*options, "--out", "models/one", project=folder, code=2).err
-    assert refused == "voxcast: models/one: holds a model; --force replaces it\n"
-    force = ("--keep", "cpu_s", "--json", "--out", "models/one", "--force")
-    columns = voxcast(*options, *force, project=folder).json["columns"]
-    assert columns["used"] == ["cpu_s", "site", "size", "tool"]
-    assert (set(columns["kept"]), columns["left_out"]) == ({"cpu_s"}, {})
-    assert not (folder / "models/one/note.txt").exists()
-    assert [path.name for path in (folder / "models").iterdir()] == ["one"]
-    (folder / "notes").mkdir()
-    (folder / "notes" / "note.txt").write_text("mine")
-    other = voxcast(*options, "--out", "notes", "--force", project=folder, code=2).err
-    assert "notes: holds other files than a model" in other
-
-
-def test_failed_runs_are_kept_on_request(fitted: Answer, folder: Path) -> None:
-    table = pd.read_csv(folder / "states.csv")
-    options = {"exclude": ["job"], "trials": 1, "keep_failed": True}
-    assert len(set().union(*fit(table, "seconds", **options).left_out_.values())) == 0
-
-
 def test_odd_values_are_flagged_or_refused(folder: Path, jobs: pd.DataFrame) -> None:
     jobs.assign(same=5, huge=1e300 * jobs["size"]).to_csv(folder / "odd.csv", index=False)
     options = (*SHORT, "--exclude", "job", "--out")
@@ -234,24 +194,6 @@ def test_odd_values_are_flagged_or_refused(folder: Path, jobs: pd.DataFrame) -> 
         message = voxcast("learn", name, *options, "gone", project=folder, code=2).err
         assert len(message.splitlines()) == 1
     assert not (folder / "gone").exists()
-
-
-def test_a_time_budget_gives_a_model_of_a_sample(folder: Path) -> None:
-    rng = np.random.default_rng(0)
-    size = rng.uniform(1, 100, 6000)
-    columns = {f"x{n}": rng.normal(size=6000) for n in range(6)}
-    table = pd.DataFrame({"size": size, **columns, "seconds": size * rng.lognormal(0, 0.1, 6000)})
-    table.to_csv(folder / "long.csv", index=False)
-    options = ("--target", "seconds", "--time-budget", "3s", "--out", "long", "--json")
-    result = voxcast("learn", "long.csv", *options, project=folder)
-    report = result.json
-    assert report["rows_with_a_label"] == 6000
-    # How many of them there is time for depends on the machine.
-    assert 0 < report["rows"] <= 6000
-    sampled = f"searched a sample of {report['rows']} of 6000 rows" in result.err
-    assert sampled == (report["rows"] < 6000)
-    assert not report["deterministic"]
-    assert report["metrics"]["mape"] < report["candidates"]["median"]["mape"]
 
 
 @pytest.mark.parametrize(

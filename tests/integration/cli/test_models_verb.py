@@ -81,11 +81,6 @@ def test_versions_are_listed_without_mlflow(project: Path) -> None:
     assert row["apps"]["segment"]["family"] == "ridge"
 
 
-def test_nothing_is_written_beside_the_project(project: Path) -> None:
-    assert run("predict", "head.nii.gz", "--header-only", cwd=project).returncode == 0
-    assert [path.name for path in project.parent.iterdir()] == [project.name]
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -124,11 +119,3 @@ def test_a_folder_that_mlflow_takes_for_another_is_refused_at_first(tmp_path: Pa
     refused = run("learn", "--app", "x", ".", cwd=folder)
     assert refused.returncode == 2
     assert "rename the folder" in refused.stderr
-
-
-@pytest.mark.parametrize("verb", ["models", "serve"])
-def test_outside_a_project_it_is_said(verb: str, tmp_path: Path) -> None:
-    port = () if verb == "models" else ("--port", "59871")
-    refused = run(verb, *port, cwd=tmp_path)
-    assert refused.returncode == 2
-    assert "no project here or above" in refused.stderr

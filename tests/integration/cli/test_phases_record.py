@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from commands import called
-from voxcast.cli.phases_show import recorded
+from voxcast.cli.phases import recorded
 from voxcast.errors import ConfigError, RunError
 from voxcast.phases import recorder as mpi_recorder
 

@@ -92,13 +92,6 @@ def test_iterations_that_get_longer_have_no_interval(tmp_path, capsys) -> None:
     assert "cycles get longer, from" in text
 
 
-def test_too_few_cycles_have_no_interval_and_valid_json(tmp_path, capsys) -> None:
-    part = write_trace(tmp_path / "part", 2)
-    assert printed(capsys, "predict", part, "--fraction", 0.04, "--json")["upper_s"] is None
-    assert called("phases", "predict", str(part), "--fraction", "0.04") == 0
-    assert "without an interval" in capsys.readouterr().out
-
-
 def test_a_short_run_tells_the_time_on_another_machine(trace, tmp_path, capsys) -> None:
     short = write_trace(tmp_path / "short", 20, slower=2.5, seed=9)
     result = printed(capsys, "transfer", trace, "--run", short, "--json")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import os
-import re
 import shutil
 import stat
 import subprocess
@@ -21,7 +20,6 @@ from champions import register_champion
 from commands import attempt
 from model_server import free_port, running_server
 from small_head import write_head
-from voxcast.cli.predict import prediction_lines
 
 PROJECT = Path(__file__).parents[3]
 # Root may write to everything: without capabilities it is a user like others.
@@ -189,12 +187,6 @@ def test_a_volume_that_itk_refuses_is_predicted_with_a_warning(
         assert f"{path}: applications built on ITK, such as ANTs, refuse it: its voxels" in line
 
 
-def test_a_path_may_begin_with_a_dash(project: Path) -> None:
-    result = run("predict", "--json", "--header-only", "--", "-dash.nii.gz", cwd=project)
-    (prediction,) = json.loads(result.stdout)
-    assert prediction["image"] == "-dash.nii.gz"
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -223,39 +215,3 @@ def test_an_application_that_is_described_and_not_learned_is_said_to_be_so(
     line = refused(run("predict", "head.nii.gz", "--app", "sharpen", cwd=folder))
     assert "sharpen: has no model yet" in line
     assert "run `voxcast learn IMAGES --app sharpen`" in line
-
-
-def test_an_unknown_application_is_refused_before_a_forecaster_or_image_is_read(
-    project: Path, tmp_path: Path
-) -> None:
-    folder = copied(project, tmp_path / "without_forecasters")
-    shutil.rmtree(folder / "models/v1/forecasters")
-    line = refused(run("predict", "gone.nii.gz", "--app", "unheard", cwd=folder))
-    assert "unknown application; the model has segment" in line
-
-
-def test_columns_are_as_wide_as_their_values() -> None:
-    row = {
-        "app": "segment", "family": "ridge", "device": "cpu", "gpus": 0, "cpus": 1.0,
-        "calibrated": True,
-        "input_level": "volume", "out_of_range": "",
-        "runtime_s_lower": 1.0, "runtime_s_median": 4e14, "runtime_s_upper": 8e17,
-        "peak_rss_bytes_lower": 1e3, "peak_rss_bytes_median": 1e9, "peak_rss_bytes_upper": 1e28,
-    }  # fmt: skip
-    _, head, line, *_ = prediction_lines("head.nii.gz", [row], 0.95)
-    cells = re.split(r"\s{2,}", line.strip())
-    assert len(cells) == 7
-    assert cells[-1] == "10000000000000000 TB"
-    assert line.endswith(cells[-1])
-    assert len(head) == len(line)
-
-
-def test_an_image_that_the_model_refuses_is_named_and_the_others_are_predicted(
-    project: Path, tmp_path: Path
-) -> None:
-    absurd = nibabel.Nifti1Image(np.zeros((9, 9, 9), dtype=np.int16), np.diag([5000, 2, 2, 1]))
-    nibabel.save(absurd, tmp_path / "absurd.nii.gz")
-    images = [str(tmp_path / "absurd.nii.gz"), "head.nii.gz"]
-    result = run("predict", *images, "--header-only", "--json", cwd=project)
-    assert "absurd.nii.gz" in refused(result)
-    assert [answer["image"] for answer in json.loads(result.stdout)] == ["head.nii.gz"]

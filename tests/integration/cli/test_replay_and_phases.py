@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shutil
 from pathlib import Path
 
@@ -30,19 +29,6 @@ def test_the_published_runs_reproduce_the_published_gain(tmp_path: Path, capsys)
     assert held["used"] == pytest.approx(32.0, abs=0.1)
     assert len(report["jobs"]) == 7
     assert 1.5 < report["gain"] < 2
-
-
-def test_phases_of_a_recorded_application(capsys) -> None:
-    assert main(["phases", "chain", str(HISTORY), "--app", "ants_segment"]) == 0
-    output = capsys.readouterr()
-    assert "41 of 236 runs left out: 41 with other phases" in output.err
-    assert "ants_segment: 195 runs" in output.out
-    assert "a chain of jobs, one for each phase, is expected to hold" in output.out
-    (atropos,) = (line for line in output.out.splitlines() if "atropos" in line)
-    assert re.fullmatch(r"  atropos +[\d.]+ GB +[\d.]+  .+", atropos)
-    assert main(["phases", "chain", str(HISTORY)]) == 2
-    assert "choose with --app" in capsys.readouterr().err
-    assert main(["phases", "chain", str(HISTORY), "--app", "ants_segment", "--cost", "0,0,0"]) == 2
 
 
 def test_a_history_without_phases_says_so(tmp_path: Path, capsys) -> None:
@@ -122,16 +108,6 @@ def test_an_import_is_replayed_by_what_its_source_states(tmp_path: Path, capsys)
     report = json.loads(capsys.readouterr().out)["recon"]
     assert report["ways"]["clairvoyant"]["runs"] == 24
     assert report["ways"]["clairvoyant"]["normalised_cost"] == pytest.approx(1.0)
-
-
-def test_an_import_that_cannot_be_replayed_says_why(tmp_path: Path, capsys) -> None:
-    sample = Path(__file__).parents[2] / "samples/imports/slurm_22_05_8.txt"
-    assert main(["history", "import", "sacct", str(sample), "--into", str(tmp_path / "jobs")]) == 0
-    capsys.readouterr()
-    assert main(["history", "replay", str(tmp_path / "jobs")]) == 2
-    message = capsys.readouterr().err
-    assert "cancelled_sub-05 is not replayed: none of 1 runs completed" in message
-    assert "recon_sub-02 is not replayed: 3 subjects at full scale, 8 are needed" in message
 
 
 def test_phases_are_read_from_the_traces_where_no_run_logged_any(tmp_path: Path, capsys) -> None:

@@ -1,32 +1,21 @@
 """``voxcast requests`` as called: a law, a history, an image, and what is refused."""
 
-import contextlib
-import io
 import json
 from pathlib import Path
 from typing import Any
 
-import nibabel
-import numpy as np
 import pytest
 
-from champions import register_champion
+from commands import voxcast as command
 from voxcast.allocation.requests.strategies import STRATEGIES
-from voxcast.cli import main
 
 REFERENCE = Path(__file__).parents[3] / "data/history/reference"
 LAW = ("lognormal(3,0.5)",)
 
 
 def voxcast(*arguments: object, code: int = 0) -> tuple[str, str]:
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        try:
-            got: object = main(["requests", *map(str, arguments)])
-        except SystemExit as end:  # argparse
-            got = end.code
-    assert got == code, err.getvalue()
-    return out.getvalue(), err.getvalue()
+    answer = command("requests", *arguments, code=code)
+    return answer.out, answer.err
 
 
 def answers(*arguments: object) -> dict[str, Any]:
@@ -132,7 +121,6 @@ def test_a_recorded_history_is_a_law_of_one_application() -> None:
         ((*LAW, "--strategy", "guess"), "unknown strategy; choose from brute_force"),
         ((*LAW, "--app", "x"), "--app: is for a history or an image"),
         ((*LAW, "--column", "x"), "--column: is for a history"),
-        ((*LAW, "--points", 0), "--points: must be at least 1"),
         (("pareto(1,1)",), "infinite mean"),
         (("pareto(1,2)", "--strategy", "brute_force"), "needs a finite variance"),
         (("weibull(1,0.01)", "--json"), "its mean or its end is out of range"),
@@ -166,40 +154,3 @@ def test_invalid_histories_are_refused(
     assert message in voxcast(history, code=2)[1]
     history.write_text("runtime_s,outcome\n3,failed\n4,timeout\n")
     assert "none of 2 runs has the outcome completed" in voxcast(history, code=2)[1]
-
-
-def test_an_image_is_predicted_by_the_champion(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID", "VOXCAST_PROJECT"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.chdir(tmp_path)
-    register_champion(tmp_path, 12)
-    (tmp_path / "params.yaml").touch()
-    image = tmp_path / "head.nii.gz"
-    voxels = np.random.default_rng(0).uniform(0, 200, (100, 100, 100)).astype(np.int16)
-    usual = nibabel.Nifti1Image(voxels, np.diag([2.0, 2.0, 2.5, 1.0]))
-    usual.set_sform(usual.affine, code=1)
-    nibabel.save(usual, image)
-    arguments = (image, "--header-only")
-    out, err = voxcast(*arguments, "--app", "segment", "--cpus", 2)
-    assert "segment, model ridge, cpu, 2 CPUs" in err
-    assert ", 50 %" in err
-    # Twelve subjects promise these upper levels and no higher one.
-    assert ", 60 %" in err
-    assert ", 90 %" in err
-    assert ", 95 %" not in err
-    assert "brute_force" in out
-    assert "  not calibrated: too few subjects were measured for a 95 % bound" in out
-    assert "the 90 % quantile, are extrapolated" in out
-    sequences = answers(*arguments, "--strategy", "equal_probability")
-    (sequence,) = sequences.values()
-    assert 1 < sequence["normalised_cost"] < 3
-    nibabel.save(nibabel.Nifti1Image(np.zeros((300, 300, 300), np.int8), np.eye(4)), image)
-    out, err = voxcast(*arguments, "--app", "segment", "--cpus", 2)
-    assert "  out of range: this volume is " in out
-    assert out.endswith("so the normalised cost is an estimate only\n")
-    assert "out of range" in " ".join(answers(*arguments)["equal_time"]["notes"])
-    assert ", 95 %" in err
-    assert "unheard: unknown" in voxcast(*arguments, "--app", "unheard", code=2)[1]
-    assert "--cpus" in voxcast(*arguments, "--cpus", 0, code=2)[1]

@@ -3,8 +3,6 @@ server."""
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import os
 import sys
@@ -14,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from commands import voxcast as command
 from model_server import free_port, running_server
 from served_project import CONFIGURATIONS, PROJECT, served_project
 from voxcast.api.question import allocations
-from voxcast.cli import main
 from voxcast.errors import ConfigError
 from voxcast.records import Configuration
 
@@ -58,11 +56,9 @@ def in_project(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def voxcast(*arguments: str, code: int = 0) -> tuple[str, str]:
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        got = main([*arguments, *(("--header-only",) if "head.nii.gz" in arguments else ())])
-    assert got == code, err.getvalue()
-    return out.getvalue(), err.getvalue()
+    words = (*arguments, *(("--header-only",) if "head.nii.gz" in arguments else ()))
+    answer = command(*words, code=code)
+    return answer.out, answer.err
 
 
 def predictions(*options: str) -> list[dict[str, Any]]:

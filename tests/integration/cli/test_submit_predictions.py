@@ -124,13 +124,3 @@ def test_parameters_are_those_of_the_prediction_and_of_the_run(
     assert "--requests: has its parameters; leave out --param" in twice.stderr
     refused = submit(project, *options, "-p", "iterations=many", code=2)
     assert "--param: iterations: must be int, not 'many'" in refused.stderr
-
-
-def test_a_server_that_is_not_there_is_named_in_one_line(project: Path, tmp_path: Path) -> None:
-    address = f"http://127.0.0.1:{free_port()}"
-    options = ("bids", "--model", address, "--out", tmp_path / "o")
-    refused = submit(project, *options, *HERE, code=2)
-    assert refused.stdout == ""
-    assert address in refused.stderr.splitlines()[-1]
-    assert "Traceback" not in refused.stderr
-    assert not (tmp_path / "o").exists()

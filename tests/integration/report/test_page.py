@@ -104,30 +104,6 @@ def test_the_page_states_the_champion_and_its_limits(
     assert link in content.text
 
 
-def test_four_applications_and_a_gpu_at_once(build: Build) -> None:
-    project = build(subjects=16, test_subjects=4, campaign=True, gpu=True)
-    content, html, text = rendered(project)
-    shown = content.text.replace("\u00a0", " ")
-    assert "no image, 72 settings" in shown
-    assert "3 runs of" in shown  # disturbed
-    assert "on 16 volumes of 16 subjects, with 1, 2 and 4 CPUs on cpu" in lines(text)["measured"]
-    assert "cpu, 1 CPU, scaled down" in shown
-    # Planted: how fast the GPU is, its price, that networks differ.
-    speedup = re.search(r"tile_segment, 4 CPUs: whole run[^\n]*\s*16\s*([\d.]+)×", shown)
-    assert speedup
-    assert float(speedup[1]) == pytest.approx(5.1, rel=0.05)
-    assert "0.09 USD per GPU-hour" in shown
-    assert "two (33 % near" in shown
-    ids = [attrs["id"] for _, attrs in content.tags if "id" in attrs]
-    assert len(ids) == len(set(ids))
-    assert html.count("<svg") > 20
-    narrative = Narrative.of(ReportInputs.read(project))
-    assert len(narrative.apps) > 1
-    for app in narrative.apps:
-        assert f"{app.app} {app.error():.2g}" in shown
-        assert f"{app.headline()}. L{app.learned_from()[1:]}." in content.text
-
-
 def test_the_recorded_history_counts_for_devices_of_the_applications_of_the_pass_only(
     build: Build,
 ) -> None:
@@ -173,23 +149,6 @@ def test_the_summary_is_of_the_applications_of_this_pass(build: Build) -> None:
     assert "unheard" not in text
     assert lines(text)["measured"].startswith("29 of 30 runs completed: segment on")
     assert lines(text)["next"].endswith(" --app segment")
-
-
-def test_the_summary_says_that_the_machine_was_busy_and_that_the_time_ended(
-    build: Build,
-) -> None:
-    project = build()
-    path = project / "data/runs/cpu/runs.parquet"
-    runs = pd.read_parquet(path)
-    runs.loc[runs.index[-3:], "noisy"] = True  # none of the repeated ones
-    _write_runs(path, runs, runs_left=7)
-    text = summary(Narrative.of(ReportInputs.read(project)), "index.html")
-    assert lines(text)["measured"].endswith("; the time ended with 7 runs left")
-    busy = "2 of 29 runs shared the machine with other work"  # the third did not complete
-    assert lines(text)["repeats"].endswith(f"{busy} and do not count here")
-    _write_runs(path, runs.assign(noisy=True))
-    text = summary(Narrative.of(ReportInputs.read(project)), "index.html")
-    assert "no undisturbed run was repeated" in lines(text)["repeats"]
 
 
 def test_the_noise_floor_is_also_that_at_the_usual_speed_of_the_machine(build: Build) -> None:
@@ -240,40 +199,6 @@ def test_an_empty_test_side_is_stated(build: Build) -> None:
     assert "no subject was kept apart to test it" in content.text
     assert not content.all("img")
     assert "none was kept apart to test on" in lines(text)["error"]
-
-
-def test_one_configuration_without_repeats(build: Build) -> None:
-    content, _, text = rendered(build(cpus=(1,), repeated=0, test_subjects=2))
-    assert "Only one configuration was measured" in content.text
-    assert "no run was repeated" in lines(text)["repeats"]
-    assert "Only 1 unseen subject:" in content.text
-    assert "too few for an interval" in lines(text)["error"]
-    assert "by cross-validation over 10 subjects" in content.text
-
-
-def test_errors_over_runs_of_one_subject_are_said_to_be_so(build: Build) -> None:
-    inputs = ReportInputs.read(build(subjects=1, test_subjects=0, winner="median"))
-    text = summary(Narrative.of(inputs), "index.html")
-    assert "which says nothing of other subjects" in lines(text)["error"]
-    assert "there is 1" in lines(text)["bounds"]
-
-
-def test_no_gain_and_a_champion_that_stays_are_stated(build: Build) -> None:
-    receipt = {"registered": False, "reason": "not_better", "detail": "0.2 against 0.1"}
-    receipt |= {"champion": "extra_trees", "version": "3"}
-    narrative = Narrative.of(ReportInputs.read(build(winner="voxels", receipt=receipt)))
-    assert narrative.headline().startswith("No model beat the voxels baseline")
-    [app] = narrative.apps
-    stays = "version 3 (extra_trees) stays champion of segment (0.2 against 0.1)"
-    assert stays in app.champion()
-    cautions = app.cautions(narrative.inputs.leaderboard_of("segment"))
-    assert any("ridge has the smaller cross-validated" in line for line in cautions)
-
-
-def test_a_model_worse_than_the_baseline_is_reported(build: Build) -> None:
-    inputs = ReportInputs.read(build(subjects=40, test_subjects=20, winner="median"))
-    [app] = Narrative.of(inputs).apps
-    assert "beat median" in " ".join(app.cautions(inputs.leaderboard_of("segment")))
 
 
 def test_a_missing_input_is_reported(build: Build) -> None:

@@ -212,48 +212,6 @@ def test_a_campaign_submits_its_workers_and_goes_on_after_an_interrupt(project, 
     assert history["cell_key"].is_unique
 
 
-def test_unknown_and_recorded_campaigns_are_refused(project):
-    completed = voxcast(project, "measure", "--campaign", "moon", status=2)
-    assert "moon: unknown campaign; choose from " in completed.stderr
-    assert "demo, full" in completed.stderr
-
-
-def test_status_before_anything_is_measured_says_how_to_begin(project):
-    again = project / "conf" / "campaign" / "untouched.yaml"
-    shutil.copy(project / "conf" / "campaign" / "two.yaml", again)
-    untouched = ("status", "untouched", *MINE)
-    assert "nothing is measured yet; `voxcast measure --campaign untouched`" in (
-        voxcast(project, *untouched).stdout
-    )
-    assert json.loads(voxcast(project, *untouched, "--json").stdout) == []
-    next_runs = ("measure", "--next", "2", "--campaign", "untouched", *MINE)
-    assert "its images are not prepared" in voxcast(project, *next_runs, status=2).stderr
-
-
-def test_status_and_next_runs_without_the_folder_are_those_of_the_recorded_history(project):
-    _measure(project, "--json")
-    more = ("-S", "campaign.sweeps.images.repeats=3")
-    next_runs = ("measure", "--next", "9", "--campaign", "two", *MINE, *more, "--json")
-    with_folder = [
-        json.loads(_status(project, *more, "--json").stdout),
-        json.loads(voxcast(project, *next_runs).stdout),
-    ]
-    folder = project / "data" / "campaigns"
-    folder.rename(project / "data" / "away")
-    try:
-        status = json.loads(_status(project, *more, "--json").stdout)
-        proposed = json.loads(voxcast(project, *next_runs).stdout)
-        text = _status(project, *more).stdout
-        assert not folder.exists()
-    finally:
-        (project / "data" / "away").rename(folder)
-    assert status == with_folder[0]
-    assert sum(row["left"] for row in status) >= 2
-    assert [{**run, "image": None} for run in with_folder[1]] == proposed
-    assert any(run["subject"] for run in proposed)
-    assert " left, about " in text
-
-
 @pytest.mark.parametrize(
     ("options", "line"),
     [
@@ -290,24 +248,6 @@ def test_campaign_refuses_invalid_arguments_in_one_line(project, arguments, mess
     assert len(refusal.splitlines()) == 1
     assert all(message in refusal for message in messages)
     assert "params.yaml: " not in refusal
-
-
-def test_profile_measures_now_and_prints_json(project):
-    image = next((project / "mri").rglob("*.nii.gz"))
-    arguments = (str(image), "--app", "waits", "-p", "sleep_s=2e-1", "--json", "--out", "kept")
-    (profile,) = json.loads(voxcast(project, "measure", *arguments).stdout)
-    assert profile["outcome"] == "completed"
-    assert profile["parameters"] == {"sleep_s": 0.2, "status": 0}
-    assert profile["runtime_s"] > 0.2
-    file_names = {path.name for path in (project / profile["folder"]).iterdir()}
-    assert file_names == {"app.log", "samples.npz", "out"}
-    assert "already exists" in voxcast(project, "measure", *arguments, status=2).stderr
-
-
-def test_profile_shows_an_application_without_an_image(project):
-    output = voxcast(project, "measure", "--app", "bare").stdout
-    assert output.startswith("bare, cpu, 1 CPU: completed")
-    assert "peak memory" in output
 
 
 def test_profile_runs_any_command_line_and_reports_failures(project):

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from voxcast.cli import main
-from voxcast.cli.graph import learning_lock, reproduce
 from voxcast.config.project_files import create_project
 from voxcast.errors import RunError
+from voxcast.graph import learning_lock, reproduce
 
 GRAPH = """
 stages:
@@ -58,7 +58,7 @@ def project(tmp_path, monkeypatch):
 )
 def test_a_wrong_request_is_one_line_and_changes_nothing(project, capsys, arguments, message):
     before = (project / "params.yaml").read_bytes()
-    assert main(["learn", *arguments, "--yes"]) == 2
+    assert main(["learn", *arguments]) == 2
     error = capsys.readouterr().err.strip()
     assert error.count("\n") == 0
     assert error.startswith("voxcast: ")
@@ -73,16 +73,10 @@ def test_images_in_the_folder_that_learn_replaces_are_refused_and_stay(project, 
     shutil.copy(project.parent / "heads" / "head0.nii.gz", images)
     (project / "scans").symlink_to(images)
     for path in ("data/images", "data/images/head0.nii.gz", "scans"):
-        assert main(["learn", path, "--app", "ants_segment", "--yes"]) == 2
+        assert main(["learn", path, "--app", "ants_segment"]) == 2
         error = capsys.readouterr().err
         assert "is in data/images of the project, which is replaced" in error
     assert [path.name for path in images.iterdir()] == ["head0.nii.gz"]
-
-
-def test_away_from_a_project_init_is_named(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert main(["learn", "heads", "--app", "ants_segment"]) == 2
-    assert "make one with `voxcast init`" in capsys.readouterr().err
 
 
 def test_a_dry_run_says_what_would_be_measured(project, capsys):
@@ -132,15 +126,10 @@ def test_a_program_that_is_missing_is_said_before_anything_is_measured(
         "defaults: [_base@gone, _self_]\ngone:\n  argv: [no-such-tool, '{image}', '{out}']\n"
     )
     (project / "conf/app/gone.yaml").write_text(described + "  version: '1'\n")
-    ending = ["--dry-run"] if only_announced else ["--yes"]
+    ending = ["--dry-run"] if only_announced else []
     assert main(["learn", "../heads", "--app", "gone", "--cpus", "1", *ending]) == 2
     assert "no-such-tool: is not on PATH; install it" in capsys.readouterr().err
     assert configuration(project) == before
-
-
-def test_images_that_are_not_generated_cannot_be_planned(project, capsys):
-    assert main(["learn", "--dry-run"]) == 2
-    assert "no images are named, and none generated yet" in capsys.readouterr().err
 
 
 def write_graph(folder: Path, code: str) -> None:
@@ -182,7 +171,7 @@ def test_another_dvc_is_named_without_the_advice_to_delete_its_lock(project, cap
 def test_an_interruption_ends_the_stages(project, signal_number):
     write_graph(project, "pathlib.Path('pid').write_text(str(os.getpid())); time.sleep(600)")
     code = (
-        "import signal; from voxcast.cli.graph import reproduce\n"
+        "import signal; from voxcast.graph import reproduce\n"
         "for number in (signal.SIGINT, signal.SIGTERM):\n"
         "    signal.signal(number, signal.default_int_handler)\n"
         "reproduce('long', then='')"
@@ -209,7 +198,7 @@ def test_an_interruption_ends_the_stages(project, signal_number):
 
 HOLDER = """
 import pathlib, sys, time
-from voxcast.cli.graph import learning_lock
+from voxcast.graph import learning_lock
 with learning_lock(pathlib.Path()):
     print("held", flush=True)
     time.sleep(600)
@@ -226,7 +215,7 @@ def test_a_second_learn_changes_nothing_and_names_the_first(project, capsys):
         [sys.executable, "-c", HOLDER], cwd=project, stdout=subprocess.PIPE, text=True
     )
     assert begun.stdout.readline() == "held\n"
-    arguments = ["learn", "../heads", "--app", "ants_segment", "--yes"]
+    arguments = ["learn", "../heads", "--app", "ants_segment"]
     assert main(arguments) == 2
     error = capsys.readouterr().err
     assert f"another `voxcast learn` (process {begun.pid}) works here" in error
@@ -246,25 +235,9 @@ def test_learn_beside_dvc_changes_nothing_and_names_it(project, capsys):
     while not (project / "pid").is_file() and begun.poll() is None:
         time.sleep(0.1)
     try:
-        assert main(["learn", "../heads", "--app", "ants_segment", "--yes"]) == 2
+        assert main(["learn", "../heads", "--app", "ants_segment"]) == 2
         assert f"DVC (process {begun.pid}) works here" in capsys.readouterr().err
         assert configuration(project) == before
     finally:
         os.killpg(begun.pid, signal.SIGKILL)
         begun.wait()
-
-
-def test_a_user_who_declines_has_the_former_configuration(project):
-    before = (project / "params.yaml").read_bytes()
-    terminal, inside = os.openpty()
-    command = [sys.executable, "-m", "voxcast.cli", "learn", "../heads", "--app", "ants_segment"]
-    begun = subprocess.Popen(command, cwd=project, stdin=inside, stdout=inside, stderr=inside)
-    os.close(inside)
-    output = b""
-    while b"start? [Y/n]" not in output and begun.poll() is None:
-        output += os.read(terminal, 4096)
-    os.write(terminal, b"n\n")
-    assert begun.wait(60) == 0, output
-    os.close(terminal)
-    assert (project / "params.yaml").read_bytes() == before
-    assert not list((project / "data/measured").glob("*/[0-9a-f]*"))

@@ -1,6 +1,5 @@
 """``python -m voxcast.jobs.worker`` as users and Slurm call it."""
 
-import dataclasses
 import json
 import os
 import signal
@@ -13,7 +12,6 @@ import pytest
 
 from small_pool import pool_cell, small_pool, wait_for
 from voxcast.cli import main
-from voxcast.jobs.submission import Submission
 from voxcast.jobs.worker import HELD, PARTIAL, TODO
 
 
@@ -103,15 +101,3 @@ def test_bad_input_is_one_line(tmp_path, monkeypatch, arguments, message):
     (line,) = completed.stderr.splitlines()
     assert message in line
     assert completed.stdout == ""
-
-
-def test_a_project_that_is_not_mounted_is_one_line(tmp_path):
-    pool = small_pool(tmp_path / "pool", pool_cell())
-    plan = pool.submission.plan
-    draw = dataclasses.replace(plan.draw, project=str(tmp_path / "gone"))
-    Submission.of_workers(pool.folder, dataclasses.replace(plan, draw=draw))
-    completed = voxcast_work("--pool", pool.folder, status=2)
-    assert "the project of the pool cannot be entered (No such file or directory)" in (
-        completed.stderr
-    )
-    assert len(pool.names(TODO)) == 1

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -71,20 +69,6 @@ def test_a_signal_to_the_command_ends_every_process(
         assert not _wait_until_gone(family)
 
 
-def test_a_taken_port_names_the_server_and_its_version(champion_project: Path) -> None:
-    port = free_port()
-    with _serving(champion_project, port) as pid:
-        second = subprocess.run(
-            [sys.executable, "-m", "voxcast.cli", "serve", "--port", str(port)],
-            cwd=champion_project, env=_environment(), capture_output=True, text=True, check=False,
-        )  # fmt: skip
-    assert second.returncode == 2
-    line = second.stderr.strip()
-    assert f"process {pid} serves version 1 here since 20" in line
-    assert f"`kill {pid}`" in line
-    assert len(line.splitlines()) == 1
-
-
 @pytest.mark.parametrize(
     ("options", "content", "problem"),
     [
@@ -113,16 +97,3 @@ def test_unsafe_options_are_refused(
     assert main(["serve", "--project", str(champion_project), *options]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert problem in line
-
-
-def test_any_other_holder_of_a_port_is_named(
-    champion_project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = str(taken.getsockname()[1])
-        assert main(["serve", "--project", str(champion_project), "--port", port]) == 2
-    error = capsys.readouterr().err
-    assert f"cannot listen: process {os.getpid()} (" in error
-    assert "stop it" in error

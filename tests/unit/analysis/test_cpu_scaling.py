@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 
 from voxcast.analysis.devices import compare_cpus
-from voxcast.analysis.noise import repeat_noise
 from voxcast.report.inputs import ReportInputs
 from voxcast.report.wording import cpu_verdict
 
@@ -42,13 +41,6 @@ def test_a_significant_difference_within_the_noise_is_not_reported(build: Build)
     [comparison] = compare_cpus(runs)
     assert not comparison.differs
     assert "no difference above the repeat noise" in cpu_verdict(comparison)
-
-
-def test_without_repeats_the_noise_is_unknown(build: Build) -> None:
-    runs = completed(build, repeated=0)
-    assert repeat_noise(runs) == []
-    [comparison] = compare_cpus(runs)
-    assert comparison.noise_percent is None
 
 
 def test_one_configuration_or_one_subject_gives_no_claim(build: Build) -> None:

@@ -8,8 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from voxcast.analysis.feature_shift import LARGE, feature_shifts
-from voxcast.analysis.job_drift import coverage_of, last_jobs, medians_of
+from voxcast.analysis.job_drift import coverage_of, feature_shifts, last_jobs, medians_of
 
 
 def job(n: int, *, outcome: str = "completed", runtime_s: float = 10.0, **labels: object) -> dict:
@@ -37,10 +36,6 @@ def test_jobs_above_their_bound_are_counted_whatever_became_of_them() -> None:
     assert coverage is not None
     assert (coverage.below, coverage.subjects, coverage.stated) == (21, 23, 0.95)
     assert coverage.interval == pytest.approx((0.7196, 0.9893), abs=1e-3)
-    assert sum(window.subjects for window in coverage.windows) == 23
-    assert [window.below for window in coverage.windows] == [6, 6, 6, 3]
-    assert coverage.windows[3].first == "2026-01-01T00:18:00+00:00"
-    assert coverage.windows[3].interval == pytest.approx((0.1466, 0.9473), abs=1e-3)
     assert coverage_of(jobs, "peak_rss_bytes") is None
     median = medians_of(jobs, "runtime_s", 0.01)
     assert median is not None
@@ -67,14 +62,11 @@ def test_a_median_that_is_off_is_told_from_noise() -> None:
 
 def test_a_small_sample_without_a_shift_is_not_called_shifted() -> None:
     rng = np.random.default_rng(1)
-    flagged = uncorrected = 0
-    for seed in range(20):
+    flagged = 0
+    for _ in range(20):
         training = pd.DataFrame(rng.normal(size=(100, 5)), columns=list("abcde"))
         same = pd.DataFrame(rng.normal(size=(20, 5)), columns=list("abcde"))
-        shifts = feature_shifts(training, same, 0.05, seed)
-        flagged += any(shift.shifted for shift in shifts)
-        uncorrected += any(shift.psi >= LARGE for shift in shifts)
-    assert uncorrected == 20  # as the usual threshold would have it
+        flagged += any(shift.shifted for shift in feature_shifts(training, same, 0.05))
     assert flagged <= 5  # of 20 at 5 %: more have a probability of 0.03 %
     moved = same.assign(c=same["c"] + 2, kind="new")
     shifts = feature_shifts(training.assign(kind="old"), moved, 0.05)

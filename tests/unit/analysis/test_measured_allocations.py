@@ -1,7 +1,5 @@
 """Allocations side by side: medians, and the ratio of runtimes of the same work."""
 
-import math
-
 import numpy as np
 
 from recorded_jobs import measured_row
@@ -32,21 +30,3 @@ def test_a_planted_ratio_is_recovered_although_other_work_was_run_in_each() -> N
         assert allocation.ratio.subjects == allocation.runs
     # The medians alone would say otherwise.
     assert four.runtime_s / smallest.runtime_s < 0.35
-
-
-def test_kinds_of_machines_and_devices_are_kept_apart() -> None:
-    rows = [
-        measured_row(1, 1, 10.0),
-        measured_row(1, 2, 4.0, host_class="faster"),
-        measured_row(1, 3, 1.0, device="gpu", gpus=1, peak_rss_bytes=None),
-    ]
-    here_alone, gpu, faster = sorted(
-        measured_allocations(frame_of(rows)), key=lambda a: (a.host_class != "here", a.cpus)
-    )
-    assert here_alone.ratio is None
-    assert gpu.ratio is not None
-    assert math.isclose(gpu.ratio.value, 0.1)
-    assert not gpu.ratio.bounded  # of one subject
-    assert math.isnan(gpu.peak_rss_bytes)
-    assert (faster.host_class, faster.ratio) == ("faster", None)
-    assert list(measured_allocations(frame_of([]))) == []

@@ -40,8 +40,3 @@ def test_a_subject_of_an_evaluation_counts_if_all_its_runs_were_below() -> None:
     assert (runtime.below, runtime.subjects, runtime.basis) == (29, 30, "evaluation")
     assert runtime.runs == 60
     assert runtime.month == "2026-01"
-
-
-def test_without_predictions_there_is_no_coverage() -> None:
-    assert monthly_coverage(frame_of([measured_row(1, 1, 1.0)]), None) == []
-    assert monthly_coverage(frame_of([]), None) == []

@@ -30,12 +30,6 @@ def test_noise_is_the_scatter_of_repeats(build: Build) -> None:
     assert sum(noise.cells for noise in each) == pooled.cells
 
 
-def test_runs_of_other_parameters_are_not_repeats(build: Build) -> None:
-    runs = completed(build, repeated=3)
-    other = runs.assign(parameters_json=runs["repeat"].astype(str))
-    assert repeat_noise(other) == []
-
-
 def test_anchors_and_disturbed_runs_are_not_plain_repeats(build: Build) -> None:
     runs = completed(build, repeated=3)
     again = runs[runs["repeat"] == 1].index

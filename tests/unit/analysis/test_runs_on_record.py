@@ -8,11 +8,9 @@ import pytest
 
 from synthetic_runs import cell, write_run
 from voxcast.analysis.runs_on_record import runs_on_record
-from voxcast.errors import TableError
 from voxcast.records import Configuration
-from voxcast.runs.series import RUNS, write_stage
+from voxcast.runs.series import RUNS
 from voxcast.runs.store import collect
-from voxcast.runs.table import PHASE_DTYPES, TRACE_DTYPES, frame_of
 
 GPU = Configuration("gpu", 1, 1)
 
@@ -46,14 +44,6 @@ def test_every_type_of_folder_is_read_and_a_key_counts_once(project: Path) -> No
     assert runs["peak_rss_bytes"].iloc[0] == 2**53 + 1
 
 
-def test_recorded_runs_in_the_place_of_measured_ones_are_read(project: Path) -> None:
-    runs, _ = runs_on_record([project / "history"])
-    no_phases, no_traces = frame_of([], PHASE_DTYPES), frame_of([], TRACE_DTYPES)
-    write_stage(project / "runs" / "cpu", runs, no_phases, no_traces)
-    recorded, _ = runs_on_record([project / "runs" / "cpu"])
-    assert len(recorded) == 3
-
-
 def test_imported_runs_are_excluded(project: Path) -> None:
     part = next((project / "history" / "one").glob(f"*/{RUNS}"))
     frame = pd.read_parquet(part)
@@ -61,15 +51,6 @@ def test_imported_runs_are_excluded(project: Path) -> None:
     frame.to_parquet(part, index=False)
     runs, phases = runs_on_record([project / "history"])
     assert len(runs) == len(phases) == 1
-
-
-def test_default_folders_may_be_missing(project: Path) -> None:
-    (project / "empty").mkdir()
-    assert len(runs_on_record([project / "gone", project / "empty"], named=False)[0]) == 0
-    with pytest.raises(TableError, match="gone: no such folder"):
-        runs_on_record([project / "gone"])
-    with pytest.raises(TableError, match="empty: is not a history of runs; give a folder"):
-        runs_on_record([project / "empty"])
 
 
 def test_a_broken_table_is_named_and_the_others_are_used(project: Path, caplog) -> None:

@@ -58,13 +58,3 @@ def test_scales_allocations_and_machines_are_separate_and_two_groups_are_two_mod
     assert groups[0].varied.modality.verdict == "two"
     few = variations({"few": groups[2]}).rows[0]
     assert few[6:] == ["too few runs", "", "", "too few runs"]
-
-
-def test_one_value_and_equal_ones_are_described_without_a_law() -> None:
-    runs = campaign(np.array([5.0])).tables()[0]
-    [group] = wall_times(runs)
-    assert group.bootstrap_p is None
-    runs["runtime_s"] = 3.0
-    [group] = wall_times(runs)
-    assert variations({"one": group}).rows[0][2] == "3.00 s ± 0 s"
-    assert wall_times(runs.iloc[:0]) == []

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pytest
 
 from voxcast.audit.jobs import read_jobs
 from voxcast.audit.report import audit, prepare
@@ -69,12 +68,3 @@ def test_jobs_killed_at_their_limit_make_the_advice_too_little(tmp_path: Path) -
     text = advice_text(advice)
     assert f"{advice.stopped_time} of the jobs were killed at their limit of time" in text
     assert "limit of memory" not in text
-
-
-@pytest.mark.parametrize("count", [1, 2])
-def test_requests_after_a_kill_are_of_its_cause(tmp_path: Path, count: int) -> None:
-    rows = [{"minutes": m, "cpus": count, "rss": int(20 * m)} for m in times(200)]
-    (advice,) = advice_on(tmp_path, rows).advice
-    assert len(advice.walltimes_s) > 1
-    text = advice_text(advice)
-    assert text.index("if killed by time --time=") < text.index("if killed by memory --mem=")

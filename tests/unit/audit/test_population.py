@@ -12,10 +12,8 @@ from planted_tasks import PLANTED, plan_of, shell_app
 from voxcast.allocation.site import Cluster
 from voxcast.audit.groups import app_of, apps_of
 from voxcast.audit.jobs import read_jobs
-from voxcast.audit.predicted import predicted_jobs, read_predictions
 from voxcast.audit.report import audit, prepare
 from voxcast.audit.text import audit_text
-from voxcast.errors import TableError
 from voxcast.jobs.collect import ProjectVolumes, collect_jobs
 from voxcast.jobs.state import SubmissionState, task_rows
 from voxcast.jobs.submission import Submission
@@ -114,32 +112,9 @@ def test_a_pattern_takes_the_application_out_of_names(few_jobs) -> None:
     assert set(apps) == {"recon", "(other names)"}
 
 
-def test_predictions_are_compared_with_what_was_used(few_jobs, tmp_path: Path) -> None:
-    path = tmp_path / "predicted.jsonl"
-    lines = [
-        {"job_id": "1", "predicted_runtime_s": 100},  # replaced by a later line
-        {"job_id": "1", "predicted_runtime_s": 3000, "upper_runtime_s": 3500},
-        {"job_id": "13", "predicted_runtime_s": 3600, "upper_runtime_s": 5000,
-         "predicted_peak_rss_bytes": 4 * 2**30, "upper_peak_rss_bytes": 6 * 2**30},
-        {"job_id": "12", "predicted_runtime_s": 50}, {"job_id": "99", "predicted_runtime_s": 1},
-    ]  # fmt: skip
-    path.write_text("\n".join(map(json.dumps, lines)))
-    errors = predicted_jobs(few_jobs.frame, read_predictions(path))
-    assert (errors.predictions, errors.matched) == (4, 3)
-    assert errors.runtime_s is not None
-    assert errors.runtime_s.jobs == 2  # 12 was killed
-    assert errors.runtime_s.mean_error == pytest.approx(1 / 12)
-    assert (errors.runtime_s.with_bound, errors.runtime_s.above_bound) == (2, 1)
-    assert errors.peak_rss_bytes is not None
-    assert errors.peak_rss_bytes.median_error == pytest.approx(0.2)
-    text = audit_text(audit(few_jobs, predicted=errors), 5)
-    assert "predictions: 3 of 4 match a job" in text
-    assert "1 of 2 above their bound" in text
-
-
 @pytest.mark.parametrize("counted", ["cgroup", "rss"])
 def test_memory_is_shown_beside_use_as_the_site_counts_it(counted: str, tmp_path: Path) -> None:
-    """In the status, in the history and in the audit: the model was exact, so nothing is off."""
+    """In the status and in the history: the model was exact, so nothing is off."""
     site = Cluster("lab", (), (), memory_counted="cgroup", memory_stated=counted)
     resident, upper = 300 * 2**20, 400 * 2**20
     maxrss = resident + site.stated_bytes_of("planted")
@@ -165,42 +140,17 @@ def test_memory_is_shown_beside_use_as_the_site_counts_it(counted: str, tmp_path
     labels = json.loads(run["labels_json"])
     assert labels["predicted_peak_rss_bytes"] == run["peak_rss_bytes"] == maxrss
     assert labels["upper_peak_rss_bytes"] - maxrss == upper - resident
-    (tmp_path / "predicted.jsonl").write_text(json.dumps(labels))
-    (tmp_path / "jobs.txt").write_text(
-        "JobID|JobName|State|ElapsedRaw|MaxRSS|NTasks|ReqMem|AllocCPUS\n"
-        "7_1|planted|COMPLETED|100|||600M|1\n"
-        f"7_1.batch|batch|COMPLETED|100|{maxrss // 1024}K|1||1\n"
-    )
-    jobs = read_jobs([tmp_path / "jobs.txt"])
-    errors = predicted_jobs(jobs.frame, read_predictions(tmp_path / "predicted.jsonl"))
-    assert errors.peak_rss_bytes is not None
-    assert errors.peak_rss_bytes.mean_error == 0
-    assert errors.peak_rss_bytes.above_bound == 0
-
-
-@pytest.mark.parametrize("content", ["", "{}\n", '{"job_id": "1", "predicted_runtime_s": "x"}',
-                                     "[1]", "nonsense"])  # fmt: skip
-def test_a_file_without_predictions_is_refused(content: str, tmp_path: Path) -> None:
-    (tmp_path / "p").write_text(content)
-    with pytest.raises(TableError):
-        read_predictions(tmp_path / "p")
 
 
 def test_short_jobs_are_left_out_of_ratios(tmp_path: Path) -> None:
     (tmp_path / "x").write_text(
         "JobID|State|ElapsedRaw|NCPUS|TimelimitRaw\n1|COMPLETED|20|1|2\n2|COMPLETED|90|1|2\n"
     )
-    shown = {}
-    for shortest_s in (60.0, 15.0):
-        jobs = read_jobs([tmp_path / "x"])
-        prepare(jobs, shortest_s=shortest_s)
-        shown[shortest_s] = audit(jobs)
-    assert [r.kind for r in shown[60.0].remarks if r.kind.startswith("below")] == [
-        "below a minute"
-    ]
-    assert not [r for r in shown[15.0].remarks if r.kind.startswith("below")]
-    assert shown[60.0].total["time_ratio_50"][0] == pytest.approx(120 / 90)
-    assert shown[15.0].total["time_ratio_50"][0] == pytest.approx((6 + 120 / 90) / 2)
+    jobs = read_jobs([tmp_path / "x"])
+    prepare(jobs)
+    shown = audit(jobs)
+    assert [r.kind for r in shown.remarks if r.kind.startswith("below")] == ["below a minute"]
+    assert shown.total["time_ratio_50"][0] == pytest.approx(120 / 90)
 
 
 def test_names_cannot_steer_the_terminal(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,6 @@ from voxcast.audit.groups import CAUSES
 from voxcast.audit.jobs import AuditedJobs, files_of, read_jobs
 from voxcast.audit.report import Audit, audit, prepare
 from voxcast.audit.savings import AppJobs, Objective, savings_of
-from voxcast.audit.text import audit_text
 
 GB = 1e9
 CLUSTER = Cluster(
@@ -228,25 +226,3 @@ def test_advice_is_given_for_each_number_of_cpus() -> None:
     assert times == {1: (200, 3060.0), 2: (60, 1020.0)}
     assert saving.not_covered == 4
     assert not any(advice.killed_time for advice in saving.advice)
-
-
-def test_advice_says_how_many_later_jobs_it_would_have_killed(result: Audit) -> None:
-    for saving in result.savings:
-        assert saving.time is not None
-        killed = sum(advice.killed_time for advice in saving.advice)
-        assert killed <= saving.time.killed
-        # Short jobs, from which nothing is learned, are covered too.
-        assert (
-            0
-            < sum(a.jobs for a in saving.advice) + saving.not_covered
-            <= len(
-                result.jobs.frame[
-                    (result.jobs.frame["app"] == saving.app) & ~result.jobs.frame["interactive"]
-                ]
-            )
-        )
-    text = " ".join(audit_text(result, 3).split())  # lines are wrapped
-    assert re.search(
-        r"recon_all, \d+ CPUs? \(learned from [\d,]+ jobs\): --time=\S+ --mem=\d+M", text
-    )
-    assert re.search(r"killed: [\d,]+ of [\d,]+ by time, [\d,]+ of [\d,]+ by memory", text)

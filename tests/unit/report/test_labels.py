@@ -3,12 +3,10 @@
 import pandas as pd
 import pytest
 
-from synthetic_campaign import Campaign
-from voxcast.analysis.devices import DeviceComparison, compare_cpus
+from voxcast.analysis.devices import DeviceComparison
 from voxcast.laws.intervals import Interval
 from voxcast.report.sections import _nonbreaking
 from voxcast.report.wording import (
-    cpu_verdict,
     device_label,
     device_machines,
     missing_devices,
@@ -51,19 +49,6 @@ def test_devices_without_runs_are_reported() -> None:
     assert missing_devices([]) is None
     assert "on a GPU is on record" in str(missing_devices(["gpu"]))
     assert "no completed measured run" in str(missing_devices(["cpu", "gpu"]))
-
-
-def test_runs_without_an_image_are_counted_by_setting() -> None:
-    campaign = Campaign()
-    for n in range(8):
-        parameters = f'{{"epochs":{n}}}'
-        for cpus in (1, 2):
-            wall_s = (5.0 + n) / cpus
-            campaign.run("train", 5.0 + n, wall_s, {}, cpus=cpus, parameters_json=parameters)
-    [compared] = compare_cpus(campaign.tables()[0])
-    assert compared.differs
-    assert "2 CPUs against 1: 2.0" in cpu_verdict(compared)
-    assert "8 settings" in cpu_verdict(compared)
 
 
 @pytest.mark.parametrize(

@@ -10,36 +10,99 @@ import csv
 import json
 import re
 import sys
+import tempfile
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from voxcast.cli.app import CONF_APP
 from voxcast.errors import TableError
 from voxcast.project import HISTORY
 from voxcast.quantities import counted
+from voxcast.runs import csv_table, importer
+from voxcast.runs.imported import patterns_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from voxcast.runs.imported import Records
-    from voxcast.runs.importer import Account
 
+CONF_APP = Path("conf/app")
 SUBJECT = r"(?P<subject>sub-[0-9A-Za-z]+(?:[_/]ses-[0-9A-Za-z]+)?)"
 JOB, SUBJECT_COLUMN, SESSION = ("job", "job_id", "jobid", "name", "jobname"), "subject", "session"
 MAX_REASONS = 8
 
 
+COUNTS = ("read", "imported", "with_image", "duplicates")
+
+
+@dataclass(frozen=True)
+class Joined:
+    """What became of the records of accounting, and where the runs are."""
+
+    folder: str
+    accounts: Sequence[importer.Account]
+    read: int
+    imported: int
+    with_image: int
+    duplicates: int
+
+    def check(self, app: str) -> None:
+        """Refuse accounting from which nothing can be learned.
+
+        Raises
+        ------
+        TableError
+            If no job is of the application, or none could be joined with an image.
+        """
+        if not self.imported and not self.duplicates:
+            then = "name others by --pattern '(?P<app>…)', see `voxcast history import --help`"
+            problem = f"no job of {app} among {counted(self.read, 'record')}"
+            raise TableError(problem, self.folder, then)
+        if self.imported and not self.with_image and not self.duplicates:
+            reason = next(iter(self.reasons()), "")
+            then = f"{reason}; name them by --pattern '(?P<subject>…)' or --map JOBS.csv"
+            problem = f"none of {counted(self.imported, 'job')} could be joined with an image"
+            raise TableError(problem, self.folder, then)
+
+    def reasons(self) -> Counter[str]:
+        """Return why jobs were not joined with an image, and how many."""
+        reasons = Counter[str]()
+        for account in self.accounts:
+            reasons.update(account.without_image)
+        return reasons
+
+    def lines(self, app: str) -> Iterator[str]:
+        """Yield how many jobs were joined with an image, and why others were not."""
+        share = f" ({100 * self.with_image / self.imported:.0f} %)" if self.imported else ""
+        on_record = f"; {self.duplicates} were on record" * bool(self.duplicates)
+        yield (
+            f"{'history':12} {counted(self.imported, 'new job')} of {app}, {self.with_image} "
+            f"joined with an image{share}{on_record}"
+        )
+        for reason, count in self.reasons().most_common(MAX_REASONS):
+            yield f"{'':12} not joined: {counted(count, 'job')}, {reason}"
+        others, bad = (
+            sum(len(getattr(account, name)) for account in self.accounts)
+            for name in ("skipped", "bad")
+        )
+        if others or bad:
+            yield (
+                f"{'':12} left out: {others} of other applications or not ended, {bad} that "
+                "cannot be used"
+            )
+
+
 def join_history(
     app: str,
     files: Sequence[Path],
-    images: Path,
+    images: importer.RunImages,
     patterns: Sequence[str],
     job_map: Path | None,
     *,
     dry_run: bool = False,
-) -> str:
-    """Import the jobs of an application in the project of the current folder; return their folder.
+) -> Joined:
+    """Import the jobs of an application in the project of the current folder.
 
     Parameters
     ----------
@@ -47,8 +110,8 @@ def join_history(
         Name of the application; it is described if it is not yet.
     files : sequence of Path
         Accounting or traces.
-    images : Path
-        BIDS dataset, or folder of NIfTI files.
+    images : RunImages
+        Of a BIDS dataset, or a folder of NIfTI files.
     patterns : sequence of str
         Regular expressions with groups ``app`` and ``subject``; by default the name of the
         application, and BIDS labels.
@@ -62,10 +125,6 @@ def join_history(
     VoxcastError
         If a file cannot be read, or no job could be joined with an image.
     """
-    from voxcast.cli.history import patterns_of, run_images
-    from voxcast.measure.processes import temporary_folder
-    from voxcast.runs import csv_table, importer
-
     if not dry_run:
         describe(app)
     named_by_user = patterns_of(patterns)
@@ -89,8 +148,7 @@ def join_history(
             row["subject"] = subjects.get(job) or subjects.get(name) or row["subject"]
 
     into = HISTORY / f"{app}_jobs"
-    looked = run_images(images, Path())
-    with temporary_folder() as scratch:
+    with tempfile.TemporaryDirectory() as scratch:
         accounts = [
             importer.import_files(
                 "csv" if columns else importer.kind_of(path),
@@ -100,13 +158,17 @@ def join_history(
                 columns,
                 app_pattern=named_by_user.get("app") or (None if columns else named),
                 subject_pattern=named_by_user.get("subject") or (None if columns else by_label),
-                images=looked,
+                images=images,
                 choose=choose,
             )
             for path in files
         ]
-    _show(app, accounts, into)
-    return str(into)
+    joined = Joined(
+        str(into), accounts,
+        *(sum(getattr(account, name) for account in accounts) for name in COUNTS),
+    )  # fmt: skip
+    joined.check(app)
+    return joined
 
 
 def describe(app: str) -> None:
@@ -166,34 +228,3 @@ def _name_pattern(app: str) -> str:
     """
     words = [re.escape(word) for word in re.split(r"[_\W]+", app) if word]
     return f"(?i)(?P<app>{'[-_. ]?'.join(words)})"
-
-
-def _show(app: str, accounts: Sequence[Account], into: Path) -> None:
-    """Print how many jobs were joined with an image, and why others were not."""
-    imported = sum(account.imported for account in accounts)
-    joined = sum(account.with_image for account in accounts)
-    on_record = sum(account.duplicates for account in accounts)
-    others = sum(len(account.skipped) for account in accounts)
-    bad = sum(len(account.bad) for account in accounts)
-    read = sum(account.read for account in accounts)
-    if not imported and not on_record:
-        then = "name others by --pattern '(?P<app>…)', see `voxcast history import --help`"
-        raise TableError(f"no job of {app} among {counted(read, 'record')}", into, then)
-    if imported and not joined and not on_record:
-        reason = next(iter(reason for account in accounts for reason in account.without_image), "")
-        then = f"{reason}; name them by --pattern '(?P<subject>…)' or --map JOBS.csv"
-        raise TableError(f"none of {counted(imported, 'job')} could be joined with an image", into,
-                         then)  # fmt: skip
-    share = f" ({100 * joined / imported:.0f} %)" if imported else ""
-    text = f"{counted(imported, 'new job')} of {app}, {joined} joined with an image{share}"
-    if on_record:
-        text += f"; {on_record} were on record"
-    print(f"{'history':12} {text}", file=sys.stderr)
-    reasons = Counter[str]()
-    for account in accounts:
-        reasons.update(account.without_image)
-    for reason, count in reasons.most_common(MAX_REASONS):
-        print(f"{'':12} not joined: {counted(count, 'job')}, {reason}", file=sys.stderr)
-    if others or bad:
-        print(f"{'':12} left out: {others} of other applications or not ended, {bad} that cannot "
-              "be used", file=sys.stderr)  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 from dataclasses import asdict
@@ -22,7 +21,7 @@ from voxcast.quantities import format_voxels
 from voxcast.text_table import text_table
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from voxcast.images.characteristics import Characteristic
 
@@ -37,9 +36,7 @@ def inspect(
     listed: Annotated[
         bool, Option("--list", help="List the characteristics with unit, cost and source.")
     ] = False,
-    refresh: Annotated[
-        bool, Option("--refresh", help="Update the project's list for images that changed.")
-    ] = False,
+    refresh: Annotated[bool, Option("--refresh", hidden=True)] = False,  # `make repro`
     as_json: options.Json = False,
     project: options.Project = None,
 ) -> int:
@@ -49,26 +46,17 @@ def inspect(
     """
     if refresh:
         folder = projects.require(project)
-        _refresh(folder)
+        chosen = config.load(folder / config.PARAMS_FILE).images
+        if changes := sources.refresh_sources(folder, chosen.path, chosen.participants):
+            print(changes, file=sys.stderr)
         return 0
     if not images and not listed:
         return _show_set(projects.require(project), as_json=as_json)
     lab = {} if header_only else _of_project(projects.find(project))
     if listed:
-        _show_characteristics(lab, as_json=as_json)
-        return 0
-    return _show_images(images or [], lab, header_only=header_only, as_json=as_json)
-
-
-def _show_images(
-    images: Sequence[Path],
-    lab: Mapping[str, Characteristic],
-    *,
-    header_only: bool,
-    as_json: bool,
-) -> int:
+        return _show_characteristics(lab, as_json=as_json)
     rows = []
-    for path in images:
+    for path in images or ():
         try:
             volume = Volume.open(path)
             columns: dict[str, object] = {"path": str(path), **volume.header.columns()}
@@ -79,50 +67,40 @@ def _show_images(
             continue
         log_itk_refusals([(path, volume.itk_refusal)])
         rows.append(columns)
-    if as_json and rows:
-        print(json.dumps(rows, indent=2))
-    for columns in [] if as_json else rows:
-        for name, value in columns.items():
-            print(f"{name:28} {_text(name, value, lab)}")
-        print()
-    return 0 if len(rows) == len(images) else EXIT_BAD_INPUT
+    lines = (
+        f"{name:28} {_text(name, value, lab)}" if name else ""
+        for columns in rows
+        for name, value in [*columns.items(), ("", "")]
+    )
+    if rows:
+        options.show(rows, lines, as_json=as_json)
+    return 0 if len(rows) == len(images or ()) else EXIT_BAD_INPUT
 
 
 def _show_set(folder: Path, *, as_json: bool) -> int:
     path = folder / IMAGE_LIST
     files = sources.read_tsv(path) if path.is_file() else []
-    if as_json:
-        print(json.dumps([asdict(file) for file in files], indent=2))
-    elif files:
-        rows = [
-            (file.subject, file.session, file.suffix, file.path,
-             f"({file.problem})" if file.problem else "")
-            for file in files
-        ]  # fmt: skip
-        print(text_table(rows, "<<<<<"))
+    rows = [
+        (file.subject, file.session, file.suffix, file.path,
+         f"({file.problem})" if file.problem else "")
+        for file in files
+    ]  # fmt: skip
+    lines = [text_table(rows, "<<<<<")] if rows else []
+    options.show([asdict(file) for file in files], lines, as_json=as_json)
     print(f"{len(files)} images", file=sys.stderr)
     return 0
 
 
-def _refresh(folder: Path) -> None:
-    images = config.load(folder / config.PARAMS_FILE).images
-    changes = sources.refresh_sources(folder, images.path, images.participants)
-    if changes is not None:
-        print(changes, file=sys.stderr)
-
-
-def _show_characteristics(lab: Mapping[str, Characteristic], *, as_json: bool) -> None:
+def _show_characteristics(lab: Mapping[str, Characteristic], *, as_json: bool) -> int:
     from voxcast.images.characteristics import CHARACTERISTICS
 
+    heads = ("name", "unit", "cost", "meaning", "source")
     rows = [
-        (entry.name, entry.unit, entry.cost, entry.meaning, entry.source)
+        tuple(getattr(entry, head) for head in heads)
         for entry in {**CHARACTERISTICS, **lab}.values()
     ]
-    heads = ("name", "unit", "cost", "meaning", "source")
-    if as_json:
-        print(json.dumps([dict(zip(heads, row, strict=True)) for row in rows], indent=2))
-    else:
-        print(text_table([heads, *rows], "<<<<<"))
+    content = [dict(zip(heads, row, strict=True)) for row in rows]
+    return options.show(content, [text_table([heads, *rows], "<<<<<")], as_json=as_json)
 
 
 def _of_project(folder: Path | None) -> dict[str, Characteristic]:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 # Its imports can be interrupted without a traceback.
 DVC = (
     "import voxcast.interruptions, sys\n"
-    "from voxcast.cli.graph import main\n"
+    "from voxcast.graph import main\n"
     "sys.exit(main(sys.argv[1:]))"
 )
 OUTPUT_S = 1.0  # for the last lines; a process that a stage left behind may hold the pipe open
