@@ -50,7 +50,7 @@ BAD = {  # cells that a row is refused for, by the reason
     "cpus: must be at least 1, not": {"cpus": 0.0},
     "dtype: must be 'int8', 'uint8'": {"dtype": "elephant"},
     "shape_i: is missing": {"shape_i": None},
-    "unheard: unknown application; the model has register, segment": {"app": "unheard"},
+    "unheard: unknown application; the model has segment": {"app": "unheard"},
     "parameters_json: iteration: unknown parameter; choose from iterations": {
         "parameters_json": '{"iteration": 3}'
     },
@@ -165,7 +165,7 @@ def test_a_file_that_is_no_table_of_rows_is_refused(
         (("--out", "answers.txt"), "answers.txt: is no name of a table; end it with .parquet"),
         (
             ("--json", "--app", "unheard"),
-            "unheard: unknown application; the model has register, segment",
+            "unheard: unknown application; the model has segment",
         ),
     ],
 )
