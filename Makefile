@@ -21,7 +21,7 @@ help: ## Show this list
 
 .PHONY: demo
 demo: setup ## Install if needed, run the whole graph on this machine, print the results
-	@voxcast learn --yes
+	@voxcast learn
 
 .PHONY: setup
 setup: $(STAMP) ## Create .venv and install under constraints.txt (TORCH=cpu or cuda)
