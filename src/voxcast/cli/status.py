@@ -45,6 +45,7 @@ def status(
         bool, Option("--drift", help="Tell whether predictions still hold for the last jobs.")
     ] = False,
     last: Annotated[int, Option("--last", metavar="N", help="--drift: jobs.", min=1)] = 200,
+    changes: options.Set = None,
     as_json: options.Json = False,
     project: options.Project = None,
 ) -> int:
@@ -62,7 +63,7 @@ def status(
         from voxcast.cli.measure_campaign import collect_campaign, show_campaign
 
         act = collect_campaign if collect else show_campaign
-        return act(project, where, (), as_json=as_json)
+        return act(project, where, changes or (), as_json=as_json)
     return _submission(folder, projects.require(project) if collect else None, as_json=as_json)
 
 
