@@ -81,7 +81,7 @@ SCALED_DOWN = "scaled_down"
 BASELINE_TITLES = {
     CONSTANT: "constant baseline",
     "voxels": "voxels baseline",
-    "law": "law of voxels",
+    "law": "additive-law baseline",
 }
 
 
