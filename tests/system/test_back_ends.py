@@ -148,16 +148,12 @@ def test_the_champion_predicts_and_is_served(study: Study) -> None:
     assert 0 < here["runtime_s_lower"] <= here["runtime_s_median"] <= here["runtime_s_upper"]
     assert study.json("recommend", HEAD, "--deadline", "1h")
     port = free_port()
-    for path, *command in (
-        ["/health/ready", "voxcast", "serve"],
-        ["/ping", "mlflow", "models", "serve", "-m", "models:/voxcast@champion", "--env-manager",
-         "local"],
-    ):  # fmt: skip
-        words = [str(BINARIES / command[0]), *command[1:], "--port", str(port)]
-        with running_server(words, port, study.project, study.variables, START_S, path) as url:
-            assert study.predicted("--model", url, "--app", "smooth", "--cpus", "1") == (
-                pytest.approx(here)
-            )
+    words = [str(BINARIES / "voxcast"), "serve", "--port", str(port)]
+    with running_server(
+        words, port, study.project, study.variables, START_S, "/health/ready"
+    ) as url:
+        asked = study.predicted("--model", url, "--app", "smooth", "--cpus", "1")
+        assert asked == pytest.approx(here)
 
 
 def test_another_clone_pulls_the_data_and_asks_the_same_champion(
@@ -197,7 +193,7 @@ def test_another_clone_pulls_the_data_and_asks_the_same_champion(
 def test_versions_are_promoted_compared_and_rolled_back(study: Study) -> None:
     study.learn_another()
     compared = study.json("models", "compare", "2", "1")
-    assert 2 <= compared["apps"]["smooth"]["gain"]["subjects"] < HEADS  # some are the test side
+    assert compared["apps"]["smooth"]["gain"]["subjects"] == HEADS  # so few that none is kept apart
     assert study.json("models", "rollback")["to_version"] == "1"
     assert [(r["version"], r["champion"]) for r in study.json("models")] == [
         ("2", False), ("1", True),
