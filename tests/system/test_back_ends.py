@@ -193,7 +193,7 @@ def test_another_clone_pulls_the_data_and_asks_the_same_champion(
 def test_versions_are_promoted_compared_and_rolled_back(study: Study) -> None:
     study.learn_another()
     compared = study.json("models", "compare", "2", "1")
-    assert compared["apps"]["smooth"]["gain"]["subjects"] == HEADS  # so few that none is kept apart
+    assert compared["apps"]["smooth"]["gain"]["subjects"] == HEADS  # none is kept apart
     assert study.json("models", "rollback")["to_version"] == "1"
     assert [(r["version"], r["champion"]) for r in study.json("models")] == [
         ("2", False), ("1", True),
