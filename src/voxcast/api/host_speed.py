@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import math
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,9 +40,7 @@ def speeds_of(bundle: Bundle, host: str) -> list[dict[str, Any]]:
             continue
         sitting = speeds.current_sitting(host, datetime.now(UTC))
         estimate = speeds.estimate(host, sitting)
-        speed, lower, upper = (
-            math.exp(estimate.log_speed + estimate.deviation(p)) for p in (0.5, *INTERVAL)
-        )
+        speed, lower, upper = (estimate.speed(p) for p in (0.5, *INTERVAL))
         rows.append({
             "app": app, "speed": speed, "lower": lower, "upper": upper,
             "in_sitting": sitting is not None, "runs": speeds.runs(host),

@@ -160,8 +160,7 @@ class CalibratedModel:
             return True, 0, (1.0, 1.0, 1.0)
         estimate = speeds.estimate(query.host, query.sitting)
         lower, median, upper = (
-            math.exp(estimate.log_speed + estimate.deviation(quantile))
-            for quantile in (lower_quantile, 0.5, upper_quantile)
+            estimate.speed(quantile) for quantile in (lower_quantile, 0.5, upper_quantile)
         )
         is_known = speeds.knows(query.host, query.sitting)
         return is_known, speeds.runs(query.host), (lower, median, upper)

@@ -73,6 +73,10 @@ class SpeedEstimate:
 
         return float(stdtrit(self.freedom, probability)) * self.sd
 
+    def speed(self, probability: float) -> float:
+        """Return the quantile of the speed, as a multiple of the reference machine's."""
+        return math.exp(self.log_speed + self.deviation(probability))
+
 
 @dataclass(frozen=True)
 class SittingSpeed:
