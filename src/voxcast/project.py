@@ -8,7 +8,9 @@ from pathlib import Path
 from voxcast.errors import ConfigError
 
 PROJECT_FILE = "params.yaml"
-HISTORY = Path("data/history")  # recorded runs, in a project
+# Of a project.
+CONF_APP, CONF_DEVICE = Path("conf/app"), Path("conf/device")
+HISTORY = Path("data/history")  # recorded runs
 ENVIRONMENT_VARIABLE = "VOXCAST_PROJECT"
 
 

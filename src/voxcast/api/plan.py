@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from voxcast.jobs.task import Task
     from voxcast.records import App
 
-CONF_APP, CONF_DEVICE = Path("conf/app"), Path("conf/device")
-
 logger = logging.getLogger(__name__)
 
 
@@ -236,14 +234,14 @@ class SubmissionWish:
         """Return the application as the project describes it."""
         from voxcast import config
 
-        return config.load_app(self._project / CONF_APP, name)
+        return config.load_app(self._project / projects.CONF_APP, name)
 
     def _container_engine(self, app: App, tasks: list[Task]) -> str:
         if not app.container or not tasks:
             return "none"
         from voxcast import config
 
-        folder = self._project / CONF_DEVICE
+        folder = self._project / projects.CONF_DEVICE
         return config.load_device(folder, tasks[0].requests.device).container_engine
 
     @property

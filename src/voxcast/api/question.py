@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from voxcast.serving.prediction_service import PredictionService
     from voxcast.serving.table_files import BatchPredictions, RowFile
 
-CONF_APP = Path("conf/app")
-
 logger = logging.getLogger(__name__)
 
 
@@ -109,7 +107,7 @@ class Question:
             if folder is None:
                 then = "make a project with `voxcast init`, and learn it there"
                 raise UnlearnedError("is not in the reference model", self.app, then) from None
-            if not self.app or not (folder / CONF_APP / f"{self.app}.yaml").is_file():
+            if not self.app or not (folder / projects.CONF_APP / f"{self.app}.yaml").is_file():
                 raise
             then = f"run `voxcast learn IMAGES --app {self.app}`"
             raise UnlearnedError("has no model yet", self.app, then) from None

@@ -30,7 +30,6 @@ LOCAL_POLL_S = 0.5
 POLL_S = 30.0
 FOLLOWER_LOG = "follower.log"
 ON_RECORD = Path("data/catalogue/on_record.parquet")
-APP_FILES = Path("conf/app")
 
 logger = logging.getLogger(__name__)
 
@@ -217,7 +216,8 @@ def collect_at_end(submission: JobSubmission, folder: Path | None) -> None:
     """
     try:
         root = projects.find(folder)
-        if root is None or not (root / APP_FILES / f"{submission.plan.app.name}.yaml").is_file():
+        file = f"{submission.plan.app.name}.yaml"
+        if root is None or not (root / projects.CONF_APP / file).is_file():
             return
         from voxcast.jobs.collect import collected_text
 

@@ -17,6 +17,7 @@ from voxcast.cli import options
 from voxcast.cli.measure import first_configuration, run_lines
 from voxcast.errors import ConfigError
 from voxcast.images.header import file_size_bytes
+from voxcast.project import CONF_APP, CONF_DEVICE
 from voxcast.quantities import format_seconds
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from voxcast.apps.checks import Gap
     from voxcast.apps.new import Described
 
-CONF_APP, CONF_DEVICE = Path("conf/app"), Path("conf/device")
 CATALOGUE = Path("data/catalogue/catalogue.parquet")
 FAILED = 1
 TRIAL_S = 600.0  # of a trial at most

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 
 CODES = {"drifted": 1, "too little data": 3, "fine": 0}  # the worst first
-JOBS = Path("data/history/jobs")
 LISTED = 3  # features
 
 logger = logging.getLogger(__name__)
@@ -102,6 +101,7 @@ def _drift(project: Path | None, last: int, *, as_json: bool) -> int:
     """Show what drifted in the last jobs on record, by application."""
     from voxcast.analysis.job_drift import drift_of, last_jobs, memory_notes
     from voxcast.config.app_history import app_history
+    from voxcast.jobs.collect import BATCH
     from voxcast.runs.store import load_history, recorded_parts
     from voxcast.serving.model_store import ModelStore
 
@@ -109,10 +109,11 @@ def _drift(project: Path | None, last: int, *, as_json: bool) -> int:
     bundle = ModelStore.of(folder).current()
     if bundle is None:
         raise ModelError("the project has no champion", folder, "train one with `voxcast learn`")
-    if not recorded_parts(folder / JOBS):
+    recorded = folder / projects.HISTORY / BATCH
+    if not recorded_parts(recorded):
         then = "`voxcast status DIR --collect` adds those of a submission"
-        raise TableError("no job is on record", folder / JOBS, then)
-    runs = load_history([folder / JOBS])
+        raise TableError("no job is on record", recorded, then)
+    runs = load_history([recorded])
     drifts = {}
     for name in sorted(bundle.apps):
         history = app_history(folder, name, bundle.forecaster(name))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from voxcast.errors import TableError
-from voxcast.project import HISTORY
+from voxcast.project import CONF_APP, HISTORY
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from voxcast.models.forecaster import Forecaster
 
 DATA, CATALOGUE = Path("data"), Path("data/catalogue")
-APP_FILES = Path("conf/app")
 MIN_RUNS_BY_METHOD = 10  # of measuring memory: with fewer its level is not known
 
 logger = logging.getLogger(__name__)
@@ -118,7 +117,7 @@ def runs_of_app(folder: Path, name: str) -> tuple[Config, TrainingRuns]:
     from voxcast.images.characteristics import versions_of
 
     cfg = config.load(folder / config.PARAMS_FILE)
-    app = config.load_app(folder / APP_FILES, name)
+    app = config.load_app(folder / CONF_APP, name)
     cfg = dataclasses.replace(cfg, apps={**cfg.apps, name: app})
     batches = list(batches_to_learn_from(folder / HISTORY, name))
     profiles = [

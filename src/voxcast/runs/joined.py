@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from voxcast.errors import TableError
-from voxcast.project import HISTORY
+from voxcast.project import CONF_APP, HISTORY
 from voxcast.quantities import counted
 from voxcast.runs import csv_table, importer
 from voxcast.runs.imported import patterns_of
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from voxcast.runs.imported import Records
 
-CONF_APP = Path("conf/app")
 SUBJECT = r"(?P<subject>sub-[0-9A-Za-z]+(?:[_/]ses-[0-9A-Za-z]+)?)"
 JOB, SUBJECT_COLUMN, SESSION = ("job", "job_id", "jobid", "name", "jobname"), "subject", "session"
 MAX_REASONS = 8

@@ -112,7 +112,7 @@ class ProjectRuns:
     def read(cls, project: Path, versions: Mapping[str, int] | None = None) -> ProjectRuns:
         """Read the runs of the project and of its campaigns; broken records are left out.
 
-        ``versions`` of the characteristics as in `voxcast.images.recorded.read_on_record`.
+        ``versions`` of the characteristics as in `voxcast.images.catalogue.read_on_record`.
         """
         import pandas as pd
 
