@@ -97,5 +97,13 @@ def test_the_token_is_asked_for_and_kept_for_the_tab_alone(
         assert page.evaluate("() => localStorage.length") == 0
         assert page.evaluate("() => document.cookie") == ""
         other = page.context.new_page()
+        held: list[Route] = []
+        other.route("**/sites", lambda route: held.append(route))
         other.goto(f"{url}/")
         other.locator("#token-dialog").wait_for()
+        other.keyboard.press("Escape")
+        other.get_by_text("Token needed").wait_for()
+        with other.expect_response("**/sites"):  # refused after the user has cancelled
+            held.pop().continue_()
+        other.wait_for_timeout(100)
+        assert other.locator("#token-dialog").is_hidden()

@@ -37,6 +37,7 @@ function refusal(status, text, retryAfter) {
 const GONE = "The service does not answer. Check that it is still running and reachable, then try again.";
 
 let asked = null; // the question for a token that is open
+let cancelled = 0; // how often the user has answered it with Cancel
 
 /** Ask for a token, once for all requests that were refused meanwhile. */
 function newToken(used) {
@@ -47,6 +48,7 @@ function newToken(used) {
 }
 
 async function withToken(send) {
+  const before = cancelled;
   for (;;) {
     const used = sessionStorage.getItem(TOKEN);
     try {
@@ -54,8 +56,12 @@ async function withToken(send) {
     } catch (error) {
       if (error.status !== 401) throw error;
       if (sessionStorage.getItem(TOKEN) !== used) continue; // another request has asked for it
+      if (cancelled !== before) throw error; // nor does a late refusal open the dialog again
       const token = await newToken(used);
-      if (token === null) throw error;
+      if (token === null) {
+        cancelled += 1;
+        throw error;
+      }
       sessionStorage.setItem(TOKEN, token);
     }
   }
