@@ -13,8 +13,8 @@ from pathlib import Path
 
 from voxcast import config
 from voxcast.errors import exits_cleanly
-from voxcast.images.characteristics import load_lab_characteristics
-from voxcast.images.image_set import catalogue_volumes, image_set_label, log_problems
+from voxcast.images.image_set import catalogue_volumes
+from voxcast.images.summary import Grids
 
 IMAGES = Path("data/images")
 OUT = Path("data/catalogue")
@@ -24,16 +24,8 @@ OUT = Path("data/catalogue")
 def main() -> int:
     """Write ``data/catalogue``."""
     cfg = config.load()
-    catalogue_volumes(
-        IMAGES,
-        OUT,
-        cfg.features.coarse_points,
-        cfg.features.network_points,
-        cfg.features.max_voxels,
-        image_set_label(cfg.images),
-        load_lab_characteristics(cfg.features.characteristics, Path()),
-    )
-    log_problems(OUT)
+    grids = Grids(cfg.features.coarse_points, cfg.features.network_points)
+    catalogue_volumes(cfg.images, IMAGES, OUT, grids, cfg.features.max_voxels)
     return 0
 
 

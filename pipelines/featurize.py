@@ -16,7 +16,6 @@ from voxcast.errors import TableError, exits_cleanly
 from voxcast.features.rows import MIN_SUBJECTS, Sides, side, split
 from voxcast.features.training_table import stopped_runs, training_runs, training_table
 from voxcast.files import atomic_path, write_json
-from voxcast.images.characteristics import versions_of
 from voxcast.images.network_volume import SMALL_VOLUMES, write_small_volumes
 
 CATALOGUE = Path("data/catalogue")
@@ -43,7 +42,6 @@ def main() -> int:
         cfg.apps,
         cfg.features.coarse_points,
         cfg.features.network_points,
-        versions_of(cfg.features.characteristics),
     )
     table, left_out = training_table(training, cfg.apps)
     if table.empty:

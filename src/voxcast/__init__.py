@@ -56,8 +56,7 @@ def load(
         by default the champion, and outside of a project the reference model of the package.
     project : path, optional
         Project folder; by default ``VOXCAST_PROJECT``, or the nearest folder upwards that is one.
-        Its versions are used, and the speeds of machines that were measured in it. If it is named
-        here, characteristics that it declares are computed of images, which runs its functions.
+        Its versions are used, and the speeds of machines that were measured in it.
 
     Returns
     -------

@@ -19,6 +19,7 @@ from voxcast.images.catalogue import build_catalogue
 from voxcast.images.network_volume import copy_small_volumes
 from voxcast.images.recorded import recorded_images
 from voxcast.images.sources import refresh
+from voxcast.images.summary import Grids
 from voxcast.records import Configuration
 from voxcast.runs.series import write_tables_of
 from voxcast.runs.store import collect
@@ -46,7 +47,7 @@ class Project:
         for seed in seeds:
             write_volume(images / f"head{seed}.nii.gz", seed)
         build_catalogue(
-            refresh(images), self.folder / "data/catalogue", points, 8, image_set=label
+            refresh(images), self.folder / "data/catalogue", Grids(points, 8), image_set=label
         )
 
     def measure(

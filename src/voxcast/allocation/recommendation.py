@@ -1,6 +1,6 @@
 """A recommendation: the candidate to request for each image, and for all as one array job.
 
-It names the missing characteristics of an image and the unknown speed of a machine. Speeds are
+It names what was not read of an image and the unknown speed of a machine. Speeds are
 multiples of the speed of
 the reference machine, on which most runs were made, see `voxcast.models.speed`.
 """
@@ -207,12 +207,6 @@ def _request_json(offered: Offers, image: int, column: int) -> dict[str, Any]:
 
 def input_lines(prediction: Mapping[str, Any]) -> list[str]:
     """Return the inputs of the model that were missing for the image; empty if it had them all."""
-    if missing := prediction.get("missing_characteristics"):  # of a laboratory
-        names = ", ".join(missing.split())
-        return [
-            f"from the header alone: the model needs {names}, which was not computed",
-            "declare it in features.characteristics of the project",
-        ]
     if prediction.get("input_level") == "header":
         return ["from the header alone: voxels were not read, so the bounds are wider"]
     return []

@@ -32,7 +32,7 @@ def speeds_of(bundle: Bundle, host: str) -> list[dict[str, Any]]:
     from voxcast.serving.machines import MACHINES, update_machines
     from voxcast.serving.prediction_service import PredictionService
 
-    update_machines(Path(), bundle, characteristic_versions(Path()))
+    update_machines(Path(), bundle)
     service, rows = PredictionService(bundle, MACHINES), []
     for app in bundle.apps:
         speeds = service.forecaster(app).speeds
@@ -52,8 +52,8 @@ def speeds_of(bundle: Bundle, host: str) -> list[dict[str, Any]]:
 def measure_locally(bundle: Bundle, budget_s: float) -> tuple[int, int]:
     """Make anchor runs of the model's applications; return how many were made and are left."""
     from voxcast import config
-    from voxcast.images.characteristics import load_lab_characteristics
     from voxcast.images.sources import ImageChoice
+    from voxcast.images.summary import Grids
     from voxcast.measure import campaign
 
     params = config.load(config.PARAMS_FILE)
@@ -69,15 +69,14 @@ def measure_locally(bundle: Bundle, budget_s: float) -> tuple[int, int]:
             )  # fmt: skip
             continue
         apps[name] = dataclasses.replace(app, parameters=served.parameters)
-    grids, count = params.features, campaign.HOST_VOLUMES
+    features, count = params.features, campaign.HOST_VOLUMES
     images = ImageChoice("cohort", None, (), 7019, count, "h", VOXELS, AXIS_VOXELS, ())
     progress = campaign.measure_host(
         apps,
         images,
         budget_s,
-        (grids.coarse_points, grids.network_points),
-        grids.max_voxels,
-        load_lab_characteristics(grids.characteristics, Path()),
+        Grids(features.coarse_points, features.network_points),
+        features.max_voxels,
     )
     if progress.left:
         logger.info(
@@ -97,16 +96,8 @@ def update_after_runs(folder: Path) -> None:
 
     try:
         bundle = ModelStore.of(folder).open()
-        update_machines(folder, bundle, characteristic_versions(folder))
+        update_machines(folder, bundle)
     except UnlearnedError:
         return
     except VoxcastError as error:
         logger.warning("the speeds of machines stay as they were: %s", one_line(error))
-
-
-def characteristic_versions(folder: Path) -> dict[str, int]:
-    """Return the versions of all characteristics, also of a project's."""
-    from voxcast import config
-    from voxcast.images.characteristics import versions_of
-
-    return versions_of(config.load(folder / config.PARAMS_FILE).features.characteristics)

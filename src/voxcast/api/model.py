@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from voxcast.api.question import Question, lab_of, opened
+from voxcast.api.question import Question, opened
 from voxcast.errors import ModelError
 from voxcast.files import canonical_json
 from voxcast.serving.champion import in_allocations
@@ -46,7 +46,7 @@ class Model:
     name : str or None
         Version, folder or address that it was loaded by; None for the champion.
     project : Path or None
-        Folder of the project that was named, whose clusters, policies and characteristics are
+        Folder of the project that was named, whose clusters and policies are
         used.
     """
 
@@ -101,8 +101,6 @@ class Model:
 
         Raises
         ------
-        ConfigError
-            If the function of a characteristic that the project declares cannot be imported.
         ImageError
             If an image cannot be read.
         ModelError
@@ -121,9 +119,6 @@ class Model:
             entries = _entries(requests)
             if entries and not isinstance(entries[0], Mapping):
                 champion = self.service.champion(app)
-                if self.project is not None:
-                    lab = lab_of(champion.facts.characteristics, self.project)
-                    champion = replace(champion, lab=lab)
                 champion = replace(champion, parameters=parameters or {})
                 named = [
                     (str(path), row)

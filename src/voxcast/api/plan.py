@@ -385,7 +385,7 @@ def _images(paths: Sequence[Path], participants: Sequence[str]) -> list[Path]:
             names = ", ".join(sorted(absent))
             raise ImageError(f"has no subject {names}", paths[0], "check --participant-label")
         usable = [entry for entry in usable if entry.subject in wanted]
-    return [entry.path for entry in usable]
+    return [Path(entry.path) for entry in usable]
 
 
 def _check(plan: JobPlan) -> None:

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from voxcast.content_cache import ContentCache
-    from voxcast.images.characteristics import Characteristic
     from voxcast.serving.champion import Champion
     from voxcast.serving.client import Client
     from voxcast.serving.prediction_service import PredictionService
@@ -67,7 +66,6 @@ class Question:
         champion = self._opened(folder)
         return replace(
             champion,
-            lab={} if folder is None else lab_of(champion.facts.characteristics, folder),
             configurations=allocations(champion.configurations, self.cpus, self.gpus),
             parameters=parameters_of(self.parameters, champion.facts.parameters),
             header_only=self.header_only,
@@ -84,11 +82,9 @@ class Question:
             Without a model, or if it lacks the application or parameter.
         """
         from voxcast.files import canonical_json
-        from voxcast.images.characteristics import CHARACTERISTICS
         from voxcast.serving.table_files import BatchPredictions
 
         model = self.service()
-        seen = {name for app in model.apps.values() for name in app.characteristics}
         is_one = self.app is not None or len(model.apps) == 1
         accepted = model.champion(self.app).facts.parameters if is_one else None
         parameters = parameters_of(self.parameters, accepted)
@@ -97,8 +93,7 @@ class Question:
             "parameters_json": canonical_json(parameters) if parameters else None,
         }  # fmt: skip
         defaults = {name: text for name, text in cells.items() if text is not None}
-        lab = seen - set(CHARACTERISTICS)
-        return BatchPredictions(model.predict, source, quantile, explain, defaults, lab)
+        return BatchPredictions(model.predict, source, quantile, explain, defaults)
 
     def _opened(self, folder: Path | None) -> Champion:
         try:
@@ -231,14 +226,3 @@ def question_cache(folder: Path | None) -> ContentCache | None:
     except RunError as error:
         logger.info("images are not remembered: %s", error)
         return None
-
-
-def lab_of(needed: Sequence[str], folder: Path) -> dict[str, Characteristic]:
-    """Return those characteristics of a model that a project declares."""
-    from voxcast.images.characteristics import CHARACTERISTICS
-
-    if set(needed) <= set(CHARACTERISTICS):
-        return {}  # without reading the configuration
-    from voxcast.config.load import project_characteristics
-
-    return project_characteristics(folder, needed)

@@ -229,11 +229,9 @@ def collect_at_end(submission: JobSubmission, folder: Path | None) -> None:
 
 def _volumes(folder: Path) -> ProjectVolumes:
     from voxcast import config
-    from voxcast.images.characteristics import load_lab_characteristics
     from voxcast.jobs.collect import ProjectVolumes
 
     features = config.load(folder / config.PARAMS_FILE).features
-    lab = load_lab_characteristics(features.characteristics, folder)
     by_voxels = {}
     if (folder / ON_RECORD).is_file():
         import pandas as pd
@@ -243,4 +241,4 @@ def _volumes(folder: Path) -> ProjectVolumes:
         )
         rows = table.dropna().itertuples(index=False)
         by_voxels = {str(voxels): (str(name), str(subject)) for voxels, name, subject in rows}
-    return ProjectVolumes(by_voxels, features.coarse_points, lab)
+    return ProjectVolumes(by_voxels, features.coarse_points)

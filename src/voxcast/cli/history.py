@@ -129,11 +129,9 @@ def run_images(folder: Path, project_folder: Path | None) -> RunImages:
     if root is None:
         return RunImages(folder, POINTS)
     from voxcast import config
-    from voxcast.images.characteristics import load_lab_characteristics
 
     features = config.load(root / projects.PROJECT_FILE).features
-    lab = load_lab_characteristics(features.characteristics, root)
-    return RunImages(folder, features.coarse_points, lab)
+    return RunImages(folder, features.coarse_points)
 
 
 def _import_lines(account: Account) -> Iterator[str]:

@@ -6,24 +6,19 @@ import logging
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from typer import Option
 
 from voxcast import config
 from voxcast import project as projects
 from voxcast.cli import options
-from voxcast.errors import EXIT_BAD_INPUT, ConfigError, ImageError, one_line
+from voxcast.errors import EXIT_BAD_INPUT, ImageError, one_line
 from voxcast.images import sources
-from voxcast.images.header import MAX_VOXELS, log_itk_refusals
+from voxcast.images.header import log_itk_refusals
 from voxcast.images.volume import POINTS, Volume
 from voxcast.quantities import format_voxels
 from voxcast.text_table import text_table
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from voxcast.images.characteristics import Characteristic
 
 IMAGE_LIST = Path("data/images/images.tsv")
 
@@ -40,10 +35,7 @@ def inspect(
     as_json: options.Json = False,
     project: options.Project = None,
 ) -> int:
-    """Show the header and the characteristics of images; without one, the project's image set.
-
-    In a project its own characteristics are shown, too.
-    """
+    """Show the header and the characteristics of images; without one, the project's image set."""
     if refresh:
         folder = projects.require(project)
         chosen = config.load(folder / config.PARAMS_FILE).images
@@ -52,23 +44,24 @@ def inspect(
         return 0
     if not images and not listed:
         return _show_set(projects.require(project), as_json=as_json)
-    lab = {} if header_only else _of_project(projects.find(project))
     if listed:
-        return _show_characteristics(lab, as_json=as_json)
+        return _show_characteristics(as_json=as_json)
+    from voxcast.images.summary import Grids, summarise
+
     rows = []
     for path in images or ():
         try:
             volume = Volume.open(path)
             columns: dict[str, object] = {"path": str(path), **volume.header.columns()}
             if not header_only:
-                columns |= _of_voxels(volume, lab)
+                columns |= summarise(volume, Grids(POINTS)).characteristics
         except ImageError as error:  # the other images are still shown
             logger.error("%s", one_line(error))
             continue
         log_itk_refusals([(path, volume.itk_refusal)])
         rows.append(columns)
     lines = (
-        f"{name:28} {_text(name, value, lab)}" if name else ""
+        f"{name:28} {_text(name, value)}" if name else ""
         for columns in rows
         for name, value in [*columns.items(), ("", "")]
     )
@@ -91,46 +84,21 @@ def _show_set(folder: Path, *, as_json: bool) -> int:
     return 0
 
 
-def _show_characteristics(lab: Mapping[str, Characteristic], *, as_json: bool) -> int:
+def _show_characteristics(*, as_json: bool) -> int:
     from voxcast.images.characteristics import CHARACTERISTICS
 
     heads = ("name", "unit", "cost", "meaning", "source")
-    rows = [
-        tuple(getattr(entry, head) for head in heads)
-        for entry in {**CHARACTERISTICS, **lab}.values()
-    ]
+    rows = [tuple(getattr(entry, head) for head in heads) for entry in CHARACTERISTICS.values()]
     content = [dict(zip(heads, row, strict=True)) for row in rows]
     return options.show(content, [text_table([heads, *rows], "<<<<<")], as_json=as_json)
 
 
-def _of_project(folder: Path | None) -> dict[str, Characteristic]:
-    """Return the characteristics that a project adds; without them if they cannot be had."""
-    if folder is None:
-        return {}
-    from voxcast.config.load import project_characteristics
-
-    try:
-        return project_characteristics(folder)
-    except ConfigError as error:  # voxcast's own are shown nevertheless
-        logger.warning("what the project adds is not shown: %s", one_line(error))
-        return {}
-
-
-def _of_voxels(volume: Volume, lab: Mapping[str, Characteristic]) -> dict[str, float]:
-    """Return the characteristics of an image; of the project's, as many as could be computed."""
-    from voxcast.images.summary import Grids, summarise
-
-    summary = summarise(volume, Grids(POINTS), MAX_VOXELS, lab)
-    summary.log_failures(volume.path)
-    return summary.characteristics
-
-
-def _text(name: str, value: object, lab: Mapping[str, Characteristic]) -> str:
+def _text(name: str, value: object) -> str:
     from voxcast.images.characteristics import CHARACTERISTICS
 
     if not isinstance(value, float):
         return str(value)
     if name.endswith("_voxels"):
         return format_voxels(value)
-    entry = {**CHARACTERISTICS, **lab}.get(name)
+    entry = CHARACTERISTICS.get(name)
     return f"{value:.4g} {entry.unit if entry else ''}".rstrip()

@@ -379,12 +379,8 @@ class LearningSession:
         import pandas as pd
 
         from voxcast.config.campaigns import compose_request
-        from voxcast.images.characteristics import load_lab_characteristics
-        from voxcast.images.image_set import (
-            catalogue_volumes,
-            image_set_label,
-            list_volumes,
-        )
+        from voxcast.images.image_set import catalogue_volumes, list_volumes
+        from voxcast.images.summary import Grids
         from voxcast.measure.processes import temporary_folder
 
         with contextlib.ExitStack() as stack:
@@ -401,13 +397,11 @@ class LearningSession:
                 list_volumes(composed.images, folder / "images", hashes=SOURCES)
                 features = composed.features
                 catalogue_volumes(
+                    composed.images,
                     folder / "images",
                     folder / "catalogue",
-                    features.coarse_points,
-                    features.network_points,
+                    Grids(features.coarse_points, features.network_points),
                     features.max_voxels,
-                    image_set_label(composed.images),
-                    load_lab_characteristics(features.characteristics, Path()),
                 )
                 table = folder / "catalogue" / CATALOGUE_TABLE
             return composed, pd.read_parquet(table)

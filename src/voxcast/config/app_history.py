@@ -114,7 +114,6 @@ def runs_of_app(folder: Path, name: str) -> tuple[Config, TrainingRuns]:
     """
     from voxcast import config
     from voxcast.features.training_table import batches_to_learn_from, training_runs
-    from voxcast.images.characteristics import versions_of
 
     cfg = config.load(folder / config.PARAMS_FILE)
     app = config.load_app(folder / CONF_APP, name)
@@ -131,7 +130,6 @@ def runs_of_app(folder: Path, name: str) -> tuple[Config, TrainingRuns]:
     training = training_runs(
         profiles, folder / CATALOGUE, folder / HISTORY, batches, [name],
         cfg.features.coarse_points, cfg.features.network_points,
-        versions_of(cfg.features.characteristics),
     )  # fmt: skip
     return cfg, training
 

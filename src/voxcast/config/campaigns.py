@@ -61,7 +61,6 @@ def project_campaign(name: str, overrides: Sequence[str] = ()) -> Campaign:
         folder=folder,
         history=HISTORY / name,
         definition_sha256=sha256_of(config.definition()),
-        characteristics=config.features.characteristics,
     )
 
 

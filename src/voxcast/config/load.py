@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ import yaml
 from voxcast.apps.checks import check_app
 from voxcast.config.schema import COMPOSE, Config, DeviceConfig, validated
 from voxcast.errors import ConfigError, one_line
-from voxcast.images.characteristics import Characteristic, load_lab_characteristics
 from voxcast.records import App
 
 CONF_DIR = "conf"
@@ -309,25 +308,3 @@ def check_option(folder: Path, name: str, noun: str, otherwise: str = "") -> Non
     if name not in names:
         then = f"choose from {', '.join(names) or 'none'}{otherwise}"
         raise ConfigError(f"unknown {noun}", name, then)
-
-
-def project_characteristics(
-    folder: Path, needed: Collection[str] | None = None
-) -> dict[str, Characteristic]:
-    """Import the functions of the characteristics that a project declares.
-
-    Parameters
-    ----------
-    folder : Path
-        The project.
-    needed : collection of str, optional
-        Import only these.
-
-    Raises
-    ------
-    ConfigError
-        If the configuration cannot be used, or a function cannot be imported.
-    """
-    declared = load(folder / PARAMS_FILE).features.characteristics
-    wanted = {n: entry for n, entry in declared.items() if needed is None or n in needed}
-    return load_lab_characteristics(wanted, folder)

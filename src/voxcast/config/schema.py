@@ -24,11 +24,7 @@ from pydantic import (
 
 from voxcast.apps.checks import check_app
 from voxcast.errors import ConfigError, one_line
-from voxcast.images.characteristics import (
-    CHARACTERISTICS,
-    LabCharacteristic,
-    check_lab_characteristics,
-)
+from voxcast.images.characteristics import CHARACTERISTICS
 from voxcast.images.sources import ImageChoice
 from voxcast.measure.plan import Sweep
 from voxcast.quantities import parse_bytes
@@ -181,11 +177,6 @@ class _App(App):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _LabCharacteristic(LabCharacteristic):
-    name: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
 class _Sweep(Sweep):
     """A sweep with the limits of its numbers."""
 
@@ -220,14 +211,11 @@ class CampaignConfig:
 
 @dataclass(frozen=True)
 class FeaturesConfig:
-    """The grids of voxels and their limit, characteristics, the recorded campaigns that train."""
+    """The grids of voxels and their limit, and the recorded campaigns that train."""
 
     coarse_points: Annotated[int, Field(ge=16, le=256)]
     network_points: Annotated[int, Field(ge=8, le=128, multiple_of=8)]
     max_voxels: AtLeast1
-    characteristics: Annotated[
-        dict[str, LabCharacteristic], named(LabCharacteristic, _LabCharacteristic)
-    ]
     history: tuple[str, ...]
 
 
@@ -316,16 +304,14 @@ class Config:
         ConfigError
             Naming the key.
         """
-        declared = self.features.characteristics
         if self.images.generated:
             self.images.sizes.checked()
-        check_lab_characteristics(declared)
         for app in self.apps.values():
             check_app(app)
             for name in app.characteristics or ():
-                if name not in {*CHARACTERISTICS, *declared}:
+                if name not in CHARACTERISTICS:
                     raise ConfigError(
                         "unknown characteristic",
                         f"app.{app.name}.characteristics: {name}",
-                        "see `voxcast inspect --list`, or declare it in features.characteristics",
+                        "see `voxcast inspect --list`",
                     )

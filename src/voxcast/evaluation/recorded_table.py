@@ -20,7 +20,7 @@ from voxcast.features.phase_labels import phase_texts
 from voxcast.features.rows import DOWN, FULL, IDENTITY, features
 from voxcast.features.training_table import build_table, with_speed_deviations
 from voxcast.images.catalogue import ON_RECORD, read_on_record
-from voxcast.images.characteristics import CHARACTERISTICS, current_rows, versions_of
+from voxcast.images.characteristics import CHARACTERISTICS, current_rows
 from voxcast.images.network_volume import SMALL_VOLUMES, read_stacked
 from voxcast.images.recorded import RECORDED_IMAGES
 from voxcast.models.openings import enter_opening
@@ -126,7 +126,7 @@ def _table_of_batch(batch: Path, declared: Declared, drivers: Drivers) -> pd.Dat
             "no such file", path, "take a campaign recorded by voxcast: it has its images"
         )
     runs = load_history([batch]).assign(batch=batch.name)
-    images = current_rows(pd.read_parquet(path), versions_of({}))
+    images = current_rows(pd.read_parquet(path))
     table = table_on_images(runs, images, declared)[0]
     phases = load_phases([batch])
     texts: dict[str, str] = {}
@@ -305,7 +305,7 @@ def _images(history: StoredHistory) -> pd.DataFrame | None:
 
     batches = dict.fromkeys(part.parent for part in history.parts)
     tables = [
-        current_rows(pd.read_parquet(batch / RECORDED_IMAGES), versions_of({}))
+        current_rows(pd.read_parquet(batch / RECORDED_IMAGES))
         for batch in batches
         if (batch / RECORDED_IMAGES).is_file()
     ]

@@ -29,7 +29,7 @@ from voxcast.features.rows import (
 )
 from voxcast.files import sha256_of
 from voxcast.images.catalogue import ON_RECORD, RESTORE, read_on_record
-from voxcast.images.characteristics import CHARACTERISTICS, current_rows, versions_of
+from voxcast.images.characteristics import CHARACTERISTICS, current_rows
 from voxcast.images.header import HEADER_COLUMNS
 from voxcast.images.network_volume import SMALL_VOLUMES, points_of, read_small_volumes
 from voxcast.images.recorded import RECORDED_IMAGES
@@ -75,8 +75,6 @@ class TrainingRuns:
         it cannot train.
     phases : DataFrame
         Columns of `voxcast.runs.table.PHASE_DTYPES`; imported runs have none.
-    versions : dict of str to int
-        Versions of the characteristics by name.
     small_volumes : dict of str to ndarray
         Small volumes for the network by volume id; not every volume has one.
     """
@@ -84,13 +82,12 @@ class TrainingRuns:
     profiles: pd.DataFrame
     volumes: pd.DataFrame
     phases: pd.DataFrame
-    versions: dict[str, int]
     small_volumes: dict[str, np.ndarray]
 
     @property
     def characteristics(self) -> pd.DataFrame:
         """The characteristics of the volumes, with ``volume_id``."""
-        return self.volumes[["volume_id", *self.versions]]
+        return self.volumes[["volume_id", *CHARACTERISTICS]]
 
 
 def training_runs(
@@ -101,7 +98,6 @@ def training_runs(
     apps: Collection[str],
     coarse_points: int,
     network_points: int,
-    versions: Mapping[str, int] | None = None,
 ) -> TrainingRuns:
     """Read the runs of applications that may train, and the volumes they were made on.
 
@@ -121,9 +117,6 @@ def training_runs(
         Grid of the characteristics; other grids cannot be compared.
     network_points : int
         Grid of the small volumes; other grids are not used.
-    versions : mapping, optional
-        Versions of the characteristics by name; by default voxcast's own. Values of another
-        version are unknown.
 
     Raises
     ------
@@ -137,17 +130,16 @@ def training_runs(
     tables = [_read(path, "run `dvc repro profile`, which writes it") for path in profiles]
     runs = [table.assign(batch="") for table in tables]
     phases = [phases_in(path.parent) for path in profiles]
-    versions = versions_of({}) if versions is None else dict(versions)
     volumes = []
     if profiles or (catalogue / ON_RECORD).is_file():  # missing where nothing was measured
-        volumes.append(read_on_record(catalogue / ON_RECORD, versions))
+        volumes.append(read_on_record(catalogue / ON_RECORD))
     small_volumes = _small_volumes(catalogue, network_points, RESTORE)
     for name in dict.fromkeys(batches):
         batch = _batch(history, name)
         images = _images(batch)
         runs.append(load_history([batch]).assign(batch=name))
         phases.append(load_phases([batch]))
-        volumes.append(current_rows(images, versions).assign(image_set=name))
+        volumes.append(current_rows(images).assign(image_set=name))
         recorded = _small_volumes(
             batch, network_points, f"restore it, or take {name} out of {KEY}"
         )
@@ -156,10 +148,10 @@ def training_runs(
     # The project's own come first: they stay.
     all_runs = all_runs[all_runs["app"].isin(list(apps))].drop_duplicates("cell_key")
     # Campaigns record no grid: the configuration that measured them states it.
-    columns = [*VOLUME_COLUMNS, *versions, "image_set", "coarse_points"]
+    columns = [*VOLUME_COLUMNS, *CHARACTERISTICS, "image_set", "coarse_points"]
     all_volumes = pd.concat([table.reindex(columns=columns) for table in volumes])
     # Of a volume that is there twice, the more complete row counts.
-    order = all_volumes[list(versions)].isna().sum(axis=1).argsort(kind="stable")
+    order = all_volumes[list(CHARACTERISTICS)].isna().sum(axis=1).argsort(kind="stable")
     all_volumes = all_volumes.iloc[order]
     all_volumes = all_volumes.drop_duplicates("volume_id", ignore_index=True)
     same_grid = all_volumes["coarse_points"].fillna(coarse_points) == coarse_points
@@ -168,7 +160,6 @@ def training_runs(
         all_runs.reset_index(drop=True),
         all_volumes.assign(problem=same_grid.map({True: None, False: problem})),
         pd.concat([table for table in phases if len(table)] or phases[:1], ignore_index=True),
-        versions,
         small_volumes,
     )
 
@@ -307,7 +298,6 @@ def training_table(
     tables, left_out = [], {}
     # Each by itself: runs of one application are compared with each other only.
     for name, app in apps.items():
-        # A laboratory's are features where they are declared by name.
         declared = tuple(CHARACTERISTICS) if app.characteristics is None else app.characteristics
         of_app = training.profiles[training.profiles["app"] == name]
         table, left_out[name] = build_table(

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, cast
 from voxcast.errors import ImageError, TableError, one_line
 from voxcast.files import atomic_path
 from voxcast.images.characteristics import (
+    CHARACTERISTICS,
+    CURRENT_VERSIONS,
     VERSIONS,
     current_rows,
-    is_current,
-    versions_of,
 )
 from voxcast.images.header import HEADER_COLUMNS, HEADER_TYPES, MAX_VOXELS, log_itk_refusals
 from voxcast.images.network_volume import (
@@ -39,33 +39,46 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow
 
-    from voxcast.images.characteristics import Characteristic
     from voxcast.images.sources import ImageFile
 
 
 logger = logging.getLogger(__name__)
 
 CATALOGUE, CHARACTERISTICS_TABLE = "catalogue.parquet", "characteristics.parquet"
-_TEXTS = ("volume_id", "subject", "session", "suffix", "path", "problem")
-_CATALOGUE: dict[str, type] = {**dict.fromkeys(_TEXTS, str), **HEADER_TYPES, "voxel_sha256": str}
+ON_RECORD = "on_record.parquet"
+# DVC tracks the catalogue of the project, not of its campaigns.
+RESTORE = "restore it (data/catalogue with `dvc checkout`), or remove it to forget earlier images"
+MAX_PROBLEMS_SHOWN = 10
+PATH = "path"  # of the file when it was catalogued
+_FILE = ("subject", "session", "suffix", PATH)
+_CATALOGUE: dict[str, type] = {
+    **dict.fromkeys(("volume_id", *_FILE, "problem"), str), **HEADER_TYPES, "voxel_sha256": str,
+}  # fmt: skip
+_CHARACTERISTICS: dict[str, type] = {**dict.fromkeys(CHARACTERISTICS, float), VERSIONS: str}
+_REQUIRED: dict[str, type] = {
+    **dict.fromkeys(("volume_id", "subject", "session", "image_set"), str),
+    "coarse_points": int,  # grid of the characteristics
+    **HEADER_TYPES,
+    "voxel_sha256": str,
+}
+_ON_RECORD: dict[str, type] = {**_REQUIRED, PATH: str, **_CHARACTERISTICS}
 
 
 def build_catalogue(
     files: Sequence[ImageFile],
     out_folder: str | Path,
-    coarse_points: int,
-    network_points: int,
+    grids: Grids,
     volume_ids: Mapping[str, str] | None = None,
     root: str | Path = ".",
     image_set: str = "",
     max_voxels: int = MAX_VOXELS,
-    lab: Mapping[str, Characteristic] | None = None,
 ) -> int:
     """Write ``catalogue.parquet`` and ``characteristics.parquet``, and update the record.
 
     The catalogue has a row for every file, the characteristics have one for every good
     `volume_id`, so that the same voxels under two subjects can be joined to both. Good volumes are
-    added to ``on_record.parquet`` and ``volumes.npz``, which keep earlier image sets.
+    added to ``on_record.parquet`` and ``volumes.npz``, which keep earlier image sets. The first
+    reasons why volumes cannot be used are logged.
 
     Parameters
     ----------
@@ -77,8 +90,6 @@ def build_catalogue(
         Label of the image set.
     max_voxels : int
         A volume with more is bad, and is not read.
-    lab : mapping, optional
-        Characteristics of a laboratory, see `voxcast.images.characteristics`.
 
     Returns
     -------
@@ -94,14 +105,12 @@ def build_catalogue(
     """
     if not files:
         raise ImageError("image set is empty", out_folder, "choose images with images=… and rerun")
-    lab, grids, out_folder = lab or {}, Grids(coarse_points, network_points), Path(out_folder)
-    versions = versions_of(lab)
-    on_record = _rows_on_record(out_folder / ON_RECORD, versions)
+    out_folder, root = Path(out_folder), Path(root)
+    on_record = _rows_on_record(out_folder / ON_RECORD)
     volumes = read_small_volumes(out_folder / SMALL_VOLUMES, RESTORE)
-    listed = {file.path: Path(root) / file.path for file in files}
-    problems = {file.path: _problem(file, listed[file.path]) for file in files}
-    read = [name for name in listed if not problems[name]]
-    looks = summaries([listed[name] for name in read], grids, max_voxels, lab)
+    problems = {file.path: _problem(file, root / file.path) for file in files}
+    read = [file.path for file in files if not problems[file.path]]
+    looks = summaries([root / name for name in read], grids, max_voxels)
     problems |= {n: look for n, look in zip(read, looks, strict=True) if isinstance(look, str)}
     seen = {n: s for n, s in zip(read, looks, strict=True) if not isinstance(s, str)}
     if not seen:
@@ -115,33 +124,28 @@ def build_catalogue(
         volume_id = summary and (volume_ids or {}).get(file.path, summary.volume_id)
         rows.append({
             "volume_id": volume_id,
-            **{name: getattr(file, name) for name in ("subject", "session", "suffix", "path")},
+            **{name: getattr(file, name) for name in _FILE},
             "problem": problems[file.path] or None,
             **(summary.header.columns() if summary else dict.fromkeys(HEADER_COLUMNS)),
             "voxel_sha256": summary and summary.voxel_sha256,
         })  # fmt: skip
         if summary and volume_id and volume_id not in new_on_record:
-            facts = summary.facts(file.subject, coarse_points, lab)
+            facts = summary.facts(file.subject, grids.coarse_points)
             new_on_record[volume_id] = {**facts, **rows[-1], "image_set": image_set}
             if summary.network_volume is not None:
                 cubes[volume_id] = summary.network_volume
     _write_rows(out_folder / CATALOGUE, rows, _CATALOGUE)
-    types = {"volume_id": str, **dict.fromkeys(versions, float), VERSIONS: str}
+    types = {"volume_id": str, **_CHARACTERISTICS}
     _write_rows(out_folder / CHARACTERISTICS_TABLE, list(new_on_record.values()), types)
-    _log_failures({listed[name]: summary.failures for name, summary in seen.items()})
-    log_itk_refusals([(listed[name], summary.itk_refusal) for name, summary in seen.items()])
-    outdated = [
-        row
-        for key, row in on_record.items()
-        if key not in new_on_record and not is_current(row[VERSIONS], versions)
-    ]
-    renewed = {row["volume_id"]: row for row in _renewed(outdated, Path(root), max_voxels, lab)}
+    _log_problems([problem for problem in problems.values() if problem], len(files), out_folder)
+    log_itk_refusals([(root / name, summary.itk_refusal) for name, summary in seen.items()])
+    earlier = {key: row for key, row in on_record.items() if key not in new_on_record}
+    renewed = _renewed(earlier, root, max_voxels)
     # First, as a volume without a row is ignored, but not the other way round.
-    earlier = {key: volume for key, volume in volumes.items() if key in on_record}
-    _add_small_volumes(out_folder / SMALL_VOLUMES, earlier, cubes)
+    earlier_volumes = {key: volume for key, volume in volumes.items() if key in on_record}
+    _add_small_volumes(out_folder / SMALL_VOLUMES, earlier_volumes, cubes)
     by_id = {**on_record, **renewed, **new_on_record}
-    ordered = [by_id[key] for key in sorted(by_id)]
-    _write_rows(out_folder / ON_RECORD, ordered, _types(versions))
+    _write_rows(out_folder / ON_RECORD, [by_id[key] for key in sorted(by_id)], _ON_RECORD)
     return len(files) - len(seen)
 
 
@@ -156,34 +160,27 @@ def _problem(file: ImageFile, path: Path) -> str:
     return ""
 
 
-def _log_failures(failures: Mapping[Path, Mapping[str, str]]) -> None:
-    """Log how often a characteristic of a laboratory failed, and the first reason."""
-    for name in sorted({name for of_volume in failures.values() for name in of_volume}):
-        failed = [path for path, of_volume in failures.items() if name in of_volume]
-        logger.warning(
-            "%s: not computed for %d of %d volumes, whose runs are left out where it is declared; "
-            "the first is %s: %s",
-            name, len(failed), len(failures), failed[0], failures[failed[0]][name],
-        )  # fmt: skip
+def _log_problems(problems: Sequence[str], files: int, folder: Path) -> None:
+    for problem in problems[:MAX_PROBLEMS_SHOWN]:
+        logger.warning(problem)
+    if problems:
+        text = "%d of %d volumes cannot be used; see column problem in %s"
+        logger.warning(text, len(problems), files, folder)
 
 
 def _renewed(
-    outdated: Sequence[dict[str, Any]],
-    root: Path,
-    max_voxels: int,
-    lab: Mapping[str, Characteristic],
-) -> list[dict[str, Any]]:
-    """Compute the characteristics of earlier volumes whose file is there and unchanged."""
-    renewed = []
-    for row in outdated:
-        path = row[PATH]
-        if path is None or not (root / path).is_file():
+    earlier: Mapping[str, dict[str, Any]], root: Path, max_voxels: int
+) -> dict[str, dict[str, Any]]:
+    """Compute characteristics of another version anew, where the file is there and unchanged."""
+    outdated = {key: row for key, row in earlier.items() if row[VERSIONS] != CURRENT_VERSIONS}
+    renewed = {}
+    for key, row in outdated.items():
+        if row[PATH] is None or not (root / row[PATH]).is_file():
             continue
         points = int(row["coarse_points"])
-        (summary,) = summaries([root / path], Grids(points), max_voxels, lab)
+        (summary,) = summaries([root / row[PATH]], Grids(points), max_voxels)
         if not isinstance(summary, str) and summary.voxel_sha256 == row["voxel_sha256"]:
-            renewed.append({**row, **summary.facts(row["subject"], points, lab), PATH: path})
-            renewed[-1]["volume_id"] = row["volume_id"]
+            renewed[key] = {**row, **summary.facts(row["subject"], points), "volume_id": key}
     if outdated:
         logger.warning(
             "%d volumes of earlier image sets have characteristics of another version: %d are "
@@ -193,23 +190,11 @@ def _renewed(
     return renewed
 
 
-ON_RECORD = "on_record.parquet"
-_REQUIRED: dict[str, type] = {
-    **dict.fromkeys(("volume_id", "subject", "session", "image_set"), str),
-    "coarse_points": int,  # grid of the characteristics
-    **HEADER_TYPES,
-    "voxel_sha256": str,
-}
-PATH = "path"  # of the file when it was catalogued
-# DVC tracks the catalogue of the project, not of its campaigns.
-RESTORE = "restore it (data/catalogue with `dvc checkout`), or remove it to forget earlier images"
-
-
-def _rows_on_record(path: Path, versions: Mapping[str, int]) -> dict[str, dict[str, Any]]:
+def _rows_on_record(path: Path) -> dict[str, dict[str, Any]]:
     """Return the rows of the volumes on record by volume id; none if there is no record yet."""
     if not path.is_file():
         return {}
-    rows = cast("list[dict[str, Any]]", read_on_record(path, versions).to_dict("records"))
+    rows = cast("list[dict[str, Any]]", read_on_record(path).to_dict("records"))
     # Without any path the column holds NaN.
     return {
         row["volume_id"]: {**row, PATH: row[PATH] if isinstance(row[PATH], str) else None}
@@ -231,28 +216,20 @@ def _add_small_volumes(
     write_small_volumes(path, {**same_size, **new}, points)
 
 
-def read_on_record(
-    path: str | os.PathLike[str], versions: Mapping[str, int] | None = None
-) -> pd.DataFrame:
-    """Read a table of volumes on record.
-
-    Parameters
-    ----------
-    versions : mapping, optional
-        Versions of the characteristics by name; by default voxcast's own. Values of another
-        version are unknown.
+def read_on_record(path: str | os.PathLike[str]) -> pd.DataFrame:
+    """Read a table of volumes on record, with the present columns.
 
     Returns
     -------
     DataFrame
-        One row per volume, sorted by ``volume_id``, with `columns_of`.
+        One row per volume, sorted by ``volume_id``; characteristics of another version are
+        unknown.
 
     Raises
     ------
     TableError
         If it is missing, broken, or lacks a column other than a characteristic.
     """
-    versions = versions_of({}) if versions is None else versions
     import pyarrow
     import pyarrow.parquet
 
@@ -262,20 +239,14 @@ def read_on_record(
         table = pyarrow.parquet.read_table(path)
         if missing := [name for name in _REQUIRED if name not in table.column_names]:
             raise TableError(f"lacks the column {missing[0]}", path, RESTORE)
-        fields = [field for field in _schema(_types(versions)) if field.name in table.column_names]
+        fields = [field for field in _schema(_ON_RECORD) if field.name in table.column_names]
         typed = table.select([field.name for field in fields]).cast(pyarrow.schema(fields))
-        rows = current_rows(typed.to_pandas(), versions)
-        rows = rows.reindex(columns=list(columns_of(versions)))
+        rows = current_rows(typed.to_pandas()).reindex(columns=list(_ON_RECORD))
     except (OSError, ValueError, pyarrow.ArrowException) as error:
         raise TableError(f"cannot be read ({one_line(error)[:120]})", path, RESTORE) from None
     if rows["volume_id"].isna().any() or not rows["volume_id"].is_unique:
         raise TableError("has a volume without an identifier, or twice", path, RESTORE)
     return rows
-
-
-def columns_of(versions: Mapping[str, int]) -> tuple[str, ...]:
-    """Return the columns of a table of volumes on record, with these characteristics."""
-    return tuple(_types(versions))
 
 
 def _write_rows(path: Path, rows: list[dict[str, Any]], types: Mapping[str, type]) -> None:
@@ -286,10 +257,6 @@ def _write_rows(path: Path, rows: list[dict[str, Any]], types: Mapping[str, type
     with atomic_path(path) as partial:
         table = pyarrow.Table.from_pylist(rows, schema=_schema(types))
         pyarrow.parquet.write_table(table, partial)
-
-
-def _types(versions: Mapping[str, int]) -> dict[str, type]:
-    return {**_REQUIRED, PATH: str, **dict.fromkeys(versions, float), VERSIONS: str}
 
 
 def _schema(types: Mapping[str, type]) -> pyarrow.Schema:

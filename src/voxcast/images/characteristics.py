@@ -5,43 +5,25 @@ voxels bias correction and segmentation work on. None depends on the intensity s
 
 Each characteristic has a version. A table of volumes states the versions of each row as JSON, and
 values of another version count as unknown.
-
-A project may add characteristics: functions of a laboratory, declared in its configuration. Only
-functions named there are imported, never names from a model.
 """
 
 from __future__ import annotations
 
-import importlib
 import json
 import math
-import re
-import sys
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from voxcast.errors import ConfigError, one_line
 from voxcast.files import canonical_json
-from voxcast.images.header import HEADER_COLUMNS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
-
     import pandas as pd
 
     from voxcast.images.volume import VolumeContents
 
 
-# The input of a characteristic: the mask takes as long as reading, the rest milliseconds.
-Cost = Literal["native mask", "strided grid"]
-COSTS: tuple[str, ...] = get_args(Cost)
-
-
-@dataclass(frozen=True)
-class Characteristic:
+class Characteristic(NamedTuple):
     """A number that the voxels tell and the header does not.
 
     Attributes
@@ -52,12 +34,10 @@ class Characteristic:
         Its meaning, in a few words.
     unit : str
         ``share`` is from 0 to 1, ``ratio`` is not.
-    cost : {"native mask", "strided grid"}
-        Its input.
+    cost : str
+        Its input: the native mask takes as long as reading, the strided grid milliseconds.
     source : str
         The paper or the definition.
-    function : callable
-        `VolumeContents` to its value.
     version : int
         Raised whenever its values change: values of another version are not used.
     """
@@ -65,10 +45,125 @@ class Characteristic:
     name: str
     meaning: str
     unit: str
-    cost: Cost
+    cost: str
     source: str
-    function: Callable[[VolumeContents], float]
     version: int = 1
+
+
+_ANTS = "mask of ANTs' get_mask, as antspyx 0.6.3 computes it"
+_PERCENTILES = "definition; the percentiles of Nyúl and Udupa 1999"
+_MASK, _GRID = "native mask", "strided grid"
+
+CHARACTERISTICS = {
+    row[0]: Characteristic(*row)
+    for row in (
+        ("foreground_voxels", "voxels of the native grid in the foreground mask",
+         "voxels", _MASK, _ANTS),
+        ("foreground_ml", "volume of the foreground mask in millilitres",
+         "ml", _MASK, _ANTS),
+        ("foreground_fraction", "share of the grid in the foreground mask",
+         "share", _MASK, _ANTS),
+        ("above_mean_fraction", "share of the grid at or above the mean intensity",
+         "share", _MASK, "threshold of ANTs' get_mask"),
+        ("eroded_fraction", "share of the mask that is left in its largest piece after erosion",
+         "share", _MASK, _ANTS),
+        ("foreground_extent_fraction", "share of the grid in the mask's bounding box",
+         "share", _MASK, _ANTS),
+        ("foreground_surface_ratio", "sides of voxels around the mask over a sphere's surface",
+         "ratio", _MASK, "inverse of sphericity, Wadell 1935"),
+        ("component_count", "pieces above the mean of at least 10 voxels of the coarse grid",
+         "pieces", _GRID, "definition; 6-connected pieces"),
+        ("zero_fraction", "share of the grid at the lowest intensity",
+         "share", _GRID, "definition"),
+        ("p10_over_p99", "10th over 99th percentile of intensity above the lowest",
+         "share", _GRID, _PERCENTILES),
+        ("p50_over_p99", "50th over 99th percentile of intensity above the lowest",
+         "share", _GRID, _PERCENTILES),
+        ("p90_over_p99", "90th over 99th percentile of intensity above the lowest",
+         "share", _GRID, _PERCENTILES),
+        ("foreground_p10_over_p90", "10th over 90th percentile of intensity in the foreground",
+         "share", _GRID, _PERCENTILES),
+        ("foreground_variation", "standard deviation over mean intensity in the foreground",
+         "ratio", _GRID, "definition; coefficient of variation"),
+        ("entropy_bits", "entropy of 64 intensity classes in the foreground",
+         "bits", _GRID, "Shannon 1948"),
+        ("noise_ratio", "noise in the foreground over its median intensity",
+         "ratio", _GRID, "median of second differences, after Immerkær 1996"),
+        ("background_noise_ratio", "median background over median foreground intensity",
+         "ratio", _GRID, "definition"),
+        ("gradient_energy", "mean squared step between neighbours over squared median",
+         "ratio", _GRID, "definition"),
+        ("bias_strength", "spread of a quadratic fitted to log intensity in the foreground",
+         "ratio", _GRID, "polynomial bias field of Van Leemput et al. 1999"),
+        ("asymmetry", "share of left-right mirrored foreground that does not overlap",
+         "share", _GRID, "1 - Jaccard index with the mirror image"),
+    )
+}  # fmt: skip
+
+
+def characteristics(volume: VolumeContents) -> dict[str, float]:
+    """Compute all of `CHARACTERISTICS`: extent on the native grid, intensity on the coarse one.
+
+    Examples
+    --------
+    The foreground of a cube has lost its corners, as in the mask of ANTs.
+
+    >>> from voxcast.images.foreground import VoxelBits, foreground
+    >>> from voxcast.images.volume import CoarseVolume, VolumeContents
+    >>> data = np.zeros((20, 20, 20), np.float32)
+    >>> data[5:15, 5:15, 5:15] = 100
+    >>> bits = VoxelBits(data.shape)
+    >>> bits.set(0, data.ravel() > 0)
+    >>> coarse = CoarseVolume(data, (1, 1, 1), (20, 20, 20), (1.0, 1.0, 1.0), "RAS")
+    >>> contents = VolumeContents(coarse, foreground(bits, (1, 1, 1)), bits, "")
+    >>> characteristics(contents)["foreground_voxels"]
+    896.0
+    """
+    from scipy import ndimage
+
+    coarse, of_mask = volume.coarse, volume.foreground
+    grid_voxels, voxel_mm3 = math.prod(coarse.shape), math.prod(coarse.spacing_mm)
+    foreground_mm3 = of_mask.voxels * voxel_mm3
+    surface_mm2 = sum(
+        count * voxel_mm3 / mm for count, mm in zip(of_mask.faces, coarse.spacing_mm, strict=True)
+    )
+    sphere_mm2 = (36 * math.pi) ** (1 / 3) * foreground_mm3 ** (2 / 3)
+    # Intensity from 0, the lowest, to 1, the highest.
+    low, high = float(coarse.data.min()), float(coarse.data.max())
+    data = (coarse.data - np.float32(low)) * np.float32(1.0 / ((high - low) or 1.0))
+    above_mean = data >= data.mean(dtype=np.float64)
+    pieces, _ = ndimage.label(above_mean)
+    # A mask of few voxels may have none on the coarse grid.
+    mask = of_mask.coarse if of_mask.coarse.any() else above_mean
+    inside, outside = data[mask], data[~mask]
+    median = float(np.median(inside)) or 1.0
+    p10, p50, p90, p99 = (float(p) for p in np.percentile(data, (10, 50, 90, 99)))
+    inside_p10, inside_p50, inside_p90 = (float(p) for p in np.percentile(inside, (10, 50, 90)))
+    counts, _ = np.histogram(inside, bins=64, range=(0.0, max(p99 or 1.0, inside_p90, 1e-6)))
+    classes = counts[counts > 0] / max(counts.sum(), 1)
+    return {
+        "foreground_voxels": float(of_mask.voxels),
+        "foreground_ml": foreground_mm3 / 1000,
+        "foreground_fraction": of_mask.voxels / grid_voxels,
+        "above_mean_fraction": of_mask.above_mean_voxels / grid_voxels,
+        "eroded_fraction": of_mask.core_voxels / of_mask.voxels,
+        "foreground_extent_fraction": math.prod(of_mask.box_voxels) / grid_voxels,
+        "foreground_surface_ratio": float(surface_mm2 / sphere_mm2),
+        "component_count": float((np.bincount(pieces.ravel())[1:] >= 10).sum()),
+        "zero_fraction": float((data < 1e-3).mean()),
+        "p10_over_p99": p10 / (p99 or 1.0),
+        "p50_over_p99": p50 / (p99 or 1.0),
+        "p90_over_p99": p90 / (p99 or 1.0),
+        "foreground_p10_over_p90": inside_p10 / (inside_p90 or 1.0),
+        "foreground_variation": float(inside.std()) / (float(inside.mean()) or 1.0),
+        "entropy_bits": float(-(classes * np.log2(classes)).sum()),
+        "noise_ratio": noise_ratio(data, mask, median),
+        "background_noise_ratio": (float(np.median(outside)) if outside.size else 0.0)
+        / (inside_p50 or 1.0),
+        "gradient_energy": gradient_energy(data, mask, median),
+        "bias_strength": bias_strength(data, mask, median),
+        "asymmetry": asymmetry(mask, coarse.axcodes),
+    }
 
 
 def noise_ratio(data: np.ndarray, mask: np.ndarray, median: float) -> float:
@@ -135,331 +230,19 @@ def asymmetry(mask: np.ndarray, axcodes: str) -> float:
     return 1.0 - float((head & mirrored).sum()) / float((head | mirrored).sum())
 
 
-def _surface_ratio(volume: VolumeContents) -> float:
-    spacing_mm = volume.coarse.spacing_mm
-    voxel_mm3 = math.prod(spacing_mm)
-    surface_mm2 = sum(
-        count * voxel_mm3 / mm
-        for count, mm in zip(volume.foreground.faces, spacing_mm, strict=True)
-    )
-    sphere_mm2 = (36 * math.pi) ** (1 / 3) * volume.foreground_mm3 ** (2 / 3)
-    return float(surface_mm2 / sphere_mm2)
-
-
-def _component_count(volume: VolumeContents) -> float:
-    from scipy import ndimage
-
-    labels, _ = ndimage.label(volume.above_mean)
-    return float((np.bincount(labels.ravel())[1:] >= 10).sum())
-
-
-def _foreground_p10_over_p90(volume: VolumeContents) -> float:
-    low, _, high = volume.foreground_percentiles
-    return low / (high or 1.0)
-
-
-def _entropy_bits(volume: VolumeContents) -> float:
-    highest = max(volume.percentiles[3] or 1.0, volume.foreground_percentiles[2], 1e-6)
-    counts, _ = np.histogram(volume.inside, bins=64, range=(0.0, highest))
-    shares = counts[counts > 0] / max(counts.sum(), 1)
-    return float(-(shares * np.log2(shares)).sum())
-
-
-def _background_noise_ratio(volume: VolumeContents) -> float:
-    outside = volume.intensity[~volume.mask]
-    median = float(np.median(outside)) if outside.size else 0.0
-    return median / (volume.foreground_percentiles[1] or 1.0)
-
-
-_ANTS = "mask of ANTs' get_mask, as antspyx 0.6.3 computes it"
-_PERCENTILES = "definition; the percentiles of Nyúl and Udupa 1999"
-_MASK: Cost = "native mask"
-_GRID: Cost = "strided grid"
-
-CHARACTERISTICS: dict[str, Characteristic] = {
-    characteristic.name: characteristic
-    for characteristic in (
-        Characteristic(
-            "foreground_voxels", "voxels of the native grid in the foreground mask",
-            "voxels", _MASK, _ANTS, lambda v: float(v.foreground.voxels),
-        ),
-        Characteristic(
-            "foreground_ml", "volume of the foreground mask in millilitres",
-            "ml", _MASK, _ANTS, lambda v: v.foreground_mm3 / 1000,
-        ),
-        Characteristic(
-            "foreground_fraction", "share of the grid in the foreground mask",
-            "share", _MASK, _ANTS, lambda v: v.foreground.voxels / v.grid_voxels,
-        ),
-        Characteristic(
-            "above_mean_fraction", "share of the grid at or above the mean intensity",
-            "share", _MASK, "threshold of ANTs' get_mask",
-            lambda v: v.foreground.above_mean_voxels / v.grid_voxels,
-        ),
-        Characteristic(
-            "eroded_fraction", "share of the mask that is left in its largest piece after erosion",
-            "share", _MASK, _ANTS, lambda v: v.foreground.core_voxels / v.foreground.voxels,
-        ),
-        Characteristic(
-            "foreground_extent_fraction", "share of the grid in the mask's bounding box",
-            "share", _MASK, _ANTS, lambda v: math.prod(v.foreground.box_voxels) / v.grid_voxels,
-        ),
-        Characteristic(
-            "foreground_surface_ratio", "sides of voxels around the mask over a sphere's surface",
-            "ratio", _MASK, "inverse of sphericity, Wadell 1935", _surface_ratio,
-        ),
-        Characteristic(
-            "component_count", "pieces above the mean of at least 10 voxels of the coarse grid",
-            "pieces", _GRID, "definition; 6-connected pieces", _component_count,
-        ),
-        Characteristic(
-            "zero_fraction", "share of the grid at the lowest intensity",
-            "share", _GRID, "definition", lambda v: float((v.intensity < 1e-3).mean()),
-        ),
-        Characteristic(
-            "p10_over_p99", "10th over 99th percentile of intensity above the lowest",
-            "share", _GRID, _PERCENTILES, lambda v: v.over_top(0),
-        ),
-        Characteristic(
-            "p50_over_p99", "50th over 99th percentile of intensity above the lowest",
-            "share", _GRID, _PERCENTILES, lambda v: v.over_top(1),
-        ),
-        Characteristic(
-            "p90_over_p99", "90th over 99th percentile of intensity above the lowest",
-            "share", _GRID, _PERCENTILES, lambda v: v.over_top(2),
-        ),
-        Characteristic(
-            "foreground_p10_over_p90", "10th over 90th percentile of intensity in the foreground",
-            "share", _GRID, _PERCENTILES, _foreground_p10_over_p90,
-        ),
-        Characteristic(
-            "foreground_variation", "standard deviation over mean intensity in the foreground",
-            "ratio", _GRID, "definition; coefficient of variation",
-            lambda v: float(v.inside.std()) / (float(v.inside.mean()) or 1.0),
-        ),
-        Characteristic(
-            "entropy_bits", "entropy of 64 intensity classes in the foreground",
-            "bits", _GRID, "Shannon 1948", _entropy_bits,
-        ),
-        Characteristic(
-            "noise_ratio", "noise in the foreground over its median intensity",
-            "ratio", _GRID, "median of second differences, after Immerkær 1996",
-            lambda v: noise_ratio(v.intensity, v.mask, v.median),
-        ),
-        Characteristic(
-            "background_noise_ratio", "median background over median foreground intensity",
-            "ratio", _GRID, "definition", _background_noise_ratio,
-        ),
-        Characteristic(
-            "gradient_energy", "mean squared step between neighbours over squared median",
-            "ratio", _GRID, "definition",
-            lambda v: gradient_energy(v.intensity, v.mask, v.median),
-        ),
-        Characteristic(
-            "bias_strength", "spread of a quadratic fitted to log intensity in the foreground",
-            "ratio", _GRID, "polynomial bias field of Van Leemput et al. 1999",
-            lambda v: bias_strength(v.intensity, v.mask, v.median),
-        ),
-        Characteristic(
-            "asymmetry", "share of left-right mirrored foreground that does not overlap",
-            "share", _GRID, "1 - Jaccard index with the mirror image",
-            lambda v: asymmetry(v.mask, v.coarse.axcodes),
-        ),
-    )
-}  # fmt: skip
-
-
-def characteristics(volume: VolumeContents) -> dict[str, float]:
-    """Compute all of `CHARACTERISTICS`: extent on the native grid, intensity on the coarse one.
-
-    Examples
-    --------
-    The foreground of a cube has lost its corners, as in the mask of ANTs.
-
-    >>> from voxcast.images.foreground import RowBits, foreground
-    >>> from voxcast.images.volume import CoarseVolume, VolumeContents
-    >>> data = np.zeros((20, 20, 20), np.float32)
-    >>> data[5:15, 5:15, 5:15] = 100
-    >>> bits = RowBits(data.shape)
-    >>> bits.set_rows(0, data.reshape(-1, 20) > 0)
-    >>> coarse = CoarseVolume(data, (1, 1, 1), (20, 20, 20), (1.0, 1.0, 1.0), "RAS")
-    >>> contents = VolumeContents(coarse, foreground(bits, (1, 1, 1)))
-    >>> characteristics(contents)["foreground_voxels"]
-    896.0
-    """
-    return {name: entry.function(volume) for name, entry in CHARACTERISTICS.items()}
-
-
 VERSIONS = "versions_json"
-# Older tables estimated the foreground on the strided grid, and lack this column.
-FIRST_STATED = "eroded_fraction"
+CURRENT_VERSIONS = canonical_json({c.name: c.version for c in CHARACTERISTICS.values()})
+# Of tables without that column.
+FIRST_VERSIONS = canonical_json(dict.fromkeys(CHARACTERISTICS, 1))
 
 
-def versions_of(
-    characteristics: Mapping[str, Characteristic] | Mapping[str, LabCharacteristic],
-) -> dict[str, int]:
-    """Return the versions of the characteristics of voxcast and of others, by name."""
-    versions = {name: entry.version for name, entry in CHARACTERISTICS.items()}
-    return versions | {name: entry.version for name, entry in characteristics.items()}
-
-
-def current_rows(rows: pd.DataFrame, versions: Mapping[str, int]) -> pd.DataFrame:
-    """Return rows of volumes with the characteristics of ``versions`` alone.
-
-    A value of another version becomes unknown, and so does a missing column; `VERSIONS` then
-    states those characteristics that were computed in the required version.
-    """
-    import pandas as pd
-
-    texts = rows[VERSIONS] if VERSIONS in rows else pd.Series([None] * len(rows), rows.index)
-    is_first = rows[FIRST_STATED].notna() if FIRST_STATED in rows else texts.notna() & False
-    stated = [
-        _stated(text, first) for text, first in zip(texts, is_first.astype(bool), strict=True)
-    ]
-    columns = {}
-    for name, version in versions.items():
-        valid = [name in rows and of_row.get(name) == version for of_row in stated]
-        values = rows[name] if name in rows else pd.Series(float("nan"), rows.index)
-        columns[name] = values.astype(float).where(pd.Series(valid, rows.index, dtype=bool))
-    texts_now = [
-        canonical_json({n: v for n, v in versions.items() if n in rows and of_row.get(n) == v})
-        for of_row in stated
-    ]
-    others = [name for name in rows if name not in columns and name != VERSIONS]
-    return pd.concat(
-        [
-            rows[others],
-            pd.DataFrame(columns, rows.index),
-            pd.Series(texts_now, rows.index, name=VERSIONS, dtype=object),
-        ],
-        axis=1,
-    )
-
-
-def is_current(text: str, versions: Mapping[str, int]) -> bool:
-    """Whether all characteristics of a row were computed in these versions."""
-    stated = _stated(text, is_first=False)
-    return all(stated.get(name) == version for name, version in versions.items())
-
-
-def _stated(text: object, is_first: bool) -> dict[str, int]:
-    if isinstance(text, str) and text:
-        content = json.loads(text)
-        return dict(content) if isinstance(content, dict) else {}
-    return dict.fromkeys(CHARACTERISTICS, 1) if is_first else {}
-
-
-KEY = "features.characteristics"
-LARGEST = 1e15
-_NAME = re.compile(r"[a-z][a-z0-9_]{0,59}")
-_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
-
-
-@dataclass(frozen=True)
-class LabCharacteristic:
-    """A characteristic as the configuration declares it.
-
-    Attributes
-    ----------
-    name, unit, cost, source, version
-        See `voxcast.images.characteristics.Characteristic`.
-    function : str
-        ``module:function``; the function takes `voxcast.images.volume.VolumeContents` and
-        returns a number.
-    """
-
-    name: str
-    function: str
-    unit: str
-    cost: Cost
-    source: str
-    version: int
-
-
-def check_lab_characteristics(declared: Mapping[str, LabCharacteristic]) -> None:
-    """Check names, functions and versions; nothing is imported.
-
-    Raises
-    ------
-    ConfigError
-        If one cannot be used.
-    """
-    for name, entry in declared.items():
-        where = f"{KEY}.{name}"
-        if not _NAME.fullmatch(name) or name in CHARACTERISTICS or name in HEADER_COLUMNS:
-            then = "use small letters, digits and _, and no name that voxcast has"
-            raise ConfigError("cannot be the name of a characteristic", where, then)
-        if not _FUNCTION.fullmatch(entry.function):
-            raise ConfigError("needs module:function", f"{where}.function", "e.g. lesions:load_ml")
-        if entry.version < 1:
-            raise ConfigError("must be at least 1", f"{where}.version")
-
-
-def load_lab_characteristics(
-    declared: Mapping[str, LabCharacteristic], project: Path
-) -> dict[str, Characteristic]:
-    """Import the functions of declared characteristics.
-
-    Parameters
-    ----------
-    project : Path
-        Folder in which modules are looked for, after all that is installed.
-
-    Raises
-    ------
-    ConfigError
-        If a module or its function is missing, or the module cannot be imported.
-    """
-    return {
-        name: Characteristic(
-            name, entry.source, entry.unit, entry.cost, entry.source,
-            _function(entry, project), entry.version,
-        )
-        for name, entry in declared.items()
-    }  # fmt: skip
-
-
-def _function(entry: LabCharacteristic, project: Path) -> Callable[[VolumeContents], float]:
-    module, _, name = entry.function.partition(":")
-    where = f"{KEY}.{entry.name}.function"
-    folder = str(project.resolve())
-    if folder not in sys.path:
-        sys.path.append(folder)  # last: nothing in the project hides an installed package
-    try:
-        function = getattr(importlib.import_module(module), name, None)
-    except Exception as error:  # the code of a laboratory may raise anything
-        problem = f"{module} cannot be imported ({type(error).__name__}: {one_line(error)})"
-        raise ConfigError(problem[:300], where, f"modules are looked for in {folder}") from None
-    if not callable(function):
-        raise ConfigError(f"{module} has no function {name}", where)
-    checked: Callable[[VolumeContents], float] = function
-    return checked
-
-
-def lab_values(
-    entries: Mapping[str, Characteristic], volume: VolumeContents
-) -> tuple[dict[str, float], dict[str, str]]:
-    """Compute the characteristics of a laboratory.
-
-    Returns
-    -------
-    values : dict of str to float
-        NaN where a function fails, or returns no finite number.
-    failures : dict of str to str
-        Why, by name.
-    """
-    values: dict[str, float] = {}
-    failures: dict[str, str] = {}
-    for name, entry in entries.items():
-        values[name] = math.nan
-        try:
-            value: object = entry.function(volume)
-        except Exception as error:  # one image must not end the reading of other images
-            failures[name] = f"{type(error).__name__}: {one_line(error)}"[:200]
-            continue
-        is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-        if is_number and abs(float(value)) <= LARGEST:  # type: ignore[arg-type]  # false for NaN
-            values[name] = float(value)  # type: ignore[arg-type]
-        else:
-            failures[name] = f"returned {value!r:.80}, not a finite number"
-    return values, failures
+def current_rows(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return rows of volumes; a characteristic of another version is unknown."""
+    rows = rows.reindex(columns=list(dict.fromkeys([*rows, *CHARACTERISTICS, VERSIONS])))
+    texts = [text if isinstance(text, str) else FIRST_VERSIONS for text in rows[VERSIONS]]
+    stated = [json.loads(text) for text in texts]
+    for name, characteristic in CHARACTERISTICS.items():
+        is_valid = np.array([of.get(name) == characteristic.version for of in stated], bool)
+        rows[name] = rows[name].astype(float).where(is_valid)
+    rows[VERSIONS] = texts
+    return rows

@@ -59,7 +59,7 @@ class Foreground:
     eroded: LineRuns
 
 
-class RowBits:
+class VoxelBits:
     """Which voxels of a grid are at or above a threshold, one bit for each.
 
     Parameters
@@ -70,32 +70,32 @@ class RowBits:
 
     def __init__(self, shape: tuple[int, int, int]) -> None:
         self.shape = shape
-        self._bits = np.zeros((shape[2] * shape[1], -(-shape[0] // 8)), np.uint8)
+        self._bits = np.zeros(-(-math.prod(shape) // 8), np.uint8)
 
-    def set_rows(self, first: int, rows: np.ndarray) -> None:
-        """Set rows of the first axis, from number ``first`` in the order of the file."""
-        self._bits[first : first + len(rows)] = np.packbits(rows, axis=1)
+    def set(self, first: int, voxels: np.ndarray) -> None:
+        """Set voxels in the order of the file, from position ``first``, a multiple of 8."""
+        bits = np.packbits(voxels)
+        self._bits[first // 8 : first // 8 + len(bits)] = bits
 
     def planes(self, first: int, last: int) -> np.ndarray:
         """Return planes ``first`` to ``last - 1`` of the last axis, bool, shape (planes, j, i)."""
         i, j, _ = self.shape
-        bits = np.unpackbits(self._bits[first * j : last * j], axis=1, count=i)
-        return bits.view(bool).reshape(last - first, j, i)
+        start, end = first * i * j, last * i * j
+        bits = np.unpackbits(self._bits[start // 8 : -(-end // 8)])[start % 8 :]
+        return bits[: end - start].view(bool).reshape(last - first, j, i)
 
     @property
     def voxels(self) -> int:
         """Number of voxels that are set."""
-        return sum(
-            int(np.count_nonzero(planes)) for _, planes in _windows(self.planes, self.shape)
-        )
+        return int(np.bitwise_count(self._bits).sum())
 
 
-def foreground(above_mean: RowBits, stride: tuple[int, int, int]) -> Foreground:
+def foreground(above_mean: VoxelBits, stride: tuple[int, int, int]) -> Foreground:
     """Return the foreground of a volume.
 
     Parameters
     ----------
-    above_mean : RowBits
+    above_mean : VoxelBits
         Voxels at or above the mean intensity; at least one is, and at least one is not.
     stride : tuple of int
         Steps of the coarse grid.
@@ -122,7 +122,7 @@ def foreground(above_mean: RowBits, stride: tuple[int, int, int]) -> Foreground:
     )
 
 
-def _mask(above_mean: RowBits, eroded: LineRuns) -> tuple[LineRuns, int]:
+def _mask(above_mean: VoxelBits, eroded: LineRuns) -> tuple[LineRuns, int]:
     """Return the mask and the number of voxels from which it was grown."""
     for radius in RADII_VOXELS:
         if radius == RADII_VOXELS[0]:

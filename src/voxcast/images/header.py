@@ -31,10 +31,7 @@ MAX_OFFSET_BYTES = 64 * 2**20  # extensions of the header lie before the voxels
 # other codes are read as millimetres.
 _UNIT_MM = {1: 1e3, 3: 1e-3}
 _UNIT_BITS = 0b111  # other units are of time
-# Size of the header, position and type of the offset of the voxels, in NIfTI-1 and NIfTI-2.
-_OFFSETS = ((348, 108, "f"), (540, 168, "q"))
-ENDINGS = (".nii", ".nii.gz", ".nii.bz2", ".nii.zst")
-_START_BYTES = 540
+ENDINGS = (".nii", ".nii.gz")
 # ITK multiplies the matrix of normalised axes by its transpose and compares it with the identity.
 _ORTHONORMAL_TOLERANCE = 1e-4
 SHAPE_COLUMNS = ("shape_i", "shape_j", "shape_k")
@@ -76,37 +73,56 @@ class ImageHeader:
         return dict(zip(HEADER_COLUMNS, (*values, *storage), strict=True))
 
 
-def load_nifti(path: Path) -> Any:
-    """Return the image of a file, whose voxels are not read, as nibabel has it.
+def read_nifti_header(path: Path) -> Any:
+    """Return the header of a file as nibabel has it; nothing behind it is read.
 
     Raises
     ------
     ImageError
-        If it is not a NIfTI file, or cannot be read.
+        If it is not a NIfTI file, cannot be read, or has its voxels in the header or far behind.
     """
     import nibabel
 
-    # nibabel reads other formats by their names, with errors and packages of their own.
-    if not path.name.lower().endswith(ENDINGS):
-        raise _not_nifti(path)
+    kinds: tuple[Any, ...] = (nibabel.Nifti1Header, nibabel.Nifti2Header)
+    sizes_bytes = [kind.template_dtype.itemsize for kind in kinds]
+    not_nifti = ImageError("not a NIfTI file", path, "convert it to .nii or .nii.gz")
+    name = path.name.lower()
+    if not name.endswith(ENDINGS):
+        raise not_nifti
     try:
-        _check_offset(path)
-        image = nibabel.load(path)
-    except (nibabel.filebasedimages.ImageFileError, nibabel.spatialimages.HeaderDataError):
-        raise _not_nifti(path) from None
+        with gzip.open(path) if name.endswith(".gz") else path.open("rb") as stream:
+            start = stream.read(max(sizes_bytes))
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ImageError(
             f"damaged or truncated gzip ({one_line(error)})", path, COPY_AGAIN
         ) from None
-    except (OSError, ValueError, OverflowError) as error:  # nibabel, of an offset of infinity
+    except OSError as error:
         raise ImageError(f"cannot be read ({one_line(error)})", path, COPY_AGAIN) from None
-    if not isinstance(image, nibabel.Nifti1Image):  # NIfTI-2 is a subclass
-        raise _not_nifti(path)
-    return image
+    for kind, size_bytes in zip(kinds, sizes_bytes, strict=True):
+        stated = [int.from_bytes(start[:4], order) for order in ("little", "big")]
+        if size_bytes not in stated or len(start) < size_bytes:
+            continue
+        header = kind(start[:size_bytes], check=False)
+        offset_bytes = float(header["vox_offset"])
+        if not size_bytes <= offset_bytes <= MAX_OFFSET_BYTES:  # true for NaN, too
+            raise ImageError(
+                f"voxels begin at byte {offset_bytes:g}, not in {size_bytes} to "
+                f"{MAX_OFFSET_BYTES}",
+                path,
+                COPY_AGAIN,
+            )
+        try:
+            header.check_fix()
+            header.get_data_dtype()
+            header.get_slope_inter()
+        except nibabel.spatialimages.HeaderDataError:
+            raise not_nifti from None
+        return header
+    raise not_nifti
 
 
-def header_of(image: Any, path: Path, size_bytes: int) -> tuple[ImageHeader, np.ndarray]:
-    """Return the header of an image, and its affine from voxels to millimetres.
+def header_of(nifti: Any, path: Path, size_bytes: int) -> tuple[ImageHeader, np.ndarray]:
+    """Return what a header of nibabel says, and its affine from voxels to millimetres.
 
     Raises
     ------
@@ -115,11 +131,11 @@ def header_of(image: Any, path: Path, size_bytes: int) -> tuple[ImageHeader, np.
     """
     import nibabel
 
-    shape = _three_axes(image.shape, path)
-    dtype = image.get_data_dtype()
+    shape = _three_axes(nifti.get_data_shape(), path)
+    dtype = nifti.get_data_dtype()
     if dtype.kind not in "iuf":
         raise ImageError(f"voxels are {dtype}, not numbers", path, "give a scalar image")
-    affine = _affine(image, path)
+    affine = _affine(nifti, path)
     obliqueness_rad = float(np.abs(nibabel.affines.obliquity(affine)).max())
     header = ImageHeader(
         shape=shape,
@@ -133,36 +149,6 @@ def header_of(image: Any, path: Path, size_bytes: int) -> tuple[ImageHeader, np.
     return header, affine
 
 
-def _check_offset(path: Path) -> None:
-    """Refuse voxels in the header, which nibabel takes for such, and far behind it.
-
-    nibabel reads all that is in between into memory.
-    """
-    with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as stream:
-        start = stream.read(_START_BYTES)
-    for size, position, kind in _OFFSETS:
-        for order in "<>":
-            if start[:4] == struct.pack(f"{order}i", size) and len(start) >= size:
-                (offset_bytes,) = struct.unpack_from(order + kind, start, position)
-                # Also false for NaN.
-                if not size <= offset_bytes <= MAX_OFFSET_BYTES:
-                    raise ImageError(
-                        f"voxels begin at byte {offset_bytes:g}, not in {size} to "
-                        f"{MAX_OFFSET_BYTES}",
-                        path,
-                        COPY_AGAIN,
-                    )
-
-
-def _not_nifti(path: Path) -> ImageError:
-    if path.suffix.lower() == ".gz":
-        try:
-            _decompressed_bytes(path, enough_bytes=348)  # a header
-        except (EOFError, zlib.error, OSError) as error:
-            return ImageError(f"damaged or truncated gzip ({one_line(error)})", path, COPY_AGAIN)
-    return ImageError("not a NIfTI file", path, "convert it to .nii or .nii.gz")
-
-
 def file_size_bytes(path: Path) -> int:
     """Return the size of a file that can be read.
 
@@ -171,14 +157,11 @@ def file_size_bytes(path: Path) -> int:
     ImageError
         If it is missing, a folder, empty, or may not be read.
     """
+    if path.is_dir():
+        raise ImageError("is a folder, not a volume", path, "name a .nii or .nii.gz file in it")
     try:
-        if path.is_dir():
-            raise ImageError(
-                "is a folder, not a volume", path, "name a .nii or .nii.gz file in it"
-            )
-        size_bytes = path.stat().st_size
-        with path.open("rb"):
-            pass
+        with path.open("rb") as stream:
+            size_bytes = stream.seek(0, 2)
     except FileNotFoundError:
         raise ImageError("no such file", path) from None
     except PermissionError:
@@ -204,14 +187,14 @@ def _three_axes(shape: tuple[int, ...], path: Path) -> tuple[int, int, int]:
     return (int(shape[0]), int(shape[1]), int(shape[2]))
 
 
-def _affine(image: Any, path: Path) -> np.ndarray:
+def _affine(nifti: Any, path: Path) -> np.ndarray:
     import nibabel
 
     fix = "write one into the header, e.g. nibabel's set_sform(affine, code=1)"
-    if not int(image.header["sform_code"]) and not int(image.header["qform_code"]):
+    if not int(nifti["sform_code"]) and not int(nifti["qform_code"]):
         raise ImageError("has no affine (sform and qform code are 0)", path, fix)
-    affine = np.array(image.affine, dtype=np.float64)
-    affine[:3] *= _UNIT_MM.get(int(image.header["xyzt_units"]) & _UNIT_BITS, 1.0)
+    affine = np.array(nifti.get_best_affine(), dtype=np.float64)
+    affine[:3] *= _UNIT_MM.get(int(nifti["xyzt_units"]) & _UNIT_BITS, 1.0)
     singular = not np.isfinite(affine).all() or abs(np.linalg.det(affine[:3, :3])) < 1e-9
     # Of axes of very different lengths, or nearly in one plane, nibabel names some only, and a
     # spacing of less than 10 nm is an error.
@@ -244,22 +227,17 @@ def check_complete(path: Path, size_bytes: int, end_bytes: int) -> None:
     # The trailer of a file in several gzip members (bgzip, pigz -i) counts the last member only,
     # and some writers pad: what looks truncated is decompressed before it is rejected.
     try:
-        length_bytes = _decompressed_bytes(path, end_bytes)
+        length_bytes = 0
+        with gzip.open(path) as stream:
+            while length_bytes < end_bytes and (block := stream.read(1 << 20)):
+                length_bytes += len(block)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ImageError(f"truncated gzip ({one_line(error)})", path, COPY_AGAIN) from None
     if length_bytes < end_bytes:
         raise ImageError(f"is cut short: {length_bytes} of {end_bytes} bytes", path, COPY_AGAIN)
 
 
-def _decompressed_bytes(path: Path, enough_bytes: int) -> int:
-    length_bytes = 0
-    with gzip.open(path) as stream:
-        while length_bytes < enough_bytes and (block := stream.read(1 << 20)):
-            length_bytes += len(block)
-    return length_bytes
-
-
-def itk_refusal(image: Any) -> str:
+def itk_refusal(nifti: Any) -> str:
     """Return why applications built on ITK, such as ANTs, refuse an image that NIfTI allows.
 
     voxcast reads it, so there is an answer for it; a run would fail. What is refused was tried
@@ -267,19 +245,26 @@ def itk_refusal(image: Any) -> str:
     """
     import nibabel
 
-    if isinstance(image, nibabel.Nifti2Image):
+    if isinstance(nifti, nibabel.Nifti2Header):
         then = "save it as NIfTI-1, e.g. with nibabel's Nifti1Image.from_image"
         return f"it is NIfTI-2; {then}"
-    dtype, voxels = image.get_data_dtype(), image.dataobj
+    dtype = nifti.get_data_dtype()
     # With a scaling ITK converts the voxels to float.
-    if dtype.kind in "iu" and dtype.itemsize > 4 and (voxels.slope, voxels.inter) == (1, 0):
+    if dtype.kind in "iu" and dtype.itemsize > 4 and scaling_of(nifti) == (1, 0):
         return f"its voxels are {dtype.name}; save it as float32, e.g. with nibabel"
-    axes = image.affine[:3, :3] / np.linalg.norm(image.affine[:3, :3], axis=0)
+    axes = nifti.get_best_affine()[:3, :3]
+    axes = axes / np.linalg.norm(axes, axis=0)
     is_orthonormal = np.abs(axes @ axes.T - np.eye(3)).max() <= _ORTHONORMAL_TOLERANCE
-    if not int(image.header["qform_code"]) and not is_orthonormal:
+    if not int(nifti["qform_code"]) and not is_orthonormal:
         then = "resample it, e.g. with nibabel.processing.resample_to_output"
         return f"its axes are not at right angles (sform, and qform code is 0); {then}"
     return ""
+
+
+def scaling_of(nifti: Any) -> tuple[float, float]:
+    """Return slope and intercept of a header of nibabel, which are 1 and 0 without a scaling."""
+    slope, intercept = nifti.get_slope_inter()
+    return (1.0 if slope is None else slope), (0.0 if intercept is None else intercept)
 
 
 def log_itk_refusals(refusals: Sequence[tuple[Path, str]]) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import json
-import logging
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -23,10 +22,10 @@ from voxcast_apps.heads.rendering import render, write_volume
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
-    from voxcast.images.characteristics import Characteristic
     from voxcast.images.sources import ImageChoice
+    from voxcast.images.summary import Grids
     from voxcast_apps.heads.grids import Sizes
 
 
@@ -209,10 +208,7 @@ def recipe_of_row(row: dict[str, str]) -> dict[str, Any]:
     return values
 
 
-logger = logging.getLogger(__name__)
-
 LIST_FILE = "images.tsv"
-MAX_PROBLEMS_SHOWN = 10
 
 
 def list_volumes(choice: ImageChoice, folder: Path, hashes: Path) -> list[ImageFile]:
@@ -256,13 +252,7 @@ def image_set_label(choice: ImageChoice) -> str:
 
 
 def catalogue_volumes(
-    folder: Path,
-    catalogue: Path,
-    coarse_points: int,
-    network_points: int,
-    max_voxels: int,
-    image_set: str,
-    lab: Mapping[str, Characteristic] | None = None,
+    choice: ImageChoice, folder: Path, catalogue: Path, grids: Grids, max_voxels: int
 ) -> int:
     """Write the catalogue of the volumes that are listed in ``folder``.
 
@@ -270,10 +260,6 @@ def catalogue_volumes(
     ----------
     max_voxels : int
         A volume with more cannot be used, and is not read.
-    image_set : str
-        Label of the image set, see `image_set_label`.
-    lab : mapping, optional
-        Characteristics of a laboratory, see `voxcast.images.characteristics`.
 
     Returns
     -------
@@ -286,37 +272,14 @@ def catalogue_volumes(
     # The list decides which images belong to the set: identifiers of an earlier cohort match no
     # path in it.
     volume_ids = generated_ids(folder) if (folder / PARTICIPANTS).is_file() else None
+    label = image_set_label(choice)
     return build_catalogue(
-        files, catalogue, coarse_points, network_points, volume_ids,
-        image_set=image_set, max_voxels=max_voxels, lab=lab,
-    )  # fmt: skip
-
-
-def log_problems(catalogue: Path) -> None:
-    """Log which volumes of a catalogue cannot be used, and why."""
-    import pandas as pd
-
-    from voxcast.images.catalogue import CATALOGUE
-
-    volumes = pd.read_parquet(catalogue / CATALOGUE)
-    problems = volumes["problem"].dropna()
-    for problem in problems.iloc[:MAX_PROBLEMS_SHOWN]:
-        logger.warning(problem)
-    if len(problems):
-        logger.warning(
-            "%d of %d volumes cannot be used; see column problem in %s",
-            len(problems), len(volumes), catalogue,
-        )  # fmt: skip
+        files, catalogue, grids, volume_ids, image_set=label, max_voxels=max_voxels
+    )
 
 
 def prepare_image_set(
-    choice: ImageChoice,
-    folder: Path,
-    catalogue: Path,
-    coarse_points: int,
-    network_points: int,
-    max_voxels: int,
-    lab: Mapping[str, Characteristic] | None = None,
+    choice: ImageChoice, folder: Path, catalogue: Path, grids: Grids, max_voxels: int
 ) -> list[ImageFile]:
     """Generate or list the volumes and catalogue them, unless all of it is up to date.
 
@@ -328,9 +291,7 @@ def prepare_image_set(
     files = list_volumes(choice, folder, folder / LIST_FILE)
     catalogued = catalogue / LIST_FILE
     if not (catalogued.is_file() and read_tsv(catalogued) == files):
-        label = image_set_label(choice)
-        catalogue_volumes(folder, catalogue, coarse_points, network_points, max_voxels, label, lab)
-        log_problems(catalogue)
+        catalogue_volumes(choice, folder, catalogue, grids, max_voxels)
         write_tsv(catalogued, files)  # last: it marks the catalogue as complete
     return files
 

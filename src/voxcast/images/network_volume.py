@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from pathlib import Path
 
-    from voxcast.images.foreground import LineRuns, RowBits
+    from voxcast.images.foreground import LineRuns, VoxelBits
     from voxcast.images.volume import CoarseVolume, VolumeContents
 
 POINTS = 32
@@ -76,7 +76,6 @@ def network_volume(volume: VolumeContents, points: int = POINTS) -> np.ndarray:
     shares = [
         apply_orientation(_pooled_mask(mask, points), turn)
         for mask in (volume.bright, volume.foreground.eroded)
-        if mask is not None
     ]
     cube = np.zeros((), volume_dtype(points))
     cube["maps"] = np.rint(np.stack([scaled, *shares]) * STEPS)
@@ -109,7 +108,7 @@ def pooled(data: np.ndarray, coarse: CoarseVolume, points: int) -> np.ndarray:
     return turned
 
 
-def _pooled_mask(mask: RowBits | LineRuns, points: int) -> np.ndarray:
+def _pooled_mask(mask: VoxelBits | LineRuns, points: int) -> np.ndarray:
     """Return the share of each cell's voxels in a mask, in the axes of the file."""
     i, j, k = (_shares(np.arange(n + 1), points) for n in mask.shape)
     cube = np.zeros((points, points, points), np.float32)  # k, j, i

@@ -6,9 +6,10 @@ the recorded characteristics.
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from voxcast.errors import ImageError
 from voxcast.files import canonical_json
@@ -19,7 +20,6 @@ from voxcast.images.image_set import read_participants, recipe_of_row
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Hashable, Iterator, Mapping
 
     import pandas as pd
 
@@ -102,21 +102,26 @@ def check_recorded(
     """
     import pandas as pd
 
-    recorded_table = pd.read_parquet(recorded)
-    catalogue = _catalogue(catalogue_folder)
-    rows = {row["volume_id"]: row for row in catalogue.to_dict("records")}
-    subjects = set(catalogue["subject"])
-    if not require_all:
-        recorded_table = recorded_table[recorded_table["volume_id"].isin(set(rows))]
+    old = pd.read_parquet(recorded).set_index("volume_id")
+    new = _catalogue(catalogue_folder).drop_duplicates("volume_id").set_index("volume_id")
+    subjects, is_here = old["subject"], old.index.isin(new.index)
     problems = []
-    for old in recorded_table.to_dict("records"):
-        volume = f"volume {old['volume_id']} of subject {old['subject']}"
-        new = rows.get(old["volume_id"])
-        if new is None:
-            other = "is of another recipe or generator now"
-            problems.append(f"{volume} {other if old['subject'] in subjects else 'is missing'}")
-        else:
-            problems += [f"{volume}: {text}" for text in _differences(old, new, rtol)]
+    for volume_id, subject in subjects[~is_here].items() if require_all else ():
+        is_replaced = subject in set(new["subject"])
+        other = "is of another recipe or generator now" if is_replaced else "is missing"
+        problems.append(f"volume {volume_id} of subject {subject} {other}")
+    old = old[is_here]
+    new = new.loc[old.index]
+    for name in (*GRID, *CHARACTERISTICS):
+        is_same = (new[name] == old[name]).to_numpy()
+        if name in CHARACTERISTICS:
+            floor = FLOORS.get(name, FLOOR)
+            is_same = np.isclose(new[name], old[name], rtol=rtol, atol=floor, equal_nan=True)
+        problems += [
+            f"volume {volume_id} of subject {subjects[volume_id]}: {name} is "
+            f"{new[name][volume_id]}, recorded as {old[name][volume_id]}"
+            for volume_id in old.index[~is_same]
+        ]
     if problems:
         more = f" and {len(problems) - MAX_LISTED} more" if len(problems) > MAX_LISTED else ""
         raise ImageError(
@@ -124,7 +129,7 @@ def check_recorded(
             recorded,
             "generate the volumes with the recorded image set and generator",
         )
-    return len(recorded_table)
+    return len(old)
 
 
 def _catalogue(folder: str | os.PathLike[str]) -> pd.DataFrame:
@@ -135,20 +140,3 @@ def _catalogue(folder: str | os.PathLike[str]) -> pd.DataFrame:
     table = table[table["problem"].isna()][columns]
     numbers = pd.read_parquet(Path(folder) / CHARACTERISTICS_TABLE)
     return table.merge(numbers, on="volume_id", how="left", validate="many_to_one")
-
-
-def _differences(
-    old: Mapping[Hashable, Any], new: Mapping[Hashable, Any], rtol: float
-) -> Iterator[str]:
-    for name in GRID:
-        if old[name] != new[name]:
-            yield f"{name} is {new[name]}, recorded as {old[name]}"
-    for name in CHARACTERISTICS:
-        if not _close(old[name], new[name], rtol, FLOORS.get(name, FLOOR)):
-            yield f"{name} is {new[name]:.6g}, recorded as {old[name]:.6g}"
-
-
-def _close(old: float, new: float, rtol: float, floor: float) -> bool:
-    if not (math.isfinite(old) and math.isfinite(new)):
-        return math.isnan(old) and math.isnan(new)
-    return abs(new - old) <= max(rtol * abs(old), floor)

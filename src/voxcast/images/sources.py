@@ -5,11 +5,12 @@ Files are listed and never copied; changes are noticed by the list.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import os
 import re
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 # Control characters, line separators, and bytes that are not UTF-8.
 _UNLISTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _SUBJECT = re.compile(r"(?:^|_)sub-([a-zA-Z0-9]+)")
+_ANATOMICAL = re.compile(r"sub-[^/]*/(?:ses-[^/]*/)?anat/[^/]+")
+_MAY_HOLD_ANATOMICAL = re.compile(r"sub-[^/]*(?:/ses-[^/]*)?(?:/anat)?")
+DATASET_FILE = "dataset_description.json"
 _ENTITY = re.compile(r"([a-zA-Z]+)-([a-zA-Z0-9]+)")
 
 
@@ -55,17 +59,28 @@ class ImageChoice:
 
 
 @dataclass(frozen=True)
-class ImageEntry:
-    """A volume by its name; `session` may be empty.
+class ImageFile:
+    """A volume as it is listed: one row of ``images.tsv`` or ``sources.tsv``.
 
-    With a `problem` it cannot be used, or is a folder that may not be read.
+    `session` may be empty. `mtime_ns` is 0 for generated volumes, whose bytes depend on their
+    recipe alone. A file that cannot be read has an empty `sha256`, and the catalogue reports why:
+    `problem`, if it is of the name or of a folder. Characters that a table cannot hold are then
+    escaped in the other columns.
     """
 
     subject: str
     session: str
     suffix: str
-    path: Path
+    path: str
+    size_bytes: int = 0
+    mtime_ns: int = 0
+    sha256: str = ""
     problem: str = ""
+
+
+SOURCES = Path("data/sources.tsv")  # of a project
+COLUMNS = tuple(field.name for field in fields(ImageFile))
+NUMBERS = ("size_bytes", "mtime_ns")
 
 
 def subject_label(subject: str) -> str:
@@ -102,7 +117,7 @@ def subject_of(path: Path) -> str:
     return match[1] if match else stem(path)
 
 
-def find_images(folder: str | Path) -> list[ImageEntry]:
+def find_images(folder: str | Path) -> list[ImageFile]:
     """List the volumes of a BIDS dataset, or of any folder of NIfTI files, sorted by path.
 
     In a BIDS dataset these are ``sub-*/[ses-*/]anat/*.nii[.gz]``. In another folder every NIfTI
@@ -127,30 +142,47 @@ def find_images(folder: str | Path) -> list[ImageEntry]:
         raise ImageError("folder may not be read", folder, "change its permissions") from None
     paths, locked = _nifti_files(folder)
     anatomical = [path for path in paths if is_anatomical(path.relative_to(folder))]
-    is_bids = "dataset_description.json" in names or bool(anatomical)
+    is_bids = DATASET_FILE in names or bool(anatomical)
     if is_bids:
         paths = anatomical
         locked = {
             path: problem
             for path, problem in locked.items()
-            if _may_hold_anatomical(path.relative_to(folder))
+            if _MAY_HOLD_ANATOMICAL.fullmatch(path.relative_to(folder).as_posix())
         }
     if not paths and not locked:
         missing = "no sub-*/[ses-*/]anat/*.nii[.gz]" if is_bids else "no .nii or .nii.gz file"
         raise ImageError(f"image set is empty: {missing}", folder, then)
-    entries = [
-        ImageEntry(subject_label(path.relative_to(folder).parts[0]), "", "", path, problem)
+    files = [
+        _named(subject_label(path.relative_to(folder).parts[0]), "", "", path, problem)
         for path, problem in locked.items()
     ]
-    if is_bids:
-        entries += [_bids_entry(path, folder) for path in paths]
-    elif len({stem(path) for path in paths}) == len(paths):
-        entries += [_plain_entry(path) for path in paths]
-    else:  # a name in two folders is two subjects
-        for path in paths:
-            name = "_".join([*path.relative_to(folder).parent.parts, stem(path)])
-            entries.append(ImageEntry(name, "", "", path, _problem(path)))
-    return sorted(entries, key=attrgetter("path"))
+    has_unique_names = len({stem(path) for path in paths}) == len(paths)
+    for path in paths:
+        subject, session, suffix = subject_of(path), "", ""
+        parts = path.relative_to(folder).parts
+        if is_bids:
+            # Labels come from the folders, which decide what belongs together, not from the name.
+            session = parts[1].removeprefix("ses-") if len(parts) == 4 else ""
+            subject, suffix = subject_label(parts[0]), _suffix(path)
+        elif not has_unique_names:  # a name in two folders is two subjects
+            subject = "_".join([*parts[:-1], stem(path)])
+        elif subject != stem(path):  # several may be of one subject
+            session = dict(_ENTITY.findall(stem(path))).get("ses", "")
+            suffix = _suffix(path)
+        files.append(_named(subject, session, suffix, path))
+    return sorted(files, key=attrgetter("path"))
+
+
+def _named(subject: str, session: str, suffix: str, path: Path, problem: str = "") -> ImageFile:
+    """Return a file that was not looked at yet; a name that no table can hold is a problem."""
+    texts = (subject, session, suffix, str(path))
+    if not problem and _UNLISTABLE.search(str(path)):
+        problem = (
+            "a tab, line break or other character in its name that no table can hold; rename it"
+        )
+    subject, session, suffix, name = map(escaped, texts) if problem else texts
+    return ImageFile(subject, session, suffix, name, problem=problem)
 
 
 def _nifti_files(folder: Path) -> tuple[list[Path], dict[Path, str]]:
@@ -179,13 +211,6 @@ def _nifti_files(folder: Path) -> tuple[list[Path], dict[Path, str]]:
     return sorted(paths), locked
 
 
-def _problem(path: Path) -> str:
-    """Return why a name cannot stand in tables and messages; empty if it can."""
-    if not _UNLISTABLE.search(str(path)):
-        return ""
-    return "a tab, line break or other character in its name that no table can hold; rename it"
-
-
 def escaped(text: str) -> str:
     """Return a name with the characters escaped that no table can hold.
 
@@ -197,68 +222,14 @@ def escaped(text: str) -> str:
     return _UNLISTABLE.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
-def _may_hold_anatomical(relative: Path) -> bool:
-    """Tell whether anatomical volumes of a BIDS dataset may be in or below a folder."""
-    parts = relative.parts
-    below = parts[2:] if len(parts) > 1 and parts[1].startswith("ses-") else parts[1:]
-    return parts[0].startswith("sub-") and below in ((), ("anat",))
-
-
 def is_anatomical(relative: Path) -> bool:
     """Tell whether a path in a BIDS dataset is ``sub-*/[ses-*/]anat/FILE``."""
-    parts = relative.parts
-    with_session = len(parts) == 4 and parts[1].startswith("ses-")
-    return (
-        (len(parts) == 3 or with_session) and parts[0].startswith("sub-") and parts[-2] == "anat"
-    )
-
-
-def _bids_entry(path: Path, folder: Path) -> ImageEntry:
-    relative = path.relative_to(folder)
-    session = relative.parts[1].removeprefix("ses-") if len(relative.parts) == 4 else ""
-    # Labels come from the folders, which decide what belongs together, not from the file name.
-    subject = subject_label(relative.parts[0])
-    return ImageEntry(subject, session, _suffix(path), path, _problem(path))
-
-
-def _plain_entry(path: Path) -> ImageEntry:
-    """Return the entry of a file in no dataset; several may be of one subject."""
-    subject = subject_of(path)
-    if subject == stem(path):
-        return ImageEntry(subject, "", "", path, _problem(path))
-    session = dict(_ENTITY.findall(stem(path))).get("ses", "")
-    return ImageEntry(subject, session, _suffix(path), path, _problem(path))
+    return _ANATOMICAL.fullmatch(relative.as_posix()) is not None
 
 
 def _suffix(path: Path) -> str:
     last = stem(path).rsplit("_", 1)[-1]
     return "" if _ENTITY.fullmatch(last) else last
-
-
-SOURCES = Path("data/sources.tsv")  # of a project
-
-
-@dataclass(frozen=True)
-class ImageFile:
-    """One row of ``images.tsv`` or ``sources.tsv``.
-
-    `mtime_ns` is 0 for generated volumes, whose bytes depend on their recipe alone. A file that
-    cannot be read has an empty `sha256`, and the catalogue reports why: `problem`, if it is of the
-    name or of a folder. Characters that a table cannot hold are then escaped in the other columns.
-    """
-
-    subject: str
-    session: str
-    suffix: str
-    path: str
-    size_bytes: int
-    mtime_ns: int
-    sha256: str
-    problem: str = ""
-
-
-COLUMNS = tuple(field.name for field in fields(ImageFile))
-NUMBERS = ("size_bytes", "mtime_ns")
 
 
 def refresh(
@@ -280,7 +251,7 @@ def refresh(
     folder = Path(path).expanduser().absolute()
     entries = of_participants(find_images(folder), participants, folder)
     return [
-        _listed(entry, by_path.get(str(entry.path)))
+        _listed(entry, by_path.get(entry.path))
         for entry in progress(entries, desc="listing images", unit="file")
     ]
 
@@ -327,25 +298,17 @@ def refresh_sources(
     return f"{SOURCES}: {len(files)} images; {len(now - before)} new or changed{changed}"
 
 
-def _listed(entry: ImageEntry, earlier: ImageFile | None) -> ImageFile:
-    size_bytes, mtime_ns, sha256 = 0, 0, ""
-    if entry.problem:  # a hash would hide that it was mended
-        subject, session, suffix = map(escaped, (entry.subject, entry.session, entry.suffix))
-        path = escaped(str(entry.path))
-        return ImageFile(subject, session, suffix, path, 0, 0, "", entry.problem)
-    try:
-        status = entry.path.stat()
-        size_bytes, mtime_ns = status.st_size, status.st_mtime_ns
-        stamp = (size_bytes, mtime_ns)
-        if earlier and earlier.sha256 and (earlier.size_bytes, earlier.mtime_ns) == stamp:
-            sha256 = earlier.sha256
-        else:
-            sha256 = sha256_file(entry.path)
-    except OSError:
-        pass  # a broken link or a file without permission: the catalogue names the reason
-    return ImageFile(
-        entry.subject, entry.session, entry.suffix, str(entry.path), size_bytes, mtime_ns, sha256
-    )
+def _listed(file: ImageFile, earlier: ImageFile | None) -> ImageFile:
+    """Return a file with its size, time and hash."""
+    if file.problem:  # a hash would hide that it was mended
+        return file
+    with contextlib.suppress(OSError):  # a broken link or no permission: the catalogue says why
+        status = Path(file.path).stat()
+        file = replace(file, size_bytes=status.st_size, mtime_ns=status.st_mtime_ns)
+        if earlier and earlier.sha256 and replace(earlier, sha256="") == file:
+            return earlier
+        return replace(file, sha256=sha256_file(file.path))
+    return file
 
 
 def changed(file: ImageFile) -> bool:
@@ -403,7 +366,6 @@ def read_tsv(path: str | Path) -> list[ImageFile]:
         raise TableError(f"a row is incomplete ({error})", path, then) from None
 
 
-DATASET_FILE = "dataset_description.json"
 MAX_LABELS_SHOWN = 8
 
 
@@ -445,7 +407,7 @@ def select(paths: Sequence[Path], participants: Iterable[str] = ()) -> ImageSele
         raise ImageError("files of several folders", min(roots), then)
     (root,) = roots
     entries = find_images(root)
-    by_path = {entry.path: entry for entry in entries}
+    by_path = {Path(entry.path): entry for entry in entries}
     for path in resolved:
         if path not in by_path:
             raise ImageError("not an image of its folder", path, "name a .nii or .nii.gz file")
@@ -454,15 +416,16 @@ def select(paths: Sequence[Path], participants: Iterable[str] = ()) -> ImageSele
         if strangers := [label for label in labels if label not in chosen]:
             raise ImageError(f"no image of participant {strangers[0]} is named", resolved[0])
         chosen = labels
-    others = {entry.path for entry in of_participants(entries, chosen, root)} - {*resolved}
+    of_chosen = of_participants(entries, chosen, root)
+    others = {Path(entry.path) for entry in of_chosen} - {*resolved}
     if others and not labels:
         raise ImageError("another image of a subject that is named", min(others), then)
     return ImageSelection(root, chosen)
 
 
 def of_participants(
-    entries: Sequence[ImageEntry], participants: Sequence[str], folder: Path
-) -> list[ImageEntry]:
+    entries: Sequence[ImageFile], participants: Sequence[str], folder: Path
+) -> list[ImageFile]:
     """Return the entries of ``participants``, with or without ``sub-``; of all if it is empty.
 
     Raises

@@ -12,30 +12,26 @@ import contextlib
 import functools
 import hashlib
 import importlib.metadata
-import logging
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from voxcast.errors import ImageError, one_line
-from voxcast.files import canonical_json, sha256_file
-from voxcast.images.characteristics import VERSIONS, versions_of
+from voxcast.files import sha256_file
+from voxcast.images.characteristics import CURRENT_VERSIONS, VERSIONS, characteristics
 from voxcast.images.header import MAX_VOXELS
 from voxcast.images.network_volume import network_volume
 from voxcast.images.volume import Volume
 from voxcast.log import progress
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from voxcast.content_cache import ContentCache
-    from voxcast.images.characteristics import Characteristic
     from voxcast.images.header import ImageHeader
-
-logger = logging.getLogger(__name__)
 
 FUNCTION = "volume_summary"
 ID_DIGITS = 16
@@ -50,11 +46,9 @@ class VolumeSummary:
     voxel_sha256 : str
         See `voxcast.images.volume.VolumeContents`.
     characteristics : dict of str to float
-        voxcast's own, and a laboratory's as far as they could be computed.
+        See `voxcast.images.characteristics`.
     network_volume : ndarray, optional
         Of `voxcast.images.network_volume.volume_dtype`; None unless requested.
-    failures : dict of str to str
-        Why characteristics of a laboratory could not be computed, by name.
     itk_refusal : str
         Why applications built on ITK refuse it, empty where they read it.
     """
@@ -63,7 +57,6 @@ class VolumeSummary:
     voxel_sha256: str
     characteristics: dict[str, float]
     network_volume: np.ndarray | None = None
-    failures: dict[str, str] = field(default_factory=dict)
     itk_refusal: str = ""
 
     @property
@@ -71,32 +64,23 @@ class VolumeSummary:
         """Name of the volume in tables: the begin of its hash."""
         return self.voxel_sha256[:ID_DIGITS]
 
-    def facts(
-        self, subject: str, coarse_points: int, lab: Mapping[str, Characteristic]
-    ) -> dict[str, Any]:
+    def facts(self, subject: str, coarse_points: int) -> dict[str, Any]:
         """Return its row of ``images.parquet``, which a record of runs keeps of an image.
 
         Parameters
         ----------
         coarse_points : int
             Of the grid that its characteristics were computed on.
-        lab : mapping
-            Characteristics of a laboratory that were asked for.
         """
         return {
             "volume_id": self.volume_id,
             "subject": subject,
             "coarse_points": coarse_points,
-            VERSIONS: canonical_json(versions_of(lab)),
+            VERSIONS: CURRENT_VERSIONS,
             **self.header.columns(),
             "voxel_sha256": self.voxel_sha256,
             **self.characteristics,
         }
-
-    def log_failures(self, path: Path) -> None:
-        """Warn of the characteristics of a laboratory that could not be computed."""
-        for name, reason in self.failures.items():
-            logger.warning("%s: %s is not known: %s", path, name, reason)
 
 
 @dataclass(frozen=True)
@@ -119,12 +103,9 @@ def summarise(
     volume: Volume,
     grids: Grids,
     max_voxels: int = MAX_VOXELS,
-    lab: Mapping[str, Characteristic] | None = None,
     cache: ContentCache | None = None,
 ) -> VolumeSummary:
     """Return the summary of a volume, from the cache if the same bytes were read before.
-
-    With characteristics of a laboratory nothing is cached: their code may change at any time.
 
     Raises
     ------
@@ -132,8 +113,8 @@ def summarise(
         See `voxcast.images.volume.Volume.read`.
     """
     volume.check_size(max_voxels)
-    if cache is None or lab:
-        return _summarised(volume, grids, max_voxels, lab or {})
+    if cache is None:
+        return _summarised(volume, grids, max_voxels)
     content = {**vars(grids), "file_sha256": _file_sha256(volume.path)}
     version = _code_sha256()
     arrays = cache.get(FUNCTION, version, content)
@@ -142,27 +123,21 @@ def summarise(
             values = zip(arrays["names"].tolist(), arrays["values"].tolist(), strict=True)
             return VolumeSummary(
                 volume.header, str(arrays["voxel_sha256"]), dict(values),
-                arrays.get("network_volume"), itk_refusal=volume.itk_refusal,
+                arrays.get("network_volume"), volume.itk_refusal,
             )  # fmt: skip
-    summary = _summarised(volume, grids, max_voxels, {})
+    summary = _summarised(volume, grids, max_voxels)
     # If the file was replaced meanwhile, other bytes may have been hashed than were read.
     if _file_sha256(volume.path) == content["file_sha256"]:
         cache.put(FUNCTION, version, content, _to_arrays(summary))
     return summary
 
 
-def _summarised(
-    volume: Volume, grids: Grids, max_voxels: int, lab: Mapping[str, Characteristic]
-) -> VolumeSummary:
-    from voxcast.images.characteristics import characteristics, lab_values
-
+def _summarised(volume: Volume, grids: Grids, max_voxels: int) -> VolumeSummary:
     contents = volume.read(grids.coarse_points, max_voxels)
-    values, failures = lab_values(lab, contents)
-    computed = {name: value for name, value in values.items() if name not in failures}
     return VolumeSummary(
-        volume.header, contents.voxel_sha256, characteristics(contents) | computed,
+        volume.header, contents.voxel_sha256, characteristics(contents),
         network_volume(contents, grids.network_points) if grids.network_points else None,
-        failures, volume.itk_refusal,
+        volume.itk_refusal,
     )  # fmt: skip
 
 
@@ -170,14 +145,13 @@ def summaries(
     paths: Sequence[Path],
     grids: Grids,
     max_voxels: int = MAX_VOXELS,
-    lab: Mapping[str, Characteristic] | None = None,
 ) -> list[VolumeSummary | str]:
     """Return the summary of each file, or in one line why it cannot be used."""
     import nibabel.orientations  # noqa: F401  # once, before threads: imports may race
 
     def read(path: Path) -> VolumeSummary | str:
         try:
-            return summarise(Volume.open(path), grids, max_voxels, lab)
+            return summarise(Volume.open(path), grids, max_voxels)
         except ImageError as error:
             return one_line(error)
         except MemoryError:

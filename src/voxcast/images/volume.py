@@ -11,14 +11,13 @@ import hashlib
 import math
 import zlib
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from voxcast.errors import ImageError, one_line
-from voxcast.images.foreground import Foreground, RowBits, foreground
+from voxcast.images.foreground import Foreground, VoxelBits, foreground
 from voxcast.images.header import (
     COPY_AGAIN,
     MAX_VOXELS,
@@ -27,12 +26,13 @@ from voxcast.images.header import (
     file_size_bytes,
     header_of,
     itk_refusal,
-    load_nifti,
+    read_nifti_header,
+    scaling_of,
 )
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from typing import BinaryIO
 
 POINTS = 64
@@ -58,7 +58,7 @@ class CoarseVolume:
 
 @dataclass(frozen=True)
 class VolumeContents:
-    """Figures from the voxels of a volume, each part computed once.
+    """What one reading of the voxels gives.
 
     Attributes
     ----------
@@ -66,9 +66,7 @@ class VolumeContents:
         Every k-th voxel, with the shape and the spacing of the native grid.
     foreground : Foreground
         Size and form of the foreground mask on the native grid.
-    header : ImageHeader or None
-        The header; a project's own characteristics always have it.
-    bright : RowBits or None
+    bright : VoxelBits
         The voxels of the native grid at or above its mean, a bit for each.
     voxel_sha256 : str
         Hash of voxels, type, shape, scaling and affine (to 1e-4).
@@ -76,64 +74,8 @@ class VolumeContents:
 
     coarse: CoarseVolume
     foreground: Foreground
-    header: ImageHeader | None = None
-    bright: RowBits | None = None
-    voxel_sha256: str = ""
-
-    @cached_property
-    def intensity(self) -> np.ndarray:
-        """Intensity on the coarse grid from 0, the lowest, to 1, the highest; float32."""
-        low, high = float(self.coarse.data.min()), float(self.coarse.data.max())
-        scaled: np.ndarray = (self.coarse.data - np.float32(low)) * np.float32(
-            1.0 / ((high - low) or 1.0)
-        )
-        return scaled
-
-    @cached_property
-    def above_mean(self) -> np.ndarray:
-        """Which points of the coarse grid are at or above its mean."""
-        above: np.ndarray = self.intensity >= self.intensity.mean(dtype=np.float64)
-        return above
-
-    @cached_property
-    def mask(self) -> np.ndarray:
-        """The foreground on the coarse grid; a mask of few voxels may have none there."""
-        return self.foreground.coarse if self.foreground.coarse.any() else self.above_mean
-
-    @cached_property
-    def inside(self) -> np.ndarray:
-        """Intensities inside of the mask, shape (points,)."""
-        values: np.ndarray = self.intensity[self.mask]
-        return values
-
-    @cached_property
-    def percentiles(self) -> tuple[float, ...]:
-        """The 10th, 50th, 90th and 99th percentile of intensity."""
-        return tuple(float(p) for p in np.percentile(self.intensity, (10, 50, 90, 99)))
-
-    @cached_property
-    def foreground_percentiles(self) -> tuple[float, ...]:
-        """The 10th, 50th and 90th percentile of intensity inside of the mask."""
-        return tuple(float(p) for p in np.percentile(self.inside, (10, 50, 90)))
-
-    @property
-    def median(self) -> float:
-        """Median intensity inside of the mask; 1 where that is 0."""
-        return float(np.median(self.inside)) or 1.0
-
-    @property
-    def grid_voxels(self) -> int:
-        """Voxels of the native grid."""
-        return math.prod(self.coarse.shape)
-
-    @property
-    def foreground_mm3(self) -> float:
-        """Volume of the foreground mask."""
-        return self.foreground.voxels * math.prod(self.coarse.spacing_mm)
-
-    def over_top(self, percentile: int) -> float:
-        """Return one of `percentiles`, by position, over the 99th."""
-        return self.percentiles[percentile] / (self.percentiles[3] or 1.0)
+    bright: VoxelBits
+    voxel_sha256: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,12 +115,11 @@ class Volume:
         """
         path = Path(path)
         size_bytes = file_size_bytes(path)
-        image = load_nifti(path)
-        header, affine = header_of(image, path, size_bytes)
-        voxels = image.dataobj
+        nifti = read_nifti_header(path)
+        header, affine = header_of(nifti, path, size_bytes)
         volume = cls(
-            path, header, affine, image.get_data_dtype(), int(voxels.offset),
-            float(voxels.slope), float(voxels.inter), itk_refusal(image),
+            path, header, affine, nifti.get_data_dtype(), nifti.get_data_offset(),
+            *scaling_of(nifti), itk_refusal(nifti),
         )  # fmt: skip
         check_complete(
             path, size_bytes, volume.offset_bytes + header.voxels * volume.dtype.itemsize
@@ -199,18 +140,11 @@ class Volume:
                 "resample it, or set features.max_voxels in conf for learning",
             )
 
-    @property
-    def block_voxels(self) -> int:
-        """Voxels in each of `blocks` but the last, or the last of a long row."""
-        row, most = self.header.shape[0], max(1, BLOCK_BYTES // self.dtype.itemsize)
-        return most // row * row or most
+    def blocks(self, max_voxels: int = MAX_VOXELS) -> Iterator[tuple[int, np.ndarray]]:
+        """Yield the voxels as stored, in the order of the file, with the position of each first.
 
-    def blocks(self, max_voxels: int = MAX_VOXELS) -> Iterator[np.ndarray]:
-        """Yield the voxels as stored, in the order of the file, in one-dimensional arrays.
-
-        A block holds as many whole rows of the first axis as fit into 4 MiB, or a part of one row
-        that is longer than that. The checksum of a compressed file is checked after its last
-        voxel, so figures computed from the blocks are valid only after the last one.
+        A block is one-dimensional, of some MiB. The checksum of a compressed file is checked after
+        its last voxel, so figures computed from the blocks are valid only after the last one.
 
         Raises
         ------
@@ -250,46 +184,51 @@ class Volume:
         facts = (header.shape, self.dtype.str, self.slope, self.intercept, affine)
         digest = hashlib.sha256(repr(facts).encode())
         keep = header.voxels * self.dtype.itemsize <= KEPT_BYTES
-        blocks: list[np.ndarray] = []
+        blocks: list[tuple[int, np.ndarray]] = []
         total = 0.0
 
-        def on_block(block: np.ndarray) -> None:
+        def on_block(first: int, block: np.ndarray) -> None:
             nonlocal total
             digest.update(block.data)
-            total += self._sum(block)
+            is_exact = block.dtype.kind in "iu" and block.dtype.itemsize < 8
+            with np.errstate(over="ignore", invalid="ignore"):
+                of_block = self._finite(block).sum(dtype=np.int64 if is_exact else np.float64)
+            total += float(of_block)
             if keep:
-                blocks.append(block)
+                blocks.append((first, block))
 
         coarse = self.coarse(points, max_voxels, on_block)
         if not math.isfinite(total):
             raise self._out_of_precision()
-        again = blocks if keep else self.blocks(max_voxels)
-        bright = self._bright(again, total / header.voxels)
+        mean = (
+            total / header.voxels
+        )  # of the voxels as stored: scaling keeps their order or turns it
+        bright = VoxelBits(header.shape)
+        for first, block in blocks if keep else self.blocks(max_voxels):
+            values = self._finite(block)
+            bright.set(first, values >= mean if self.slope > 0 else values <= mean)
         blocks.clear()
         mask = foreground(bright, coarse.stride)
-        return VolumeContents(coarse, mask, header, bright, digest.hexdigest())
+        return VolumeContents(coarse, mask, bright, digest.hexdigest())
 
-    def _stored(self, stream: BinaryIO | gzip.GzipFile) -> Iterator[np.ndarray]:
+    def _stored(self, stream: BinaryIO | gzip.GzipFile) -> Iterator[tuple[int, np.ndarray]]:
         skip = self.offset_bytes
         while skip > 0 and (data := stream.read(min(skip, BLOCK_BYTES))):
             skip -= len(data)
-        row, most, size = self.header.shape[0], self.block_voxels, self.dtype.itemsize
-        left, row_left = self.header.voxels, row
-        while left:
-            count = min(most, left if most >= row else row_left)
+        voxels, size = self.header.voxels, self.dtype.itemsize
+        step = max(BLOCK_BYTES // size // 8, 1) * 8  # `VoxelBits` packs eight
+        for first in range(0, voxels, step):
+            count = min(step, voxels - first)
             data = stream.read(count * size)
             if len(data) < count * size:
-                raise EOFError(f"{left * size - len(data)} bytes are missing")
-            block: np.ndarray[Any, Any] = np.frombuffer(data, self.dtype)
-            yield block
-            left -= count
-            row_left = (row_left - count) or row
+                raise EOFError(f"{(voxels - first) * size - len(data)} bytes are missing")
+            yield first, np.frombuffer(data, self.dtype)
 
     def coarse(
         self,
         points: int = POINTS,
         max_voxels: int = MAX_VOXELS,
-        on_block: Callable[[np.ndarray], object] = lambda _block: None,
+        on_block: Callable[[int, np.ndarray], object] = lambda _first, _block: None,
     ) -> CoarseVolume:
         """Read every k-th voxel, so that no axis has more than ``points``.
 
@@ -298,7 +237,7 @@ class Volume:
         Parameters
         ----------
         on_block : callable
-            Called with each block of voxels as stored.
+            Called with each of `blocks`.
 
         Raises
         ------
@@ -308,15 +247,12 @@ class Volume:
         """
         header = self.header
         stride = strides(header.shape, points)
-        i, j, k = (len(range(0, n, step)) for n, step in zip(header.shape, stride, strict=True))
-        # Rows of the first axis in the order of the file.
-        grid_rows: np.ndarray = np.empty((k * j, i), self.dtype)
-        first = 0
-        for block in self.blocks(max_voxels):
-            on_block(block)
-            _keep(block, first, header.shape, stride, grid_rows)
-            first += block.size
-        data = self._single(grid_rows.reshape(k, j, i).transpose(2, 1, 0))
+        axes = [np.arange(0, n, step) for n, step in zip(header.shape, stride, strict=True)]
+        picked = Picked(self, axes)
+        for first, block in self.blocks(max_voxels):
+            on_block(first, block)
+            picked.add(first, block)
+        data = self._single(picked.voxels)
         if not np.isfinite(data).any() or np.ptp(data[np.isfinite(data)]) == 0:
             # Rare, so every voxel is checked before a volume is rejected.
             self._check_varies(max_voxels)
@@ -339,7 +275,7 @@ class Volume:
 
     def _check_varies(self, max_voxels: int) -> None:
         low, high = np.float32(np.inf), np.float32(-np.inf)
-        for block in self.blocks(max_voxels):
+        for _, block in self.blocks(max_voxels):
             values = self._single(block)
             finite = values[np.isfinite(values)]
             if finite.size:
@@ -350,40 +286,39 @@ class Volume:
             raise ImageError("has no finite voxel (NaN only)", self.path, "make it again")
         raise ImageError(f"is constant, all voxels are {low:g}", self.path, "make it again")
 
-    def _sum(self, block: np.ndarray) -> float:
-        """Return the sum of voxels as stored, after `_finite`."""
-        if block.dtype.kind in "iu":
-            return float(block.sum(dtype=np.int64 if block.dtype.itemsize < 8 else np.float64))
-        with np.errstate(over="ignore", invalid="ignore"):
-            total = float(block.sum(dtype=np.float64))
-        return total if math.isfinite(total) else float(self._finite(block).sum(dtype=np.float64))
-
-    def _bright(self, stored: Iterable[np.ndarray], mean: float) -> RowBits:
-        """Return the voxels at or above the mean; ``mean`` is the mean of the voxels as stored.
-
-        Scaling keeps their order, or turns it, so it need not be applied.
-        """
-        bits = RowBits(self.header.shape)
-        width = self.header.shape[0]
-        waiting: list[np.ndarray] = []  # parts of one row that is longer than a block
-        row = 0
-        for block in stored:
-            waiting.append(block)
-            if sum(part.size for part in waiting) % width:
-                continue
-            lines = (np.concatenate(waiting) if len(waiting) > 1 else block).reshape(-1, width)
-            waiting = []
-            if lines.dtype.kind == "f" and not np.isfinite(lines.sum()):
-                lines = self._finite(lines)
-            bits.set_rows(row, lines >= mean if self.slope > 0 else lines <= mean)
-            row += len(lines)
-        return bits
-
     def _finite(self, stored: np.ndarray) -> np.ndarray:
         """Return voxels as stored; where they are not finite, the value that is scaled to 0."""
         with np.errstate(over="ignore", invalid="ignore"):
+            if stored.dtype.kind != "f" or np.isfinite(stored.sum(dtype=np.float64)):
+                return stored
             finite = np.isfinite(stored * self.slope + self.intercept)
         return np.where(finite, stored, -self.intercept / self.slope)
+
+
+class Picked:
+    """Some voxels of a volume as stored, taken from its blocks.
+
+    Parameters
+    ----------
+    axes : sequence of ndarray
+        Increasing indices along each axis, whose combinations are taken.
+    """
+
+    def __init__(self, volume: Volume, axes: Sequence[np.ndarray]) -> None:
+        # Their positions in the file, which has the first axis innermost.
+        grid = np.ravel_multi_index(np.ix_(*axes[::-1]), volume.header.shape[::-1])
+        self._positions = grid.ravel()
+        self._voxels = np.empty(grid.shape, volume.dtype)
+
+    def add(self, first: int, block: np.ndarray) -> None:
+        """Take what is in a block of `Volume.blocks`."""
+        a, b = np.searchsorted(self._positions, (first, first + block.size))
+        self._voxels.reshape(-1)[a:b] = block[self._positions[a:b] - first]
+
+    @property
+    def voxels(self) -> np.ndarray:
+        """The voxels taken so far, shape (i, j, k)."""
+        return self._voxels.transpose(2, 1, 0)
 
 
 def strides(shape: tuple[int, int, int], points: int) -> tuple[int, int, int]:
@@ -396,27 +331,6 @@ def strides(shape: tuple[int, int, int], points: int) -> tuple[int, int, int]:
     """
     i, j, k = (math.ceil(n / points) for n in shape)
     return (i, j, k)
-
-
-def _keep(
-    block: np.ndarray,
-    first: int,
-    shape: tuple[int, int, int],
-    stride: tuple[int, int, int],
-    grid_rows: np.ndarray,
-) -> None:
-    """Copy the voxels of a block that lie on the coarse grid to ``grid_rows``."""
-    row, start = divmod(first, shape[0])  # a block starts within a row only if it is a part of it
-    lines = block.reshape(-1, min(block.size, shape[0]))
-    k, j = np.divmod(np.arange(row, row + len(lines)), shape[1])
-    on_grid = np.flatnonzero((j % stride[1] == 0) & (k % stride[2] == 0))
-    if not on_grid.size:
-        return
-    voxels = lines[:, -start % stride[0] :: stride[0]]
-    column = -(-start // stride[0])
-    width = len(range(0, shape[1], stride[1]))
-    rows = k[on_grid] // stride[2] * width + j[on_grid] // stride[1]
-    grid_rows[rows, column : column + voxels.shape[1]] = voxels[on_grid]
 
 
 def _read_padding(stream: BinaryIO | gzip.GzipFile, path: Path) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import datetime
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +39,6 @@ from voxcast.runs.store import (
 from voxcast.runs.table import frame_of
 
 if TYPE_CHECKING:
-    from voxcast.images.characteristics import Characteristic
     from voxcast.jobs.submission import Submission
     from voxcast.jobs.task import Task
 
@@ -59,13 +58,10 @@ class ProjectVolumes:
         Volume id and subject on record, by the hash of the voxels.
     coarse_points : int
         Grid of the characteristics.
-    lab : mapping
-        See `voxcast.images.characteristics`.
     """
 
     by_voxels: Mapping[str, tuple[str, str]]
     coarse_points: int
-    lab: Mapping[str, Characteristic] = field(default_factory=dict)
 
     def facts(self, task: Task, started_at: str) -> dict[str, Any]:
         """Return the facts of a task's image: of the plan, or read from the file.
@@ -93,9 +89,8 @@ class ProjectVolumes:
         margin = datetime.timedelta(seconds=1)
         if changed_at >= datetime.datetime.fromisoformat(started_at) + margin:
             raise ImageError("was changed after a run on it had started", path)
-        summary = summarise(Volume.open(path), Grids(self.coarse_points), lab=self.lab)
-        summary.log_failures(path)
-        return summary.facts(subject_of(path), self.coarse_points, self.lab)
+        summary = summarise(Volume.open(path), Grids(self.coarse_points))
+        return summary.facts(subject_of(path), self.coarse_points)
 
 
 def collected_text(collected: Mapping[str, Any]) -> str:

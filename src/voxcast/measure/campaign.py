@@ -14,7 +14,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,11 +22,11 @@ from voxcast.apps.checks import check_startable
 from voxcast.errors import ConfigError, VoxcastError, one_line
 from voxcast.files import atomic_path
 from voxcast.images.catalogue import CATALOGUE, CHARACTERISTICS_TABLE
-from voxcast.images.characteristics import LabCharacteristic, load_lab_characteristics
 from voxcast.images.image_set import prepare_image_set, recipes_in
 from voxcast.images.network_volume import copy_small_volumes
 from voxcast.images.recorded import RECORDED_IMAGES, check_recorded, recorded_images
 from voxcast.images.sources import ImageChoice
+from voxcast.images.summary import Grids
 from voxcast.measure.host import HostFacts, host_facts
 from voxcast.measure.local import (
     Progress,
@@ -56,7 +56,6 @@ from voxcast.runs.table import ALLOCATION, TASK
 if TYPE_CHECKING:
     import pandas as pd
 
-    from voxcast.images.characteristics import Characteristic
 
 MAX_SMALLEST = 3
 KIND = ["app", "scale", "device", "cpus"]  # see `kind_of`
@@ -93,15 +92,12 @@ class Campaign:
     folder: Path
     history: Path
     definition_sha256: str
-    characteristics: Mapping[str, LabCharacteristic] = field(default_factory=dict)
 
     def prepare(self) -> None:
         """Make or list the volumes and catalogue them, unless all of it is up to date."""
         images, catalogue = self.folder / "images", self.folder / "catalogue"
-        files = prepare_image_set(
-            self.images, images, catalogue, self.coarse_points, self.network_points,
-            self.max_voxels, load_lab_characteristics(self.characteristics, Path()),
-        )  # fmt: skip
+        grids = Grids(self.coarse_points, self.network_points)
+        files = prepare_image_set(self.images, images, catalogue, grids, self.max_voxels)
         recorded = self.history / RECORDED_IMAGES
         if self.images.generated and recorded.is_file():
             check_recorded(catalogue, recorded)
@@ -462,9 +458,8 @@ def measure_host(
     apps: Mapping[str, App],
     images: ImageChoice,
     stop_after_s: float,
-    points: tuple[int, int],
+    grids: Grids,
     max_voxels: int,
-    lab: Mapping[str, Characteristic] | None = None,
 ) -> Progress:
     """Make the local runs of this round that are missing, or of the next, in the current project.
 
@@ -479,12 +474,10 @@ def measure_host(
         Generated if the project has too few volumes here.
     stop_after_s : float
         No run is started that is not expected to end within this time.
-    points : (int, int)
-        Grids of the characteristics and of the network, see `voxcast.images.volume`.
+    grids : Grids
+        Of the characteristics and of the network.
     max_voxels : int
         A larger volume is left out.
-    lab : mapping, optional
-        Characteristics that the project adds, by name.
 
     Raises
     ------
@@ -502,7 +495,7 @@ def measure_host(
             logger.warning("%s is left out: %s", name, one_line(error))
     if not startable:
         raise ConfigError("no application of the model can be started here", "host measure")
-    catalogue = _host_catalogue(images, points, max_voxels, lab)
+    catalogue = _host_catalogue(images, grids, max_voxels)
     volumes = good_volumes(catalogue)
     smallest = volumes.sort_values(["mvoxels", "volume_id"])["subject"][:HOST_VOLUMES]
     recorded, facts = runs_in(HOST_FOLDER / "runs").keys(), host_facts()
@@ -531,12 +524,7 @@ def measure_host(
     return run_campaign(settings, plan)
 
 
-def _host_catalogue(
-    choice: ImageChoice,
-    points: tuple[int, int],
-    max_voxels: int,
-    lab: Mapping[str, Characteristic] | None,
-) -> pd.DataFrame:
+def _host_catalogue(choice: ImageChoice, grids: Grids, max_voxels: int) -> pd.DataFrame:
     import pandas as pd
 
     project_catalogue = Path("data/catalogue") / CATALOGUE
@@ -547,5 +535,5 @@ def _host_catalogue(
         if here["volume_id"].nunique() >= HOST_VOLUMES:
             return here.drop_duplicates("volume_id")
     images, folder = HOST_FOLDER / "images", HOST_FOLDER / "catalogue"
-    prepare_image_set(choice, images, folder, *points, max_voxels, lab)
+    prepare_image_set(choice, images, folder, grids, max_voxels)
     return pd.read_parquet(folder / CATALOGUE).drop_duplicates("volume_id")

@@ -41,8 +41,7 @@ from voxcast.runs.table import PHASE_DTYPES, TRACE_DTYPES, frame_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from voxcast.images.characteristics import Characteristic
-    from voxcast.images.sources import ImageEntry
+    from voxcast.images.sources import ImageFile
     from voxcast.runs.csv_table import ColumnMap
     from voxcast.runs.imported import NamePattern
 
@@ -61,8 +60,6 @@ class RunImages:
         BIDS dataset, or folder of NIfTI files whose names are subjects or hold BIDS labels.
     coarse_points : int
         Grid of the characteristics.
-    lab : mapping, optional
-        Characteristics of a laboratory, see `voxcast.images.characteristics`.
 
     Raises
     ------
@@ -70,15 +67,9 @@ class RunImages:
         If the folder is missing or holds no volume.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        coarse_points: int,
-        lab: Mapping[str, Characteristic] | None = None,
-    ) -> None:
+    def __init__(self, folder: Path, coarse_points: int) -> None:
         self.coarse_points = coarse_points
-        self._lab = lab or {}
-        self._entries: dict[str, list[ImageEntry]] = {}
+        self._entries: dict[str, list[ImageFile]] = {}
         for entry in find_images(folder):
             self._entries.setdefault(_labels(entry.subject)[0], []).append(entry)
         self._matched: dict[str, dict[str, Any]] = {}
@@ -97,17 +88,17 @@ class RunImages:
             Number of runs without an image, by reason.
         """
         choices = [self._choose(row) for row in rows]
-        paths = sorted({entry.path for entry in choices if not isinstance(entry, str)})
+        paths = sorted({Path(entry.path) for entry in choices if not isinstance(entry, str)})
 
-        looks = summaries(paths, Grids(self.coarse_points), lab=self._lab)
+        looks = summaries(paths, Grids(self.coarse_points))
         look_of = dict(zip(paths, looks, strict=True))
         without_image: Counter[str] = Counter()
         for row, entry in zip(rows, choices, strict=True):
-            look = entry if isinstance(entry, str) else look_of[entry.path]
+            look = entry if isinstance(entry, str) else look_of[Path(entry.path)]
             if isinstance(entry, str) or isinstance(look, str):
                 without_image[str(look)] += 1
             else:
-                image = look.facts(_labels(entry.subject)[0], self.coarse_points, self._lab)
+                image = look.facts(_labels(entry.subject)[0], self.coarse_points)
                 row |= {name: image[name] for name in ("subject", "volume_id")}
                 self._matched[image["volume_id"]] = image
         return dict(without_image.most_common())
@@ -116,7 +107,7 @@ class RunImages:
         """Write the images of the matched runs into ``batch``; see `add_images`."""
         add_images(batch, self._matched.values())
 
-    def _choose(self, row: dict[str, Any]) -> ImageEntry | str:
+    def _choose(self, row: dict[str, Any]) -> ImageFile | str:
         """Return the image of a run, or the reason why it has none."""
         if not row["subject"]:
             return "the run states no subject"
@@ -126,13 +117,15 @@ class RunImages:
         entries = self._entries.get(subject, [])
         name = f"subject {subject}"
         if session:
-            entries = [e for e in entries if session == (e.session or _labels(stem(e.path))[1])]
+            entries = [
+                e for e in entries if session == (e.session or _labels(stem(Path(e.path)))[1])
+            ]
             name += f", session {session}"
         if len(entries) == 1:
             return f"{name}: {entries[0].problem}" if entries[0].problem else entries[0]
         if not entries:
             return f"no image of {name}"
-        files = [entry.path.name for entry in entries]
+        files = [Path(entry.path).name for entry in entries]
         listed = ", ".join(files[:_LISTED_FILES]) + ", …" * (len(files) > _LISTED_FILES)
         return f"{len(files)} images of {name}: {listed}; give a folder with one of them"
 

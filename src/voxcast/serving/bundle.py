@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import ModelError, one_line
 from voxcast.files import read_json, sha256_file, sha256_folder, write_json
-from voxcast.images.characteristics import CHARACTERISTICS
 from voxcast.serving.served_app import ServedApp, app_among
 
 if TYPE_CHECKING:
@@ -154,12 +153,6 @@ class Bundle:
         if not apps:
             raise ModelError("is damaged: it has no application", path, REPAIR)
         return cls(folder, apps, version, origin)
-
-    @property
-    def lab_characteristics(self) -> tuple[str, ...]:
-        """The characteristics of laboratories that its applications declare, sorted."""
-        declared = {name for app in self.apps.values() for name in app.characteristics}
-        return tuple(sorted(declared - set(CHARACTERISTICS)))
 
     def app_named(self, name: str | None) -> ServedApp:
         """Return the facts of an application; None stands for the only one.

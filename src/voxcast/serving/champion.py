@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from voxcast.content_cache import ContentCache
-    from voxcast.images.characteristics import Characteristic
     from voxcast.serving.client import ServedFacts
     from voxcast.serving.served_app import ServedApp
 
@@ -66,9 +65,6 @@ class Champion:
     host : str, optional
         The machine to predict for: an id, a host class or a node type; by default the one on which
         the model runs.
-    lab : mapping
-        Characteristics of a laboratory that this project declares, see
-        `voxcast.images.characteristics`; others are never computed.
     parameters : mapping
         Parameters of the application that differ from its defaults.
     volumes : dict, optional
@@ -86,7 +82,6 @@ class Champion:
     configurations: list[Configuration]
     header_only: bool = False
     host: str | None = None
-    lab: Mapping[str, Characteristic] = field(default_factory=dict)
     parameters: Mapping[str, Any] = field(default_factory=dict)
     volumes: dict[str, dict[str, Any]] | None = None
     cache: ContentCache | None = None
@@ -118,16 +113,13 @@ class Champion:
         row |= header_row(volume.header)
         # Where the header decides, no voxel is read.
         if not self.header_only and (self.facts.characteristics or self.network_points):
-            declared, coarse_points = self.facts.characteristics, self.facts.coarse_points
-            lab = {name: entry for name, entry in self.lab.items() if name in declared}
-            grids = Grids(coarse_points, self.network_points)
-            summary = summarise(volume, grids, lab=lab, cache=self.cache)
-            summary.log_failures(image)
+            grids = Grids(self.facts.coarse_points, self.network_points)
+            summary = summarise(volume, grids, cache=self.cache)
             if summary.network_volume is not None:
                 row[VOLUME] = network_to_bytes(summary.network_volume)
             row |= summary.characteristics
             if self.volumes is not None:
-                facts = summary.facts(subject_of(image), coarse_points, lab)
+                facts = summary.facts(subject_of(image), grids.coarse_points)
                 self.volumes[str(image)] = facts
         chosen = self.configurations if configurations is None else configurations
         return in_allocations([row], chosen)

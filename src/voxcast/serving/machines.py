@@ -109,11 +109,8 @@ class ProjectRuns:
     volumes: Mapping[str, Mapping[str, Any]]
 
     @classmethod
-    def read(cls, project: Path, versions: Mapping[str, int] | None = None) -> ProjectRuns:
-        """Read the runs of the project and of its campaigns; broken records are left out.
-
-        ``versions`` of the characteristics as in `voxcast.images.catalogue.read_on_record`.
-        """
+    def read(cls, project: Path) -> ProjectRuns:
+        """Read the runs of the project and of its campaigns; broken records are left out."""
         import pandas as pd
 
         from voxcast.images.catalogue import ON_RECORD, read_on_record
@@ -130,7 +127,7 @@ class ProjectRuns:
         volumes: dict[str, dict[str, Any]] = {}
         for path in (data, *sorted((data / CAMPAIGNS).glob("*"))):
             if (path / CATALOGUE / ON_RECORD).is_file():
-                on_record = read_on_record(path / CATALOGUE / ON_RECORD, versions)
+                on_record = read_on_record(path / CATALOGUE / ON_RECORD)
                 for row in on_record.to_dict("records"):
                     volumes[str(row["volume_id"])] = {str(key): row[key] for key in row}
         if not tables:
@@ -146,21 +143,13 @@ class ProjectRuns:
         return [(str(host), str(host_class)) for host, host_class in classes.items()]
 
 
-def update_machines(
-    project: Path, bundle: Bundle, versions: Mapping[str, int] | None = None
-) -> MachineSpeeds:
+def update_machines(project: Path, bundle: Bundle) -> MachineSpeeds:
     """Write the speeds of all machines with runs in a project, and return them.
 
     Entries of machines whose runs are not here, such as those copied from elsewhere, stay if they
     are of the same forecaster.
-
-    Parameters
-    ----------
-    versions : mapping, optional
-        Versions of the characteristics by name, with the project's own; without them
-        the runs of applications that declare such tell no speed.
     """
-    on_record = ProjectRuns.read(project, versions)
+    on_record = ProjectRuns.read(project)
     path = project / MACHINES
     hashes = {app: served.forecaster_sha256 for app, served in bundle.apps.items()}
     machines = {

@@ -28,7 +28,7 @@ from voxcast.serving.bundle import Bundle
 from voxcast.serving.machines import MACHINES, read_machines
 from voxcast.serving.model_store import MODELS, ModelStore
 from voxcast.serving.rows import Row
-from voxcast.serving.signature import EXAMPLE, MISSING, QUANTILE, QUANTILES, VOLUME
+from voxcast.serving.signature import EXAMPLE, QUANTILE, QUANTILES, VOLUME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -217,7 +217,6 @@ class PredictionService:
         }
         knows_machines = forecaster.speeds is not None
         because = explanation.explain(forecaster, query) if explain else ()
-        missing = row.missing_of_lab(served.characteristics)
         return {
             "app": query.app,
             "device": configuration.device,
@@ -237,7 +236,6 @@ class PredictionService:
             "host_known": prediction.host_known,
             "host_runs": prediction.host_runs,
             **{f"speed_{n}": s for n, s in zip(QUANTILES, prediction.speed, strict=True)},
-            MISSING: " ".join(missing),
             "model_version": self.bundle.version,
             "because": canonical_json([asdict(reason) for reason in because]) if explain else "",
         }

@@ -19,7 +19,6 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    TypeAdapter,
     ValidationError,
     WithJsonSchema,
     create_model,
@@ -92,9 +91,6 @@ Text = Annotated[str, Field(min_length=1, max_length=500)]
 
 
 Size = Annotated[Number, Field(ge=0, le=MAX_CHARACTERISTIC)]
-_CHARACTERISTIC: TypeAdapter[float] = TypeAdapter(
-    Annotated[Number, Field(ge=-MAX_CHARACTERISTIC, le=MAX_CHARACTERISTIC)]
-)
 if TYPE_CHECKING:
     Characteristics = BaseModel
 else:
@@ -184,34 +180,22 @@ class Row(Characteristics):
         """Return the cells that were stated, with the types of the signature."""
         return {name: getattr(self, name) for name in self.model_fields_set}
 
-    def missing_of_lab(self, declared: Sequence[str]) -> tuple[str, ...]:
-        """Return the declared characteristics of a laboratory that a row with others lacks.
-
-        A client without the functions of that laboratory cannot compute them.
-        """
-        cells = self.model_fields_set
-        if cells.isdisjoint({*CHARACTERISTICS, *declared}):
-            return ()
-        return tuple(n for n in declared if n not in CHARACTERISTICS and n not in cells)
-
     def characteristics(self, declared: Sequence[str]) -> dict[str, float] | None:
         """Return the declared characteristics of the image.
 
-        None for a row that has none at all, or lacks one of a laboratory, see `missing_of_lab`.
+        None for a row that has none at all.
 
         Raises
         ------
         ModelError
-            If others are missing, or one is invalid.
+            If others are missing.
         """
         cells = self.model_fields_set
-        if cells.isdisjoint({*CHARACTERISTICS, *declared}) or self.missing_of_lab(declared):
+        if cells.isdisjoint(CHARACTERISTICS):
             return None
-        values = {}
-        for name in declared:
-            if name not in cells:
-                raise ModelError("is missing", name)
-            values[name] = _characteristic(name, getattr(self, name))
+        if missing := [name for name in declared if name not in cells]:
+            raise ModelError("is missing", missing[0])
+        values = {name: float(getattr(self, name)) for name in declared}
         voxels = math.prod(self.header.shape)
         if values.get("foreground_voxels", 0.0) > voxels:
             stated = plain_number(values["foreground_voxels"])
@@ -267,14 +251,6 @@ def check_parameters(
             raise ModelError(f"must be {kind}, not {brief(value)}", f"{where}: {name}")
         if isinstance(value, int | float) and not abs(value) <= MAX_PARAMETER:
             raise ModelError("must be finite, and below 1e100", f"{where}: {name}")
-
-
-def _characteristic(name: str, value: Any) -> float:
-    """Return a characteristic as a number; one of a laboratory was not checked yet."""
-    try:
-        return _CHARACTERISTIC.validate_python(value)
-    except ValidationError as error:
-        raise ModelError(refusal_of(error.errors(include_url=False))[1], name) from None
 
 
 def _is_number(value: Any) -> bool:

@@ -58,8 +58,6 @@ host, host_known, host_runs
     bounds, and from how many runs.
 speed_lower, speed_median, speed_upper
     Speed of the machine as a multiple of the reference machine's.
-missing_characteristics
-    Characteristics of a laboratory that the model wants and the request lacks.
 model_version
     Number of the version in the registry; empty if the model was read from a folder that does not
     tell.
@@ -82,8 +80,6 @@ from voxcast.images.header import HEADER_TYPES
 from voxcast.records import TARGETS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     import pandas as pd
     from mlflow.models import ModelSignature
 
@@ -100,8 +96,6 @@ OPTIONAL_COLUMNS = {
     "host_class": "string",
     "host": "string",
 }
-# Characteristics of a laboratory that a model needs and a request lacks, in the answer.
-MISSING = "missing_characteristics"
 # The input of the network, of an image whose characteristics are there too.
 VOLUME = "volume"
 # Types of all columns of a request, and the columns that every row has.
@@ -136,7 +130,6 @@ OUTPUT_TYPES = {
     "host_known": "boolean",
     "host_runs": "long",
     **{f"speed_{quantile}": "double" for quantile in QUANTILES},
-    MISSING: "string",
     "model_version": "string",
     "because": "string",
 }
@@ -157,17 +150,6 @@ EXAMPLE: dict[str, float | str] = {
 }  # fmt: skip
 
 
-def input_types(lab: Iterable[str] = ()) -> dict[str, str]:
-    """Return the types of all columns of a request.
-
-    Parameters
-    ----------
-    lab : iterable of str
-        Characteristics of laboratories that the model's applications declare.
-    """
-    return {**INPUT_TYPES, **dict.fromkeys(lab, "double")}
-
-
 def example(app: str) -> pd.DataFrame:
     """Return a request for an application, of one row."""
     import pandas as pd
@@ -175,20 +157,14 @@ def example(app: str) -> pd.DataFrame:
     return pd.DataFrame([{**EXAMPLE, "app": app}])
 
 
-def signature(lab: Iterable[str] = ()) -> ModelSignature:
-    """Return the signature, which is the same for every family.
-
-    Parameters
-    ----------
-    lab : iterable of str
-        See `input_types`.
-    """
+def signature() -> ModelSignature:
+    """Return the signature, which is the same for every family."""
     from mlflow.models import ModelSignature
     from mlflow.types import ColSpec, ParamSchema, ParamSpec, Schema, TensorSpec
 
     inputs: list[ColSpec | TensorSpec] = [
         ColSpec(kind, name, required=name in REQUIRED_COLUMNS)
-        for name, kind in input_types(lab).items()
+        for name, kind in INPUT_TYPES.items()
     ]
     outputs: list[ColSpec | TensorSpec] = [
         ColSpec(kind, name) for name, kind in OUTPUT_TYPES.items()

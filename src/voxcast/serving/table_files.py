@@ -18,7 +18,7 @@ from voxcast.serving.rows import Row
 from voxcast.serving.signature import INPUT_TYPES, OUTPUT_TYPES, REQUIRED_COLUMNS, VOLUME
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     import pyarrow as pa
@@ -170,8 +170,6 @@ class BatchPredictions:
         See `voxcast.serving.prediction_service.PredictionService.predict`.
     defaults : mapping of str to str
         Cells of rows in which they are missing, such as ``app``.
-    lab : collection of str
-        Characteristics of laboratories that the model has.
     """
 
     predict: Predict
@@ -179,7 +177,6 @@ class BatchPredictions:
     quantile: float
     explain: bool
     defaults: Mapping[str, str]
-    lab: Collection[str] = ()
 
     @property
     def schema(self) -> pa.Schema:
@@ -205,13 +202,9 @@ class BatchPredictions:
         return pa.schema([*copied, *predicted, (ERROR, pa.string())])
 
     @property
-    def _columns(self) -> set[str]:
-        return {*INPUT_TYPES, *self.lab}
-
-    @property
     def _copied(self) -> list[str]:
         """Columns of the file that neither the model nor an answer has."""
-        taken = {*self._columns, *OUTPUT_TYPES, ERROR}
+        taken = {*INPUT_TYPES, *OUTPUT_TYPES, ERROR}
         return [name for name in self.source.schema.names if name not in taken]
 
     def batches(self) -> Iterator[list[Cells]]:
@@ -247,7 +240,7 @@ class BatchPredictions:
             except ModelError as error:
                 answers[n] = {ERROR: one_line(error)}
                 continue
-            sent = {name: cell for name, cell in cells.items() if name in self._columns}
+            sent = {name: cell for name, cell in cells.items() if name in INPUT_TYPES}
             requests[VOLUME in sent][n] = sent
         for request in requests.values():
             predicted = self._predicted(list(request.values()))

@@ -107,7 +107,7 @@ def register(project: Path, run_id: str, folder: Path) -> str:
                 name=MODEL_NAME,
                 python_model=str(PREDICTOR),
                 artifacts={FOLDER: str(folder), "model_card": str(card)},
-                signature=signature(bundle.lab_characteristics),
+                signature=signature(),
                 # Given explicitly, so that MLflow does not run pip to infer them.
                 pip_requirements=requirements(),
                 input_example=example(bundle.origin.promoted),

@@ -30,7 +30,7 @@ from voxcast.errors import ImageError, VoxcastError
 from voxcast.images import volume as voxels
 from voxcast.images.network_volume import network_to_bytes
 from voxcast.images.summary import Grids, summarise
-from voxcast.images.volume import Volume
+from voxcast.images.volume import Picked, Volume
 from voxcast.serving.rows import header_row
 from voxcast.serving.signature import VOLUME
 
@@ -75,7 +75,7 @@ class Slice:
 
 
 def middle_slices(volume: Volume, max_voxels: int) -> list[Slice]:
-    """Return the views of a volume; none where a row of voxels is longer than a block.
+    """Return the views of a volume.
 
     Raises
     ------
@@ -83,39 +83,21 @@ def middle_slices(volume: Volume, max_voxels: int) -> list[Slice]:
         See `voxcast.images.volume.Volume.blocks`.
     """
     shape = volume.header.shape
-    if volume.block_voxels % shape[0]:
-        return []
     stride = np.array([math.ceil(n / MAX_PIXELS) for n in shape])
-    values = [volume.values(part) for part in _planes(volume, stride, max_voxels)]
+    planes = []
+    for axis, size in enumerate(shape):
+        axes = [np.arange(0, n, step) for n, step in zip(shape, stride, strict=True)]
+        axes[axis] = np.array([size // 2])
+        planes.append(Picked(volume, axes))
+    for first, block in volume.blocks(max_voxels):
+        for plane in planes:
+            plane.add(first, block)
+    values = [volume.values(plane.voxels) for plane in planes]
     finite = np.concatenate([part[np.isfinite(part)] for part in values])
     low, high = np.percentile(finite, WINDOW_PERCENTILES) if finite.size else (0.0, 1.0)
     return [
         _slice(part, axis, volume.header, stride, (low, high)) for axis, part in enumerate(values)
     ]
-
-
-def _planes(volume: Volume, stride: np.ndarray, max_voxels: int) -> tuple[np.ndarray, ...]:
-    """Return the middle planes across i, j and k as stored, each with one axis of length 1."""
-    ni, nj, nk = volume.header.shape
-    di, dj, dk = (int(step) for step in stride)
-    middle_i, middle_j, middle_k = ni // 2, nj // 2, nk // 2
-    across_i: list[np.ndarray] = []
-    across_j: list[np.ndarray] = []
-    across_k: list[np.ndarray] = []
-    row = 0
-    for block in volume.blocks(max_voxels):
-        lines = block.reshape(-1, ni)
-        k, j = np.divmod(np.arange(row, row + len(lines)), nj)
-        across_i.append(lines[(j % dj == 0) & (k % dk == 0), middle_i])
-        across_j.append(lines[(j == middle_j) & (k % dk == 0), ::di])
-        across_k.append(lines[(k == middle_k) & (j % dj == 0), ::di])
-        row += len(lines)
-    width, height, depth = (len(range(0, n, step)) for n, step in ((ni, di), (nj, dj), (nk, dk)))
-    return (
-        np.concatenate(across_i).reshape(depth, height, 1).transpose(2, 1, 0),
-        np.concatenate(across_j).reshape(depth, 1, width).transpose(2, 1, 0),
-        np.concatenate(across_k).reshape(1, height, width).transpose(2, 1, 0),
-    )
 
 
 def _slice(
@@ -194,8 +176,6 @@ def _import_readers() -> None:
     import numpy as np
     import scipy.ndimage
     import scipy.sparse.csgraph  # noqa: F401
-
-    from voxcast.images import characteristics  # noqa: F401
 
     # OpenBLAS allocates its buffer in the first product, and retries for ever if it cannot.
     square = np.ones((256, 256))

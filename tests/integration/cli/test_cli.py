@@ -12,10 +12,7 @@ import yaml
 
 import voxcast
 import voxcast.cli.images  # before a test gives up its rights
-from commands import BIN
 from commands import attempt as run
-from commands import run as process
-from voxcast import config
 from voxcast.cli import VERBS
 
 PROJECT = Path(__file__).parents[3]
@@ -93,33 +90,6 @@ def test_inspect_shows_the_readable_images_and_names_the_others(head: Path) -> N
     assert result.stderr.startswith("voxcast: ")
     assert "damaged.nii.gz" in result.stderr
     assert len(result.stderr.splitlines()) == 1
-
-
-def test_inspect_shows_what_the_project_adds(head: Path, tmp_path: Path) -> None:
-    config.compose(
-        tmp_path / "params.yaml",
-        [
-            "+features.characteristics.peak_ml={function: 'peaks:volume_ml', unit: ml, "
-            "cost: strided grid, source: definition, version: 1}"
-        ],
-        PROJECT / "conf",
-    )
-    (tmp_path / "peaks.py").write_text("def volume_ml(volume):\n    return 12.5\n")
-    words = (BIN / "voxcast", "inspect", head)  # each process imports the module of the project
-    shown = process(tmp_path, *words)
-    assert "peak_ml                      12.5 ml" in shown.stdout, shown.stderr
-    listed = json.loads(run("inspect", "--list", "--json", cwd=tmp_path).stdout)
-    assert listed[-1]["name"] == "peak_ml"
-    # Of another length: bytecode is kept by size and second of change.
-    (tmp_path / "peaks.py").write_text("def volume_ml(volume):\n    return 'none'\n")
-    failed = process(tmp_path, *words)
-    assert failed.returncode == 0
-    assert "peak_ml is not known" in failed.stderr
-    assert "peak_ml" not in failed.stdout
-    (tmp_path / "params.yaml").write_text("broken")
-    without = process(tmp_path, *words)
-    assert "foreground_voxels" in without.stdout
-    assert "what the project adds is not shown" in without.stderr
 
 
 def test_predict_without_a_registry_says_how_to_get_one(head: Path) -> None:

@@ -167,8 +167,8 @@ def test_runs_on_volumes_of_an_older_release_are_left_out_and_counted(project: P
     batch = project.record("elsewhere")
     images = pd.read_parquet(batch / "images.parquet")
     project.measure("here", range(4, 8))
-    older = images.drop(columns=["eroded_fraction", "versions_json"])
-    older.assign(core_fraction=0.9).to_parquet(batch / "images.parquet")
+    older = images.assign(versions_json=images["versions_json"].str.replace(":1", ":0"))
+    older.to_parquet(batch / "images.parquet")
     project.featurize(history=["elsewhere"])
     reason = "foreground_voxels of the volume is unknown, or of another version"
     assert project.summary()["apps"]["app"]["left_out"] == {reason: 6}

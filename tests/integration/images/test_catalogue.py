@@ -16,23 +16,17 @@ import pytest
 import yaml
 from pydantic import TypeAdapter
 
-from training_project import write_volume
-from voxcast.errors import ConfigError, ImageError, TableError
-from voxcast.images.catalogue import ON_RECORD, build_catalogue, columns_of, read_on_record
-from voxcast.images.characteristics import (
-    CHARACTERISTICS,
-    VERSIONS,
-    LabCharacteristic,
-    check_lab_characteristics,
-    load_lab_characteristics,
-    versions_of,
-)
+from voxcast.errors import ImageError, TableError
+from voxcast.images.catalogue import ON_RECORD, build_catalogue, read_on_record
+from voxcast.images.characteristics import CHARACTERISTICS, VERSIONS
 from voxcast.images.header import HEADER_COLUMNS
 from voxcast.images.image_set import image_set_label
 from voxcast.images.network_volume import volume_dtype
 from voxcast.images.sources import ImageChoice, read_tsv, refresh
+from voxcast.images.summary import Grids
 
 ROOT = Path(__file__).parents[3]
+GRIDS = Grids(32, 16)
 
 
 def _save(path: Path, seed: int) -> None:
@@ -58,7 +52,7 @@ def dataset(tmp_path: Path) -> Path:
 
 
 def test_invalid_volumes_are_listed_and_the_others_are_read(dataset: Path, tmp_path: Path) -> None:
-    assert build_catalogue(refresh(dataset), tmp_path / "out", 32, 16) == 2
+    assert build_catalogue(refresh(dataset), tmp_path / "out", GRIDS) == 2
     table = pd.read_parquet(tmp_path / "out/catalogue.parquet")
     names = ["volume_id", "subject", "session", "suffix", "path", "problem"]
     assert list(table) == [*names, *HEADER_COLUMNS, "voxel_sha256"]
@@ -82,7 +76,7 @@ def test_a_volume_above_the_limit_is_listed_and_not_read(dataset: Path, tmp_path
     large = dataset / "sub-07" / "anat" / "sub-07_T1w.nii.gz"
     large.parent.mkdir(parents=True)
     nibabel.save(nibabel.Nifti1Image(np.ones((50, 50, 50), np.int16), np.eye(4)), large)
-    assert build_catalogue(refresh(dataset), tmp_path / "out", 32, 16, max_voxels=40_000) == 3
+    assert build_catalogue(refresh(dataset), tmp_path / "out", GRIDS, max_voxels=40_000) == 3
     problem = pd.read_parquet(tmp_path / "out/catalogue.parquet").problem[5]
     assert "has 125000 voxels (50 x 50 x 50), at most 40000 are read" in problem
     assert "features.max_voxels" in problem
@@ -92,15 +86,15 @@ def test_file_that_changed_since_it_was_listed(dataset: Path, tmp_path: Path) ->
     files = refresh(dataset)
     _save(Path(files[0].path), 9)
     os.utime(files[0].path, ns=(1, 1))
-    build_catalogue(files, tmp_path / "out", 32, 16)
+    build_catalogue(files, tmp_path / "out", GRIDS)
     assert "changed" in pd.read_parquet(tmp_path / "out/catalogue.parquet").problem[0]
 
 
 def test_no_good_volume_is_an_error_with_the_first_reason(dataset: Path, tmp_path: Path) -> None:
     with pytest.raises(ImageError, match=r"none of 2 volumes .* truncated"):
-        build_catalogue(refresh(dataset)[3:], tmp_path / "out", 32, 16)
+        build_catalogue(refresh(dataset)[3:], tmp_path / "out", GRIDS)
     with pytest.raises(ImageError, match="empty"):
-        build_catalogue([], tmp_path / "out", 32, 16)
+        build_catalogue([], tmp_path / "out", GRIDS)
 
 
 def test_stages_take_a_users_dataset_by_reference(dataset: Path, tmp_path: Path) -> None:
@@ -161,7 +155,7 @@ def image_set(folder: Path, *seeds: int) -> Path:
 
 
 def catalogue(images: Path, out: Path, label: str, points: int = 16) -> pd.DataFrame:
-    build_catalogue(refresh(images), out, 32, points, image_set=label)
+    build_catalogue(refresh(images), out, Grids(32, points), image_set=label)
     return read_on_record(out / ON_RECORD)
 
 
@@ -174,7 +168,7 @@ def test_a_second_image_set_adds_to_the_first(tmp_path: Path) -> None:
     out = tmp_path / "out"
     first = catalogue(image_set(tmp_path / "a", 1, 2), out, "a")
     second = catalogue(image_set(tmp_path / "b", 3), out, "b")
-    assert list(second) == list(columns_of(versions_of({})))
+    assert {*CHARACTERISTICS, *HEADER_COLUMNS, VERSIONS} < {*second}
     assert dict(zip(second.subject, second.image_set, strict=True)) == {
         "head1": "a", "head2": "a", "head3": "b"
     }  # fmt: skip
@@ -225,111 +219,21 @@ def test_a_record_that_cannot_be_read_is_one_line_and_changes_nothing(
     assert {file: file.read_bytes() for file in out.iterdir()} == before
 
 
-def test_a_characteristic_of_another_version_is_unknown_and_the_others_stay(
-    tmp_path: Path,
+def test_a_characteristic_of_another_version_is_unknown_until_it_is_computed_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    out = tmp_path / "out"
-    catalogue(image_set(tmp_path / "a", 1), out, "a")
-    versions = {**versions_of({}), "noise_ratio": 2}
-    rows = read_on_record(out / ON_RECORD, versions)
+    out, images = tmp_path / "out", image_set(tmp_path / "a", 1, 2)
+    before = catalogue(images, out, "a")
+    newer = CHARACTERISTICS["noise_ratio"]._replace(version=2)
+    monkeypatch.setitem(CHARACTERISTICS, "noise_ratio", newer)
+    rows = read_on_record(out / ON_RECORD)
     assert rows["noise_ratio"].isna().all()
     assert rows["foreground_voxels"].notna().all()
-
-
-CODE = """
-import math
-def bright_ml(volume):
-    share = float((volume.intensity > 0.9).mean())
-    return share * math.prod(volume.header.shape) * math.prod(volume.header.spacing_mm) / 1000
-def picky(volume):
-    if volume.header.shape[0] > 30:
-        raise ValueError("too wide")
-    return 1
-def text(volume):
-    return "many"
-"""
-
-
-def lab(module: str, function: str = "bright_ml", version: int = 1) -> LabCharacteristic:
-    return LabCharacteristic(
-        "bright_ml", f"{module}:{function}", "ml", "strided grid", "definition", version
-    )
-
-
-@pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    (tmp_path / f"lab_{tmp_path.name}.py").write_text(CODE)
-    for seed in (1, 2):
-        write_volume(tmp_path / "images" / f"head{seed}.nii.gz", seed)
-    return tmp_path
-
-
-def rows(project: Path, entry: LabCharacteristic) -> pd.DataFrame:
-    declared = {"bright_ml": entry}
-    loaded = load_lab_characteristics(declared, project)
-    build_catalogue(refresh(project / "images"), project / "out", 32, 8, lab=loaded)
-    return read_on_record(project / "out" / ON_RECORD, versions_of(declared))
-
-
-def test_its_values_are_in_the_catalogue_with_their_version(project: Path) -> None:
-    module = f"lab_{project.name}"
-    first = rows(project, lab(module))
-    assert (first["bright_ml"] > 0).all()
-    assert "bright_ml" not in read_on_record(project / "out" / ON_RECORD)
-    declared = {"bright_ml": lab(module, version=2)}
-    later = read_on_record(project / "out" / ON_RECORD, versions_of(declared))
-    assert later["bright_ml"].isna().all()
-    assert later["foreground_voxels"].notna().all()
-
-
-@pytest.mark.parametrize(
-    ("function", "message"),
-    [
-        ("text", "returned 'many', not a finite number"),
-        ("picky", "ValueError: too wide"),
-    ],
-)
-def test_a_function_that_fails_leaves_its_value_unknown(
-    project: Path, function: str, message: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    write_volume(project / "images" / "head3.nii.gz", 3)
-    if function == "picky":
-        (project / f"lab_{project.name}.py").write_text(CODE.replace("> 30", "> 29"))
-    values = rows(project, lab(f"lab_{project.name}", function))
-    assert values["bright_ml"].isna().all()
-    assert values["foreground_voxels"].notna().all()
-    assert "bright_ml: not computed for 3 of 3 volumes" in caplog.text
-    assert message in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("entry", "message"),
-    [
-        (lab("no_such_module_here"), "no_such_module_here cannot be imported"),
-        (lab("json", "no_such"), "json has no function no_such"),
-    ],
-)
-def test_code_that_is_missing_is_one_line(
-    project: Path, entry: LabCharacteristic, message: str
-) -> None:
-    with pytest.raises(ConfigError, match=message):
-        load_lab_characteristics({"bright_ml": entry}, project)
-
-
-@pytest.mark.parametrize(
-    ("name", "function", "version", "message"),
-    [
-        ("noise_ratio", "a:b", 1, "cannot be the name"),
-        ("shape_i", "a:b", 1, "cannot be the name"),
-        ("Über", "a:b", 1, "cannot be the name"),
-        ("load_ml", "a.b", 1, "needs module:function"),
-        ("load_ml", "a:b", 0, "must be at least 1"),
-    ],
-)
-def test_a_declaration_is_checked_without_importing(
-    name: str, function: str, version: int, message: str
-) -> None:
-    entry = LabCharacteristic(name, function, "ml", "strided grid", "", version)
-    with pytest.raises(ConfigError, match=message):
-        check_lab_characteristics({name: entry})
+    current = json.dumps({name: c.version for name, c in CHARACTERISTICS.items()})
+    for module in ("catalogue", "summary"):
+        monkeypatch.setattr(f"voxcast.images.{module}.CURRENT_VERSIONS", current)
+    (tmp_path / "a" / "head1.nii.gz").unlink()
+    again = catalogue(image_set(tmp_path / "b", 3), out, "b").set_index("subject")
+    assert again["noise_ratio"].notna().to_dict() == {"head1": False, "head2": True, "head3": True}
+    assert {*before["volume_id"]} < {*again["volume_id"]}
+    assert "1 are computed anew; of 1 the file is gone or changed" in caplog.text

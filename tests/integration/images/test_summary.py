@@ -11,7 +11,6 @@ import nibabel
 import numpy as np
 
 from voxcast.content_cache import ContentCache, entries_of
-from voxcast.images.characteristics import Characteristic
 from voxcast.images.summary import FUNCTION, Grids, VolumeSummary, summarise
 from voxcast.images.volume import Volume
 
@@ -29,7 +28,7 @@ def head(path: Path, seed: int = 3) -> Path:
 
 
 def summary(path: Path, cache: ContentCache | None, **options: Any) -> VolumeSummary:
-    chosen = {"grids": GRIDS, "max_voxels": 10**6, "lab": {}} | options
+    chosen = {"grids": GRIDS, "max_voxels": 10**6} | options
     return summarise(Volume.open(path), **chosen, cache=cache)
 
 
@@ -96,12 +95,3 @@ def test_a_damaged_entry_is_read_anew(tmp_path: Path) -> None:
     np.savez(entry, something=np.zeros(2))
     assert_same(summary(path, cache), plain)
     assert cache.counts["damaged", FUNCTION] > 0
-
-
-def test_characteristics_of_a_laboratory_are_computed_each_time(tmp_path: Path) -> None:
-    cache, path = ContentCache(tmp_path / "cache"), head(tmp_path / "a.nii")
-    for value in (1.0, 2.0):
-        entry = Characteristic("load_ml", "", "ml", "strided grid", "", lambda _, v=value: v)
-        answer = summary(path, cache, lab={"load_ml": entry})
-        assert answer.characteristics["load_ml"] == value
-    assert list(entries_of(cache.folder)) == []

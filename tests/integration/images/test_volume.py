@@ -20,6 +20,7 @@ from voxcast.images import volume
 from voxcast.images.catalogue import build_catalogue
 from voxcast.images.header import log_itk_refusals
 from voxcast.images.sources import refresh
+from voxcast.images.summary import Grids
 from voxcast.images.volume import Volume, strides
 
 AFFINE = np.diag([-0.7, 0.7, 1.5, 1.0])
@@ -260,7 +261,7 @@ def test_a_set_of_images_has_one_line_for_each_reason(
             shear=0.2 if subject in (6, 7) else 0.0,
         )
     with caplog.at_level(logging.WARNING, "voxcast.images.header"):
-        assert build_catalogue(refresh(bids), tmp_path / "out", 32, 8) == 0
+        assert build_catalogue(refresh(bids), tmp_path / "out", Grids(32, 8)) == 0
     messages = [message for message in caplog.messages if "ITK" in message]
     assert len(messages) == 2
     refusers = "applications built on ITK, such as ANTs, refuse them: "

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from voxcast.images.network_volume import network_to_bytes, volume_dtype
 from voxcast.models.forecaster import Forecaster
 from voxcast.models.point_model import Query
 from voxcast.records import TARGETS, Configuration
-from voxcast.serving.bundle import Bundle
 from voxcast.serving.prediction_service import PredictionService
 from voxcast.serving.rows import Row
 from voxcast.serving.signature import OUTPUT_TYPES
@@ -101,20 +99,6 @@ def test_an_answer_out_of_range_says_in_what(service: PredictionService) -> None
         r"\(729 million voxels, at most [\d.]+ million\)",
         volume,
     )
-
-
-def test_a_client_without_a_function_of_the_laboratory_gets_the_header_level(
-    bundle: Bundle, contents: dict[str, float]
-) -> None:
-    served = replace(bundle.apps["segment"], characteristics=("foreground_voxels", "tilt"))
-    of_lab = replace(bundle, apps={"segment": served})
-    assert of_lab.lab_characteristics == ("tilt",)
-    service = PredictionService(of_lab)
-    rows = [HEADER_ROW, {**HEADER_ROW, **contents}, {**HEADER_ROW, **contents, "tilt": 0.1}]
-    table = predictions(service, rows)
-    assert table["input_level"].tolist() == ["header", "header", "volume"]
-    assert table["missing_characteristics"].tolist() == ["", "tilt", ""]
-    assert table["cpu_s_upper"][0] == table["cpu_s_upper"][1]
 
 
 @pytest.mark.parametrize("quantile", [None, "0.9", 0.5, 1.0, float("nan")])

@@ -20,8 +20,7 @@ from voxcast.evaluation.recorded_table import (
 )
 from voxcast.features.phase_labels import labels_of
 from voxcast.features.rows import FULL, SPEED_DEVIATION, side
-from voxcast.images.catalogue import ON_RECORD, columns_of
-from voxcast.images.characteristics import versions_of
+from voxcast.images.catalogue import ON_RECORD
 from voxcast.images.recorded import RECORDED_IMAGES
 from voxcast.models.openings import read_openings
 from voxcast.runs.csv_table import load_map
@@ -101,7 +100,6 @@ def test_folders_of_runs_use_the_volumes_on_record_of_their_project(tmp_path: Pa
     images = pd.read_parquet(REFERENCE / RECORDED_IMAGES)
     images = images.assign(image_set="cohort", session="", coarse_points=32)
     (tmp_path / "data" / "catalogue").mkdir()
-    images = images.reindex(columns=columns_of(versions_of({})))
     images.to_parquet(tmp_path / "data" / "catalogue" / ON_RECORD)
     history = open_history(tmp_path / "data" / "runs" / "cpu")
     expected = recorded_table([REFERENCE], lambda subject: False)

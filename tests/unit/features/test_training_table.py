@@ -27,6 +27,7 @@ from voxcast.features.training_table import (
     stopped_runs,
     with_speed_deviations,
 )
+from voxcast.images.characteristics import CHARACTERISTICS
 from voxcast.images.network_volume import volume_dtype, write_small_volumes
 from voxcast.records import App, Configuration
 from voxcast.runs.speed import KERNELS
@@ -127,7 +128,8 @@ def test_stopped_runs_are_lower_bounds_with_the_columns_of_the_training_table() 
     phases = planted.phases(profiles, characteristics)
     volumes = catalogue.merge(characteristics, on="volume_id").assign(image_set="")
     names = tuple(characteristics.columns.drop("volume_id"))
-    training = TrainingRuns(profiles, volumes, phases, dict.fromkeys(names, 1), {})
+    volumes = volumes.reindex(columns=[*volumes, *(CHARACTERISTICS.keys() - {*names})])
+    training = TrainingRuns(profiles, volumes, phases, {})
     apps = {"segment": App("segment", "1", characteristics=names)}
     stopped = stopped_runs(training, apps)
     assert stopped["subject"].tolist() == ["0001", "0004"]

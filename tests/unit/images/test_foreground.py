@@ -13,7 +13,7 @@ from scipy import ndimage
 
 from voxcast.images import foreground as module
 from voxcast.images import volume
-from voxcast.images.foreground import RowBits, foreground
+from voxcast.images.foreground import VoxelBits, foreground
 from voxcast.images.volume import Volume
 
 REAL_T1 = os.environ.get("VOXCAST_REAL_T1")
@@ -148,9 +148,9 @@ def test_type_and_scaling_do_not_matter(tmp_path: Path, dtype: str, slope: float
     image.to_filename(tmp_path / "a.nii")
     assert Volume.open(tmp_path / "a.nii").slope == pytest.approx(slope)
     values = stored * slope
-    bits = RowBits(stored.shape)
+    bits = VoxelBits(stored.shape)
     above = (values >= values.mean()).transpose(2, 1, 0)
-    bits.set_rows(0, above.reshape(-1, 30))
+    bits.set(0, above.ravel())
     expected = foreground(bits, (1, 1, 1))
     np.testing.assert_array_equal(
         Volume.open(tmp_path / "a.nii").read().foreground.coarse, expected.coarse

@@ -28,7 +28,7 @@ def _make(folder: Path, seed: int, subjects: int = 2) -> None:
         folder / "images", seed=seed, subjects=subjects, sizes=SIZES, label_prefix="t", root=folder
     )
     ids = generated_ids(folder / "images", folder)
-    build_catalogue(files, folder / "catalogue", 32, 16, ids, root=folder)
+    build_catalogue(files, folder / "catalogue", Grids(32, 16), ids, root=folder)
 
 
 @pytest.fixture(scope="module")

@@ -140,22 +140,6 @@ def test_characteristics_are_all_there_or_none() -> None:
     assert row().characteristics(()) is None
 
 
-def test_characteristics_of_a_laboratory_may_be_unknown_to_a_client() -> None:
-    values, of_lab = dict.fromkeys(CHARACTERISTICS, 0.5), ("noise_ratio", "tilt")
-    known = row(**values, tilt="-2")
-    assert known.characteristics(of_lab) == {"noise_ratio": 0.5, "tilt": -2}
-    assert row(**values).characteristics(of_lab) is None
-    assert row(**values).missing_of_lab(of_lab) == ("tilt",)
-    assert row().missing_of_lab(of_lab) == ()
-    for tilt, problem in (
-        ("x", "must be a number"),
-        (1e16, "must be at most 1"),
-        ("inf", "must be finite"),
-    ):
-        with pytest.raises(ModelError, match=f"tilt: {problem}"):
-            row(**values, tilt=tilt).characteristics(of_lab)
-
-
 def test_a_foreground_is_no_larger_than_the_image() -> None:
     names, voxels = ("foreground_voxels",), 60 * 64 * 50
     assert row(foreground_voxels=voxels).characteristics(names) == {names[0]: voxels}
