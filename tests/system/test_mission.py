@@ -844,7 +844,7 @@ def test_rollback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     register_champion(tmp_path, 12)
     register_champion(tmp_path, 16)
     assert [row["champion"] for row in voxcast("models", "--json").json] == [True, False]
-    assert voxcast("models", "show", "1", "2").out
+    assert voxcast("models", "show", "1").out
     assert voxcast("models", "rollback", project=tmp_path).out.startswith("version 1 is champion")
 
 

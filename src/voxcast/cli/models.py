@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import sys
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from typer import Argument, Option
 
@@ -15,9 +14,6 @@ from voxcast import project as projects
 from voxcast.cli import options
 from voxcast.errors import EXIT_BAD_INPUT, ModelError
 from voxcast.quantities import counted
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 MAX_VALUE = 60  # characters of a value that are printed; --json has all
 
@@ -60,14 +56,10 @@ def list_versions(
 
 def show(
     version: Version = None,
-    other: Annotated[
-        str | None,
-        Argument(metavar="[OTHER]", show_default=False, help="Show in what they differ."),
-    ] = None,
     as_json: options.Json = False,
     project: options.Project = None,
 ) -> int:
-    """Show a version on one page, and whether its files are unchanged; or how two differ.
+    """Show a version on one page, and whether its files are unchanged.
 
     The exit code is 2 if a file is not as it was registered.
     """
@@ -75,13 +67,7 @@ def show(
     from voxcast.serving.model_card import model_card
     from voxcast.serving.model_store import ModelStore
 
-    store = ModelStore.of(projects.require(project))
-    bundle = store.open(version)
-    if other is not None:
-        from voxcast.tracking.versions import difference
-
-        content = difference(bundle, store.open(other))
-        return options.show(content, _difference_lines(content["apps"]), as_json=as_json)
+    bundle = ModelStore.of(projects.require(project)).open(version)
     problems, card = bundle.problems(), model_card(bundle)
     facts = {
         "version": bundle.version, **asdict(bundle.origin),
@@ -97,13 +83,6 @@ def show(
     return EXIT_BAD_INPUT if problems else 0
 
 
-def _difference_lines(apps: dict[str, Any]) -> Iterator[str]:
-    for name, facts in apps.items():
-        yield f"{name}: {_summary(facts)}"
-        for field, (before, after) in facts.get("fields", {}).items():
-            yield f"  {field}: {_value(before)} -> {_value(after)}"
-
-
 def compare(
     first: Contender,
     second: Other,
@@ -112,17 +91,17 @@ def compare(
     project: options.Project = None,
 ) -> int:
     """Compare two versions on the same held-out subjects on record."""
-    from voxcast.serving.model_store import ModelStore
-    from voxcast.tracking.versions import bundles_to_compare, compare_bundles
-
-    folder, numbers = projects.require(project), (first, second)
-    bundles = bundles_to_compare(ModelStore.of(folder), numbers, app)
     from voxcast import config
-    from voxcast.models.selection.cross_validation import validations
+    from voxcast.models.selection.cross_validation import Validation, validations
+    from voxcast.tracking.versions import compare_versions
 
-    cfg = config.load(folder / config.PARAMS_FILE)
-    by_app = validations(folder, cfg.tune.folds, cfg.tune.seed)
-    receipt = compare_bundles(folder, by_app, numbers, bundles, app)
+    folder = projects.require(project)
+
+    def runs_on_record() -> dict[str, Validation]:
+        cfg = config.load(folder / config.PARAMS_FILE)
+        return validations(folder, cfg.tune.folds, cfg.tune.seed)
+
+    receipt = compare_versions(folder, (first, second), runs_on_record, app)
     lines = (f"{name}: {_compared(c, first, second)}" for name, c in receipt["apps"].items())
     return options.show(receipt, lines, as_json=as_json)
 
@@ -249,26 +228,3 @@ def _compared(comparison: dict[str, Any] | None, first: str, second: str) -> str
         f"{text}; {verdict} (difference {gain['value']:+.4f}, 95 % interval "
         f"{gain['low']:+.4f} to {gain['high']:+.4f})"
     )
-
-
-def _summary(facts: dict[str, Any]) -> str:
-    if "only_in" in facts:
-        return f"only in version {facts['only_in']}"
-    changes = [
-        f"{counted(len(facts[noun + 's'][change]), noun)} {change}"
-        for noun in ("run", "subject")
-        for change in ("added", "removed")
-        if facts[noun + "s"][change]
-    ]
-    if not changes and not facts["fields"]:
-        return "the same"
-    return ", ".join(changes) or "learned from the same runs"
-
-
-def _value(value: Any) -> str:
-    if value is None:
-        return "not recorded"
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
-    return text if len(text) <= MAX_VALUE else f"{text[:MAX_VALUE]}…"

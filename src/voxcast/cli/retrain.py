@@ -60,7 +60,7 @@ def _retrained(
     from voxcast.config.served_facts import app_facts, promotion_rule
     from voxcast.models.selection.cross_validation import Validation
     from voxcast.tracking import runs
-    from voxcast.tracking.retraining import retrain
+    from voxcast.tracking.challengers import retrain
 
     has_champion = bundle is not None and name in bundle.apps
     forecaster = bundle.forecaster(name) if bundle is not None and has_champion else None
@@ -84,7 +84,7 @@ def _retrained(
 def _tuning(history: AppHistory, budget_s: float | None, trials: int | None) -> Any:
     """Return families, trials and budget; the network only where it can see most volumes."""
     from voxcast.models.families.family import family
-    from voxcast.tracking.retraining import Tuning
+    from voxcast.tracking.challengers import Tuning
 
     tune = history.config.tune
     sees = bool(((history.volumes["shape"] > 0).all(axis=1)).mean() > 0.5)
@@ -93,7 +93,7 @@ def _tuning(history: AppHistory, budget_s: float | None, trials: int | None) -> 
 
 
 def _lines(name: str, receipt: dict[str, Any]) -> Iterator[str]:
-    from voxcast.tracking.retraining import TOO_LITTLE
+    from voxcast.tracking.challengers import TOO_LITTLE
 
     if receipt["reason"] == TOO_LITTLE:
         yield f"{name}: too few new jobs, nothing was changed: {receipt['detail']}"

@@ -1,29 +1,47 @@
-"""The best model of each application, as the stages tune and train left it; and its rival."""
+"""The best model of each application, of the stages tune and train or of retraining.
+
+Retraining judges a challenger from the grown history on the newest runs; it learned from nothing
+of the runs it is judged on. If the rule promotes it, its recipe is registered as fitted to these
+too, as the registry's rule does everywhere: recipes are judged, and registered with all that is on
+record.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from voxcast.features.rows import MIN_SUBJECTS
-from voxcast.files import canonical_json, sha256_file, sha256_folder
+import numpy as np
+
+from voxcast.files import sha256_file, sha256_folder
 from voxcast.images.characteristics import CHARACTERISTICS
 from voxcast.models.selection import fitting
-from voxcast.models.selection.comparison import Contender, disturbed
+from voxcast.models.selection.comparison import (
+    MIN_SUBJECTS,
+    is_changed,
+    judge,
+    new_runs,
+    split_by_time,
+)
 from voxcast.models.selection.cross_validation import TRAIN, validations
 from voxcast.models.selection.leaderboard import load_leaderboard
-from voxcast.models.selection.promotion_rule import Rival
+from voxcast.models.selection.learning import learn
+from voxcast.serving.model_store import ModelStore
+from voxcast.tracking.promotion import Rule, promote
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     import pandas as pd
 
+    from voxcast.models.selection.comparison import OutOfTime
     from voxcast.models.selection.cross_validation import Validation
     from voxcast.models.selection.leaderboard import Leaderboard
     from voxcast.records import Configuration
-    from voxcast.serving.bundle import Bundle
-    from voxcast.serving.served_app import ServedApp
+    from voxcast.tracking import runs
 
 TUNED = Path("data/tune")
 MODELS = Path("data/models")
@@ -110,62 +128,126 @@ def challengers(project: Path, folds: int, seed: int) -> dict[str, Challenger]:
     return by_app
 
 
-COMPLETE = 0.9  # share of a champion's runs on record; disturbed runs may have been replaced
+TOO_LITTLE = "too_little_new"
 
 
-def rival_of(app: AppFacts, challenger: Challenger, bundle: Bundle | None) -> Rival | None:
-    """Describe the champion of an application; None if there is none.
+@dataclass(frozen=True)
+class Tuning:
+    """How challengers are tuned: families, trials of each, and the time for all."""
 
-    Raises
-    ------
-    ModelError
-        If its files are damaged.
+    families: tuple[str, ...]
+    trials: int
+    budget_s: float
+
+
+def retrain(
+    session: runs.Session,
+    project: Path,
+    app: AppFacts,
+    validation: Validation,
+    tuning: Tuning,
+    rule: Rule,
+    *,
+    on_step: Callable[[str], None] = lambda text: None,
+) -> dict[str, Any]:
+    """Fit, judge and perhaps register a challenger of an application.
+
+    Parameters
+    ----------
+    validation : Validation
+        All runs on record that may train, of this application.
+    on_step : callable
+        Called with a description of the next step.
+
+    Returns
+    -------
+    dict
+        The receipt of `voxcast.tracking.promotion.promote`, with ``judged`` (runs, subjects, and
+        since when) and ``new`` (runs and subjects newer than the champion's); ``reason`` is
+        `TOO_LITTLE` where nothing was fitted.
     """
+    table = validation.table
+    bundle = ModelStore.of(project).current()
     if bundle is None or app.name not in bundle.apps:
-        return None
-    bundle.check(app.name)
-    served, table = bundle.apps[app.name], challenger.table
-    champion = served.promotion
-    its_contender = contender_of(bundle, app.name, table)
-    its_rows = its_contender.rows
-    its_subjects = set(table["subject"][its_rows])
-    noisy = disturbed(table)[~its_rows]
-    return Rival(
-        readable=True,
-        same_model=challenger.forecaster_sha256 == served.forecaster_sha256,
-        same_facts=_facts(app) == _facts(served),
-        same_version=champion.app_version == app.version,
-        calibrated=champion.calibrated,
-        judged_as_fitted=its_contender.fitted is not None,
-        # Subjects too few for a test side may be on that side now.
-        is_included=champion.subjects <= max(len(its_subjects), MIN_SUBJECTS - 1),
-        new_subjects=len(set(table["subject"]) - its_subjects),
-        disturbed=champion.noisy_runs / champion.runs,
-        new_disturbed=float(noisy.mean()) if len(noisy) else 0.0,
-        contender=its_contender,
+        # There is nothing to be judged against: the rule decides without a comparison.
+        on_step("tuning; there is no champion to judge against")
+        leaderboard = _tuned(validation, tuning)
+        return _promoted(session, project, app, validation, leaderboard, rule, None)
+    keys = bundle.cell_keys(app.name)
+    split = split_by_time(table, keys)
+    new = new_runs(table, keys)
+    counts = {"runs": int(new.sum()), "subjects": int(table["subject"][new].nunique())}
+    if split is None:
+        detail = (
+            f"{counts['runs']} runs of {counts['subjects']} subjects are newer than those of the "
+            f"champion; {2 * MIN_SUBJECTS} subjects are needed, half to learn from and half to "
+            "judge on"
+        )
+        return {
+            "registered": False, "reason": TOO_LITTLE, "detail": detail, "new": counts,
+            "version": bundle.version, "under_load": [],
+        }  # fmt: skip
+    usable = np.ones(len(table), dtype=bool)
+    if is_changed(validation, split):
+        usable = split.new
+    on_step(f"tuning on {int((usable & split.training).sum())} runs")
+    part = validation.part(np.flatnonzero(split.training & usable))
+    leaderboard = _tuned(part, tuning)
+    on_step("judging on the newest runs")
+    name = leaderboard.best
+    judgement = judge(
+        validation,
+        np.flatnonzero(split.newest),
+        fitting.fit(part, name, leaderboard.params[name], "volume"),
+        bundle.forecaster(app.name),
+        rule.upper_quantile,
+        rule.max_under_request,
     )
+    final = validation.part(np.flatnonzero(usable))
+    receipt = _promoted(session, project, app, final, leaderboard, rule, judgement)
+    newest_subjects = int(table["subject"][split.newest].nunique())
+    judgement_set = {
+        "runs": int(split.newest.sum()),
+        "subjects": newest_subjects,
+        "since": split.since,
+    }
+    return receipt | {"new": counts, "judged": judgement_set}
 
 
-def _facts(app: AppFacts | ServedApp) -> str:
-    """Return the facts a forecaster is served with, in a form to compare."""
-    allocations = [[c.device, c.cpus, c.gpus] for c in app.configurations]
-    grids = [app.coarse_points, app.network_points]
-    return canonical_json([app.parameters, allocations, grids, sorted(app.characteristics)])
+def _tuned(validation: Validation, tuning: Tuning) -> Leaderboard:
+    return learn(
+        validation, tuning.families, trials=tuning.trials, budget_s=tuning.budget_s,
+        input_levels=("volume", "header"),
+    )  # fmt: skip
 
 
-def contender_of(bundle: Bundle, app: str, table: pd.DataFrame) -> Contender:
-    """Return a champion's recipe with its training runs that are in ``table``.
-
-    If subjects that it learned from or more than a tenth of its runs are not, or this release has
-    not its recipe, it is judged as it was fitted.
-    """
-    promotion = bundle.apps[app].promotion
-    rows = table["cell_key"].isin(bundle.cell_keys(app)).to_numpy(dtype=bool)
-    can_be_fitted = fitting.can_be_fitted(promotion.family, promotion.params)
-    is_complete = (
-        table["subject"][rows].nunique() >= promotion.subjects
-        and rows.sum() >= COMPLETE * promotion.runs
+def _promoted(
+    session: runs.Session,
+    project: Path,
+    app: AppFacts,
+    validation: Validation,
+    leaderboard: Leaderboard,
+    rule: Rule,
+    judgement: OutOfTime | None,
+) -> dict[str, Any]:
+    """Fit the recipe to all runs of a validation, and let the rule decide."""
+    name = leaderboard.best
+    recipe = leaderboard.params[name]
+    names: Sequence[str] = list(recipe["members"]) if fitting.is_blend(recipe) else [name]
+    fixed = {n: p for n, p in leaderboard.tuned.items() if n in names}
+    refitted = learn(
+        validation, names, trials=1, fixed_params=fixed, input_levels=("volume", "header")
     )
-    fitted = None if can_be_fitted and is_complete else bundle.forecaster(app)
-    seen = frozenset(bundle.subjects(app))
-    return Contender(promotion.family, promotion.params, rows, fitted, seen)
+    if name in refitted.params:
+        refitted = replace(refitted, chosen={**refitted.chosen, refitted.input_level: name})
+    with TemporaryDirectory() as work:
+        table_file = Path(work) / "table.parquet"
+        validation.table.to_parquet(table_file)
+        challenger = Challenger(
+            validation, sha256_file(table_file), refitted, Path(work) / "models"
+        )
+        forecaster = fitting.fit_forecaster(
+            validation, refitted, challenger.family, rule.uncalibrated_factor
+        )
+        forecaster.save(challenger.forecaster)
+        return promote(session, project, app, challenger, rule, out_of_time=judgement)

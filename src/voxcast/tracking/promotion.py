@@ -18,17 +18,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from voxcast.files import locked, write_text
+from voxcast.features.rows import MIN_SUBJECTS
+from voxcast.files import canonical_json, locked, write_text
 from voxcast.laws.intervals import clustered_mean
 from voxcast.models.forecaster import Forecaster
 from voxcast.models.selection import fitting
 from voxcast.models.selection.comparison import Contender, compare_recipes, disturbed
-from voxcast.models.selection.promotion_rule import Decision, decide, decide_beforehand, risks
+from voxcast.models.selection.promotion_rule import (
+    Decision,
+    Rival,
+    decide,
+    decide_beforehand,
+    risks,
+)
 from voxcast.serving.bundle import BundlePart, Origin, write_bundle
 from voxcast.serving.model_store import ModelStore
 from voxcast.serving.served_app import Promotion, ServedApp
 from voxcast.tracking.address import tracking_uri
-from voxcast.tracking.challengers import rival_of
 from voxcast.tracking.registry import (
     FOLDER,
     champion_number,
@@ -185,6 +191,67 @@ def promote(
         sha256 = {"app": app.name, "forecaster_sha256": challenger.forecaster_sha256}
         add_receipt(project, "promotion", sha256 | {name: receipt[name] for name in facts})
     return receipt
+
+
+COMPLETE = 0.9  # share of a champion's runs on record; disturbed runs may have been replaced
+
+
+def rival_of(app: AppFacts, challenger: Challenger, bundle: Bundle | None) -> Rival | None:
+    """Describe the champion of an application; None if there is none.
+
+    Raises
+    ------
+    ModelError
+        If its files are damaged.
+    """
+    if bundle is None or app.name not in bundle.apps:
+        return None
+    bundle.check(app.name)
+    served, table = bundle.apps[app.name], challenger.table
+    champion = served.promotion
+    its_contender = contender_of(bundle, app.name, table)
+    its_rows = its_contender.rows
+    its_subjects = set(table["subject"][its_rows])
+    noisy = disturbed(table)[~its_rows]
+    return Rival(
+        readable=True,
+        same_model=challenger.forecaster_sha256 == served.forecaster_sha256,
+        same_facts=_facts(app) == _facts(served),
+        same_version=champion.app_version == app.version,
+        calibrated=champion.calibrated,
+        judged_as_fitted=its_contender.fitted is not None,
+        # Subjects too few for a test side may be on that side now.
+        is_included=champion.subjects <= max(len(its_subjects), MIN_SUBJECTS - 1),
+        new_subjects=len(set(table["subject"]) - its_subjects),
+        disturbed=champion.noisy_runs / champion.runs,
+        new_disturbed=float(noisy.mean()) if len(noisy) else 0.0,
+        contender=its_contender,
+    )
+
+
+def _facts(app: AppFacts | ServedApp) -> str:
+    """Return the facts a forecaster is served with, in a form to compare."""
+    allocations = [[c.device, c.cpus, c.gpus] for c in app.configurations]
+    grids = [app.coarse_points, app.network_points]
+    return canonical_json([app.parameters, allocations, grids, sorted(app.characteristics)])
+
+
+def contender_of(bundle: Bundle, app: str, table: pd.DataFrame) -> Contender:
+    """Return a champion's recipe with its training runs that are in ``table``.
+
+    If subjects that it learned from or more than a tenth of its runs are not, or this release has
+    not its recipe, it is judged as it was fitted.
+    """
+    promotion = bundle.apps[app].promotion
+    rows = table["cell_key"].isin(bundle.cell_keys(app)).to_numpy(dtype=bool)
+    can_be_fitted = fitting.can_be_fitted(promotion.family, promotion.params)
+    is_complete = (
+        table["subject"][rows].nunique() >= promotion.subjects
+        and rows.sum() >= COMPLETE * promotion.runs
+    )
+    fitted = None if can_be_fitted and is_complete else bundle.forecaster(app)
+    seen = frozenset(bundle.subjects(app))
+    return Contender(promotion.family, promotion.params, rows, fitted, seen)
 
 
 def _is_calibrated(folder: Path, quantile: float) -> bool:

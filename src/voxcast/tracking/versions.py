@@ -1,8 +1,4 @@
-"""Versions of the registered model: return to an older one, compare two.
-
-`difference` shows in what two versions differ, by their records; `compare_bundles` judges them on
-runs on record.
-"""
+"""Versions of the registered model: return to an older one, compare two on runs on record."""
 
 from __future__ import annotations
 
@@ -12,21 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import ModelError
 from voxcast.models.selection.comparison import compare_recipes
-from voxcast.records import TARGETS
 from voxcast.serving.model_store import LISTED, ModelStore
 from voxcast.tracking.address import tracking_uri
-from voxcast.tracking.challengers import contender_of
-from voxcast.tracking.promotion import add_receipt, finite, register_part
+from voxcast.tracking.promotion import add_receipt, contender_of, finite, register_part
 from voxcast.tracking.registry import follow, set_champion
 from voxcast.tracking.runs import connect
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from voxcast.models.selection.cross_validation import Validation
     from voxcast.serving.bundle import Bundle
-    from voxcast.serving.served_app import ServedApp
 
 
 def roll_back(project: Path, number: str | None = None, app: str | None = None) -> dict[str, Any]:
@@ -127,28 +120,10 @@ def _with_older_part(
     return register_part(connect(project), project, part, bundle, target.origin.git_commit)
 
 
-def bundles_to_compare(
-    store: ModelStore, numbers: tuple[str, str], app: str | None = None
-) -> tuple[Bundle, Bundle]:
-    """Open the bundles of two versions.
-
-    Raises
-    ------
-    ModelError
-        If a version does not exist or lacks the application.
-    """
-    first, second = (store.open(number) for number in numbers)
-    if app is not None:
-        for bundle in (first, second):
-            bundle.app_named(app)
-    return first, second
-
-
-def compare_bundles(
+def compare_versions(
     project: Path,
-    validations: Mapping[str, Validation],
     numbers: tuple[str, str],
-    bundles: tuple[Bundle, Bundle],
+    runs_on_record: Callable[[], Mapping[str, Validation]],
     app: str | None = None,
 ) -> dict[str, Any]:
     """Compare the forecasters of two versions on all runs on record; return the receipt.
@@ -157,20 +132,23 @@ def compare_bundles(
     ----------
     project : Path
         Project folder; the receipt is added to its log.
-    validations : mapping
-        Training runs by application, see `voxcast.models.selection.cross_validation`.
     numbers : (str, str)
         Versions; a gain above zero means that the first is better.
-    bundles : (Bundle, Bundle)
-        Their bundles, see `bundles_to_compare`.
+    runs_on_record : callable
+        Returns the training runs by application, see `voxcast.models.selection.cross_validation`.
     app : str, optional
         Application; by default all that both versions have and that are on record.
 
     Raises
     ------
     ModelError
-        If the versions have no application to compare.
+        If a version does not exist or lacks the application, or there is none to compare.
     """
+    bundles = [ModelStore.of(project).open(number) for number in numbers]
+    if app is not None:
+        for bundle in bundles:
+            bundle.app_named(app)
+    validations = runs_on_record()
     both = [name for name in bundles[0].apps if app in (None, name) and name in bundles[1].apps]
     names = [name for name in both if name in validations]
     if not names:
@@ -190,97 +168,8 @@ def compare_bundles(
             comparisons[name] = {"same_forecaster": True}
             continue
         table = validations[name].table
-        contenders = (contender_of(bundle, name, table) for bundle in bundles)
+        contenders = [contender_of(bundle, name, table) for bundle in bundles]
         comparison = compare_recipes(validations[name], *contenders)
         comparisons[name] = None if comparison is None else finite(asdict(comparison))
     content = {"first": numbers[0], "second": numbers[1], "apps": comparisons}
     return add_receipt(project, "comparison", content)
-
-
-def difference(first: Bundle, second: Bundle, app: str | None = None) -> dict[str, Any]:
-    """Return what differs between two versions.
-
-    Parameters
-    ----------
-    first, second : Bundle
-        The versions.
-    app : str, optional
-        Application; by default all that one of them has.
-
-    Returns
-    -------
-    dict
-        ``apps``: by application ``fields``, a mapping of a field to its two values where they
-        differ; ``runs`` and ``subjects``, each with what was ``added`` and ``removed`` from the
-        first to the second; or ``only_in``, the number of the version that has it.
-
-    Raises
-    ------
-    ModelError
-        If neither has the application.
-    """
-    names = sorted({*first.apps, *second.apps})
-    if app is not None and app not in names:
-        raise ModelError(f"unknown application; the versions have {', '.join(names)}", app)
-    return {
-        "first": first.version,
-        "second": second.version,
-        "apps": {name: _of_app(name, (first, second)) for name in names if app in (None, name)},
-    }
-
-
-def _of_app(app: str, bundles: tuple[Bundle, Bundle]) -> dict[str, Any]:
-    for bundle, other in zip(bundles, reversed(bundles), strict=True):
-        if app not in other.apps:
-            return {"only_in": bundle.version}
-    before, after = (_fields(bundle.apps[app]) for bundle in bundles)
-    return {
-        "fields": {
-            name: [before.get(name), after.get(name)]
-            for name in {**before, **after}
-            if before.get(name) != after.get(name)
-        },
-        "runs": _added_and_removed(*(bundle.cell_keys(app) for bundle in bundles)),
-        "subjects": _added_and_removed(*(bundle.subjects(app) for bundle in bundles)),
-    }
-
-
-def _fields(served: ServedApp) -> dict[str, Any]:
-    """Return the facts of an application that are compared, in the order of display."""
-    promotion = served.promotion
-    errors = promotion.evidence.get("cross_validation", {})
-    risks = promotion.evidence.get("risk_at_upper_quantile", {})
-    return {
-        "family": promotion.family,
-        "params": promotion.params,
-        "forecaster_sha256": served.forecaster_sha256,
-        "app_version": promotion.app_version,
-        "parameters": served.parameters,
-        "configurations": [[c.device, c.cpus, c.gpus] for c in served.configurations],
-        "measured": [list(allocation) for allocation in served.measured],
-        "characteristics": list(served.characteristics),
-        "hosts": list(served.host_classes),
-        "table_sha256": promotion.table_sha256,
-        "run_count": promotion.runs,
-        "noisy_runs": promotion.noisy_runs,
-        "subject_count": promotion.subjects,
-        "calibrated": promotion.calibrated,
-        "upper_quantile": promotion.upper_quantile,
-        "cv_objective": promotion.cv_objective,
-        **{f"{target}_mape_percent": errors.get(f"{target}/mape") for target in TARGETS},
-        **{
-            f"{target}_above_bound": [risks[target]["exceeded"], risks[target]["subjects"]]
-            for target in TARGETS
-            if target in risks
-        },
-        "reason": promotion.reason,
-        "promoted_at": promotion.promoted_at,
-        "software": promotion.evidence.get("software"),
-    }
-
-
-def _added_and_removed(before: Sequence[str], after: Sequence[str]) -> dict[str, list[str]]:
-    return {
-        "added": sorted({*after} - {*before}),
-        "removed": sorted({*before} - {*after}),
-    }

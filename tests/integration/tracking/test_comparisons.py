@@ -13,9 +13,9 @@ from voxcast.errors import ModelError
 from voxcast.models.selection.cross_validation import Validation
 from voxcast.serving.bundle import Bundle, Origin, write_bundle
 from voxcast.serving.model_store import ModelStore
-from voxcast.tracking.challengers import contender_of
+from voxcast.tracking.promotion import contender_of
 from voxcast.tracking.registry import FOLDER
-from voxcast.tracking.versions import bundles_to_compare, compare_bundles, difference, roll_back
+from voxcast.tracking.versions import compare_versions, roll_back
 
 SUBJECTS = PROMOTION.subjects
 
@@ -66,23 +66,11 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def changed_fields(project: Path, first: str, second: str) -> dict[str, Any]:
-    versions = [ModelStore.of(project).open(number) for number in (first, second)]
-    fields: dict[str, Any] = difference(*versions)["apps"]["segment"]["fields"]
-    return fields
-
-
-def test_versions_with_one_model_do_not_differ(project: Path) -> None:
-    assert changed_fields(project, *SAME) == changed_fields(project, *reversed(SAME)) == {}
-    assert list(changed_fields(project, *OTHER)) == ["forecaster_sha256"]
-
-
 def test_versions_with_one_model_are_not_judged(project: Path) -> None:
     validations = {"segment": Validation(planted.table(12, seed=3), None, 3, 0)}
 
     def compared(numbers: tuple[str, str]) -> Any:
-        bundles = bundles_to_compare(ModelStore.of(project), numbers)
-        return compare_bundles(project, validations, numbers, bundles)["apps"]["segment"]
+        return compare_versions(project, numbers, validations.copy)["apps"]["segment"]
 
     assert compared(SAME) == {"same_forecaster": True}
     assert compared(SAME[::-1]) == {"same_forecaster": True}
