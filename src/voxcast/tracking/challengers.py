@@ -31,6 +31,7 @@ from voxcast.models.selection.leaderboard import load_leaderboard
 from voxcast.models.selection.learning import learn
 from voxcast.serving.model_store import ModelStore
 from voxcast.tracking.promotion import Rule, promote
+from voxcast.tracking.runs import TUNED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from voxcast.records import Configuration
     from voxcast.tracking import runs
 
-TUNED = Path("data/tune")
 MODELS = Path("data/models")
 
 

@@ -32,7 +32,6 @@ from voxcast.tracking.address import (
     path_of,
     tracking_uri,
 )
-from voxcast.tracking.challengers import TUNED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     from voxcast.models.selection.leaderboard import Leaderboard, Trial
     from voxcast.tracking.challengers import Challenger
 
+TUNED = Path("data/tune")
 EXPERIMENT = "voxcast"
 NOTE = "mlflow.note.content"  # the tag that MLflow's page shows as a description
 Kind = Literal["campaign", "study", "trial", "final", "trace"]
