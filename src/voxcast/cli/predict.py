@@ -109,7 +109,7 @@ def _predict_table(tables: list[Path], folder: Path, out: Path | None, as_json: 
     if len(tables) != 1:
         raise ConfigError("needs exactly one table", "--model")
     model = TableModel.load(folder)
-    predictions = model.predict(read_csv(tables[0], model.columns.texts))
+    predictions = model.predict(read_csv(tables[0], model.columns.read_as_text))
     if out is not None:
         with atomic_path(out) as partial:
             predictions.to_csv(partial, index=False)

@@ -256,7 +256,8 @@ OUTCOME = "outcome"
 class Columns:
     """The roles of a table's columns; those in `logs` are also used as logarithms.
 
-    ``units`` are the smallest magnitudes of columns with zeros or values below zero.
+    ``units`` are the smallest magnitudes of columns with zeros or values below zero. ``machine``
+    and ``sitting`` state where and when a row was measured.
     """
 
     target: str
@@ -266,6 +267,13 @@ class Columns:
     texts: tuple[str, ...]
     logs: tuple[str, ...]
     units: tuple[tuple[str, float], ...] = ()
+    machine: str | None = None
+    sitting: str | None = None
+
+    @property
+    def read_as_text(self) -> tuple[str, ...]:
+        """The columns whose cells are texts even where they look like numbers."""
+        return (*self.texts, *filter(None, (self.machine, self.sitting)))
 
     def unit(self, name: str) -> float:
         """Return the unit of a column's logarithm; 0 if all its values were above zero."""
@@ -292,23 +300,29 @@ class Columns:
 
 
 def choose_columns(
-    table: pd.DataFrame, target: str, group: str | None = None, ids: Sequence[str] = ()
+    table: pd.DataFrame,
+    target: str,
+    group: str | None = None,
+    ids: Sequence[str] = (),
+    machine: str | None = None,
+    sitting: str | None = None,
 ) -> Columns:
-    """Assign roles to columns; all but target, group, ids and outcome are features.
+    """Assign roles to columns; all without another role are features, but the outcome.
 
     Raises
     ------
     TableError
         If a column is missing, the target is not numeric, or no feature is left.
     """
-    for name in (target, *([group] if group else []), *ids):
+    roles = [name for name in (target, group, machine, sitting, *ids) if name is not None]
+    for name in roles:
         if name not in table:
             raise TableError(
                 "no such column", name, f"choose from {', '.join(map(str, table))[:300]}"
             )
     if not _is_number(table[target]):
         raise text_target(table, target, [str(n) for n in table if _is_number(table[n])])
-    names = [str(n) for n in table if n not in {target, group, OUTCOME, *ids}]
+    names = [str(n) for n in table if n not in {OUTCOME, *roles}]
     numbers = [n for n in names if _is_number(table[n])]
     texts = [n for n in names if n not in numbers and table[n].notna().any()]
     if not numbers and not texts:
@@ -327,8 +341,9 @@ def choose_columns(
             logs.append(name)
             units.append((name, float(magnitudes.min())))
     return Columns(
-        target, group, tuple(ids), tuple(numbers), tuple(texts), tuple(logs), tuple(units)
-    )
+        target, group, tuple(ids), tuple(numbers), tuple(texts), tuple(logs), tuple(units),
+        machine, sitting,
+    )  # fmt: skip
 
 
 def is_heavy(values: np.ndarray) -> bool:

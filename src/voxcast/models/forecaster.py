@@ -16,7 +16,8 @@ from voxcast.features.rows import members
 from voxcast.models.conformal import Calibrator
 from voxcast.models.model_files import RETRAIN, read_object, read_sealed, subfolder, write_sealed
 from voxcast.models.out_of_range import UNCERTAIN_POWER, WIDER, continued
-from voxcast.models.point_model import CPU, WALL, InputLevel, PointModel, log_targets, queries_of
+from voxcast.models.point_model import WALL, InputLevel, PointModel, log_targets, queries_of
+from voxcast.models.speed_estimation import target_by_speed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 FILE, TREND = "forecaster.json", "trend"
 # Of the files; models of other formats are not read. Format 5 had models by application.
 FORMAT = 6
-TIMES = (CPU, WALL)  # which the speed of a machine changes; memory it does not
 MEMORY = "peak_rss_bytes"
 
 
@@ -137,8 +137,9 @@ class CalibratedModel:
             return np.ones(len(queries), dtype=bool)
         estimates = self.model.speed_estimates(queries)
         sd = np.array([estimate.sd for estimate in estimates])
+        times = (target_by_speed(self.model.targets), WALL)
         for k, target in enumerate(self.model.targets):
-            if target not in TIMES:
+            if target not in times:
                 continue
             median = logs[:, k, 1]
             for side, quantile in zip((0, 2), quantiles, strict=True):

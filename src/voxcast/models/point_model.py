@@ -33,7 +33,7 @@ from voxcast.models.families.family import Params, Regressor
 from voxcast.models.families.family import family as family_named
 from voxcast.models.model_files import read_sealed, subfolder, write_sealed
 from voxcast.models.out_of_range import TrainingRange
-from voxcast.models.speed_estimation import log_speeds, speeds_of
+from voxcast.models.speed_estimation import log_speeds, speeds_of, target_by_speed
 from voxcast.models.speeds import SpeedEstimate, Speeds
 from voxcast.records import TARGETS
 
@@ -267,7 +267,7 @@ class PointModel:
             logs[:, columns] += member.regressor.predict(x, volumes) * weights
         if self.speeds is not None:
             log_speed = [estimate.log_speed for estimate in self.speed_estimates(queries)]
-            logs[:, self.targets.index(CPU)] -= log_speed
+            logs[:, self.targets.index(target_by_speed(self.targets))] -= log_speed
         if self.law is not None:
             ratios = [self.law.ratio(query.cpus, query.host_class) for query in queries]
             logs[:, self.targets.index(WALL)] = logs[:, self.targets.index(CPU)] + np.log(ratios)
@@ -367,14 +367,15 @@ def fit(
     import pandas as pd
 
     regressor_family, outputs = family_named(name), regressed(targets)
-    if speeds is None and CPU in targets:
-        speeds = speeds_of(table)
+    timed = target_by_speed(targets)
+    if speeds is None:
+        speeds = speeds_of(table, timed)
     content = input_level == "volume"
 
     def work_logs(runs: pd.DataFrame) -> np.ndarray:
         logs: np.ndarray = np.log(runs[list(outputs)].to_numpy(dtype=float))
         if speeds is not None:
-            logs[:, outputs.index(CPU)] += log_speeds(runs, speeds)
+            logs[:, outputs.index(timed)] += log_speeds(runs, speeds)
         return logs
 
     def fitted(runs: pd.DataFrame, logs: np.ndarray) -> tuple[Member, np.ndarray]:
@@ -383,8 +384,8 @@ def fit(
             on_logs=regressor_family.scale(params) == "log",
         )  # fmt: skip
         labels = labels_of(runs) if regressor_family.needs_phases and CPU in targets else None
-        cpu = outputs.index(CPU) if CPU in targets else 0
-        regressor = regressor_family.build(params, seed, encoder.columns, labels, cpu)
+        position = outputs.index(timed)
+        regressor = regressor_family.build(params, seed, encoder.columns, labels, position)
         small = volumes if regressor_family.needs_volume else None
         regressor.fit(x, logs, small)
         return Member(name, params, encoder, regressor, (1.0,) * len(targets)), x

@@ -15,6 +15,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -68,7 +69,6 @@ if TYPE_CHECKING:
     from voxcast.models.selection.leaderboard import Leaderboard
 
 
-GROUP = "group"  # name of a column that has none
 MIN_ROWS = 4  # two folds of two groups
 MOST_TRIALS = 50  # of a family; a time budget ends them earlier
 
@@ -159,6 +159,8 @@ class RuntimeRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # 
         y: ArrayLike,
         groups: ArrayLike | None = None,
         censored: ArrayLike | None = None,
+        machine: ArrayLike | None = None,
+        sitting: ArrayLike | None = None,
     ) -> RuntimeRegressor:
         """Fit the best family to all rows.
 
@@ -172,6 +174,11 @@ class RuntimeRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # 
             Rows of a group, such as a subject, are never split by a fold.
         censored : array of bool, shape (n_rows,), optional
             Rows of runs that were stopped before they completed, so that ``y`` is a lower bound.
+        machine : array of str, shape (n_rows,), optional
+            Where each run was made: the speeds of machines are then estimated with the times.
+        sitting : array of str, shape (n_rows,), optional
+            Name of a stretch of time in which the speed of a machine stayed the same, such as a
+            date; without it, its speed never changes.
 
         Raises
         ------
@@ -180,19 +187,22 @@ class RuntimeRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # 
         """
         features = self._frame(X, y, reset=True)
         target = column_or_1d(y, warn=True, dtype=float)
-        check_consistent_length(features, target, groups, censored)
+        check_consistent_length(features, target, groups, censored, machine, sitting)
         stopped = np.zeros(len(target), bool) if censored is None else np.asarray(censored, bool)
         if not (target[~stopped] > 0).all() or not np.isfinite(target).all():
             raise ValueError("y must hold finite numbers above 0, without NaN or infinity")
         if (count := int((~stopped).sum())) < MIN_ROWS:
             raise ValueError(f"n_samples={count}, but at least {MIN_ROWS} are needed")
-        name, group = _free(TARGET, features), None
+        name = _free(TARGET, features)
         table = features.assign(**{name: target})
-        if groups is not None:
-            group = _free(GROUP, table)
-            table[group] = np.asarray(groups).astype(str)
+        roles: dict[str, str] = {}
+        given = {"group": groups, "machine": machine, "sitting": sitting}
+        for role, values in given.items():
+            if values is not None:
+                roles[role] = _free(role, table)
+                table[roles[role]] = np.asarray(values).astype(str)
         try:
-            columns = choose_columns(table, name, group)
+            columns = choose_columns(table, name, **roles)
             return self._fit_rows(table[~stopped], columns, table[stopped])
         except TableError as error:
             raise ValueError(one_line(error)) from error
@@ -235,12 +245,22 @@ class RuntimeRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # 
         self.model_ = replace(model, configurations=tuple(np.unique(bound_to).tolist()))
         return self
 
-    def predict(self, X: ArrayLike | pd.DataFrame) -> np.ndarray:
-        """Return the medians, shape (n_rows,)."""
-        return self.predict_interval(X)["prediction"].to_numpy()
+    def predict(
+        self,
+        X: ArrayLike | pd.DataFrame,
+        machine: str | ArrayLike | None = None,
+        sitting: str | ArrayLike | None = None,
+    ) -> np.ndarray:
+        """Return the medians, shape (n_rows,); see `predict_interval`."""
+        answers = self.predict_interval(X, machine=machine, sitting=sitting)
+        return answers["prediction"].to_numpy()
 
     def predict_interval(
-        self, X: ArrayLike | pd.DataFrame, quantile: float | None = None
+        self,
+        X: ArrayLike | pd.DataFrame,
+        quantile: float | None = None,
+        machine: str | ArrayLike | None = None,
+        sitting: str | ArrayLike | None = None,
     ) -> pd.DataFrame:
         """Return the medians and upper bounds, and why a bound does not hold.
 
@@ -250,6 +270,9 @@ class RuntimeRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # 
             As in `fit`.
         quantile : float, optional
             Probability of the upper bounds; by default the regressor's.
+        machine, sitting : str or array of str, shape (n_rows,), optional
+            Where and when the runs will be made, see `fit`. What is not known of the speed of a
+            machine or of a sitting widens the bounds.
 
         Returns
         -------
@@ -258,7 +281,53 @@ class RuntimeRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # 
         """
         check_is_fitted(self)
         model = self.model_ if quantile is None else replace(self.model_, quantile=quantile)
-        return model.predict(self._frame(X, reset=False))
+        table = self._frame(X, reset=False)
+        columns = model.columns
+        for role, values in ((columns.machine, machine), (columns.sitting, sitting)):
+            if values is not None:
+                if role is None:
+                    raise ValueError("the regressor was fitted without machines or sittings")
+                table[role] = np.broadcast_to(np.asarray(values, dtype=str), len(table))
+        return model.predict(table)
+
+    def updated(
+        self,
+        X: ArrayLike | pd.DataFrame,
+        y: ArrayLike,
+        *,
+        machine: str,
+        sitting: str,
+        groups: ArrayLike | None = None,
+    ) -> RuntimeRegressor:
+        """Return a copy that knows the speed of a machine from some runs on it.
+
+        One or two runs are enough to know how fast a sitting is; nothing is fitted again.
+
+        Parameters
+        ----------
+        X, y, groups
+            Completed runs that the regressor did not learn from, see `fit`.
+        machine, sitting : str
+            Of all these runs; the sitting is a new one.
+
+        Raises
+        ------
+        ValueError
+            If the regressor was fitted without machines, or no run is in its range.
+        """
+        check_is_fitted(self)
+        columns = self.model_.columns
+        table = self._frame(X, reset=False)
+        table[columns.target] = column_or_1d(y, dtype=float)
+        if columns.group is not None:
+            subjects = np.arange(len(table)) if groups is None else np.asarray(groups)
+            table[columns.group] = subjects
+        other = copy(self)
+        try:
+            other.model_ = self.model_.updated(table, machine, sitting)
+        except TableError as error:
+            raise ValueError(one_line(error)) from error
+        return other
 
     def save(self, folder: str | PathLike[str]) -> None:
         """Write the model into a new folder, for ``voxcast predict --model``."""
@@ -290,6 +359,8 @@ def fit(
     target: str,
     *,
     groups: str | None = None,
+    machine: str | None = None,
+    sitting: str | None = None,
     exclude: Sequence[str] = (),
     keep: Sequence[str] = (),
     keep_failed: bool = False,
@@ -313,6 +384,8 @@ def fit(
         Column to predict, such as ``runtime_s``.
     groups : str, optional
         Column of groups that are never split, such as the subject.
+    machine, sitting : str, optional
+        Columns of where and when each run was made, see `RuntimeRegressor.fit`.
     exclude, keep : sequence of str
         Columns that are not features, and columns to use regardless of their names.
     keep_failed : bool
@@ -349,7 +422,7 @@ def fit(
     >>> model.predict_interval(runs[["size"]].head(2))  # doctest: +SKIP
     """
     started = time.monotonic()
-    columns = choose_columns(table, target, groups, exclude)
+    columns = choose_columns(table, target, groups, exclude, machine, sitting)
     usable, left_out = learnable(table, columns, keep_failed=keep_failed)
     censored = None
     if not keep_failed:

@@ -189,24 +189,31 @@ PRIOR_MEMBERS = 2.0
 NOISE_SD, SUBJECT_SD = 0.07, 0.05
 
 
-def speeds_of(runs: pd.DataFrame) -> Speeds | None:
+def target_by_speed(targets: Sequence[str]) -> str:
+    """Return the target that the speed of a machine divides: CPU time, or of a table its own."""
+    return CPU if CPU in targets else targets[0]
+
+
+def speeds_of(runs: pd.DataFrame, target: str = CPU) -> Speeds | None:
     """Return the speeds of machines from the runs of one application, see `estimate`.
 
     None where no run states its machine: times are then for the machines as a whole.
     """
-    if CPU not in runs or HOST not in runs or not (runs[HOST] != "").any():
+    if target not in runs or HOST not in runs or not (runs[HOST] != "").any():
         return None
-    return estimate(runs)
+    return estimate(runs, target)
 
 
-def estimate(runs: pd.DataFrame) -> Speeds:
+def estimate(runs: pd.DataFrame, target: str = CPU) -> Speeds:
     """Return the speeds of machines from the runs of one application.
 
     Parameters
     ----------
     runs : DataFrame
-        Training runs with their features, ``cpu_s``, ``subject``, ``host_id``, ``sitting``, and
+        Training runs with their features, ``target``, ``subject``, ``host_id``, ``sitting``, and
         ``started_at`` if it is known.
+    target : str
+        Column of times.
     """
     hosts = runs[HOST].astype(str).to_numpy()
     sittings = sittings_of(runs)
@@ -230,7 +237,7 @@ def estimate(runs: pd.DataFrame) -> Speeds:
     else:
         rows = rows_of(runs)
         columns = Encoder.fit(rows, content=True).transform(rows)
-        logs = np.log(runs[CPU].to_numpy(dtype=float))
+        logs = np.log(runs[target].to_numpy(dtype=float))
         subjects = np.unique(runs["subject"].astype(str), return_inverse=True)[1]
         effects = fit(logs, columns, (machines, stretches), subjects)
     # Work is learned at the average speed of the runs; the uncertainty is in the distance from it.

@@ -236,7 +236,7 @@ class Speeds:
 
 
 def by_day(sittings: Iterable[SittingSpeed]) -> list[list[SittingSpeed]]:
-    """Return sittings by the day (UTC) of their last run; unknown times are one day."""
+    """Return sittings by the day (UTC) of their last run, see `day_of`."""
     days: dict[str, list[SittingSpeed]] = defaultdict(list)
     for sitting in sittings:
         days[day_of(sitting.last_at)].append(sitting)
@@ -244,9 +244,9 @@ def by_day(sittings: Iterable[SittingSpeed]) -> list[list[SittingSpeed]]:
 
 
 def day_of(text: str) -> str:
-    """Return the day (UTC) of an ISO text, empty if it is not a time."""
+    """Return the day (UTC) of an ISO text; a text that is not a time is a day by itself."""
     time = _time(text)
-    return "" if time is None else time.astimezone(UTC).date().isoformat()
+    return text if time is None else time.astimezone(UTC).date().isoformat()
 
 
 def _time(text: str) -> datetime | None:
@@ -400,7 +400,7 @@ def posterior(
 
 @dataclass(frozen=True)
 class RunResidual:
-    """A run on a machine: logarithm of measured over predicted CPU time at the reference speed."""
+    """A run on a machine: logarithm of measured over predicted time at the reference speed."""
 
     sitting: str
     subject: str
@@ -409,14 +409,14 @@ class RunResidual:
 
 
 def residuals_of(
-    runs: Iterable[Mapping[Any, Any]], predictions: Iterable[Prediction]
+    runs: Iterable[Mapping[Any, Any]], predictions: Iterable[Prediction], target: str = "cpu_s"
 ) -> list[RunResidual]:
     """Return the residuals of runs whose prediction is not out of range.
 
     Parameters
     ----------
     runs : iterable of mapping
-        With ``sitting subject started_at cpu_s``.
+        With ``sitting subject started_at`` and the target.
     predictions : iterable of Prediction
         Of these runs, at the average speed of the training runs.
     """
@@ -425,7 +425,7 @@ def residuals_of(
             str(run["sitting"]),
             str(run["subject"]),
             str(run["started_at"]),
-            math.log(run["cpu_s"] / prediction.quantiles["cpu_s"][1]),
+            math.log(run[target] / prediction.quantiles[target][1]),
         )
         for run, prediction in zip(runs, predictions, strict=True)
         if not prediction.out_of_range

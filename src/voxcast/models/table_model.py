@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from voxcast.errors import ModelError
+from voxcast.errors import ModelError, TableError
 from voxcast.features.any_table import LARGEST, Columns, feature_table
 from voxcast.models.conformal import BoundEvidence
 from voxcast.models.forecaster import Forecaster
 from voxcast.models.model_files import read_sealed, write_sealed
 from voxcast.models.point_model import queries_of
 from voxcast.models.selection.cross_validation import Validation
+from voxcast.models.speed_estimation import HOST, SITTING
+from voxcast.models.speeds import residuals_of, updated
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,12 +71,24 @@ def _runs(
     """Return the features of rows with their groups, targets and, without a group, units."""
     import pandas as pd
 
-    runs = feature_table(table, columns)
+    runs = _placed(feature_table(table, columns), table, columns)
     runs["subject"] = groups
     runs[TARGET] = pd.to_numeric(table[columns.target], errors="coerce")
     runs = runs.reset_index(drop=True)
     if columns.group is None:
         runs[UNIT] = [f"{unit} {n}" for n in range(len(runs))]
+    return runs
+
+
+def _placed(runs: pd.DataFrame, table: pd.DataFrame, columns: Columns) -> pd.DataFrame:
+    """Add the machine and the sitting of each row where a model knows machines; empty if unknown.
+
+    A sitting is also the time of its runs: days count where its name states one.
+    """
+    if columns.machine is not None:
+        for name, column in ((HOST, columns.machine), (SITTING, columns.sitting)):
+            runs[name] = table[column].fillna("").astype(str) if column in table else ""
+        runs["started_at"] = runs[SITTING]
     return runs
 
 
@@ -120,6 +134,7 @@ MODEL_FILE = "table_model.json"
 SEPARATOR = "; "  # a column's name may hold a space
 # Why a bound is not calibrated, beside `BoundEvidence.reason`.
 OUT_OF_RANGE, NEW_CONFIGURATION, CUT_OFF = "out of range", "new configuration", "cut off"
+UNKNOWN_MACHINE = "unknown speed of the machine"
 
 
 @dataclass(frozen=True)
@@ -155,7 +170,8 @@ class TableModel:
         # In training infinity is a missing value; here it is out of range.
         finite = table[numbers].replace([np.inf, -np.inf], [LARGEST, -LARGEST])
         table = table.assign(**finite)
-        queries = queries_of(feature_table(table, self.columns))
+        features = feature_table(table, self.columns)
+        queries = queries_of(_placed(features, table, self.columns))
         predictions = self.forecaster.predict(
             queries, lower_quantile=1 - self.quantile, upper_quantile=self.quantile
         )
@@ -187,9 +203,40 @@ class TableModel:
         reasons = {
             OUT_OF_RANGE: bool(prediction.out_of_range),
             NEW_CONFIGURATION: not covered,
+            UNKNOWN_MACHINE: not prediction.host_known,
             evidence.reason: evidence.missing > 0,
         }
         return [reason for reason, holds in reasons.items() if holds] or [CUT_OFF]
+
+    def updated(self, table: pd.DataFrame, machine: str, sitting: str) -> TableModel:
+        """Return the model with the speed of a machine from further runs on it in one sitting.
+
+        Parameters
+        ----------
+        table : DataFrame
+            As the training table, with the target; rows out of range are left out. Rows without
+            a column of groups are of one group each.
+
+        Raises
+        ------
+        TableError
+            If the model knows no machines, or no row is in its range.
+        """
+        speeds = self.forecaster.speeds
+        if speeds is None:
+            raise TableError("the model was not told the machine of each run", machine)
+        predictions = self.forecaster.predict(queries_of(feature_table(table, self.columns)))
+        group = self.columns.group
+        subjects = range(len(table)) if group is None else table[group]
+        runs = [
+            {"sitting": sitting, "subject": subject, "started_at": sitting, TARGET: value}
+            for subject, value in zip(subjects, table[self.columns.target], strict=True)
+        ]
+        residuals = residuals_of(runs, predictions, TARGET)
+        if not residuals:
+            raise TableError("no run is within the range of the training rows", machine)
+        forecaster = self.forecaster.with_speeds(updated(speeds, machine, residuals))
+        return replace(self, forecaster=forecaster)
 
     def evidence(self) -> BoundEvidence:
         """Return the evidence behind the bound: groups or rows, and how many were stopped."""

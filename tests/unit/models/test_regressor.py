@@ -57,6 +57,53 @@ def test_intervals_hold_and_rows_out_of_range_are_named(runs):
     assert 900 < row["prediction"] < 10 * runs["seconds"].max()
 
 
+def test_machines_and_sittings_have_speeds_that_local_runs_tell():
+    rng = np.random.default_rng(3)
+    size = rng.uniform(10, 100, 300)
+    machine = rng.choice(["old", "new"], 300)
+    day = rng.choice(["2026-01-05", "2026-01-06", "2026-01-07", "2026-01-08"], 300)
+    slowness = {"old": 2.0, "new": 1.0}
+    of_day = {(m, d): rng.lognormal(0, 0.1) for m in slowness for d in sorted(set(day))}
+    places = list(zip(machine, day, strict=True))
+    seconds = [s * slowness[m] * of_day[m, d] * rng.lognormal(0, 0.02)
+               for s, (m, d) in zip(size, places, strict=True)]  # fmt: skip
+    features = pd.DataFrame({"size": size})
+    regressor = RuntimeRegressor(families=("ridge",), trials=1).fit(
+        features, seconds, groups=rng.integers(0, 40, 300), machine=machine, sitting=day
+    )
+    known = regressor.predict(features, machine=machine, sitting=day)
+    assert np.median(np.abs(np.log(known / seconds))) < 0.03
+    asked = pd.DataFrame({"size": [50.0]})
+
+    def answer(model=regressor, **place):
+        return model.predict_interval(asked, **place).iloc[0]
+
+    ratio = answer(machine="old")["prediction"] / answer(machine="new")["prediction"]
+    assert 1.7 < ratio < 2.3
+    today = {"machine": "new", "sitting": "2026-03-01"}
+    unknown = answer(machine="other")
+    assert not unknown["calibrated"]
+    assert "unknown speed of the machine" in unknown["reason"]
+    widths = [row["upper"] / row["prediction"] for row in (
+        unknown, answer(**today), answer(machine="new", sitting="2026-01-05"),
+    )]  # fmt: skip
+    assert widths == sorted(widths, reverse=True)
+    # A sitting 30 % slower than usual: two runs tell it, and the rest of it is predicted.
+    local = pd.DataFrame({"size": [30.0, 70.0]})
+    informed = regressor.updated(local, 1.3 * local["size"], **today)
+    before, after = answer(**today), answer(informed, **today)
+    assert abs(np.log(after["prediction"] / 65)) < 0.06 < abs(np.log(before["prediction"] / 65))
+    assert after["upper"] / after["prediction"] < before["upper"] / before["prediction"]
+    with pytest.raises(ValueError, match="not told the machine"):
+        RuntimeRegressor(families=("ridge",), trials=1).fit(features, seconds).updated(
+            local, [1.0, 2.0], **today
+        )
+    with pytest.raises(ValueError, match="fitted without machines"):
+        RuntimeRegressor(families=("ridge",), trials=1).fit(features, seconds).predict(
+            features, machine="new"
+        )
+
+
 @pytest.mark.parametrize("family", ["ridge", "gaussian_process"])
 def test_runs_that_a_limit_stopped_raise_the_medians(family):
     rng = np.random.default_rng(0)

@@ -53,7 +53,7 @@ OBJECTIVES = ("memory", "time", "both")
 LAWS = ("constant", "line", "neighbours")
 
 FORMAT = 1
-MOST_RUNS = 2000  # of a task, the newest
+MOST_RUNS = 1000  # of a task, the newest
 MOST_POINTS = 200  # of a law
 GRID_POINTS = 10  # of memory and of time, where both are chosen together
 FORGETTING = 0.99  # weight of the waste of a run, relative to the waste of the next run
@@ -472,25 +472,27 @@ def _cheapest_rungs(law: _Law) -> list[Rung]:
     memory = np.unique(np.quantile(law.memory, levels))
     time_s = np.unique(np.quantile(law.time_s, levels))
     requested, limit_s = (grid.ravel() for grid in np.meshgrid(memory, time_s, indexing="ij"))
-    fits = (requested[:, None] >= law.memory) & (limit_s[:, None] >= law.time_s)
-    unused_s = UNUSED_TIME_PRICE * (limit_s[:, None] - law.time_s)
-    used = (requested[:, None] - law.memory) * law.time_s + requested[:, None] * unused_s
-    lost = requested[:, None] * np.minimum(law.time_s, limit_s[:, None])
-    waste = np.where(fits, used, lost)
-    # By rung and last rung: the waste of the next rung on the runs that are left.
-    left = np.vstack([law.weight, np.where(fits, 0.0, law.weight)])
-    of_next = waste @ left.T
+    # All scenarios between the same lines of the grid fit the same rungs: their sums are enough.
+    cells = np.searchsorted(memory, law.memory) * len(time_s) + np.searchsorted(time_s, law.time_s)
+    terms = (law.weight, law.weight * law.time_s, law.weight * law.time_s * law.memory)
+    weight, run_s, used = (np.bincount(cells, term, len(requested)) for term in terms)
+    fits = (requested[:, None] >= requested) & (limit_s[:, None] >= limit_s)
+    unused_s = UNUSED_TIME_PRICE * (limit_s[:, None] * weight - run_s)
+    unused = requested[:, None] * (run_s + unused_s) - used
+    is_over = limit_s[:, None] < limit_s  # stopped by its limit
+    lost = requested[:, None] * np.where(is_over, limit_s[:, None] * weight, run_s)
+    waste = np.where(fits, unused, lost)
+    is_next = (requested >= requested[:, None]) & (limit_s >= limit_s[:, None])
+    np.fill_diagonal(is_next, val=False)
+    # By last rung and next rung: the waste of the next rung on the runs that are left. The first
+    # row is before any request.
+    left = np.vstack([np.ones(len(requested)), ~fits])
+    of_next = np.where(np.vstack([np.ones(len(requested), bool), is_next]), left @ waste.T, np.inf)
     count = len(requested)
     best, following = np.zeros(count + 1), np.full(count + 1, -1)
-    for state in range(count - 1, -1, -1):  # the first state, 0, is before any request
-        if state == 0:
-            larger = np.arange(count)
-        else:
-            is_larger = (requested >= requested[state - 1]) & (limit_s >= limit_s[state - 1])
-            is_larger[state - 1] = False
-            larger = np.flatnonzero(is_larger)
-        costs = of_next[larger, state] + best[larger + 1]
-        following[state] = larger[costs.argmin()] + 1
+    for state in [*range(count - 1, 0, -1), 0]:  # nothing follows the largest rung
+        costs = of_next[state] + best[1:]
+        following[state] = costs.argmin() + 1
         best[state] = costs.min()
     rungs, state = [], int(following[0])
     while state > 0:

@@ -23,7 +23,7 @@ from voxcast.files import canonical_json, sha256_of
 from voxcast.models import point_model
 from voxcast.models.families.family import Params, family
 from voxcast.models.point_model import queries_of
-from voxcast.models.speed_estimation import CPU, speeds_of
+from voxcast.models.speed_estimation import speeds_of, target_by_speed
 from voxcast.records import TARGETS
 
 if TYPE_CHECKING:
@@ -215,7 +215,7 @@ class Validation:
         return {train.tobytes(): self._speeds_from(train) for train, _ in self.folds()}
 
     def _speeds_from(self, positions: np.ndarray) -> Speeds | None:
-        return speeds_of(self.table.iloc[positions]) if CPU in self.targets else None
+        return speeds_of(self.table.iloc[positions], target_by_speed(self.targets))
 
     def predictions(
         self, name: str, params: Params, input_level: InputLevel
