@@ -87,6 +87,7 @@ def compared(kind: Kind, trials: int, seed: int = 0) -> dict[str, Any]:
             "median_over_best_plain": fit["median_ape"]
             / min(plain_errors["median_ape"] for plain_errors in errors.values()),
             "largest_over_largest_label": float(answers["prediction"].max()) / largest,
+            "largest_over_largest_true": float(answers["prediction"].max() / actual.max()),
             "calibrated_share": float(calibrated.mean()),
             "covered_if_flagged": _share(actual, answers, ~calibrated),
             "covered": _share(actual, answers, calibrated),
@@ -188,9 +189,10 @@ def summary_of(records: dict[str, dict[str, Any]]) -> dict[str, Any]:
             for name, part in larger.items()
             if part["interval"] and part["covered"] < part["interval"][0]
         },
-        "largest_over_largest_label": max(
-            part["largest_over_largest_label"] for part in (*unseen.values(), *larger.values())
-        ),
+        **{
+            name: max(part[name] for part in (*unseen.values(), *larger.values()))
+            for name in ("largest_over_largest_label", "largest_over_largest_true")
+        },
         "bound_over_best_plain": MARGIN,
     }
 

@@ -49,7 +49,7 @@ def test_a_kind_is_the_same_again_and_its_rows_are_of_one_world() -> None:
 
 def test_a_kind_that_misses_a_bar_is_named() -> None:
     good = {"over_best_plain": 1.0, "covered": 0.9, "interval": [0.86, 0.93],
-            "largest_over_largest_label": 1.0}  # fmt: skip
+            "largest_over_largest_label": 1.0, "largest_over_largest_true": 1.0}  # fmt: skip
     bad = {**good, "over_best_plain": 1.2, "covered": 0.8}
     summary = summary_of({"a": {"unseen": good, "larger": bad}, "b": {"unseen": bad}})
     assert summary["worse_than_best_plain"] == {"b": 1.2}
