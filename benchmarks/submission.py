@@ -160,7 +160,7 @@ def figures_of(count: int) -> dict[str, Any]:
         slurm.command("scontrol", "update", "PartitionName=debug", "State=DOWN")
         plan_s = seconds(lambda: write_plan(folder, count))
         render_s = seconds(lambda: render(folder / "plan.json"))
-        arguments = ["submit", "--requests", str(folder / "plan.json"), "--detach"]
+        arguments = ["submit", str(folder / "plan.json"), "--detach"]
         out = ["--out", str(Path(name) / "out")]
         submit = measured_verb([*arguments, *out], output)
         submission = Submission.open(Path(name) / "out")
@@ -170,7 +170,7 @@ def figures_of(count: int) -> dict[str, Any]:
             if resumed == RESUMED_AT_MOST:
                 raise SystemExit(f"{sum(jobs.values())} of {count} tasks were submitted")
             resumed += 1
-            more = measured_verb(["submit", "--detach", "--resume", *out[1:]], output)
+            more = measured_verb(["submit", "--detach", "--out", *out[1:]], output)
             submit = {key: submit[key] + more[key] for key in ("wall_s", "cpu_s")}
             jobs = submitted_jobs(submission)
         last = max(jobs, key=int)

@@ -225,7 +225,7 @@ def submitted(arm: str, jobs: list[Job], folder: Path) -> list[subprocess.Popen[
         with (folder / f"{app}.log").open("wb") as log:
             processes.append(
                 subprocess.Popen(
-                    [sys.executable, "-m", "voxcast.cli", "submit", "--requests", str(plan),
+                    [sys.executable, "-m", "voxcast.cli", "submit", str(plan),
                      "--out", str(folder / f"out-{app}"), "--folder", str(folder / app)],
                     stdout=log, stderr=log,
                 )

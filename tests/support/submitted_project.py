@@ -91,7 +91,7 @@ class SubmittedProject:
             plan = plan_of(self.app, images, memories_bytes=(400 * MB,), prediction=None)
             path = self.folder / f"plan-{self.subjects}.json"
             path.write_text(json.dumps(plan.to_record()))
-            arguments = ["--requests", path]
+            arguments = [path]
         out = self.folder / "results" / f"until-{self.subjects}"
         completed = voxcast(
             self.folder, "submit", *arguments, "--out", out, "--cluster", "local", "--json"

@@ -732,7 +732,7 @@ def test_escalation_by_cause(graph: Path, tmp_path: Path) -> None:
     task["requests"]["walltimes_s"] = [1.0, 120.0]
     (tmp_path / "plan.json").write_text(json.dumps(plan))
     done = voxcast(
-        "submit", "--requests", tmp_path / "plan.json", "--out", tmp_path / "out", "--cluster",
+        "submit", tmp_path / "plan.json", "--out", tmp_path / "out", "--cluster",
         "local", "--json", "--poll", "1s", project=graph,
     ).json  # fmt: skip
     (row,) = done["rows"]

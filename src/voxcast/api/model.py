@@ -155,7 +155,6 @@ class Model:
         cpus: Sequence[int] | None = None,
         gpus: Sequence[int] | None = None,
         parameters: Mapping[str, Any] | None = None,
-        header_only: bool = False,
     ) -> Plan:
         """Choose the cheapest request of each image that is safe.
 
@@ -178,8 +177,6 @@ class Model:
             Numbers to choose among; by default all measured ones.
         parameters : mapping, optional
             Parameters that differ from the application's defaults.
-        header_only : bool
-            Whether to leave the voxels unread.
 
         Raises
         ------
@@ -191,15 +188,15 @@ class Model:
         >>> plan = voxcast.load().recommend("scans", cluster="ours")  # doctest: +SKIP
         >>> plan.table[["image", "cpus", "walltime_s"]]  # doctest: +SKIP
         """
-        from voxcast.api.plan import Plan, SubmissionWish
-        from voxcast.api.wish import LOCAL, Wish
+        from voxcast.allocation.site import THIS_MACHINE
+        from voxcast.api.plan import Plan
 
         question = Question(
-            app, cpus, gpus, parameters or {}, self.name, header_only, project=self.project
-        )
-        wish = Wish(question, cluster or LOCAL, policy, deadline, budget_usd)
-        paths = tuple(Path(path) for path in one_or_several(images))
-        return Plan(wish, SubmissionWish(wish, paths).recommended())
+            app, cpus, gpus, parameters or {}, self.name, self.project,
+            cluster=cluster or THIS_MACHINE, policy=policy, deadline=deadline,
+            budget_usd=budget_usd,
+        )  # fmt: skip
+        return Plan.of(question, [Path(path) for path in one_or_several(images)])
 
 
 def load(

@@ -1,4 +1,4 @@
-"""A question to a model: the application, its allocation, and which model answers."""
+"""A question about images: which model answers, for which allocations, on which cluster."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voxcast import project as projects
+from voxcast.allocation.site import THIS_MACHINE
 from voxcast.errors import ConfigError, ModelError, RunError, UnlearnedError
 from voxcast.records import Configuration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from voxcast.allocation.recommendation import Recommendation
+    from voxcast.config import Site
     from voxcast.content_cache import ContentCache
     from voxcast.serving.champion import Champion
     from voxcast.serving.client import Client
@@ -27,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Question:
-    """A question about images, and the model that answers it.
+    """A question about images, and the limits that an answer respects.
 
     Attributes
     ----------
@@ -37,6 +40,14 @@ class Question:
         Parameters that differ from the application's defaults; texts are ``NAME=VALUE``.
     model : str or None
         Number of a version, a model folder, or the URL of a server; by default the champion.
+    cluster : str or None
+        ``NAME`` or ``NAME:PARTITION``; ``local`` is this machine.
+    deadline : str or None
+        A duration such as ``2h``, or a time in ISO 8601.
+    budget_usd : float or None
+        Largest cost of an image.
+    changes : sequence of str
+        ``KEY=VALUE`` of the configuration of cluster and policy.
     """
 
     app: str | None = None
@@ -44,13 +55,24 @@ class Question:
     gpus: Sequence[int] | None = None
     parameters: Mapping[str, Any] | Sequence[str] = ()
     model: str | None = None
+    project: Path | None = None
     header_only: bool = False
     machine: str | None = None
-    project: Path | None = None
+    cluster: str | None = None
+    policy: str | None = None
+    deadline: str | None = None
+    budget_usd: float | None = None
+    changes: Sequence[str] = ()
 
-    def service(self) -> PredictionService | Client:
-        """Return the model that answers; errors as `opened`."""
-        return opened(self.model, self.project)
+    @property
+    def partition(self) -> str | None:
+        """The only partition to use, if one is named."""
+        return (self.cluster or "").partition(":")[2] or None
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the cluster is this machine, by name."""
+        return self.cluster == THIS_MACHINE
 
     def champion(self) -> Champion:
         """Return the model with the application, allocations and parameters of the question.
@@ -63,7 +85,16 @@ class Question:
             Without a model, or if it lacks the application or parameter.
         """
         folder = projects.find(self.project)
-        champion = self._opened(folder)
+        try:
+            champion = opened(self.model, self.project).champion(self.app)
+        except UnlearnedError:
+            if folder is None:
+                then = "make a project with `voxcast init`, and learn it there"
+                raise UnlearnedError("is not in the reference model", self.app, then) from None
+            if not self.app or not (folder / projects.CONF_APP / f"{self.app}.yaml").is_file():
+                raise
+            then = f"run `voxcast learn IMAGES --app {self.app}`"
+            raise UnlearnedError("has no model yet", self.app, then) from None
         return replace(
             champion,
             configurations=allocations(champion.configurations, self.cpus, self.gpus),
@@ -84,7 +115,7 @@ class Question:
         from voxcast.files import canonical_json
         from voxcast.serving.table_files import BatchPredictions
 
-        model = self.service()
+        model = opened(self.model, self.project)
         is_one = self.app is not None or len(model.apps) == 1
         accepted = model.champion(self.app).facts.parameters if is_one else None
         parameters = parameters_of(self.parameters, accepted)
@@ -95,17 +126,67 @@ class Question:
         defaults = {name: text for name, text in cells.items() if text is not None}
         return BatchPredictions(model.predict, source, quantile, explain, defaults)
 
-    def _opened(self, folder: Path | None) -> Champion:
-        try:
-            return self.service().champion(self.app)
-        except UnlearnedError:
-            if folder is None:
-                then = "make a project with `voxcast init`, and learn it there"
-                raise UnlearnedError("is not in the reference model", self.app, then) from None
-            if not self.app or not (folder / projects.CONF_APP / f"{self.app}.yaml").is_file():
-                raise
-            then = f"run `voxcast learn IMAGES --app {self.app}`"
-            raise UnlearnedError("has no model yet", self.app, then) from None
+    def site(self, *, with_slurm: bool = False) -> Site:
+        """Return cluster and policy of the project; errors as `voxcast.config.load_submit`.
+
+        Where the cluster's file leaves open how memory is counted, Slurm is asked.
+
+        Parameters
+        ----------
+        with_slurm : bool
+            Refuse a cluster that is this machine; the message lists other clusters.
+        """
+        from voxcast import config
+
+        conf_dir = projects.require(self.project) / config.CONF_DIR
+        name = (self.cluster or "").partition(":")[0] or None
+        site = config.current_site(conf_dir, name, self.policy, self.changes)
+        if not (with_slurm and site.cluster.is_this_machine):
+            return site
+        others = [name for name in config.options(conf_dir / "cluster") if name != THIS_MACHINE]
+        names = ", ".join(others) or "none"
+        then = f"choose --cluster from {names}, or copy a file of conf/cluster for yours"
+        raise ConfigError("has no partitions of Slurm, as it is this machine", THIS_MACHINE, then)
+
+    def recommendation(
+        self,
+        images: Sequence[Path],
+        *,
+        with_slurm: bool = False,
+        volumes: dict[str, dict[str, Any]] | None = None,
+    ) -> Recommendation | None:
+        """Return the recommendation for the images that can be predicted; None without any.
+
+        Parameters
+        ----------
+        with_slurm : bool
+            See `site`.
+        volumes : dict, optional
+            Is filled as in `voxcast.serving.champion.Champion`.
+
+        Raises
+        ------
+        VoxcastError
+            If limits, cluster or model cannot be had.
+        """
+        from voxcast.allocation.offers import HardLimits, seconds_until
+        from voxcast.serving.site_candidates import SiteCandidates, predict_images
+
+        deadline = self.deadline
+        deadline_s = None if deadline is None else seconds_until(deadline, "--deadline")
+        limits, site = HardLimits(deadline_s, self.budget_usd), self.site(with_slurm=with_slurm)
+        champion = replace(self.champion(), volumes=volumes)
+        candidates = SiteCandidates.of(
+            site.cluster, champion.configurations, champion.facts.host_classes,
+            partition=self.partition, host=champion.host,
+        )  # fmt: skip
+        predictions = predict_images(champion, images, candidates, site.policy.confidence)
+        if not predictions:
+            return None
+        return candidates.recommendation(
+            site.policy, limits, predictions, champion.facts.host_classes,
+            champion.facts.measured, champion.parameters,
+        )  # fmt: skip
 
 
 def opened(model: str | None, project: Path | None) -> PredictionService | Client:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from voxcast.errors import ConfigError, TableError
+from voxcast.errors import TableError
 from voxcast.images.header import ENDINGS
 from voxcast.quantities import format_seconds
 
@@ -33,7 +33,6 @@ def requests(
     strategy: str = "all",
     cost: tuple[float, float, float] = (1.0, 0.0, 0.0),
     checkpoint: tuple[float, float] | None = None,
-    column: str = RUNTIME,
     cpus: int | None = None,
     parameters: Mapping[str, Any] | None = None,
     model: str | None = None,
@@ -54,8 +53,6 @@ def requests(
         Prices (a, b, c): a request of length W with u of it used costs a W + b u + c.
     checkpoint : tuple of float, optional
         Seconds of writing a checkpoint and of a restart, for jobs that can.
-    column : str
-        Column of the times of a history.
     cpus, parameters, model, project
         Of the question about an image, see `voxcast.api.question.Question`.
 
@@ -90,8 +87,8 @@ def requests(
 
     folder = None if project is None else Path(project)
     numbers = None if cpus is None else (cpus,)
-    question = Question(app, numbers, None, parameters or {}, model, project=folder)
-    law, _ = law_of(str(source), question, column=column)
+    question = Question(app, numbers, None, parameters or {}, model, folder)
+    law, _ = law_of(str(source), question)
     costs = CostModel(*cost, *(checkpoint or (0.0, 0.0)))
     sequences, _ = alternatives(
         strategy, law, costs, Settings(POINTS, None), can_checkpoint=checkpoint is not None
@@ -122,12 +119,7 @@ def source_kind(source: str) -> str:
 
 
 def law_of(
-    source: str,
-    question: Question,
-    *,
-    column: str = RUNTIME,
-    conditions: Sequence[str] = (),
-    family: str | None = None,
+    source: str, question: Question, conditions: Sequence[str] = ()
 ) -> tuple[Law, list[str]]:
     """Return the law of a source, and why it does not hold as stated; empty if it does.
 
@@ -137,23 +129,22 @@ def law_of(
         A law, a history or an image, as in `requests`.
     question : Question
         Its application chooses the runs of a history; all of it is asked about an image.
-    column, conditions, family
-        Of a history, see `measured_runs` and `law_of_column`.
+    conditions : sequence of str
+        See `measured_runs`.
 
     Raises
     ------
     VoxcastError
         If the source cannot be read.
     """
-    from voxcast.laws.families import parse_law
+    from voxcast.laws.families import EmpiricalLaw, parse_law
 
     kind, path = source_kind(source), Path(source)
     if kind == "law":
         return parse_law(source), []
     if kind == "image":
         return predicted_law(path, question)
-    runs = measured_runs(path, question.app, conditions, column)
-    return law_of_column(runs, column, family, path), []
+    return EmpiricalLaw(runtimes_of(measured_runs(path, question.app, conditions), path)), []
 
 
 def predicted_law(image: Path, question: Question) -> tuple[Law, list[str]]:
@@ -172,9 +163,7 @@ def predicted_law(image: Path, question: Question) -> tuple[Law, list[str]]:
     return runtime.law, list(runtime.notes)
 
 
-def measured_runs(
-    history: Path, app: str | None, conditions: Sequence[str], column: str
-) -> pd.DataFrame:
+def measured_runs(history: Path, app: str | None, conditions: Sequence[str]) -> pd.DataFrame:
     """Return the completed runs of one application in a history or a CSV table, each once.
 
     How a run of a table ended is read from the columns of `voxcast.features.any_table`.
@@ -185,8 +174,6 @@ def measured_runs(
         Needed if there are several; a CSV table without a column ``app`` has none.
     conditions : sequence of str
         See `voxcast.runs.table.runs_where`.
-    column : str
-        Column of times, which is never read as an outcome.
 
     Raises
     ------
@@ -204,7 +191,7 @@ def measured_runs(
         runs = read_csv(history)
         if app is not None and "app" not in runs:
             raise TableError("has no column app", history, "leave out --app")
-        status = pd.Series(statuses(runs, (column,)), index=runs.index)
+        status = pd.Series(statuses(runs, (RUNTIME,)), index=runs.index)
         usable = runs[status == COMPLETED]
         selection = "completed"
     else:
@@ -251,53 +238,29 @@ def _log_left_out(status: np.ndarray) -> None:
         )  # fmt: skip
 
 
-def law_of_column(runs: pd.DataFrame, column: str, family: str | None, history: Path) -> Law:
-    """Return the law of a column: the empirical one, or of a fitted family.
-
-    Parameters
-    ----------
-    family : str or None
-        A name, or ``best``; None for the empirical law.
-    history : Path
-        For messages.
+def runtimes_of(runs: pd.DataFrame, history: Path) -> np.ndarray:
+    """Return the runtimes of runs.
 
     Raises
     ------
-    ConfigError
-        If the family is unknown.
     TableError
-        If the column is missing or empty, or a value is not a finite number above 0.
+        If there are none, or one is not a finite number above 0.
     """
-    from voxcast.laws.families import FAMILIES, EmpiricalLaw
-    from voxcast.laws.fits import rank_fits
-
-    if column not in runs:
+    if RUNTIME not in runs:
         names = ", ".join(map(str, runs.columns[:20]))
-        raise TableError(f"has no column {column}, but {names}", history)
-    numbers = runs[column].dropna()
+        raise TableError(f"has no column {RUNTIME}, but {names}", history)
+    numbers = runs[RUNTIME].dropna()
     if len(numbers) < len(runs):
-        logger.info("%d of %d runs have a %s", len(numbers), len(runs), column)
+        logger.info("%d of %d runs have a %s", len(numbers), len(runs), RUNTIME)
     try:
         values = numbers.to_numpy(dtype=float)
     except (TypeError, ValueError):
-        from voxcast.features.any_table import text_target
-
-        numeric = runs.select_dtypes("number").columns.map(str).tolist()
-        raise text_target(runs, column, numeric) from None
+        raise TableError(f"{RUNTIME} is text, not seconds", history) from None
     if not len(values):
-        raise TableError(f"{column} has no values", history)
+        raise TableError(f"{RUNTIME} has no values", history)
     if count := int((~(values > 0) | np.isinf(values)).sum()):
         raise TableError(
-            f"{count} of {len(values)} values of {column} are not finite numbers above 0", history,
-            "leave their rows out",
+            f"{count} of {len(values)} values of {RUNTIME} are not finite numbers above 0",
+            history, "leave their rows out",
         )  # fmt: skip
-    if family is None:
-        return EmpiricalLaw(values)
-    if family not in (*FAMILIES, "best"):
-        raise ConfigError("unknown family", family, f"choose from {', '.join(FAMILIES)}, best")
-    # Not the normal distribution, which has negative runtimes.
-    families = [name for name in FAMILIES if name != "normal"]
-    fit = rank_fits(values, families if family == "best" else [family])[0]
-    parameters = ", ".join(f"{name} {value:.5g}" for name, value in fit.parameters.items())
-    logger.info("%s (%s), KS %.3f, n %d", fit.family, parameters, fit.ks, fit.n)
-    return fit.law
+    return values

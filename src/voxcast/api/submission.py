@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from voxcast.jobs.collect import ProjectVolumes
-    from voxcast.jobs.state import Executor, SubmissionState, TaskState
+    from voxcast.jobs.follow import Follower
+    from voxcast.jobs.state import SubmissionState, TaskState
     from voxcast.jobs.submission import Plan as JobPlan
 
 LOCAL_POLL_S = 0.5
@@ -81,19 +82,16 @@ class Submission:
 
     def wait(self, poll_s: float = POLL_S) -> Submission:
         """Wait until no image has an attempt left; follow the jobs if no other process does."""
-        from voxcast.jobs.claim import claimed, is_followed
-        from voxcast.jobs.follow import Follower, follow
+        from voxcast.jobs.claim import is_followed
+        from voxcast.jobs.follow import follow
 
-        is_local = self._submission.executor == "local"
-        pause_s = min(poll_s, LOCAL_POLL_S) if is_local else poll_s
+        pause_s = pause_of(self._submission, poll_s)
         while not self._is_done():
             if is_followed(self.folder):
                 time.sleep(pause_s)
                 continue
-            with room_for(self._submission), contextlib.ExitStack() as stack:
-                claim = stack.enter_context(claimed(self.folder))
-                executor = executor_of(self._submission, stack)
-                follow(Follower(self._submission, executor, claim), pause_s)
+            with following(self._submission) as follower:
+                follow(follower, pause_s)
         return self
 
     def cancel(self) -> None:
@@ -136,9 +134,7 @@ def start(plan: JobPlan, out: Path, *, is_local: bool) -> Submission:
     VoxcastError
         If results are there already, or Slurm refuses the jobs.
     """
-    from voxcast.jobs.claim import claimed
-    from voxcast.jobs.follow import Follower
-    from voxcast.jobs.slurm import SlurmExecutor, check_installed, submit_follow_up
+    from voxcast.jobs.slurm import check_installed
     from voxcast.jobs.submission import check_outputs
 
     check_outputs(plan, out)
@@ -148,49 +144,68 @@ def start(plan: JobPlan, out: Path, *, is_local: bool) -> Submission:
         check_installed()
     submission = JobSubmission.create(plan, out, "local" if is_local else "slurm")
     if is_local:
-        command = [sys.executable, "-m", "voxcast.cli", "submit", "--resume"]
+        command = [sys.executable, "-m", "voxcast.cli", "submit", "--out", str(submission.folder)]
         with (submission.folder / FOLLOWER_LOG).open("wb") as log:
             subprocess.Popen(
-                [*command, str(submission.folder)], stdin=subprocess.DEVNULL, stdout=log,
-                stderr=log, start_new_session=True,
-            )  # fmt: skip
-        return Submission(submission.folder)
-    with room_for(submission), claimed(submission.folder) as claim:
-        follower = Follower(submission, SlurmExecutor(submission), claim)
-        if follower.step():
-            submit_follow_up(submission, follower.state)
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+    else:
+        with following(submission) as follower:
+            hand_over(follower)
     return Submission(submission.folder)
 
 
 @contextlib.contextmanager
-def room_for(submission: JobSubmission) -> Iterator[None]:
-    """Say how to go on when the disk is full."""
+def following(submission: JobSubmission, patience_s: float = 0.0) -> Iterator[Follower]:
+    """Claim a submission, and give what follows it; say how to go on when the disk is full.
+
+    Parameters
+    ----------
+    patience_s : float
+        Time that another process may take to give it up.
+    """
+    from voxcast.jobs.claim import claimed
+    from voxcast.jobs.follow import Follower
+    from voxcast.jobs.local import LocalExecutor
+    from voxcast.jobs.slurm import SlurmExecutor
+
     try:
-        yield
+        with contextlib.ExitStack() as stack:
+            claim = stack.enter_context(claimed(submission.folder, patience_s))
+            if submission.executor == "slurm":
+                yield Follower(submission, SlurmExecutor(submission), claim)
+            else:
+                local = stack.enter_context(contextlib.closing(LocalExecutor(submission)))
+                yield Follower(submission, local, claim)
     except (OSError, VoxcastError) as error:
         if not is_disk_full(error):
             raise
-        then = f"voxcast submit --resume {shlex.quote(str(submission.folder))}"
         raise RunError(
             f"no space left on the device; {left_of(submission)}",
-            submission.folder, f"free some, then `{then}` continues",
+            submission.folder, f"free some, then `{again(submission)}` continues",
         ) from None  # fmt: skip
 
 
+def hand_over(follower: Follower) -> str:
+    """Do one step, and submit a small job that follows; return its number, if one is needed."""
+    from voxcast.jobs.slurm import submit_follow_up
+
+    return submit_follow_up(follower.submission, follower.state) if follower.step() else ""
+
+
+def pause_of(submission: JobSubmission, poll_s: float) -> float:
+    """Return the time between two looks at the jobs."""
+    return min(poll_s, LOCAL_POLL_S) if submission.executor == "local" else poll_s
+
+
+def again(submission: JobSubmission) -> str:
+    """Return the command that goes on with a submission."""
+    return f"voxcast submit --out {shlex.quote(str(submission.folder))}"
+
+
 def left_of(submission: JobSubmission) -> str:
+    """Return what became of the runs of a submission that nobody follows."""
     return "jobs go on" if submission.executor == "slurm" else "its runs were stopped"
-
-
-def executor_of(submission: JobSubmission, stack: contextlib.ExitStack) -> Executor:
-    if submission.executor == "local":
-        from voxcast.jobs.local import LocalExecutor
-
-        local = LocalExecutor(submission)
-        stack.callback(local.close)
-        return local
-    from voxcast.jobs.slurm import SlurmExecutor
-
-    return SlurmExecutor(submission)
 
 
 def collected(submission: JobSubmission, folder: Path) -> dict[str, Any]:

@@ -6,8 +6,9 @@ import inspect
 import json
 import math
 import re
+from dataclasses import dataclass, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 from typer import Argument, Option
@@ -15,10 +16,10 @@ from typer.core import TyperCommand
 
 from voxcast.errors import ConfigError, one_line
 from voxcast.files import write_text
-from voxcast.quantities import parse_seconds
+from voxcast.quantities import parse_seconds, parse_usd
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
 
     from voxcast.api.question import Question
 
@@ -115,6 +116,46 @@ Budget = Annotated[
 _COUNT = re.compile(r"\d{1,9}", re.ASCII)
 
 
+@dataclass(frozen=True)
+class ModelQuestion:
+    """The options of a question to a model, as a parameter of a verb; see `command_of`."""
+
+    app: App = None
+    cpus: Cpus = None
+    gpus: Gpus = None
+    parameters: Parameters = None
+    model: Model = None
+    project: Project = None
+
+    def question(self, **others: Any) -> Question:
+        """Return the question; errors as `counts` and `voxcast.api.question.Question`."""
+        from voxcast.api.question import Question
+
+        numbers = counts(self.cpus, "--cpus"), counts(self.gpus, "--gpus", least=0)
+        return Question(
+            self.app, *numbers, self.parameters or (), self.model, self.project, **others
+        )
+
+
+@dataclass(frozen=True)
+class SiteQuestion(ModelQuestion):
+    """The same with a cluster, a policy and limits."""
+
+    cluster: Cluster = None
+    policy: Policy = None
+    deadline: Deadline = None
+    budget: Budget = None
+    changes: Set = None
+
+    def question(self, **others: Any) -> Question:
+        """Return the question; errors as of the base class."""
+        return super().question(
+            cluster=self.cluster, policy=self.policy, deadline=self.deadline,
+            budget_usd=None if self.budget is None else parse_usd(self.budget),
+            changes=self.changes or (), **others,
+        )  # fmt: skip
+
+
 def show(content: object, lines: Iterable[str], *, as_json: bool, out: Path | None = None) -> int:
     """Print a result, as one JSON document or as lines of text, and return exit code 0.
 
@@ -133,23 +174,6 @@ def show(content: object, lines: Iterable[str], *, as_json: bool, out: Path | No
     elif text:
         print(text)
     return 0
-
-
-def question(
-    app: str | None,
-    cpus: str | None,
-    gpus: str | None,
-    parameters: Sequence[str] | None,
-    model: str | None,
-    header_only: bool,
-    machine: str | None = None,
-    project: Path | None = None,
-) -> Question:
-    """Return the question of a verb; errors as `counts` and `voxcast.api.question.Question`."""
-    from voxcast.api.question import Question
-
-    numbers = counts(cpus, "--cpus"), counts(gpus, "--gpus", least=0)
-    return Question(app, *numbers, parameters or (), model, header_only, machine, project)
 
 
 def counts(text: str | None, option: str, *, least: int = 1) -> tuple[int, ...] | None:
@@ -284,12 +308,45 @@ class Command(TyperCommand):
 
 
 def command_of(function: Callable[..., int], name: str) -> TyperCommand:
-    """Return the command that a function is, with its docstring as help."""
+    """Return the command that a function is, with its docstring as help.
+
+    A parameter that is a dataclass, such as `ModelQuestion`, stands for its fields as options.
+    """
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
     text = (inspect.getdoc(function) or "").replace("``", "")
     settings = {"allow_extra_args": True, "max_content_width": WIDTH}
-    app.command(name, cls=Command, help=text, context_settings=settings)(function)
+    app.command(name, cls=Command, help=text, context_settings=settings)(_flat(function))
     command = typer.main.get_command(app)
     if not isinstance(command, TyperCommand):
         raise TypeError(f"{name}: not a single command")
     return command
+
+
+def _flat(function: Callable[..., int]) -> Callable[..., int]:
+    """Return a function with the fields of its dataclasses as parameters of their own."""
+    hints = get_type_hints(function, include_extras=True)
+    grouped: dict[str, tuple[Any, list[str]]] = {}
+    parameters = []
+    for parameter in inspect.signature(function).parameters.values():
+        hint = hints[parameter.name]
+        if not (isinstance(hint, type) and is_dataclass(hint)):
+            parameters.append(parameter.replace(annotation=hint))
+            continue
+        fields = inspect.signature(hint).parameters
+        types = get_type_hints(hint, include_extras=True)
+        grouped[parameter.name] = hint, list(fields)
+        parameters += [
+            field.replace(annotation=types[name], kind=inspect.Parameter.KEYWORD_ONLY)
+            for name, field in fields.items()
+        ]
+
+    def flat(**values: Any) -> int:
+        for name, (kind, names) in grouped.items():
+            values[name] = kind(**{field: values.pop(field) for field in names})
+        return function(**values)
+
+    flat.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
+    )
+    flat.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return flat

@@ -41,11 +41,7 @@ logger = logging.getLogger(__name__)
 
 def predict(
     images: Annotated[list[Path], Argument(metavar="IMAGE...|TABLE", show_default=False)],
-    app: options.App = None,
-    cpus: options.Cpus = None,
-    gpus: options.Gpus = None,
-    parameters: options.Parameters = None,
-    model: options.Model = None,
+    wanted: options.ModelQuestion,
     machine: options.Machine = None,
     header_only: options.HeaderOnly = False,
     quantile: Annotated[
@@ -59,7 +55,6 @@ def predict(
         Option("--out", metavar="FILE", help="Write the predictions to a .parquet or .csv file."),
     ] = None,
     as_json: options.Json = False,
-    project: options.Project = None,
 ) -> int:
     """Predict runtime and memory of an application on images, for each allocation.
 
@@ -68,11 +63,11 @@ def predict(
     """
     from voxcast.models.table_model import MODEL_FILE
 
-    if model is not None and (Path(model) / MODEL_FILE).is_file():
-        return _predict_table(images, Path(model), out, as_json)
+    if wanted.model is not None and (Path(wanted.model) / MODEL_FILE).is_file():
+        return _predict_table(images, Path(wanted.model), out, as_json)
     if not 0.5 < quantile < 1:
         raise ConfigError(f"must be between 0.5 and 1, not {quantile}", "--quantile")
-    question = options.question(app, cpus, gpus, parameters, model, header_only, machine, project)
+    question = wanted.question(header_only=header_only, machine=machine)
     if any(is_table(path) for path in images):
         return predict_rows(images, question, quantile, explain, out, as_json=as_json)
     if out is not None and not is_table(out):

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Argument, Option
 
-from voxcast.api.sequences import RUNTIME, law_of, source_kind
-from voxcast.api.wish import Wish
+from voxcast.api.sequences import law_of, source_kind
 from voxcast.cli import options
 from voxcast.errors import EXIT_BAD_INPUT, ConfigError
-from voxcast.quantities import counted, format_seconds, parse_usd
+from voxcast.quantities import counted, format_seconds
 from voxcast.text_table import text_table
 
 if TYPE_CHECKING:
@@ -32,17 +31,7 @@ logger = logging.getLogger(__name__)
 
 def recommend(
     images: Annotated[list[Path], Argument(metavar="IMAGE...", show_default=False)],
-    app: options.App = None,
-    cpus: options.Cpus = None,
-    gpus: options.Gpus = None,
-    parameters: options.Parameters = None,
-    model: options.Model = None,
-    header_only: options.HeaderOnly = False,
-    cluster: options.Cluster = None,
-    policy: options.Policy = None,
-    deadline: options.Deadline = None,
-    budget: options.Budget = None,
-    changes: options.Set = None,
+    wanted: options.SiteQuestion,
     form: Annotated[
         Literal["text", "sbatch", "csv"],
         Option(
@@ -56,7 +45,6 @@ def recommend(
         Path | None, Option("--out", metavar="FILE", help="Write it to this file.")
     ] = None,
     as_json: options.Json = False,
-    project: options.Project = None,
 ) -> int:
     """Recommend the cheapest request of each image that is safe, within deadline and budget.
 
@@ -69,12 +57,7 @@ def recommend(
 
     if form == "csv" and out is None:
         raise ConfigError("is needed for a table", "--out", "give --out FILE.csv")
-    question = options.question(app, cpus, gpus, parameters, model, header_only, project=project)
-    max_usd = None if budget is None else parse_usd(budget)
-    wish = Wish(question, cluster, policy, deadline, max_usd, changes or ())
-    wish.limits()
-    site = wish.slurm_site() if form == "sbatch" else wish.site()
-    recommendation = wish.recommendation(images, site)
+    recommendation = wanted.question().recommendation(images, with_slurm=form == "sbatch")
     if recommendation is None:
         return EXIT_BAD_INPUT
     refused = list(recommendation.without_request())
@@ -102,6 +85,7 @@ def requests(
             show_default=False,
         ),
     ],
+    wanted: options.ModelQuestion,
     strategy: Annotated[
         str,
         Option("--strategy", metavar="NAME", help="One strategy, or all; `list` explains them."),
@@ -120,22 +104,8 @@ def requests(
             help="Durations of writing a checkpoint and of a restart, for jobs that can.",
         ),
     ] = None,
-    column: Annotated[
-        str, Option("--column", metavar="NAME", help="Column of the runs.")
-    ] = RUNTIME,
-    fit: Annotated[
-        str | None,
-        Option("--fit", metavar="FAMILY", help="Fit a family, or the `best`, to the runs."),
-    ] = None,
     where: options.Where = None,
-    app: options.App = None,
-    cpus: options.Cpus = None,
-    gpus: options.Gpus = None,
-    parameters: options.Parameters = None,
-    model: options.Model = None,
-    header_only: options.HeaderOnly = False,
     as_json: options.Json = False,
-    project: options.Project = None,
 ) -> int:
     """Compute sequences of requests, each longer than the last, and their expected cost.
 
@@ -151,22 +121,19 @@ def requests(
     alpha, beta, gamma = options.numbers(cost, 3, "--cost")
     durations = (0.0, 0.0) if checkpoint is None else options.durations(checkpoint, "--checkpoint")
     kind = source_kind(source)
-    of_kind: dict[str, dict[str, object]] = {
-        "history": {"--fit": fit, "--where": where, "--column": column != RUNTIME},
-        "image": {"--param": parameters, "--model": model, "--cpus": cpus, "--gpus": gpus},
-    }
-    for wanted, values in of_kind.items():
-        if wanted != kind and (wrong := next((name for name in values if values[name]), None)):
-            raise ConfigError(
-                f"is for {'a history' if wanted == 'history' else 'an image'}", wrong
-            )
-    if app is not None and kind == "law":
+    if kind != "history" and where:
+        raise ConfigError("is for a history", "--where")
+    if kind == "law" and wanted.app:
         raise ConfigError("is for a history or an image", "--app")
-    question = options.question(app, cpus, gpus, parameters, model, header_only, project=project)
-    law, warnings = law_of(source, question, column=column, conditions=where or (), family=fit)
-    in_seconds = kind == "image" or (kind == "history" and column.endswith("_s"))
+    of_image = {
+        "--param": wanted.parameters, "--model": wanted.model, "--cpus": wanted.cpus,
+        "--gpus": wanted.gpus,
+    }  # fmt: skip
+    if kind != "image":
+        options.refuse(of_image, "is for an image")
+    law, warnings = law_of(source, wanted.question(), where or ())
+    format_length = "{:.5g}".format if kind == "law" else format_seconds
     model_of_cost = CostModel(alpha, beta, gamma, *durations)
-    format_length = format_seconds if in_seconds else "{:.5g}".format
     settings = Settings(format_length=format_length)
     can_checkpoint = checkpoint is not None
     sequences, refused = alternatives(

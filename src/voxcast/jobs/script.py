@@ -237,7 +237,7 @@ def follow_up_script(submission: Submission, partition: str, jobs: Sequence[str]
         name, request, ("follows a submission of voxcast",), per_cpu,
         further=(*plan.slurm.options(), dependency),
     )  # fmt: skip
-    words = [sys.executable, "-m", FOLLOW_UP_MODULE, "--detach", "--resume"]
+    words = [sys.executable, "-m", FOLLOW_UP_MODULE, "--detach", "--out"]
     return job.script([f"exec {shlex.join([*words, str(submission.folder)])}"])
 
 

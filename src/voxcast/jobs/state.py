@@ -405,7 +405,7 @@ def text_lines(submission: Submission, rows: list[dict[str, Any]]) -> Iterator[s
         requested, used = total["requested_core_h"], total["used_core_h"]
         yield f"  requested {requested:.3g} core-hours and used {used:.3g}{usd}"
     if "ended" in total["by_status"]:
-        command = f"voxcast submit --resume {shlex.quote(str(submission.folder))}"
+        command = f"voxcast submit --out {shlex.quote(str(submission.folder))}"
         yield f"  ended tasks are settled by the process that follows; if none does: `{command}`"
     yield f"  outputs in {submission.out}"
     unfinished = [row for row in rows if row["status"] in ("refused", "given up")]

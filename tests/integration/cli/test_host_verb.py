@@ -63,7 +63,7 @@ def test_a_damaged_file_is_refused_and_can_be_removed(project: Path, tmp_path: P
 
 def test_node_types_of_a_cluster_have_speeds_of_their_own(project: Path) -> None:
     write_head(project / "head.nii.gz", spacing_mm=2.5, edge=80)
-    asked = ("recommend", "head.nii.gz", "--cluster", "osc", "--header-only", "--json")
+    asked = ("recommend", "head.nii.gz", "--cluster", "osc", "--json")
     content = json.loads(run(project, *asked))
     rows = content["images"][0]["configurations"]
     assert not any(row["calibrated"] for row in rows)

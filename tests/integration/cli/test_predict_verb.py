@@ -76,11 +76,11 @@ def refused(result: subprocess.CompletedProcess[str]) -> str:
     return line
 
 
-@pytest.mark.parametrize("verb", ["predict", "recommend"])
-def test_a_header_is_answered_without_heavy_modules(project: Path, verb: str) -> None:
+@pytest.mark.parametrize("words", [("predict", "--header-only"), ("recommend",)])
+def test_an_image_is_answered_without_heavy_modules(project: Path, words: tuple[str, ...]) -> None:
     script = (
         "import sys; from voxcast.cli import main\n"
-        f"code = main([{verb!r}, 'head.nii.gz', '--header-only', '--json'])\n"
+        f"code = main([*{words!r}, 'head.nii.gz', '--json'])\n"
         f"print(sorted({HEAVY!r} & set(sys.modules)), file=sys.stderr); sys.exit(code)"
     )
     result = subprocess.run(
@@ -123,7 +123,7 @@ def test_a_read_only_project_answers(
     for arguments in (
         ("predict", "head.nii.gz", "--json"),
         ("predict", "head.nii.gz", "--header-only", "--explain", "--json"),
-        ("recommend", "head.nii.gz", "--header-only", "--json"),
+        ("recommend", "head.nii.gz", "--json"),
     ):
         result = run(*arguments, cwd=folder, prefix=prefix)
         assert result.returncode == 0, result.stderr

@@ -56,8 +56,7 @@ def in_project(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def voxcast(*arguments: str, code: int = 0) -> tuple[str, str]:
-    words = (*arguments, *(("--header-only",) if "head.nii.gz" in arguments else ()))
-    answer = command(*words, code=code)
+    answer = command(*arguments, code=code)
     return answer.out, answer.err
 
 
@@ -144,7 +143,7 @@ def test_the_recommendation_is_among_the_gpus_asked_for() -> None:
 
 def test_requests_are_of_the_allocation_and_parameters_asked_for() -> None:
     image = ("requests", "head.nii.gz", "--strategy", "mean_doubling", "--json")
-    options = ("--header-only", "--gpus", "1", "-p", "iterations=60")
+    options = ("--gpus", "1", "-p", "iterations=60")
     (sequence,) = json.loads(voxcast(*image, *options)[0])
     notes = " ".join(sequence["notes"])
     assert "1 GPU was not measured" in notes

@@ -118,9 +118,9 @@ def test_parameters_are_those_of_the_prediction_and_of_the_run(
     head = "bids/sub-01/anat/sub-01_T1w.nii.gz"
     recommended = attempt(*command, head, "-p", "iterations=60", "--json", cwd=project)
     (tmp_path / "requests.json").write_text(recommended.stdout)
-    of_file = ("--requests", tmp_path / "requests.json", "--dry-run", "--json")
+    of_file = (tmp_path / "requests.json", "--dry-run", "--json")
     assert json.loads(submit(project, *of_file).stdout)["parameters"] == {"iterations": 60}
     twice = submit(project, *of_file, "-p", "iterations=30", code=2)
-    assert "--requests: has its parameters; leave out --param" in twice.stderr
+    assert "requests.json: has its parameters; leave out --param" in twice.stderr
     refused = submit(project, *options, "-p", "iterations=many", code=2)
     assert "--param: iterations: must be int, not 'many'" in refused.stderr

@@ -39,7 +39,7 @@ def written(tmp_path: Path, script: str = COPY, names: tuple[str, ...] = ("a.nii
 
 def test_the_same_plan_runs_on_this_machine_with_time_enforced(tmp_path: Path) -> None:
     plan = written(tmp_path, SLOW_FIRST, walltimes_s=(2.0, 100.0))
-    command = ("submit", "--requests", plan, "--out", "out", "--cluster", "local", "--json")
+    command = ("submit", plan, "--out", "out", "--cluster", "local", "--json")
     completed = voxcast(*command, cwd=tmp_path)
     assert completed.returncode == 0, completed.stderr
     content = json.loads(completed.stdout)
@@ -58,7 +58,7 @@ def test_nothing_is_written_over(tmp_path: Path) -> None:
     plan = written(tmp_path)
     (tmp_path / "out" / "a").mkdir(parents=True)
     (tmp_path / "out" / "a" / "mine").touch()
-    command = ("submit", "--requests", plan, "--out", "out", "--cluster", "local")
+    command = ("submit", plan, "--out", "out", "--cluster", "local")
     completed = voxcast(*command, cwd=tmp_path)
     assert completed.returncode == 0, completed.stderr
     assert [path.name for path in (tmp_path / "out" / "a").iterdir()] == ["mine"]
@@ -67,7 +67,7 @@ def test_nothing_is_written_over(tmp_path: Path) -> None:
 
 def test_an_interrupted_submission_is_resumed(tmp_path: Path) -> None:
     plan = written(tmp_path, SLOW_FIRST, names=("a.nii",), walltimes_s=(50.0, 100.0))
-    command = [VOXCAST, "submit", "--requests", plan, "--out", "out", "--cluster", "local"]
+    command = [VOXCAST, "submit", plan, "--out", "out", "--cluster", "local"]
     process = subprocess.Popen(
         command, cwd=tmp_path, stderr=subprocess.PIPE, text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # as at a terminal
@@ -79,8 +79,8 @@ def test_an_interrupted_submission_is_resumed(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     stderr = process.communicate(timeout=60)[1]
     assert process.returncode == 130
-    assert "interrupted; its runs were stopped; `voxcast submit --resume " in stderr
-    resumed = voxcast("submit", "--resume", "out", cwd=tmp_path)
+    assert "interrupted; its runs were stopped; `voxcast submit --out " in stderr
+    resumed = voxcast("submit", "--out", "out", cwd=tmp_path)
     assert resumed.returncode == 0, resumed.stderr
     assert "2 attempts ended: 1 completed, 1 node failure" in resumed.stdout
     assert (tmp_path / "out" / "a" / "copy").is_file()
@@ -91,7 +91,7 @@ def test_another_process_sees_what_runs_on_this_machine(tmp_path: Path) -> None:
         tmp_path, 'echo $$ > "$1.pid"; sleep 100', names=("a.nii", "b.nii", "c.nii"),
         walltimes_s=(200.0,), slurm=SlurmOptions(throttle=1),
     )  # fmt: skip
-    command = [VOXCAST, "submit", "--requests", plan, "--out", "out", "--cluster", "local"]
+    command = [VOXCAST, "submit", plan, "--out", "out", "--cluster", "local"]
     process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
 
     def by_status() -> dict[str, int]:
@@ -112,7 +112,7 @@ def test_another_process_sees_what_runs_on_this_machine(tmp_path: Path) -> None:
 
 def test_a_task_that_fails_is_shown_with_its_log(tmp_path: Path) -> None:
     plan = written(tmp_path, "echo no such atlas; exit 3", names=("a.nii",))
-    command = ("submit", "--requests", plan, "--out", "out", "--cluster", "local")
+    command = ("submit", plan, "--out", "out", "--cluster", "local")
     completed = voxcast(*command, cwd=tmp_path)
     assert completed.returncode == 1
     assert "failed" in completed.stdout
@@ -123,12 +123,12 @@ def test_a_task_that_fails_is_shown_with_its_log(tmp_path: Path) -> None:
 
 def test_a_dry_run_says_what_would_be_asked_and_writes_nothing(tmp_path: Path) -> None:
     plan = written(tmp_path)
-    text = voxcast("submit", "--requests", plan, "--dry-run", cwd=tmp_path)
+    text = voxcast("submit", plan, "--dry-run", cwd=tmp_path)
     assert text.returncode == 0, text.stderr
     assert "planted on lab: 2 tasks in 1 array" in text.stdout
-    as_json = voxcast("submit", "--requests", plan, "--dry-run", "--json", cwd=tmp_path)
+    as_json = voxcast("submit", plan, "--dry-run", "--json", cwd=tmp_path)
     (tmp_path / "again.json").write_text(as_json.stdout)
-    again = voxcast("submit", "--requests", "again.json", "--dry-run", cwd=tmp_path)
+    again = voxcast("submit", "again.json", "--dry-run", cwd=tmp_path)
     assert again.stdout == text.stdout
     assert {path.name for path in tmp_path.iterdir()} == {"in", "plan.json", "again.json"}
 
@@ -143,25 +143,22 @@ def without_slurm(tmp_path: Path) -> str:
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        ("submit --requests plan.json --out out",
+        ("submit plan.json --out out",
          "sbatch: no such command here; run this on a login node of the cluster, or give "
          "--cluster local"),
-        ("submit --requests plan.json",
+        ("submit plan.json",
          "--out: is needed: results go nowhere else; give --out DIR"),
-        ("submit --requests gone.json --out out", "gone.json: no such file or directory"),
-        ("submit --requests in/a.nii --out out",
-         "in/a.nii: not JSON: Expecting value: line 1 column 1 (char 0)"),
-        ("submit --requests plan.json in/a.nii --out out",
-         "--requests: has its images; leave out IMAGE"),
-        ("submit --resume in", "in: no submission here; name the folder of one"),
-        ("submit --resume in --out out",
-         "--resume: takes no images and no --out: the submission has them"),
-        ("submit --requests empty.json --out out",
+        ("submit gone.json --out out", "gone.json: no such file or directory"),
+        ("submit bad.json --out out",
+         "bad.json: not JSON: Expecting value: line 1 column 1 (char 0)"),
+        ("submit plan.json in/a.nii --out out", "plan.json: has its images; leave out IMAGE"),
+        ("submit --out in", "in: no submission here; name the folder of one"),
+        ("submit empty.json --out out",
          "empty.json: neither a plan nor a recommendation (KeyError('images')); write it with "
          "`voxcast submit --dry-run --json` or `voxcast recommend --json`"),
-        ("submit --requests plan.json --out out --cluster local --detach",
+        ("submit plan.json --out out --cluster local --detach",
          "--detach: needs Slurm; leave it out with --cluster local"),
-        ("submit --requests plan.json --out out --poll -3s",
+        ("submit plan.json --out out --poll -3s",
          "--poll: a duration cannot be negative or infinite: '-3s'"),
         ("status in", "in: no submission here; name the folder of one"),
     ],
@@ -169,6 +166,7 @@ def without_slurm(tmp_path: Path) -> str:
 def test_mistakes_end_in_one_line(arguments: str, line: str, tmp_path: Path) -> None:
     written(tmp_path)
     (tmp_path / "empty.json").write_text("{}")
+    (tmp_path / "bad.json").write_text("?")
     completed = voxcast(*arguments.split(), cwd=tmp_path, path=without_slurm(tmp_path))
     assert (completed.returncode, completed.stdout) == (2, "")
     assert completed.stderr == f"voxcast: {line}\n"
@@ -177,14 +175,14 @@ def test_mistakes_end_in_one_line(arguments: str, line: str, tmp_path: Path) -> 
 def test_an_image_that_is_gone_is_named(tmp_path: Path) -> None:
     plan = written(tmp_path)
     (tmp_path / "in" / "a.nii").unlink()
-    completed = voxcast("submit", "--requests", plan, "--out", "out", cwd=tmp_path)
+    completed = voxcast("submit", plan, "--out", "out", cwd=tmp_path)
     assert completed.stderr == f"voxcast: {tmp_path / 'in' / 'a.nii'}: no such file\n"
 
 
 def test_too_much_memory_is_stopped_and_asked_for_again(tmp_path: Path) -> None:
     hold = "exec perl -e 'my $x = \"x\" x ($ARGV[0] * 1e6); sleep 1' 250"
     plan = written(tmp_path, hold, names=("a.nii",), memories_bytes=(100 * MB, 400 * MB))
-    command = ("submit", "--requests", plan, "--out", "out", "--cluster", "local", "--json")
+    command = ("submit", plan, "--out", "out", "--cluster", "local", "--json")
     completed = voxcast(*command, cwd=tmp_path)
     assert completed.returncode == 0, completed.stderr
     (row,) = json.loads(completed.stdout)["rows"]

@@ -197,7 +197,7 @@ def planned(folder: Path, script: str, count: int) -> tuple[Path, Plan]:
 
 def resumed(capsys: pytest.CaptureFixture[str], disk: Path, folder: object, plan: Plan) -> None:
     """Go on with a submission, and check that every task has its results once."""
-    text = submit(capsys, "--resume", folder, "--json", "--poll", "1s")
+    text = submit(capsys, "--out", folder, "--json", "--poll", "1s")
     content = json.loads(text)
     assert content["by_status"] == {"completed": len(plan.tasks)}
     for row in content["rows"]:
@@ -210,7 +210,7 @@ def resumed(capsys: pytest.CaptureFixture[str], disk: Path, folder: object, plan
 def test_nothing_is_begun_on_a_full_disk(tmp_path: Path, disk: Path, capsys) -> None:
     path, plan = planned(tmp_path, WRITE, 2)
     filler = fill(disk)
-    command = ("--requests", path, "--out", disk / "out", "--cluster", "local")
+    command = (path, "--out", disk / "out", "--cluster", "local")
     line = submit(capsys, *command, code=2)
     assert "no space left on the device; free some and run the same command again" in line
     filler.unlink()
@@ -228,12 +228,12 @@ def test_a_disk_that_fills_while_tasks_run_is_no_fault_of_theirs(
         f"head -c 9000000 /dev/zero > {filler}; fi ;; esac; {WRITE}; true"
     )
     path, plan = planned(tmp_path, script, 4)
-    command = ("--requests", path, "--out", disk / "out", "--cluster", "local")
+    command = (path, "--out", disk / "out", "--cluster", "local")
     line = submit(capsys, *command, "--throttle", "1", code=2)
     (folder,) = (disk / "out" / ".voxcast").iterdir()
     assert line == (
         f"voxcast: {folder}: no space left on the device; its runs were stopped; free some, "
-        f"then `voxcast submit --resume {folder}` continues"
+        f"then `voxcast submit --out {folder}` continues"
     )
     filler.unlink()
     remount(disk, "size=30m")

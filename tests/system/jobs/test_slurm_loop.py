@@ -57,7 +57,7 @@ def test_jobs_become_a_model_and_packed_jobs_a_better_one(
     # A login node has no project: its jobs come into the history afterwards.
     login = tmp_path / "login"
     login.mkdir()
-    submitted = voxcast(login, "submit", "--requests", plan, "--out", "out", "--json", *POLL)
+    submitted = voxcast(login, "submit", plan, "--out", "out", "--json", *POLL)
     assert submitted.returncode == 0, submitted.stderr
     content = json.loads(submitted.stdout)
     assert content["by_status"] == {"completed": FIRST}
@@ -84,7 +84,7 @@ def test_jobs_become_a_model_and_packed_jobs_a_better_one(
     detached = voxcast(project.folder, "submit", *images, *predicted, "--detach")
     assert detached.returncode == 0, detached.stderr
     assert "follows when jobs end" in detached.stderr
-    resumed = voxcast(project.folder, "submit", "--resume", "results", "--json", *POLL)
+    resumed = voxcast(project.folder, "submit", "--out", "results", "--json", *POLL)
     assert resumed.returncode == 0, resumed.stderr
     assert json.loads(resumed.stdout)["by_status"] == {"completed": LATER}
     slurm.wait(lambda: not slurm.command("squeue", "-h").stdout.strip(), "the follower", 300)

@@ -168,7 +168,7 @@ def test_another_process_continues_and_nothing_is_made_twice(
 
     # Nobody has settled what has ended.
     slurm.wait(lambda: "2 ended" in status(), "the accounting", 180)
-    assert "submit --resume" in status()
+    assert "submit --out" in status()
     followed(follower)
     assert "2 completed" in status()
     assert [outcomes(follower, name) for name in ("a", "b")] == [["completed"]] * 2
@@ -185,7 +185,7 @@ def test_a_small_job_follows_in_place_of_the_command(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", SOURCE)
     caplog.set_level("INFO", logger="voxcast")
-    assert main(["submit", "--requests", "plan.json", "--out", "out", "--detach"]) == 0
+    assert main(["submit", "plan.json", "--out", "out", "--detach"]) == 0
     assert "follows when jobs end" in caplog.text
     slurm.wait(lambda: not slurm.command("squeue", "-h").stdout.strip(), "the jobs", 180)
     submission = Submission.open(tmp_path / "out")
@@ -287,14 +287,14 @@ def test_an_sbatch_that_outlives_its_submitter_runs_nothing_twice(
     late.chmod(0o755)
     path = f"{late.parent}:{os.environ['PATH']}"
     submitter = subprocess.Popen(
-        [sys.executable, "-m", "voxcast.cli", "submit", "--requests", "plan.json", "--out", "out"],
+        [sys.executable, "-m", "voxcast.cli", "submit", "plan.json", "--out", "out"],
         cwd=tmp_path, env={**os.environ, "PYTHONPATH": SOURCE, "PATH": path},
     )  # fmt: skip
     wait_for(begun.exists)
     submitter.kill()
     submitter.wait()
     monkeypatch.chdir(tmp_path)
-    assert main(["submit", "--resume", "out", "--poll", "1s"]) == 0
+    assert main(["submit", "--out", "out", "--poll", "1s"]) == 0
     gate.touch()
     name = f"--name={Submission.open(tmp_path / 'out').job_name(1)}"
     asked = ("sacct", "-X", "-n", "-P", name, "-o", "State")
