@@ -38,8 +38,7 @@ def recommend() -> dict[str, Any]:
 
     def make_choices(predictions: Predictions) -> None:
         limits = HardLimits(36_000.0, 0.5)
-        for predicted in (predictions, predictions.together()):
-            _ = offers(predicted, candidates, site.cluster, site.policy, limits).choice
+        _ = offers(predictions, candidates, site.cluster, site.policy, limits).choice
 
     median = rng.lognormal(6, 0.5, (images, len(candidates)))
     predictions = Predictions(

@@ -537,7 +537,7 @@ def test_simo_phases(tmp_path: Path) -> None:
     ticks = read_json(next(ROOT.glob("tests/**/pas2p_deepgalaxy.json")))["ticks"]
     values = tmp_path / "simo.txt"
     values.write_text("".join(f"{row['simo']}\n" for row in ticks))
-    words = ("phases", "signature", values, "--values", "--json")
+    words = ("phases", "signature", values, "--json")
     phases = voxcast(*words, "--tolerance", 1).json["phases"]
     assert [p["founder"] for p in phases] == [50, 47, 45, 54, 63, 52, 60]
     assert [p["weight"] for p in phases] == [11, 16, 4, 2, 2, 1, 1]

@@ -64,6 +64,11 @@ class Policy:
         """Upper bound of the probability that requested time or memory is too little."""
         return min(1.0, 2 * (1 - self.confidence))
 
+    @property
+    def risk_text(self) -> str:
+        """The same in words, for requests whose bounds are calibrated."""
+        return f"at most {100 * self.risk:.3g} % of such requests are too small"
+
 
 @dataclass(frozen=True)
 class HardLimits:
@@ -148,19 +153,6 @@ class Predictions:
             self,
             runtime_upper_s=np.maximum(self.runtime_upper_s, self.runtime_median_s),
             memory_upper_bytes=np.maximum(self.memory_upper_bytes, self.memory_median_bytes),
-        )
-
-    def together(self) -> Predictions:
-        """Return the predictions as of one image, whose request is enough for each of them.
-
-        The tasks of an array job share a request, so that the largest bounds count. Costs and
-        times are linear in the median, so that its mean gives their means.
-        """
-        return Predictions(
-            self.runtime_median_s.mean(axis=0, keepdims=True),
-            self.runtime_upper_s.max(axis=0, keepdims=True),
-            self.memory_median_bytes.mean(axis=0, keepdims=True),
-            self.memory_upper_bytes.max(axis=0, keepdims=True),
         )
 
 

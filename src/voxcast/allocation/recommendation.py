@@ -1,8 +1,8 @@
-"""A recommendation: the candidate to request for each image, and for all as one array job.
+"""A recommendation: the candidate to request for each image.
 
 It names what was not read of an image and the unknown speed of a machine. Speeds are
-multiples of the speed of
-the reference machine, on which most runs were made, see `voxcast.models.speed`.
+multiples of the speed of the reference machine, on which most runs were made, see
+`voxcast.models.speed`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ImagePredictions:
 
 @dataclass(frozen=True)
 class Recommendation:
-    """The offers per image, and of the request that all images share as tasks of an array job.
+    """The offers for each image, and the choice among them.
 
     Attributes
     ----------
@@ -48,12 +48,8 @@ class Recommendation:
         Parameters of the application that differ from its defaults.
     """
 
-    cluster: Cluster
-    policy: Policy
-    candidates: list[Candidate]
+    offers: Offers
     images: list[ImagePredictions]
-    per_image: Offers
-    shared: Offers
     host_classes: Sequence[str] = ()
     measured: Collection[tuple[str, int, int]] | None = None
     parameters: Mapping[str, Any] = field(default_factory=dict)
@@ -70,31 +66,28 @@ class Recommendation:
         measured: Collection[tuple[str, int, int]] | None = None,
         parameters: Mapping[str, Any] | None = None,
     ) -> Recommendation:
-        """Choose for each image and for all together; see the class for the parameters."""
-        predictions = Predictions(
-            *(
-                np.array([[row[name] for row in image.by_candidate] for image in images], float)
-                for name in PREDICTED_COLUMNS
-            )
-        ).checked(len(candidates))
-        per_image, shared = (
-            offers(predicted, candidates, cluster, policy, limits)
-            for predicted in (predictions, predictions.together())
+        """Choose for each image; see the class for the parameters."""
+        arrays = (
+            np.array([[row[name] for row in image.by_candidate] for image in images], float)
+            for name in PREDICTED_COLUMNS
         )
-        return cls(
-            cluster, policy, candidates, images, per_image, shared, host_classes, measured,
-            parameters or {},
-        )  # fmt: skip
+        made = offers(Predictions(*arrays), candidates, cluster, policy, limits)
+        return cls(made, images, host_classes, measured, parameters or {})
+
+    @property
+    def cluster(self) -> Cluster:
+        """The site."""
+        return self.offers.cluster
 
     def without_request(self) -> Iterator[tuple[str, str]]:
         """Yield the images that no candidate fits within the limits, with the reason."""
         for n, image in enumerate(self.images):
-            if self.per_image.choice.chosen[n] < 0:
-                yield image.image, self.per_image.why(n)
+            if self.offers.choice.chosen[n] < 0:
+                yield image.image, self.offers.why(n)
 
     def unmeasured(self, column: int) -> bool:
         """Whether the allocation of a candidate is known never to have been measured."""
-        configuration = self.candidates[column].configuration
+        configuration = self.offers.candidates[column].configuration
         allocation = (configuration.device, configuration.cpus, configuration.gpus)
         return self.measured is not None and allocation not in self.measured
 
@@ -104,51 +97,45 @@ class Recommendation:
         speeds = {
             f"{candidate.node.name} {_speed(prediction)}"
             for candidate, prediction in zip(
-                self.candidates, self.images[0].by_candidate, strict=True
+                self.offers.candidates, self.images[0].by_candidate, strict=True
             )
             if prediction.get("host")
         }
         if speeds:
             return f"speeds relative to most runs on record: {'; '.join(sorted(speeds))}"
-        unknown = sorted({c.node.name for c in self.candidates if c.node.host_class is None})
+        nodes = [candidate.node for candidate in self.offers.candidates]
+        unknown = sorted({node.name for node in nodes if node.host_class is None})
         elsewhere = "this machine" if self.cluster.is_this_machine else ", ".join(unknown)
         differ = f"; {elsewhere} may be faster or slower" if unknown else ""
         return f"times are those of {machines}{differ}"
 
     def caveats(self, image: int) -> list[str]:
         """Return missing inputs of an image, and why its request does not hold as stated."""
-        column = int(self.per_image.choice.chosen[image])
+        column = int(self.offers.choice.chosen[image])
         prediction = self.images[image].by_candidate[max(column, 0)]
-        lines = [*input_lines(prediction), *caveats(prediction, self.policy.confidence)]
+        lines = [*input_lines(prediction), *caveats(prediction, self.offers.policy.confidence)]
         if column >= 0 and self.unmeasured(column):
-            label = self.candidates[column].configuration.label
+            label = self.offers.candidates[column].configuration.label
             lines.append(f"{label}: never measured, so that its time and risk are a guess")
         return lines
 
     def as_json(self) -> dict[str, Any]:
         """Return the recommendation as an object that `json` can write."""
-        content: dict[str, Any] = {
+        return {
             "cluster": self.cluster.name,
             "walltime_step_s": self.cluster.walltime_step_s,
-            "policy": asdict(self.policy) | {"risk": self.policy.risk},
-            "limits": asdict(self.per_image.limits),
+            "policy": asdict(self.offers.policy) | {"risk": self.offers.policy.risk},
+            "limits": asdict(self.offers.limits),
             "host_classes": None if self.measured is None else list(self.host_classes),
             "machine": self.machine(),
             "parameters": dict(self.parameters),
             "images": [self._image_json(n) for n in range(len(self.images))],
         }
-        if len(self.images) > 1:
-            chosen = int(self.shared.choice.chosen[0])
-            content["array"] = {
-                "chosen": _request_json(self.shared, 0, chosen) if chosen >= 0 else None,
-                "why": self.shared.why(),
-            }
-        return content
 
     def _image_json(self, image: int) -> dict[str, Any]:
-        choice = self.per_image.choice
+        choice = self.offers.choice
         prediction = self.images[image].by_candidate[0]
-        rows = [self._row_json(image, n) for n in range(len(self.candidates))]
+        rows = [self._row_json(image, n) for n in range(len(self.offers.candidates))]
         chosen, nearest = int(choice.chosen[image]), int(choice.nearest[image])
         return {
             "image": self.images[image].image,
@@ -157,17 +144,25 @@ class Recommendation:
             "input_level": prediction["input_level"],
             "chosen": rows[chosen] if chosen >= 0 else None,
             "nearest": rows[nearest] if nearest >= 0 else None,
-            "why": self.per_image.why(image),
+            "why": self.offers.why(image),
             "configurations": rows,
         }
 
     def _row_json(self, image: int, column: int) -> dict[str, Any]:
-        offered, at = self.per_image, (image, column)
-        prediction, candidate = self.images[image].by_candidate[column], self.candidates[column]
+        offered, at = self.offers, (image, column)
+        prediction, candidate = self.images[image].by_candidate[column], offered.candidates[column]
         predicted, held = offered.predictions, self.cluster.counted_bytes
         free = self.cluster.free
         return {
-            **_request_json(offered, image, column),
+            "node_type": candidate.node.name,
+            "partition": candidate.partition.name,
+            "device": candidate.configuration.device,
+            "cpus": candidate.cpus,
+            "gpus": candidate.gpus,
+            "walltime_s": float(offered.walltime_s[at]),
+            "memory_bytes": int(offered.memory_bytes[at]),
+            "host_class": candidate.node.host_class,
+            "wait_s": float(offered.wait_s[at]),
             "runtime_s_median": float(predicted.runtime_median_s[at]),
             "runtime_s_upper": float(predicted.runtime_upper_s[at]),
             "peak_rss_bytes_median": float(held(predicted.memory_median_bytes[at])),
@@ -180,7 +175,7 @@ class Recommendation:
             "usd_expected": 0.0 if free else float(offered.cost_expected[at]),
             "core_h": candidate.cpus * float(predicted.runtime_median_s[at]) / 3600,
             # Without calibration the risk is unknown.
-            "risk": self.policy.risk if prediction["calibrated"] else None,
+            "risk": self.offers.policy.risk if prediction["calibrated"] else None,
             "calibrated": bool(prediction["calibrated"]),
             "out_of_range": str(prediction["out_of_range"]).split(),
             "out_of_range_reason": str(prediction.get("out_of_range_reason", "")),
@@ -188,21 +183,6 @@ class Recommendation:
             "pareto": bool(offered.pareto[at]),
             "excluded": offered.excluded(image, column),
         }
-
-
-def _request_json(offered: Offers, image: int, column: int) -> dict[str, Any]:
-    candidate = offered.candidates[column]
-    return {
-        "node_type": candidate.node.name,
-        "partition": candidate.partition.name,
-        "device": candidate.configuration.device,
-        "cpus": candidate.cpus,
-        "gpus": candidate.gpus,
-        "walltime_s": float(offered.walltime_s[image, column]),
-        "memory_bytes": int(offered.memory_bytes[image, column]),
-        "host_class": candidate.node.host_class,
-        "wait_s": float(offered.wait_s[image, column]),
-    }
 
 
 def input_lines(prediction: Mapping[str, Any]) -> list[str]:

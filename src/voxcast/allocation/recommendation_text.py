@@ -19,9 +19,9 @@ WIDTH = 100
 
 
 def text_lines(recommendation: Recommendation) -> Iterator[str]:
-    """Yield all configurations of one image, or a line for each of many and for the array job."""
+    """Yield all configurations of one image, or a line for each of many."""
     many = len(recommendation.images) > 1
-    offered = recommendation.per_image
+    offered = recommendation.offers
     for n, image in enumerate(recommendation.images):
         name = os.path.basename(image.image)  # noqa: PTH119
         app, site = image.by_candidate[0]["app"], recommendation.cluster.name
@@ -33,9 +33,6 @@ def text_lines(recommendation: Recommendation) -> Iterator[str]:
             yield from _configurations(recommendation, n)
         for line in recommendation.caveats(n):
             yield from _wrapped(line)
-    if many:
-        shared = recommendation.shared
-        yield from _wrapped(f"one array job: {_request(shared, 0)}; {shared.why()}", "")
     yield from _wrapped("--mem is in Slurm's M, of 2^20 bytes")
     yield from _wrapped(recommendation.machine())
 
@@ -48,14 +45,12 @@ def _wrapped(text: str, indent: str = "  ") -> list[str]:
 
 
 def _configurations(recommendation: Recommendation, image: int) -> Iterator[str]:
-    offered, policy = recommendation.per_image, recommendation.policy
+    offered = recommendation.offers
     predictions = recommendation.images[image].by_candidate
-    bound = f"{100 * policy.confidence:g} %"
+    bound = f"{100 * offered.policy.confidence:g} %"
     unit = "core-h" if recommendation.cluster.free else "USD"
     rows = [("", "runtime 50 %", bound, "--mem", "turnaround", unit, "at most")]
-    for n, (candidate, prediction) in enumerate(
-        zip(recommendation.candidates, predictions, strict=True)
-    ):
+    for n, (candidate, prediction) in enumerate(zip(offered.candidates, predictions, strict=True)):
         index = (image, n)
         rows.append(
             (
@@ -80,7 +75,7 @@ def _configurations(recommendation: Recommendation, image: int) -> Iterator[str]
     if any(recommendation.unmeasured(n) for n in range(len(predictions))):
         yield "  ? never measured: time and risk of this row are a guess"
     if all(prediction["calibrated"] for prediction in predictions):
-        yield f"  at most {100 * policy.risk:.3g} % of such requests are too small"
+        yield f"  {offered.policy.risk_text}"
     if not recommendation.cluster.queues and not recommendation.cluster.free:
         yield "  waiting times of this cluster are unknown and counted as 0; see conf/cluster"
 

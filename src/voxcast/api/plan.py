@@ -104,10 +104,20 @@ class Plan:
         return all_predicted and not any(self.recommendation.without_request())
 
     def sbatch(self) -> str:
-        """Return the ``#SBATCH`` lines of one image, or the script of an array job for several."""
-        from voxcast.jobs.script import slurm_text
+        """Return the ``#SBATCH`` lines of one image; empty without a request or a scheduler.
 
-        return slurm_text(self.recommendation)
+        Raises
+        ------
+        ConfigError
+            If there are several images.
+        """
+        from voxcast.jobs.script import recommended_job
+
+        if len(self.images) > 1:
+            then = "`submit` makes arrays of several, or write them as csv"
+            raise ConfigError("are for one image", "#SBATCH lines", then)
+        job = recommended_job(self.recommendation)
+        return "" if job is None else "\n".join([*job.lines(), ""])
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
         """Write time and memory of three attempts for each image, for workflow engines."""

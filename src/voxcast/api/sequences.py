@@ -81,7 +81,6 @@ def requests(
     import pandas as pd
 
     from voxcast.allocation.requests.cost import CostModel
-    from voxcast.allocation.requests.programme import POINTS
     from voxcast.allocation.requests.strategies import Settings, alternatives
     from voxcast.api.question import Question
 
@@ -91,7 +90,7 @@ def requests(
     law, _ = law_of(str(source), question)
     costs = CostModel(*cost, *(checkpoint or (0.0, 0.0)))
     sequences, _ = alternatives(
-        strategy, law, costs, Settings(POINTS, None), can_checkpoint=checkpoint is not None
+        strategy, law, costs, Settings(), can_checkpoint=checkpoint is not None
     )
     rows = [
         {

@@ -116,7 +116,6 @@ def new(
         Path | None,
         Option("--image", metavar="IMAGE", help="Try it on this, not on the smallest on record."),
     ] = None,
-    force: Annotated[bool, Option("--force", help="Replace the file.")] = False,
     as_json: options.Json = False,
     project: options.Project = None,
 ) -> int:
@@ -138,7 +137,7 @@ def new(
 
     texts = tuple(parameters or ())
     described = Described(command, template, container, texts, version_command, start)
-    return _new(name, described, path, force=force, as_json=as_json)
+    return _new(name, described, path, as_json=as_json)
 
 
 ACTIONS = {"new": new, "list": list_apps, "show": show}
@@ -149,7 +148,6 @@ def _new(
     described: Described,
     image: Path | None,
     *,
-    force: bool,
     as_json: bool,
 ) -> int:
     from voxcast.apps.checks import DOUBTFUL, STOPS, Gap, check_startable, gaps_of
@@ -159,8 +157,8 @@ def _new(
 
     check_name(name)
     path = CONF_APP / f"{name}.yaml"
-    if path.exists() and not force:
-        raise ConfigError("exists already", path, "choose another name, or give --force")
+    if path.exists():
+        raise ConfigError("exists already", path, "edit or remove it, or choose another name")
     template = described.loaded_template()
     values = described.values(template)
     comments = [] if template is None else template.comments

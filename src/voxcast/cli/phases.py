@@ -343,11 +343,14 @@ def _lanes(timeline: Timeline, marked: int) -> str:
 
 
 def signature(
-    path: Annotated[Path, Argument(metavar="TRACE|FILE", show_default=False)],
-    values: Annotated[
-        bool,
-        Option("--values", help="FILE has one value a tick, a line each: group these (SIMO)."),
-    ] = False,
+    path: Annotated[
+        Path,
+        Argument(
+            metavar="TRACE|VALUES.txt",
+            show_default=False,
+            help="A trace; or a text file with one value a tick, a line each (SIMO).",
+        ),
+    ],
     tolerance: Annotated[
         float | None,
         Option(
@@ -367,9 +370,10 @@ def signature(
     """Show the phases of a parallel run, with their times and weights.
 
     The time of a phase is the mean of its ticks, by the slowest process; the sum of time times
-    weight is the time of the run. With --values a tick joins the earliest founded phase whose
-    founder is within the tolerance, or founds a phase.
+    weight is the time of the run. A tick of values joins the earliest founded phase whose founder
+    is within the tolerance, or founds a phase.
     """
+    values = path.suffix == ".txt"
     if tolerance is None:
         tolerance = TOLERANCE_VALUES if values else TOLERANCE_DECADES
     if not 0 <= tolerance < math.inf:
@@ -553,7 +557,8 @@ def _interval(prediction: TimePrediction | Transfer) -> str:
 def transfer(
     base_path: Trace,
     short: Annotated[
-        Path, Option("--run", metavar="TRACE", help="A short run on the other machine.")
+        Path,
+        Argument(metavar="SHORT", show_default=False, help="A short run on the other machine."),
     ],
     as_json: options.Json = False,
 ) -> int:

@@ -37,8 +37,8 @@ def recommend(
         Option(
             "--as",
             metavar="text|sbatch|csv",
-            help="sbatch: #SBATCH lines, or the script of an array job; csv: time and memory of "
-            "the first, second and third attempt, for workflow engines.",
+            help="sbatch: #SBATCH lines for one image; csv: time and memory of the first, second "
+            "and third attempt, for workflow engines.",
         ),
     ] = "text",
     out: Annotated[
@@ -52,27 +52,26 @@ def recommend(
     time and cost are marked.
     """
     from voxcast.allocation.recommendation_text import text_lines
-    from voxcast.jobs.script import slurm_text
-    from voxcast.jobs.task import resources, write_resources
+    from voxcast.api.plan import Plan
 
     if form == "csv" and out is None:
         raise ConfigError("is needed for a table", "--out", "give --out FILE.csv")
     recommendation = wanted.question().recommendation(images, with_slurm=form == "sbatch")
     if recommendation is None:
         return EXIT_BAD_INPUT
+    plan = Plan(wanted.question(), images, recommendation)
     refused = list(recommendation.without_request())
-    if form == "csv" and not as_json:
-        rows = resources(recommendation)
-        write_resources(rows, Path(str(out)))
-        logger.info("%s: requests of %s", out, counted(len(rows), "image"))
+    if form == "csv" and out is not None and not as_json:
+        plan.to_csv(out)
+        logger.info("%s: requests of %s", out, counted(len(images) - len(refused), "image"))
     else:
         is_script = form == "sbatch" and not as_json
-        lines = [slurm_text(recommendation).rstrip()] if is_script else text_lines(recommendation)
+        lines = [plan.sbatch().rstrip()] if is_script else text_lines(recommendation)
         options.show(recommendation.as_json(), lines, as_json=as_json, out=out)
     if form != "text" or as_json:  # which the text says itself
         for image, reason in refused:
             logger.error("%s: %s", image, reason)
-    return EXIT_BAD_INPUT if refused or len(recommendation.images) < len(images) else 0
+    return 0 if plan.is_complete else EXIT_BAD_INPUT
 
 
 def requests(

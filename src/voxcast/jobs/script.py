@@ -31,7 +31,6 @@ from voxcast.apps.containers import (
     bids_folder,
     reads_bids,
 )
-from voxcast.errors import ConfigError
 from voxcast.jobs.submission import OUT_NAME, ArrayFiles, Plan, Submission
 from voxcast.jobs.task import Array, Task, safe_name
 from voxcast.quantities import format_bytes, format_seconds, memory_option, slurm_clock
@@ -50,9 +49,7 @@ FOLLOW_UP_MODULE = "voxcast.cli.submit"
 MAX_TASKS = 1000  # of an array, unless a site raises MaxArraySize
 ARRAY_CORE_H = 1.0  # what one array more must save
 GB_PER_CORE = 4.0  # memory that counts as much as a core
-MAX_LISTED = 3  # tasks in a comment
 _DATASET = '{"Name": "one image", "BIDSVersion": "1.10.0"}'
-_END = "END_OF_IMAGES"
 _THREADS = "export " + " ".join(f'{name}="$SLURM_CPUS_PER_TASK"' for name in THREAD_VARIABLES)
 # GNU nproc counts the cores that the job may use, unless a variable of OpenMP says otherwise.
 _MACHINE_LINES = (
@@ -117,45 +114,6 @@ class Job:
     def script(self, body: Sequence[str]) -> str:
         """Return the whole script."""
         return "\n".join(["#!/bin/bash", *self.lines(), *body, ""])
-
-
-def command_script(job: Job, images: Sequence[str]) -> str:
-    """Return a script that takes its command from the command line of ``sbatch``.
-
-    In an array, ``{image}`` of the command stands for the image of a task.
-
-    Parameters
-    ----------
-    images : sequence of str
-        Absolute paths of the tasks of an array.
-
-    Raises
-    ------
-    ConfigError
-        If there are more than `MAX_TASKS` images, or a name has a line break.
-    """
-    if len(images) > MAX_TASKS:
-        raise ConfigError(
-            f"{len(images)} images are more than the {MAX_TASKS} tasks of an array",
-            "--slurm", "`voxcast submit` makes several",
-        )  # fmt: skip
-    for image in images if job.tasks else ():
-        if "\n" in image or "\r" in image:
-            raise ConfigError("has a line break in its name", repr(image), "rename it")
-    usage, body = "usage: sbatch FILE.sbatch COMMAND...", [_THREADS, 'exec "$@"']
-    if job.tasks:
-        usage += ", with {image} where the image belongs"
-        body = [
-            f"image=$(sed -n \"${{SLURM_ARRAY_TASK_ID}}p\" <<'{_END}'",
-            *images,
-            _END,
-            ")",
-            _THREADS,
-            "shopt -u patsub_replacement 2>/dev/null || true  # a & in a name is only a &",
-            'exec "${@//\\{image\\}/$image}"',
-        ]
-    refusal = f"[ $# -gt 0 ] || {{ echo {shlex.quote(usage)} >&2; exit 2; }}"
-    return job.script([f"# {usage}", "set -eu", refusal, *body])
 
 
 def array_script(
@@ -374,73 +332,39 @@ def _groups(
         end = int(starts[end])
 
 
-def slurm_text(recommendation: Recommendation, *, as_script: bool = False) -> str:
-    """Return the ``#SBATCH`` lines of one image, or the script of one array job for several.
-
-    The text is empty without a request or a scheduler.
-
-    Parameters
-    ----------
-    as_script : bool, optional
-        Also for one image return a script.
-
-    Raises
-    ------
-    ConfigError
-        If there are too many images for one array.
-    """
-    images = [os.path.abspath(image.image) for image in recommendation.images]  # noqa: PTH100
-    offered = recommendation.per_image if len(images) == 1 else recommendation.shared
+def recommended_job(recommendation: Recommendation) -> Job | None:
+    """Return the head of the script for the first image; None without a request or a scheduler."""
+    offered = recommendation.offers
     column = int(offered.choice.chosen[0])
-    if column < 0 or recommendation.cluster.is_this_machine:
-        return ""
+    if column < 0 or offered.cluster.is_this_machine:
+        return None
     candidate = offered.candidates[column]
     request = Request(
         float(offered.walltime_s[0, column]), int(offered.memory_bytes[0, column]),
         candidate.cpus, candidate.gpus, candidate.partition.name, candidate.configuration.device,
     )  # fmt: skip
-    job = Job(
-        str(recommendation.images[0].by_candidate[column]["app"]), request,
-        _remarks(recommendation, column), candidate.partition.memory_per_cpu,
-        len(images) if len(images) > 1 else 0,
-    )  # fmt: skip
-    if len(images) == 1 and not as_script:
-        return "\n".join([*job.lines(), ""])
-    return command_script(job, images)
-
-
-def _remarks(recommendation: Recommendation, column: int) -> tuple[str, ...]:
-    """Return the comments above a job: its images, and where its bounds are uncertain."""
-    from voxcast.allocation.recommendation import caveats, input_lines
-
-    images, policy = recommendation.images, recommendation.policy
-    predictions = [image.by_candidate[column] for image in images]
-    reasons = _by_task([caveats(p, policy.confidence) for p in predictions])
-    if recommendation.unmeasured(column):
-        reasons.append("an allocation that was never measured: time and risk are a guess")
-    risk = f"at most {100 * policy.risk:.3g} % of such requests are too small"
-    first = os.path.basename(images[0].image)  # noqa: PTH119
-    more = f" and {len(images) - 1} more" if len(images) > 1 else ""
-    candidate = recommendation.candidates[column]
+    image = recommendation.images[0]
+    app, name = image.by_candidate[column]["app"], os.path.basename(image.image)  # noqa: PTH119
     nodes = f"nodes of type {candidate.node.name}, partition {candidate.partition.name}"
-    return (
-        f"{predictions[0]['app']} on {first}{more}: {candidate.configuration.label}; {nodes}",
-        *_by_task([input_lines(prediction) for prediction in predictions]),
-        *(reasons or [risk]),
+    is_sure = image.by_candidate[column]["calibrated"] and not recommendation.unmeasured(column)
+    remarks = (
+        f"{app} on {name}: {candidate.configuration.label}; {nodes}",
+        *recommendation.caveats(0),
+        *([offered.policy.risk_text] if is_sure else []),
         recommendation.machine(),
         "M of --mem is 2^20 bytes",
     )
+    return Job(app, request, remarks, candidate.partition.memory_per_cpu)
 
 
-def _by_task(lines_by_task: Sequence[Sequence[str]]) -> list[str]:
-    """Return each line once, with the tasks of an array that it concerns, unless all."""
-    tasks: dict[str, list[str]] = {}
-    for number, lines in enumerate(lines_by_task, 1):
-        for line in lines:
-            tasks.setdefault(line, []).append(str(number))
-    return [
-        line if len(concerned) == len(lines_by_task)
-        else f"task {', '.join(concerned[:MAX_LISTED])}"
-        f"{' and more' if len(concerned) > MAX_LISTED else ''}: {line}"
-        for line, concerned in tasks.items()
-    ]  # fmt: skip
+def command_script(recommendation: Recommendation) -> str:
+    """Return a script that takes its command from the command line of ``sbatch``.
+
+    It is empty as `recommended_job` is.
+    """
+    job = recommended_job(recommendation)
+    if job is None:
+        return ""
+    usage = "usage: sbatch FILE.sbatch COMMAND..."
+    refusal = f"[ $# -gt 0 ] || {{ echo {shlex.quote(usage)} >&2; exit 2; }}"
+    return job.script([f"# {usage}", "set -eu", refusal, _THREADS, 'exec "$@"'])

@@ -275,14 +275,14 @@ def recommended(
     with_cores : callable, optional
         Chooses other CPUs for the images of a recommendation, as in ``recommend --json``.
     """
-    content, chosen = recommendation.as_json(), recommendation.per_image.choice.chosen.tolist()
+    content, chosen = recommendation.as_json(), recommendation.offers.choice.chosen.tolist()
     places = [n for n, column in enumerate(chosen) if column >= 0]
     # Of the partition and the type of node, and so the same for any number of CPUs.
-    candidates = [recommendation.candidates[chosen[n]] for n in places]
+    candidates = [recommendation.offers.candidates[chosen[n]] for n in places]
     images = with_cores(content | {"images": [content["images"][n] for n in places]})["images"]
     tasks = tasks_of(
         [image["image"] for image in images], [image["chosen"] for image in images],
-        recommendation.policy.confidence,
+        recommendation.offers.policy.confidence,
         [(c.max_walltime_s, c.max_memory_bytes) for c in candidates],
         recommendation.cluster.walltime_step_s,
     )  # fmt: skip

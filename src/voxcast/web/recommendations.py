@@ -21,7 +21,7 @@ from voxcast.allocation.requests.strategies import (
     Settings,
     alternatives,
 )
-from voxcast.jobs.script import slurm_text
+from voxcast.jobs.script import command_script
 from voxcast.quantities import format_seconds
 from voxcast.serving.champion import allocation_columns
 from voxcast.serving.site_candidates import SiteCandidates
@@ -112,7 +112,7 @@ async def recommend(request: Request, question: RecommendQuestion) -> dict[str, 
         candidates.recommendation, policy, limits, [ImagePredictions("", predictions)],
         app.host_classes, app.measured, question.parameters,
     )  # fmt: skip
-    choice = recommendation.per_image.choice
+    choice = recommendation.offers.choice
     column = max(int(choice.chosen[0]), int(choice.nearest[0]), 0)
     explained = candidates.by_candidate(rows)[column]
     (reasons,) = await predict_rows(request, [explained], policy.confidence, explain=True)
@@ -125,7 +125,7 @@ async def recommend(request: Request, question: RecommendQuestion) -> dict[str, 
         **image,
         "caveats": recommendation.caveats(0),
         "because": json.loads(reasons["because"]),
-        "script": slurm_text(recommendation, as_script=True),
+        "script": command_script(recommendation),
     }
 
 

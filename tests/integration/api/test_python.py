@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import matplotlib as mpl
@@ -70,7 +71,9 @@ def test_a_plan_for_a_cluster_is_a_script(project: Path) -> None:
     plan = voxcast.load(project=project).recommend(
         "heads", app="segment", cluster="osc", deadline="2h"
     )
-    assert "#SBATCH --array=" in plan.sbatch()
+    assert "#SBATCH --time=" in replace(plan, images=plan.images[:1]).sbatch()
+    with pytest.raises(voxcast.VoxcastError, match="are for one image"):
+        plan.sbatch()
     assert voxcast.plot.pareto(plan).get_xlabel() == "requested time in s"
     with pytest.raises(voxcast.VoxcastError, match="moon: unknown cluster"):
         voxcast.load().recommend("heads", app="segment", cluster="moon")

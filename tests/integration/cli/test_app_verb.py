@@ -86,7 +86,8 @@ def test_parameters_are_filled_in(project, capsys):
     written = json.loads(capsys.readouterr().out)
     assert written["app"]["parameters"] == {"steps": 2}
     assert written["trial"]["runtime_s"] > 0.4
-    assert new("--command", command, "--force") == 2
+    Path("conf/app/smooth.yaml").unlink()
+    assert new("--command", command) == 2
     assert "unknown {steps}" in capsys.readouterr().err
 
 

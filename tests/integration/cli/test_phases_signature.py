@@ -94,9 +94,9 @@ def test_iterations_that_get_longer_have_no_interval(tmp_path, capsys) -> None:
 
 def test_a_short_run_tells_the_time_on_another_machine(trace, tmp_path, capsys) -> None:
     short = write_trace(tmp_path / "short", 20, slower=2.5, seed=9)
-    result = printed(capsys, "transfer", trace, "--run", short, "--json")
+    result = printed(capsys, "transfer", trace, short, "--json")
     assert result["total_s"] == pytest.approx(2.5 * result["base_elapsed_s"], rel=0.02)
-    assert called("phases", "transfer", str(trace), "--run", str(short)) == 0
+    assert called("phases", "transfer", str(trace), str(short)) == 0
     assert "2.5" in capsys.readouterr().out
 
 
@@ -108,7 +108,7 @@ def test_a_short_run_tells_the_time_on_another_machine(trace, tmp_path, capsys) 
         (["predict", "TRACE", "--fraction", "1.5"], "must be between 0 and 1"),
         (["signature", "TRACE", "--tolerance", "-1"], "must be 0 or more"),
         (["signature", "missing"], "no such file or folder"),
-        (["transfer", "TRACE", "--run", "OTHER"], "only 5% of its ticks communicate"),
+        (["transfer", "TRACE", "OTHER"], "only 5% of its ticks communicate"),
     ],
 )
 def test_mistakes_are_told(trace, tmp_path, arguments, message) -> None:
@@ -133,6 +133,6 @@ def test_a_rank_that_stopped_early_is_told_and_the_rest_is_used(trace, capsys) -
 def test_a_longer_run_is_the_base(trace, tmp_path) -> None:
     short = write_trace(tmp_path / "short", 20)
     with pytest.raises(RunError, match="the base is the longer run"):
-        called("phases", "transfer", str(short), "--run", str(trace))
+        called("phases", "transfer", str(short), str(trace))
     with pytest.raises(TableError, match="voxcast phases show"):
         called("phases", "chain", trace)

@@ -1,4 +1,4 @@
-"""``voxcast phases signature --values``: the published segment, and files without values."""
+"""``voxcast phases signature VALUES.txt``: the published segment, and files without values."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ def test_the_phases_of_the_published_segment(values) -> None:
     completed = voxcast(
         "phases",
         "signature",
-        "--values",
         str(values),
         "--tolerance",
         "1",
@@ -50,7 +49,7 @@ def test_the_phases_of_the_published_segment(values) -> None:
 )
 def test_a_file_without_values(content, words, tmp_path) -> None:
     (tmp_path / "simo.txt").write_bytes(content)
-    line = refusal("phases", "signature", "--values", "simo.txt", cwd=tmp_path)
+    line = refusal("phases", "signature", "simo.txt", cwd=tmp_path)
     assert line.startswith("simo.txt: ")
     assert words in line
 
@@ -58,11 +57,10 @@ def test_a_file_without_values(content, words, tmp_path) -> None:
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        (("--values", "none.txt"), "none.txt: no such file"),
-        (("--values", "."), ".: is a directory"),
-        (("--values", "v", "--tolerance", "-1"), "--tolerance: must be 0 or more, not -1"),
-        (("--values", "v", "--tolerance", "nan"), "--tolerance: must be 0 or more, not nan"),
-        (("--values", "v", "--min-share", "2"), "--min-share: must be 0 to 1, not 2"),
+        (("none.txt",), "none.txt: no such file"),
+        (("v.txt", "--tolerance", "-1"), "--tolerance: must be 0 or more, not -1"),
+        (("v.txt", "--tolerance", "nan"), "--tolerance: must be 0 or more, not nan"),
+        (("v.txt", "--min-share", "2"), "--min-share: must be 0 to 1, not 2"),
     ],
 )
 def test_a_mistake_in_the_options(options, line, tmp_path) -> None:

@@ -192,7 +192,7 @@ def test_the_machine_that_was_measured_is_named(recommend) -> None:
     text = recommend(*arguments, *alike).out
     assert "times are those of here; pitzer_gpu may be faster or slower" in text
     slurm = recommend("usual.nii.gz", "--cluster", "osc", "--cpus", "4", "--as", "sbatch").out
-    assert "# an allocation that was never measured: time and risk are a guess" in slurm
+    assert "# cpu, 4 CPUs: never measured, so that its time and risk are a guess" in slurm
 
 
 def test_sbatch_lines_of_one_image(recommend) -> None:
@@ -208,18 +208,6 @@ def test_sbatch_lines_of_one_image(recommend) -> None:
     assert "# at most 10 % of such requests are too small" in lines
     refused = recommend("usual.nii.gz", "--as", "sbatch", *HERE, code=2)
     assert refused.err.splitlines()[-1].startswith("voxcast: local: has no partitions of Slurm")
-
-
-def test_the_script_of_an_array_covers_every_image(recommend) -> None:
-    images = ("small.nii.gz", "usual.nii.gz")
-    script = recommend(*images, "--cluster", "osc", "--as", "sbatch").out
-    assert script.startswith("#!/bin/bash\n")
-    assert "#SBATCH --array=1-2\n" in script
-    assert f"\n{Path('usual.nii.gz').absolute()}\n" in script
-    assert "out of range" not in script
-    script = recommend(*images, "huge.nii.gz", "--cluster", "osc", "--as", "sbatch").out
-    assert "\n# task 3: out of range: this volume is " in script
-    assert "# task 1: out of range" not in script
 
 
 def test_a_table_for_workflow_engines(recommend, tmp_path: Path) -> None:

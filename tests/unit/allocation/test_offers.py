@@ -122,19 +122,15 @@ def test_predictions_are_compared_with_requests_as_the_site_counts_memory() -> N
     assert cluster(memory_counted="rss").counted_bytes(0, "new_tool") == OTHER_BYTES
 
 
-@pytest.mark.parametrize("shared", [False, True])
-def test_rounding_up_a_request_does_not_delay_completion(shared: bool) -> None:
+def test_rounding_up_a_request_does_not_delay_completion() -> None:
     site = cluster(walltime_step_s=60.0)
     candidates, predictions = site.candidates([ONE_CPU]), predicted([[5.0], [4.0]], 1.6)
-    made = predictions.together() if shared else predictions
-    assessment = offers(made, candidates, site, BALANCED)
-    assert assessment.turnaround_bound_s[:, 0].tolist() == ([8] if shared else [8, 6.4])
+    assessment = offers(predictions, candidates, site, BALANCED)
+    assert assessment.turnaround_bound_s[:, 0].tolist() == [8, 6.4]
     assert set(assessment.walltime_s[:, 0]) == {60}
     assert assessment.cost_bound[:, 0] == pytest.approx(60 / 3600 * 0.003)
     # A try that fails has been running until its request was used up.
-    assert assessment.turnaround_expected_s[0, 0] == pytest.approx(
-        (4.5 if shared else 5) + 0.1 * 60
-    )
+    assert assessment.turnaround_expected_s[0, 0] == pytest.approx(5 + 0.1 * 60)
     for deadline_s, chosen in ((30, 0), (8, 0), (7.9, NONE)):
         limited = dataclasses.replace(assessment, limits=HardLimits(deadline_s))
         assert limited.choice.chosen[0] == chosen
@@ -255,8 +251,6 @@ def test_cpu_requests_avoid_gpu_nodes_where_possible() -> None:
     assert assessment.excluded(0, 0) == "does not need a node with GPUs"
     assert assessment.excluded(2, 0) is None
     assert [candidates[n].node.name for n in assessment.choice.chosen] == ["small", "small", "n"]
-    together = offers(predictions.together(), candidates, site, THRIFTY)
-    assert together.fits.tolist() == [[True, True, True, False]]
 
 
 @pytest.mark.parametrize("wrong", [(0.0, None), (-5.0, None), (math.inf, None), (math.nan, None),
@@ -275,24 +269,6 @@ def test_invalid_predictions_are_refused(runtime_s: list[list[float]], problem: 
     site = cluster()
     with pytest.raises(TableError, match=problem):
         offers(predicted(runtime_s), site.candidates([ONE_CPU]), site, BALANCED)
-
-
-def test_one_request_for_all_covers_all() -> None:
-    site = cluster()
-    candidates = site.candidates([ONE_CPU, TWO_CPUS])
-    rng = np.random.default_rng(0)
-    median = rng.lognormal(7, 0.5, (50, 1)) * np.array([[1.0, 0.6]])
-    predictions = predicted(median, 1.2)
-    for limits in (HardLimits(), HardLimits(100_000), HardLimits(None, 1.0)):
-        each = offers(predictions, candidates, site, BALANCED, limits)
-        shared = offers(predictions.together(), candidates, site, BALANCED, limits)
-        column = shared.choice.chosen[0]
-        assert column >= 0
-        assert shared.walltime_s[0, column] == each.walltime_s[:, column].max()
-        assert shared.cost[0] == pytest.approx(each.cost.mean(axis=0))
-    tight = HardLimits(float(shared.turnaround_bound_s.min()) - 1)
-    none = dataclasses.replace(shared, limits=tight).choice
-    assert (none.chosen[0], none.nearest[0]) == (NONE, 1)
 
 
 FLOATS = arrays(np.float64, (3, 4), elements=st.floats(1, 1e5).map(lambda v: round(v, 1)))

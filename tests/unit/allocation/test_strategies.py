@@ -176,7 +176,7 @@ def test_a_sequence_increases_covers_the_law_and_costs_at_least_the_runtime(
     law: Law, cost: CostModel, strategy: str
 ) -> None:
     try:
-        sequence = request_sequence(strategy, law, cost, Settings(points=60, periods=7))
+        sequence = request_sequence(strategy, law, cost, Settings(points=60))
     except ConfigError:  # brute force without a density, or with no first request that goes on
         assert strategy == "brute_force"
         return
@@ -251,12 +251,6 @@ def test_unsupported_strategies_are_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=problem):
         request_sequence(strategy, law, cost)
-
-
-@pytest.mark.parametrize("wrong", [{"points": 0}, {"periods": 0}, {"periods": 10**9}])
-def test_settings_out_of_range_are_refused(wrong: dict[str, int]) -> None:
-    with pytest.raises(ConfigError, match=r"at least 1|between 1 and"):
-        Settings(**wrong)
 
 
 @pytest.mark.parametrize("shape", [1.05, 1.5])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import subprocess
 import sys
@@ -13,10 +12,8 @@ import pytest
 from planted_tasks import COPY, plan_of, shell_app, write_images
 from voxcast.errors import ConfigError
 from voxcast.jobs.script import (
-    MAX_TASKS,
     Job,
     array_script,
-    command_script,
     follow_up_script,
     staging_lines,
     task_list,
@@ -158,12 +155,6 @@ PLAIN = Job(
     "recon all", Request(3600.2, 1_500_000_000, 4, partition="serial"),
     ("recon_all on two heads", "times of a machine"),
 )  # fmt: skip
-ARRAY = dataclasses.replace(PLAIN, tasks=2)
-STRANGE = ("/data/a head & more.nii.gz", "/data/it's $HOME `date`.nii.gz")
-
-
-def test_the_script_is_as_recorded() -> None:
-    assert command_script(ARRAY, STRANGE) == (RECORDED / "array.sbatch").read_text()
 
 
 def test_time_and_memory_are_rounded_up_in_units_of_slurm() -> None:
@@ -172,24 +163,3 @@ def test_time_and_memory_are_rounded_up_in_units_of_slurm() -> None:
         "--cpus-per-task=4", "--time=01:00:01", "--mem=1431M",
     ]  # fmt: skip
     assert "--gres=gpu:2" in Job("a", Request(60.0, 2**30, 1, 2)).options()
-
-
-@pytest.mark.parametrize("task", [1, 2])
-def test_a_task_runs_the_command_on_its_image(tmp_path: Path, task: int) -> None:
-    script = tmp_path / "array.sbatch"
-    script.write_text(command_script(ARRAY, STRANGE))
-    command = ["bash", script, "printf", "%s|", "--in={image}", "a b", "{image}{image}"]
-    variables = {"SLURM_ARRAY_TASK_ID": str(task), "SLURM_CPUS_PER_TASK": "4", "PATH": "/bin"}
-    ended = subprocess.run(command, env=variables, capture_output=True, text=True, check=True)
-    image = STRANGE[task - 1]
-    assert ended.stdout == f"--in={image}|a b|{image}{image}|"
-    usage = subprocess.run(command[:2], env=variables, capture_output=True, text=True, check=False)
-    assert usage.returncode == 2
-    assert "usage: sbatch" in usage.stderr
-
-
-def test_what_an_array_cannot_take_is_refused() -> None:
-    with pytest.raises(ConfigError, match="more than the 1000 tasks of an array"):
-        command_script(ARRAY, ["/a.nii"] * (MAX_TASKS + 1))
-    with pytest.raises(ConfigError, match="line break in its name"):
-        command_script(ARRAY, ["/a\nb.nii"])

@@ -48,9 +48,7 @@ ALL = "all"  # strategies
 MAX_REQUESTS = 10_000  # of a rule; beyond it requests double
 _HALVINGS = 53  # 1 - 2 ** -53 is the largest double below 1
 CANDIDATES, MAX_CANDIDATE_REQUESTS = 5000, 1000  # of brute force
-# More points take seconds without a gain; with mixed checkpoints also much memory.
-MOST_POINTS, MOST_MIXED_POINTS = 10_000, 2000
-MOST_PERIODS, _MOST_GIVEN_PERIODS = 1000, 100_000
+MOST_PERIODS = 1000
 # Out of this range, squares and doublings of a length are out of the range of a double.
 _TINY, _HUGE = 1e-100, 1e100
 # The normalised cost is at least 1; less than that is an error of the functions of the law.
@@ -65,23 +63,13 @@ class Settings:
     Attributes
     ----------
     points : int
-        Number of points of the discretised law.
-    periods : int or None
-        Number of periods; None for the best.
+        Number of points of the discretised law, at least 1.
     format_length : callable
         How a length in the unit of the law is written in notes.
     """
 
     points: int = POINTS
-    periods: int | None = None
     format_length: Callable[[float], str] = "{:.6g}".format
-
-    def __post_init__(self) -> None:
-        if self.points < 1:
-            raise ConfigError(f"must be at least 1, not {self.points}", "points")
-        if self.periods is not None and not 1 <= self.periods <= _MOST_GIVEN_PERIODS:
-            limits = f"between 1 and {_MOST_GIVEN_PERIODS}"
-            raise ConfigError(f"must be {limits}, not {self.periods}", "periods")
 
 
 @dataclass(frozen=True)
@@ -191,7 +179,7 @@ def brute_force(law: Law, cost: CostModel) -> Floats:
         If the law has no density or an infinite variance, or no sequence keeps increasing.
     """
     if not law.continuous:
-        then = "fit a family, or use equal_probability"
+        then = "give one such as lognormal(3,0.5), or use equal_probability"
         raise ConfigError("needs a law with a density", "brute_force", then)
     low, high = law.support
     first = low + (largest_first(law, cost) - low) * np.arange(1, CANDIDATES + 1) / CANDIDATES
@@ -235,14 +223,10 @@ def _programme(
     discretised: Callable[[Law, int], RequestGrid] = equal_time,
     checkpoints: bool = False,
 ) -> Strategy:
-    max_points = MOST_MIXED_POINTS if optimum is mixed_checkpoints else MOST_POINTS
-
     def draft(law: Law, cost: CostModel, settings: Settings) -> Draft:
-        points = min(settings.points, max_points)
-        grid = discretised(law, points)
+        grid = discretised(law, settings.points)
         optimal = optimum(grid, cost)
-        capped = f" of {settings.points} requested" if points < settings.points else ""
-        notes = [f"{counted(len(grid.points), 'point')}{capped}"]
+        notes = [counted(len(grid.points), "point")]
         if math.isinf(law.support[1]):
             end = settings.format_length(float(grid.points[-1]))
             notes.append(f"doubled after {end}, which {_FEW_JOBS} exceeds")
@@ -263,13 +247,10 @@ def periodic(law: Law, periods: int, *, checkpoints: bool) -> tuple[Floats, Flag
 
 def _periodic(meaning: str, checkpoints: bool) -> Strategy:
     def draft(law: Law, cost: CostModel, settings: Settings) -> Draft:
-        tried = [settings.periods] if settings.periods else range(1, MOST_PERIODS + 1)
-        sequences = (periodic(law, periods, checkpoints=checkpoints) for periods in tried)
-        costs = [cost.expected(law, *sequence) for sequence in sequences]
-        periods = tried[int(np.argmin(costs))]
-        choice = "as requested" if settings.periods else f"the best of 1 to {MOST_PERIODS}"
-        t, flags = periodic(law, periods, checkpoints=checkpoints)
-        note = f"{counted(periods, 'period')}, {choice}"
+        drafts = [periodic(law, n, checkpoints=checkpoints) for n in range(1, MOST_PERIODS + 1)]
+        best = int(np.argmin([cost.expected(law, *sequence) for sequence in drafts]))
+        t, flags = drafts[best]
+        note = f"{counted(best + 1, 'period')}, the best of 1 to {MOST_PERIODS}"
         return Draft(t, flags if checkpoints else None, (note,))
 
     return Strategy(draft, meaning, checkpoints)
