@@ -71,8 +71,8 @@ class Recommendation:
             np.array([[row[name] for row in image.by_candidate] for image in images], float)
             for name in PREDICTED_COLUMNS
         )
-        made = offers(Predictions(*arrays), candidates, cluster, policy, limits)
-        return cls(made, images, host_classes, measured, parameters or {})
+        per_image = offers(Predictions(*arrays), candidates, cluster, policy, limits)
+        return cls(per_image, images, host_classes, measured, parameters or {})
 
     @property
     def cluster(self) -> Cluster:
