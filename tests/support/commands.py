@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from voxcast.cli import main
@@ -105,14 +106,23 @@ def voxcast(*words: object, project: Path | None = None, code: int = 0) -> Answe
     return call(lambda: main([str(word) for word in words]), project=project, code=code)
 
 
-def clone(folder: Path) -> Path:
-    """Copy what git tracks, and what is new, into a repository of its own."""
+def clone(folder: Path, wanted: Callable[[pd.DataFrame], pd.DataFrame] | None = None) -> Path:
+    """Copy what git tracks, and what is new, into a repository of its own.
+
+    ``wanted`` chooses the recorded runs that stay, of the reference campaign alone.
+    """
     names = run(ROOT, "git", "ls-files", "-co", "--exclude-standard").stdout.splitlines()
     for name in names:
         source, target = ROOT / name, folder / name
         if source.is_file():
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source, target)
+    if wanted is not None:
+        for campaign in (folder / "data/history").glob("*/"):
+            if campaign.name != "reference":
+                shutil.rmtree(campaign)
+        for part in sorted((folder / "data/history").glob("*/*/runs.parquet")):
+            wanted(pd.read_parquet(part)).to_parquet(part)
     run(folder, "git", "init", "-q")
     run(folder, "git", "add", "-A")
     run(folder, "git", "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qm", "clone")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -21,19 +20,26 @@ from commands import BIN, clone, environment, run, voxcast
 from model_server import free_port, running_server
 from private_slurm import PACKAGES, PrivateSlurm, missing_programs
 
-# The graph on two small heads, beside the recorded runs, with few families of models.
+# The graph on two small heads, beside recorded runs, with few families of models.
 OVERRIDES = (
     "campaign=tiny", "features.history=[reference]", "images.subjects=2", "images.seed=77",
-    "images.axis_voxels=[24,128]", "images.voxels=[60000,80000,200000]", "app=[ants_segment]",
-    "tune.trials=1", "tune.folds=3", "tune.budget_s=60", "tune.families=[median,ridge,cnn]",
+    "images.axis_voxels=[24,64]", "images.voxels=[60000,80000,200000]", "app=[ants_segment]",
+    "device.cpu.cpus=[1]", "tune.trials=1", "tune.folds=2", "tune.budget_s=60",
+    "tune.families=[median,ridge,cnn]",
 )  # fmt: skip
+SUBJECTS = [f"r{number:04d}" for number in range(1, 49)]  # in the history of the graph
 STUDIED_RUNS = 10  # of each scale and network, in the history of the studies
+
+
+def of_few_subjects(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the runs of one application on some of the subjects."""
+    return runs[(runs["app"] == "ants_segment") & runs["subject"].isin(SUBJECTS)]
 
 
 @pytest.fixture(scope="session")
 def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A clone whose graph was killed by `kill -9` while it measured, and then run to its end."""
-    folder = clone(tmp_path_factory.mktemp("graph") / "project")
+    folder = clone(tmp_path_factory.mktemp("graph") / "project", of_few_subjects)
     run(folder, sys.executable, "-m", "voxcast.config", *OVERRIDES)
     begun = subprocess.Popen(
         [str(BIN / "dvc"), "repro"], cwd=folder, env=environment(), start_new_session=True,
@@ -71,23 +77,18 @@ def server(graph: Path) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def studied(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A clone whose history is some recorded runs of one application, for the studies."""
-    folder = clone(tmp_path_factory.mktemp("studied") / "project")
-    history = folder / "data/history"
-    for campaign in history.iterdir():
-        if campaign.is_dir() and campaign.name != "reference":
-            shutil.rmtree(campaign)
     kept: dict[tuple[str, str], int] = {}
 
     def wanted(row: pd.Series) -> bool:
         group = row["scale"], json.loads(row["parameters_json"])["network"]
-        kept[group] = kept.get(group, 0) + (row["app"] == "dnn_train")
-        return bool(kept[group] <= STUDIED_RUNS)
+        kept[group] = kept.get(group, 0) + 1
+        return kept[group] <= STUDIED_RUNS
 
-    for part in sorted((history / "reference").glob("*/runs.parquet")):
-        runs = pd.read_parquet(part)
+    def some(runs: pd.DataFrame) -> pd.DataFrame:
         runs = runs[runs["app"] == "dnn_train"]
-        runs[[wanted(row) for _, row in runs.iterrows()]].to_parquet(part)
-    return folder
+        return runs[[wanted(row) for _, row in runs.iterrows()]]
+
+    return clone(tmp_path_factory.mktemp("studied") / "project", some)
 
 
 @pytest.fixture

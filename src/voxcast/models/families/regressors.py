@@ -242,6 +242,7 @@ class TabularRegressor:
 
     def fit(self, x: np.ndarray, y: np.ndarray, volumes: np.ndarray | None) -> TabularRegressor:
         """Fit one estimator per column of ``y``."""
+        from sklearn import config_context
         from sklearn.exceptions import ConvergenceWarning
 
         if self.build is None:
@@ -252,10 +253,12 @@ class TabularRegressor:
         with warnings.catch_warnings(), _threads().limit(limits=threads, user_api="openmp"):
             # A perceptron stops at its maximum number of iterations by design.
             warnings.simplefilter("ignore", category=ConvergenceWarning)
-            self.formulas_ = tuple(
-                formula_of(self.build().fit(x, column, **self._weights(column)))
-                for column in outputs.T
-            )
+            # Checking the parameters of each of hundreds of trees takes longer than growing them.
+            with config_context(skip_parameter_validation=True):
+                self.formulas_ = tuple(
+                    formula_of(self.build().fit(x, column, **self._weights(column)))
+                    for column in outputs.T
+                )
         return self
 
     def _weights(self, output: np.ndarray) -> dict[str, np.ndarray]:
