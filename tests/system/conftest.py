@@ -14,11 +14,12 @@ from typing import Any
 
 import pandas as pd
 import pytest
-import yaml
 
 from commands import BIN, clone, environment, run, voxcast
 from model_server import free_port, running_server
 from private_slurm import PACKAGES, PrivateSlurm, missing_programs
+from shell_campaigns import write_campaign
+from training_project import write_volume
 
 # The graph on two small heads, beside recorded runs, with few families of models.
 OVERRIDES = (
@@ -131,31 +132,24 @@ def slurm(slurm_of_all: PrivateSlurm) -> Iterator[PrivateSlurm]:
 
 @pytest.fixture(scope="session")
 def shell_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project from `voxcast init` with an application of a shell, and campaigns of it.
+    """A project from `voxcast init` with one image, and campaigns that do not read it.
 
-    Its time is set by its parameters: a pause for each of some cycles.
+    The time of the application is set by its parameters: a pause for each of some cycles.
     """
     folder = tmp_path_factory.mktemp("shell") / "project"
     voxcast("init", folder)
+    write_volume(folder / "heads/sub-1_T1w.nii.gz", 1)
+    images = (folder / "conf/images/bids.yaml").read_text().replace("???", "heads")
+    (folder / "conf/images/one.yaml").write_text(images)
     script = 'for n in $(seq "$0"); do sleep "$1"; done'
-    described = {
-        "version": "1", "input": "none", "argv": ["bash", "-c", script, "{cycles}", "{pause}"],
-        "parameters": {"cycles": 20, "pause": 0.01}, "scaled_down": {"cycles": 1},
-        "ranges": {"cycles": [10, 30]}, "expected_startup_s": 0.1, "expected_s_per_mvoxel": 0.0,
+    sweeps = {
+        "down": {"scale": "scaled_down", "parameters": {"pause": [0.01, 0.02]}, "cpus": [1]},
+        "full": {"scale": "full_scale", "parameters": {"cycles": [10, 20]}, "cpus": [1],
+                 "repeats": 2},
     }  # fmt: skip
-    app = {"defaults": ["_base@pauses", "_self_"], "pauses": described}
-    (folder / "conf/app/pauses.yaml").write_text(yaml.safe_dump(app))
-    campaign = {
-        "defaults": ["_base", "_sweep@sweeps.down", "_sweep@sweeps.full", "_self_",
-                     {"override /app@_global_.app": ["pauses"]},
-                     {"override /device@_global_.device": ["cpu"]},
-                     {"override /images@_global_.images": "cohort_demo"}],
-        "name": "pauses", "seed": 1, "metronome": False,
-        "sweeps": {
-            "down": {"scale": "scaled_down", "parameters": {"pause": [0.01, 0.02]}, "cpus": [1]},
-            "full": {"scale": "full_scale", "parameters": {"cycles": [10, 20]}, "cpus": [1],
-                     "repeats": 2},
-        },
-    }  # fmt: skip
-    (folder / "conf/campaign/pauses.yaml").write_text(yaml.safe_dump(campaign))
+    write_campaign(
+        folder, "pauses", script, ["{cycles}", "{pause}"], sweeps,
+        parameters={"cycles": 20, "pause": 0.01}, scaled_down={"cycles": 1},
+        ranges={"cycles": [10, 30]},
+    )  # fmt: skip
     return folder
