@@ -144,7 +144,7 @@ def test_the_test_side_is_opened_once(graph: Path, tmp_path: Path) -> None:
     (blind / "data/features/test.parquet").unlink()
     for name in ("tune", "train", "register", "report"):
         stage(name)
-    with pytest.raises(FileNotFoundError, match="test.parquet"):
+    with pytest.raises(FileNotFoundError, match=r"test\.parquet"):
         stage("evaluate")
 
 
