@@ -13,8 +13,8 @@ import pandas as pd
 from voxcast import config
 from voxcast.config.campaigns import campaign_settings
 from voxcast.errors import ConfigError, exits_cleanly
+from voxcast.images.catalogue import RECORDED_IMAGES, check_recorded
 from voxcast.images.image_set import recipes_in
-from voxcast.images.recorded import RECORDED_IMAGES, check_recorded
 from voxcast.measure.campaign import profile_device
 from voxcast.measure.plan import make_plan
 from voxcast.runs.series import MEASURED

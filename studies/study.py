@@ -38,7 +38,7 @@ from voxcast.evaluation.recorded_table import (
 )
 from voxcast.features.rows import side
 from voxcast.files import write_json
-from voxcast.images.recorded import RECORDED_IMAGES
+from voxcast.images.catalogue import RECORDED_IMAGES
 from voxcast.models.openings import BOOK
 from voxcast.models.selection.cross_validation import FoldCache
 from voxcast.records import App

@@ -20,9 +20,16 @@ from voxcast.models.families.family import FAMILIES
 from voxcast.models.forecaster import Forecaster, calibrate
 from voxcast.models.selection.cross_validation import Validation
 from voxcast.records import Configuration
-from voxcast.serving.bundle import INDEX, Bundle, BundlePart, Origin, write_bundle
+from voxcast.serving.bundle import (
+    INDEX,
+    Bundle,
+    BundlePart,
+    Origin,
+    Promotion,
+    ServedApp,
+    write_bundle,
+)
 from voxcast.serving.model_store import MODELS, POINTER, ModelStore
-from voxcast.serving.served_app import Promotion, ServedApp
 from voxcast.tracking import registry, runs
 from voxcast.tracking.registry import FOLDER
 

@@ -15,9 +15,8 @@ import yaml
 import featurize
 import synthetic_runs
 from commands import call
-from voxcast.images.catalogue import build_catalogue
+from voxcast.images.catalogue import build_catalogue, recorded_images
 from voxcast.images.network_volume import copy_small_volumes
-from voxcast.images.recorded import recorded_images
 from voxcast.images.sources import refresh
 from voxcast.images.summary import Grids
 from voxcast.records import Configuration

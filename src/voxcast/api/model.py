@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from voxcast.api.plan import Plan
     from voxcast.api.submission import Submission
     from voxcast.records import Configuration
+    from voxcast.serving.bundle import ServedApp
     from voxcast.serving.client import Client, ServedFacts
     from voxcast.serving.prediction_service import PredictionService
-    from voxcast.serving.served_app import ServedApp
 
     Row = Mapping[str, Any]
     Image = str | os.PathLike[str]

@@ -19,10 +19,9 @@ from voxcast.features.phase_labels import COLUMN as PHASES
 from voxcast.features.phase_labels import phase_texts
 from voxcast.features.rows import DOWN, FULL, IDENTITY, features
 from voxcast.features.training_table import build_table, with_speed_deviations
-from voxcast.images.catalogue import ON_RECORD, read_on_record
+from voxcast.images.catalogue import ON_RECORD, RECORDED_IMAGES, read_on_record
 from voxcast.images.characteristics import CHARACTERISTICS, current_rows
 from voxcast.images.network_volume import SMALL_VOLUMES, read_stacked
-from voxcast.images.recorded import RECORDED_IMAGES
 from voxcast.models.openings import enter_opening
 from voxcast.records import MEASURED, TARGETS, Configuration
 from voxcast.runs.store import batch_names, load_history, load_phases, reserved_names

@@ -28,11 +28,10 @@ from voxcast.features.rows import (
     features,
 )
 from voxcast.files import sha256_of
-from voxcast.images.catalogue import ON_RECORD, RESTORE, read_on_record
+from voxcast.images.catalogue import ON_RECORD, RECORDED_IMAGES, RESTORE, read_on_record
 from voxcast.images.characteristics import CHARACTERISTICS, current_rows
 from voxcast.images.header import HEADER_COLUMNS
 from voxcast.images.network_volume import SMALL_VOLUMES, points_of, read_small_volumes
-from voxcast.images.recorded import RECORDED_IMAGES
 from voxcast.records import ANCHOR_REPEAT, MEASURED, TARGETS, Configuration
 from voxcast.runs.series import RUNS, phases_in
 from voxcast.runs.speed import speed_deviations

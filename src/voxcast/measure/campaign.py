@@ -21,10 +21,15 @@ from typing import TYPE_CHECKING, Any
 from voxcast.apps.checks import check_startable
 from voxcast.errors import ConfigError, VoxcastError, one_line
 from voxcast.files import atomic_path
-from voxcast.images.catalogue import CATALOGUE, CHARACTERISTICS_TABLE
+from voxcast.images.catalogue import (
+    CATALOGUE,
+    CHARACTERISTICS_TABLE,
+    RECORDED_IMAGES,
+    check_recorded,
+    recorded_images,
+)
 from voxcast.images.image_set import prepare_image_set, recipes_in
 from voxcast.images.network_volume import copy_small_volumes
-from voxcast.images.recorded import RECORDED_IMAGES, check_recorded, recorded_images
 from voxcast.images.sources import ImageChoice
 from voxcast.images.summary import Grids
 from voxcast.measure.host import HostFacts, host_facts

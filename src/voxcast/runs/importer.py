@@ -24,7 +24,7 @@ import pandas as pd
 
 from voxcast.errors import ConfigError, TableError, one_line
 from voxcast.files import atomic_path, locked, sha256_file
-from voxcast.images.recorded import RECORDED_IMAGES
+from voxcast.images.catalogue import RECORDED_IMAGES
 from voxcast.images.sources import find_images, stem
 from voxcast.images.summary import Grids, summaries
 from voxcast.runs import csv_table, slant, slurm, workflows

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from voxcast.content_cache import ContentCache
+    from voxcast.serving.bundle import ServedApp
     from voxcast.serving.client import ServedFacts
-    from voxcast.serving.served_app import ServedApp
 
     Rows = list[dict[str, Any]]
     Predict = Callable[..., Rows]  # of rows, a quantile and `explain`; here or on a server

@@ -27,8 +27,8 @@ from voxcast.errors import ConfigError, ModelError, RequestError, one_line
 from voxcast.quantities import format_seconds
 from voxcast.records import Configuration
 from voxcast.refusals import refusal_of
+from voxcast.serving.bundle import app_among
 from voxcast.serving.champion import Champion
-from voxcast.serving.served_app import app_among
 from voxcast.serving.signature import QUANTILE, VOLUME, Answer
 
 TOKEN_VARIABLE = "VOXCAST_TOKEN"  # noqa: S105  # the name of a variable, not a token

@@ -18,8 +18,7 @@ from voxcast.records import TARGETS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from voxcast.serving.bundle import Bundle
-    from voxcast.serving.served_app import Promotion, ServedApp
+    from voxcast.serving.bundle import Bundle, Promotion, ServedApp
 
 UNKNOWN = "not recorded"
 _TARGET_TITLES = {"cpu_s": "CPU time", "runtime_s": "wall time", "peak_rss_bytes": "memory"}

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from voxcast.models.forecaster import Forecaster, Prediction
+    from voxcast.serving.bundle import ServedApp
     from voxcast.serving.champion import Champion
     from voxcast.serving.machines import MachineSpeeds
-    from voxcast.serving.served_app import ServedApp
 
 
 REFERENCE = Path(__file__).parents[1] / "reference"  # the models of the package

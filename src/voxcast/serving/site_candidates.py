@@ -124,7 +124,7 @@ class SiteCandidates:
         images : list of ImagePredictions
             At least one.
         host_classes, measured
-            See `voxcast.serving.served_app.ServedApp`; empty where they are not known.
+            See `voxcast.serving.bundle.ServedApp`; empty where they are not known.
         parameters : mapping, optional
             Parameters of the application in the question.
         """

@@ -49,7 +49,7 @@ MODELS = Path("data/models")
 
 @dataclass(frozen=True)
 class AppFacts:
-    """An application as it was measured; see `voxcast.serving.served_app.ServedApp`.
+    """An application as it was measured; see `voxcast.serving.bundle.ServedApp`.
 
     ``noise_floor`` is the error that repeats of one run have, by target, in percent.
     """

@@ -31,9 +31,8 @@ from voxcast.models.selection.promotion_rule import (
     decide_beforehand,
     risks,
 )
-from voxcast.serving.bundle import BundlePart, Origin, write_bundle
+from voxcast.serving.bundle import BundlePart, Origin, Promotion, ServedApp, write_bundle
 from voxcast.serving.model_store import ModelStore
-from voxcast.serving.served_app import Promotion, ServedApp
 from voxcast.tracking.address import tracking_uri
 from voxcast.tracking.registry import (
     FOLDER,

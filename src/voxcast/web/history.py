@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from voxcast.serving.served_app import Promotion
+    from voxcast.serving.bundle import Promotion
     from voxcast.web.model_switch import ServedModel
 
 MAX_RUNS = 5000

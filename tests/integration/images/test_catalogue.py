@@ -219,21 +219,13 @@ def test_a_record_that_cannot_be_read_is_one_line_and_changes_nothing(
     assert {file: file.read_bytes() for file in out.iterdir()} == before
 
 
-def test_a_characteristic_of_another_version_is_unknown_until_it_is_computed_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_a_characteristic_of_another_version_is_unknown_and_the_others_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out, images = tmp_path / "out", image_set(tmp_path / "a", 1, 2)
-    before = catalogue(images, out, "a")
+    out = tmp_path / "out"
+    catalogue(image_set(tmp_path / "a", 1), out, "a")
     newer = CHARACTERISTICS["noise_ratio"]._replace(version=2)
     monkeypatch.setitem(CHARACTERISTICS, "noise_ratio", newer)
     rows = read_on_record(out / ON_RECORD)
     assert rows["noise_ratio"].isna().all()
     assert rows["foreground_voxels"].notna().all()
-    current = json.dumps({name: c.version for name, c in CHARACTERISTICS.items()})
-    for module in ("catalogue", "summary"):
-        monkeypatch.setattr(f"voxcast.images.{module}.CURRENT_VERSIONS", current)
-    (tmp_path / "a" / "head1.nii.gz").unlink()
-    again = catalogue(image_set(tmp_path / "b", 3), out, "b").set_index("subject")
-    assert again["noise_ratio"].notna().to_dict() == {"head1": False, "head2": True, "head3": True}
-    assert {*before["volume_id"]} < {*again["volume_id"]}
-    assert "1 are computed anew; of 1 the file is gone or changed" in caplog.text

@@ -20,8 +20,7 @@ from voxcast.evaluation.recorded_table import (
 )
 from voxcast.features.phase_labels import labels_of
 from voxcast.features.rows import FULL, SPEED_DEVIATION, side
-from voxcast.images.catalogue import ON_RECORD
-from voxcast.images.recorded import RECORDED_IMAGES
+from voxcast.images.catalogue import ON_RECORD, RECORDED_IMAGES
 from voxcast.models.openings import read_openings
 from voxcast.runs.csv_table import load_map
 from voxcast.runs.importer import import_files

@@ -9,11 +9,16 @@ import pytest
 import yaml
 
 from voxcast.errors import ImageError
-from voxcast.images.catalogue import build_catalogue
+from voxcast.images.catalogue import (
+    FLOOR,
+    FLOORS,
+    build_catalogue,
+    check_recorded,
+    recorded_images,
+)
 from voxcast.images.characteristics import CHARACTERISTICS
 from voxcast.images.header import HEADER_COLUMNS
 from voxcast.images.image_set import generated_ids, recipes_in, write_cohort
-from voxcast.images.recorded import FLOOR, FLOORS, check_recorded, recorded_images
 from voxcast.images.summary import Grids, summarise
 from voxcast.images.volume import Volume
 from voxcast_apps.heads.grids import FixedGrid, Sizes
