@@ -249,11 +249,10 @@ def test_mlproject(graph: Path, image: Path) -> None:
 def test_image_characteristics(graph: Path, image: Path, server: str) -> None:
     """image characteristics, same at training and serving."""
     (inspected,) = voxcast("inspect", image, "--json").json
-    table = pd.read_parquet(graph / "data/catalogue/characteristics.parquet")
     catalogue = pd.read_parquet(graph / "data/catalogue/catalogue.parquet")
     path_of = {row["volume_id"]: str(row) for row in catalogue.to_dict("records")}
     (volume,) = (v for v, text in path_of.items() if "sub-0001" in text)
-    trained = table[table["volume_id"] == volume].iloc[0]
+    trained = catalogue[catalogue["volume_id"] == volume].iloc[0]
     served = upload(f"{server}/images", image)
     values = {entry["name"]: entry["value"] for entry in served["characteristics"]}
     for name in ("foreground_voxels", "entropy_bits", "noise_ratio"):

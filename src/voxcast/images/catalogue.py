@@ -52,17 +52,19 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-CATALOGUE, CHARACTERISTICS_TABLE = "catalogue.parquet", "characteristics.parquet"
-ON_RECORD = "on_record.parquet"
+CATALOGUE, ON_RECORD = "catalogue.parquet", "on_record.parquet"
 # DVC tracks the catalogue of the project, not of its campaigns.
 RESTORE = "restore it (data/catalogue with `dvc checkout`), or remove it to forget earlier images"
 MAX_PROBLEMS_SHOWN = 10
 PATH = "path"  # of the file when it was catalogued
 _FILE = ("subject", "session", "suffix", PATH)
-_CATALOGUE: dict[str, type] = {
-    **dict.fromkeys(("volume_id", *_FILE, "problem"), str), **HEADER_TYPES, "voxel_sha256": str,
-}  # fmt: skip
 _CHARACTERISTICS: dict[str, type] = {**dict.fromkeys(CHARACTERISTICS, float), VERSIONS: str}
+_CATALOGUE: dict[str, type] = {
+    **dict.fromkeys(("volume_id", *_FILE, "problem"), str),
+    **HEADER_TYPES,
+    "voxel_sha256": str,
+    **_CHARACTERISTICS,
+}
 _REQUIRED: dict[str, type] = {
     **dict.fromkeys(("volume_id", "subject", "session", "image_set"), str),
     "coarse_points": int,  # grid of the characteristics
@@ -81,12 +83,11 @@ def build_catalogue(
     image_set: str = "",
     max_voxels: int = MAX_VOXELS,
 ) -> int:
-    """Write ``catalogue.parquet`` and ``characteristics.parquet``, and update the record.
+    """Write ``catalogue.parquet``, a row for every file, and update the record.
 
-    The catalogue has a row for every file, the characteristics have one for every good
-    `volume_id`, so that the same voxels under two subjects can be joined to both. Good volumes are
-    added to ``on_record.parquet`` and ``volumes.npz``, which keep earlier image sets. The first
-    reasons why volumes cannot be used are logged.
+    Good volumes are added to ``on_record.parquet``, a row for each `volume_id`, and to
+    ``volumes.npz``; both keep earlier image sets. The first reasons why volumes cannot be used are
+    logged.
 
     Parameters
     ----------
@@ -128,23 +129,17 @@ def build_catalogue(
     new_on_record: dict[str, dict[str, Any]] = {}
     cubes: dict[str, np.ndarray] = {}
     for file in files:
-        summary = seen.get(file.path)
-        volume_id = summary and (volume_ids or {}).get(file.path, summary.volume_id)
-        rows.append({
-            "volume_id": volume_id,
-            **{name: getattr(file, name) for name in _FILE},
-            "problem": problems[file.path] or None,
-            **(summary.header.columns() if summary else dict.fromkeys(HEADER_COLUMNS)),
-            "voxel_sha256": summary and summary.voxel_sha256,
-        })  # fmt: skip
-        if summary and volume_id and volume_id not in new_on_record:
-            facts = summary.facts(file.subject, grids.coarse_points)
-            new_on_record[volume_id] = {**facts, **rows[-1], "image_set": image_set}
-            if summary.network_volume is not None:
-                cubes[volume_id] = summary.network_volume
+        row = {name: getattr(file, name) for name in _FILE}
+        row["problem"] = problems[file.path] or None
+        if summary := seen.get(file.path):
+            row |= summary.facts(file.subject, grids.coarse_points)
+            volume_id = row["volume_id"] = (volume_ids or {}).get(file.path, summary.volume_id)
+            if volume_id not in new_on_record:
+                new_on_record[volume_id] = {**row, "image_set": image_set}
+                if summary.network_volume is not None:
+                    cubes[volume_id] = summary.network_volume
+        rows.append(row)
     _write_rows(out_folder / CATALOGUE, rows, _CATALOGUE)
-    types = {"volume_id": str, **_CHARACTERISTICS}
-    _write_rows(out_folder / CHARACTERISTICS_TABLE, list(new_on_record.values()), types)
     _log_problems([problem for problem in problems.values() if problem], len(files), out_folder)
     log_itk_refusals([(root / name, summary.itk_refusal) for name, summary in seen.items()])
     # First, as a volume without a row is ignored, but not the other way round.
@@ -362,8 +357,6 @@ def check_recorded(
 def _catalogue(folder: str | os.PathLike[str]) -> pd.DataFrame:
     import pandas as pd
 
-    columns = ["volume_id", "subject", *HEADER_COLUMNS, "voxel_sha256"]
     table = pd.read_parquet(Path(folder) / CATALOGUE)
-    table = table[table["problem"].isna()][columns]
-    numbers = pd.read_parquet(Path(folder) / CHARACTERISTICS_TABLE)
-    return table.merge(numbers, on="volume_id", how="left", validate="many_to_one")
+    columns = ["volume_id", "subject", *HEADER_COLUMNS, "voxel_sha256", *_CHARACTERISTICS]
+    return table.loc[table["problem"].isna(), columns]

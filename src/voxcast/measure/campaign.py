@@ -23,7 +23,6 @@ from voxcast.errors import ConfigError, VoxcastError, one_line
 from voxcast.files import atomic_path
 from voxcast.images.catalogue import (
     CATALOGUE,
-    CHARACTERISTICS_TABLE,
     RECORDED_IMAGES,
     check_recorded,
     recorded_images,
@@ -129,13 +128,7 @@ class Campaign:
 
     def volume_rows(self) -> dict[str, dict[str, Any]]:
         """Return headers and characteristics by volume id."""
-        import pandas as pd
-
-        volumes = self._known_volumes()
-        table = self.folder / "catalogue" / CHARACTERISTICS_TABLE
-        if table.is_file():  # the recorded volumes have theirs beside the header
-            volumes = volumes.merge(pd.read_parquet(table), on="volume_id", how="left")
-        rows = volumes.drop_duplicates("volume_id").to_dict("records")
+        rows = self._known_volumes().drop_duplicates("volume_id").to_dict("records")
         return {str(row["volume_id"]): {str(k): v for k, v in row.items()} for row in rows}
 
     def plan(self, host: HostFacts | None = None) -> CampaignPlan:

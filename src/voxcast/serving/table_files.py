@@ -61,20 +61,18 @@ class RowFile:
         TableError
             If the file is damaged.
         """
-        with _readable(self.path):
-            for batch in self._stored_batches(size):
-                for start in range(0, batch.num_rows, size):
-                    yield batch.slice(start, size)
-
-    def _stored_batches(self, size: int) -> Iterator[pa.RecordBatch]:
-        if self.path.suffix == CSV:
-            yield from _csv_reader(self.path, self.schema.names)
-            return
         import pyarrow.parquet
 
-        # Without reading ahead, which would hold the whole file.
-        with pyarrow.parquet.ParquetFile(self.path, pre_buffer=False) as file:
-            yield from file.iter_batches(size, use_threads=False)
+        with _readable(self.path), contextlib.ExitStack() as stack:
+            if self.path.suffix == CSV:
+                stored = stack.enter_context(_csv_reader(self.path, self.schema.names))
+            else:
+                # Without reading ahead, which would hold the whole file.
+                file = pyarrow.parquet.ParquetFile(self.path, pre_buffer=False)
+                stored = stack.enter_context(file).iter_batches(size, use_threads=False)
+            for batch in stored:
+                for start in range(0, batch.num_rows, size):
+                    yield batch.slice(start, size)
 
 
 def open_rows(path: Path) -> RowFile:
@@ -220,14 +218,12 @@ class BatchPredictions:
         size = ROWS_WITH_VOLUME if VOLUME in self.source.schema.names else ROWS
         for batch in self.source.batches(size):
             cells = batch.to_pylist()
-            answers = self._answers([{**row, **self._open_cells(row)} for row in cells])
+            stated = [{n: cell for n, cell in row.items() if cell is not None} for row in cells]
+            answers = self._answers([{**self.defaults, **row} for row in stated])
             yield [
                 {name: row[name] for name in self._copied} | answer
                 for row, answer in zip(cells, answers, strict=True)
             ]
-
-    def _open_cells(self, row: Cells) -> dict[str, str]:
-        return {name: text for name, text in self.defaults.items() if row.get(name) is None}
 
     def _answers(self, rows: Sequence[Cells]) -> list[Cells]:
         """Return an answer or an error for each row."""

@@ -30,9 +30,10 @@ from voxcast.tracking.address import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from mlflow import MlflowClient
+    from mlflow.entities.model_registry import ModelVersion
 
 MODEL_NAME = "voxcast"
 CHAMPION = "champion"
@@ -178,6 +179,9 @@ def pull(store: ModelStore, uri: str, number: str | None = None) -> str:
         another version of this number is here.
     """
     with mlflow_client(uri) as client:
+        from mlflow.artifacts import download_artifacts
+        from mlflow.environment_variables import MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR
+
         number = number or champion_number(client)
         if number is None:
             then = "train one with `voxcast learn`"
@@ -185,8 +189,7 @@ def pull(store: ModelStore, uri: str, number: str | None = None) -> str:
         sha256 = _sha256_in(client, number)
         if sha256 is None:
             raise ModelError(f"the registry has no version {number}", without_password(uri))
-        present = store.pointer().versions.get(number)
-        if present is not None:
+        if (present := store.pointer().versions.get(number)) is not None:
             if present.sha256 != sha256:
                 then = "begin with an empty folder `models` to use this registry"
                 raise ModelError(
@@ -195,26 +198,16 @@ def pull(store: ModelStore, uri: str, number: str | None = None) -> str:
             store.point(number)
             return number
         with store.new_folder() as work:
-            bundle = Path(_downloaded(client, uri, number, work))
-            problems = Bundle.load(bundle, sha256).problems()
-            if problems:
-                name, problem = next(iter(problems.items()))
+            MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR.set(False)
+            location = client.get_model_version_download_uri(MODEL_NAME, number)
+            location = f"{location}/artifacts/{FOLDER}"
+            bundle = Path(
+                download_artifacts(location, dst_path=work, tracking_uri=uri, registry_uri=uri)
+            )
+            for name, problem in Bundle.load(bundle, sha256).problems().items():
                 raise ModelError(f"{name}: {problem}", f"version {number} of the registry")
             store.add(number, bundle)
     return number
-
-
-def _downloaded(client: MlflowClient, uri: str, number: str, folder: str) -> str:
-    from mlflow.artifacts import download_artifacts
-    from mlflow.environment_variables import MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR
-
-    MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR.set(False)
-    location = client.get_model_version_download_uri(MODEL_NAME, number)
-    return str(
-        download_artifacts(
-            f"{location}/artifacts/{FOLDER}", dst_path=folder, tracking_uri=uri, registry_uri=uri
-        )
-    )
 
 
 def follow(store: ModelStore, uri: str) -> None:
@@ -232,22 +225,22 @@ def follow(store: ModelStore, uri: str) -> None:
 
 def champion_number(client: MlflowClient) -> str | None:
     """Return the number of the version with the alias ``champion``, or None."""
-    import mlflow
-
-    try:
-        return str(client.get_model_version_by_alias(MODEL_NAME, CHAMPION).version)
-    except mlflow.MlflowException as error:
-        if error.error_code in _ABSENT:
-            return None
-        raise
+    version = _found(client.get_model_version_by_alias, CHAMPION)
+    return None if version is None else str(version.version)
 
 
 def _sha256_in(client: MlflowClient, number: str) -> str | None:
     """Return the hash of a version's bundle in MLflow's tags; None without such a version."""
+    version = _found(client.get_model_version, number)
+    return None if version is None else str(version.tags.get(SHA256_TAG, ""))
+
+
+def _found(get: Callable[[str, str], ModelVersion], name: str) -> ModelVersion | None:
+    """Return a version by its number or alias; None where the registry has none."""
     import mlflow
 
     try:
-        return client.get_model_version(MODEL_NAME, number).tags.get(SHA256_TAG, "")
+        return get(MODEL_NAME, name)
     except mlflow.MlflowException as error:
         if error.error_code in _ABSENT:
             return None

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from voxcast.models.metrics import Metrics
     from voxcast.models.selection.leaderboard import Leaderboard, Trial
     from voxcast.tracking.challengers import Challenger
 
@@ -90,19 +89,15 @@ def connect(project: Path) -> Session:
     """
     uri = tracking_uri(project)
     with errors_of_mlflow(uri):
-        return _open_session(project, uri)
+        import mlflow
 
-
-def _open_session(project: Path, uri: str) -> Session:
-    import mlflow
-
-    mlflow.set_tracking_uri(uri)
-    outer_run_id = os.environ.pop("MLFLOW_RUN_ID", None)
-    if outer_run_id is None:
-        experiment_id = _experiment(project, uri)
-    else:
-        experiment_id = mlflow.get_run(outer_run_id).info.experiment_id
-    mlflow.set_experiment(experiment_id=experiment_id)
+        mlflow.set_tracking_uri(uri)
+        outer_run_id = os.environ.pop("MLFLOW_RUN_ID", None)
+        if outer_run_id is None:
+            experiment_id = _experiment(project, uri)
+        else:
+            experiment_id = mlflow.get_run(outer_run_id).info.experiment_id
+        mlflow.set_experiment(experiment_id=experiment_id)
     return Session(outer_run_id, experiment_id, provenance(project))
 
 
@@ -313,7 +308,7 @@ def log_search(
         log_dataset(table, path, tags["table_sha256"])
         for app, challenger in challengers.items():
             trials = load_trials(project / TUNED / app)
-            _log_studies(session, run_id, {**tags, "app": app}, challenger.leaderboard, trials)
+            _log_studies(session, run_id, tags, app, challenger.leaderboard, trials)
         # At the end, so that a log that was interrupted is written again.
         mlflow.set_tag("tuned_sha256", sha256)
 
@@ -322,39 +317,28 @@ def _log_studies(
     session: Session,
     campaign: str,
     tags: Mapping[str, str],
+    app: str,
     leaderboard: Leaderboard,
     trials: Mapping[str, list[Trial]],
 ) -> None:
     """Log a study for each family and ensemble, and one for the best family, named ``grid``."""
     by_name = leaderboard.metrics[leaderboard.input_level]
-    for name, metrics in {**by_name, GRID: by_name[leaderboard.best_family]}.items():
-        of_family = trials.get(name, [])
-        params = leaderboard.params[name] if name in trials else {}
-        _log_study(session, campaign, {**tags, "family": name}, of_family, params, metrics)
-
-
-def _log_study(
-    session: Session,
-    campaign: str,
-    tags: Mapping[str, str],
-    trials: list[Trial],
-    params: Mapping[str, Any],
-    metrics: Metrics,
-) -> None:
-    names = {"app": tags["app"], "family": tags["family"]}
-    title = f"{names['app']} {names['family']}"
-    with run(
-        session, "study", title, parent=campaign, tags=tags,
-        params={**params, **names, "trials": len(trials)},
-        metrics=prefixed("cv", metrics),
-    ) as study:  # fmt: skip
-        for trial in trials:
-            with run(
-                session, "trial", f"{title} {trial.number}", parent=study,
-                tags={**tags, "state": trial.state}, params={**trial.params, **names},
-                metrics=prefixed("cv", trial.metrics) | {"fit_s": trial.duration_s},
-            ):  # fmt: skip
-                pass
+    for family, metrics in {**by_name, GRID: by_name[leaderboard.best_family]}.items():
+        names, title = {"app": app, "family": family}, f"{app} {family}"
+        of_family = trials.get(family, [])
+        params = leaderboard.params[family] if family in trials else {}
+        with run(
+            session, "study", title, parent=campaign, tags={**tags, **names},
+            params={**params, **names, "trials": len(of_family)}, metrics=prefixed("cv", metrics),
+        ) as study:  # fmt: skip
+            for trial in of_family:
+                with run(
+                    session, "trial", f"{title} {trial.number}", parent=study,
+                    tags={**tags, **names, "state": trial.state},
+                    params={**trial.params, **names},
+                    metrics=prefixed("cv", trial.metrics) | {"fit_s": trial.duration_s},
+                ):  # fmt: skip
+                    pass
 
 
 def log_finals(
