@@ -17,9 +17,9 @@ from voxcast.evaluation.headline import new_day_errors
 from voxcast.features.rows import volumes_of
 from voxcast.files import atomic_path, write_json
 from voxcast.models import openings
+from voxcast.models.explanation import law_in_words
 from voxcast.models.forecaster import Forecaster
 from voxcast.models.metrics import (
-    distribution_metrics,
     headline,
     predict_runs,
     target_metrics,
@@ -48,7 +48,7 @@ def main() -> int:
     write_json(OUT / "openings.json", opening_counts)
     metrics_by_app: dict[str, dict[str, Any]] = {}
     headlines: dict[str, dict[str, Any]] = {}
-    distributions: dict[str, dict[str, Any]] = {}
+    laws: dict[str, dict[str, str]] = {}
     frames = []
     for tuned in sorted(folder for folder in TUNED.iterdir() if folder.is_dir()):
         app, leaderboard = tuned.name, load_leaderboard(tuned)
@@ -60,14 +60,13 @@ def main() -> int:
             "subjects": rows["subject"].nunique(),
             **{name: target_metrics(frame) for name, frame in evaluated.items()},
         }
-        if len(rows):
-            best = Forecaster.load(MODELS / app / leaderboard.best)
-            distributions[app] = distribution_metrics(best, rows, volumes_of(rows, VOLUMES))
+        if "law" in leaderboard.params:
+            laws[app] = law_in_words(Forecaster.load(MODELS / app / "law"))
         # The headline numbers, for DVC to compare between commits.
         headlines[app] = headline(metrics_by_app[app], leaderboard.best)
     write_json(OUT / "families.json", metrics_by_app)
     write_json(OUT / "metrics.json", headlines)
-    write_json(OUT / "distribution.json", distributions)
+    write_json(OUT / "laws.json", laws)
     with atomic_path(OUT / "new_days.csv") as partial:
         _new_days(params.tune).to_csv(partial, index=False, float_format="%.6g")
     with atomic_path(OUT / "predictions.csv") as partial:

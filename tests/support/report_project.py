@@ -21,13 +21,6 @@ from voxcast.runs.table import PHASE_DTYPES, UNKNOWN
 
 PHASES = {"load": 0.05, "mask": 0.15, "n4": 0.45, "atropos": 0.35}
 OPENINGS = {"same_runs": 1, "any_subject": 1}
-DISTRIBUTION = {
-    "crps_log": 0.04,
-    "reliability": [
-        {"nominal": p, "below": below, "subjects": 4, "interval": [0.1, 1.0]}
-        for p, below in ((0.05, 1), (0.5, 2), (0.95, 4))
-    ],
-}
 ERRORS = {"ridge": 0.06, "extra_trees": 0.11, "voxels": 0.2, "median": 0.6}
 Build = Callable[..., Path]
 
@@ -176,11 +169,8 @@ def _write_results(
     (root / "results/tune").mkdir(parents=True, exist_ok=True)
     pd.DataFrame(board).to_csv(root / "results/tune/leaderboard.csv", index=False)
     write_json(root / "results/evaluate/families.json", metrics)
-    judged = [app for app in metrics if metrics[app]["runs"]]
-    write_json(
-        root / "results/evaluate/distribution.json",
-        {app: dict.fromkeys(TARGETS, DISTRIBUTION) for app in judged},
-    )
+    laws = {"cpu_s": "5 s + 2 s per million voxels", "peak_rss_bytes": "200 MB"}
+    write_json(root / "results/evaluate/laws.json", dict.fromkeys(metrics, laws))
     everything = pd.concat(frames) if frames else pd.DataFrame({"family": []})
     everything.to_csv(root / "results/evaluate/predictions.csv", index=False)
     (root / "results/explain").mkdir(parents=True, exist_ok=True)

@@ -8,16 +8,26 @@ such as voxels and their logarithm, change together.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from voxcast.features.descriptions import change, natural, plain_name, plainest, stem, usual
+from voxcast.features.descriptions import (
+    QUANTITIES,
+    change,
+    natural,
+    plain_name,
+    plainest,
+    stem,
+    usual,
+)
 from voxcast.features.rows import feature_names
-from voxcast.models.point_model import queries_of
+from voxcast.models.point_model import queries_of, regressed
 from voxcast.models.selection import fitting
+from voxcast.quantities import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,6 +42,7 @@ COUNT = 3
 CPUS = "allocation.log2_cpus"
 NEGLIGIBLE = 0.005  # of the logarithm: rounds to 0 per cent
 TARGET = "cpu_s"  # of importance
+LEAST_POWER = 0.005  # of the CPUs in a law: a smaller one is written as 0
 SHUFFLES = 3
 FEATURES_PER_APP = 3  # features whose dependence is returned
 QUANTILES = np.linspace(0.05, 0.95, 7)  # of a feature
@@ -102,6 +113,29 @@ def _reason(column: str, factor: float, row: Row, usual_row: Mapping[str, float]
     name = plain_name(column)
     values = natural(column, float(row[column])), natural(column, usual_row[column])
     return Reason(name, factor, *values, change(name, factor, *values))
+
+
+def law_in_words(forecaster: Forecaster) -> dict[str, str]:
+    """Write the formulas of the family ``law``, by target: CPU time on the usual machine, memory.
+
+    Sizes without an effect are left out.
+    """
+    model = forecaster.model_at("volume").model
+    (member,) = model.members
+    names, words = member.encoder.columns, {}
+    formulas = getattr(member.regressor, "formulas_", ())
+    for target, law in zip(regressed(model.targets), formulas, strict=True):
+        amount = format_seconds if target == TARGET else format_bytes
+        terms = [amount(law.constant)] if law.constant > 0 else []
+        for size, weight in zip(law.sizes, law.weights, strict=True):
+            if weight > 0:
+                quantity = QUANTITIES[plain_name(names[size])].title
+                terms.append(f"{amount(weight)} per million {quantity}")
+        words[target] = " + ".join(terms)
+        power = float(law.powers.sum()) / math.log(2)
+        if abs(power) >= LEAST_POWER:
+            words[target] = f"({words[target]}) × CPUs^{power:.2f}"
+    return words
 
 
 @dataclass(frozen=True)

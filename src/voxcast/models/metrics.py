@@ -7,7 +7,6 @@ Raftery, JASA 2007). Subjects are counted where runs of one are not independent.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 
 Metrics = dict[str, float]
 # With their mirror images and the median, the quantiles whose reliability is measured.
-UPPER_QUANTILES = (0.55, 0.6, 0.7, 0.8, 0.9, 0.95)
 _IDENTITY = ("cell_key", "subject", "volume_id", "app", "device", "cpus", "repeat")
 
 
@@ -94,67 +92,6 @@ def binomial_interval(hits: int, n: int, coverage: float = 0.95) -> tuple[float,
     low = 0.0 if hits == 0 else float(beta.ppf(tail, hits, n - hits + 1))
     high = 1.0 if hits == n else float(beta.ppf(1 - tail, hits + 1, n - hits))
     return low, high
-
-
-@dataclass(frozen=True)
-class Reliability:
-    """Nominal against observed probability of one quantile.
-
-    Attributes
-    ----------
-    nominal : float
-        Stated probability of a subject to be at or below the bound.
-    below, subjects : int
-        Subjects at or below it, of all.
-    interval : tuple of float
-        Exact 95 % interval of the observed share.
-    """
-
-    nominal: float
-    below: int
-    subjects: int
-    interval: tuple[float, float]
-
-
-def crps(actual: ArrayLike, quantiles: ArrayLike, probabilities: ArrayLike) -> float:
-    """Return the mean continuous ranked probability score (Hersbach, 2000), in the unit of values.
-
-    It is twice the integral of the pinball loss over all probabilities (Gneiting and Ranjan,
-    JBES 2011); each probability stands for those nearer to it than to the next. Of logarithms it
-    is a relative error.
-
-    Parameters
-    ----------
-    actual : array_like, shape (n,)
-    quantiles : array_like, shape (n, k)
-        Predicted, at increasing ``probabilities``, shape (k,), in the unit of ``actual``.
-    """
-    y, q = np.asarray(actual, dtype=float)[:, None], np.asarray(quantiles, dtype=float)
-    p = np.asarray(probabilities, dtype=float)
-    losses = np.maximum(p * (y - q), (p - 1) * (y - q)).mean(axis=0)
-    ends = np.concatenate([[0.0], (p[1:] + p[:-1]) / 2, [1.0]])
-    return float(2 * np.diff(ends) @ losses)
-
-
-def reliability(
-    actual: ArrayLike, quantiles: ArrayLike, probabilities: Sequence[float], subjects: ArrayLike
-) -> list[Reliability]:
-    """Count the subjects at or below each quantile.
-
-    A bound is stated for all runs of a subject: above the median a subject is below the bound if
-    its largest excess is, and below the median if its smallest is.
-    """
-    y, q = np.asarray(actual, dtype=float), np.asarray(quantiles, dtype=float)
-    names, index = np.unique(np.asarray(subjects), return_inverse=True)
-    points = []
-    for k, probability in enumerate(probabilities):
-        excess = y - q[:, k]
-        worst = np.full(len(names), -np.inf if probability >= 0.5 else np.inf)
-        (np.maximum if probability >= 0.5 else np.minimum).at(worst, index, excess)
-        below = int((worst <= 0).sum())
-        interval = binomial_interval(below, len(names))
-        points.append(Reliability(float(probability), below, len(names), interval))
-    return points
 
 
 def error_metrics(
@@ -239,37 +176,6 @@ def target_metrics(predictions: pd.DataFrame) -> dict[str, dict[str, Any]]:
             "under_request_high": interval[1],
             # Requested per unit used: the price of a safe bound.
             "asked_over_used": float(high.sum() / actual.sum()),
-        }
-    return metrics
-
-
-def distribution_metrics(
-    forecaster: Forecaster, table: pd.DataFrame, volumes: np.ndarray
-) -> dict[str, dict[str, Any]]:
-    """Return how good the quantiles of each target are on the runs of a table.
-
-    Returns
-    -------
-    dict
-        By target ``crps_log``, a relative error, and ``reliability``, a list of `Reliability` as
-        dict.
-    """
-    queries = queries_of(table, volumes)
-    probabilities = [*(1 - q for q in reversed(UPPER_QUANTILES)), 0.5, *UPPER_QUANTILES]
-    by_pair = [
-        forecaster.predict(queries, lower_quantile=1 - q, upper_quantile=q)
-        for q in UPPER_QUANTILES
-    ]
-    metrics = {}
-    for target in TARGETS:
-        triples = [np.log([p.quantiles[target] for p in pair]) for pair in by_pair]
-        lower, upper = ([triple[:, k] for triple in triples] for k in (0, 2))
-        quantiles = np.stack([*reversed(lower), triples[0][:, 1], *upper], axis=1)
-        actual = np.log(table[target].to_numpy(dtype=float))
-        points = reliability(actual, quantiles, probabilities, table["subject"])
-        metrics[target] = {
-            "crps_log": crps(actual, quantiles, probabilities),
-            "reliability": [asdict(point) for point in points],
         }
     return metrics
 

@@ -49,7 +49,7 @@ class ReportInputs:
         As written by phases, tune and evaluate; predictions are empty without a test side.
     shuffled, dependence : DataFrame
         As written by explain.
-    metrics, receipt : dict
+    metrics, laws, receipt : dict
         As written by evaluate and register, by application.
     jobs : DataFrame
         Collected jobs of a cluster; empty without any.
@@ -72,6 +72,7 @@ class ReportInputs:
     shuffled: pd.DataFrame
     dependence: pd.DataFrame
     metrics: dict[str, Any]
+    laws: dict[str, dict[str, str]]
     jobs: pd.DataFrame
     new_days: pd.DataFrame
     receipt: dict[str, Any]
@@ -163,6 +164,7 @@ class ReportInputs:
             shuffled=_read(project / "results/explain/shuffled.csv"),
             dependence=_read(project / "results/explain/dependence.csv"),
             metrics=_read(project / "results/evaluate/families.json"),
+            laws=_read(project / "results/evaluate/laws.json"),
             jobs=_jobs(project / "data/history/jobs", apps),
             new_days=_read(project / "results/evaluate/new_days.csv"),
             receipt=_read(project / "results/register/receipt.json"),

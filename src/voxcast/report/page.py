@@ -101,7 +101,11 @@ def _model(
         Section(
             "Error by model",
             "Mean absolute error of each model by cross-validation (●) and on unseen subjects (◆, "
-            "with 95 % interval); the dashed line is the noise floor, which no model can beat.",
+            "with 95 % interval); the dashed line is the noise floor, which no model can beat."
+            + "".join(
+                f" The law of {TITLES[target]}: {words}."
+                for target, words in inputs.laws.get(name, {}).items()
+            ),
             [_errors(app, target) for target in TARGETS],
             [tables.models(m, app.floor_percent)],
         )

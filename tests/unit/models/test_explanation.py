@@ -8,7 +8,7 @@ import pytest
 import planted
 from voxcast.features.descriptions import usual
 from voxcast.models import point_model
-from voxcast.models.explanation import explain, explain_model
+from voxcast.models.explanation import explain, explain_model, law_in_words
 from voxcast.models.families.family import FAMILIES
 from voxcast.models.forecaster import Forecaster, calibrate
 from voxcast.models.point_model import Query, queries_of
@@ -22,6 +22,19 @@ def forecaster() -> Forecaster:
     model = point_model.fit(table, None, "ridge", defaults, "volume", 0)
     out_of_fold = Validation(table, None, 3, 0).out_of_fold("ridge", defaults, "volume")
     return Forecaster({"volume": calibrate(model, table, out_of_fold, 1.5)})
+
+
+def test_a_law_is_written_with_its_units() -> None:
+    table = planted.table(40)
+    sizes = table["content.foreground_megavoxels"], 2.0 ** table["allocation.log2_cpus"]
+    table["cpu_s"] = (6.0 + 2.5 * sizes[0]) * sizes[1] ** 0.1
+    table["peak_rss_bytes"] = 2e8
+    model = point_model.fit(table, None, "law", {}, "volume", 0)
+    words = law_in_words(
+        Forecaster({"volume": calibrate(model, table, model.predict(queries_of(table)), 1.5)})
+    )
+    assert words["cpu_s"] == "(6.00 s + 2.50 s per million voxels in the foreground) × CPUs^0.10"
+    assert words["peak_rss_bytes"] == "200 MB"
 
 
 def at_medians(forecaster: Forecaster) -> Query:
