@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import signal
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -125,9 +124,7 @@ def new(
     are filled in; {bids} is a BIDS dataset with that one image. Nothing is written if the trial
     fails.
     """
-    # Otherwise the run of a trial would outlive this process.
-    for signal_number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(signal_number, signal.default_int_handler)
+    options.interruptible()
     path = None if image is None else image.expanduser().absolute()
     if path is not None:
         file_size_bytes(path)

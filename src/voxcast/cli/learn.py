@@ -7,7 +7,6 @@ import logging
 import math
 import os
 import shlex
-import signal
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -134,15 +133,15 @@ def learn(
     budget_s = options.seconds(time_budget, "--time-budget")
     paths = [path.expanduser() for path in images or ()]
     if target is not None:
-        from voxcast.cli.learn_table import TableQuestion, learn_table
+        from voxcast.cli.learn_table import learn_table
 
         if len(paths) != 1 or out is None:
             then = "voxcast learn TABLE.csv --target COL --out DIR"
             raise ConfigError("needs one table, and a folder for the model", "--target", then)
-        question = TableQuestion(
-            target, group, tuple(exclude or ()), tuple(keep or ()), quantile, budget_s, trials
-        )
-        return learn_table(paths[0], question, out, as_json=as_json)
+        return learn_table(
+            paths[0], target, out, budget_s=budget_s, trials=trials, quantile=quantile,
+            as_json=as_json, groups=group, exclude=tuple(exclude or ()), keep=tuple(keep or ()),
+        )  # fmt: skip
     of_table = {"--group": group, "--exclude": exclude, "--keep": keep, "--out": out}
     options.refuse(of_table, "needs --target", "see `voxcast learn --help`")
     if retrain:
@@ -155,10 +154,7 @@ def learn(
     if app is None and named_more:
         then = "name an application of conf/app, see `voxcast app list`"
         raise ConfigError("is needed", "--app", then)
-    # Batch systems stop a job with SIGTERM, terminals with SIGHUP; they interrupt as Ctrl-C does.
-    for signal_number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(signal_number) != signal.SIG_IGN:  # by nohup
-            signal.signal(signal_number, signal.default_int_handler)
+    options.interruptible()
     folder = projects.require(project)
     paths = [path.absolute() for path in paths]
     generated = (folder / IMAGES).resolve()

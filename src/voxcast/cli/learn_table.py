@@ -10,8 +10,7 @@ import os
 import shlex
 import textwrap
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from voxcast.cli import options
 from voxcast.errors import ConfigError
@@ -31,40 +30,38 @@ CARD_FILE = "card.json"
 BUDGET_S = 300.0
 
 
-@dataclass(frozen=True)
-class TableQuestion:
-    """How to learn from a table; see `voxcast.models.regressor.fit`."""
+def learn_table(
+    table_path: Path,
+    target: str,
+    out: Path,
+    *,
+    budget_s: float | None,
+    trials: int | None,
+    quantile: float,
+    as_json: bool,
+    **columns: Any,
+) -> int:
+    """Judge the families on held-out groups, fit the best on all rows, and save it.
 
-    target: str
-    group: str | None = None
-    exclude: tuple[str, ...] = ()
-    keep: tuple[str, ...] = ()
-    quantile: float = 0.9
-    budget_s: float | None = None
-    trials: int | None = None
+    Parameters
+    ----------
+    columns : groups, exclude and keep
+        See `voxcast.models.regressor.fit`.
 
-    def __post_init__(self) -> None:
-        """Check the values.
-
-        Raises
-        ------
-        ConfigError
-            If one is out of range, or two contradict each other.
-        """
-        if not 0.5 < self.quantile < 1:
-            raise ConfigError(f"must be between 0.5 and 1, not {self.quantile}", "--quantile")
-        if both := sorted({*self.keep} & {*self.exclude}):
-            raise ConfigError("is both kept and excluded", both[0], "name it once")
-        if self.trials is not None and self.budget_s is not None:
-            raise ConfigError("cannot both be given", "--trials and --time-budget")
-        if self.budget_s == 0:
-            raise ConfigError("must be above 0", "--time-budget")
-
-
-def learn_table(table_path: Path, question: TableQuestion, out: Path, *, as_json: bool) -> int:
-    """Judge the families on held-out groups, fit the best on all rows, and save it."""
+    Raises
+    ------
+    ConfigError
+        If a value is out of range, or two contradict each other.
+    """
     started = time.monotonic()
-    budget_s = BUDGET_S if question.budget_s is None else question.budget_s
+    if not 0.5 < quantile < 1:
+        raise ConfigError(f"must be between 0.5 and 1, not {quantile}", "--quantile")
+    if both := sorted({*columns["keep"]} & {*columns["exclude"]}):
+        raise ConfigError("is both kept and excluded", both[0], "name it once")
+    if trials is not None and budget_s is not None:
+        raise ConfigError("cannot both be given", "--trials and --time-budget")
+    if budget_s == 0:
+        raise ConfigError("must be above 0", "--time-budget")
     _require_free(out)
     from voxcast.features.any_table import read_csv
     from voxcast.log import progress
@@ -78,10 +75,9 @@ def learn_table(table_path: Path, question: TableQuestion, out: Path, *, as_json
             bar.update()
 
         regressor = fit(
-            table, question.target, groups=question.group, exclude=question.exclude,
-            keep=question.keep, quantile=question.quantile,
-            trials=question.trials, time_budget=started + budget_s - time.monotonic(),
-            on_step=step,
+            table, target, quantile=quantile, trials=trials,
+            time_budget=started + (budget_s or BUDGET_S) - time.monotonic(),
+            on_step=step, **columns,
         )  # fmt: skip
     screening, left_out = regressor.screening_, regressor.left_out_
     content = {
@@ -99,7 +95,7 @@ def learn_table(table_path: Path, question: TableQuestion, out: Path, *, as_json
         },
         "trials": regressor.trials_,
         "deterministic": regressor.deterministic_,
-        "quantile": question.quantile,
+        "quantile": quantile,
         "bound": regressor.model_.evidence().to_json(),
         "metrics": regressor.metrics_,
         "candidates": regressor.cv_results_.to_dict("index"),
@@ -108,7 +104,7 @@ def learn_table(table_path: Path, question: TableQuestion, out: Path, *, as_json
     with atomic_folder(out) as partial:
         regressor.model_.save(partial)
         write_text(partial / CARD_FILE, json.dumps(content, indent=2) + "\n")
-    lines = (*_column_lines(screening), *_lines(regressor, question.target, out, question.trials))
+    lines = (*_column_lines(screening), *_lines(regressor, target, out, trials))
     return options.show(content, lines, as_json=as_json)
 
 

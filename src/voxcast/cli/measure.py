@@ -7,7 +7,6 @@ import dataclasses
 import logging
 import os
 import shlex
-import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -94,8 +93,7 @@ def measure(
     With --campaign, measure many runs in sittings and record them: the same command goes on where
     it ended. With --cluster its runs are shared by workers, jobs of Slurm or here for `local`.
     """
-    for signal_number in (signal.SIGTERM, signal.SIGHUP):  # else runs outlive this process
-        signal.signal(signal_number, signal.default_int_handler)
+    options.interruptible()
     budget_s = options.seconds(time_budget, "--time-budget")
     if host:
         return _measure_host(project, budget_s, as_json=as_json)

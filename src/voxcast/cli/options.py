@@ -6,6 +6,7 @@ import inspect
 import json
 import math
 import re
+import signal
 from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
@@ -250,6 +251,16 @@ def durations(text: str, option: str) -> tuple[float, float]:
 def labels_of(texts: list[str] | None) -> list[str]:
     """Return participant labels, which may be separated by commas."""
     return [label for text in texts or () for label in text.split(",") if label]
+
+
+def interruptible() -> None:
+    """Let SIGTERM, of batch systems, and SIGHUP, of terminals, interrupt as Ctrl-C does.
+
+    Otherwise runs would outlive this process. What ``nohup`` ignores stays ignored.
+    """
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler)
 
 
 def refuse(values: Mapping[str, object], problem: str, then: str = "") -> None:

@@ -9,7 +9,6 @@ import contextlib
 import json
 import logging
 import os
-import sys
 import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,15 +23,12 @@ from voxcast.serving.signature import QUANTILES
 from voxcast.text_table import text_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     import pandas as pd
 
     from voxcast.api.question import Question
     from voxcast.models.table_model import TableModel
-    from voxcast.serving.table_files import BatchPredictions
-
-    Write = Callable[[list[dict[str, Any]]], None]
 
 WIDTH = 100  # of lines of text
 
@@ -231,16 +227,18 @@ def predict_rows(
             raise ConfigError("is for images", option, "the rows of a table say it")
     if out is None and not as_json:
         raise ConfigError("is needed for a table", "--out", "or --json for a list on stdout")
+    import pyarrow as pa
+
     from voxcast.log import progress
-    from voxcast.serving.table_files import ERROR, open_rows
+    from voxcast.serving.table_files import ERROR, open_rows, written_rows
 
     source = open_rows(tables[0])
     batch_predictions = question.batches(source, quantile, explain=explain)
+    schema, printed = batch_predictions.schema, list[dict[str, Any]]()
     number, refused = 0, 0
-    with (
-        _output(out, batch_predictions) as write,
-        progress(total=source.rows, desc="predicting", unit="row") as bar,
-    ):
+    with contextlib.ExitStack() as stack:
+        writer = None if out is None else stack.enter_context(written_rows(out, schema))
+        bar = stack.enter_context(progress(total=source.rows, desc="predicting", unit="row"))
         for rows in batch_predictions.batches():
             for row in rows:
                 number += 1
@@ -248,39 +246,16 @@ def predict_rows(
                     refused += 1
                     if refused <= NAMED_ROWS:
                         logger.error("%s: row %d: %s", source.path, number, row[ERROR])
-            write(rows)
+            if writer is None:
+                printed += rows
+            else:
+                writer.write_batch(pa.RecordBatch.from_pylist(rows, schema))
             bar.update(len(rows))
     if refused:
         named = f", {NAMED_ROWS} of them above" if refused > NAMED_ROWS else ""
         logger.error("%s: %d of %d rows refused%s", source.path, refused, number, named)
-    if out is not None:
+    if out is None:
+        print(json.dumps(printed, indent=2, default=str))
+    else:
         logger.info("%s: predictions of %d rows", out, number - refused)
     return EXIT_BAD_INPUT if refused else 0
-
-
-@contextlib.contextmanager
-def _output(path: Path | None, batch_predictions: BatchPredictions) -> Iterator[Write]:
-    """Give what writes the rows: into a file, or as a JSON list on stdout."""
-    schema = batch_predictions.schema
-    if path is None:
-        yield from _json_list()
-        return
-    import pyarrow as pa
-
-    from voxcast.serving.table_files import written_rows
-
-    with written_rows(path, schema) as writer:
-        yield lambda rows: writer.write_batch(pa.RecordBatch.from_pylist(rows, schema))
-
-
-def _json_list() -> Iterator[Write]:
-    separator = "[\n"
-
-    def write(rows: list[dict[str, Any]]) -> None:
-        nonlocal separator
-        for row in rows:
-            sys.stdout.write(separator + json.dumps(row, default=str))
-            separator = ",\n"
-
-    yield write
-    print("[]" if separator == "[\n" else "\n]")
