@@ -94,6 +94,15 @@ def attempt(
     return ended(lambda: main([str(word) for word in words]), cwd, **variables)
 
 
+def refusal(*words: object, cwd: Path, **variables: str) -> str:
+    """Return the one line by which the command line refuses, without its prefix."""
+    completed = attempt(*words, cwd=cwd, **variables)
+    assert (completed.returncode, completed.stdout) == (2, ""), completed
+    (line,) = completed.stderr.splitlines()
+    assert line.startswith("voxcast: ")
+    return line.removeprefix("voxcast: ")
+
+
 def call(main: Callable[[], object], *, project: Path | None = None, code: int = 0) -> Answer:
     """Call an entry point in this process, in the folder of a project if there is one."""
     completed = ended(main, project)

@@ -60,6 +60,7 @@ class Plan:
         VoxcastError
             If no image can be predicted.
         """
+        projects.require(question.project)
         images = _images(paths, participants)
         volumes: dict[str, dict[str, Any]] = {}
         recommendation = question.recommendation(

@@ -7,16 +7,14 @@ Measurements, results, cached fits and registered models stay.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import importlib.metadata
 import logging
 import os
 import platform
-import re
 import shutil
 import tempfile
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -25,7 +23,7 @@ from typer import Option
 from voxcast import project as projects
 from voxcast.apps.containers import ENGINES
 from voxcast.cli import options
-from voxcast.errors import EXIT_BAD_INPUT, VoxcastError, one_line
+from voxcast.errors import EXIT_BAD_INPUT, EXTRAS, VoxcastError, one_line
 from voxcast.measure.local import project_leftovers
 from voxcast.measure.processes import abandoned, remove
 from voxcast.quantities import format_bytes
@@ -114,26 +112,13 @@ def _of_machine() -> Iterator[Check]:
 
 
 def _packages() -> Iterator[Check]:
-    missing: dict[str, list[str]] = {"": [], **{extra: [] for extra in MEANS_BY_EXTRA}}
-    for line in importlib.metadata.requires("voxcast") or ():
-        requirement, _, condition = line.partition(";")
-        match = re.search(r"extra\s*==\s*['\"]([\w-]+)['\"]", condition)
-        name = re.split(r"[^\w.-]", requirement.strip())[0]
-        names = missing.get(match[1] if match else "")
-        if name != "voxcast" and names is not None and not _is_installed(name):
-            names.append(name)
-    for extra, names in missing.items():
-        then = f"{MEANS_BY_EXTRA[extra]}; pip install 'voxcast[{extra}]'" if extra else ""
-        status: Status = "absent" if extra else "broken"
-        fact = f"missing: {', '.join(names)}" if names else "installed"
-        title = f"packages: {extra}" if extra else "packages"
-        yield Check(title, status if names else "works", fact, then or "install voxcast again")
-
-
-def _is_installed(package: str) -> bool:
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        return bool(importlib.metadata.version(package))
-    return False
+    for extra, meaning in MEANS_BY_EXTRA.items():
+        missing = [
+            name for name, group in EXTRAS.items() if group == extra and find_spec(name) is None
+        ]
+        fact = f"missing: {', '.join(missing)}" if missing else "installed"
+        then = f"{meaning}; pip install 'voxcast[{extra}]'"
+        yield Check(f"packages: {extra}", "absent" if missing else "works", fact, then)
 
 
 def _memory() -> Check:

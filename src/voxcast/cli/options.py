@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from voxcast.api.question import Question
 
 
-Json = Annotated[bool, Option("--json", help="Print one JSON document.")]
-Project = Annotated[Path | None, Option("--project", metavar="DIR", help="The project.")]
+Json = Annotated[bool, Option("--json", hidden=True)]
+Project = Annotated[Path | None, Option("--project", hidden=True)]
 
 Images = Annotated[list[Path] | None, Argument(metavar="IMAGE...", show_default=False)]
 Histories = Annotated[
@@ -276,7 +276,6 @@ def refuse(values: Mapping[str, object], problem: str, then: str = "") -> None:
 
 
 WIDTH = 100  # of the help
-HIDDEN = ("--json", "--project")  # options of every verb, on the screen of `voxcast --help`
 
 
 class Command(TyperCommand):
@@ -291,26 +290,15 @@ class Command(TyperCommand):
         return rest
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write arguments and options, without their types."""
+        """Write arguments and options, without the types of Python."""
         formatter.width = WIDTH
-        sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
-        parameters: list[Any] = self.get_params(ctx)
-        for parameter in parameters:
-            if parameter.hidden or set(parameter.opts) & {*HIDDEN, "--help"}:
-                continue
-            metavar = parameter.metavar or ""
-            if parameter.param_type_name == "argument":
-                sections["Arguments"].append((metavar, parameter.help or ""))
-                continue
-            names = ", ".join(sorted(parameter.opts, key=len))
-            text = parameter.help or ""
-            if parameter.show_default and parameter.default not in (None, False, ""):
-                text += f" (default {parameter.default})"
-            sections["Options"].append((f"{names} {metavar}".rstrip(), text))
-        for title, rows in sections.items():
-            if rows:
-                with formatter.section(title):
-                    formatter.write_dl(rows, col_max=26)
+        for title in ("Argument", "Option"):
+            parameters = (p for p in self.get_params(ctx) if p.param_type_name == title.lower())
+            records = [record for p in parameters if (record := p.get_help_record(ctx))]
+            if records:
+                rows = [(name.partition(" <")[0], text) for name, text in records]
+                with formatter.section(f"{title}s"):
+                    formatter.write_dl(rows)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Return the metavars of the arguments, after the options."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,8 @@ import nibabel
 import numpy as np
 import pytest
 
-from commands import attempt
+import voxcast
+from commands import attempt, refusal
 from voxcast.cli import VERBS
 
 VOXCAST = Path(sys.executable).with_name("voxcast")
@@ -34,16 +36,6 @@ ARGUMENTS: dict[str, tuple[str, ...] | None] = {
     "status": ("reference",),
     "submit": ("head.nii", "--out", "results"),
 }
-
-
-def refusal(*arguments: str, cwd: Path) -> str:
-    """Return the line of a refusal."""
-    completed = attempt(*arguments, cwd=cwd)
-    assert completed.returncode == 2, completed
-    assert completed.stdout == ""
-    (line,) = completed.stderr.splitlines()
-    assert line.startswith("voxcast: ")
-    return line.removeprefix("voxcast: ")
 
 
 def test_the_table_has_every_verb() -> None:
@@ -69,6 +61,8 @@ def test_outside_a_project_all_verbs_say_the_same(verb: str, tmp_path: Path) -> 
         ("predict a.nii --explian", "--explian: unknown option; did you mean --explain?"),
         ("doctor --xyzzy", "--xyzzy: unknown option; see `voxcast doctor --help`"),
         ("doctor more", "more: one argument too many; see `voxcast doctor --help`"),
+        ("serve --port -5", "--port: must be 1 to 65535, not -5"),
+        ("serve --port 70000", "--port: must be 1 to 65535, not 70000"),
         ("serve --host=", "--host: is empty; leave it out for this machine only"),
         ("inspect gone.nii", "gone.nii: no such file"),
         ("predict a.nii --quantile 5", "--quantile: must be between 0.5 and 1, not 5.0"),
@@ -99,3 +93,37 @@ def test_a_folder_that_was_removed_is_no_project(tmp_path: Path) -> None:
     )
     assert completed.returncode == 2
     assert completed.stderr == "voxcast: the current folder no longer exists; cd into another\n"
+
+
+def test_help_and_version(tmp_path: Path) -> None:
+    result = attempt("--help", cwd=tmp_path)
+    assert result.returncode == 0
+    assert all(verb in result.stdout for verb in VERBS)
+    assert attempt("--version", cwd=tmp_path).stdout.strip() == f"voxcast {voxcast.__version__}"
+
+
+@pytest.mark.parametrize("verb", sorted(VERBS))
+def test_every_verb_has_help(verb: str, tmp_path: Path) -> None:
+    result = attempt(verb, "--help", cwd=tmp_path)
+    assert result.returncode == 0
+    assert f"voxcast {verb}" in result.stdout
+
+
+def test_no_verb_at_all_shows_the_help(tmp_path: Path) -> None:
+    result = attempt(cwd=tmp_path)
+    assert result.returncode == 2
+    assert "predict" in result.stderr
+
+
+def test_serve_refuses_a_port_that_is_taken(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert "cannot listen" in refusal("serve", "--port", port, cwd=tmp_path)
+
+
+def test_predict_without_a_registry_says_how_to_get_one(tmp_path: Path) -> None:
+    (tmp_path / "params.yaml").touch()
+    line = refusal("predict", "head.nii.gz", cwd=tmp_path, MLFLOW_TRACKING_URI="")
+    assert "voxcast learn" in line

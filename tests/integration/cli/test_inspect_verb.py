@@ -1,8 +1,6 @@
-"""The command line on real files: results on stdout, talk on stderr, exit code 2 for bad input."""
+"""``voxcast inspect`` on real files: results on stdout, talk on stderr."""
 
 import json
-import socket
-import subprocess
 from pathlib import Path
 
 import nibabel
@@ -10,21 +8,9 @@ import numpy as np
 import pytest
 import yaml
 
-import voxcast
-import voxcast.cli.images  # before a test gives up its rights
 from commands import attempt as run
-from voxcast.cli import VERBS
 
 PROJECT = Path(__file__).parents[3]
-
-
-def refused(result: subprocess.CompletedProcess[str]) -> str:
-    assert result.returncode == 2, result.stderr
-    assert result.stdout == ""
-    assert "Traceback" not in result.stderr
-    last: str = result.stderr.strip().splitlines()[-1]
-    assert last.startswith("voxcast")
-    return last
 
 
 @pytest.fixture
@@ -38,34 +24,6 @@ def head(tmp_path: Path) -> Path:
     path = tmp_path / "head.nii.gz"
     nibabel.save(image, path)
     return path
-
-
-def test_help_and_version(tmp_path: Path) -> None:
-    result = run("--help", cwd=tmp_path)
-    assert result.returncode == 0
-    assert all(verb in result.stdout for verb in VERBS)
-    assert run("--version", cwd=tmp_path).stdout.strip() == f"voxcast {voxcast.__version__}"
-
-
-@pytest.mark.parametrize("verb", sorted(VERBS))
-def test_every_verb_has_help(verb: str, tmp_path: Path) -> None:
-    result = run(verb, "--help", cwd=tmp_path)
-    assert result.returncode == 0
-    assert f"voxcast {verb}" in result.stdout
-
-
-def test_no_verb_at_all_shows_the_help(tmp_path: Path) -> None:
-    result = run(cwd=tmp_path)
-    assert result.returncode == 2
-    assert "predict" in result.stderr
-
-
-def test_serve_refuses_a_port_that_is_taken(tmp_path: Path) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = str(taken.getsockname()[1])
-        assert "cannot listen" in refused(run("serve", "--port", port, cwd=tmp_path))
 
 
 def test_inspect_prints_header_and_characteristics(head: Path) -> None:
@@ -92,12 +50,6 @@ def test_inspect_shows_the_readable_images_and_names_the_others(head: Path) -> N
     assert len(result.stderr.splitlines()) == 1
 
 
-def test_predict_without_a_registry_says_how_to_get_one(head: Path) -> None:
-    (head.parent / "params.yaml").touch()
-    message = refused(run("predict", str(head), cwd=head.parent, MLFLOW_TRACKING_URI=""))
-    assert "voxcast learn" in message
-
-
 def test_refresh_detects_a_changed_user_file(head: Path, tmp_path: Path) -> None:
     project = tmp_path / "project"
     (project / "data").mkdir(parents=True)
@@ -117,19 +69,6 @@ def test_refresh_detects_a_changed_user_file(head: Path, tmp_path: Path) -> None
     result = run("inspect", "--refresh", "--project", str(project), cwd=tmp_path)
     assert "1 images; 1 new or changed, 1 changed or no longer here; runs of" in result.stderr
     assert sources.read_text() != first
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--port", "-5"), "--port: must be 1 to 65535, not -5"),
-        (("--port", "70000"), "--port: must be 1 to 65535, not 70000"),
-    ],
-)
-def test_numbers_that_no_server_can_have_are_refused(
-    options: tuple[str, str], message: str, tmp_path: Path
-) -> None:
-    assert message in refused(run("serve", *options, cwd=tmp_path))
 
 
 def test_inspect_lists_the_characteristics_with_unit_cost_and_source(head: Path) -> None:
