@@ -196,8 +196,8 @@ class RuntimeRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # 
         name = _free(TARGET, features)
         table = features.assign(**{name: target})
         roles: dict[str, str] = {}
-        given = {"group": groups, "machine": machine, "sitting": sitting}
-        for role, values in given.items():
+        columns_by_role = {"group": groups, "machine": machine, "sitting": sitting}
+        for role, values in columns_by_role.items():
             if values is not None:
                 roles[role] = _free(role, table)
                 table[roles[role]] = np.asarray(values).astype(str)
