@@ -180,7 +180,7 @@ def test_a_lost_database_is_filled_without_a_search(
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     assert runpy.run_path(str(ROOT / "pipelines/register.py"))["main"]() == 0
     assert {kind: len(logged(kind)) for kind in before} == before
-    assert ModelStore.of(copy).numbers() == ["3", "2", "1"]
+    assert ModelStore.of(copy).pointer().numbers == ["3", "2", "1"]
 
 
 def test_a_busy_machine_more_subjects_and_a_person(

@@ -27,6 +27,7 @@ from voxcast.serving.bundle import (
     Origin,
     Promotion,
     ServedApp,
+    TrainedOn,
     write_bundle,
 )
 from voxcast.serving.model_store import MODELS, POINTER, ModelStore
@@ -80,8 +81,7 @@ def bundle_of_apps(
             ("here",), (("cpu", 1, 0), ("cpu", 2, 0)),
         )  # fmt: skip
         table = planted.table(subjects, apps=(app,))
-        keys, labels = table["cell_key"].tolist(), table["subject"].tolist()
-        parts.append(BundlePart(served, forecaster, keys, labels))
+        parts.append(BundlePart(served, forecaster, TrainedOn.of(table)))
     return write_bundle(folder / FOLDER, parts, origin=Origin(apps[-1], previous))
 
 
@@ -105,7 +105,7 @@ def machines_bundle(folder: Path, here: str = "b", *, today: bool = False) -> Bu
         "segment", planted.PARAMETERS, [Configuration("cpu", 1)], 64, 16,
         sha256_folder(folder / "model"), PROMOTION,
     )  # fmt: skip
-    part = BundlePart(served, folder / "model", table["cell_key"].tolist(), ["1"])
+    part = BundlePart(served, folder / "model", TrainedOn(table["cell_key"].tolist(), ["1"]))
     return write_bundle(folder / FOLDER, [part], origin=Origin("segment"))
 
 
@@ -113,7 +113,9 @@ def write_champion(folder: Path, subjects: int, *apps: str) -> None:
     """Write a champion of ``segment``, or others, into a project folder; MLflow has no copy."""
     store = ModelStore.of(folder)
     with store.new_folder() as work:
-        store.add(str(len(store.numbers()) + 1), _bundle(store, work, subjects, apps).folder)
+        store.add(
+            str(len(store.pointer().numbers) + 1), _bundle(store, work, subjects, apps).folder
+        )
 
 
 def _bundle(store: ModelStore, work: str, subjects: int, apps: tuple[str, ...]) -> Bundle:

@@ -335,7 +335,7 @@ def drift_of(
     """
     from voxcast.features.rows import feature_names
 
-    learned_from = table["cell_key"].isin(bundle.cell_keys(name))
+    learned_from = table["cell_key"].isin(bundle.trained_on(name).cell_keys)
     since = table[table["cell_key"].isin(jobs["cell_key"]) & ~learned_from]
     hosts = sorted(set(since["host_id"]) - {""})
     # Each is tested at this level, so that all together are wrong with probability `LEVEL`.

@@ -201,22 +201,18 @@ def statuses(table: pd.DataFrame, others: Collection[str | None] = ()) -> np.nda
         Columns that are something else, such as the target.
     """
     status = np.full(len(table), COMPLETED, dtype=object)
-    for name in table:
-        key = re.sub(r"[^a-z]", "", str(name).lower())
-        if name in others or key not in EXIT_COLUMNS:
-            continue
-        codes = [_EXIT_CODE.match(str(cell).strip()) for cell in table[name]]
-        is_failure = [
-            code is not None and any(int(n) for n in code.groups() if n) for code in codes
-        ]
-        status[is_failure] = FAILED
-    for name in table:
-        key = re.sub(r"[^a-z]", "", str(name).lower())
-        if name in others or key not in STATUS_COLUMNS:
-            continue
-        words = [_status_of(cell) for cell in table[name].astype(object)]
+    by_key = [
+        (re.sub(r"[^a-z]", "", str(name).lower()), table[name])
+        for name in table
+        if name not in others
+    ]
+    for codes in (column for key, column in by_key if key in EXIT_COLUMNS):
+        matches = [_EXIT_CODE.match(str(cell).strip()) for cell in codes]
+        status[[m is not None and any(int(n) for n in m.groups() if n) for m in matches]] = FAILED
+    for column in (column for key, column in by_key if key in STATUS_COLUMNS):
+        words = [_status_of(cell) for cell in column.astype(object)]
         recognised = [word for word in words if word is not None]
-        if not recognised or len(recognised) < RECOGNISED * table[name].notna().sum():
+        if not recognised or len(recognised) < RECOGNISED * column.notna().sum():
             continue
         for n, word in enumerate(words):
             if word not in (None, COMPLETED):

@@ -35,6 +35,8 @@ from voxcast.records import Configuration, as_fields
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    import pandas as pd
+
     from voxcast.models.forecaster import Forecaster
 
 FORMAT = 1
@@ -233,17 +235,28 @@ NOBODY = Origin()
 
 
 @dataclass(frozen=True)
-class BundlePart:
-    """One application of a bundle that is to be written.
+class TrainedOn:
+    """Keys and subjects of the runs that a forecaster learned from.
 
-    ``forecaster`` is the folder to copy; ``cell_keys`` and ``subjects`` belong to the runs
-    that it learned from. Subjects are kept apart: they are measured again under other keys.
+    Subjects are kept apart: they are measured again under other keys.
     """
+
+    cell_keys: list[str]
+    subjects: list[str]
+
+    @classmethod
+    def of(cls, table: pd.DataFrame) -> TrainedOn:
+        """Return those of a training table."""
+        return cls(table["cell_key"].tolist(), sorted({*table["subject"]}))
+
+
+@dataclass(frozen=True)
+class BundlePart:
+    """One application of a bundle that is to be written; ``forecaster`` is the folder to copy."""
 
     served: ServedApp
     forecaster: Path
-    cell_keys: Sequence[str]
-    subjects: Sequence[str]
+    trained_on: TrainedOn
 
 
 @dataclass(frozen=True)
@@ -334,7 +347,7 @@ class Bundle:
             If a file is missing, changed or cannot be read.
         """
         self.forecaster(app)
-        self.subjects(app)
+        self.trained_on(app)
 
     def is_intact(self, app: str) -> bool:
         """Return whether `check` passes."""
@@ -401,29 +414,21 @@ class Bundle:
         """Return the file with the runs that a forecaster learned from."""
         return self.folder / TRAINED_ON / f"{app}.json"
 
-    def cell_keys(self, app: str) -> list[str]:
-        """Return the cell keys of the runs that a forecaster learned from."""
-        return self._trained_on(app, "cell_keys")
-
-    def subjects(self, app: str) -> list[str]:
-        """Return the subjects that a forecaster learned from, sorted."""
-        return self._trained_on(app, "subjects")
-
-    def _trained_on(self, app: str, key: str) -> list[str]:
+    def trained_on(self, app: str) -> TrainedOn:
+        """Return which runs a forecaster learned from."""
         path = self.trained_on_path(app)
         recorded = self.apps[app].trained_on_sha256
         try:
             if recorded and sha256_file(path) != recorded:
                 raise ModelError("is not the file that was registered", path, REPAIR)
-            return [str(value) for value in read_json(path)[key]]
+            content = read_json(path)
+            return TrainedOn(*(list(map(str, content[key])) for key in ("cell_keys", "subjects")))
         except _DAMAGE as error:
             raise ModelError(f"is damaged: {error!r}", path, REPAIR) from None
 
     def part(self, app: str) -> BundlePart:
         """Return an application as a part of another bundle."""
-        return BundlePart(
-            self.apps[app], self.forecaster_folder(app), self.cell_keys(app), self.subjects(app)
-        )
+        return BundlePart(self.apps[app], self.forecaster_folder(app), self.trained_on(app))
 
 
 def plain_files(folder: Path) -> list[Path]:
@@ -473,9 +478,8 @@ def write_bundle(folder: Path, parts: Iterable[BundlePart], origin: Origin = NOB
         if not _NAME.fullmatch(name):
             raise ModelError(f"needs a name of {_NAME_RULE}", name[:_NAME_LIMIT])
         _copy(part.forecaster, folder / FORECASTERS / name, part.served.forecaster_sha256)
-        trained_on = {"cell_keys": list(part.cell_keys), "subjects": sorted({*part.subjects})}
         path = folder / TRAINED_ON / f"{name}.json"
-        write_json(path, trained_on)
+        write_json(path, asdict(part.trained_on))
         facts[name] = replace(part.served, trained_on_sha256=sha256_file(path)).to_json()
     write_json(folder / INDEX, {"format": FORMAT, "origin": asdict(origin), "apps": facts})
     return Bundle.load(folder)

@@ -202,7 +202,7 @@ def run_residuals(
     volume without a declared characteristic on record, or out of the forecaster's range
     are left out.
     """
-    served, trained_on = bundle.apps[app], set(bundle.cell_keys(app))
+    served, trained_on = bundle.apps[app], set(bundle.trained_on(app).cell_keys)
     runs = on_record.runs
     runs = runs[
         (runs["app"] == app)

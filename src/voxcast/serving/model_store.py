@@ -110,11 +110,10 @@ class ModelStore:
         ModelError
             As `pointer`.
         """
-        return self._champion(self.pointer())
-
-    def numbers(self) -> list[str]:
-        """Return the numbers of all versions, newest first; errors as `pointer`."""
-        return self.pointer().numbers
+        number = self.pointer().champion
+        if number is None:
+            raise UnlearnedError("has no champion yet", self.folder, TRAIN)
+        return number
 
     def folder_of(self, number: str) -> Path:
         """Return the folder of a version."""
@@ -128,8 +127,9 @@ class ModelStore:
         ModelError
             If the version does not exist, or was changed since it was registered.
         """
-        pointer = self.pointer()
-        return self._bundle(pointer, self._champion(pointer) if number is None else number)
+        number = self.champion() if number is None else number
+        sha256 = self.pointer().record_of(number).sha256
+        return Bundle.load(self.folder_of(number), sha256, number)
 
     def current(self) -> Bundle | None:
         """Open the champion; None where nothing was registered yet. Errors as `open`."""
@@ -144,7 +144,7 @@ class ModelStore:
         for number in pointer.numbers:
             row: dict[str, Any] = {"version": number, "champion": number == pointer.champion}
             try:
-                bundle = self._bundle(pointer, number)
+                bundle = self.open(number)
                 rows.append({**row, **asdict(bundle.origin), "apps": bundle.summaries()})
             except ModelError:
                 rows.append({**row, "apps": dict.fromkeys(pointer.versions[number].apps)})
@@ -186,14 +186,6 @@ class ModelStore:
             pointer = self.pointer()
             pointer.record_of(number)
             self._write(Pointer(number, pointer.versions))
-
-    def _champion(self, pointer: Pointer) -> str:
-        if pointer.champion is None:
-            raise UnlearnedError("has no champion yet", self.folder, TRAIN)
-        return pointer.champion
-
-    def _bundle(self, pointer: Pointer, number: str) -> Bundle:
-        return Bundle.load(self.folder_of(number), pointer.record_of(number).sha256, number)
 
     def _write(self, pointer: Pointer) -> None:
         write_json(self.folder / POINTER, {"format": FORMAT, **asdict(pointer)})

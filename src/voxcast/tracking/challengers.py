@@ -173,7 +173,7 @@ def retrain(
         on_step("tuning; there is no champion to judge against")
         leaderboard = _tuned(validation, tuning)
         return _promoted(session, project, app, validation, leaderboard, rule, None)
-    keys = bundle.cell_keys(app.name)
+    keys = bundle.trained_on(app.name).cell_keys
     split = split_by_time(table, keys)
     new = new_runs(table, keys)
     counts = {"runs": int(new.sum()), "subjects": int(table["subject"][new].nunique())}

@@ -31,7 +31,14 @@ from voxcast.models.selection.promotion_rule import (
     decide_beforehand,
     risks,
 )
-from voxcast.serving.bundle import BundlePart, Origin, Promotion, ServedApp, write_bundle
+from voxcast.serving.bundle import (
+    BundlePart,
+    Origin,
+    Promotion,
+    ServedApp,
+    TrainedOn,
+    write_bundle,
+)
 from voxcast.serving.model_store import ModelStore
 from voxcast.tracking.address import tracking_uri
 from voxcast.tracking.registry import (
@@ -241,15 +248,15 @@ def contender_of(bundle: Bundle, app: str, table: pd.DataFrame) -> Contender:
     If subjects that it learned from or more than a tenth of its runs are not, or this release has
     not its recipe, it is judged as it was fitted.
     """
-    promotion = bundle.apps[app].promotion
-    rows = table["cell_key"].isin(bundle.cell_keys(app)).to_numpy(dtype=bool)
+    promotion, trained_on = bundle.apps[app].promotion, bundle.trained_on(app)
+    rows = table["cell_key"].isin(trained_on.cell_keys).to_numpy(dtype=bool)
     can_be_fitted = fitting.can_be_fitted(promotion.family, promotion.params)
     is_complete = (
         table["subject"][rows].nunique() >= promotion.subjects
         and rows.sum() >= COMPLETE * promotion.runs
     )
     fitted = None if can_be_fitted and is_complete else bundle.forecaster(app)
-    seen = frozenset(bundle.subjects(app))
+    seen = frozenset(trained_on.subjects)
     return Contender(promotion.family, promotion.params, rows, fitted, seen)
 
 
@@ -294,8 +301,7 @@ def _part(app: AppFacts, challenger: Challenger, promotion: Promotion) -> Bundle
         tuple(sorted((str(d), int(c), int(g)) for d, c, g in allocations.to_numpy().tolist())),
         app.characteristics,
     )
-    keys, subjects = table["cell_key"].tolist(), table["subject"].tolist()
-    return BundlePart(served, challenger.forecaster, keys, subjects)
+    return BundlePart(served, challenger.forecaster, TrainedOn.of(table))
 
 
 def register_part(

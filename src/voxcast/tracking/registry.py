@@ -98,7 +98,7 @@ def register(project: Path, run_id: str, folder: Path) -> str:
     from voxcast.serving.signature import example, signature
 
     store, bundle = ModelStore.of(project), Bundle.load(folder)
-    highest = max(map(int, store.numbers()), default=0)
+    highest = max(map(int, store.pointer().numbers), default=0)
     card = folder.with_name(CARD)
     card.write_text(model_card(bundle), encoding="utf-8")
     MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR.set(False)
@@ -276,7 +276,7 @@ def forget_lost(project: Path) -> bool:
     is_same = content.get("tracking_uri") == _portable(uri, project)
     if is_same and (database is None or database.is_file()):
         try:
-            if content.get("version") in (None, *ModelStore.of(project).numbers()):
+            if content.get("version") in (None, *ModelStore.of(project).pointer().numbers):
                 return False
         except ModelError:  # it cannot be read now, which does not mean that it is lost
             return False

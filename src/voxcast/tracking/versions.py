@@ -91,7 +91,7 @@ def roll_back(project: Path, number: str | None = None, app: str | None = None) 
 def _replaced(store: ModelStore, current: str, bundle: Bundle | None, app: str | None) -> str:
     """Return the version that the champion replaced, or that an application's forecaster did."""
     if bundle is None:  # which one it replaced is unknown: the newest before it
-        former = next((n for n in store.numbers() if int(n) < int(current)), None)
+        former = next((n for n in store.pointer().numbers if int(n) < int(current)), None)
     elif app is None:
         former = bundle.origin.previous
     else:

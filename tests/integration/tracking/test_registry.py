@@ -148,7 +148,7 @@ def test_a_promotion_carries_the_other_applications_over_unchanged(project: Path
     assert second.apps["tile"].measured == (("cpu", 1, 0), ("cpu", 2, 0))
     hashes = [sha256_folder(b.forecaster_folder("segment")) for b in (first, second)]
     assert hashes[0] == hashes[1] == first.apps["segment"].forecaster_sha256
-    assert second.cell_keys("segment") == first.cell_keys("segment")
+    assert second.trained_on("segment") == first.trained_on("segment")
     assert second.apps["tile"].promotion.from_version == "1"
     newest, oldest = ModelStore.of(project).listed()
     assert (newest["champion"], oldest["champion"]) == (True, False)
@@ -255,7 +255,7 @@ def test_a_registry_that_was_begun_anew_gets_the_champion_under_a_new_number(
     session = connected(anew)
     publish_champion(session, anew)
     publish_champion(session, anew)  # once is enough
-    assert (champion(anew), ModelStore.of(anew).numbers()) == ("3", ["3", "2", "1"])
+    assert (champion(anew), ModelStore.of(anew).pointer().numbers) == ("3", ["3", "2", "1"])
     again = registered_bundle(anew, "3")
     assert again.apps.keys() == bundle.apps.keys()
     for app, served in bundle.apps.items():
