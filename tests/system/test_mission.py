@@ -434,7 +434,11 @@ def test_doubling_retry_baseline() -> None:
     ).json["tile_segment"]  # fmt: skip
     costs = {name: way["normalised_cost"] for name, way in report["ways"].items()}
     assert costs["clairvoyant"] == pytest.approx(1.0)
-    assert 1 < costs["per_image"] < costs["harp_doubling"]
+    low, high = report["ways"]["per_image"]["normalised_cost_interval"]
+    assert 1 < low < costs["per_image"] < high
+    assert costs["per_image"] < costs["harp_doubling"]
+    assert costs["population"] < costs["site_default"]
+    assert report["over_implied"] == pytest.approx(costs["per_image"] / report["implied"])
 
 
 @pytest.mark.parametrize("cluster", ["local", "private", "osc", "cloud"])
@@ -821,11 +825,11 @@ def test_fit_on_any_table(tmp_path: Path) -> None:
 def test_drift(tmp_path: Path) -> None:
     """drift, challenger, rollback: jobs learned from, predicted, and slower than predicted."""
     project = SubmittedProject(tmp_path)
-    project.submit(24, factor=0.5, by_hand=True)
+    project.submit(12, factor=0.5, by_hand=True)
     learned = run(tmp_path, BIN / "voxcast", "learn", "--retrain", "--app", APP)
     assert f"{APP}: ridge is champion, version 1: first" in learned.stdout
-    project.submit(14, factor=2.0)
-    drift = run(tmp_path, BIN / "voxcast", "status", "--drift", "--last", 14, "--json", codes=(1,))
+    project.submit(8, factor=1.5)
+    drift = run(tmp_path, BIN / "voxcast", "status", "--drift", "--last", 8, "--json", codes=(1,))
     assert json.loads(drift.stdout)[APP]["verdict"] == "drifted"
 
 

@@ -51,19 +51,6 @@ def test_a_damaged_part_is_one_line(tmp_path: Path, capsys) -> None:
     assert "ants_segment: 1" in output.out
 
 
-def test_request_strategies_are_replayed(capsys) -> None:
-    arguments = ["--app", "tile_segment", "--trials", "1", "--folds", "2"]
-    assert main(["history", "replay", str(HISTORY), *arguments, "--json"]) == 0
-    report = json.loads(capsys.readouterr().out)["tile_segment"]
-    cost = {strategy: costs["normalised_cost"] for strategy, costs in report["ways"].items()}
-    assert cost["clairvoyant"] == pytest.approx(1.0)
-    assert cost["per_image"] < cost["harp_doubling"]
-    assert cost["population"] < cost["site_default"]
-    low, high = report["ways"]["per_image"]["normalised_cost_interval"]
-    assert 1 < low < cost["per_image"] < high
-    assert report["over_implied"] == pytest.approx(cost["per_image"] / report["implied"])
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
