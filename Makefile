@@ -143,6 +143,11 @@ test: setup ## Unit and integration tests, on up to four cores (JOBS=1 for one)
 system: setup ## System tests: the whole graph, Slurm, kills, servers, the browser, the documentation
 	$(PYTEST) $$(($(JOBS) + 1)) -m "not slow" tests/system
 
+.PHONY: test-quick
+# The long files of system tests begin first, and the short ones of unit tests fill the cores at the end.
+test-quick: setup ## All tests but the slow ones, in one go
+	$(PYTEST) $$(($(JOBS) + 1)) --no-loadscope-reorder -m "not slow" tests/system tests/integration tests/unit src
+
 .PHONY: test-all
 test-all: setup ## All tests, also those of many minutes
 	$(PYTEST) $(JOBS)

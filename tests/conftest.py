@@ -15,6 +15,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 collect_ignore = ["samples"]  # programs that tests start, not modules with examples
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("DO_NOT_TRACK", "true")
+# MLflow's server would start processes for jobs that none of ours submits.
+os.environ.setdefault("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "false")
 # Workers of the tests use all cores; more threads would only wait for one another.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
