@@ -135,9 +135,7 @@ def start(plan: JobPlan, out: Path, *, is_local: bool) -> Submission:
         If results are there already, or Slurm refuses the jobs.
     """
     from voxcast.jobs.slurm import check_installed
-    from voxcast.jobs.submission import check_outputs
 
-    check_outputs(plan, out)
     if not plan.tasks:
         raise ConfigError("has no image with a request", "submit", "see `Plan.table`")
     if not is_local:

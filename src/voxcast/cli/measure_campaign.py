@@ -26,7 +26,6 @@ from voxcast.text_table import text_table
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from voxcast.allocation.site import Cluster
     from voxcast.jobs.follow import Follower
     from voxcast.measure.campaign import Campaign
 
@@ -184,6 +183,7 @@ def run_on_cluster(
     poll_s : float
         Time between two looks at the jobs.
     """
+    from voxcast import config
     from voxcast.jobs.campaign import (
         POOL,
         jobs_for,
@@ -205,7 +205,8 @@ def run_on_cluster(
         raise ConfigError(problem, "--time-budget", "leave it out")
     campaign = _campaign(project, name, changes)
     cluster_name, _, partition = cluster_text.partition(":")
-    cluster = within_partition(_cluster(cluster_name), partition or None)
+    site = config.current_site(config.CONF_DIR, cluster_name)
+    cluster = within_partition(site.cluster, partition or None)
     slurm = SlurmOptions.from_texts(sbatch, parallel, partitions_per_cpu(cluster))
     if not is_local:
         check_installed()
@@ -249,14 +250,6 @@ def run_on_cluster(
     if left or given_up:
         lines.append(f"  `voxcast status {submission.folder}` shows them")
     return options.show(summary, lines, as_json=as_json) or code
-
-
-def _cluster(name: str) -> Cluster:
-    from voxcast import config
-    from voxcast.jobs.slurm import with_memory_counted
-
-    cluster = config.load_submit(cluster=name, here=config.Here.of_this_machine).cluster
-    return cluster if name == LOCAL else with_memory_counted(cluster)
 
 
 def _run_here(

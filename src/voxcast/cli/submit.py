@@ -75,7 +75,7 @@ def submit(
     from voxcast.jobs.submission import Submission
 
     poll_s = options.seconds(poll, "--poll") or 30.0
-    if not images and out is not None and not dry_run:
+    if not images and wanted.app is None and out is not None and not dry_run:
         submission = Submission.open(out)
         if submission.executor == "slurm":
             check_installed()

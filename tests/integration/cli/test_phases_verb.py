@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
 import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from commands import attempt as voxcast
-from commands import called, refusal
+from commands import called, refusal, voxcast
 from voxcast.cli.phases import recorded
 from voxcast.errors import ConfigError, RunError, TableError
 from voxcast.phases import recorder as mpi_recorder
@@ -295,16 +296,8 @@ def values(tmp_path) -> Path:
 
 
 def test_the_phases_of_the_published_segment(values) -> None:
-    completed = voxcast(
-        "phases",
-        "signature",
-        str(values),
-        "--tolerance",
-        "1",
-        "--json",
-        cwd=values.parent,
-    )
-    phases = json.loads(completed.stdout)["phases"]
+    words = ("phases", "signature", values, "--tolerance", 1, "--json")
+    phases = voxcast(*words).json["phases"]
     assert [phase["founder"] for phase in phases] == [50, 47, 45, 54, 63, 52, 60]
     assert [phase["weight"] for phase in phases] == [11, 16, 4, 2, 2, 1, 1]
     assert phases[2]["ticks"] == [4, 11, 16, 28]
@@ -338,3 +331,46 @@ def test_a_file_without_values(content, words, tmp_path) -> None:
 )
 def test_a_mistake_in_the_options(options, line, tmp_path) -> None:
     assert refusal("phases", "signature", *options, cwd=tmp_path) == line
+
+
+HISTORY = Path(__file__).parents[3] / "data/history/reference"
+ARTIFACT = os.environ.get("VOXCAST_SLANT_ARTIFACT")
+
+
+@pytest.mark.skipif(not ARTIFACT, reason="VOXCAST_SLANT_ARTIFACT is not set")
+def test_the_published_runs_reproduce_the_published_gain(tmp_path: Path) -> None:
+    voxcast("history", "import", "slant", ARTIFACT, "--into", tmp_path / "slant")
+    report = voxcast("phases", "chain", tmp_path / "slant", "--json").json
+    assert report["runs"] == 88
+    held = [report["held_gb_h"][name] for name in ("at_run_peak", "at_phase_peaks", "used")]
+    assert held == pytest.approx([99.7, 52.7, 32.0], abs=0.1)
+    assert len(report["jobs"]) == 7
+    assert 1.5 < report["gain"] < 2
+
+
+def test_a_history_without_phases_says_so(tmp_path: Path) -> None:
+    voxcast("history", "import", "sacct", SAMPLES / "imports/sacct.txt", "--into", tmp_path / "j")
+    line = refusal("phases", "chain", tmp_path / "j", cwd=tmp_path)
+    assert "has no phases, nor traces to read them from" in line
+
+
+def test_a_damaged_part_is_one_line(tmp_path: Path) -> None:
+    batch = tmp_path / "reference"
+    shutil.copytree(HISTORY, batch)
+    part = sorted(batch.glob("*/"))[0]
+    (part / "runs.parquet").write_bytes(b"PAR1 damaged")
+    answer = voxcast("phases", "chain", batch, "--app", "ants_segment")
+    (line,) = (line for line in answer.err.splitlines() if str(part) in line)
+    assert "cannot be read" in line
+    assert line.endswith("left out")
+    assert "ants_segment: 1" in answer.out
+
+
+def test_phases_are_read_from_the_traces_where_no_run_logged_any(tmp_path: Path) -> None:
+    part = tmp_path / "history" / "part"
+    shutil.copytree(sorted(HISTORY.glob("*/"))[1], part)
+    phases = pd.read_parquet(part / "phases.parquet")
+    phases[:0].to_parquet(part / "phases.parquet")
+    answer = voxcast("phases", "chain", part, "--app", "tile_segment", "--json")
+    assert "no run logged phases: change points in the traces of" in answer.err
+    assert answer.json["jobs"][0]["phase"] == "phase_1"

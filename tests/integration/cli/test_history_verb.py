@@ -1,4 +1,4 @@
-"""``voxcast import`` and ``voxcast variation`` as called, and what the SLANT runs must say."""
+"""``voxcast history``: imports, variation, replays, and CPU against GPU."""
 
 import json
 from pathlib import Path
@@ -6,11 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from commands import voxcast
+from commands import refusal, voxcast
 from synthetic_runs import cell, write_run
 from voxcast.records import Configuration
 from voxcast.runs.store import collect, load_history
 
+HISTORY = Path(__file__).parents[3] / "data/history/reference"
 SAMPLES = Path(__file__).parents[2] / "samples" / "imports"
 
 
@@ -156,3 +157,96 @@ def test_repeats_count_once_and_allocations_are_separate(tmp_path: Path) -> None
         "app app, cpus 1: n 8,",
         "app app, cpus 2: n 8,",
     ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nowhere"], "no such folder; give a folder of data/history"),
+        ([str(HISTORY), "--app", "none"], "has no runs of none"),
+        ([str(HISTORY), "--cost", "1,0,much"], "must be 3 numbers"),
+        ([str(HISTORY), "--cost=-1,0,0"], "alpha"),
+        ([str(HISTORY), "--folds", "1"], "--folds"),
+        ([str(HISTORY.with_name("real"))], "3 subjects at full scale, 8 are needed"),
+    ],
+)
+def test_invalid_replays_are_refused(arguments: list[str], message: str) -> None:
+    assert message in voxcast("history", "replay", *arguments, code=2).err
+
+
+def test_an_import_is_replayed_by_what_its_source_states(tmp_path: Path) -> None:
+    rows = ["JobID|JobName|State|Elapsed|TotalCPU|MaxRSS|AllocCPUS|Start"]
+    for n in range(24):
+        cpus, minutes = 1 + n % 2, 10 + n % 12
+        times = f"COMPLETED|00:{minutes}:00|00:{minutes * cpus - 1}:30"
+        rows.append(f"{n}|recon_sub-{n % 12:02}|{times}||{cpus}|2024-05-{1 + n:02}T10:00:00")
+        rows.append(f"{n}.batch|batch|{times}|{900 + minutes}M|{cpus}|")
+    (tmp_path / "jobs.txt").write_text("\n".join(rows) + "\n")
+    patterns = ("--pattern", "^([a-z]+)_", "--pattern", "(?P<subject>sub-[0-9]+)")
+    files = (tmp_path / "jobs.txt", "--into", tmp_path / "jobs")
+    voxcast("history", "import", "sacct", *files, *patterns)
+    words = ("history", "replay", tmp_path / "jobs", "--trials", 1, "--folds", 2)
+    printed = voxcast(*words).out
+    assert "cheapest here: " in printed
+    assert max(map(len, printed.splitlines())) <= 120
+    accounts = voxcast(*words, "--json").json["recon"]["ways"]
+    assert accounts["clairvoyant"]["runs"] == 24
+    assert accounts["clairvoyant"]["normalised_cost"] == pytest.approx(1.0)
+
+
+CPU, GPU = Configuration("cpu", 2), Configuration("gpu", 2, 1)
+
+
+def measure(folder: Path, configuration: Configuration, seconds: float) -> None:
+    for n in range(6):
+        for repeat in range(2):
+            of = cell(repeat, configuration=configuration, volume_id=f"v{n}", subject=f"s{n}")
+            used = 4 * 10**9 if configuration.gpus else None
+            took = seconds * (1 + n / 10) * (1 + repeat / 100)
+            write_run(folder, of, runtime_s=took, peak_rss_bytes=10**9, peak_gpu_bytes=used)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """The CPU's runs were recorded for good, the GPU's lie where they were measured."""
+    (tmp_path / "params.yaml").write_text("")
+    measure(tmp_path / "measured", CPU, 20.0)
+    collect(tmp_path / "measured", tmp_path / "data" / "history" / "first")
+    measure(tmp_path / "data" / "runs" / "gpu", GPU, 4.0)
+    return tmp_path
+
+
+def test_devices_are_compared(project: Path) -> None:
+    answer = voxcast("history", "compare", project=project)
+    out, err = answer.out, answer.err
+    assert "app, 2 CPUs: whole run: 5×" in out
+    assert "smallest speed-up: v" in out
+    assert "24 runs on record" in err
+
+
+@pytest.mark.parametrize(
+    ("remaining", "message"),
+    [
+        ("history", "no run on a GPU is on record"),
+        ("runs", "no run on a CPU is on record"),
+        ("nothing", "no completed measured run is on record"),
+    ],
+)
+def test_a_side_without_runs_is_reported(project: Path, remaining: str, message: str) -> None:
+    for name in {"history", "runs"} - {remaining}:
+        (project / "data" / name).rename(project / f"away-{name}")
+    assert message in voxcast("history", "compare", project=project).out
+    report = voxcast("history", "compare", "--json", project=project).json
+    assert message in report["missing"]
+    assert report["comparisons"] == []
+
+
+@pytest.mark.parametrize(
+    ("folder", "message"),
+    [
+        ("gone", "gone: no such folder"),
+        ("data", "data: is not a history of runs; give a folder"),
+    ],
+)
+def test_a_folder_that_is_no_history_is_refused(project: Path, folder: str, message: str) -> None:
+    assert message in refusal("history", "compare", folder, cwd=project)
