@@ -297,7 +297,7 @@ def is_changed(validation: Validation, split: TimeSplit) -> bool:
     """
     recent = split.new & split.training
     inner = _halves(validation.table, recent, split.training, MIN_SUBJECTS // 2)
-    if inner is None:
+    if inner is None or not (inner.training & recent).any():
         return False
     held_out, errors = np.flatnonzero(inner.newest), []
     for rows in (inner.training, inner.training & recent):
