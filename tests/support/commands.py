@@ -25,12 +25,21 @@ BIN = Path(sys.executable).parent
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Return the variables of commands: those of this process, without another project."""
-    kept = {k: v for k, v in os.environ.items() if k not in ("VOXCAST_PROJECT",)}
-    kept = {k: v for k, v in kept.items() if not k.startswith("MLFLOW_")}
-    path = f"{BIN}{os.pathsep}{kept['PATH']}"
-    quiet = {"MLFLOW_DISABLE_TELEMETRY": "true", "DVC_NO_ANALYTICS": "true"}
-    return {**kept, **quiet, "PATH": path, **more}
+    """Return the variables of a user: the programs of this interpreter, and our package."""
+    strange = ("MLFLOW_", "GIT_", "VOXCAST_P")
+    kept = {name: text for name, text in os.environ.items() if not name.startswith(strange)}
+    return {
+        **kept,
+        "PATH": f"{BIN}{os.pathsep}{kept['PATH']}",
+        "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{kept.get('PYTHONPATH', '')}".rstrip(os.pathsep),
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "DO_NOT_TRACK": "true",
+        "DVC_NO_ANALYTICS": "true",
+        "GIT_CONFIG_COUNT": "2",
+        "GIT_CONFIG_KEY_0": "user.name", "GIT_CONFIG_VALUE_0": "t",
+        "GIT_CONFIG_KEY_1": "user.email", "GIT_CONFIG_VALUE_1": "t@t",
+        **more,
+    }  # fmt: skip
 
 
 def run(
@@ -134,5 +143,5 @@ def clone(folder: Path, wanted: Callable[[pd.DataFrame], pd.DataFrame] | None = 
             wanted(pd.read_parquet(part)).to_parquet(part)
     run(folder, "git", "init", "-q")
     run(folder, "git", "add", "-A")
-    run(folder, "git", "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qm", "clone")
+    run(folder, "git", "commit", "-qm", "clone")
     return folder

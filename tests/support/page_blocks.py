@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from dataclasses import dataclass
 from pathlib import Path
+
+from commands import environment
 
 PROJECT = Path(__file__).parents[2]
 PAGES = (PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md")))
@@ -56,14 +57,7 @@ def blocks_of(page: Path) -> list[Block]:
 
 
 def shell_environment() -> dict[str, str]:
-    """Return the environment of a user: the programs of this interpreter, our package."""
-    variables = {k: v for k, v in os.environ.items() if not k.startswith(("MLFLOW_", "VOXCAST_P"))}
-    path = [str(Path(__file__).parent / "stand_in"), str(Path(sys.executable).parent)]
-    package = [str(PROJECT / "src"), *filter(None, [variables.get("PYTHONPATH")])]
-    return variables | {
-        "PATH": os.pathsep.join([*path, variables["PATH"]]),
-        "PYTHONPATH": os.pathsep.join(package),
-        "MLFLOW_DISABLE_TELEMETRY": "true",
-        "DO_NOT_TRACK": "true",
-        "DVC_NO_ANALYTICS": "true",
-    }
+    """Return the environment of a reader, who has a stand-in for tools of laboratories."""
+    variables = environment()
+    stand_in = Path(__file__).parent / "stand_in"
+    return {**variables, "PATH": f"{stand_in}{os.pathsep}{variables['PATH']}"}

@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 import yaml
 
+from commands import attempt
 from private_slurm import PrivateSlurm, missing_programs
 
 PROJECT = Path(__file__).parents[3]
@@ -69,23 +70,23 @@ def project(tmp_path_factory):
         path.parent.mkdir(parents=True)
         voxels = np.random.default_rng(int(subject)).normal(100, 9, (20, 22, 18)).astype(np.int16)
         nibabel.save(nibabel.Nifti1Image(voxels, np.diag([3.0, 3.0, 3.0, 1.0])), path)
-    return folder
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(folder / "modules"), prepend=os.pathsep)
+        patch.syspath_prepend(folder / "modules")
+        yield folder
 
 
 def _command(project, *arguments):
-    paths = [str(project / "modules"), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    environment.pop("VOXCAST_PROJECT", None)
+    """Return a call in a process of its own, for what is to be stopped."""
     return {
         "args": [sys.executable, "-m", "voxcast.cli", *arguments],
         "cwd": project,
-        "env": environment,
         "text": True,
     }
 
 
 def voxcast(project, *arguments, status=0):
-    completed = subprocess.run(capture_output=True, check=False, **_command(project, *arguments))
+    completed = attempt(*arguments, cwd=project)
     assert completed.returncode == status, completed.stdout + completed.stderr
     return completed
 
@@ -191,7 +192,7 @@ def test_a_campaign_submits_its_workers_and_goes_on_after_an_interrupt(project, 
     pool, batch = _as_campaign(project, "submitted")
     arguments = ("measure", "--campaign", "submitted", "--cluster", "private", *MINE)
     command = _command(project, *arguments, "--poll", "1s", "--json")
-    command["env"] |= slurm.environment
+    command["env"] = {**os.environ, **slurm.environment}
     first = subprocess.Popen(stderr=subprocess.PIPE, stdout=subprocess.PIPE, **command)
     events = pool / "events.jsonl"
     while not events.is_file() or '"submitted"' not in events.read_text():
