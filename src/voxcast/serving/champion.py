@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from voxcast.errors import RequestError
 from voxcast.files import canonical_json
 from voxcast.images.header import log_itk_refusals
 from voxcast.images.network_volume import network_to_bytes
@@ -41,6 +42,22 @@ def in_allocations(
 ) -> Rows:
     """Return each row once for each allocation, which replaces its own."""
     return [{**row, **allocation_columns(c)} for row in rows for c in configurations]
+
+
+def answered(
+    predict: Predict, rows: Rows, quantile: float, *, explain: bool = False
+) -> list[dict[str, Any] | RequestError]:
+    """Return the prediction of each row, or why it is refused; then halves are asked again."""
+    try:
+        return list(predict(rows, quantile, explain=explain)) if rows else []
+    except RequestError as error:
+        if len(rows) == 1:
+            return [error]
+    first, second = rows[: len(rows) // 2], rows[len(rows) // 2 :]
+    return [
+        *answered(predict, first, quantile, explain=explain),
+        *answered(predict, second, quantile, explain=explain),
+    ]
 
 
 @dataclass(frozen=True)

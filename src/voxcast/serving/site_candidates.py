@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from voxcast.allocation.recommendation import ImagePredictions, Recommendation
 from voxcast.errors import ImageError, RequestError, one_line
 from voxcast.quantities import format_bytes
-from voxcast.serving.champion import allocation_columns
+from voxcast.serving.champion import allocation_columns, answered
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from voxcast.allocation.offers import HardLimits, Policy
     from voxcast.allocation.site import Candidate, Cluster
@@ -185,8 +186,16 @@ def predict_images(
     pending: list[ImageRows] = []
 
     def predict_pending() -> None:
-        for path, predictions in _answers(champion, pending, confidence):
-            images.append(ImagePredictions(str(path), site.by_candidate(predictions)))
+        asked = [row for _, rows in pending for row in rows]
+        answers = iter(answered(champion.predict, asked, confidence))
+        for path, rows in pending:
+            of_image = list(itertools.islice(answers, len(rows)))
+            predictions = [answer for answer in of_image if not isinstance(answer, RequestError)]
+            if len(predictions) == len(of_image):
+                images.append(ImagePredictions(str(path), site.by_candidate(predictions)))
+            else:
+                refusal = next(error for error in of_image if isinstance(error, RequestError))
+                logger.error("%s: %s", path, one_line(refusal))
         pending.clear()
 
     for path in progress(paths, desc="predicting", unit="image"):
@@ -202,23 +211,3 @@ def predict_images(
     if pending:
         predict_pending()
     return images
-
-
-def _answers(
-    champion: Champion, requests: Sequence[ImageRows], confidence: float
-) -> Iterator[ImageRows]:
-    """Yield the predictions of each image that the champion accepts; log the rest."""
-    try:
-        predictions = champion.predict([row for _, rows in requests for row in rows], confidence)
-    except RequestError as error:
-        if len(requests) == 1:
-            logger.error("%s: %s", requests[0][0], one_line(error))
-            return
-        half = len(requests) // 2
-        yield from _answers(champion, requests[:half], confidence)
-        yield from _answers(champion, requests[half:], confidence)
-        return
-    start = 0
-    for path, rows in requests:
-        yield path, predictions[start : start + len(rows)]
-        start += len(rows)

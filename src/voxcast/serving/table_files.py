@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import ConfigError, ModelError, RequestError, TableError, one_line
 from voxcast.files import atomic_path
+from voxcast.serving.champion import answered
 from voxcast.serving.rows import Row
 from voxcast.serving.signature import INPUT_TYPES, OUTPUT_TYPES, REQUIRED_COLUMNS, VOLUME
 
@@ -239,20 +240,11 @@ class BatchPredictions:
             sent = {name: cell for name, cell in cells.items() if name in INPUT_TYPES}
             requests[VOLUME in sent][n] = sent
         for request in requests.values():
-            predicted = self._predicted(list(request.values()))
+            rows_asked = list(request.values())
+            predicted = answered(self.predict, rows_asked, self.quantile, explain=self.explain)
             for n, answer in zip(request, predicted, strict=True):
-                answers[n] = answer
+                if isinstance(answer, RequestError):
+                    answers[n] = {ERROR: _NUMBERED.sub("", answer.problem)}
+                else:
+                    answers[n] = {**answer, ERROR: None}
         return answers
-
-    def _predicted(self, rows: list[Cells]) -> list[Cells]:
-        """Return an answer or an error for each row; halves are asked again after a refusal."""
-        if not rows:
-            return []
-        try:
-            answers = self.predict(rows, self.quantile, explain=self.explain)
-            return [{**answer, ERROR: None} for answer in answers]
-        except RequestError as error:
-            if len(rows) == 1:
-                return [{ERROR: _NUMBERED.sub("", error.problem)}]
-        half = len(rows) // 2
-        return self._predicted(rows[:half]) + self._predicted(rows[half:])
