@@ -7,20 +7,18 @@ Its first run on an image with a file ``.slow`` beside it hangs.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import nibabel
 import numpy as np
 import yaml
 
+from commands import attempt
 from planted_tasks import MB, plan_of, shell_app
 
 ROOT = Path(__file__).parents[2]
-VOXCAST = Path(sys.executable).with_name("voxcast")
 APP = "burner"
 # Some 0.3 to 1.5 s of CPU time, memory in proportion to the image, and a little output.
 BURN = 'if [ -e "$1.slow" ]; then rm -- "$1.slow"; sleep 600; fi; ' + (
@@ -31,11 +29,7 @@ BURN = 'if [ -e "$1.slow" ]; then rm -- "$1.slow"; sleep 600; fi; ' + (
 
 
 def voxcast(folder: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
-    names = {k: v for k, v in os.environ.items() if k not in ("MLFLOW_TRACKING_URI",)}
-    return subprocess.run(
-        [VOXCAST, *map(str, arguments)], cwd=folder, env=names, stdin=subprocess.DEVNULL,
-        capture_output=True, text=True, check=False, timeout=500,
-    )  # fmt: skip
+    return attempt(*arguments, cwd=folder)
 
 
 class SubmittedProject:

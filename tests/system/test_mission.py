@@ -826,11 +826,11 @@ def test_drift(tmp_path: Path) -> None:
     """drift, challenger, rollback: jobs learned from, predicted, and slower than predicted."""
     project = SubmittedProject(tmp_path)
     project.submit(12, factor=0.5, by_hand=True)
-    learned = run(tmp_path, BIN / "voxcast", "learn", "--retrain", "--app", APP)
-    assert f"{APP}: ridge is champion, version 1: first" in learned.stdout
+    learned = voxcast("learn", "--retrain", "--app", APP, project=tmp_path)
+    assert f"{APP}: ridge is champion, version 1: first" in learned.out
     project.submit(8, factor=1.5)
-    drift = run(tmp_path, BIN / "voxcast", "status", "--drift", "--last", 8, "--json", codes=(1,))
-    assert json.loads(drift.stdout)[APP]["verdict"] == "drifted"
+    drift = voxcast("status", "--drift", "--last", 8, "--json", project=tmp_path, code=1)
+    assert drift.json[APP]["verdict"] == "drifted"
 
 
 def test_rollback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import stat
 import subprocess
@@ -13,20 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from commands import attempt as voxcast
 from planted_tasks import COPY, MB, plan_of, shell_app, write_images
 from voxcast.jobs.submission import SlurmOptions
 
 VOXCAST = Path(sys.executable).with_name("voxcast")
 # Needs the second request.
 SLOW_FIRST = f'if [ ! -e "$1.tried" ]; then touch -- "$1.tried"; sleep 60; fi; {COPY}'
-
-
-def voxcast(*arguments: object, cwd: Path, path: str | None = None) -> subprocess.CompletedProcess:
-    environment = {**os.environ, **({} if path is None else {"PATH": path})}
-    return subprocess.run(
-        [VOXCAST, *map(str, arguments)], cwd=cwd, env=environment, stdin=subprocess.DEVNULL,
-        capture_output=True, text=True, check=False, timeout=120,
-    )  # fmt: skip
 
 
 def written(tmp_path: Path, script: str = COPY, names: tuple[str, ...] = ("a.nii", "b c.nii"),
@@ -167,7 +159,7 @@ def test_mistakes_end_in_one_line(arguments: str, line: str, tmp_path: Path) -> 
     written(tmp_path)
     (tmp_path / "empty.json").write_text("{}")
     (tmp_path / "bad.json").write_text("?")
-    completed = voxcast(*arguments.split(), cwd=tmp_path, path=without_slurm(tmp_path))
+    completed = voxcast(*arguments.split(), cwd=tmp_path, PATH=without_slurm(tmp_path))
     assert (completed.returncode, completed.stdout) == (2, "")
     assert completed.stderr == f"voxcast: {line}\n"
 
