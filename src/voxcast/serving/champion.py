@@ -44,7 +44,7 @@ def in_allocations(
     return [{**row, **allocation_columns(c)} for row in rows for c in configurations]
 
 
-def answered(
+def predicted_or_refused(
     predict: Predict, rows: Rows, quantile: float, *, explain: bool = False
 ) -> list[dict[str, Any] | RequestError]:
     """Return the prediction of each row, or why it is refused; then halves are asked again."""
@@ -55,8 +55,8 @@ def answered(
             return [error]
     first, second = rows[: len(rows) // 2], rows[len(rows) // 2 :]
     return [
-        *answered(predict, first, quantile, explain=explain),
-        *answered(predict, second, quantile, explain=explain),
+        *predicted_or_refused(predict, first, quantile, explain=explain),
+        *predicted_or_refused(predict, second, quantile, explain=explain),
     ]
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from voxcast.allocation.recommendation import ImagePredictions, Recommendation
 from voxcast.errors import ImageError, RequestError, one_line
 from voxcast.quantities import format_bytes
-from voxcast.serving.champion import allocation_columns, answered
+from voxcast.serving.champion import allocation_columns, predicted_or_refused
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -186,8 +186,8 @@ def predict_images(
     pending: list[ImageRows] = []
 
     def predict_pending() -> None:
-        asked = [row for _, rows in pending for row in rows]
-        answers = iter(answered(champion.predict, asked, confidence))
+        requested_rows = [row for _, rows in pending for row in rows]
+        answers = iter(predicted_or_refused(champion.predict, requested_rows, confidence))
         for path, rows in pending:
             of_image = list(itertools.islice(answers, len(rows)))
             predictions = [answer for answer in of_image if not isinstance(answer, RequestError)]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import ConfigError, ModelError, RequestError, TableError, one_line
 from voxcast.files import atomic_path
-from voxcast.serving.champion import answered
+from voxcast.serving.champion import predicted_or_refused
 from voxcast.serving.rows import Row
 from voxcast.serving.signature import INPUT_TYPES, OUTPUT_TYPES, REQUIRED_COLUMNS, VOLUME
 
@@ -241,7 +241,9 @@ class BatchPredictions:
             requests[VOLUME in sent][n] = sent
         for request in requests.values():
             rows_asked = list(request.values())
-            predicted = answered(self.predict, rows_asked, self.quantile, explain=self.explain)
+            predicted = predicted_or_refused(
+                self.predict, rows_asked, self.quantile, explain=self.explain
+            )
             for n, answer in zip(request, predicted, strict=True):
                 if isinstance(answer, RequestError):
                     answers[n] = {ERROR: _NUMBERED.sub("", answer.problem)}

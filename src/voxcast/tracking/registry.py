@@ -225,17 +225,17 @@ def follow(store: ModelStore, uri: str) -> None:
 
 def champion_number(client: MlflowClient) -> str | None:
     """Return the number of the version with the alias ``champion``, or None."""
-    version = _found(client.get_model_version_by_alias, CHAMPION)
+    version = _version_or_none(client.get_model_version_by_alias, CHAMPION)
     return None if version is None else str(version.version)
 
 
 def _sha256_in(client: MlflowClient, number: str) -> str | None:
     """Return the hash of a version's bundle in MLflow's tags; None without such a version."""
-    version = _found(client.get_model_version, number)
+    version = _version_or_none(client.get_model_version, number)
     return None if version is None else str(version.tags.get(SHA256_TAG, ""))
 
 
-def _found(get: Callable[[str, str], ModelVersion], name: str) -> ModelVersion | None:
+def _version_or_none(get: Callable[[str, str], ModelVersion], name: str) -> ModelVersion | None:
     """Return a version by its number or alias; None where the registry has none."""
     import mlflow
 
