@@ -43,6 +43,11 @@ TITLES = {
     "harp_doubling": "predicted, doubled (HARP)", "population": "optimal for as many CPUs",
     "per_image": "optimal for each input", "clairvoyant": "exactly the time used",
 }  # fmt: skip
+ONLINE_TITLES = {
+    "largest": "the largest run so far, doubled",
+    "percentile": "the 95th percentile so far, doubled",
+    "online": "learned from run to run",
+}  # fmt: skip
 
 logger = logging.getLogger(__name__)
 
@@ -387,6 +392,9 @@ def replay(
     trials: Annotated[
         int, Option("--trials", metavar="N", help="Trials by family in a fold.", min=1)
     ] = 3,
+    online: Annotated[
+        bool, Option("--online", help="Learn from run to run instead, with nothing fitted before.")
+    ] = False,
     as_json: options.Json = False,
 ) -> int:
     """Replay ways of requesting on held-out runs, and show what each would have cost."""
@@ -401,6 +409,12 @@ def replay(
     CostModel(alpha, beta, 0.0 if isinstance(gamma, str) else gamma)  # checks them
     history = open_history(histories)
     table = history_table(history, runs_of_apps(history.runs, [app] if app else [], histories[0]))
+    if online:
+        from voxcast.evaluation.online_replay import replay_online
+
+        with progress(total=len(table), desc="replay", unit="run") as bar:
+            held = replay_online(table, bar.update)
+        return options.show(held, _online_lines(held), as_json=as_json)
     with progress(total=table["app"].nunique(), desc="replay") as bar:
 
         def step(app: str) -> None:
@@ -420,6 +434,20 @@ def replay(
         return EXIT_BAD_INPUT
     lines = (line for name, result in replays.items() for line in _replay_lines(name, result))
     return options.show(replays, lines, as_json=as_json)
+
+
+def _online_lines(held: dict[str, dict[str, dict[str, float]]]) -> Iterator[str]:
+    for app, by_rule in held.items():
+        runs = counted(int(by_rule["online"]["runs"]), "run")
+        yield f"{app}: {runs} in the order of their starts"
+        rows = [("requested", "too small", "unused core h", "unused GB h")]
+        rows += [
+            (ONLINE_TITLES[rule], str(h["failures"]), f"{h['unused_core_h']:.3g}",
+             f"{h['unused_gb_h']:.3g}")
+            for rule, h in by_rule.items()
+        ]  # fmt: skip
+        yield text_table(rows, "<>>>", indent="  ")
+    yield "unused: requested and not used, and all that a request held which was too small"
 
 
 def _prices(text: str) -> tuple[float, float, float | str]:

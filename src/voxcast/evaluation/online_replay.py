@@ -1,0 +1,116 @@
+"""Replay of a history run by run: what requests that are learned online would have cost.
+
+Runs come in the order of their starts. Each is requested from the runs of the same application and
+CPUs that came before, and is learned from once it has ended, so that nothing is fitted beforehand
+and nothing is known of later runs. A failed attempt holds its request for the whole runtime.
+
+Beside `OnlineSizer` stand the largest run so far and the 95th percentile of the runs so far, both
+doubled after a failure: rules that a laboratory could follow by hand.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from voxcast.allocation.requests.online import FIRST_MEMORY_BYTES, FIRST_TIME_S, OnlineSizer
+from voxcast.allocation.site import BYTES_PER_GB, SECONDS_PER_HOUR
+from voxcast.models.families.regressors import SIZES
+from voxcast.records import Request
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+RULES = {"largest": 1.0, "percentile": 0.95}  # quantile of the runs so far
+ONLINE = "online"
+
+
+@dataclass
+class Held:
+    """What the attempts of some runs held.
+
+    Attributes
+    ----------
+    runs, failures : int
+        Runs, and attempts that were too small.
+    unused_gb_h, unused_core_h : float
+        Memory and time that were requested and not used, failed attempts in full.
+    """
+
+    runs: int = 0
+    failures: int = 0
+    unused_gb_h: float = 0.0
+    unused_core_h: float = 0.0
+
+    def add(
+        self, requests: Sequence[Request], runtime_s: float, peak_bytes: float, cpus: int
+    ) -> None:
+        """Add a run; beyond the last request both amounts are doubled."""
+        self.runs += 1
+        request, left = requests[0], list(requests[1:])
+        while request.walltime_s < runtime_s or request.memory_bytes < peak_bytes:
+            self.failures += 1
+            self._hold(request.memory_bytes * runtime_s, request.walltime_s * cpus)
+            doubled = Request(2 * request.walltime_s, 2 * request.memory_bytes)
+            request = left.pop(0) if left else doubled
+        self._hold(
+            (request.memory_bytes - peak_bytes) * runtime_s,
+            (request.walltime_s - runtime_s) * cpus,
+        )
+
+    def _hold(self, byte_s: float, core_s: float) -> None:
+        self.unused_gb_h += byte_s / BYTES_PER_GB / SECONDS_PER_HOUR
+        self.unused_core_h += core_s / SECONDS_PER_HOUR
+
+
+def replay_online(
+    table: pd.DataFrame, on_run: Callable[[], object] = lambda: None
+) -> dict[str, dict[str, dict[str, float]]]:
+    """Return a `Held` as a dict by application and way of requesting.
+
+    Parameters
+    ----------
+    table : DataFrame
+        See `voxcast.evaluation.recorded_table.history_table`.
+    on_run : callable
+        Called after each run.
+    """
+    sizer = OnlineSizer(objective="both")
+    earlier: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    held: dict[str, dict[str, Held]] = defaultdict(lambda: defaultdict(Held))
+    for run in table.sort_values("started_at", kind="stable").to_dict("records"):
+        app, cpus = str(run["app"]), int(run["cpus"])
+        task = f"{cpus} CPUs/{app}"  # alike is the same application with other CPUs
+        used = float(run["runtime_s"]), float(run["peak_rss_bytes"])
+        features = _sizes(run)
+        sequences = {
+            rule: _at_quantile(earlier[task], quantile) for rule, quantile in RULES.items()
+        }
+        sequences[ONLINE] = sizer.requests(task, features)
+        for rule, requests in sequences.items():
+            held[app][rule].add(requests, *used, cpus)
+        sizer.update(task, features, runtime_s=used[0], peak_rss_bytes=used[1])
+        earlier[task].append(used)
+        on_run()
+    return {app: {rule: asdict(h) for rule, h in by_rule.items()} for app, by_rule in held.items()}
+
+
+def _at_quantile(earlier: Sequence[tuple[float, float]], quantile: float) -> list[Request]:
+    if not earlier:
+        return [Request(FIRST_TIME_S, int(FIRST_MEMORY_BYTES))]
+    time_s, memory = np.quantile(earlier, quantile, axis=0)
+    return [Request(float(time_s), int(np.ceil(memory)))]
+
+
+def _sizes(run: dict[Any, Any]) -> dict[str, float]:
+    """Return the numbers of a run that state sizes: voxels, and labels such as an input's."""
+    return {
+        name: float(value)
+        for name, value in run.items()
+        if name in SIZES or str(name).startswith("parameter.")
+        if isinstance(value, int | float)
+    }
