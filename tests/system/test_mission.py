@@ -138,7 +138,7 @@ def test_the_test_side_is_opened_once(graph: Path, tmp_path: Path) -> None:
 
     stage("catalogue")
     stage("featurize")
-    for name in ("catalogue/catalogue", "catalogue/characteristics", "features/train"):
+    for name in ("catalogue/catalogue", "features/train"):
         first, second = (pd.read_parquet(p / f"data/{name}.parquet") for p in (graph, blind))
         pd.testing.assert_frame_equal(first, second)
     (blind / "data/features/test.parquet").unlink()
