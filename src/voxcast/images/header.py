@@ -83,24 +83,23 @@ def read_nifti_header(path: Path) -> Any:
     """
     import nibabel
 
-    kinds: tuple[Any, ...] = (nibabel.Nifti1Header, nibabel.Nifti2Header)
-    sizes_bytes = [kind.template_dtype.itemsize for kind in kinds]
     not_nifti = ImageError("not a NIfTI file", path, "convert it to .nii or .nii.gz")
     name = path.name.lower()
     if not name.endswith(ENDINGS):
         raise not_nifti
     try:
         with gzip.open(path) if name.endswith(".gz") else path.open("rb") as stream:
-            start = stream.read(max(sizes_bytes))
+            start = stream.read(nibabel.Nifti2Header.sizeof_hdr)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ImageError(
             f"damaged or truncated gzip ({one_line(error)})", path, COPY_AGAIN
         ) from None
     except OSError as error:
         raise ImageError(f"cannot be read ({one_line(error)})", path, COPY_AGAIN) from None
-    for kind, size_bytes in zip(kinds, sizes_bytes, strict=True):
-        stated = [int.from_bytes(start[:4], order) for order in ("little", "big")]
-        if size_bytes not in stated or len(start) < size_bytes:
+    kinds: tuple[Any, ...] = (nibabel.Nifti1Header, nibabel.Nifti2Header)
+    for kind in kinds:
+        size_bytes = kind.sizeof_hdr
+        if not kind.may_contain_header(start):
             continue
         header = kind(start[:size_bytes], check=False)
         offset_bytes = float(header["vox_offset"])
