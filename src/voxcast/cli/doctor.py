@@ -163,7 +163,7 @@ def _disk(name: str, folder: Path, without: str) -> Check:
 
 def _of_project(project: Path | None) -> Iterator[Check]:
     if project is None:
-        then = "predictions need a project or `--model URL`: `voxcast init` writes one"
+        then = "the reference model of the package answers; `voxcast init` makes a project"
         yield Check("project", "absent", "none here or above", then)
         return
     from voxcast import config
