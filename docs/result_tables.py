@@ -17,10 +17,11 @@ import headline_tables
 import parallel_tables
 import system_tables
 from table_text import NONE, PROJECT, Rows, markdown, percent, results, with_interval
+from voxcast.images.characteristics import CHARACTERISTICS
 
 PAGES = (
     "README.md", "docs/results.md", "docs/histories.md", "docs/cluster.md", "docs/parallel.md",
-    "docs/service.md", "docs/measuring.md",
+    "docs/service.md", "docs/measuring.md", "docs/own-data.md",
 )  # fmt: skip
 IMAGE_APPS = ("ants_segment", "ants_register", "tile_segment")
 APPS = (*IMAGE_APPS, "dnn_train")
@@ -363,11 +364,18 @@ def public_tables() -> str:
     return markdown(head, rows)
 
 
+def characteristics() -> str:
+    """Return the characteristics of images with their units and sources."""
+    rows = [[f"`{c.name}`", c.meaning, c.unit, c.source] for c in CHARACTERISTICS.values()]
+    return markdown(["characteristic", "meaning", "unit", "source"], rows)
+
+
 TABLES = {
     make.__name__: make
     for make in (
         reference, recorded, methods, questions, second, real, ablation, per_image, bench, devices,
-        public_tables, *headline_tables.TABLES, *system_tables.TABLES, *parallel_tables.TABLES,
+        public_tables, characteristics, *headline_tables.TABLES, *system_tables.TABLES,
+        *parallel_tables.TABLES,
     )
 }  # fmt: skip
 

@@ -28,9 +28,6 @@ logger = logging.getLogger(__name__)
 def inspect(
     images: options.Images = None,
     header_only: options.HeaderOnly = False,
-    listed: Annotated[
-        bool, Option("--list", help="List the characteristics with unit, cost and source.")
-    ] = False,
     refresh: Annotated[bool, Option("--refresh", hidden=True)] = False,  # `make repro`
     as_json: options.Json = False,
     project: options.Project = None,
@@ -42,14 +39,12 @@ def inspect(
         if changes := sources.refresh_sources(folder, chosen.path, chosen.participants):
             print(changes, file=sys.stderr)
         return 0
-    if not images and not listed:
+    if not images:
         return _show_set(projects.require(project), as_json=as_json)
-    if listed:
-        return _show_characteristics(as_json=as_json)
     from voxcast.images.summary import Grids, summarise
 
     rows = []
-    for path in images or ():
+    for path in images:
         try:
             volume = Volume.open(path)
             columns: dict[str, object] = {"path": str(path), **volume.header.columns()}
@@ -67,7 +62,7 @@ def inspect(
     )
     if rows:
         options.show(rows, lines, as_json=as_json)
-    return 0 if len(rows) == len(images or ()) else EXIT_BAD_INPUT
+    return 0 if len(rows) == len(images) else EXIT_BAD_INPUT
 
 
 def _show_set(folder: Path, *, as_json: bool) -> int:
@@ -82,15 +77,6 @@ def _show_set(folder: Path, *, as_json: bool) -> int:
     options.show([asdict(file) for file in files], lines, as_json=as_json)
     print(f"{len(files)} images", file=sys.stderr)
     return 0
-
-
-def _show_characteristics(*, as_json: bool) -> int:
-    from voxcast.images.characteristics import CHARACTERISTICS
-
-    heads = ("name", "unit", "cost", "meaning", "source")
-    rows = [tuple(getattr(entry, head) for head in heads) for entry in CHARACTERISTICS.values()]
-    content = [dict(zip(heads, row, strict=True)) for row in rows]
-    return options.show(content, [text_table([heads, *rows], "<<<<<")], as_json=as_json)
 
 
 def _text(name: str, value: object) -> str:

@@ -313,5 +313,5 @@ class Config:
                     raise ConfigError(
                         "unknown characteristic",
                         f"app.{app.name}.characteristics: {name}",
-                        "see `voxcast inspect --list`",
+                        f"choose from {', '.join(CHARACTERISTICS)}",
                     )

@@ -34,8 +34,6 @@ class Characteristic(NamedTuple):
         Its meaning, in a few words.
     unit : str
         ``share`` is from 0 to 1, ``ratio`` is not.
-    cost : str
-        Its input: the native mask takes as long as reading, the strided grid milliseconds.
     source : str
         The paper or the definition.
     version : int
@@ -45,58 +43,56 @@ class Characteristic(NamedTuple):
     name: str
     meaning: str
     unit: str
-    cost: str
     source: str
     version: int = 1
 
 
 _ANTS = "mask of ANTs' get_mask, as antspyx 0.6.3 computes it"
 _PERCENTILES = "definition; the percentiles of Nyúl and Udupa 1999"
-_MASK, _GRID = "native mask", "strided grid"
 
 CHARACTERISTICS = {
     row[0]: Characteristic(*row)
     for row in (
         ("foreground_voxels", "voxels of the native grid in the foreground mask",
-         "voxels", _MASK, _ANTS),
+         "voxels", _ANTS),
         ("foreground_ml", "volume of the foreground mask in millilitres",
-         "ml", _MASK, _ANTS),
+         "ml", _ANTS),
         ("foreground_fraction", "share of the grid in the foreground mask",
-         "share", _MASK, _ANTS),
+         "share", _ANTS),
         ("above_mean_fraction", "share of the grid at or above the mean intensity",
-         "share", _MASK, "threshold of ANTs' get_mask"),
+         "share", "threshold of ANTs' get_mask"),
         ("eroded_fraction", "share of the mask that is left in its largest piece after erosion",
-         "share", _MASK, _ANTS),
+         "share", _ANTS),
         ("foreground_extent_fraction", "share of the grid in the mask's bounding box",
-         "share", _MASK, _ANTS),
+         "share", _ANTS),
         ("foreground_surface_ratio", "sides of voxels around the mask over a sphere's surface",
-         "ratio", _MASK, "inverse of sphericity, Wadell 1935"),
+         "ratio", "inverse of sphericity, Wadell 1935"),
         ("component_count", "pieces above the mean of at least 10 voxels of the coarse grid",
-         "pieces", _GRID, "definition; 6-connected pieces"),
+         "pieces", "definition; 6-connected pieces"),
         ("zero_fraction", "share of the grid at the lowest intensity",
-         "share", _GRID, "definition"),
+         "share", "definition"),
         ("p10_over_p99", "10th over 99th percentile of intensity above the lowest",
-         "share", _GRID, _PERCENTILES),
+         "share", _PERCENTILES),
         ("p50_over_p99", "50th over 99th percentile of intensity above the lowest",
-         "share", _GRID, _PERCENTILES),
+         "share", _PERCENTILES),
         ("p90_over_p99", "90th over 99th percentile of intensity above the lowest",
-         "share", _GRID, _PERCENTILES),
+         "share", _PERCENTILES),
         ("foreground_p10_over_p90", "10th over 90th percentile of intensity in the foreground",
-         "share", _GRID, _PERCENTILES),
+         "share", _PERCENTILES),
         ("foreground_variation", "standard deviation over mean intensity in the foreground",
-         "ratio", _GRID, "definition; coefficient of variation"),
+         "ratio", "definition; coefficient of variation"),
         ("entropy_bits", "entropy of 64 intensity classes in the foreground",
-         "bits", _GRID, "Shannon 1948"),
+         "bits", "Shannon 1948"),
         ("noise_ratio", "noise in the foreground over its median intensity",
-         "ratio", _GRID, "median of second differences, after Immerkær 1996"),
+         "ratio", "median of second differences, after Immerkær 1996"),
         ("background_noise_ratio", "median background over median foreground intensity",
-         "ratio", _GRID, "definition"),
+         "ratio", "definition"),
         ("gradient_energy", "mean squared step between neighbours over squared median",
-         "ratio", _GRID, "definition"),
+         "ratio", "definition"),
         ("bias_strength", "spread of a quadratic fitted to log intensity in the foreground",
-         "ratio", _GRID, "polynomial bias field of Van Leemput et al. 1999"),
+         "ratio", "polynomial bias field of Van Leemput et al. 1999"),
         ("asymmetry", "share of left-right mirrored foreground that does not overlap",
-         "share", _GRID, "1 - Jaccard index with the mirror image"),
+         "share", "1 - Jaccard index with the mirror image"),
     )
 }  # fmt: skip
 

@@ -69,13 +69,3 @@ def test_refresh_detects_a_changed_user_file(head: Path, tmp_path: Path) -> None
     result = run("inspect", "--refresh", "--project", str(project), cwd=tmp_path)
     assert "1 images; 1 new or changed, 1 changed or no longer here; runs of" in result.stderr
     assert sources.read_text() != first
-
-
-def test_inspect_lists_the_characteristics_with_unit_cost_and_source(head: Path) -> None:
-    listed = json.loads(run("inspect", "--list", "--json", cwd=head.parent).stdout)
-    rows = {row["name"]: row for row in listed}
-    image = json.loads(run("inspect", str(head), "--json", cwd=head.parent).stdout)[0]
-    assert set(rows) <= set(image)
-    assert rows["foreground_voxels"]["unit"] == "voxels"
-    assert rows["foreground_voxels"]["cost"] == "native mask"
-    assert "ANTs" in rows["foreground_voxels"]["source"]
