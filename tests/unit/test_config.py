@@ -159,7 +159,7 @@ def changed(tmp_path: Path, key: str, value: object) -> Path:
         ("evaluation.test_fraction", 1.5, "evaluation.test_fraction: must be below 1"),
         ("images.kind", "tapes", "images.kind: must be 'cohort', 'varied_cohort' or 'bids'"),
         ("app.ants_segment.characteristics", ["mass"],
-         "app.ants_segment.characteristics: mass: unknown characteristic; choose from foreground_voxels, "),
+         "app.ants_segment.characteristics: mass: unknown characteristic; choose from "),
         ("app", [1], "app: must be a mapping"),
         ("device.cpu.cpus", [1, "two"], "device.cpu.cpus[1]: must be a whole number"),
         ("device.cpu.container_engine", "lxc", "container_engine: must be 'none', 'apptainer'"),
