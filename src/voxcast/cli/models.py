@@ -15,7 +15,6 @@ from voxcast.cli import options
 from voxcast.errors import EXIT_BAD_INPUT, ModelError
 from voxcast.quantities import counted
 
-MAX_VALUE = 60  # characters of a value that are printed; --json has all
 
 Version = Annotated[str | None, Argument(metavar="[VERSION]", show_default=False)]
 Contender = Annotated[str, Argument(metavar="A", show_default=False)]
