@@ -15,7 +15,6 @@ from voxcast.cli import options
 from voxcast.errors import EXIT_BAD_INPUT, ModelError
 from voxcast.quantities import counted
 
-
 Version = Annotated[str | None, Argument(metavar="[VERSION]", show_default=False)]
 Contender = Annotated[str, Argument(metavar="A", show_default=False)]
 Other = Annotated[str, Argument(metavar="B", show_default=False)]
