@@ -1,8 +1,8 @@
 """Replay of a history run by run: what requests that are learned online would have cost.
 
 Runs come in the order of their starts. Each is requested from the runs of the same application and
-CPUs that came before, and is learned from once it has ended, so that nothing is fitted beforehand
-and nothing is known of later runs. A failed attempt holds its request for the whole runtime.
+CPUs that have ended by then, so that nothing is fitted beforehand and nothing is known of later
+runs. A failed attempt holds its memory until its limit, or for the whole runtime.
 
 Beside `OnlineSizer` stand the largest run so far and the 95th percentile of the runs so far, both
 doubled after a failure: rules that a laboratory could follow by hand.
@@ -10,6 +10,7 @@ doubled after a failure: rules that a laboratory could follow by hand.
 
 from __future__ import annotations
 
+import heapq
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -54,8 +55,11 @@ class Held:
         request, left = requests[0], list(requests[1:])
         while request.walltime_s < runtime_s or request.memory_bytes < peak_bytes:
             self.failures += 1
-            self._hold(request.memory_bytes * runtime_s, request.walltime_s * cpus)
-            doubled = Request(2 * request.walltime_s, 2 * request.memory_bytes)
+            held_s = min(request.walltime_s, runtime_s)
+            self._hold(request.memory_bytes * held_s, request.walltime_s * cpus)
+            doubled = Request(
+                2 * max(request.walltime_s, 1.0), 2 * max(request.memory_bytes, 10**6)
+            )
             request = left.pop(0) if left else doubled
         self._hold(
             (request.memory_bytes - peak_bytes) * runtime_s,
@@ -79,22 +83,37 @@ def replay_online(
     on_run : callable
         Called after each run.
     """
+    import pandas as pd
+
+    starts = pd.to_datetime(table["started_at"], utc=True, errors="coerce", format="ISO8601")
+    table = table.assign(start_s=(starts - pd.Timestamp(0, tz="UTC")).dt.total_seconds())
     sizer = OnlineSizer(objective="both")
     earlier: dict[str, list[tuple[float, float]]] = defaultdict(list)
     held: dict[str, dict[str, Held]] = defaultdict(lambda: defaultdict(Held))
-    for run in table.sort_values("started_at", kind="stable").to_dict("records"):
+    running: list[tuple[float, int, str, dict[str, float], tuple[float, float]]] = []
+    end_s = 0.0
+    runs = table.sort_values("start_s", kind="stable").to_dict("records")
+    for number, run in enumerate(runs):
         app, cpus = str(run["app"]), int(run["cpus"])
         task = f"{cpus} CPUs/{app}"  # alike is the same application with other CPUs
         used = float(run["runtime_s"]), float(run["peak_rss_bytes"])
         features = _sizes(run)
+        # Runs that do not state their start come one after the other.
+        start_s = float(run["start_s"]) if np.isfinite(run["start_s"]) else end_s
+        end_s = start_s + used[0]
+        while running and running[0][0] <= start_s:
+            _, _, task_ended, features_ended, used_then = heapq.heappop(running)
+            sizer.update(
+                task_ended, features_ended, runtime_s=used_then[0], peak_rss_bytes=used_then[1]
+            )
+            earlier[task_ended].append(used_then)
         sequences = {
             rule: _at_quantile(earlier[task], quantile) for rule, quantile in RULES.items()
         }
         sequences[ONLINE] = sizer.requests(task, features)
         for rule, requests in sequences.items():
             held[app][rule].add(requests, *used, cpus)
-        sizer.update(task, features, runtime_s=used[0], peak_rss_bytes=used[1])
-        earlier[task].append(used)
+        heapq.heappush(running, (end_s, number, task, features, used))
         on_run()
     return {app: {rule: asdict(h) for rule, h in by_rule.items()} for app, by_rule in held.items()}
 

@@ -316,6 +316,8 @@ def choose_columns(
             raise TableError(
                 "no such column", name, f"choose from {', '.join(map(str, table))[:300]}"
             )
+    if sitting is not None and machine is None:
+        raise TableError("is on a machine: name the column of machines, too", sitting)
     if not _is_number(table[target]):
         raise text_target(table, target, [str(n) for n in table if _is_number(table[n])])
     names = [str(n) for n in table if n not in {OUTCOME, *roles}]

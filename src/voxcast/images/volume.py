@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 POINTS = 64
 BLOCK_BYTES = 4 * 2**20
 # A larger volume is decompressed a second time instead of being kept between two passes.
+MAX_LINES = 2**21  # along the first axis: the runs of a mask take memory for each
 KEPT_BYTES = 256 * 2**20
 MAX_PADDING_BYTES = 2**30
 
@@ -127,7 +128,7 @@ class Volume:
         return volume
 
     def check_size(self, max_voxels: int) -> None:
-        """Raise ImageError if the volume has more than ``max_voxels`` voxels.
+        """Raise ImageError if the volume has more than ``max_voxels`` voxels, or too many lines.
 
         A head at 7 T in 0.25 mm has 5e8; a compressed file of some megabytes can declare any
         number, and reading it would take minutes.
@@ -139,6 +140,12 @@ class Volume:
                 self.path,
                 "resample it, or set features.max_voxels in conf for learning",
             )
+        lines = self.header.voxels // self.header.shape[0]
+        if lines > MAX_LINES:
+            problem = (
+                f"has {lines} lines of {self.header.shape[0]} voxels, at most {MAX_LINES} are read"
+            )
+            raise ImageError(problem, self.path, "store its longest axis first")
 
     def blocks(self, max_voxels: int = MAX_VOXELS) -> Iterator[tuple[int, np.ndarray]]:
         """Yield the voxels as stored, in the order of the file, with the position of each first.
@@ -246,6 +253,7 @@ class Volume:
             single precision.
         """
         header = self.header
+        self.check_size(max_voxels)
         stride = strides(header.shape, points)
         axes = [np.arange(0, n, step) for n, step in zip(header.shape, stride, strict=True)]
         picked = Picked(self, axes)

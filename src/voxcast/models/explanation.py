@@ -42,6 +42,7 @@ COUNT = 3
 CPUS = "allocation.log2_cpus"
 NEGLIGIBLE = 0.005  # of the logarithm: rounds to 0 per cent
 TARGET = "cpu_s"  # of importance
+NO_EFFECT = 1e-6  # of the coefficients of a law together: rounding of its fit
 LEAST_POWER = 0.005  # of the CPUs in a law: a smaller one is written as 0
 SHUFFLES = 3
 FEATURES_PER_APP = 3  # features whose dependence is returned
@@ -126,9 +127,10 @@ def law_in_words(forecaster: Forecaster) -> dict[str, str]:
     formulas = getattr(member.regressor, "formulas_", ())
     for target, law in zip(regressed(model.targets), formulas, strict=True):
         amount = format_seconds if target == TARGET else format_bytes
-        terms = [amount(law.constant)] if law.constant > 0 else []
+        least = NO_EFFECT * (law.constant + float(law.weights.sum()))
+        terms = [amount(law.constant)] if law.constant > least else []
         for size, weight in zip(law.sizes, law.weights, strict=True):
-            if weight > 0:
+            if weight > least:
                 quantity = QUANTITIES[plain_name(names[size])].title
                 terms.append(f"{amount(weight)} per million {quantity}")
         words[target] = " + ".join(terms)

@@ -32,7 +32,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from voxcast.errors import TableError, one_line
+from voxcast.errors import TableError, VoxcastError, one_line
 from voxcast.features.any_table import choose_columns, is_censored, learnable, statuses
 from voxcast.features.rows import rows_of
 from voxcast.features.screening import screened
@@ -200,11 +200,13 @@ class RuntimeRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # 
         for role, values in columns_by_role.items():
             if values is not None:
                 roles[role] = _free(role, table)
-                table[roles[role]] = np.asarray(values).astype(str)
+                table[roles[role]] = _names(values, len(table))
+        if not (self.trials >= 1 and 0.5 < self.quantile < 1):
+            raise ValueError("trials must be at least 1, and quantile above 0.5 and below 1")
         try:
             columns = choose_columns(table, name, **roles)
             return self._fit_rows(table[~stopped], columns, table[stopped])
-        except TableError as error:
+        except VoxcastError as error:
             raise ValueError(one_line(error)) from error
 
     def _fit_rows(
@@ -287,8 +289,11 @@ class RuntimeRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # 
             if values is not None:
                 if role is None:
                     raise ValueError("the regressor was fitted without machines or sittings")
-                table[role] = np.broadcast_to(np.asarray(values, dtype=str), len(table))
-        return model.predict(table)
+                table[role] = _names(values, len(table))
+        try:
+            return model.predict(table)
+        except VoxcastError as error:
+            raise ValueError(one_line(error)) from error
 
     def updated(
         self,
@@ -301,7 +306,8 @@ class RuntimeRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # 
     ) -> RuntimeRegressor:
         """Return a copy that knows the speed of a machine from some runs on it.
 
-        One or two runs are enough to know how fast a sitting is; nothing is fitted again.
+        One or two runs tell how fast a sitting is, three on a new machine make its bound
+        calibrated; nothing is fitted again.
 
         Parameters
         ----------
@@ -313,19 +319,24 @@ class RuntimeRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # 
         Raises
         ------
         ValueError
-            If the regressor was fitted without machines, or no run is in its range.
+            If the regressor was fitted without machines, knows the sitting already, or no run is
+            in its range.
         """
         check_is_fitted(self)
         columns = self.model_.columns
         table = self._frame(X, reset=False)
-        table[columns.target] = column_or_1d(y, dtype=float)
+        target = column_or_1d(y, dtype=float)
+        check_consistent_length(table, target, groups)
+        if not (np.isfinite(target) & (target > 0)).all():
+            raise ValueError("y must hold finite numbers above 0, without NaN or infinity")
+        table[columns.target] = target
         if columns.group is not None:
             subjects = np.arange(len(table)) if groups is None else np.asarray(groups)
             table[columns.group] = subjects
         other = copy(self)
         try:
             other.model_ = self.model_.updated(table, machine, sitting)
-        except TableError as error:
+        except VoxcastError as error:
             raise ValueError(one_line(error)) from error
         return other
 
@@ -346,6 +357,14 @@ class RuntimeRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # 
         check_array(np.zeros(X.shape), ensure_min_samples=least)
         validate_data(self, X, y, reset=reset, skip_check_array=True)
         return X.reset_index(drop=True).set_axis(X.columns.astype(str), axis=1)
+
+
+def _names(values: Any, count: int) -> list[str]:
+    """Return one name for each row as text, empty where it is missing."""
+    listed = [values] * count if isinstance(values, str) or np.ndim(values) == 0 else list(values)
+    if len(listed) != count:
+        raise ValueError(f"{len(listed)} names for {count} rows")
+    return ["" if pd.isna(value) else str(value) for value in listed]
 
 
 def _free(name: str, table: pd.DataFrame) -> str:

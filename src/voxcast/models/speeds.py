@@ -135,6 +135,10 @@ class Speeds:
         name = self.reference if host is None else host
         return sum(machine.runs for machine in self.named(name))
 
+    def is_on_record(self, host: str | None, sitting: str | None) -> bool:
+        """Whether a sitting on a machine was measured."""
+        return host in self.machines and sitting in self.machines[host].sittings
+
     def named(self, name: str) -> list[MachineSpeed]:
         """Return the machines of an id, a host class or a node type; empty if there are none."""
         if name in self.machines:

@@ -94,6 +94,21 @@ def test_machines_and_sittings_have_speeds_that_local_runs_tell():
     before, after = answer(**today), answer(informed, **today)
     assert abs(np.log(after["prediction"] / 65)) < 0.06 < abs(np.log(before["prediction"] / 65))
     assert after["upper"] / after["prediction"] < before["upper"] / before["prediction"]
+    for place, y, message in (
+        ({**today, "machine": 1}, [1.0, np.nan], "finite numbers"),
+        ({"machine": "new", "sitting": "2026-01-05"}, [1.0, 2.0], "on record"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            regressor.updated(local, y, **place)
+    with pytest.raises(ValueError, match="name the column of machines"):
+        RuntimeRegressor().fit(features, seconds, sitting=day)
+    # Without a second day of any machine, nobody knows what days differ by.
+    one_day = RuntimeRegressor(families=("ridge",), trials=1).fit(
+        features, seconds, groups=np.arange(300) % 40, machine=machine, sitting=machine
+    )
+    untried = one_day.predict_interval(asked, machine="new", sitting="2026-03-01").iloc[0]
+    assert "no machine was measured on two days" in untried["reason"]
+    assert one_day.predict_interval(asked, machine="new", sitting="new").iloc[0]["calibrated"]
     with pytest.raises(ValueError, match="not told the machine"):
         RuntimeRegressor(families=("ridge",), trials=1).fit(features, seconds).updated(
             local, [1.0, 2.0], **today
