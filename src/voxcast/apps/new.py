@@ -11,6 +11,7 @@ proposed:
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
@@ -275,7 +276,8 @@ class Described:
     def values(self, template: AppTemplate | None) -> dict[str, Any]:
         """Return the values of the file, before a trial.
 
-        Without a command that prints the version, it is the hash of the program's file.
+        Without a command that prints the version, it is the hash of the program's file, and of
+        the files that its command names, such as a script of an interpreter.
 
         Raises
         ------
@@ -300,6 +302,9 @@ class Described:
             version_command = template.version_command
         if version_command is not None:
             return {"version": printed_version(argv_of(version_command)), **values}
-        if path and not self.in_container and Path(path).stat().st_size <= MAX_HASHED_BYTES:
-            values["files"] = [path]
+        if path and not self.in_container:
+            paths = [word for word in values["argv"][1:] if word.startswith("/")]
+            # `isfile` is false for words too long for a path, where `Path.is_file` raises.
+            named = [word for word in (path, *paths) if os.path.isfile(word)]  # noqa: PTH113
+            values["files"] = [f for f in named if Path(f).stat().st_size <= MAX_HASHED_BYTES]
         return {"version": UNKNOWN_VERSION, **values}

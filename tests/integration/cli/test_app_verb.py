@@ -102,6 +102,9 @@ def test_what_is_missing_is_named(project, capsys):
         assert any(text in line for line in lines[1:]), text
     # The file stands for the version: an edited tool is another one.
     assert config.load_app("conf/app", "smooth").files == (str(tool),)
+    Path("conf/app/smooth.yaml").unlink()
+    assert new("--command", f"{sys.executable} {tool} {{image}}") == 0
+    assert config.load_app("conf/app", "smooth").files == (sys.executable, str(tool))
 
 
 def test_a_program_that_cannot_be_started_is_refused_and_says_where(project, capsys):
