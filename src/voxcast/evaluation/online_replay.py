@@ -18,7 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from voxcast.allocation.requests.online import FIRST_MEMORY_BYTES, FIRST_TIME_S, OnlineSizer
+from voxcast.allocation.requests.online import (
+    FIRST_MEMORY_BYTES,
+    FIRST_TIME_S,
+    OnlineSizer,
+    and_doubled,
+)
 from voxcast.allocation.site import BYTES_PER_GB, SECONDS_PER_HOUR
 from voxcast.models.families.regressors import SIZES
 from voxcast.records import Request
@@ -39,7 +44,7 @@ class Held:
     runs, failures : int
         Runs, and attempts that were too small.
     unused_gb_h, unused_core_h : float
-        Memory and time that were requested and not used, failed attempts in full.
+        Memory and time that were requested and not used; of a failed attempt, all that it held.
     """
 
     runs: int = 0
@@ -52,19 +57,14 @@ class Held:
     ) -> None:
         """Add a run; beyond the last request both amounts are doubled."""
         self.runs += 1
-        request, left = requests[0], list(requests[1:])
-        while request.walltime_s < runtime_s or request.memory_bytes < peak_bytes:
+        rungs = [(float(request.memory_bytes), request.walltime_s) for request in requests]
+        for memory_bytes, limit_s in and_doubled(rungs):
+            if limit_s >= runtime_s and memory_bytes >= peak_bytes:
+                unused_s = limit_s - runtime_s
+                self._hold((memory_bytes - peak_bytes) * runtime_s, unused_s * cpus)
+                return
             self.failures += 1
-            held_s = min(request.walltime_s, runtime_s)
-            self._hold(request.memory_bytes * held_s, request.walltime_s * cpus)
-            doubled = Request(
-                2 * max(request.walltime_s, 1.0), 2 * max(request.memory_bytes, 10**6)
-            )
-            request = left.pop(0) if left else doubled
-        self._hold(
-            (request.memory_bytes - peak_bytes) * runtime_s,
-            (request.walltime_s - runtime_s) * cpus,
-        )
+            self._hold(memory_bytes * min(limit_s, runtime_s), limit_s * cpus)
 
     def _hold(self, byte_s: float, core_s: float) -> None:
         self.unused_gb_h += byte_s / BYTES_PER_GB / SECONDS_PER_HOUR

@@ -1,8 +1,4 @@
-"""Errors and coverage of predictions, and how good predicted quantiles are.
-
-Losses are proper: nobody gains by stating another quantile than the one believed (Gneiting and
-Raftery, JASA 2007). Subjects are counted where runs of one are not independent.
-"""
+"""Errors and coverage of predictions; subjects are counted, as runs of one are not independent."""
 
 from __future__ import annotations
 
@@ -22,7 +18,6 @@ if TYPE_CHECKING:
     from voxcast.models.point_model import InputLevel
 
 Metrics = dict[str, float]
-# With their mirror images and the median, the quantiles whose reliability is measured.
 _IDENTITY = ("cell_key", "subject", "volume_id", "app", "device", "cpus", "repeat")
 
 

@@ -15,6 +15,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -189,8 +190,7 @@ class RuntimeRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # 
         target = column_or_1d(y, warn=True, dtype=float)
         check_consistent_length(features, target, groups, censored, machine, sitting)
         stopped = np.zeros(len(target), bool) if censored is None else np.asarray(censored, bool)
-        if not (target[~stopped] > 0).all() or not np.isfinite(target).all():
-            raise ValueError("y must hold finite numbers above 0, without NaN or infinity")
+        _check_labels(target, stopped)
         if (count := int((~stopped).sum())) < MIN_ROWS:
             raise ValueError(f"n_samples={count}, but at least {MIN_ROWS} are needed")
         name = _free(TARGET, features)
@@ -203,11 +203,9 @@ class RuntimeRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # 
                 table[roles[role]] = _names(values, len(table))
         if not (self.trials >= 1 and 0.5 < self.quantile < 1):
             raise ValueError("trials must be at least 1, and quantile above 0.5 and below 1")
-        try:
+        with _value_errors():
             columns = choose_columns(table, name, **roles)
             return self._fit_rows(table[~stopped], columns, table[stopped])
-        except VoxcastError as error:
-            raise ValueError(one_line(error)) from error
 
     def _fit_rows(
         self,
@@ -290,10 +288,8 @@ class RuntimeRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # 
                 if role is None:
                     raise ValueError("the regressor was fitted without machines or sittings")
                 table[role] = _names(values, len(table))
-        try:
+        with _value_errors():
             return model.predict(table)
-        except VoxcastError as error:
-            raise ValueError(one_line(error)) from error
 
     def updated(
         self,
@@ -327,17 +323,14 @@ class RuntimeRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # 
         table = self._frame(X, reset=False)
         target = column_or_1d(y, dtype=float)
         check_consistent_length(table, target, groups)
-        if not (np.isfinite(target) & (target > 0)).all():
-            raise ValueError("y must hold finite numbers above 0, without NaN or infinity")
+        _check_labels(target, np.zeros(len(target), bool))
         table[columns.target] = target
         if columns.group is not None:
             subjects = np.arange(len(table)) if groups is None else np.asarray(groups)
             table[columns.group] = subjects
         other = copy(self)
-        try:
+        with _value_errors():
             other.model_ = self.model_.updated(table, machine, sitting)
-        except VoxcastError as error:
-            raise ValueError(one_line(error)) from error
         return other
 
     def save(self, folder: str | PathLike[str]) -> None:
@@ -357,6 +350,20 @@ class RuntimeRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # 
         check_array(np.zeros(X.shape), ensure_min_samples=least)
         validate_data(self, X, y, reset=reset, skip_check_array=True)
         return X.reset_index(drop=True).set_axis(X.columns.astype(str), axis=1)
+
+
+@contextmanager
+def _value_errors() -> Iterator[None]:
+    """Raise refusals as `ValueError`, as scikit-learn has it."""
+    try:
+        yield
+    except VoxcastError as error:
+        raise ValueError(one_line(error)) from error
+
+
+def _check_labels(labels: np.ndarray, stopped: np.ndarray) -> None:
+    if not (labels[~stopped] > 0).all() or not np.isfinite(labels).all():
+        raise ValueError("y must hold finite numbers above 0, without NaN or infinity")
 
 
 def _names(values: Any, count: int) -> list[str]:

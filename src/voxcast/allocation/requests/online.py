@@ -309,7 +309,7 @@ class OnlineSizer:
     def _wasted(self, rungs: Sequence[Rung], memory: float, time_s: float) -> float:
         """Return the waste of a sequence of requests on a run."""
         wasted = 0.0
-        for requested, limit_s in _and_doubled(rungs):
+        for requested, limit_s in and_doubled(rungs):
             if self.objective == "time":
                 if limit_s >= time_s:
                     return wasted + limit_s - time_s
@@ -336,7 +336,8 @@ def _last(task: str) -> str:
     return re.split(r"[:/]", task)[-1]
 
 
-def _and_doubled(rungs: Sequence[Rung]) -> Iterator[Rung]:
+def and_doubled(rungs: Sequence[Rung]) -> Iterator[Rung]:
+    """Yield the memory and time of each request, and then the last one, doubled without end."""
     yield from rungs
     memory, time_s = rungs[-1]
     while True:
