@@ -1,7 +1,7 @@
 """Copy results of this machine into ``published/``, which git tracks and pages are made from.
 
 ``python docs/publish.py [FOLDER...]`` takes the folders of ``results/`` that have been published,
-or the ones named. Openings are added to those on record; no line of them is lost.
+or the ones named.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from voxcast.errors import ConfigError, exits_cleanly
-from voxcast.files import write_text
-from voxcast.models.openings import BOOK, PUBLISHED
 
 PROJECT = Path(__file__).resolve().parents[1]
 
@@ -26,7 +24,7 @@ def publish(project: Path, names: Sequence[str] = ()) -> list[Path]:
     ConfigError
         If there are no results of a name.
     """
-    results, published = project / BOOK.parent, project / PUBLISHED.parent
+    results, published = project / "results", project / "published"
     for name in names:
         if not (results / name).is_dir():
             raise ConfigError("no results of this name", results / name, "make them first")
@@ -38,18 +36,7 @@ def publish(project: Path, names: Sequence[str] = ()) -> list[Path]:
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, target)
             written.append(target)
-    return [*written, *_openings(project)]
-
-
-def _openings(project: Path) -> list[Path]:
-    """Add the openings of this machine to those published."""
-    book, published = project / BOOK, project / PUBLISHED
-    if not book.is_file():
-        return []
-    lines = published.read_text(encoding="utf-8").splitlines()
-    new = [line for line in book.read_text(encoding="utf-8").splitlines() if line not in lines]
-    write_text(published, "".join(f"{line}\n" for line in [*lines, *new]))
-    return [published] if new else []
+    return written
 
 
 @exits_cleanly

@@ -1,4 +1,4 @@
-"""Stage evaluate: all families on held-out subjects; the only stage that opens the test table."""
+"""Stage evaluate: all families on held-out subjects; the only stage that reads the test table."""
 
 import voxcast.interruptions  # noqa: F401, before imports that take time
 
@@ -10,13 +10,11 @@ from typing import Any
 import pandas as pd
 
 from voxcast import config
-from voxcast.commits import commit_of
 from voxcast.config import EvaluationConfig, TuneConfig
 from voxcast.errors import exits_cleanly
 from voxcast.evaluation.headline import new_day_errors
 from voxcast.features.rows import volumes_of
 from voxcast.files import atomic_path, write_json
-from voxcast.models import openings
 from voxcast.models.explanation import law_in_words
 from voxcast.models.forecaster import Forecaster
 from voxcast.models.metrics import (
@@ -32,20 +30,14 @@ VOLUMES = Path("data/features/volumes.npz")
 MODELS = Path("data/models")
 TUNED = Path("data/tune")
 OUT = Path("results/evaluate")
-CODE = ("src", "pipelines", "conf")
 
 
 @exits_cleanly
 def main() -> int:
-    """Write results/evaluate, and add a line to the book."""
+    """Write results/evaluate."""
     params = config.load()
     cfg = params.evaluation
     table = pd.read_parquet(TEST)
-    if len(table):
-        commit = commit_of(Path(), CODE)
-        openings.enter_opening(openings.BOOK, "test table", table, "stage evaluate", commit)
-    opening_counts = openings.counts(openings.openings_of(Path()), table)
-    write_json(OUT / "openings.json", opening_counts)
     metrics_by_app: dict[str, dict[str, Any]] = {}
     headlines: dict[str, dict[str, Any]] = {}
     laws: dict[str, dict[str, str]] = {}

@@ -38,9 +38,7 @@ def main() -> int:
         receipts[name]["test"] = evaluated.get(name, {}).get(challenger.family)
     publish_champion(session, Path())
     version = ModelStore.of(Path()).pointer().champion
-    content = {"model": registry.MODEL_NAME, "version": version, "apps": receipts}
-    openings = read_json(EVALUATED / "openings.json")
-    write_json(RECEIPT, {**content, "test_openings": openings})
+    write_json(RECEIPT, {"model": registry.MODEL_NAME, "version": version, "apps": receipts})
     registry.write_marker(Path(), session.experiment_id)
     return 0
 

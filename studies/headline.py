@@ -17,10 +17,10 @@ from study import CODE, FOLDS, HISTORY, apps_of, side_by_side, table_to_learn_fr
 from voxcast.commits import commit_of
 from voxcast.errors import exits_cleanly
 from voxcast.evaluation.headline import headline
-from voxcast.evaluation.recorded_table import opened_table
-from voxcast.files import write_text
-from voxcast.models.openings import BOOK, rows_sha256
+from voxcast.evaluation.recorded_table import reserved_table
+from voxcast.files import sha256_of, write_text
 from voxcast.models.selection.cross_validation import FoldCache
+from voxcast.records import TARGETS
 
 ELSEWHERE = "second_machine"  # a batch that nothing learns from
 OUT = Path("results/headline/headline.csv")
@@ -31,20 +31,25 @@ MINIMUM_SITTINGS = 3  # on record, for a new one to be judged
 def main() -> int:
     """Write ``results/headline/headline.csv``."""
     table = table_to_learn_from()
-    elsewhere = opened_table(
-        HISTORY / ELSEWHERE, BOOK, "stage headline", commit_of(Path(), CODE),
-        {app.name: app.characteristics for app in apps_of([HISTORY / ELSEWHERE])},
-    )  # fmt: skip
+    declared = {app.name: app.characteristics for app in apps_of([HISTORY / ELSEWHERE])}
+    elsewhere = reserved_table(HISTORY / ELSEWHERE, declared)
     by_app = [
         (runs.reset_index(drop=True), elsewhere[elsewhere["app"] == app].reset_index(drop=True))
         for app, runs in table.groupby("app", sort=True)
         if runs["sitting"].nunique() >= MINIMUM_SITTINGS
     ]
     rows = pd.concat(side_by_side(_headline, by_app), ignore_index=True)
-    rows = rows.assign(commit=commit_of(Path(), CODE), table_sha256=rows_sha256(table))
+    rows = rows.assign(commit=commit_of(Path(), CODE), table_sha256=_rows_sha256(table))
     OUT.parent.mkdir(parents=True, exist_ok=True)
     write_text(OUT, rows.to_csv(index=False, float_format="%.6g"))
     return 0
+
+
+def _rows_sha256(table: pd.DataFrame) -> str:
+    """Return the hash of the runs' keys and measured targets, in any order."""
+    rows = table[["cell_key", *TARGETS]].astype(dict.fromkeys(TARGETS, float))
+    rows = rows.sort_values("cell_key")
+    return sha256_of([[str(key), *(v.hex() for v in values)] for key, *values in rows.to_numpy()])
 
 
 def _headline(tables: tuple[pd.DataFrame, pd.DataFrame]) -> pd.DataFrame:

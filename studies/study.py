@@ -27,19 +27,17 @@ import second_batch
 import splits
 import transfer
 from voxcast import config
-from voxcast.commits import commit_of
 from voxcast.errors import ConfigError, exits_cleanly
 from voxcast.evaluation import replayed_requests
 from voxcast.evaluation.recorded_table import (
     network_volumes,
-    opened_table,
     recorded_table,
+    reserved_table,
     seconds_in_phase,
 )
 from voxcast.features.rows import side
 from voxcast.files import write_json
 from voxcast.images.catalogue import RECORDED_IMAGES
-from voxcast.models.openings import BOOK
 from voxcast.models.selection.cross_validation import FoldCache
 from voxcast.records import App
 from voxcast.runs.store import batch_names, load_history, reserved_names
@@ -75,7 +73,7 @@ def main() -> int:
             f"unknown study {name!r}", "study.py", f"choose from {', '.join(STUDIES)}"
         )
     table = table_to_learn_from()
-    judging = _opened(name)
+    judging = _reserved(name)
     batches = [HISTORY / batch for batch in sorted(table["batch"].unique())]
     volumes = network_volumes(table, batches) if name == "ablation" else None
     apps = table if judging is None else judging
@@ -125,13 +123,13 @@ def apps_of(batches: Sequence[Path]) -> list[App]:
     return [config.load_app(APPS, name) for name in names]
 
 
-def _opened(name: str) -> pd.DataFrame | None:
-    """Return the runs of the reserved batch that a study judges on; the book tells that."""
+def _reserved(name: str) -> pd.DataFrame | None:
+    """Return the runs of the reserved batch that a study judges on."""
     if name not in TEST_BATCHES:
         return None
     batch = HISTORY / TEST_BATCHES[name]
     declared = {app.name: app.characteristics for app in apps_of([batch])}
-    return opened_table(batch, BOOK, f"study {name}", commit_of(Path(), CODE), declared)
+    return reserved_table(batch, declared)
 
 
 def side_by_side(study: Callable[[T], R], jobs: Sequence[T]) -> list[R]:

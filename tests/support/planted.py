@@ -16,20 +16,20 @@ PARAMETERS = {"iterations": 30}
 
 def history(
     subjects: int, *, seed: int = 0, noise: float = 0.01, apps: tuple[str, ...] = ("segment",)
-) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
-    """Return profiles, catalogue and characteristics.
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return profiles, and volumes with their characteristics.
 
     CPU time is 1 s + 4 s per million foreground voxels, memory 200 MB + 80 bytes per voxel. Wall
     time is 0.6 of CPU time on two CPUs, and 1.05 on one.
     """
     rng = np.random.default_rng(seed)
-    catalogue, characteristics, profiles = [], [], []
+    volumes, profiles = [], []
     for n in range(1, subjects + 1):
         shape = rng.integers(50, 160, 3)
         voxels = int(shape.prod())
         foreground = voxels * rng.uniform(0.1, 0.6)
         volume_id = f"v{n:04d}"
-        catalogue.append(
+        volumes.append(
             {
                 "volume_id": volume_id, "subject": f"{n:04d}", "session": "", "suffix": "T1w",
                 "path": f"{volume_id}.nii.gz", "problem": None,
@@ -37,15 +37,10 @@ def history(
                 "spacing_i_mm": 2.0, "spacing_j_mm": 2.0, "spacing_k_mm": rng.uniform(2, 3),
                 "axcodes": "RAS", "obliqueness_deg": 0.0, "dtype": "int16", "bytes_per_voxel": 2,
                 "file_size_bytes": int(voxels * rng.uniform(0.8, 1.4)),
-            }
-        )  # fmt: skip
-        characteristics.append(
-            {
-                "volume_id": volume_id,
                 "foreground_voxels": foreground,
                 "noise_ratio": rng.uniform(0.01, 0.1),
             }
-        )
+        )  # fmt: skip
         for app_number, app in enumerate(apps, start=1):
             for cpus in (1, 2):
                 cpu_s = app_number * (1 + 4e-6 * foreground) * np.exp(rng.normal(0, noise))
@@ -64,23 +59,23 @@ def history(
                         "peak_rss_bytes": int((2e8 + 80 * voxels) * np.exp(rng.normal(0, noise))),
                     }
                 )  # fmt: skip
-    return pd.DataFrame(profiles), pd.DataFrame(catalogue), pd.DataFrame(characteristics)
+    return pd.DataFrame(profiles), pd.DataFrame(volumes)
 
 
 def table(subjects: int, **kwargs: object) -> pd.DataFrame:
     """Return the feature table of `history`, in which a quarter of the start is in no phase."""
-    profiles, catalogue, characteristics = history(subjects, **kwargs)
+    profiles, volumes = history(subjects, **kwargs)
     texts = phase_texts(
-        phases(profiles, characteristics),
+        phases(profiles, volumes),
         dict(zip(profiles["cell_key"], profiles["cpu_s"], strict=True)),
         {"segment": ("mask",)},
     )
-    return build_table(profiles, catalogue, characteristics, phase_texts=texts)[0]
+    return build_table(profiles, volumes, phase_texts=texts)[0]
 
 
-def phases(profiles: pd.DataFrame, characteristics: pd.DataFrame) -> pd.DataFrame:
+def phases(profiles: pd.DataFrame, volumes: pd.DataFrame) -> pd.DataFrame:
     """Return the CPU time by phase: a start of 0.75 s of 1 s, and 4 s per million voxels."""
-    foreground = characteristics.set_index("volume_id")["foreground_voxels"]
+    foreground = volumes.set_index("volume_id")["foreground_voxels"]
     work = 4e-6 * foreground.loc[profiles["volume_id"]].to_numpy()
     start_s = profiles["cpu_s"].to_numpy() / (1 + work)
     rows = [("start", 0.75 * start_s), ("segment", work * start_s)]

@@ -20,7 +20,6 @@ from voxcast.runs.table import DTYPES as PROFILE_DTYPES
 from voxcast.runs.table import PHASE_DTYPES, UNKNOWN
 
 PHASES = {"load": 0.05, "mask": 0.15, "n4": 0.45, "atropos": 0.35}
-OPENINGS = {"same_runs": 1, "any_subject": 1}
 ERRORS = {"ridge": 0.06, "extra_trees": 0.11, "voxels": 0.2, "median": 0.6}
 Build = Callable[..., Path]
 
@@ -184,7 +183,7 @@ def _write_results(
         for q in (0.05, 0.5, 0.95)
     ]
     pd.DataFrame(curves).to_csv(root / "results/explain/dependence.csv", index=False)
-    content = {"model": "voxcast", "version": "1", "apps": receipts, "test_openings": OPENINGS}
+    content = {"model": "voxcast", "version": "1", "apps": receipts}
     write_json(root / "results/register/receipt.json", json.loads(json.dumps(content)))
 
 

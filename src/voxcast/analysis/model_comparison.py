@@ -61,7 +61,6 @@ class ModelComparison:
     training_subjects: int
     test_subjects: int
     test_runs: int
-    test_openings: int
     baseline: str | None
     cross_validated: dict[str, dict[str, float]]
     tested: dict[str, dict[str, Interval]]
@@ -115,7 +114,6 @@ def compare_models(
         training_subjects=int(receipt["training"]["subjects"]),
         test_subjects=int(metrics.get("subjects", 0)),
         test_runs=int(metrics.get("runs", 0)),
-        test_openings=int(receipt["test_openings"]["any_subject"]),
         baseline=baseline,
         cross_validated=cross_validated,
         tested={

@@ -37,8 +37,6 @@ SINGLE_FILES = (
 DVC_CONFIG = ".dvc/config"
 HISTORY = "data/history"
 HISTORY_README = f"{HISTORY}/README.md"
-# A laboratory keeps its record of judged held-out runs in git; here that is in published/.
-IGNORED_RESULTS = b"\n/results/\n", b"\n/results/*\n!/results/openings.jsonl\n"
 _SOURCE_DEPS = re.compile(r"(?m)^( +- )src/voxcast\S*\n(?: +- src/voxcast\S*\n)*")
 
 
@@ -75,7 +73,6 @@ def project_files() -> dict[str, bytes]:
     contents = {
         name: (source / name).read_bytes() for name in [*names, *_recorded_batches(source)]
     }
-    contents[".gitignore"] = contents[".gitignore"].replace(*IGNORED_RESULTS)
     contents[GRAPH] = _SOURCE_DEPS.sub(rf"\1{PACKAGE_FILE}\n", graph).encode()
     return contents
 

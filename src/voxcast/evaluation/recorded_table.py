@@ -22,7 +22,6 @@ from voxcast.features.training_table import build_table, with_speed_deviations
 from voxcast.images.catalogue import ON_RECORD, RECORDED_IMAGES, read_on_record
 from voxcast.images.characteristics import CHARACTERISTICS, current_rows
 from voxcast.images.network_volume import SMALL_VOLUMES, read_stacked
-from voxcast.models.openings import enter_opening
 from voxcast.records import MEASURED, TARGETS, Configuration
 from voxcast.runs.store import batch_names, load_history, load_phases, reserved_names
 
@@ -86,7 +85,7 @@ def recorded_table(
     tables = []
     for batch in map(Path, batches):
         if batch.name in reserved_names(batch.parent):
-            fix = "judge on it by `opened_table`, which enters it in the book of openings"
+            fix = "models are judged on it, by `reserved_table`"
             raise TableError("is reserved for judging", batch, fix)
         tables.append(_table_of_batch(batch, declared, drivers))
     table = _with_speed_deviation(pd.concat(tables, ignore_index=True), list(map(Path, batches)))
@@ -94,20 +93,15 @@ def recorded_table(
     return table[~sealed].reset_index(drop=True)
 
 
-def opened_table(
-    batch: Path, book: Path, by: str, commit: str, declared: Declared = ALL
-) -> pd.DataFrame:
-    """Return the runs of a batch that is judged on, after entering that in the book.
+def reserved_table(batch: Path, declared: Declared = ALL) -> pd.DataFrame:
+    """Return the runs of a batch that is reserved for judging.
 
     Parameters
     ----------
-    book, by, commit
-        See `voxcast.models.openings.enter_opening`.
     declared : mapping
         See `table_on_images`.
     """
     table = _table_of_batch(batch, declared, NO_DRIVERS)
-    enter_opening(book, batch.name, table, by, commit)
     history = batch.parent
     beside = [history / name for name in batch_names(history)]
     # A batch without repeats does not tell how runs follow the speed of the machine.
@@ -166,7 +160,6 @@ def table_on_images(
         rows, left_out_of_app = build_table(
             of_this_app,
             images.assign(problem=None),
-            images[["volume_id", *CHARACTERISTICS]],
             scales=(FULL, DOWN),
             without_image=True,
             declared=declared.get(str(app)),

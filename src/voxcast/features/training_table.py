@@ -83,11 +83,6 @@ class TrainingRuns:
     phases: pd.DataFrame
     small_volumes: dict[str, np.ndarray]
 
-    @property
-    def characteristics(self) -> pd.DataFrame:
-        """The characteristics of the volumes, with ``volume_id``."""
-        return self.volumes[["volume_id", *CHARACTERISTICS]]
-
 
 def training_runs(
     profiles: Sequence[Path],
@@ -297,13 +292,11 @@ def training_table(
     tables, left_out = [], {}
     # Each by itself: runs of one application are compared with each other only.
     for name, app in apps.items():
-        declared = tuple(CHARACTERISTICS) if app.characteristics is None else app.characteristics
         of_app = training.profiles[training.profiles["app"] == name]
         table, left_out[name] = build_table(
             of_app,
             training.volumes,
-            training.characteristics,
-            declared=declared,
+            declared=app.characteristics,
             phase_texts=phase_texts(
                 training.phases,
                 dict(zip(of_app["cell_key"], of_app["cpu_s"], strict=True)),
@@ -319,8 +312,7 @@ def training_table(
 
 def build_table(
     profiles: pd.DataFrame,
-    catalogue: pd.DataFrame,
-    characteristics: pd.DataFrame,
+    volumes: pd.DataFrame,
     *,
     scales: Collection[str] = ("full_scale",),
     without_image: bool = False,
@@ -338,11 +330,9 @@ def build_table(
     ----------
     profiles : DataFrame
         Runs; column ``batch``, if there is one, names the recorded batch.
-    catalogue : DataFrame
-        Headers of the volumes, with the ``problem`` of unusable ones, and
+    volumes : DataFrame
+        Headers and characteristics of the volumes, with the ``problem`` of unusable ones, and
         ``image_set``, if it is known.
-    characteristics : DataFrame
-        Characteristics of the volumes.
     scales : collection of str
         Runs at other scales are excluded.
     without_image : bool
@@ -365,12 +355,9 @@ def build_table(
     """
     import pandas as pd
 
-    usable = catalogue["problem"].isna()
-    by_volume = _by_volume(catalogue[usable].drop_duplicates("volume_id"))
-    problems = _by_volume(catalogue[~usable].dropna(subset="volume_id"))
-    contents = _by_volume(characteristics.drop_duplicates("volume_id"))
-    computed = [str(name) for name in characteristics if name != "volume_id"]
-    names = computed if declared is None else sorted(declared)
+    by_volume = _usable(volumes)
+    problems = dict(zip(volumes["volume_id"], volumes["problem"], strict=True))
+    names = [n for n in CHARACTERISTICS if n in volumes] if declared is None else sorted(declared)
     records = []
     left_out: dict[str, int] = {}
     comparability = Comparability.of(profiles)
@@ -378,10 +365,8 @@ def build_table(
     settled_keys = set(settled(completed)["cell_key"])
     for run in _records(profiles.sort_values("cell_key")):
         reason = _unusable(run, by_volume, problems, without_image)
-        content: dict[str, Any] = {
-            name: contents.get(run["volume_id"], {}).get(name) for name in names
-        }
-        reason = reason or comparability.objection(run) or _unknown(run["volume_id"], content)
+        volume = by_volume.get(run["volume_id"])
+        reason = reason or comparability.objection(run) or _unknown(volume, names)
         if not reason and run["scale"] not in scales:
             reason = f"scale: {run['scale']}"
         if not reason and run["cell_key"] not in settled_keys:
@@ -391,7 +376,7 @@ def build_table(
             left_out[reason] = left_out.get(reason, 0) + 1
             continue
         texts = None if phase_texts is None else phase_texts.get(run["cell_key"], "")
-        records.append(_record(run, by_volume, content, texts))
+        records.append(_record(run, volume, names, texts))
     return pd.DataFrame(records), left_out
 
 
@@ -405,9 +390,7 @@ def stopped_runs(training: TrainingRuns, apps: Mapping[str, App]) -> pd.DataFram
     """
     import pandas as pd
 
-    usable = training.volumes[training.volumes["problem"].isna()]
-    by_volume = _by_volume(usable.drop_duplicates("volume_id"))
-    contents = _by_volume(training.characteristics.drop_duplicates("volume_id"))
+    by_volume = _usable(training.volumes)
     profiles = training.profiles
     stopped = profiles[
         profiles["outcome"].isin(CENSORED_OUTCOMES)
@@ -424,10 +407,10 @@ def stopped_runs(training: TrainingRuns, apps: Mapping[str, App]) -> pd.DataFram
         if not comparability.has_version(run["app"], run["device"], run["app_version"]):
             continue
         declared = apps[run["app"]].characteristics
-        names = tuple(CHARACTERISTICS) if declared is None else declared
-        content = {name: contents.get(run["volume_id"], {}).get(name) for name in names}
-        record = _record(run, by_volume, content, "")
-        if comparability.objection(run) or _unknown(run["volume_id"], content):
+        names = list(CHARACTERISTICS if declared is None else declared)
+        volume = by_volume[run["volume_id"]]
+        record = _record(run, volume, names, "")
+        if comparability.objection(run) or _unknown(volume, names):
             record |= dict.fromkeys(TARGETS)
         records.append(record)
     columns = None if records else ["app", "subject"]
@@ -436,23 +419,22 @@ def stopped_runs(training: TrainingRuns, apps: Mapping[str, App]) -> pd.DataFram
 
 def _record(
     run: Mapping[str, Any],
-    by_volume: Mapping[str, Any],
-    content: Mapping[str, Any],
+    volume: Mapping[str, Any] | None,
+    names: Sequence[str],
     phase_text: str | None,
 ) -> dict[str, Any]:
-    """Return identity, place, targets and features of a run."""
-    volume_id = run["volume_id"]
+    """Return identity, place, targets and features of a run; ``names`` are characteristics."""
     row = features(
-        by_volume[volume_id] if volume_id else None,
-        content if volume_id else None,
+        volume,
+        None if volume is None else {name: volume[name] for name in names},
         run["app"],
         json.loads(run["parameters_json"] or "{}"),  # imports state none
         Configuration(run["device"], int(run["cpus"]), int(run["gpus"])),
     )
     identity = {n: run[n] for n in IDENTITY} | {t: run[t] for t in TARGETS}
-    if not volume_id:
+    if volume is None:
         identity["subject"] = sha256_of(run["parameters_json"])[:12]
-    identity["image_set"] = by_volume.get(volume_id, {}).get("image_set", "")
+    identity["image_set"] = "" if volume is None else volume.get("image_set", "")
     identity["batch"] = run.get("batch", "")
     identity |= {name: run.get(name, "") for name in PLACE}
     if identity["batch"] and identity["sitting"]:  # batches number their own sittings
@@ -466,14 +448,15 @@ def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     return cast("list[dict[str, Any]]", frame.to_dict("records"))
 
 
-def _by_volume(frame: pd.DataFrame) -> dict[str, dict[str, Any]]:
-    return cast("dict[str, dict[str, Any]]", frame.set_index("volume_id").to_dict("index"))
+def _usable(volumes: pd.DataFrame) -> dict[str, dict[str, Any]]:
+    usable = volumes[volumes["problem"].isna()].drop_duplicates("volume_id")
+    return cast("dict[str, dict[str, Any]]", usable.set_index("volume_id").to_dict("index"))
 
 
 def _unusable(
     run: Mapping[str, Any],
     volumes: Mapping[str, Any],
-    problems: Mapping[str, Mapping[str, Any]],
+    problems: Mapping[str, Any],
     without_image: bool,
 ) -> str | None:
     import pandas as pd
@@ -485,7 +468,7 @@ def _unusable(
         imported = run.get("source", MEASURED) != MEASURED
         return "imported without an image" if imported else "an application without an image"
     if volume_id and volume_id not in volumes:
-        return str(problems.get(volume_id, {}).get("problem", "volume not on record"))
+        return str(problems.get(volume_id, "volume not on record"))
     if not run["device"] or run["cpus"] < 1:
         return f"{'number of CPUs' if run['device'] else 'device'} is not stated"
     for target in TARGETS:
@@ -494,10 +477,10 @@ def _unusable(
     return None
 
 
-def _unknown(volume_id: str, content: Mapping[str, float | None]) -> str | None:
+def _unknown(volume: Mapping[str, Any] | None, names: Sequence[str]) -> str | None:
     import pandas as pd
 
-    unknown = [name for name, value in content.items() if volume_id and pd.isna(value)]
+    unknown = [name for name in names if volume is not None and pd.isna(volume.get(name))]
     return f"{unknown[0]} of the volume is unknown, or of another version" if unknown else None
 
 

@@ -336,7 +336,8 @@ def outlook(
         for key, cell in plan.cells.items()
     ]
     columns = ["kind", "outcome", "noisy", "left", "expected_s"]
-    return pd.DataFrame(rows, index=list(plan.cells), columns=columns)
+    table = pd.DataFrame(rows, index=list(plan.cells), columns=columns)
+    return table.astype({"noisy": bool, "left": bool, "expected_s": float})  # of no cells, too
 
 
 def overview(

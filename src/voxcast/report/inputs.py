@@ -110,8 +110,9 @@ class ReportInputs:
         return self.leaderboard[self.leaderboard["app"] == app].reset_index(drop=True)
 
     def receipt_of(self, app: str) -> dict[str, Any]:
-        """Return the receipt of an application, with the openings of the test table."""
-        return {"test_openings": self.receipt["test_openings"], **self.receipt["apps"][app]}
+        """Return the receipt of an application."""
+        receipt: dict[str, Any] = self.receipt["apps"][app]
+        return receipt
 
     def predictions_of(self, app: str, family: str) -> pd.DataFrame:
         """Return a family's predictions on the test side, sorted by cell key."""

@@ -332,11 +332,6 @@ class AppNarrative:
                 f"Only {counted(m.test_subjects, 'unseen subject')}: another sample of subjects "
                 "would give other errors."
             )
-        if m.test_openings > 1:
-            lines.append(
-                f"Unseen subjects of this test table were judged on {m.test_openings} times, with "
-                "this one. Errors of models that were chosen afterwards are biased downwards."
-            )
         if not m.calibrated:
             lines.append(f"The upper bound is {self.calibration()}.")
         if self.training.noisy_share >= LOADED_SHARE:

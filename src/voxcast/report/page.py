@@ -370,7 +370,6 @@ def _provenance(narrative: Narrative) -> Section:
     receipts = {a.app: inputs.receipt_of(a.app) for a in narrative.apps}
     versions = runs[["app", "app_version"]].drop_duplicates().sort_values("app")
     started = sorted(runs["started_at"].dropna())
-    openings = inputs.receipt["test_openings"]
     facts = {
         "Applications": ", ".join(f"{a} version {n}" for a, n in versions.itertuples(index=False)),
         "Machines": ", ".join(sorted(runs["host_class"].unique())),
@@ -387,8 +386,6 @@ def _provenance(narrative: Narrative) -> Section:
         "Decision": narrative.of_each(
             lambda a: f"{receipts[a.app]['reason']}: {receipts[a.app]['detail']}"
         ),
-        "Test runs opened": f"{counted(openings['same_runs'], 'time')}; any of their subjects "
-        f"{counted(openings['any_subject'], 'time')}",
     }
     rows = [[name, text or "none"] for name, text in facts.items()]
     sentence = (

@@ -76,12 +76,12 @@ def test_a_damaged_file_is_refused_in_one_line(tmp_path: Path, text: str) -> Non
 
 def on_record(factor: float, asymmetries: dict[str, float]) -> ProjectRuns:
     """Return runs of new volumes on another machine, ``factor`` times as long as planted."""
-    profiles, catalogue, characteristics = planted.history(12, seed=5)
+    profiles, volumes = planted.history(12, seed=5)
     profiles = profiles.assign(
         cell_key="new-" + profiles["cell_key"], host_id="new", sitting="1",
         cpu_s=factor * profiles["cpu_s"],
     )  # fmt: skip
-    rows = catalogue.merge(characteristics, on="volume_id").to_dict("records")
+    rows = volumes.to_dict("records")
     volumes = {
         row["volume_id"]: {**row, "asymmetry": asymmetries.get(row["volume_id"], math.nan)}
         for row in rows

@@ -100,6 +100,14 @@ def test_a_dry_run_says_what_would_be_measured(project, capsys):
     assert not (project / "dvc.lock").exists()
 
 
+def test_nothing_is_planned_on_a_gpu_where_there_is_none(project, capsys):
+    arguments = ["../heads", "--app", "ants_segment", "-S", "device=[cpu,gpu]", "--dry-run"]
+    assert main(["learn", *arguments]) == 0
+    announced = capsys.readouterr().err
+    assert "to measure: ants_segment on cpu" in announced
+    assert "gpu, 2 CPUs, 1 GPU: left out, there is no GPU here" in announced
+
+
 def test_generated_volumes_that_will_be_removed_are_announced(project, capsys):
     volumes = [project / f"data/images/sub-000{n}/anat/sub-000{n}_T1w.nii.gz" for n in (1, 2)]
     for volume in volumes:

@@ -1,4 +1,4 @@
-"""Studies see no run that others are judged on, and judging tables are entered in the book."""
+"""Studies see no run that others are judged on."""
 
 import json
 import logging
@@ -15,13 +15,12 @@ from voxcast.evaluation.recorded_table import (
     history_table,
     imported_table,
     of_app,
-    opened_table,
     recorded_table,
+    reserved_table,
 )
 from voxcast.features.phase_labels import labels_of
 from voxcast.features.rows import FULL, SPEED_DEVIATION, side
 from voxcast.images.catalogue import ON_RECORD, RECORDED_IMAGES
-from voxcast.models.openings import read_openings
 from voxcast.runs.csv_table import load_map
 from voxcast.runs.importer import import_files
 from voxcast.runs.series import write_stage
@@ -60,14 +59,10 @@ def test_the_subjects_of_the_test_side_are_sealed_from_every_study() -> None:
 
 
 @pytest.mark.parametrize("batch", ["second", "real"])
-def test_a_reserved_batch_is_opened_through_the_book_only(tmp_path: Path, batch: str) -> None:
+def test_a_reserved_batch_is_judged_on_and_never_learned_from(batch: str) -> None:
     with pytest.raises(TableError, match=rf"{batch}: is reserved for judging"):
         recorded_table([HISTORY / batch], is_sealed)
-    book = tmp_path / "openings.jsonl"
-    runs = opened_table(HISTORY / batch, book, "study real", "abc")
-    (opening,) = read_openings(book)
-    assert (opening.table, opening.by) == (batch, "study real")
-    assert set(opening.subjects) == set(runs["subject"])
+    runs = reserved_table(HISTORY / batch)
     # Its runs are compared with the usual speed in the batches that are learned from.
     assert runs[SPEED_DEVIATION].std() > 0
 

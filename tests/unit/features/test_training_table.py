@@ -64,11 +64,11 @@ def test_features_use_the_grid_that_the_application_resamples_to() -> None:
 
 
 def test_the_machine_is_on_record_and_no_feature() -> None:
-    profiles, catalogue, characteristics = planted.history(6)
+    profiles, volumes = planted.history(6)
     profiles["host_id"] = ["x", "y"] * (len(profiles) // 2)
     profiles["probe_cpu"] = [1.0, 10.0, 1.2, 12.0] * (len(profiles) // 4)
     profiles["sitting"], profiles["batch"] = "2026-01-01-x-1", ["", "first"] * 6
-    table, _ = build_table(profiles, catalogue, characteristics)
+    table, _ = build_table(profiles, volumes)
     assert set(table["host_id"]) == {"x", "y"}
     # Batches number their sittings alike.
     assert set(table["sitting"]) == {"2026-01-01-x-1", "first/2026-01-01-x-1"}
@@ -78,22 +78,22 @@ def test_the_machine_is_on_record_and_no_feature() -> None:
 
 
 def test_an_application_without_an_image_has_its_parameters_as_subject() -> None:
-    profiles, catalogue, characteristics = planted.history(3)
+    profiles, volumes = planted.history(3)
     profiles["volume_id"] = ""
     profiles["parameters_json"] = [f'{{"epochs": {n // 2}}}' for n in range(len(profiles))]
-    table, left_out = build_table(profiles, catalogue, characteristics)
+    table, left_out = build_table(profiles, volumes)
     assert table.empty
     assert left_out == {"an application without an image": 6}
-    table, _ = build_table(profiles, catalogue, characteristics, without_image=True)
+    table, _ = build_table(profiles, volumes, without_image=True)
     assert table["subject"].nunique() == 3
     assert not [name for name in table if name.startswith(("header.", "content."))]
 
 
 def test_only_declared_characteristics_are_features() -> None:
-    profiles, catalogue, characteristics = planted.history(3)
+    profiles, volumes = planted.history(3)
 
     def contents(declared: tuple[str, ...] | None) -> set[str]:
-        table, left_out = build_table(profiles, catalogue, characteristics, declared=declared)
+        table, left_out = build_table(profiles, volumes, declared=declared)
         assert (len(table), left_out) == (6, {})
         return {name for name in table if name.startswith("content.")}
 
@@ -104,30 +104,28 @@ def test_only_declared_characteristics_are_features() -> None:
 
 
 def test_a_run_without_a_declared_characteristic_is_left_out_and_counted() -> None:
-    profiles, catalogue, characteristics = planted.history(3)
-    characteristics.loc[0, "noise_ratio"] = float("nan")
-    table, left_out = build_table(profiles, catalogue, characteristics)
+    profiles, volumes = planted.history(3)
+    volumes.loc[0, "noise_ratio"] = float("nan")
+    table, left_out = build_table(profiles, volumes)
     assert (len(table), left_out) == (
         4,
         {"noise_ratio of the volume is unknown, or of another version": 2},
     )
-    both, left_out = build_table(
-        profiles, catalogue, characteristics, declared=("foreground_voxels",)
-    )
+    both, left_out = build_table(profiles, volumes, declared=("foreground_voxels",))
     assert (len(both), left_out) == (6, {})
-    _, left_out = build_table(profiles, catalogue, characteristics, declared=("asymmetry",))
+    _, left_out = build_table(profiles, volumes, declared=("asymmetry",))
     assert left_out == {"asymmetry of the volume is unknown, or of another version": 6}
 
 
 def test_stopped_runs_are_lower_bounds_with_the_columns_of_the_training_table() -> None:
-    profiles, catalogue, characteristics = planted.history(5)
+    profiles, volumes = planted.history(5)
     profiles.loc[0, "outcome"] = "timeout"
     profiles.loc[2, "outcome"] = "failed"
     profiles.loc[4, ["outcome", "app_version", "started_at"]] = ["timeout", "0", "2025"]
     profiles.loc[6, ["outcome", "memory_method"]] = ["out_of_memory", "another"]
-    phases = planted.phases(profiles, characteristics)
-    volumes = catalogue.merge(characteristics, on="volume_id").assign(image_set="")
-    names = tuple(characteristics.columns.drop("volume_id"))
+    phases = planted.phases(profiles, volumes)
+    names = tuple(name for name in CHARACTERISTICS if name in volumes)
+    volumes = volumes.assign(image_set="")
     volumes = volumes.reindex(columns=[*volumes, *(CHARACTERISTICS.keys() - {*names})])
     training = TrainingRuns(profiles, volumes, phases, {})
     apps = {"segment": App("segment", "1", characteristics=names)}
@@ -136,7 +134,7 @@ def test_stopped_runs_are_lower_bounds_with_the_columns_of_the_training_table() 
     first, second = stopped.to_dict("records")
     assert first["cpu_s"] == profiles["cpu_s"][0]
     assert np.isnan(second["peak_rss_bytes"])  # not comparable
-    table, _ = build_table(profiles, catalogue, characteristics, phase_texts={})
+    table, _ = build_table(profiles, volumes, declared=names, phase_texts={})
     assert set(table) == set(stopped)
 
 
@@ -147,11 +145,11 @@ def test_an_invalid_header_is_refused(bad: object) -> None:
 
 
 def test_nothing_measured_during_the_run_is_a_feature() -> None:
-    profiles, catalogue, characteristics = planted.history(4)
-    before, _ = build_table(profiles, catalogue, characteristics)
+    profiles, volumes = planted.history(4)
+    before, _ = build_table(profiles, volumes)
     for target in ("runtime_s", "cpu_s", "peak_rss_bytes"):
         profiles[target] = profiles[target] * 3
-    after, _ = build_table(profiles, catalogue, characteristics)
+    after, _ = build_table(profiles, volumes)
     names = feature_names(before)
     assert before[names].equals(after[names])
     assert not set(names) & set(profiles.columns) - {"app", "device"}
@@ -169,22 +167,22 @@ def test_volumes_follow_the_rows(tmp_path) -> None:
 
 
 def test_a_disturbed_run_is_used_if_its_repeat_was_not_completed() -> None:
-    profiles, catalogue, characteristics = planted.history(4)
+    profiles, volumes = planted.history(4)
     again = profiles.iloc[[0]].assign(cell_key="again", repeat=100, outcome="failed")
     profiles.loc[0, "noisy"] = True
-    table, left_out = build_table(pd.concat([profiles, again]), catalogue, characteristics)
+    table, left_out = build_table(pd.concat([profiles, again]), volumes)
     assert (len(table), left_out) == (len(profiles), {"censored: failed": 1})
     table, left_out = build_table(
-        pd.concat([profiles, again.assign(outcome="completed")]), catalogue, characteristics
+        pd.concat([profiles, again.assign(outcome="completed")]), volumes
     )
     assert left_out == {"disturbed, and undisturbed again": 1}
     anchor = profiles.iloc[[1]].assign(cell_key="anchor", repeat=1000)
-    _, left_out = build_table(pd.concat([profiles, anchor]), catalogue, characteristics)
+    _, left_out = build_table(pd.concat([profiles, anchor]), volumes)
     assert left_out == {"anchor of a sitting": 1}
 
 
 def test_runs_measured_here_decide_what_is_comparable() -> None:
-    profiles, catalogue, characteristics = planted.history(4)
+    profiles, volumes = planted.history(4)
     recorded = [
         profiles.assign(
             batch="other", cell_key=f"{n}-" + profiles["cell_key"], repeat=n,
@@ -193,18 +191,18 @@ def test_runs_measured_here_decide_what_is_comparable() -> None:
         for n in (1, 2)
     ]  # fmt: skip
     both = pd.concat([profiles.assign(batch=""), *recorded])
-    table, left_out = build_table(both, catalogue, characteristics)
+    table, left_out = build_table(both, volumes)
     assert set(table["batch"]) == {""}
     assert left_out == {"another version of the application": 16}
     both["app_version"] = both["app_version"].replace("2", "")  # an import that states none
-    _, left_out = build_table(both, catalogue, characteristics)
+    _, left_out = build_table(both, volumes)
     assert left_out == {"memory by another method: slurm_maxrss": 16}
-    table, left_out = build_table(pd.concat(recorded), catalogue, characteristics)
+    table, left_out = build_table(pd.concat(recorded), volumes)
     assert (len(table), left_out) == (16, {})
 
 
 def test_runs_are_excluded_by_their_true_cause() -> None:
-    profiles, catalogue, characteristics = planted.history(7)
+    profiles, volumes = planted.history(7)
     profiles = profiles.assign(source="measured")
     profiles.loc[0, "cpus"] = 0
     profiles.loc[1, "device"] = ""
@@ -213,9 +211,9 @@ def test_runs_are_excluded_by_their_true_cause() -> None:
     profiles.loc[3, "cpu_s"] = 0.0
     profiles.loc[4, ["volume_id", "source"]] = ["", "sacct"]
     profiles.loc[5, "volume_id"] = ""
-    catalogue.loc[catalogue["volume_id"] == "v0004", "problem"] = "volume on another grid"
+    volumes.loc[volumes["volume_id"] == "v0004", "problem"] = "volume on another grid"
     profiles.loc[8, "parameters_json"] = ""  # an import states none
-    table, left_out = build_table(profiles, catalogue, characteristics)
+    table, left_out = build_table(profiles, volumes)
     assert left_out == {
         "number of CPUs is not stated": 1,
         "device is not stated": 1,

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from synthetic_runs import cell, write_run
-from voxcast.measure.campaign import measure_smallest, overview, remaining, runs_elsewhere
+from voxcast.measure.campaign import measure_smallest, outlook, overview, remaining, runs_elsewhere
 from voxcast.measure.local import PRIOR_S, LocalRunner, TimeLeft, run_campaign
 from voxcast.measure.plan import CampaignPlan, CampaignSettings, Sweep, make_plan
 from voxcast.measure.record import base_of
@@ -60,6 +60,12 @@ def test_runs_on_other_hardware_count_only_on_request(tmp_path):
     all_rows = runs_elsewhere(here, history, any_host=True)
     assert set(here) <= set(all_rows)
     assert overview(CampaignPlan(here, {}), {}, None, all_rows)[0]["left"] == 0
+
+
+def test_nothing_is_left_of_a_plan_without_runs():
+    table = outlook(CampaignPlan({}, {}), {})
+    assert table[table["left"]]["expected_s"].sum() == 0
+    assert overview(CampaignPlan({}, {}), {}) == []
 
 
 SCRIPT = "import sys, time; time.sleep(0.05); sys.exit('b.nii' in sys.argv[1] and {code})"

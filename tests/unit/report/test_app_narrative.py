@@ -13,7 +13,7 @@ def narrative(error: float, rival: float, new_days: pd.DataFrame = NO_DAYS) -> A
     models = ModelComparison(
         winner="ridge", champion="ridge", version="1", registered=True, reason="first", detail="",
         calibrated=False, upper_quantile=0.95, subjects_needed=19, training_subjects=3,
-        test_subjects=0, test_runs=0, test_openings=0, baseline="voxels",
+        test_subjects=0, test_runs=0, baseline="voxels",
         cross_validated={"ridge": {"cpu_s": error}, "voxels": {"cpu_s": rival}},
         tested={}, gain={}, voxels_gain=None,
     )  # fmt: skip
