@@ -9,6 +9,7 @@ Tuning, selection and calibration use folds within the training runs alone.
 from __future__ import annotations
 
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -129,10 +130,20 @@ class VoxcastContender:
         return pd.DataFrame(columns, index=runs.index)
 
 
-def recipe_contender(model: point_model.PointModel, train: pd.DataFrame) -> Contender:
-    """Return a fitted recipe as a contender, with the speeds that it learned."""
+def recipe_contender(
+    model: point_model.PointModel,
+    train: pd.DataFrame,
+    volumes: Mapping[str, np.ndarray] = MappingProxyType({}),
+) -> Contender:
+    """Return a fitted recipe as a contender, with the speeds that it learned.
+
+    Parameters
+    ----------
+    volumes : mapping
+        Small volumes by volume id, for a recipe that needs them.
+    """
     speeds = speeds_of(train)
-    return Contender(_family_work(model), speeds, _at_usual_speed(train, speeds))
+    return Contender(_family_work(model, volumes), speeds, _at_usual_speed(train, speeds))
 
 
 def _at_usual_speed(train: pd.DataFrame, speeds: Speeds | None) -> pd.DataFrame:
@@ -165,9 +176,12 @@ def contenders(train: pd.DataFrame, scaled_down: pd.DataFrame, seed: int) -> dic
     return fitted
 
 
-def _family_work(model: point_model.PointModel) -> Work:
+def _family_work(
+    model: point_model.PointModel, volumes: Mapping[str, np.ndarray] = MappingProxyType({})
+) -> Work:
     def work(runs: pd.DataFrame) -> pd.DataFrame:
-        logs = point_model.predict_table(model, _anywhere(runs), None)
+        small = np.stack([volumes[name] for name in runs["volume_id"]]) if volumes else None
+        logs = point_model.predict_table(model, _anywhere(runs), small)
         return pd.DataFrame(np.exp(logs), index=runs.index, columns=list(TARGETS))
 
     return work

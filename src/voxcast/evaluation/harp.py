@@ -197,14 +197,14 @@ def draw_mixes(
     full_scale: Sequence[bool] | np.ndarray,
     groups: Sequence[str] | None = None,
     *,
-    upsample: bool = True,
     scaled_down: bool = True,
     seed: int = SEED,
 ) -> Mixes:
     """Draw HARP's four training sets and its validation runs.
 
     A quarter of the full-scale runs is held out for validation. From the rest, a quarter, half
-    and three quarters of all full-scale runs are added to the scaled-down ones.
+    and three quarters of all full-scale runs are added to the scaled-down ones: as many runs as
+    there are scaled-down ones are drawn from them, with replacement.
 
     Parameters
     ----------
@@ -212,9 +212,6 @@ def draw_mixes(
         Whether each run is at full scale; otherwise it is scaled down.
     groups : sequence of str, optional
         Groups that validation does not split; HARP itself holds out single runs.
-    upsample : bool
-        Draw as many full-scale runs as there are scaled-down ones, with replacement, as HARP does.
-        If there are more full-scale runs, this reduces their number.
     scaled_down : bool
         False gives a single training set, `FULL_SCALE_ALONE`, of all full-scale runs that are not
         held out for validation.
@@ -245,7 +242,7 @@ def draw_mixes(
     training = {}
     for name, share in SHARES.items():
         chosen = np.array(pool[: round(share * len(full_rows))], dtype=int)
-        if upsample and len(chosen):
+        if len(chosen):
             chosen = rng.choice(chosen, size=len(down_rows), replace=True)
         training[name] = np.concatenate([down_rows, chosen])
     return Mixes(training, full_rows[validation])

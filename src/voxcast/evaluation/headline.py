@@ -36,6 +36,7 @@ FAMILIES = ("ridge", "boosted", "gaussian_process", "phases")  # that voxcast tu
 TUNED = {"ridge": ("ridge",), "GP": ("gaussian_process",)}  # each alone
 DRAWS, RESAMPLES, LEVEL = 20, 2000, 0.95
 FEW = 2  # local runs, which any user can make
+DAY_FOLDS, DAY_DRAWS = 3, 5
 MINIMUM_SUBJECTS = 4  # to learn from
 CELL = ("volume_id", "parameters_json", "cpus", "device")
 
@@ -101,10 +102,6 @@ def new_day_errors(
     validation: Validation,
     name: str,
     params: Params,
-    *,
-    n_folds: int = 3,
-    n_draws: int = 5,
-    seed: int = 0,
 ) -> pd.DataFrame:
     """Return how far the medians of a recipe lie off on days that were not measured.
 
@@ -121,21 +118,21 @@ def new_day_errors(
     -------
     DataFrame
         Rows of `headline` without bounds, for protocols on a new day; empty where the runs are of
-        too few days or subjects, or the recipe needs volumes.
+        too few days or subjects.
     """
     runs = _with_places(validation.table.assign(reserved=False))
+    small = () if validation.volumes is None else validation.volumes
+    volumes = dict(zip(runs["volume_id"], small, strict=False))
     protocols = [p for p in PROTOCOLS if p.place == "new sitting" and p.local_runs <= FEW]
     answers = []
-    for fold in folds(runs, "new sitting", n_folds=n_folds, seed=seed):
+    for fold in folds(runs, "new sitting", n_folds=DAY_FOLDS, seed=0):
         if runs["subject"].iloc[fold.train].nunique() < MINIMUM_SUBJECTS:
             return pd.DataFrame()
         training = validation.part(fold.train)
         model = fitting.fit(training, name, params, "volume")
-        if model.needs_volume:
-            return pd.DataFrame()
-        contender = recipe_contender(model, training.table)
+        contender = recipe_contender(model, training.table, volumes)
         for protocol in protocols:
-            answers += _answers(runs, fold, protocol, name, contender, n_draws, seed)
+            answers += _answers(runs, fold, protocol, name, contender, DAY_DRAWS, 0)
     if not answers:
         return pd.DataFrame()
     together = pd.concat(answers, ignore_index=True)
@@ -143,7 +140,7 @@ def new_day_errors(
     for protocol in protocols:
         part = together[together["protocol"] == protocol.name]
         if len(part):
-            scored = [_scores(runs, part, target, protocol, seed) for target in TARGETS]
+            scored = [_scores(runs, part, target, protocol, 0) for target in TARGETS]
             rows += [{"local_runs": protocol.local_runs, **row} for row in scored]
     return pd.DataFrame(rows)
 

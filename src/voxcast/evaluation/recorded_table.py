@@ -214,9 +214,7 @@ def network_volumes(table: pd.DataFrame, batches: Sequence[Path]) -> np.ndarray:
 logger = logging.getLogger(__name__)
 
 
-def history_table(
-    history: StoredHistory, runs: pd.DataFrame, labels: Sequence[str] | None = None
-) -> pd.DataFrame:
+def history_table(history: StoredHistory, runs: pd.DataFrame) -> pd.DataFrame:
     """Return the usable runs of a history with their features.
 
     A run whose volume is on record has the features of the volume. An imported run without one
@@ -228,8 +226,6 @@ def history_table(
         Where the images of the runs are looked for.
     runs : DataFrame
         The runs of it to use.
-    labels : sequence of str, optional
-        Labels of imported runs to use as features.
 
     Raises
     ------
@@ -248,7 +244,7 @@ def history_table(
         tables.append(_with_images(measured.reset_index(drop=True), images, history))
     if (is_import & ~has_image).any():
         imports = runs[is_import & ~has_image]
-        tables.append(imported_table(imports, labels, history.folders[0]))
+        tables.append(imported_table(imports, history.folders[0]))
     if not tables:
         raise TableError("has no usable run", history.folders[0])
     return pd.concat(tables, ignore_index=True)
@@ -327,17 +323,13 @@ MIN_WITH_CPU_TIME = 0.9
 WIDE = 10.0
 
 
-def imported_table(
-    runs: pd.DataFrame, labels: Sequence[str] | None, where: object
-) -> pd.DataFrame:
+def imported_table(runs: pd.DataFrame, where: object) -> pd.DataFrame:
     """Return the completed runs with their features.
 
     Parameters
     ----------
     runs : DataFrame
         Imported runs, columns as in `voxcast.runs.table`.
-    labels : sequence of str or None
-        Labels to use as features; by default all that are known before a run and do not name it.
     where : object
         The history, for messages.
 
@@ -351,7 +343,7 @@ def imported_table(
     Raises
     ------
     TableError
-        If no run is usable, or no run has a named label.
+        If no run is usable.
     """
     import pandas as pd
 
@@ -359,7 +351,7 @@ def imported_table(
     problems = {}
     for app, of_app in runs.groupby("app", sort=True):
         try:
-            tables.append(_table_of_app(of_app, labels))
+            tables.append(_table_of_app(of_app))
         except TableError as error:
             problems[str(app)] = error.problem
     if not tables:
@@ -370,7 +362,7 @@ def imported_table(
     return pd.concat(tables, ignore_index=True)
 
 
-def _table_of_app(runs: pd.DataFrame, labels: Sequence[str] | None) -> pd.DataFrame:
+def _table_of_app(runs: pd.DataFrame) -> pd.DataFrame:
     import pandas as pd
 
     usable = with_targets(runs).astype({"peak_rss_bytes": "float64"})
@@ -378,7 +370,7 @@ def _table_of_app(runs: pd.DataFrame, labels: Sequence[str] | None) -> pd.DataFr
     label_values = pd.DataFrame(
         [json.loads(text) if text else {} for text in usable["labels_json"]], index=usable.index
     )
-    label_features = _label_features(app, label_values, labels)
+    label_features = _label_features(app, label_values)
     without_subject = usable["subject"] == ""
     if n_without := int(without_subject.sum()):
         logger.warning("%s: %d runs have no subject and count as one each", app, n_without)
@@ -430,21 +422,17 @@ def with_targets(runs: pd.DataFrame) -> pd.DataFrame:
     return usable.reset_index(drop=True)
 
 
-def _label_features(app: str, values: pd.DataFrame, labels: Sequence[str] | None) -> list[Row]:
-    """Return the features of each run that its labels are."""
+def _label_features(app: str, values: pd.DataFrame) -> list[Row]:
+    """Return as features the labels that are known before a run and do not name it."""
     import pandas as pd
 
-    if labels is not None and (absent := sorted(set(labels) - set(values.columns))):
-        raise TableError(
-            f"no run has the label {absent[0]}; there are {', '.join(values.columns) or 'none'}"
-        )
     rows: list[Row] = [{} for _ in range(len(values))]
     left_out = []
-    for name in values.columns if labels is None else labels:
+    for name in values.columns:
         stated = values[name].dropna()
         is_number = stated.map(lambda value: isinstance(value, int | float)).all()
         names_runs = not is_number and stated.nunique() > MAX_DISTINCT * len(stated)
-        if labels is None and (str(name) in NOT_FEATURES or stated.nunique() < 2 or names_runs):
+        if str(name) in NOT_FEATURES or stated.nunique() < 2 or names_runs:
             left_out.append(str(name))
             continue
         # A wide range is easier to learn from on the scale of the logarithm.

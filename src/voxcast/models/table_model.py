@@ -38,7 +38,6 @@ def validation_of(
     columns: Columns,
     seed: int,
     censored: pd.DataFrame | None = None,
-    groups: np.ndarray | None = None,
 ) -> Validation:
     """Return the training rows; of a large table, as many complete groups as allowed.
 
@@ -49,11 +48,9 @@ def validation_of(
     ----------
     censored : DataFrame, optional
         Rows that were stopped before they completed. They are grouped like the labelled ones.
-    groups : ndarray of str, shape (n_rows,), optional
-        By default from `groups_of`.
     """
     novelty = novelty_of(table, columns)
-    runs = _runs(table, columns, _groups(table, columns, novelty) if groups is None else groups)
+    runs = _runs(table, columns, groups_of(table, columns, novelty))
     if columns.sitting and len(runs[[HOST, SITTING]].drop_duplicates()) > MOST_SITTINGS:
         problem = f"has more than {MOST_SITTINGS} sittings"
         raise TableError(problem, columns.sitting, "name stretches of time, such as days")
@@ -61,7 +58,7 @@ def validation_of(
     if censored is not None and columns.group is not None:
         censored = censored.dropna(subset=columns.group)
     if censored is not None and len(censored):
-        names = _groups(censored, columns, novelty)
+        names = groups_of(censored, columns, novelty)
         if novelty == "runs":
             names = np.array([f"stopped {name}" for name in names])
         stopped = _runs(censored, columns, names, "stopped row")
@@ -108,12 +105,8 @@ def novelty_of(table: pd.DataFrame, columns: Columns) -> Novelty:
     return "runs" if distinct < MIN_CONFIGURATIONS else "configurations"
 
 
-def groups_of(table: pd.DataFrame, columns: Columns) -> np.ndarray:
-    """Return the group of each row, which is never split by a fold, see `novelty_of`."""
-    return _groups(table, columns, novelty_of(table, columns))
-
-
-def _groups(table: pd.DataFrame, columns: Columns, novelty: Novelty) -> np.ndarray:
+def groups_of(table: pd.DataFrame, columns: Columns, novelty: Novelty) -> np.ndarray:
+    """Return the group of each row, which is never split by a fold."""
     if novelty == "runs":
         return np.array([f"row {n}" for n in range(len(table))])
     if columns.group is None:

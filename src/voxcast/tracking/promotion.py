@@ -220,7 +220,6 @@ def rival_of(app: AppFacts, challenger: Challenger, bundle: Bundle | None) -> Ri
     its_subjects = set(table["subject"][its_rows])
     noisy = disturbed(table)[~its_rows]
     return Rival(
-        readable=True,
         same_model=challenger.forecaster_sha256 == served.forecaster_sha256,
         same_facts=_facts(app) == _facts(served),
         same_version=champion.app_version == app.version,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -80,8 +80,7 @@ async def history(request: Request) -> Response:
     """Compare what runs requested, used and were predicted to use.
 
     ``runs`` are the newest 5,000, ``calibration`` is the share of subjects of a month below their
-    bound, ``configurations`` are medians by allocation. It is computed again when the history has
-    changed, and has an `ETag`.
+    bound. It is computed again when the history has changed, and has an `ETag`.
     """
     settings, served = settings_of(request), served_model(request)
     if settings.project is None:
@@ -97,7 +96,6 @@ async def history(request: Request) -> Response:
 
 def _overview(project: Path, served: ServedModel) -> dict[str, Any]:
     from voxcast.analysis.job_drift import monthly_coverage
-    from voxcast.analysis.measured_allocations import measured_allocations
     from voxcast.analysis.runs_on_record import run_outlines
 
     promotions = {name: app.promotion for name, app in served.bundle.apps.items()}
@@ -114,7 +112,6 @@ def _overview(project: Path, served: ServedModel) -> dict[str, Any]:
             }
             for month in monthly_coverage(runs, evaluated)
         ],
-        "configurations": [asdict(allocation) for allocation in measured_allocations(runs)],
         "champion": {
             "version": served.version,
             "apps": {name: promotion.summary() for name, promotion in promotions.items()},

@@ -59,9 +59,6 @@ def test_the_recorded_runs_are_compared(service: TestClient) -> None:
     assert [run["used_s"] for run in content["runs"]] == pytest.approx(runs["runtime_s"].tolist())
     assert {run["requested_s"] for run in content["runs"]} == {None}
     assert content["calibration"] == []
-    for allocation in content["configurations"]:
-        of_app = runs[(runs["app"] == allocation["app"]) & (runs["cpus"] == allocation["cpus"])]
-        assert 0 < allocation["runs"] <= len(of_app)
     assert content["champion"]["version"] == "1"
     assert content["champion"]["apps"]["segment"]["family"] == "ridge"
 

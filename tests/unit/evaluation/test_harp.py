@@ -59,8 +59,6 @@ def test_mixes_are_drawn_as_in_harp() -> None:
         in_training = set(rows[full[rows]])
         assert len(in_training) <= count
         assert not in_training & set(drawn.validation)
-    plain = draw_mixes(full, upsample=False)
-    assert set(plain.training["SD+25%FS"]) < set(plain.training["SD+50%FS"])
 
 
 def test_validation_holds_out_complete_groups() -> None:

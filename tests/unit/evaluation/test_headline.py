@@ -5,9 +5,11 @@ import pandas as pd
 import pytest
 
 import planted
-from voxcast.evaluation.headline import headline, two_way_interval
+from voxcast.evaluation.headline import headline, new_day_errors, two_way_interval
 from voxcast.evaluation.protocols import PROTOCOLS, draws, folds
 from voxcast.evaluation.scoring import floor_percent
+from voxcast.models.families.family import FAMILIES
+from voxcast.models.selection.cross_validation import Validation
 
 BY_NAME = {protocol.name: protocol for protocol in PROTOCOLS}
 
@@ -113,3 +115,14 @@ def test_floors_by_hand() -> None:
     assert floors["machine8"] == pytest.approx(share * np.sqrt(within * 9 / 8))
     assert np.isnan(floors["machine0"])
     assert np.isnan(floor_percent(runs.head(4), "cpu_s", BY_NAME["known"]))  # too few pairs
+
+
+@pytest.mark.parametrize("family", ["ridge", "cnn"])
+def test_errors_on_new_days_of_any_recipe(family: str) -> None:
+    runs = table({"a": 1, "b": 1, "c": 1}, subjects=12)
+    validation = Validation(runs, planted.volumes(runs), 3, 0)
+    rows = new_day_errors(validation, family, FAMILIES[family].defaults)
+    assert rows["protocol"].tolist() == ["new0"] * 3 + ["new2"] * 3
+    assert (rows["runs"] == len(runs)).all()
+    assert rows["mape"].max() < 10
+    assert new_day_errors(validation.part(np.arange(4)), family, FAMILIES[family].defaults).empty

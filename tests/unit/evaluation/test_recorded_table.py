@@ -158,7 +158,7 @@ def runs(n: int = 6, **changes: object) -> pd.DataFrame:
 
 def test_labels_known_before_a_run_are_features(caplog) -> None:
     with caplog.at_level(logging.INFO):
-        table = imported_table(runs(), None, "h")
+        table = imported_table(runs(), "h")
     features = sorted(name for name in map(str, table) if "." in name)
     assert features == [
         "allocation.gpus", "allocation.log2_cpus", "parameter.log_file_size",
@@ -170,32 +170,29 @@ def test_labels_known_before_a_run_are_features(caplog) -> None:
     )
     assert table["subject"].tolist() == ["s0", "s1", "s2"] * 2
     assert "labels that are not features: job_id, state" in caplog.text
-    assert list(imported_table(runs(), ["user"], "h").filter(like="parameter.")) == [
-        "parameter.user"
-    ]
 
 
 def test_a_number_that_some_runs_lack_is_unknown_in_them() -> None:
     table = runs()
     table.loc[2, "labels_json"] = '{"user": "a"}'
-    features = imported_table(table, None, "h")
+    features = imported_table(table, "h")
     assert features["parameter.sessions"].isna().tolist() == [False, False, True] + [False] * 3
 
 
 def test_wall_time_stands_for_a_cpu_time_that_is_mostly_unknown(caplog) -> None:
     table = runs()
     table.loc[:2, "cpu_s"] = float("nan")
-    mixed = imported_table(table, None, "h")
+    mixed = imported_table(table, "h")
     assert mixed["cpu_s"].tolist() == mixed["runtime_s"].tolist()
     assert "wall time is predicted directly" in caplog.text
     many = runs(20)
     many.loc[0, "cpu_s"] = float("nan")
-    assert len(imported_table(many, None, "h")) == 19
+    assert len(imported_table(many, "h")) == 19
     assert "1 of 20 completed runs lack memory or CPU time" in caplog.text
 
 
 def test_runs_without_subject_are_subjects(caplog) -> None:
-    table = imported_table(runs(subject="", cpus=0), None, "h")
+    table = imported_table(runs(subject="", cpus=0), "h")
     assert table["subject"].nunique() == 6
     assert table["cpus"].tolist() == [1] * 6
     assert "6 runs have no subject" in caplog.text
@@ -210,5 +207,5 @@ def test_runs_without_subject_are_subjects(caplog) -> None:
 )
 def test_what_is_missing_is_named(changes: dict[str, object], problem: str) -> None:
     with pytest.raises(TableError) as error:
-        imported_table(runs(**changes), None, "h")
+        imported_table(runs(**changes), "h")
     assert str(error.value) == f"h: has no run to replay ({problem})"

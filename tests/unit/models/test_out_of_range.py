@@ -18,7 +18,7 @@ from voxcast.models.out_of_range import MOST, STEEPEST, Path, TrainingRange, pat
 from voxcast.models.point_model import Query, queries_of
 from voxcast.models.regressor import RuntimeRegressor
 from voxcast.models.selection.cross_validation import Validation
-from voxcast.models.table_model import groups_of
+from voxcast.models.table_model import groups_of, novelty_of
 
 FEW = ("median", "ridge", "boosted")
 SIZE = "content.foreground_megavoxels"
@@ -190,7 +190,7 @@ def range_of(runs: pd.DataFrame) -> tuple[TrainingRange, pd.DataFrame]:
     """Return the range of a table, and the table's first row."""
     columns = choose_columns(runs, "seconds")
     rows = rows_of(feature_table(runs, columns))
-    subjects = groups_of(runs, columns).tolist()
+    subjects = groups_of(runs, columns, novelty_of(runs, columns)).tolist()
     return TrainingRange.fit(rows, content=False, subjects=subjects), runs.head(1)
 
 
@@ -263,7 +263,7 @@ def test_few_rows_of_the_same_origin_are_outside(rows: int) -> None:
         covered = TrainingRange.fit(
             rows_of(feature_table(train, columns)),
             content=False,
-            subjects=groups_of(train, columns).tolist(),
+            subjects=groups_of(train, columns, novelty_of(train, columns)).tolist(),
         )
         answers = covered.outside(rows_of(feature_table(unseen, columns)))
         flagged += [any("×" in entry for entry in names_of_row) for names_of_row in answers]

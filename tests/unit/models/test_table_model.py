@@ -16,7 +16,7 @@ from voxcast.features.any_table import (
     statuses,
 )
 from voxcast.models.regressor import RuntimeRegressor, affordable, fit_on_all, refitted
-from voxcast.models.table_model import MAX_ROWS, TableModel, groups_of, validation_of
+from voxcast.models.table_model import MAX_ROWS, TableModel, groups_of, novelty_of, validation_of
 
 FEW = ("median", "ridge", "extra_trees", "boosted")
 
@@ -151,12 +151,14 @@ def test_repeats_of_a_configuration_are_one_group() -> None:
     once = table(20)[["size", "tool", "seconds"]]
     runs = pd.concat([once, once.assign(seconds=2 * once["seconds"]), once], ignore_index=True)
     columns = choose_columns(runs, "seconds")
-    groups = groups_of(runs, columns)
+    groups = groups_of(runs, columns, novelty_of(runs, columns))
     assert len(set(groups)) == 20
     assert (groups[:20] == groups[20:40]).all()
     for train, held_out in validation_of(runs, columns, 0).folds():
         assert not set(groups[train]) & set(groups[held_out])
-    assert len(set(groups_of(runs.assign(site="a"), replace(columns, group="site")))) == 1
+    assert (
+        len(set(groups_of(runs.assign(site="a"), replace(columns, group="site"), "groups"))) == 1
+    )
 
 
 def test_few_configurations_are_held_out_run_by_run() -> None:

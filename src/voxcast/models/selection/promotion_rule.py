@@ -77,7 +77,6 @@ def risks(
 BY_HAND = "`voxcast models promote` registers it nevertheless"
 REASONS = {
     "first": "the application had no champion",
-    "champion_unreadable": "the former champion is damaged or of another release",
     "unchanged": "the champion is the same model",
     "new_facts": "the former champion's model, with other default parameters or configurations",
     "new_version": "the former champion predicts another version of the application",
@@ -104,16 +103,12 @@ class Rival:
 
     Attributes
     ----------
-    readable : bool
-        Its files are intact and of the format of this release; otherwise it cannot answer.
     same_model, same_facts : bool
         Its forecaster is identical to the challenger's; so are parameters and configurations.
     same_version : bool
         It predicts the version of the application that was measured.
     calibrated : bool
         Its bounds are calibrated.
-    lists_its_runs : bool
-        The list of the runs that it learned from can be read.
     judged_as_fitted : bool
         It could not be fitted again, and was judged on subjects that it did not learn from.
     is_included : bool
@@ -126,12 +121,10 @@ class Rival:
         Its recipe and its training runs, for a comparison.
     """
 
-    readable: bool
     same_model: bool = False
     same_facts: bool = True
     same_version: bool = True
     calibrated: bool = True
-    lists_its_runs: bool = True
     judged_as_fitted: bool = False
     is_included: bool = True
     new_subjects: int = 0
@@ -144,19 +137,14 @@ def decide_beforehand(champion: Rival | None) -> Decision | None:
     """Decide where no comparison is needed; otherwise return None.
 
     Without a champion the best model by cross-validation is registered, even a baseline; so it is
-    if the champion cannot be loaded, or predicts another version of the application.
+    if the champion predicts another version of the application.
     """
     if champion is None:
         reason, promoted = "first", True
-    elif not champion.readable:
-        reason, promoted = "champion_unreadable", True
     elif champion.same_model:
         reason, promoted = ("unchanged", False) if champion.same_facts else ("new_facts", True)
     elif not champion.same_version:
         reason, promoted = "new_version", True
-    elif not champion.lists_its_runs:
-        detail = "the list of the runs that the champion learned from is damaged"
-        return Decision(False, "not_comparable", f"{detail}; {BY_HAND}")
     else:
         return None
     return Decision(promoted, reason, REASONS[reason])
@@ -226,9 +214,6 @@ def decide(
     if comparison.worse_targets:
         worse = " and ".join(comparison.worse_targets)
         return Decision(False, "worse_target", f"{detail}; it is worse in {worse}")
-    if not risks:
-        detail += "; how often the new model's bounds are exceeded was not evaluated"
-        return Decision(False, "not_comparable", f"{detail}; {BY_HAND}")
     worst = max(risks, key=lambda target: risks[target].rate)
     risk = risks[worst]
     detail += (

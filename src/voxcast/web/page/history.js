@@ -1,4 +1,4 @@
-// The second view: requested, used and predicted; configurations; calibration; the models.
+// The second view: requested, used and predicted; calibration; the models.
 
 import { figure, seriesLegend } from "./axes.js";
 import { calibrationPlot, seriesName, seriesOf } from "./calibration.js";
@@ -54,8 +54,7 @@ function draw(box, history, models) {
     const selected = runs.filter(isSelected);
     const calibration = history.calibration.filter(isSelected);
     const [used, newest] = [usedCard, newestCard].map((view) => view(selected, QUANTITIES[quantity.value]));
-    views.replaceChildren(html("div", {}, used, calibrationCard(calibration)), newest,
-      configurationCard(history.configurations.filter(isSelected)), modelCards(models));
+    views.replaceChildren(html("div", {}, used, calibrationCard(calibration)), newest, modelCards(models));
   }
   redraw();
   box.replaceChildren(...(runs.length ? [controls, views] : [views]));
@@ -106,36 +105,6 @@ function dumbbell(run, quantity, place) {
     has(median) ? svg("line", { class: "median", x1: place(median), x2: place(median), y1: y - 7, y2: y + 7 }) : null,
     has(requested) ? svg("rect", { class: "requested", x: place(requested) - 4, y: y - 4, width: 8, height: 8 }) : null,
     has(used) ? svg("circle", { class: "used", cx: place(used), cy: y, r: 4.5 }) : null);
-}
-
-function configurationCard(configurations) {
-  const title = "Configurations compared";
-  if (!configurations.length) return card(title, nothing("No run is on record yet."));
-  const ratios = configurations.flatMap(({ ratio }) => (ratio ? [ratio.value, ratio.low, ratio.high] : [])).filter(Number.isFinite);
-  const place = scale([1, ...ratios], [4, WIDTH - 4], { log: true });
-  const rows = configurations.map((row) => [
-    html("span", {}, row.app, html("span", { class: "soft when" }, [allocation(row), row.host_class].filter(Boolean).join(", "))),
-    duration(row.runtime_s), bytes(row.peak_rss_bytes), ratioBar(row, place), ratioText(row),
-    `${number(row.runs)} of ${number(row.subjects)}`]);
-  const compared = card(title, table("Medians, and the ratio of the time to that in the smallest allocation, with its 95 % interval over subjects",
-    ["Configuration", "Time", "Memory", "", "Ratio", "Runs of subjects"], rows));
-  compared.classList.add("broad");
-  return compared;
-}
-
-function ratioText({ ratio }) {
-  if (!ratio) return "–";
-  const { value, low, high } = ratio;
-  return Number.isFinite(low) ? `${number(value, 2)} (${number(low, 2)} to ${number(high, 2)})` : number(value, 2);
-}
-
-function ratioBar({ ratio }, place) {
-  const y = HEIGHT / 2, { value, low, high } = ratio ?? {};
-  return svg("svg", { class: "dumbbell", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, width: WIDTH, height: HEIGHT, "aria-hidden": "true" },
-    svg("line", { class: "track", x1: 0, x2: WIDTH, y1: y, y2: y }),
-    svg("line", { class: "equal", x1: place(1), x2: place(1), y1: 0, y2: HEIGHT }),
-    Number.isFinite(low) ? svg("line", { class: "range", x1: place(low), x2: place(high), y1: y, y2: y }) : null,
-    Number.isFinite(value) ? svg("line", { class: "median", x1: place(value), x2: place(value), y1: y - 7, y2: y + 7 }) : null);
 }
 
 function calibrationCard(rows) {

@@ -38,18 +38,17 @@ def gains(low: float, value: float, calm: Interval | None = None) -> Comparison:
     ("champion", "reason"),
     [
         (None, "first"),
-        (Rival(readable=False), "champion_unreadable"),
-        (Rival(True, same_model=True), "unchanged"),
-        (Rival(True, same_model=True, same_facts=False), "new_facts"),
-        (Rival(True, same_version=False), "new_version"),
-        (Rival(True), None),
+        (Rival(same_model=True), "unchanged"),
+        (Rival(same_model=True, same_facts=False), "new_facts"),
+        (Rival(same_version=False), "new_version"),
+        (Rival(), None),
     ],
 )
 def test_what_is_decided_without_a_comparison(champion: Rival | None, reason: str | None) -> None:
     decision = decide_beforehand(champion)
     assert (None if decision is None else decision.reason) == reason
     if decision is not None:
-        promoting = ("first", "champion_unreadable", "new_facts", "new_version")
+        promoting = ("first", "new_facts", "new_version")
         assert decision.promote == (reason in promoting)
 
 
@@ -82,7 +81,7 @@ def test_what_is_decided_without_a_comparison(champion: Rival | None, reason: st
 def test_what_a_comparison_decides(
     facts: dict, comparison: Comparison | None, risk: dict[str, Risk], reason: str
 ) -> None:
-    decision = decide(Rival(True, **facts), comparison, risk, 0.10)
+    decision = decide(Rival(**facts), comparison, risk, 0.10)
     assert decision.reason == reason
     assert decision.promote == (reason in ("better", "more_subjects"))
 
@@ -93,7 +92,7 @@ def test_a_gain_in_one_target_does_not_pay_for_a_loss_in_the_other(high: float) 
         "cpu_s": Interval(0.3, 0.2, 0.4, 8), "peak_rss_bytes": Interval(-0.1, -0.2, high, 8),
     }  # fmt: skip
     comparison = replace(gains(0.01, 0.1), gain_by_target=by_target)
-    decision = decide(Rival(True), comparison, SAFE, 0.10)
+    decision = decide(Rival(), comparison, SAFE, 0.10)
     assert decision.reason == ("worse_target" if high < 0 else "better")
     assert decision.promote == (high > 0)
 
@@ -112,7 +111,6 @@ def decided(
     subjects = set(table["subject"][champion_rows])
     noisy = table["noisy"][~champion_rows]
     rival = Rival(
-        True,
         new_subjects=len(set(table["subject"]) - subjects),
         new_disturbed=float(noisy.mean()) if len(noisy) else 0.0,
     )
@@ -148,12 +146,6 @@ def test_nine_subjects_measured_under_load_do_not_replace_a_better_champion(
     decision = decided(table, ~loaded, challenger, "ridge")
     assert not decision.promote, decision
     assert "most of the new runs were measured under load" in decision.detail
-
-
-def test_without_an_evaluated_risk_nothing_is_promoted() -> None:
-    decision = decide(Rival(True), gains(0.05, 0.1), {}, 0.10)
-    assert (decision.promote, decision.reason) == (False, "not_comparable")
-    assert "how often the new model's bounds are exceeded was not evaluated" in decision.detail
 
 
 LAW = {"alpha": 1e-3, "columns": "sizes", "scale": "relative", "products": False}

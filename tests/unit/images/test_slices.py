@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from voxcast.images.slices import MAX_PIXELS, Slice, middle_slices
 from voxcast.images.volume import Volume
-from voxcast.web.image_reader import MAX_PIXELS, Slice, middle_slices
 
 MAX_VOXELS = 10**8
 SPACING_MM = np.array([1.0, 2.0, 3.0])  # of right, anterior, superior
