@@ -26,6 +26,7 @@ from typing import Any
 
 from timing import machine
 from voxcast.serving.signature import EXAMPLE
+from voxcast.tracking.address import tracking_uri
 
 CLIENTS = 32
 WARM_UP = 320
@@ -37,7 +38,7 @@ BOUNDS = {
 }  # fmt: skip
 
 
-def served(model: Path, project: Path, port: int) -> dict[str, list[str]]:
+def served(model: str, project: Path, port: int) -> dict[str, list[str]]:
     """Return the command of each server."""
     programs = Path(sys.executable).parent
     return {
@@ -45,16 +46,21 @@ def served(model: Path, project: Path, port: int) -> dict[str, list[str]]:
             str(programs / "voxcast"), "serve", "--port", str(port), "--project", str(project),
         ],
         "mlflow": [
-            str(programs / "mlflow"), "models", "serve", "-m", str(model), "--port", str(port),
+            str(programs / "mlflow"), "models", "serve", "-m", model, "--port", str(port),
             "--env-manager", "local",
         ],
     }  # fmt: skip
 
 
 @contextlib.contextmanager
-def running(command: list[str], port: int, log: Path) -> Iterator[tuple[int, float]]:
+def running(
+    command: list[str], project: Path, port: int, log: Path
+) -> Iterator[tuple[int, float]]:
     """Run a server; give its process group, and the time from its start to its first answer."""
-    environment = {**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true"}
+    environment = {
+        **os.environ, "MLFLOW_DISABLE_TELEMETRY": "true",
+        "MLFLOW_TRACKING_URI": tracking_uri(project),
+    }  # fmt: skip
     with log.open("w") as output:
         start = time.perf_counter()
         process = subprocess.Popen(
@@ -150,14 +156,14 @@ async def generate(port: int, path: str, requests: int, clients: int) -> dict[st
     }
 
 
-def measure(name: str, model: Path, project: Path, requests: int, log: Path) -> dict[str, Any]:
+def measure(name: str, model: str, project: Path, requests: int, log: Path) -> dict[str, Any]:
     """Start a server, ask it, and return its figures."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     path = "/predict" if name == "voxcast" else "/invocations"
     command = served(model, project, port)[name]
-    with running(command, port, log) as (group, ready_s):
+    with running(command, project, port, log) as (group, ready_s):
         load(port, path, WARM_UP, CLIENTS)
         before = memory_bytes(group)
         figures = load(port, path, requests, CLIENTS)
@@ -171,8 +177,8 @@ def measure(name: str, model: Path, project: Path, requests: int, log: Path) -> 
     }
 
 
-def champion(project: Path, folder: Path) -> tuple[Path, Path]:
-    """Return the model's folder and its project; a champion of planted runs if there is none."""
+def champion(project: Path, folder: Path) -> tuple[str, Path]:
+    """Return the model's address and its project; a champion of planted runs if there is none."""
     from voxcast.serving.model_store import ModelStore
 
     if ModelStore.of(project).pointer().champion is None:
@@ -182,7 +188,7 @@ def champion(project: Path, folder: Path) -> tuple[Path, Path]:
         project = folder
         register_champion(project, 20)
         (project / "params.yaml").touch()
-    return ModelStore.of(project).open().folder, project
+    return f"models:/voxcast/{ModelStore.of(project).champion()}", project
 
 
 def main() -> int:

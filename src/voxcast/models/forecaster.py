@@ -367,7 +367,7 @@ class Forecaster:
         full = self.models_by_input_level.get("volume")
         if (
             full is not None
-            and (query.knows_content or not full.model.needs_content)
+            and (not full.model.needs_content or query.knows_content)
             and (query.volume is not None or not full.model.needs_volume)
         ):
             return "volume"

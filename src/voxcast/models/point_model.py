@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -239,12 +240,12 @@ class PointModel:
         """Whether every query must have its small volume."""
         return any(family_named(member.family).needs_volume for member in self.members)
 
-    @property
+    @cached_property
     def needs_content(self) -> bool:
         """Whether it learned from characteristics of the voxels, or checks them."""
         return any(name.startswith(CONTENT) for name in (*self.medians, *self.range.numbers))
 
-    @property
+    @cached_property
     def medians(self) -> dict[str, float]:
         """Training medians of the features."""
         encoders = [member.encoder for member in self.members]

@@ -9,6 +9,7 @@ import os
 import shutil
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -160,11 +161,11 @@ class PredictionService:
         # JSON's null passes the signature.
         if not isinstance(quantile, int | float) or not 0.5 < quantile < 1:
             raise RequestError(f"must be above 0.5 and below 1, not {quantile}", "quantile")
-        rows, queries, configurations, here = [], [], [], host_facts().host_id
+        rows, queries, configurations = [], [], []
         for number, request in enumerate(requests):
             try:
                 row = Row.of(request)
-                query, configuration = self._query(row, here)
+                query, configuration = self._query(row)
             except VoxcastError as error:
                 raise RowError(number, error) from None
             rows.append(row)
@@ -197,7 +198,7 @@ class PredictionService:
         characteristics = dict.fromkeys(served.characteristics, 1.0)
         volume = network_to_bytes(np.ones((), volume_dtype(served.network_points)))
         of_network = Row.of(row | characteristics | {VOLUME: volume})
-        query, _ = self._query(of_network, host_facts().host_id)
+        query, _ = self._query(of_network)
         self.forecaster(app).predict([query])
 
     def _columns(
@@ -253,7 +254,7 @@ class PredictionService:
             by_position.update(zip(positions, predictions, strict=True))
         return [by_position[n] for n in range(len(queries))]
 
-    def _query(self, row: Row, here: str) -> tuple[Query, Configuration]:
+    def _query(self, row: Row) -> tuple[Query, Configuration]:
         served = self.bundle.app_named(row.app)
         configuration = row.configuration(served.configurations[0])
         devices = sorted({c.device for c in served.configurations})
@@ -266,7 +267,7 @@ class PredictionService:
         if row.volume is not None and self.network_points(served):
             volume = network_from_bytes(row.volume, served.network_points)
         seen = features(row.header.columns(), content, served.name, parameters, configuration)
-        host = row.host or here
+        host = row.host or _here()
         host_class, sitting = row.host_class, None
         speeds = self.forecaster(served.name).speeds
         if speeds is not None:
@@ -279,6 +280,12 @@ class PredictionService:
         """Return the size of the volume that the network of an application wants, or 0."""
         model = self.bundle.forecaster(served.name).model_at("volume").model
         return served.network_points if model.needs_volume else 0
+
+
+@cache
+def _here() -> str:
+    """Return the id of this machine."""
+    return host_facts().host_id
 
 
 def user_project() -> Path:

@@ -60,6 +60,7 @@ def application(settings: Settings) -> FastAPI:
         docs_url=None,  # pages of documentation load scripts from another host
         redoc_url=None,
         strict_content_type=False,
+        telemetry={"tracing": False, "metrics": False, "logs": False},  # see `observation`
         responses={422: guards.SCHEMA, "default": guards.SCHEMA},
     )
     app.state.settings = settings

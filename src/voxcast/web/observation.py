@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import re
 import secrets
@@ -17,6 +16,7 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
+import orjson
 from fastapi import Request
 from prometheus_client import (
     CollectorRegistry,
@@ -72,7 +72,7 @@ class JsonFormatter(logging.Formatter):
         content |= getattr(record, "request", None) or {"message": record.getMessage()}
         if record.exc_info:
             content["exception"] = self.formatException(record.exc_info)
-        return json.dumps(content)
+        return orjson.dumps(content).decode()
 
 
 class Metrics:
