@@ -173,6 +173,8 @@ def changed(tmp_path: Path, key: str, value: object) -> Path:
          "name of an application cannot contain a dot: fs-7.4"),
         ("app", {"nb": {}}, "app.nb.version: key is missing; run `python -m voxcast.config`"),
         ("evaluation.test_fraction", 0, "evaluation.test_fraction: must be above 0"),
+        ("evaluation.lower_quantile", 0, "evaluation.lower_quantile: must be above 0"),
+        ("evaluation.upper_quantile", 1, "evaluation.upper_quantile: must be below 1"),
         ("images.fixed_grids", [{"first": 1}], "images.fixed_grids[0].every: key is missing"),
     ],
 )  # fmt: skip

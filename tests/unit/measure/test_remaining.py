@@ -116,6 +116,12 @@ def test_times_of_an_application_that_states_none_are_not_trusted_before_a_run(
     assert 0 < after.shortest_s <= after.left_s < before.left_s
 
 
+def test_the_same_voxels_in_two_files_are_one_run(tmp_path, catalogue):
+    again = pd.concat([catalogue, catalogue.head(1).assign(path=str(tmp_path / "copy.nii"))])
+    settings = settings_of(tmp_path)
+    assert make_plan(settings, again).cells == make_plan(settings, catalogue).cells
+
+
 def test_where_the_smallest_image_fails_the_next_one_tells_the_time(tmp_path, catalogue):
     settings = settings_of(tmp_path, code=3)
     small_and_bad = catalogue.assign(shape_i=[30, 1, 10])
