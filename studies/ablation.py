@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from voxcast.evaluation import contenders
+from fold_predictions import pooled, voxcast_predictions
 from voxcast.evaluation.contenders import TRIALS
 from voxcast.evaluation.protocols import split
 from voxcast.evaluation.recorded_table import of_app
@@ -72,7 +72,7 @@ def study(
         variants = _variants(runs, has_image, app_volumes is not None)
         for name, (columns, families) in variants.items():
             on_step(f"{app}: {name}")
-            predictions[name] = contenders.pooled(
+            predictions[name] = pooled(
                 _of_fold(columns, app_volumes, fold, families, trials, seed, cache)
                 for fold in outer
             )
@@ -118,7 +118,7 @@ def _of_fold(
     cache: FoldCache,
 ) -> pd.DataFrame:
     """Predict the test runs of an outer fold."""
-    return contenders.voxcast_predictions(
+    return voxcast_predictions(
         runs.iloc[fold.train],
         runs.iloc[fold.test],
         families=families,

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from voxcast.evaluation import contenders
+from fold_predictions import voxcast_predictions
 from voxcast.evaluation.contenders import TRIALS
 from voxcast.evaluation.recorded_table import of_app
-from voxcast.evaluation.scoring import answer_counts, coverage, errors, scored_runs
+from voxcast.evaluation.scoring import coverage, errors, scored_runs
 from voxcast.features.rows import FULL
 from voxcast.models.speeds import SITTING_LASTS
 from voxcast.records import TARGETS
@@ -57,9 +57,7 @@ def study(
         train = train[~train["subject"].isin(set(test["subject"]))]
         local = local_runs(train, test)
         train = train[~train["subject"].isin(set(local["subject"]))].reset_index(drop=True)
-        predictions = contenders.voxcast_predictions(
-            train, test, trials=trials, local=local, cache=cache
-        )
+        predictions = voxcast_predictions(train, test, trials=trials, local=local, cache=cache)
         results[app] = {
             "local_runs": len(local),
             "learned_from": {"subjects": train["subject"].nunique(), "runs": len(train)},
@@ -70,6 +68,15 @@ def study(
             "chosen": str(predictions["chosen"].iloc[0]),
         }
     return results
+
+
+def answer_counts(predictions: pd.DataFrame) -> dict[str, int]:
+    """Return how many answers there are, and how many are out of range and calibrated."""
+    return {
+        "runs": len(predictions),
+        "out_of_range": int(predictions["out_of_range"].sum()),
+        "calibrated": int(predictions["calibrated"].sum()),
+    }
 
 
 def local_runs(candidates: pd.DataFrame, test: pd.DataFrame) -> pd.DataFrame:

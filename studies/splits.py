@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from voxcast.evaluation import contenders
+from fold_predictions import (
+    BASELINES,
+    baseline_predictions,
+    harp_custom_predictions,
+    harp_predictions,
+    pooled,
+    voxcast_predictions,
+)
 from voxcast.evaluation.contenders import TRIALS
 from voxcast.evaluation.protocols import HOLDOUTS, split
 from voxcast.evaluation.recorded_table import of_app
@@ -57,12 +64,12 @@ def study(
             on_step(f"{app}: {meaning}")
             by_contender: dict[str, list[pd.DataFrame]] = {}
             for fold in splits.folds:
-                fold_predictions = _fold_predictions(runs, fold, holdout, trials, epochs_s, cache)
-                for contender, predictions in fold_predictions.items():
+                of_fold = _fold_predictions(runs, fold, holdout, trials, epochs_s, cache)
+                for contender, predictions in of_fold.items():
                     by_contender.setdefault(contender, []).append(predictions)
             results[app][holdout] = _scores(
                 {
-                    contender: contenders.pooled(tables)
+                    contender: pooled(tables)
                     for contender, tables in by_contender.items()
                     if len(tables) == len(splits.folds)
                 }
@@ -79,12 +86,10 @@ def _fold_predictions(
     cache: FoldCache | None,
 ) -> dict[str, pd.DataFrame]:
     train, test = runs.iloc[fold.train], runs.iloc[fold.test]
-    predictions = {
-        "voxcast": contenders.voxcast_predictions(train, test, trials=trials, cache=cache)
-    }
-    baselines = contenders.BASELINES if "header.megavoxels" in runs else ("constant",)
+    predictions = {"voxcast": voxcast_predictions(train, test, trials=trials, cache=cache)}
+    baselines = BASELINES if "header.megavoxels" in runs else ("constant",)
     for baseline in baselines:
-        predictions[baseline] = contenders.baseline_predictions(train, test, baseline)
+        predictions[baseline] = baseline_predictions(train, test, baseline)
     if holdout == "subject":
         # HARP also trains on the scaled-down runs of all subjects but those held out.
         held_out = set(test["subject"]) - set(train["subject"])
@@ -98,15 +103,11 @@ def _harp_predictions(
     train: pd.DataFrame, test: pd.DataFrame, epochs_s: pd.Series | None
 ) -> dict[str, pd.DataFrame]:
     """Return the predictions of HARP's variants that can be fitted."""
-    variants = {
-        f"harp_{policy}": contenders.harp_predictions(train, test, policy) for policy in POLICIES
-    }
-    variants["harp_full_scale"] = contenders.harp_predictions(
-        train, test, "MAE", scaled_down=False
-    )
+    variants = {f"harp_{policy}": harp_predictions(train, test, policy) for policy in POLICIES}
+    variants["harp_full_scale"] = harp_predictions(train, test, "MAE", scaled_down=False)
     if epochs_s is not None and EPOCHS in train:
         for policy in POLICIES:
-            variants[f"harp_{policy}_custom"] = contenders.harp_custom_predictions(
+            variants[f"harp_{policy}_custom"] = harp_custom_predictions(
                 train, test, policy, epochs_s, EPOCHS
             )
     return {name: predictions for name, predictions in variants.items() if predictions is not None}

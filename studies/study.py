@@ -30,17 +30,16 @@ from voxcast import config
 from voxcast.errors import ConfigError, exits_cleanly
 from voxcast.evaluation import replayed_requests
 from voxcast.evaluation.recorded_table import (
-    network_volumes,
     recorded_table,
     reserved_table,
-    seconds_in_phase,
 )
 from voxcast.features.rows import side
 from voxcast.files import write_json
 from voxcast.images.catalogue import RECORDED_IMAGES
+from voxcast.images.network_volume import SMALL_VOLUMES, read_stacked
 from voxcast.models.selection.cross_validation import FoldCache
 from voxcast.records import App
-from voxcast.runs.store import batch_names, load_history, reserved_names
+from voxcast.runs.store import batch_names, load_history, load_phases, reserved_names
 
 HISTORY = Path("data/history")
 # The batches that a study opens.
@@ -130,6 +129,32 @@ def _reserved(name: str) -> pd.DataFrame | None:
     batch = HISTORY / TEST_BATCHES[name]
     declared = {app.name: app.characteristics for app in apps_of([batch])}
     return reserved_table(batch, declared)
+
+
+def network_volumes(table: pd.DataFrame, batches: Sequence[Path]) -> np.ndarray:
+    """Return the small volume of each run as recorded in several batches, shape (n_runs,).
+
+    The volume of a run without an image is unknown, all zeros.
+
+    Raises
+    ------
+    TableError
+        If a batch has no small volumes on record, or they cannot be read.
+    """
+    by_id: dict[str, np.ndarray] = {}
+    for batch in batches:
+        ids, volumes = read_stacked(batch / SMALL_VOLUMES, "restore it from the repository")
+        by_id |= dict(zip(ids, volumes, strict=True))
+    unknown = np.zeros_like(volumes[0])
+    return np.array([by_id.get(name, unknown) for name in table["volume_id"]], volumes.dtype)
+
+
+def seconds_in_phase(batches: Sequence[Path | str], phase: str) -> pd.Series:
+    """Return the total wall seconds that each run spent in a phase, by cell key."""
+    phases = load_phases([Path(batch) for batch in batches])
+    phases = phases[phases["phase"] == phase]
+    seconds: pd.Series = (phases["end_s"] - phases["start_s"]).groupby(phases["cell_key"]).sum()
+    return seconds
 
 
 def side_by_side(study: Callable[[T], R], jobs: Sequence[T]) -> list[R]:

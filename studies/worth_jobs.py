@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pandas as pd
 
+from fold_predictions import voxcast_predictions
 from study import FOLDS, table_to_learn_from
 from voxcast.errors import exits_cleanly
-from voxcast.evaluation import contenders
 from voxcast.evaluation.contenders import UPPER
 from voxcast.evaluation.protocols import split
 from voxcast.evaluation.recorded_table import of_app
@@ -67,7 +67,7 @@ def main() -> int:
 
 def _of_fold(train: pd.DataFrame, test: pd.DataFrame) -> pd.DataFrame:
     """Return the held-out runs with their predictions and what a rule takes from the others."""
-    predicted = contenders.voxcast_predictions(
+    predicted = voxcast_predictions(
         train, test, families=FAMILIES, trials=TRIALS, seed=SEED, cache=FoldCache(FOLDS)
     )
     seen = train[train["cpus"] == 1].sort_values("started_at")

@@ -28,7 +28,6 @@ LEVEL = 0.05  # probability that anything is called drifted where nothing is
 TOLERANCE = 0.1  # of a median: less is the machines' everyday
 ENOUGH_SUBJECTS = 19  # with fewer a bound of 95 % may hold for all by chance, or for none
 LARGE_SHIFT = 0.2  # between distribution functions: less is everyday
-WINDOWS = 4
 Z_95 = 1.96
 AMOUNTS = {"runtime_s": "timeout", "peak_rss_bytes": "out_of_memory"}
 
@@ -58,17 +57,6 @@ class Coverage:
 
 
 @dataclass(frozen=True)
-class ErrorWindow:
-    """Median absolute error, and measured over predicted, of the jobs of a time."""
-
-    first: str
-    last: str
-    jobs: int
-    median_error: float
-    ratio: float
-
-
-@dataclass(frozen=True)
 class MedianDrift:
     """Predicted medians against the amounts used.
 
@@ -77,10 +65,13 @@ class MedianDrift:
     log_ratio : Interval
         Mean logarithm of measured over predicted, over subjects; the interval is that of the
         test, wider than 95 %.
+    median_error : float
+        Median of the absolute errors.
     """
 
     log_ratio: Interval
-    windows: tuple[ErrorWindow, ...]
+    jobs: int
+    median_error: float
     drifted: bool
 
 
@@ -259,16 +250,8 @@ def medians_of(jobs: pd.DataFrame, amount: str, level: float) -> MedianDrift | N
     interval = clustered_mean(logs, _subjects(completed).tolist(), confidence=1 - level)
     tolerance = math.log1p(TOLERANCE)
     drifted = interval.bounded and (interval.low > tolerance or interval.high < -tolerance)
-    starts = completed["started_at"].tolist()
-    windows = [
-        ErrorWindow(
-            starts[rows[0]], starts[rows[-1]], len(rows),
-            float(np.median(np.abs(np.expm1(-logs[rows])))), float(np.exp(logs[rows].mean())),
-        )
-        for rows in np.array_split(np.arange(len(logs)), WINDOWS)
-        if len(rows)
-    ]  # fmt: skip
-    return MedianDrift(interval, tuple(windows), drifted)
+    median_error = float(np.median(np.abs(np.expm1(-logs))))
+    return MedianDrift(interval, len(logs), median_error, drifted)
 
 
 def memory_notes(jobs: pd.DataFrame, usual: str) -> list[str]:

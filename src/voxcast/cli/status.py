@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -146,11 +147,10 @@ def _drift_lines(name: str, drift: JobDrift) -> Iterator[str]:
             f"({low:.0f} to {high:.0f})"
         )
     for amount, median in drift.medians.items():
-        for window in median.windows:
-            error = f"median error {100 * window.median_error:.1f} %"
-            ratio = f"measured {window.ratio:.2f} of predicted"
-            times = f"{window.first[:16]} to {window.last[:16]}"
-            yield f"  {NOUNS[amount]}: {times}, {counted(window.jobs, 'job')}: {error}, {ratio}"
+        yield (
+            f"  {NOUNS[amount]}: median error {100 * median.median_error:.1f} %, measured "
+            f"{math.exp(median.log_ratio.value):.2f} of predicted, {counted(median.jobs, 'job')}"
+        )
     for machine in drift.machines:
         yield (
             f"  machine {machine.host}: speed {machine.speed_before:.2f} as learned, "

@@ -21,14 +21,12 @@ from voxcast.features.rows import DOWN, FULL, IDENTITY, features
 from voxcast.features.training_table import build_table, with_speed_deviations
 from voxcast.images.catalogue import ON_RECORD, RECORDED_IMAGES, read_on_record
 from voxcast.images.characteristics import CHARACTERISTICS, current_rows
-from voxcast.images.network_volume import SMALL_VOLUMES, read_stacked
 from voxcast.records import MEASURED, TARGETS, Configuration
 from voxcast.runs.store import batch_names, load_history, load_phases, reserved_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    import numpy as np
     import pandas as pd
 
     from voxcast.features.rows import Row
@@ -176,39 +174,12 @@ def table_on_images(
     return pd.concat([table, context.reset_index(drop=True)], axis=1), left_out
 
 
-def seconds_in_phase(batches: Sequence[Path | str], phase: str) -> pd.Series:
-    """Return the total wall seconds that each run spent in a phase, by cell key."""
-    phases = load_phases([Path(batch) for batch in batches])
-    phases = phases[phases["phase"] == phase]
-    return (phases["end_s"] - phases["start_s"]).groupby(phases["cell_key"]).sum()
-
-
 def of_app(table: pd.DataFrame, app: str, scale: str | None = None) -> pd.DataFrame:
     """Return the runs of an application, at one scale or all, without empty columns."""
     runs = table[table["app"] == app]
     if scale is not None:
         runs = runs[runs["scale"] == scale]
     return runs.dropna(axis=1, how="all").reset_index(drop=True)
-
-
-def network_volumes(table: pd.DataFrame, batches: Sequence[Path]) -> np.ndarray:
-    """Return the small volume of each run as recorded in several batches, shape (n_runs,).
-
-    The volume of a run without an image is unknown, all zeros.
-
-    Raises
-    ------
-    TableError
-        If a batch has no small volumes on record, or they cannot be read.
-    """
-    import numpy as np
-
-    by_id: dict[str, np.ndarray] = {}
-    for batch in batches:
-        ids, volumes = read_stacked(batch / SMALL_VOLUMES, "restore it from the repository")
-        by_id |= dict(zip(ids, volumes, strict=True))
-    unknown = np.zeros_like(volumes[0])
-    return np.array([by_id.get(name, unknown) for name in table["volume_id"]], volumes.dtype)
 
 
 logger = logging.getLogger(__name__)

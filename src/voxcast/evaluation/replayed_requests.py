@@ -17,8 +17,7 @@ from voxcast.allocation.requests.cost import CostModel
 from voxcast.allocation.requests.per_image import requests_per_image
 from voxcast.allocation.requests.replay import ReplayedRuns, account, planned_requests, replay
 from voxcast.allocation.site import Waiting
-from voxcast.evaluation import contenders
-from voxcast.evaluation.contenders import INNER_FOLDS, TRIALS, UNCALIBRATED_FACTOR, UPPER
+from voxcast.evaluation.contenders import FAMILIES, INNER_FOLDS, TRIALS, UNCALIBRATED_FACTOR, UPPER
 from voxcast.evaluation.protocols import split
 from voxcast.evaluation.recorded_table import of_app
 from voxcast.features.rows import FULL
@@ -73,7 +72,7 @@ def study(
     folds: int = 5,
     seed: int = 0,
     trials: int = TRIALS,
-    families: Sequence[str] = contenders.FAMILIES,
+    families: Sequence[str] = FAMILIES,
     cache: FoldCache | None = None,
     on_step: Callable[[str], None] = lambda step: None,
 ) -> dict[str, Any]:

@@ -215,15 +215,6 @@ def coverage(predictions: pd.DataFrame, target: str) -> dict[str, Any]:
     }
 
 
-def answer_counts(predictions: pd.DataFrame) -> dict[str, int]:
-    """Return how many answers there are, and how many are out of range and calibrated."""
-    return {
-        "runs": len(predictions),
-        "out_of_range": int(predictions["out_of_range"].sum()),
-        "calibrated": int(predictions["calibrated"].sum()),
-    }
-
-
 def bounds_of(interval: Interval) -> list[float] | None:
     """Return the bounds of an interval for JSON; None if it is not bounded."""
     return [interval.low, interval.high] if interval.bounded else None

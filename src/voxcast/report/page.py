@@ -133,14 +133,14 @@ def _model(
             "Mean prediction over the range of one feature, relative to that at its median.",
             [effects],
         ))  # fmt: skip
-    if len(predictions):
+    if drawn := scans(predictions, inputs.catalogue, project):
         yours = any(Path(str(p)).is_absolute() for p in inputs.catalogue["path"])
         private = " These slices show your images: share this page only with people who may see "
         sections.append(Section(
             "Best and worst scans",
             "Unseen volumes with the smallest and the largest error of CPU time, in sagittal, "
             "coronal and axial slices." + (private + "them.") * yours,
-            scans(predictions, inputs.catalogue, project),
+            drawn,
         ))  # fmt: skip
     cards = {
         "Champion": app.champion(), "Error on new subjects": app.on_new_subjects(),

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from voxcast.analysis.run_groups import by_configuration
 from voxcast.errors import ImageError, one_line
-from voxcast.images.slices import middle_slices
+from voxcast.images.slices import PLANES, middle_slices
 from voxcast.images.volume import Volume
 from voxcast.report.canvas import Drawing
 from voxcast.report.wording import allocation_label, amount, percent
@@ -31,10 +31,12 @@ def scans(predictions: pd.DataFrame, catalogue: pd.DataFrame, project: Path) -> 
     predictions : DataFrame
         One family's predictions on the test side.
     catalogue : DataFrame
-        Paths of the volumes.
+        Paths of the volumes; others, such as those of recorded runs, are not drawn.
     project : Path
         Folder that relative paths refer to.
     """
+    rows = catalogue.drop_duplicates("volume_id").set_index("volume_id")
+    predictions = predictions[predictions["volume_id"].isin(rows.index)]
     ratios = predictions["cpu_s_median"] / predictions["cpu_s_actual"]
     ranked = (
         ratios.map(lambda ratio: abs(math.log(ratio)))
@@ -46,14 +48,11 @@ def scans(predictions: pd.DataFrame, catalogue: pd.DataFrame, project: Path) -> 
     each = min(EACH, (len(ranked) + 1) // 2)
     chosen = dict.fromkeys(ranked[: -each - 1 : -1], "Predicted worst")
     chosen = dict.fromkeys(ranked[:each], "Predicted best") | chosen
-    rows = catalogue.drop_duplicates("volume_id").set_index("volume_id")
     drawn = []
     for volume_id, title in chosen.items():
         runs = predictions[predictions["volume_id"] == volume_id]
         name = f"subject {runs['subject'].iloc[0]}, volume {volume_id}"
         try:
-            if volume_id not in rows.index:
-                raise ImageError("no longer in the catalogue", volume_id)
             image = slices(Volume.open(project / str(rows.loc[volume_id, "path"])), name)
         except (ImageError, OSError) as error:
             image = Markup('<p class="missing">No slices: {}.</p>').format(one_line(error))
@@ -80,7 +79,7 @@ def _times(predictions: pd.DataFrame) -> str:
 def slices(volume: Volume, name: str) -> Markup:
     """Return the three views of a volume side by side, at one scale in mm."""
     images = []
-    for view in middle_slices(volume):
+    for view in sorted(middle_slices(volume), key=lambda view: PLANES.index(view.plane)):
         height, width = np.multiply(view.pixels.shape, view.spacing_mm[::-1])
         images.append(
             Markup(

@@ -1,4 +1,4 @@
-"""``GET /history``: runs on record against requests and predictions, and the champion."""
+"""``GET /history``: runs on record against requests and predictions."""
 
 from __future__ import annotations
 
@@ -112,10 +112,6 @@ def _overview(project: Path, served: ServedModel) -> dict[str, Any]:
             }
             for month in monthly_coverage(runs, evaluated)
         ],
-        "champion": {
-            "version": served.version,
-            "apps": {name: promotion.summary() for name, promotion in promotions.items()},
-        },
     }
 
 

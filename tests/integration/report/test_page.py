@@ -68,7 +68,7 @@ def test_the_stage_writes_a_self_contained_page(
     assert targets <= set(ids)
     assert all(title in content.text for title in (*MODEL, *RUNS))
     assert all(i.get("alt") for i in content.all("img"))
-    assert len(content.all("img")) == 4
+    assert len(content.all("img")) == 3 * 4  # three slices of each scan
     pictures = [a for a in content.all("svg") if a.get("role") == "img"]
     assert pictures
     assert all(a.get("aria-label") for a in pictures)
@@ -192,6 +192,15 @@ def test_hostile_names_stay_text_and_images_that_cannot_be_read_are_said(build: 
     assert not content.all("img")
     assert "no such file" in content.text
     assert content.text.count("No slices: ") == 4
+
+
+def test_scans_that_are_only_on_record_are_not_drawn(build: Build) -> None:
+    project = build()
+    path = project / "data/catalogue/catalogue.parquet"
+    catalogue = pd.read_parquet(path)
+    catalogue.assign(volume_id=catalogue["volume_id"] + "x").to_parquet(path)
+    content, _, _ = rendered(project)
+    assert "Best and worst scans" not in content.text
 
 
 def test_an_empty_test_side_is_stated(build: Build) -> None:
