@@ -7,7 +7,8 @@ For the trend beyond the range of the training runs, those that lie farthest up 
 the family is taken whose trend predicts them best. Of a table a trend is continued only if they
 are then predicted better than by the model at the edge of the range. Of images sizes drive the
 work, so one of the trends is continued in any case: where the images are too few to hold out the
-outermost, the one of the family that is best within the range.
+outermost, that of the additive law. On the recorded history it errs less at four to five times
+the size than the trend of the family that is best within the range of 5 to 12 subjects.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from voxcast.models.point_model import (
     weighted_mean,
     weights_of,
 )
-from voxcast.models.selection.leaderboard import SIZE_BASELINE
+from voxcast.models.selection.leaderboard import LAW, SIZE_BASELINE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -222,7 +223,7 @@ def choose_trend(
     with_trend = [n for n in errors_within if FAMILIES[n].extrapolates or n == SIZE_BASELINE]
     if columns is not None or not with_trend:
         return None
-    name = min(with_trend, key=errors_within.__getitem__)
+    name = LAW if LAW in with_trend else min(with_trend, key=errors_within.__getitem__)
     return name, leaderboard.params[name]
 
 

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 CONFIDENCE = 0.9  # that the gain is above zero
 SIZE_BASELINE = "voxels"  # the baseline that knows the size
+LAW = "law"  # the baseline that knows all sizes
 MINIMUM_GAIN = 0.01  # of the baseline's error: less is a tie, which rounding would decide
 
 
