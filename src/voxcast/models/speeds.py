@@ -208,10 +208,14 @@ class Speeds:
 
         It takes `MINIMUM_RUNS` runs, whose speed is certain within `LARGEST_SD`, or within
         `RELATIVE_SD` times the spread between sittings, which no run takes from a new sitting, but
-        never more than `HIGHEST_SD`. A host class or node type takes `MINIMUM_MACHINES` too.
+        never more than `HIGHEST_SD`. A host class or node type takes `MINIMUM_MACHINES` too, and a
+        sitting to come some machine that was measured on two days: nothing else tells how much
+        days differ.
         """
         if host is None:
             return True
+        if self.sitting_freedom <= PRIOR_DAYS and not self.is_on_record(host, sitting):
+            return False
         if host not in self.machines and len(self.named(host)) < MINIMUM_MACHINES:
             return False
         is_certain = self.estimate(host, sitting).sd <= self.largest_sd

@@ -15,7 +15,7 @@ from voxcast.models.model_files import read_sealed, write_sealed
 from voxcast.models.point_model import queries_of
 from voxcast.models.selection.cross_validation import Validation
 from voxcast.models.speed_estimation import HOST, SITTING
-from voxcast.models.speeds import PRIOR_DAYS, residuals_of, updated
+from voxcast.models.speeds import residuals_of, updated
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -131,7 +131,6 @@ SEPARATOR = "; "  # a column's name may hold a space
 # Why a bound is not calibrated, beside `BoundEvidence.reason`.
 OUT_OF_RANGE, NEW_CONFIGURATION, CUT_OFF = "out of range", "new configuration", "cut off"
 UNKNOWN_MACHINE = "unknown speed of the machine"
-ONE_DAY = "no machine was measured on two days"
 MOST_SITTINGS = 200
 
 
@@ -170,13 +169,6 @@ class TableModel:
         table = table.assign(**finite)
         features = feature_table(table, self.columns)
         queries = queries_of(_placed(features, table, self.columns))
-        speeds = self.forecaster.speeds
-        is_untried = [
-            speeds is not None
-            and speeds.sitting_freedom <= PRIOR_DAYS
-            and not speeds.is_on_record(query.host, query.sitting)
-            for query in queries
-        ]
         predictions = self.forecaster.predict(
             queries, lower_quantile=1 - self.quantile, upper_quantile=self.quantile
         )
@@ -184,10 +176,8 @@ class TableModel:
         if self.configurations:
             is_covered = np.isin(configurations_of(table, self.columns), self.configurations)
         reasons = [
-            self._reasons(prediction, covered=covered, untried=untried)
-            for prediction, covered, untried in zip(
-                predictions, is_covered.tolist(), is_untried, strict=True
-            )
+            self._reasons(prediction, covered=covered)
+            for prediction, covered in zip(predictions, is_covered.tolist(), strict=True)
         ]
         return pd.DataFrame(
             {
@@ -202,16 +192,15 @@ class TableModel:
             index=table.index,
         )
 
-    def _reasons(self, prediction: Prediction, *, covered: bool, untried: bool) -> list[str]:
+    def _reasons(self, prediction: Prediction, *, covered: bool) -> list[str]:
         """Return why the bound of a row is not calibrated; empty if it is."""
-        if covered and prediction.calibrated and not untried:
+        if covered and prediction.calibrated:
             return []
         evidence = self.evidence()
         reasons = {
             OUT_OF_RANGE: bool(prediction.out_of_range),
             NEW_CONFIGURATION: not covered,
             UNKNOWN_MACHINE: not prediction.host_known,
-            ONE_DAY: untried,
             evidence.reason: evidence.missing > 0,
         }
         return [reason for reason, holds in reasons.items() if holds] or [CUT_OFF]

@@ -107,7 +107,7 @@ def test_machines_and_sittings_have_speeds_that_local_runs_tell():
         features, seconds, groups=np.arange(300) % 40, machine=machine, sitting=machine
     )
     untried = one_day.predict_interval(asked, machine="new", sitting="2026-03-01").iloc[0]
-    assert "no machine was measured on two days" in untried["reason"]
+    assert "unknown speed of the machine" in untried["reason"]
     assert one_day.predict_interval(asked, machine="new", sitting="new").iloc[0]["calibrated"]
     with pytest.raises(ValueError, match="not told the machine"):
         RuntimeRegressor(families=("ridge",), trials=1).fit(features, seconds).updated(
