@@ -241,3 +241,8 @@ def _files_in(folder: str | os.PathLike[str]) -> dict[str, Path]:
     root = Path(folder)
     files = (p for p in root.rglob("*") if p.is_file() and not p.name.startswith("."))
     return {str(path.relative_to(root)): path for path in sorted(files)}
+
+
+def is_empty(folder: Path) -> bool:
+    """Whether a folder is there and has nothing in it."""
+    return folder.is_dir() and not any(folder.iterdir())

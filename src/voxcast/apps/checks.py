@@ -195,8 +195,9 @@ def gaps_of(
         (timed_out, DOUBTFUL,
          "the trial was stopped, so its time is not known: give a longer --time-limit"),
         (not timed_out and not wrote_files and "{out}" in text, DOUBTFUL,
-         "it ended with exit status 0 and wrote no file below {out}: if it failed, "
-         "failures would be learned as good runs; a failure needs another exit status"),
+         "it ended with exit status 0 and wrote no file below {out}, a folder (a file is "
+         "{out}/out.nii.gz): if it failed, failures would be learned as good runs; a failure "
+         "needs another exit status"),
         ("{out}" not in text, DOUBTFUL,
          "{out} is not in the command: nobody can see whether a run wrote its results"),
         (not has_phases, COSTS,

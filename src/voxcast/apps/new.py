@@ -267,7 +267,7 @@ class Described:
             If there is no such template, or neither or both of a command and a template are given.
         """
         if (self.command is None) == (self.template is None):
-            then = "give e.g. --command 'tool --in {image} --out {out}', or --template recon-all"
+            then = "give e.g. --command 'tool {image} {out}/out.nii.gz', or --template recon-all"
             raise ConfigError("needs --command or --template, and not both", "app new", then)
         if self.in_container and self.template is None:
             raise ConfigError("needs a --template", "--container")

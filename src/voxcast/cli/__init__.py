@@ -148,7 +148,7 @@ def _refusal(error: Any, name: str, words: list[str]) -> ConfigError:
     """Return the error of the parser in our words."""
     see = f"see `{name} --help`"
     if "--command" in words:
-        then = "quote all of it: --command 'tool --in {image} --out {out}'"
+        then = "quote all of it: --command 'tool --in {image} --out {out}/out.nii.gz'"
         return ConfigError("needs quotes around the whole command line", "--command", then)
     if (option := getattr(error, "option_name", None)) is not None:
         if not hasattr(error, "possibilities"):  # the option is known; its value is missing

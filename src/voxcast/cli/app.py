@@ -52,7 +52,7 @@ def init(
     lines = [
         f"project in {folder.resolve()}: {len(names)} files",
         *([f"  cd {shlex.quote(str(folder))}"] if folder != Path() else []),
-        "  voxcast app new NAME --command 'tool --in {image} --out {out} --threads {cpus}'",
+        "  voxcast app new NAME --command 'tool -i {image} -o {out}/out.nii.gz -n {cpus}'",
         "  voxcast learn IMAGES --app NAME",
     ]
     content = {"project": str(folder.resolve()), "files": names}
@@ -93,7 +93,7 @@ def new(
         Option(
             "--command",
             metavar="TEXT",
-            help="Its command line, e.g. 'tool --in {image} --out {out} --threads {cpus}'.",
+            help="Its command line, e.g. 'tool -i {image} -o {out}/out.nii.gz -n {cpus}'.",
         ),
     ] = None,
     template: Annotated[

@@ -41,7 +41,7 @@ def list_versions(
             logger.info("the registry was lost or replaced; the next `dvc repro` fills it")
         return 0
     rows = ModelStore.of(folder).listed()
-    lines = []
+    lines = [] if rows else ["no version yet; train a model with `voxcast learn`"]
     for row in rows:
         lines.append(
             f"version {row['version']:>3} {'champion' if row['champion'] else ''}".rstrip()

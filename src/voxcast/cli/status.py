@@ -57,7 +57,8 @@ def status(
     if drift:
         return _drift(project, last, as_json=as_json)
     if where is None:
-        raise ConfigError("is missing", "DIR|CAMPAIGN", "or give --drift")
+        then = "name the folder of a submission's results, or a campaign; or give --drift"
+        raise ConfigError("needs to know of what", "status", then)
     folder = Path(where)
     if not folder.exists() and "/" not in where:
         from voxcast.cli.measure_campaign import collect_campaign, show_campaign

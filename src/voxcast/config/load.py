@@ -283,7 +283,11 @@ def load_device(folder: str | Path, name: str) -> DeviceConfig:
 
 
 def _read_one(folder: Path, name: str, noun: str) -> tuple[Path, Any]:
-    check_option(folder, name, noun)
+    from voxcast.apps.new import template_names
+
+    is_template = noun == "application" and name in template_names()
+    then = f"; {name} is a template: `voxcast app new NAME --template {name}`"
+    check_option(folder, name, noun, then * is_template)
     path = folder / f"{name}.yaml"
     content = read_with_bases(path, name)
     if list(content) != [name]:

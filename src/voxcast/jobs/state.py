@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from voxcast.files import is_empty
 from voxcast.jobs.script import arrays_of, core_h
 from voxcast.jobs.task import Array, Attempt, Limits, Stop, Task, next_request
 from voxcast.quantities import counted, format_bytes, format_seconds
@@ -408,6 +409,12 @@ def text_lines(submission: Submission, rows: list[dict[str, Any]]) -> Iterator[s
         command = f"voxcast submit --out {shlex.quote(str(submission.folder))}"
         yield f"  ended tasks are settled by the process that follows; if none does: `{command}`"
     yield f"  outputs in {submission.out}"
+    if empty := [row for row in rows if row["output"] and is_empty(Path(row["output"]))]:
+        tasks = counted(len(empty), "completed task")
+        yield (
+            f"  {tasks} wrote nothing below {{out}}, which is a folder: see {empty[0]['log']}, "
+            f"and the command in conf/app/{submission.plan.app.name}.yaml"
+        )
     unfinished = [row for row in rows if row["status"] in ("refused", "given up")]
     if unfinished:
         yield ""

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 import voxcast
 from voxcast.apps.app import app_version
 from voxcast.errors import ConfigError, VoxcastError
-from voxcast.files import atomic_folder, json_text, sync, text_tail, write_text
+from voxcast.files import atomic_folder, is_empty, json_text, sync, text_tail, write_text
 from voxcast.jobs.claim import CLAIM_FILE, CLOCK_FILE
 from voxcast.jobs.task import Limits, Task
 from voxcast.measure.trace import Conditions
@@ -487,5 +487,6 @@ def check_outputs(plan: Plan, out: Path) -> None:
 
 
 def existing_outputs(plan: Plan, out: Path) -> list[str]:
-    """Return the names of tasks whose outputs are there."""
-    return [task.name for task in plan.tasks if os.path.lexists(out / task.name)]
+    """Return the names of tasks whose outputs are there; an empty folder is none."""
+    paths = {task.name: out / task.name for task in plan.tasks}
+    return [name for name, path in paths.items() if os.path.lexists(path) and not is_empty(path)]

@@ -184,7 +184,8 @@ def _predicted(runs: pd.DataFrame, label: str, target: str) -> Drawing:
 
 def _effects(app: str, inputs: ReportInputs) -> Drawing | None:
     shuffled = inputs.shuffled[(inputs.shuffled["app"] == app) & (inputs.shuffled["rise"] > 0)]
-    important = shuffled.nlargest(TOP_FEATURES, "rise").set_index("feature")["rise"]
+    rises = shuffled.set_index("feature")["rise"].astype(float)  # texts, if the file has no row
+    important = rises.nlargest(TOP_FEATURES)
     if important.empty:
         return None
     dependence = inputs.dependence[inputs.dependence["app"] == app]

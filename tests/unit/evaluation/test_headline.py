@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import planted
-from voxcast.evaluation.headline import headline, new_day_errors, two_way_interval
+from voxcast.evaluation.headline import _scores, headline, new_day_errors, two_way_interval
 from voxcast.evaluation.protocols import PROTOCOLS, draws, folds
 from voxcast.evaluation.scoring import floor_percent
 from voxcast.models.families.family import FAMILIES
@@ -126,3 +126,17 @@ def test_errors_on_new_days_of_any_recipe(family: str) -> None:
     assert (rows["runs"] == len(runs)).all()
     assert rows["mape"].max() < 10
     assert new_day_errors(validation.part(np.arange(4)), family, FAMILIES[family].defaults).empty
+
+
+def test_a_subject_is_covered_if_all_its_runs_are_in_one_draw() -> None:
+    runs = pd.DataFrame(
+        {"subject": ["a", "a", "b", "b"], "sitting": "s", "day": "d", "cell": list("wxyz"),
+         "noisy": False, "cpu_s": 10.0}
+    )  # fmt: skip
+    # In each draw another run of each subject is above its bound.
+    answers = pd.DataFrame(
+        {"run": [0, 1, 2, 3] * 2, "draw": [0] * 4 + [1] * 4, "cpu_s_median": 10.0,
+         "cpu_s_upper": [9.0, 11.0, 9.0, 11.0, 11.0, 9.0, 11.0, 9.0]}
+    )  # fmt: skip
+    scores = _scores(runs, answers, "cpu_s", BY_NAME["new2"], 0)
+    assert (scores["coverage"], scores["subjects_covered"]) == (0.5, 0.0)
