@@ -96,8 +96,8 @@ def measure(
     options.interruptible()
     budget_s = options.seconds(time_budget, "--time-budget")
     if host:
-        given = {"IMAGE": images, "--app": app, "--command": command, "--campaign": campaign}
-        options.refuse(given, "is not for --host, which takes short runs of its own")
+        of_others = {"IMAGE": images, "--app": app, "--command": command, "--campaign": campaign}
+        options.refuse(of_others, "is not for --host, which makes short runs of its own")
         return _measure_host(project, budget_s, as_json=as_json)
     if campaign is not None or proposals is not None:
         from voxcast.cli import measure_campaign as campaigns

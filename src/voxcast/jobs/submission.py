@@ -441,6 +441,8 @@ class Submission:
         if not results.is_dir():
             return "" if target.is_dir() else f"{results}: its results are gone"
         try:
+            if is_empty(target):  # of an application that wrote nothing
+                target.rmdir()
             if target.exists():
                 return f"{target} is there already; its results stay in {results}"
             try:

@@ -301,7 +301,9 @@ class AppNarrative:
         first = rows.iloc[0]
         return (
             f"{', '.join(texts)} in CPU time, as the speed of a machine differs from day to day; "
-            f"{counted(int(first['subjects']), 'subject')} on {counted(int(first['days']), 'day')}"
+            f"{counted(int(first['subjects']), 'subject')} on "
+            f"{counted(int(first['days']), 'day')}, each left out of the fit but not of the "
+            "choice of the family"
         )
 
     def calibration(self) -> str:

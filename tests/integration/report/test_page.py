@@ -194,6 +194,14 @@ def test_hostile_names_stay_text_and_images_that_cannot_be_read_are_said(build: 
     assert content.text.count("No slices: ") == 4
 
 
+def test_a_table_of_effects_without_rows_is_no_section(build: Build) -> None:
+    project = build()
+    path = project / "results/explain/shuffled.csv"
+    path.write_text(path.read_text().splitlines()[0] + "\n")
+    content, _, _ = rendered(project)
+    assert "Effect of the most important features" not in content.text
+
+
 def test_scans_that_are_only_on_record_are_not_drawn(build: Build) -> None:
     project = build()
     path = project / "data/catalogue/catalogue.parquet"

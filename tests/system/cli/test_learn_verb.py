@@ -53,6 +53,7 @@ def project(tmp_path, monkeypatch):
             "must be whole numbers of at least 1",
         ),
         (["../heads", "--app", "dnn_train"], "takes no image"),
+        (["../heads", "--app", "fastsurfer"], "`voxcast app new NAME --template fastsurfer`"),
         (["../heads", "--app", "ants_segment", "-S", "tune.unheard=1"], "unheard"),
     ],
 )

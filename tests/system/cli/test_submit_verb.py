@@ -113,6 +113,18 @@ def test_a_task_that_fails_is_shown_with_its_log(tmp_path: Path) -> None:
     assert Path(log).read_text() == "no such atlas\n"
 
 
+def test_a_task_that_wrote_nothing_is_said_and_may_be_submitted_again(tmp_path: Path) -> None:
+    plan = written(tmp_path, "true", names=("a.nii",))
+    command = ("submit", plan, "--out", "out", "--cluster", "local")
+    completed = voxcast(*command, cwd=tmp_path)
+    assert completed.returncode == 0
+    assert "1 completed task wrote nothing below {out}, which is a folder" in completed.stdout
+    again = voxcast("submit", written(tmp_path, names=("a.nii",)), *command[2:], cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert (tmp_path / "out" / "a" / "copy").is_file()
+    assert "wrote nothing" not in again.stdout
+
+
 def test_a_dry_run_says_what_would_be_asked_and_writes_nothing(tmp_path: Path) -> None:
     plan = written(tmp_path)
     text = voxcast("submit", plan, "--dry-run", cwd=tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -68,6 +69,16 @@ def test_a_changed_number_is_detected() -> None:
     changed = text[:start] + text[start:].replace(" % ", "9 % ", 1)
     assert changed != text
     assert result_tables.refreshed(changed) == text
+
+
+def test_the_limits_of_the_readme_are_those_of_the_results() -> None:
+    text = (PROJECT / "README.md").read_text(encoding="utf-8")
+    limits = text.partition("## Limits")[2]
+    for study in ("heads", "real"):
+        results = json.loads((PROJECT / f"published/studies/{study}.json").read_text())
+        for app in ("ants_segment", "tile_segment", "ants_register"):
+            error = results[app]["errors"]["cpu_s"]["mape"]
+            assert f"{error:.1f}" in limits or f"{error:.0f} %" in limits, (study, app)
 
 
 def test_the_figure_is_that_of_the_results() -> None:

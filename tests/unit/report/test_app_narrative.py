@@ -30,5 +30,6 @@ def test_another_day_is_said_to_be_unknown_or_off_by_so_much() -> None:
     })  # fmt: skip
     assert narrative(6.0, 20.0, days).on_new_days() == (
         "13 % (10 to 17 %), after 2 runs on that day 8.0 % (7.1 to 9.6 %) in CPU time, as the "
-        "speed of a machine differs from day to day; 24 subjects on 12 days"
+        "speed of a machine differs from day to day; 24 subjects on 12 days, each left out of "
+        "the fit but not of the choice of the family"
     )
