@@ -272,7 +272,7 @@ def refuse(values: Mapping[str, object], problem: str, then: str = "") -> None:
         If a value is not empty.
     """
     if named := [option for option, value in values.items() if value]:
-        raise ConfigError(problem, named[0], then)
+        raise ConfigError(problem, named[0], then or None)
 
 
 WIDTH = 100  # of the help
