@@ -44,6 +44,18 @@ def test_memory_that_grows_with_the_input_is_requested_for_larger_inputs():
         assert 0.97 * size < first < 1.2 * size
 
 
+@pytest.mark.parametrize("before", [50, 200])
+def test_a_task_that_changes_is_known_anew_after_few_runs(before):
+    random = np.random.default_rng(0)
+    memory = [*4 * GB * random.lognormal(0, 0.05, before), *9 * GB * random.lognormal(0, 0.05, 40)]
+    sizer, failed = OnlineSizer(), []
+    for needed in memory:
+        failed.append(sizer.requests("align", {}, 8 * GB)[0].memory_bytes < needed)
+        sizer.update("align", {}, peak_rss_bytes=needed, runtime_s=600.0)
+    assert sum(failed[-15:]) <= 3  # by the runs of all time it would be all of them
+    assert sizer.requests("align", {})[0].memory_bytes > 8 * GB
+
+
 def test_a_question_without_the_features_of_its_task_is_answered_from_all_runs():
     random = np.random.default_rng(0)
     sizer = learned([(s, s * GB, 100.0) for s in random.uniform(1, 10, 40)])

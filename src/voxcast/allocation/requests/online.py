@@ -1,9 +1,9 @@
 """Online sizing: every run of a recurring task improves the requests of its next run.
 
-`OnlineSizer` needs no training. From the runs of a task it makes three laws of the need of the
-next run, given its features: the needs of all runs (``constant``), a line in the features with
-the leave-one-out errors of the runs (``line``), and the runs with the most similar features
-(``neighbours``). Each law has a tail beyond the largest run, as long as the largest runs
+`OnlineSizer` needs no training. From the runs of a task it makes four laws of the need of the
+next run, given its features: the needs of all runs (``constant``) or of the newest ones
+(``recent``), a line in the features with the leave-one-out errors of the runs (``line``), and the
+runs with the most similar features (``neighbours``). Each law has a tail beyond the largest run, as long as the largest runs
 lie apart. A first request and all that follow a failure are chosen together, as the sequence of
 least expected waste under the law. The law is the one whose sequences would have wasted least on
 past runs, each judged before it was learned from.
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 Objective = Literal["memory", "time", "both"]
 OBJECTIVES = ("memory", "time", "both")
-LAWS = ("constant", "line", "neighbours")
+LAWS = ("constant", "recent", "line", "neighbours")
 
 FORMAT = 1
 MOST_RUNS = 1000  # of a task, the newest
@@ -60,6 +60,7 @@ FORGETTING = 0.99  # weight of the waste of a run, relative to the waste of the 
 NEIGHBOURS = 100
 FAR_WEIGHT = 0.002  # of a run far away, relative to one with the same features
 FEW_RUNS = 5  # below this, a line or neighbours are not tried
+RECENT_RUNS = 20  # of which ``recent`` learns: a task that has changed is known anew after some
 # The tail: the weight of half a run; steps in multiples of the distance of the largest runs.
 TAIL_RUNS = 0.5
 TAIL_STEPS = (0.5, 1.0, 2.0, 4.0)
@@ -356,10 +357,13 @@ def _law(
 
     ``tails`` names the amounts, ``memory`` and ``time``, that may be larger than any so far.
     """
-    of_runs, *columns = zip(*task_runs.runs, strict=True)
+    runs = task_runs.runs[-RECENT_RUNS:] if name == "recent" else task_runs.runs
+    if name == "recent" and all(run.bound for run in runs):
+        return None
+    of_runs, *columns = zip(*runs, strict=True)
     memory, time_s, bound = map(np.array, columns)
     weight, near = np.ones(len(memory)), np.ones(len(memory), bool)
-    if name != "constant":
+    if name in ("line", "neighbours"):
         names = sorted(features)
         rows = np.array([[run.get(n, math.nan) for n in names] for run in of_runs])
         usable = np.isfinite(rows).all(axis=1)
