@@ -3,10 +3,10 @@
 `OnlineSizer` needs no training. From the runs of a task it makes four laws of the need of the
 next run, given its features: the needs of all runs (``constant``) or of the newest ones
 (``recent``), a line in the features with the leave-one-out errors of the runs (``line``), and the
-runs with the most similar features (``neighbours``). Each law has a tail beyond the largest run, as long as the largest runs
-lie apart. A first request and all that follow a failure are chosen together, as the sequence of
-least expected waste under the law. The law is the one whose sequences would have wasted least on
-past runs, each judged before it was learned from.
+runs with the most similar features (``neighbours``). Each law has a tail beyond the largest run,
+as long as the largest runs lie apart. A first request and all that follow a failure are chosen
+together, as the sequence of least expected waste under the law. The law is the one whose
+sequences would have wasted least on past runs, each judged before it was learned from.
 
 Waste is what Bader et al. count: memory requested and not used, times runtime, where a failed
 attempt counts in full.
