@@ -23,7 +23,7 @@ from voxcast.models.metrics import (
     target_metrics,
 )
 from voxcast.models.selection.cross_validation import validations
-from voxcast.models.selection.leaderboard import Leaderboard, load_leaderboard
+from voxcast.models.selection.leaderboard import LAW, Leaderboard, load_leaderboard
 
 TEST = Path("data/features/test.parquet")
 VOLUMES = Path("data/features/volumes.npz")
@@ -52,8 +52,8 @@ def main() -> int:
             "subjects": rows["subject"].nunique(),
             **{name: target_metrics(frame) for name, frame in evaluated.items()},
         }
-        if "law" in leaderboard.params:
-            laws[app] = law_in_words(Forecaster.load(MODELS / app / "law"))
+        if LAW in leaderboard.params:
+            laws[app] = law_in_words(Forecaster.load(MODELS / app / LAW))
         # The headline numbers, for DVC to compare between commits.
         headlines[app] = headline(metrics_by_app[app], leaderboard.best)
     write_json(OUT / "families.json", metrics_by_app)

@@ -42,7 +42,7 @@ from voxcast.records import App
 from voxcast.runs.store import batch_names, load_history, load_phases, reserved_names
 
 HISTORY = Path("data/history")
-# The batches that a study opens.
+# The batches that a study judges on.
 TEST_BATCHES = {"second_batch": "second", "real": "real", "heads": "heads"}
 APPS = Path("conf/app")
 FOLDS = Path("build/folds")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from voxcast.cli import options
 from voxcast.errors import ConfigError
-from voxcast.files import atomic_folder, write_text
+from voxcast.files import atomic_folder, is_empty, write_text
 from voxcast.text_table import text_table
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def _require_free(out: Path) -> None:
     """Refuse a folder that cannot be written, or holds something, before the time is spent."""
     if out.exists() and not out.is_dir():
         raise ConfigError("is not a folder", out, "choose another with --out")
-    if out.is_dir() and any(out.iterdir()):
+    if out.is_dir() and not is_empty(out):
         raise ConfigError("is not empty", out, "choose another folder with --out")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)

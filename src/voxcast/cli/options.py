@@ -263,7 +263,7 @@ def interruptible() -> None:
             signal.signal(number, signal.default_int_handler)
 
 
-def refuse(values: Mapping[str, object], problem: str, then: str = "") -> None:
+def refuse(values: Mapping[str, object], problem: str, then: str | None = None) -> None:
     """Refuse the first option that was given.
 
     Raises
@@ -272,7 +272,7 @@ def refuse(values: Mapping[str, object], problem: str, then: str = "") -> None:
         If a value is not empty.
     """
     if named := [option for option, value in values.items() if value]:
-        raise ConfigError(problem, named[0], then or None)
+        raise ConfigError(problem, named[0], then)
 
 
 WIDTH = 100  # of the help

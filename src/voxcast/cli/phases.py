@@ -16,6 +16,7 @@ from typer import Argument, Option
 
 from voxcast.cli import options
 from voxcast.errors import ConfigError, RunError, TableError
+from voxcast.files import is_empty
 from voxcast.phases.signature import MIN_SHARE, TOLERANCE_DECADES
 from voxcast.quantities import counted, format_bytes, format_seconds, format_short_seconds
 from voxcast.text_table import text_table
@@ -187,7 +188,7 @@ def record(
     as_json: options.Json = False,
 ) -> int:
     """Run a command, and record the communication of its Python processes."""
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+    if out.exists() and not is_empty(out):
         raise RunError("is there already", out, "name a new folder")
     try:
         # The program's output is not a result of this command: it goes where messages go.

@@ -253,8 +253,17 @@ def load_app(folder: str | Path, name: str, values: Mapping[str, Any] | None = N
     ConfigError
         If the application is unknown, or its file is invalid.
     """
-    path, content = _read_one(Path(folder), name, "application")
+    otherwise = "" if name in options(Path(folder)) else _as_template(name)
+    path, content = _read_one(Path(folder), name, "application", otherwise)
     return _app(path, name, {**content, **values} if values else content)
+
+
+def _as_template(name: str) -> str:
+    """Return the next step where the name of an application is that of a template."""
+    from voxcast.apps.new import template_names
+
+    is_template = name in template_names()
+    return f"; {name} is a template: `voxcast app new NAME --template {name}`" * is_template
 
 
 def app_of(folder: Path, name: str, values: dict[str, Any]) -> App:
@@ -282,12 +291,8 @@ def load_device(folder: str | Path, name: str) -> DeviceConfig:
     return validated(DeviceConfig, content, path, name)
 
 
-def _read_one(folder: Path, name: str, noun: str) -> tuple[Path, Any]:
-    from voxcast.apps.new import template_names
-
-    is_template = noun == "application" and name in template_names()
-    then = f"; {name} is a template: `voxcast app new NAME --template {name}`"
-    check_option(folder, name, noun, then * is_template)
+def _read_one(folder: Path, name: str, noun: str, otherwise: str = "") -> tuple[Path, Any]:
+    check_option(folder, name, noun, otherwise)
     path = folder / f"{name}.yaml"
     content = read_with_bases(path, name)
     if list(content) != [name]:

@@ -9,7 +9,6 @@ Tuning, selection and calibration use folds within the training runs alone.
 from __future__ import annotations
 
 from dataclasses import replace
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -129,16 +128,14 @@ class VoxcastContender:
 
 
 def recipe_contender(
-    model: point_model.PointModel,
-    train: pd.DataFrame,
-    volumes: Mapping[str, np.ndarray] = MappingProxyType({}),
+    model: point_model.PointModel, train: pd.DataFrame, volumes: Mapping[str, np.ndarray]
 ) -> Contender:
     """Return a fitted recipe as a contender, with the speeds that it learned.
 
     Parameters
     ----------
     volumes : mapping
-        Small volumes by volume id, for a recipe that needs them.
+        Small volumes by volume id, for a recipe that needs them; may be empty.
     """
     speeds = speeds_of(train)
     return Contender(_family_work(model, volumes), speeds, _at_usual_speed(train, speeds))
@@ -165,7 +162,7 @@ def contenders(train: pd.DataFrame, scaled_down: pd.DataFrame, seed: int) -> dic
     fitted: dict[str, Contender] = {}
     for name in ("median", "voxels", "law") if SIZE in train else ("median",):
         model = point_model.fit(train, None, name, {}, "volume", seed, speeds=speeds)
-        fitted[name] = Contender(_family_work(model), speeds, work)
+        fitted[name] = Contender(_family_work(model, {}), speeds, work)
     if at_usual_speed := _harp(work, work.head(0), logs=True):
         fitted["HARP + log + speed"] = Contender(at_usual_speed, speeds, work)
     for name, smaller in (("HARP", scaled_down), ("HARP, full scale", scaled_down.head(0))):
@@ -174,9 +171,7 @@ def contenders(train: pd.DataFrame, scaled_down: pd.DataFrame, seed: int) -> dic
     return fitted
 
 
-def _family_work(
-    model: point_model.PointModel, volumes: Mapping[str, np.ndarray] = MappingProxyType({})
-) -> Work:
+def _family_work(model: point_model.PointModel, volumes: Mapping[str, np.ndarray]) -> Work:
     def work(runs: pd.DataFrame) -> pd.DataFrame:
         small = np.stack([volumes[name] for name in runs["volume_id"]]) if volumes else None
         logs = point_model.predict_table(model, _anywhere(runs), small)

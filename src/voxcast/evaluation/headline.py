@@ -90,7 +90,7 @@ def headline(
     for protocol in PROTOCOLS:
         of_protocol = answers[answers["protocol"] == protocol.name]
         for contender, part in of_protocol.groupby("contender", sort=True):
-            scored = [_scores(runs, part, target, protocol, seed) for target in TARGETS]
+            scored = [protocol_scores(runs, part, target, protocol, seed) for target in TARGETS]
             name = {"contender": contender, "local_runs": protocol.local_runs}
             rows += [row | name for row in scored]
     columns = ["app", "target", "protocol", "local_runs", "contender"]
@@ -121,8 +121,9 @@ def new_day_errors(
         too few days or subjects.
     """
     runs = _with_places(validation.table.assign(reserved=False))
-    small = () if validation.volumes is None else validation.volumes
-    volumes = dict(zip(runs["volume_id"], small, strict=False))
+    volumes: dict[str, np.ndarray] = {}
+    if validation.volumes is not None:
+        volumes = dict(zip(runs["volume_id"], validation.volumes, strict=True))
     protocols = [p for p in PROTOCOLS if p.place == "new sitting" and p.local_runs <= FEW]
     answers = []
     for fold in folds(runs, "new sitting", n_folds=DAY_FOLDS, seed=0):
@@ -140,7 +141,7 @@ def new_day_errors(
     for protocol in protocols:
         part = together[together["protocol"] == protocol.name]
         if len(part):
-            scored = [_scores(runs, part, target, protocol, 0) for target in TARGETS]
+            scored = [protocol_scores(runs, part, target, protocol, 0) for target in TARGETS]
             rows += [{"local_runs": protocol.local_runs, **row} for row in scored]
     return pd.DataFrame(rows)
 
@@ -206,7 +207,7 @@ def _answers(
     ]
 
 
-def _scores(
+def protocol_scores(
     runs: pd.DataFrame, answers: pd.DataFrame, target: str, protocol: Protocol, seed: int
 ) -> dict[str, Any]:
     """Return the scores of one contender; disturbed runs do not count for wall time."""

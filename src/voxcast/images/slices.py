@@ -46,16 +46,20 @@ class Slice:
     pixels: np.ndarray
     spacing_mm: tuple[float, float]
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the view as JSON has it, with its picture as PNG in base64."""
+    def png(self) -> str:
+        """Return the picture as PNG in base64."""
         from PIL import Image
 
         file = io.BytesIO()
         Image.fromarray(self.pixels).save(file, "PNG")
+        return base64.b64encode(file.getvalue()).decode()
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the view as JSON has it, with its picture as `png` writes it."""
         height, width = self.pixels.shape
         return {
             "plane": self.plane, "width": width, "height": height, "spacing_mm": self.spacing_mm,
-            "png": base64.b64encode(file.getvalue()).decode(),
+            "png": self.png(),
         }  # fmt: skip
 
 

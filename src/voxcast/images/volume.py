@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 POINTS = 64
 BLOCK_BYTES = 4 * 2**20
-# A larger volume is decompressed a second time instead of being kept between two passes.
 MAX_LINES = 2**21  # along the first axis: the runs of a mask take memory for each
+# A larger volume is decompressed a second time instead of being kept between two passes.
 KEPT_BYTES = 256 * 2**20
 MAX_PADDING_BYTES = 2**30
 

@@ -85,6 +85,6 @@ def slices(volume: Volume, name: str) -> Markup:
             Markup(
                 '<img style="flex: {:.0f}; aspect-ratio: {:.0f} / {:.0f}" alt="{}" '
                 'src="data:image/png;base64,{}">'
-            ).format(width, width, height, f"{view.plane} slice of {name}", view.as_json()["png"])
+            ).format(width, width, height, f"{view.plane} slice of {name}", view.png())
         )
     return Markup('<div class="slices">{}</div>').format(Markup().join(images))

@@ -29,6 +29,12 @@ def written(tmp_path: Path, script: str = COPY, names: tuple[str, ...] = ("a.nii
     return path
 
 
+def submitted(plan: Path) -> subprocess.CompletedProcess[str]:
+    """Submit a plan to this machine, with its results beside it."""
+    command = ("submit", plan, "--out", "out", "--cluster", "local")
+    return voxcast(*command, cwd=plan.parent)
+
+
 def test_the_same_plan_runs_on_this_machine_with_time_enforced(tmp_path: Path) -> None:
     plan = written(tmp_path, SLOW_FIRST, walltimes_s=(2.0, 100.0))
     command = ("submit", plan, "--out", "out", "--cluster", "local", "--json")
@@ -50,8 +56,7 @@ def test_nothing_is_written_over(tmp_path: Path) -> None:
     plan = written(tmp_path)
     (tmp_path / "out" / "a").mkdir(parents=True)
     (tmp_path / "out" / "a" / "mine").touch()
-    command = ("submit", plan, "--out", "out", "--cluster", "local")
-    completed = voxcast(*command, cwd=tmp_path)
+    completed = submitted(plan)
     assert completed.returncode == 0, completed.stderr
     assert [path.name for path in (tmp_path / "out" / "a").iterdir()] == ["mine"]
     assert (tmp_path / "out" / "b_c" / "copy").is_file()
@@ -103,9 +108,7 @@ def test_another_process_sees_what_runs_on_this_machine(tmp_path: Path) -> None:
 
 
 def test_a_task_that_fails_is_shown_with_its_log(tmp_path: Path) -> None:
-    plan = written(tmp_path, "echo no such atlas; exit 3", names=("a.nii",))
-    command = ("submit", plan, "--out", "out", "--cluster", "local")
-    completed = voxcast(*command, cwd=tmp_path)
+    completed = submitted(written(tmp_path, "echo no such atlas; exit 3", names=("a.nii",)))
     assert completed.returncode == 1
     assert "failed" in completed.stdout
     assert "the application failed" in completed.stdout
@@ -114,12 +117,10 @@ def test_a_task_that_fails_is_shown_with_its_log(tmp_path: Path) -> None:
 
 
 def test_a_task_that_wrote_nothing_is_said_and_may_be_submitted_again(tmp_path: Path) -> None:
-    plan = written(tmp_path, "true", names=("a.nii",))
-    command = ("submit", plan, "--out", "out", "--cluster", "local")
-    completed = voxcast(*command, cwd=tmp_path)
+    completed = submitted(written(tmp_path, "true", names=("a.nii",)))
     assert completed.returncode == 0
     assert "1 completed task wrote nothing below {out}, which is a folder" in completed.stdout
-    again = voxcast("submit", written(tmp_path, names=("a.nii",)), *command[2:], cwd=tmp_path)
+    again = submitted(written(tmp_path, names=("a.nii",)))
     assert again.returncode == 0, again.stderr
     assert (tmp_path / "out" / "a" / "copy").is_file()
     assert "wrote nothing" not in again.stdout

@@ -5,7 +5,12 @@ import pandas as pd
 import pytest
 
 import planted
-from voxcast.evaluation.headline import _scores, headline, new_day_errors, two_way_interval
+from voxcast.evaluation.headline import (
+    headline,
+    new_day_errors,
+    protocol_scores,
+    two_way_interval,
+)
 from voxcast.evaluation.protocols import PROTOCOLS, draws, folds
 from voxcast.evaluation.scoring import floor_percent
 from voxcast.models.families.family import FAMILIES
@@ -138,5 +143,5 @@ def test_a_subject_is_covered_if_all_its_runs_are_in_one_draw() -> None:
         {"run": [0, 1, 2, 3] * 2, "draw": [0] * 4 + [1] * 4, "cpu_s_median": 10.0,
          "cpu_s_upper": [9.0, 11.0, 9.0, 11.0, 11.0, 9.0, 11.0, 9.0]}
     )  # fmt: skip
-    scores = _scores(runs, answers, "cpu_s", BY_NAME["new2"], 0)
+    scores = protocol_scores(runs, answers, "cpu_s", BY_NAME["new2"], 0)
     assert (scores["coverage"], scores["subjects_covered"]) == (0.5, 0.0)

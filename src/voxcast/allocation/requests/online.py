@@ -358,7 +358,7 @@ def _law(
     ``tails`` names the amounts, ``memory`` and ``time``, that may be larger than any so far.
     """
     runs = task_runs.runs[-RECENT_RUNS:] if name == "recent" else task_runs.runs
-    if name == "recent" and all(run.bound for run in runs):
+    if all(run.bound for run in runs):
         return None
     of_runs, *columns = zip(*runs, strict=True)
     memory, time_s, bound = map(np.array, columns)
