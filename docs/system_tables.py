@@ -13,8 +13,7 @@ def service_speed() -> str:
     service, mlflow, bounds = figures["voxcast"], figures["mlflow"], figures["bounds"]
     growth = {name: of["memory_growth"] for name, of in (("v", service), ("m", mlflow))}
     rows = [
-        ["ready after its start", *(f"{of['ready_s']:.1f} s" for of in (service, mlflow)),
-         f"≤ {bounds['ready_s']} s"],
+        ["ready after its start", *(f"{of['ready_s']:.1f} s" for of in (service, mlflow)), ""],
         ["predictions a second, 32 clients",
          *(f"{of['requests_per_s']:.0f}" for of in (service, mlflow)),
          f"≥ {bounds['requests_per_s']}"],
@@ -23,7 +22,7 @@ def service_speed() -> str:
          f"≤ {bounds['p99_ms']} ms"],
         ["memory", *(f"{of['memory_after_bytes'] / 1e6:.0f} MB" for of in (service, mlflow)), ""],
         [f"growth of memory, {service['requests']:,} and {mlflow['requests']:,} requests",
-         *(f"{100 * value:.1f} %" for value in growth.values()),
+         *(f"{100 * max(value, 0.0):.1f} %" for value in growth.values()),
          f"≤ {100 * bounds['memory_growth']:.0f} %"],
     ]  # fmt: skip
     return markdown(["header only, both on two cores", "voxcast", "MLflow", "allowed"], rows)
