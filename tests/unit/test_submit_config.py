@@ -56,15 +56,16 @@ def test_the_local_cluster_is_free_and_detected() -> None:
 
 
 def test_a_partition_can_count_memory_per_cpu() -> None:
-    site = loaded("+cluster.partitions.serial.memory_per_cpu=true", cluster="osc")
+    site = loaded("cluster.partitions.serial.memory_per_cpu=true", cluster="osc")
     assert [p.memory_per_cpu for p in site.cluster.partitions] == [True, False]
 
 
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("+cluster.billing.discount=0.1", "cluster.billing.discount: unknown key"),
-        ("~cluster.node_types.pitzer.partition", "pitzer.partition: key is missing"),
+        ("cluster.billing.discount=0.1", "cluster.billing.discount: unknown key"),
+        ("cluster.node_types.pitzer=null", "node_types.pitzer: must be a mapping"),
+        ("cluster.node_types.large={cores: 4}", "node_types.large.partition: key is missing"),
         ("cluster.billing.core_step=0", "cluster.billing.core_step: must be at least 1"),
         ("cluster.billing.time_step=soon", "cluster.billing.time_step: not a duration"),
         ("cluster.billing.minimum=null", "cluster.billing.minimum: must be a number"),
@@ -72,14 +73,14 @@ def test_a_partition_can_count_memory_per_cpu() -> None:
         ("cluster.request.walltime_step=1e306h", "walltime_step: a duration cannot be negative"),
         ("cluster.node_types.pitzer.memory=0GB", "node_types.pitzer.memory: must be above 0"),
         ("cluster.node_types.pitzer.gpus=-1", "node_types.pitzer.gpus: must be at least 0"),
-        ("cluster.node_types.pitzer.usd_per_gb_hour=nan", "usd_per_gb_hour: must be finite"),
+        ("cluster.node_types.pitzer.usd_per_gb_hour=.nan", "usd_per_gb_hour: must be finite"),
         ("cluster.node_types.pitzer.usd_per_gpu_hour=???", "usd_per_gpu_hour: needs a value"),
         ("cluster.node_types.pitzer.partition=moon",
          "pitzer.partition: no such partition; choose from serial, gpuserial"),
         ("cluster.node_types=null", "cluster.node_types: must be a mapping"),
         ("cluster.partitions.serial.max_walltime=0h", "serial.max_walltime: must be above 0"),
         ("cluster.partitions.serial.waiting.alpha=-1", "waiting.alpha: must be at least 0"),
-        ("cluster.partitions.serial.waiting.gamma_s=inf", "waiting.gamma_s: must be finite"),
+        ("cluster.partitions.serial.waiting.gamma_s=.inf", "waiting.gamma_s: must be finite"),
     ],
 )  # fmt: skip
 def test_an_error_names_the_file_and_key(override: str, message: str) -> None:

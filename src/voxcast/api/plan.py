@@ -11,7 +11,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voxcast import project as projects
+from voxcast.allocation.cores import JOB_START_S, with_planned_cpus
+from voxcast.api.question import Question, opened
+from voxcast.api.submission import Submission, start
+from voxcast.apps.app import chosen, scaled_parameters
+from voxcast.apps.containers import ENGINES
 from voxcast.errors import ConfigError, ImageError
+from voxcast.images.sources import find_images, subject_label
+from voxcast.jobs.script import recommended_job
+from voxcast.jobs.submission import (
+    VERSION_KEY,
+    SlurmOptions,
+    existing_outputs,
+    partitions_per_cpu,
+    read_json_object,
+)
+from voxcast.jobs.submission import Plan as JobPlan
+from voxcast.jobs.task import Limits, Task, from_file, recommended, resources, write_resources
+from voxcast.serving.prediction_service import PredictionService
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,10 +36,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from voxcast.allocation.recommendation import Recommendation
-    from voxcast.api.question import Question
-    from voxcast.api.submission import Submission
-    from voxcast.jobs.submission import Plan as JobPlan
-    from voxcast.jobs.task import Task
 
 logger = logging.getLogger(__name__)
 
@@ -112,7 +125,6 @@ class Plan:
         ConfigError
             If there are several images.
         """
-        from voxcast.jobs.script import recommended_job
 
         if len(self.images) > 1:
             then = "`submit` makes arrays of several, or write them as csv"
@@ -122,7 +134,6 @@ class Plan:
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
         """Write time and memory of three attempts for each image, for workflow engines."""
-        from voxcast.jobs.task import resources, write_resources
 
         write_resources(resources(self.recommendation), Path(path))
 
@@ -134,8 +145,6 @@ class Plan:
         nodes : tuple of int, optional
             Nodes and cores of a node, for which the CPUs of all images are chosen together.
         """
-        from voxcast.jobs.submission import SlurmOptions, partitions_per_cpu
-        from voxcast.jobs.task import recommended
 
         recommendation = self.recommendation
         for image, reason in recommendation.without_request():
@@ -184,7 +193,6 @@ class Plan:
         VoxcastError
             If results are there already, or the jobs are refused.
         """
-        from voxcast.api.submission import start
 
         jobs = self.jobs()
         if skip_existing:
@@ -208,9 +216,6 @@ def jobs_of_file(path: Path, question: Question, nodes: tuple[int, int] | None) 
     ConfigError
         If the file is neither.
     """
-    from voxcast.jobs.submission import VERSION_KEY, read_json_object
-    from voxcast.jobs.submission import Plan as JobPlan
-    from voxcast.jobs.task import from_file
 
     if question.parameters:
         raise ConfigError("has its parameters", path, "leave out --param")
@@ -254,10 +259,6 @@ def ready(
     VoxcastError
         If an image or a container engine is missing.
     """
-    from voxcast.apps.app import chosen
-    from voxcast.apps.containers import ENGINES
-    from voxcast.jobs.submission import SlurmOptions
-    from voxcast.jobs.task import Limits
 
     slurm = SlurmOptions.from_texts(sbatch, throttle)
     options = {name: value for name, value in vars(slurm).items() if value}
@@ -279,7 +280,6 @@ def ready(
 
 def left_to_do(jobs: JobPlan, out: Path) -> JobPlan:
     """Return the jobs without those that have results."""
-    from voxcast.jobs.submission import existing_outputs
 
     existing = set(existing_outputs(jobs, out))
     if existing:
@@ -324,8 +324,6 @@ def _job_plan(
         Those that differ from the application's defaults.
     """
     from voxcast import config
-    from voxcast.apps.app import scaled_parameters
-    from voxcast.jobs.submission import Plan as JobPlan
 
     folder = projects.require(question.project)
     app = config.load_app(folder / projects.CONF_APP, app_name)
@@ -347,7 +345,6 @@ def _with_cores(
     ConfigError
         If the nodes are not here, or an image does not fit.
     """
-    from voxcast.allocation.cores import JOB_START_S, with_planned_cpus
 
     if nodes is None:
         return content
@@ -362,8 +359,6 @@ def _with_cores(
 
 def _model_facts(question: Question, app: str) -> dict[str, Any]:
     """Return which model predicted; a server does not tell it."""
-    from voxcast.api.question import opened
-    from voxcast.serving.prediction_service import PredictionService
 
     service = opened(question.model, question.project)
     if not isinstance(service, PredictionService):
@@ -384,7 +379,6 @@ def _images(paths: Sequence[Path], participants: Sequence[str]) -> list[Path]:
     VoxcastError
         If there are none, or a subject is not there.
     """
-    from voxcast.images.sources import find_images, subject_label
 
     if not paths:
         raise ConfigError("no images", "submit", "name some, or a BIDS dataset")

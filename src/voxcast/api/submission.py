@@ -15,6 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from voxcast import project as projects
 from voxcast.errors import ConfigError, RunError, VoxcastError, is_disk_full, one_line
+from voxcast.jobs.claim import claimed, holder_here, is_followed
+from voxcast.jobs.follow import Follower, follow
+from voxcast.jobs.local import LocalExecutor
+from voxcast.jobs.slurm import SlurmExecutor, check_installed, submit_follow_up
+from voxcast.jobs.state import FINAL, SubmissionState, TaskState, counts, states_seen, task_rows
 from voxcast.jobs.submission import Submission as JobSubmission
 
 if TYPE_CHECKING:
@@ -23,8 +28,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from voxcast.jobs.collect import ProjectVolumes
-    from voxcast.jobs.follow import Follower
-    from voxcast.jobs.state import SubmissionState, TaskState
     from voxcast.jobs.submission import Plan as JobPlan
 
 LOCAL_POLL_S = 0.5
@@ -61,8 +64,6 @@ class Submission:
         """Return one row for each image: ``status``, ``reason``, ``job``, predictions, output."""
         import pandas as pd
 
-        from voxcast.jobs.state import task_rows
-
         state, current = self._states()
         table = pd.DataFrame(task_rows(self._submission, state, current))
         return table.assign(attempts=table["attempts"].map(len))
@@ -70,8 +71,6 @@ class Submission:
     def runs(self) -> pd.DataFrame:
         """Return one row for each attempt that ended, with its request and its use."""
         import pandas as pd
-
-        from voxcast.jobs.state import task_rows
 
         rows = []
         for task in task_rows(self._submission, *self._states()):
@@ -82,8 +81,6 @@ class Submission:
 
     def wait(self, poll_s: float = POLL_S) -> Submission:
         """Wait until no image has an attempt left; follow the jobs if no other process does."""
-        from voxcast.jobs.claim import is_followed
-        from voxcast.jobs.follow import follow
 
         pause_s = pause_of(self._submission, poll_s)
         while not self._is_done():
@@ -102,8 +99,6 @@ class Submission:
         RunError
             If a process on another machine runs them.
         """
-        from voxcast.jobs.claim import holder_here
-        from voxcast.jobs.slurm import SlurmExecutor
 
         process = holder_here(self.folder)
         if process is not None and process != os.getpid():
@@ -115,12 +110,10 @@ class Submission:
                 SlurmExecutor(self._submission).cancel(tasks)
 
     def _is_done(self) -> bool:
-        from voxcast.jobs.state import FINAL, counts
 
         return set(counts(*self._states())) <= FINAL
 
     def _states(self) -> tuple[SubmissionState, dict[str, TaskState]]:
-        from voxcast.jobs.state import SubmissionState, states_seen
 
         state = SubmissionState.of(self._submission.plan, self._submission.events())
         return state, states_seen(self._submission, state)
@@ -134,7 +127,6 @@ def start(plan: JobPlan, out: Path, *, is_local: bool) -> Submission:
     VoxcastError
         If results are there already, or Slurm refuses the jobs.
     """
-    from voxcast.jobs.slurm import check_installed
 
     if not plan.tasks:
         raise ConfigError("has no image with a request", "submit", "see `Plan.table`")
@@ -162,10 +154,6 @@ def following(submission: JobSubmission, patience_s: float = 0.0) -> Iterator[Fo
     patience_s : float
         Time that another process may take to give it up.
     """
-    from voxcast.jobs.claim import claimed
-    from voxcast.jobs.follow import Follower
-    from voxcast.jobs.local import LocalExecutor
-    from voxcast.jobs.slurm import SlurmExecutor
 
     try:
         with contextlib.ExitStack() as stack:
@@ -186,7 +174,6 @@ def following(submission: JobSubmission, patience_s: float = 0.0) -> Iterator[Fo
 
 def hand_over(follower: Follower) -> str:
     """Do one step, and submit a small job that follows; return its number, if one is needed."""
-    from voxcast.jobs.slurm import submit_follow_up
 
     return submit_follow_up(follower.submission, follower.state) if follower.step() else ""
 

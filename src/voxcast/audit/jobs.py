@@ -99,7 +99,7 @@ def read_jobs(
     kind: str | None = None,
     column_map: ColumnMap | None = None,
     delimiter: str = "|",
-    on_read: Callable[[int], None] | None = None,
+    on_read: Callable[[int], object] | None = None,
 ) -> AuditedJobs:
     """Return the jobs of all files, each once.
 

@@ -184,7 +184,7 @@ def audit(
     cluster: Cluster | None = None,
     objective: Objective | None = None,
     judged_apps: int = 20,
-    on_app: Callable[[str], None] | None = None,
+    on_app: Callable[[], object] | None = None,
 ) -> Audit:
     """Audit jobs that `prepare` has prepared.
 
@@ -197,7 +197,7 @@ def audit(
     judged_apps : int
         Number of applications, by core-hours, whose requests are judged.
     on_app : callable, optional
-        Called with the name of each of them.
+        Called before each of them.
     """
     frame = audited.frame
     prices = None if cluster is None else JobPrices.of(frame, cluster)
@@ -212,7 +212,7 @@ def audit(
     savings, not_judged = [], []
     for name in hours.sort_values(ascending=False).index[:judged_apps]:
         if on_app is not None:
-            on_app(name)
+            on_app()
         jobs = submitted.iloc[by_app[name]]
         of_app = None if cluster is None else JobPrices.of(jobs, cluster)
         saving = savings_of(jobs, name, objective or Objective(), of_app)

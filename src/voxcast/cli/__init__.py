@@ -43,7 +43,10 @@ GROUPS = {
     },
 }
 VERBS = {verb: text for verbs in GROUPS.values() for verb, text in verbs.items()}
-MODULES = {"init": "app", "inspect": "images", "recommend": "requests"}  # of verbs that share one
+MODULES = {  # of verbs that share one
+    "init": "app", "submit": "run", "status": "run",
+    **dict.fromkeys(("predict", "recommend", "requests", "inspect"), "ask"),
+}  # fmt: skip
 # Of the errors of the parser.
 _WORDS = {
     "Input should be": "must be", "greater than or equal to": "at least",

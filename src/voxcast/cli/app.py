@@ -11,9 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
+from voxcast import config
 from voxcast import project as projects
+from voxcast.apps.checks import DOUBTFUL, STOPS, Gap, check_startable, gaps_of
+from voxcast.apps.new import Described, check_name, load_template, template_names, write_app
 from voxcast.cli import options
 from voxcast.cli.measure import first_configuration, run_lines
+from voxcast.config.load import app_of
 from voxcast.errors import ConfigError
 from voxcast.images.header import file_size_bytes
 from voxcast.project import CONF_APP, CONF_DEVICE
@@ -22,8 +26,6 @@ from voxcast.quantities import format_seconds
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from voxcast.apps.checks import Gap
-    from voxcast.apps.new import Described
 
 CATALOGUE = Path("data/catalogue/catalogue.parquet")
 FAILED = 1
@@ -62,8 +64,6 @@ def init(
 def list_apps(as_json: options.Json = False, project: options.Project = None) -> int:
     """List the applications of the project, and the templates."""
     os.chdir(projects.require(project))
-    from voxcast import config
-    from voxcast.apps.new import load_template, template_names
 
     apps = {name: _summary(name) for name in config.options(CONF_APP)}
     templates = {name: load_template(name).description for name in template_names()}
@@ -78,8 +78,6 @@ def list_apps(as_json: options.Json = False, project: options.Project = None) ->
 def show(name: Name, as_json: options.Json = False, project: options.Project = None) -> int:
     """Show the file of an application and its gaps."""
     os.chdir(projects.require(project))
-    from voxcast import config
-    from voxcast.apps.checks import gaps_of
 
     app = config.load_app(CONF_APP, name)
     text = (CONF_APP / f"{name}.yaml").read_text(encoding="utf-8").rstrip()
@@ -130,57 +128,38 @@ def new(
         file_size_bytes(path)
     start = Path.cwd()
     os.chdir(projects.require(project))  # all other paths are relative to the project
-    from voxcast.apps.new import Described
-
-    texts = tuple(parameters or ())
-    described = Described(command, template, container, texts, version_command, start)
-    return _new(name, described, path, as_json=as_json)
-
-
-ACTIONS = {"new": new, "list": list_apps, "show": show}
-
-
-def _new(
-    name: str,
-    described: Described,
-    image: Path | None,
-    *,
-    as_json: bool,
-) -> int:
-    from voxcast.apps.checks import DOUBTFUL, STOPS, Gap, check_startable, gaps_of
-    from voxcast.apps.new import check_name, write_app
-    from voxcast.config.load import app_of
     from voxcast.measure.record import figures, try_app
 
     check_name(name)
-    path = CONF_APP / f"{name}.yaml"
-    if path.exists():
-        raise ConfigError("exists already", path, "edit or remove it, or choose another name")
-    template = described.loaded_template()
-    values = described.values(template)
-    comments = [] if template is None else template.comments
+    written = CONF_APP / f"{name}.yaml"
+    if written.exists():
+        raise ConfigError("exists already", written, "edit or remove it, or choose another name")
+    texts = tuple(parameters or ())
+    described = Described(command, template, container, texts, version_command, start)
+    from_template = described.loaded_template()
+    values = described.values(from_template)
+    comments, notes = list[str](), list[str]()
+    if from_template is not None:
+        comments, notes = from_template.comments, from_template.notes
     app = app_of(CONF_APP, name, values)
     configuration = first_configuration(app, CONF_DEVICE)
-    image = image or _smallest_image()
-    findings: dict[str, bool] = {}
-    result, lines = None, []
     # A template may be written before its tool is installed.
-    stopped = any(gap.urgency == STOPS for gap in gaps_of(app, configuration))
-    if image is not None and not stopped:
+    gaps = gaps_of(app, configuration)
+    path, result, lines = path or _smallest_image(), None, []
+    is_startable = all(gap.urgency != STOPS for gap in gaps)
+    if is_startable and path is None:
+        gaps.insert(0, Gap(DOUBTFUL, "it was not tried: give --image"))
+    if is_startable and path is not None:
         check_startable(app, configuration)
-        print(f"trying {name} on {image.name}, {configuration.label}, for at most "
+        print(f"trying {name} on {path.name}, {configuration.label}, for at most "
               f"{format_seconds(TRIAL_S)}", file=sys.stderr)  # fmt: skip
-        trial = try_app(app, image, configuration, TRIAL_S)
+        trial = try_app(app, path, configuration, TRIAL_S)
         result, outcome = figures(trial.run, trial.phases), trial.run.outcome
-        lines = run_lines(f"{name} on {image.name}", configuration.label, result)
+        lines = run_lines(f"{name} on {path.name}", configuration.label, result)
         if outcome not in ("completed", "timeout"):
             print("\n".join([trial.log.rstrip(), *lines]), file=sys.stderr)
             print("nothing was written; mend the command and run it again", file=sys.stderr)
             return FAILED
-        findings = {
-            "timed_out": outcome == "timeout", "wrote_files": bool(trial.files),
-            "has_phases": bool(trial.phases),
-        }  # fmt: skip
         if trial.proposal:
             values |= {"phases": list(trial.proposal), "phase_patterns": trial.proposal}
             comments = [*comments, "The phases are proposed from the log of a trial."]
@@ -189,16 +168,21 @@ def _new(
             values |= trial.expected_s
             comments = [*comments, "The expected times are those of a trial on one image."]
         app = app_of(CONF_APP, name, values)
-    write_app(path, name, values, comments)
-    gaps = gaps_of(app, configuration, **findings)
-    if result is None and not stopped:
-        gaps.insert(0, Gap(DOUBTFUL, "it was not tried: give --image"))
-    missing = [asdict(gap) for gap in gaps]
-    content = {"file": str(path), "app": asdict(app), "trial": result, "missing": missing}
-    notes = () if template is None else template.notes
-    lines += [f"{'written':12} {path}", *(f"{'note':12} {note}" for note in notes)]
+        gaps = gaps_of(
+            app, configuration, timed_out=outcome == "timeout", wrote_files=bool(trial.files),
+            has_phases=bool(trial.phases),
+        )  # fmt: skip
+    write_app(written, name, values, comments)
+    content = {
+        "file": str(written), "app": asdict(app), "trial": result,
+        "missing": [asdict(gap) for gap in gaps],
+    }  # fmt: skip
+    lines += [f"{'written':12} {written}", *(f"{'note':12} {note}" for note in notes)]
     lines += [*_gap_lines(gaps), f"{'next':12} voxcast learn IMAGES --app {name}"]
     return options.show(content, lines, as_json=as_json)
+
+
+ACTIONS = {"new": new, "list": list_apps, "show": show}
 
 
 def _smallest_image() -> Path | None:
@@ -207,14 +191,13 @@ def _smallest_image() -> Path | None:
     import pandas as pd
 
     catalogue = pd.read_parquet(CATALOGUE)
-    usable = catalogue[catalogue["problem"].isna()].copy()
-    usable["voxels"] = usable[["shape_i", "shape_j", "shape_k"]].astype(float).prod(axis=1)
-    paths = [Path(path) for path in usable.sort_values("voxels")["path"]]
+    usable = catalogue[catalogue["problem"].isna()]
+    voxels = usable[["shape_i", "shape_j", "shape_k"]].astype(float).prod(axis=1)
+    paths = map(Path, usable.loc[voxels.sort_values().index, "path"])
     return next((path for path in paths if path.is_file()), None)
 
 
 def _summary(name: str) -> str:
-    from voxcast import config
 
     try:
         app = config.load_app(CONF_APP, name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
@@ -12,11 +12,7 @@ from voxcast.cli import options
 from voxcast.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from voxcast.allocation.site import Cluster
-    from voxcast.audit.jobs import AuditedJobs
-    from voxcast.audit.report import Audit
     from voxcast.audit.savings import Objective
 
 KEYS = ("user", "account", "partition", "app")
@@ -73,22 +69,36 @@ def audit(
     """
     if not files:
         raise ConfigError("is missing", "FILE", f"get one from Slurm by `{EXPORT}`")
-    keys = _keys(by)
+    keys = KEYS if by is None else tuple(key.strip() for key in by.split(","))
+    if unknown := [key for key in keys if key not in KEYS]:
+        then = f"choose from {', '.join(KEYS)}"
+        raise ConfigError(f"not a key: {unknown[0]!r}", "--by", then)
     if picture is not None and picture.suffix.lower() != ".svg":
         raise ConfigError("the picture is an SVG", picture, "let its name end in .svg")
-    chosen = None if cluster is None else _cluster(cluster, project)
-    objective = _objective(cost, chosen)
+    site = None
+    if cluster is not None:
+        from voxcast import config
 
-    from voxcast.audit.report import prepare
+        conf = projects.require(project) / config.CONF_DIR
+        site = config.load_cluster(conf, cluster, here=config.Here.of_this_machine)
+    objective = _objective(cost, site)
+
+    from voxcast.audit import report
+    from voxcast.audit.jobs import files_of, read_jobs
     from voxcast.audit.text import audit_text
+    from voxcast.log import progress
     from voxcast.runs.csv_table import load_map
     from voxcast.runs.imported import name_pattern
 
     columns = None if column_map is None else load_map(column_map)
     names = None if pattern is None else name_pattern(pattern, "app", "--pattern")
-    jobs = _read(files, columns)
-    prepare(jobs, names)
-    result = _audited(jobs, keys, chosen, objective)
+    paths = files_of(files)
+    size = sum(path.stat().st_size for path in paths)
+    with progress(total=size, desc="read", unit="B", unit_scale=True) as bar:
+        jobs = read_jobs(paths, column_map=columns, on_read=bar.update)
+    report.prepare(jobs, names)
+    with progress(desc="judge requests", unit=" applications") as bar:
+        result = report.audit(jobs, keys, site, objective, APPS, bar.update)
     if picture is not None:
         from voxcast.files import write_text
         from voxcast.report.canvas import standalone
@@ -98,33 +108,12 @@ def audit(
     return options.show(result.as_json(), [audit_text(result, TOP)], as_json=as_json)
 
 
-def _keys(text: str | None) -> tuple[str, ...]:
-    if text is None:
-        return KEYS
-    keys = tuple(part.strip() for part in text.split(","))
-    for key in keys:
-        if key not in KEYS:
-            raise ConfigError(f"not a key: {key!r}", "--by", f"choose from {', '.join(KEYS)}")
-    return keys
-
-
-def _cluster(name: str, folder: Path | None) -> Cluster:
-    from voxcast import config
-
-    conf = projects.require(folder) / config.CONF_DIR
-    return config.load_cluster(conf, name, here=config.Here.of_this_machine)
-
-
 def _objective(cost: str | None, cluster: Cluster | None) -> Objective:
-    from voxcast.allocation.requests.cost import CostModel
     from voxcast.audit.savings import Objective
 
-    if cost is not None:
-        time = CostModel(*options.numbers(cost, 3, "--cost"))
-    else:
-        # Where all that was requested is charged, using it costs nothing more.
-        charged = {node.charged for node in cluster.node_types} if cluster else {"used"}
-        time = CostModel(1.0, 0.0 if charged == {"requested"} else 1.0, 0.0)
+    # Where all that was requested is charged, using it costs nothing more.
+    charged = {node.charged for node in cluster.node_types} if cluster else {"used"}
+    time = options.cost_model(cost or ("1,0,0" if charged == {"requested"} else "1,1,0"))
     if cluster is None:
         return Objective(time)
     largest = max(node.memory_bytes / node.cores for node in cluster.node_types)
@@ -132,37 +121,3 @@ def _objective(cost: str | None, cluster: Cluster | None) -> Objective:
         time, largest, cluster.walltime_step_s, cluster.memory_step_bytes,
         cluster.memory_floor_bytes,
     )  # fmt: skip
-
-
-def _read(paths: Sequence[Path], column_map: Any) -> AuditedJobs:
-    from voxcast.audit.jobs import files_of, read_jobs
-    from voxcast.log import progress
-
-    files = files_of(paths)
-    size = sum(path.stat().st_size for path in files)
-    with progress(total=size, desc="read", unit="B", unit_scale=True) as bar:
-
-        def step(n_bytes: int) -> None:
-            bar.update(n_bytes)
-
-        return read_jobs(files, None, column_map, on_read=step)
-
-
-def _audited(
-    jobs: AuditedJobs,
-    keys: tuple[str, ...],
-    cluster: Cluster | None,
-    objective: Objective,
-) -> Audit:
-    from voxcast.audit.report import audit
-    from voxcast.log import progress
-
-    with progress(total=APPS, desc="judge requests", unit=" applications") as bar:
-
-        def step(app: str) -> None:
-            bar.set_postfix_str(app[:30])
-            bar.update()
-
-        result = audit(jobs, keys, cluster, objective, APPS, step)
-        bar.total = bar.n  # there may be fewer applications
-        return result

@@ -30,6 +30,7 @@ from voxcast.quantities import format_bytes
 
 Status = Literal["works", "limited", "absent", "broken"]
 FULL_BYTES = 10**9
+SLURM = ("sbatch", "squeue", "sacct")
 MEANS_BY_EXTRA = {
     "apps": "the built-in applications cannot be run",
     "train": "nothing can be learned",
@@ -86,39 +87,38 @@ def doctor(
 
 def _of_machine() -> Iterator[Check]:
     yield Check("Python", "works", platform.python_version())
-    yield from _packages()
-    usable, present, load1 = len(os.sched_getaffinity(0)), os.cpu_count() or 0, os.getloadavg()[0]
-    then = "a batch system or taskset allows no more; runs use at most these"
-    if usable == present:
-        then = "runs made now may be disturbed; they are marked noisy"
-    is_free = usable == present and load1 < 0.25 * usable
-    fact = f"{usable} of {present} may be used, load {load1:.1f}"
-    yield Check("cores", "works" if is_free else "limited", fact, then)
-    yield _memory()
-    yield _gpu()
-    yield _disk("temporary folder", Path(tempfile.gettempdir()), "set another by TMPDIR")
-    slurm = [name for name in ("sbatch", "squeue", "sacct") if shutil.which(name)]
-    then = "requests are printed; exports of `sacct` from elsewhere can be imported"
-    status: Status = "works" if len(slurm) == 3 else "limited" if slurm else "absent"
-    yield Check("Slurm", status, ", ".join(slurm) or "no sbatch, squeue or sacct", then)
-    engines = [name for name, called in ENGINES.items() if shutil.which(called.program)]
-    then = "applications in containers cannot be run here"
-    status = "works" if engines else "absent"
-    yield Check("containers", status, ", ".join(engines) or "no engine", then)
-    count = len(abandoned())
-    then = "they take CPU, memory or disk: `voxcast doctor --clean` removes them"
-    status = "limited" if count else "works"
-    yield Check("leftovers", status, f"{count or 'none'} of killed runs", then)
-
-
-def _packages() -> Iterator[Check]:
     for extra, meaning in MEANS_BY_EXTRA.items():
-        missing = [
-            name for name, group in EXTRAS.items() if group == extra and find_spec(name) is None
-        ]
+        missing = [n for n, group in EXTRAS.items() if group == extra and find_spec(n) is None]
         fact = f"missing: {', '.join(missing)}" if missing else "installed"
         then = f"{meaning}; pip install 'voxcast[{extra}]'"
         yield Check(f"packages: {extra}", "absent" if missing else "works", fact, then)
+    usable, present, load1 = len(os.sched_getaffinity(0)), os.cpu_count() or 0, os.getloadavg()[0]
+    is_free = usable == present and load1 < 0.25 * usable
+    yield Check(
+        "cores", "works" if is_free else "limited",
+        f"{usable} of {present} may be used, load {load1:.1f}",
+        "runs made now may be disturbed; they are marked noisy" if usable == present
+        else "a batch system or taskset allows no more; runs use at most these",
+    )  # fmt: skip
+    yield _memory()
+    yield _gpu()
+    yield _disk("temporary folder", Path(tempfile.gettempdir()), "set another by TMPDIR")
+    slurm = [name for name in SLURM if shutil.which(name)]
+    yield Check(
+        "Slurm", "works" if len(slurm) == len(SLURM) else "limited" if slurm else "absent",
+        ", ".join(slurm) or "no sbatch, squeue or sacct",
+        "requests are printed; exports of `sacct` from elsewhere can be imported",
+    )  # fmt: skip
+    engines = [name for name, called in ENGINES.items() if shutil.which(called.program)]
+    yield Check(
+        "containers", "works" if engines else "absent", ", ".join(engines) or "no engine",
+        "applications in containers cannot be run here",
+    )  # fmt: skip
+    count = len(abandoned())
+    yield Check(
+        "leftovers", "limited" if count else "works", f"{count or 'none'} of killed runs",
+        "they take CPU, memory or disk: `voxcast doctor --clean` removes them",
+    )  # fmt: skip
 
 
 def _memory() -> Check:
@@ -132,24 +132,23 @@ def _memory() -> Check:
     if method.startswith("cgroup"):
         version = method.removeprefix("cgroup")
         return Check("memory of a run", "works", f"control group, version {version}")
-    then = (
+    return Check(
+        "memory of a run", "limited", f"sampled from its processes ({method})",
         "peaks between two samples are missed; with version 2 of control groups use "
-        "`systemd-run --user --scope -p Delegate=yes voxcast …`"
-    )
-    return Check("memory of a run", "limited", f"sampled from its processes ({method})", then)
+        "`systemd-run --user --scope -p Delegate=yes voxcast …`",
+    )  # fmt: skip
 
 
 def _gpu() -> Check:
     from voxcast.measure.gpu import gpu_models, open_gpu_meter
 
-    models = gpu_models()
-    meter = open_gpu_meter()
+    models, meter = ", ".join(gpu_models()), open_gpu_meter()
     if meter is not None:
         meter.close()
-        return Check("GPU", "works", ", ".join(models) or "NVML answers")
+        return Check("GPU", "works", models or "NVML answers")
     if models:
         then = "its memory and utilisation are not measured: pip install 'voxcast[apps]'"
-        return Check("GPU", "limited", f"{', '.join(models)}, but NVML does not answer", then)
+        return Check("GPU", "limited", f"{models}, but NVML does not answer", then)
     return Check("GPU", "absent", "no NVIDIA driver", "only runs on CPUs can be measured")
 
 
@@ -157,8 +156,8 @@ def _disk(name: str, folder: Path, without: str) -> Check:
     if not os.access(folder, os.W_OK):
         return Check(name, "limited", f"{folder} may not be written", without)
     free = shutil.disk_usage(folder).free
-    status: Status = "works" if free > FULL_BYTES else "limited"
-    return Check(name, status, f"{folder}, {format_bytes(free)} free", "a full disk ends runs")
+    fact = f"{folder}, {format_bytes(free)} free"
+    return Check(name, "works" if free > FULL_BYTES else "limited", fact, "a full disk ends runs")
 
 
 def _of_project(project: Path | None) -> Iterator[Check]:
@@ -181,9 +180,10 @@ def _of_project(project: Path | None) -> Iterator[Check]:
     ):
         is_set_up = any((above / folder).exists() for above in (project, *project.parents))
         path = shutil.which(program)
-        status: Status = "absent" if path is None else "works" if is_set_up else "limited"
-        fact = path or "not on the path"
-        yield Check(program, status, fact if is_set_up else f"no {folder} in the project", means)
+        yield Check(
+            program, "absent" if path is None else "works" if is_set_up else "limited",
+            path or "not on the path" if is_set_up else f"no {folder} in the project", means,
+        )  # fmt: skip
 
 
 def _models(project: Path) -> Check:
@@ -196,25 +196,23 @@ def _models(project: Path) -> Check:
         if pointer.champion is None:
             then = "nothing can be predicted yet; `voxcast learn` trains a model"
             return Check("models", "absent", "no version yet", then)
-        problems = store.open().problems()
+        problems = [f"; {name}: {problem}" for name, problem in store.open().problems().items()]
     except VoxcastError as error:
         return Check("models", "broken", one_line(error), "nothing can be predicted or learned")
     numbers = ", ".join(sorted(pointer.versions, key=int))
     apps = ", ".join(pointer.versions[pointer.champion].apps)
     fact = f"versions: {numbers}; champion: {pointer.champion}, of {apps}; MLflow: {uri}"
-    for name, problem in problems.items():
-        then = "see `voxcast models show`"
-        return Check("models", "limited", f"{fact}; {name}: {problem}", then)
-    return Check("models", "works", fact)
+    then = "see `voxcast models show`"
+    return Check("models", "limited" if problems else "works", fact + "".join(problems[:1]), then)
 
 
 def _remove_leftovers(folder: Path | None, *, as_json: bool) -> int:
     """Remove leftovers; any that cannot be removed is named and ends in exit code 2."""
     rows, lines = [], []
     for leftover in [*abandoned(), *([] if folder is None else project_leftovers(folder))]:
+        removed = True
         try:
             remove(leftover)
-            removed = True
         except VoxcastError as error:  # the rest is still removed
             logger.error("%s", one_line(error))
             removed = False

@@ -15,7 +15,12 @@ from voxcast import project as projects
 from voxcast.allocation.site import Prices
 from voxcast.cli import options
 from voxcast.errors import EXIT_BAD_INPUT, ConfigError, TableError
+from voxcast.log import progress
 from voxcast.quantities import counted, format_bytes, format_seconds
+from voxcast.report import wording
+from voxcast.report.wording import amount, missing_devices
+from voxcast.runs.store import batch_names, load_history, open_history
+from voxcast.runs.table import groups, once_each, runs_of_apps, runs_where
 from voxcast.text_table import text_table
 
 if TYPE_CHECKING:
@@ -24,8 +29,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from voxcast.analysis.devices import DeviceComparison
-    from voxcast.laws.fits import Modality, Variation
-    from voxcast.runs.importer import Account, RunImages
+    from voxcast.laws.fits import Variation
+    from voxcast.runs.importer import Account
 
 KINDS = ("sacct", "nextflow", "snakemake", "slant", "csv")
 LISTED_REMARKS = 20  # of a kind
@@ -54,17 +59,19 @@ logger = logging.getLogger(__name__)
 
 def list_histories(as_json: options.Json = False, project: options.Project = None) -> int:
     """List the recorded and imported histories of the project."""
-    from voxcast.runs.store import load_history, recorded_parts
 
-    folder = projects.require(project) / "data/history"
+    folder = projects.require(project) / projects.HISTORY
     rows = []
-    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-        if path.is_dir() and recorded_parts(path):
-            runs = load_history([path])
-            apps = ", ".join(sorted(set(runs["app"].dropna())))
-            rows.append({"history": path.name, "runs": str(len(runs)), "apps": apps})
-    table = [tuple(rows[0]), *(tuple(row.values()) for row in rows)] if rows else []
-    return options.show(rows, [text_table(table, "<><")] if rows else [], as_json=as_json)
+    for name in batch_names(folder):
+        runs = load_history([folder / name])
+        apps = ", ".join(sorted(set(runs["app"].dropna())))
+        rows.append({"history": name, "runs": str(len(runs)), "apps": apps})
+    lines = (
+        [text_table([tuple(rows[0]), *(tuple(row.values()) for row in rows)], "<><")]
+        if rows
+        else []
+    )
+    return options.show(rows, lines, as_json=as_json)
 
 
 def import_history(
@@ -99,6 +106,7 @@ def import_history(
     """
     if kind not in KINDS:
         raise ConfigError("unknown kind", kind, f"choose from {', '.join(KINDS)}")
+    from voxcast.config.app_history import run_images
     from voxcast.runs import csv_table, importer, slant
     from voxcast.runs.imported import patterns_of
 
@@ -123,20 +131,6 @@ def import_history(
         print("voxcast: no record could be used", file=sys.stderr)
         return EXIT_BAD_INPUT
     return 0
-
-
-def run_images(folder: Path, project_folder: Path | None) -> RunImages:
-    """Return the images, to be read on the grid of the project, if there is one."""
-    from voxcast.images.volume import POINTS
-    from voxcast.runs.importer import RunImages
-
-    root = projects.find(project_folder)
-    if root is None:
-        return RunImages(folder, POINTS)
-    from voxcast import config
-
-    features = config.load(root / projects.PROJECT_FILE).features
-    return RunImages(folder, features.coarse_points)
 
 
 def _import_lines(account: Account) -> Iterator[str]:
@@ -180,7 +174,6 @@ def compare(
     """Compare CPU and GPU: speed-up, noise, memory, cost and smallest gains."""
     from voxcast.analysis.devices import compare_devices, devices_without_runs
     from voxcast.analysis.runs_on_record import runs_on_record
-    from voxcast.report.wording import missing_devices
 
     if history:
         runs, phases = runs_on_record(history)
@@ -193,43 +186,39 @@ def compare(
     comparisons = [] if missing else compare_devices(runs, phases, prices)
     rows = [_comparison_json(comparison) for comparison in comparisons]
     content = {"runs": len(runs), "missing": missing, "prices": vars(prices), "comparisons": rows}
-    lines = [missing or "no task was run on both devices"]
     if comparisons:
-        lines = [_comparison_text(comparison) for comparison in comparisons]
-        print(
-            f"voxcast: {len(runs)} runs on record; {prices.usd_per_core_hour:g} USD per "
-            f"core-hour, {prices.usd_per_gpu_hour:g} USD per GPU-hour; intervals: 95 %, Student's "
-            "t by subject",
-            file=sys.stderr,
-        )
+        logger.info(
+            "%d runs on record; %g USD per core-hour, %g USD per GPU-hour; intervals: 95 %%, "
+            "Student's t by subject", len(runs), prices.usd_per_core_hour,
+            prices.usd_per_gpu_hour,
+        )  # fmt: skip
+        lines = [*map(_comparison_text, comparisons)]
+    else:
+        lines = [missing or "no task was run on both devices"]
     return options.show(content, lines, as_json=as_json)
 
 
 def _comparison_text(comparison: DeviceComparison) -> str:
-    from voxcast.report.wording import (
-        amount,
-        device_label,
-        device_machines,
-        percent,
-        smallest_gains,
-    )
 
-    pairs, speedup = comparison.pairs, comparison.speedup
-    cv, memory, usd = comparison.cv_percent, comparison.memory_bytes, comparison.usd
+    speedup, medians = comparison.speedup, comparison.pairs[["cpu_s", "gpu_s"]].median()
     interval = f"{speedup.low:.3g} to {speedup.high:.3g}" if speedup.bounded else "no interval"
-    lines = [
-        f"{device_label(comparison)}: {speedup.value:.3g}× on the GPU "
-        f"({interval}; {counted(len(pairs), 'pair')})",
-        f"  on {device_machines(comparison)}",
-        f"  median {format_seconds(pairs['cpu_s'].median())} on the CPU, "
-        f"{format_seconds(pairs['gpu_s'].median())} on the GPU",
-        f"  CV of repeats {percent(cv[0])} on the CPU, {percent(cv[1])} on the GPU",
-        f"  memory {amount('peak_rss_bytes', memory[0])}, "
-        f"GPU memory {amount('peak_gpu_bytes', memory[1])}",
-        f"  {1000 * usd[0]:.2g} USD per 1000 runs on the CPU, {1000 * usd[1]:.2g} USD on the GPU",
-        f"  smallest speed-up: {'; '.join(smallest_gains(comparison, SMALLEST_GAINS))}",
-    ]
-    return "\n".join(lines)
+    rows = [("", "wall time", "CV of repeats", "memory", "USD per 1000 runs")]
+    rows += [
+        (side, format_seconds(seconds), wording.percent(cv),
+         wording.amount("peak_rss_bytes", memory), f"{1000 * usd:.2g}")
+        for side, seconds, cv, memory, usd in zip(
+            ("CPU", "GPU"), medians, comparison.cv_percent, comparison.memory_bytes,
+            comparison.usd, strict=True,
+        )
+    ]  # fmt: skip
+    gains = "; ".join(wording.smallest_gains(comparison, SMALLEST_GAINS))
+    return (
+        f"{wording.device_label(comparison)}: {speedup.value:.3g}× on the GPU "
+        f"({interval}; {counted(len(comparison.pairs), 'pair')})\n"
+        f"  on {wording.device_machines(comparison)}\n"
+        f"{text_table(rows, '<>>>>', indent='  ')}\n"
+        f"  smallest speed-up: {gains}"
+    )
 
 
 def _comparison_json(comparison: DeviceComparison) -> dict[str, Any]:
@@ -266,9 +255,6 @@ def variation(
     import pandas as pd
 
     from voxcast.laws.fits import variation
-    from voxcast.log import progress
-    from voxcast.runs.store import open_history
-    from voxcast.runs.table import groups, once_each, runs_where
 
     history = open_history(histories)
     runs = runs_where(history.runs, where or ())
@@ -316,29 +302,27 @@ def _memory(peaks: pd.Series[float]) -> dict[str, Any] | None:
     """Return the range of the peaks of memory; None if there are none."""
     if peaks.empty:
         return None
-    low, median, high = float(peaks.min()), float(peaks.median()), float(peaks.max())
+    low, median, high = peaks.min(), peaks.median(), peaks.max()
     share = (high - low) / median
     return {
         "n": len(peaks), "low": low, "median": median, "high": high,
-        "cv": float(peaks.std() / peaks.mean()) if len(peaks) > 1 else 0.0,
-        "range_share": share, "constant": len(peaks) > 1 and share <= CONSTANT_RANGE,
+        "cv": peaks.std() / peaks.mean() if len(peaks) > 1 else 0.0,
+        "range_share": share, "constant": bool(len(peaks) > 1 and share <= CONSTANT_RANGE),
     }  # fmt: skip
 
 
 def _variation_lines(
     names: dict[str, str], varied: Variation, memory: dict[str, Any] | None, target: str
 ) -> Iterator[str]:
-    unit, factor = _unit(varied.mean, target)
+
     title = ", ".join(f"{name.rpartition(':')[2]} {value or '?'}" for name, value in names.items())
-    yield (
-        f"{title or 'all runs'}: n {varied.n}, {varied.mean / factor:.1f} "
-        f"± {varied.sd / factor:.1f} {unit}, CV {100 * varied.cv:.1f} %"
-    )
+    mean, sd = amount(target, varied.mean), amount(target, varied.sd)
+    yield f"{title or 'all runs'}: n {varied.n}, {mean} ± {sd}, CV {100 * varied.cv:.1f} %"
     for q in varied.quantiles:
-        bounds = ["?" if bound is None else f"{bound / factor:.1f}" for bound in (q.low, q.high)]
+        bounds = ["?" if bound is None else amount(target, bound) for bound in (q.low, q.high)]
         interval = f" ({' to '.join(bounds)}, with {100 * q.confidence:.0f} %)"
         is_known = set(bounds) != {"?"}
-        yield f"  {100 * q.p:3.0f} % quantile {q.value / factor:8.1f} {unit}{interval * is_known}"
+        yield f"  {100 * q.p:3.0f} % quantile {amount(target, q.value)}{interval * is_known}"
     best = min((fit.aic for fit in varied.fits), default=0.0)
     for fit in varied.fits:
         p = "" if fit.ks_p_bootstrap is None else f", bootstrap p {fit.ks_p_bootstrap:.2f}"
@@ -349,32 +333,17 @@ def _variation_lines(
     if varied.fits:
         tied = f", tied with {', '.join(varied.tied[1:])}" * bool(varied.tied[1:])
         yield f"  best by KS: {varied.best_by_ks}; by AIC: {varied.tied[0]}{tied}"
-    yield f"  modes: {_modes(varied.modality, unit, factor)}"
+    modality = varied.modality
+    p = "" if math.isnan(modality.dip_p) else f" (dip p {modality.dip_p:.3f})"
+    modes = ", ".join(
+        f"{100 * group.weight:.0f} % around {amount(target, group.median)}"
+        for group in modality.groups
+    )
+    yield f"  modes: {modality.verdict}{p}{': ' * bool(modes)}{modes}"
     if memory is not None:
         low, high = (format_bytes(memory[name]) for name in ("low", "high"))
         constant = "constant, " if memory["constant"] else ""
         yield f"  peak memory: {constant}{low} to {high}, CV {100 * memory['cv']:.1f} %"
-
-
-def _modes(modality: Modality, unit: str, factor: float) -> str:
-    text = (
-        modality.verdict
-        if math.isnan(modality.dip_p)
-        else (f"{modality.verdict} (dip p {modality.dip_p:.3f})")
-    )
-    groups = (
-        f"{100 * group.weight:.0f} % around {group.median / factor:.1f} {unit}"
-        for group in modality.groups
-    )
-    return f"{text}: {', '.join(groups)}" if modality.groups else text
-
-
-def _unit(size: float, target: str) -> tuple[str, float]:
-    if target.endswith("_bytes"):
-        return ("GB", 1e9) if size >= 1e9 else ("MB", 1e6)
-    if size >= 36_000:
-        return "h", 3600.0
-    return ("min", 60.0) if size >= 600 else ("s", 1.0)
 
 
 def replay(
@@ -401,9 +370,6 @@ def replay(
     from voxcast.allocation.requests.cost import CostModel
     from voxcast.evaluation import replayed_requests
     from voxcast.evaluation.recorded_table import history_table
-    from voxcast.log import progress
-    from voxcast.runs.store import open_history
-    from voxcast.runs.table import runs_of_apps
 
     alpha, beta, gamma = _prices(cost)
     CostModel(alpha, beta, 0.0 if isinstance(gamma, str) else gamma)  # checks them

@@ -1,4 +1,10 @@
-"""``voxcast learn``: measure, train and register a model of images; or train one of any table."""
+"""``voxcast learn``: measure, train and register a model of images; or train one of any table.
+
+With ``--retrain`` a challenger is fitted on the history as it has grown, and compared with the
+champion on the newest jobs, from which neither has learned. It becomes the champion by the rule of
+the registry: if it is shown to be better there. Then it is fitted once more with these jobs. With
+too few new jobs nothing is changed.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +14,6 @@ import math
 import os
 import shlex
 import sys
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,10 +24,10 @@ from voxcast import config
 from voxcast import project as projects
 from voxcast.api.host_speed import update_after_runs
 from voxcast.cli import options
-from voxcast.errors import ConfigError, ImageError, RunError, VoxcastError
+from voxcast.errors import ConfigError, ModelError, RunError, VoxcastError
 from voxcast.files import write_text
 from voxcast.graph import dvc_lock, learning_lock, reproduce
-from voxcast.images.sources import SOURCES, refresh_sources
+from voxcast.images.sources import SOURCES, refresh_sources, select
 from voxcast.quantities import counted, format_seconds
 
 if TYPE_CHECKING:
@@ -32,6 +37,7 @@ if TYPE_CHECKING:
 
     from voxcast.config import Config
     from voxcast.config.campaigns import DeviceOutlook, LearningRequest
+    from voxcast.serving.bundle import Bundle
 
 PARAMS = Path(config.PARAMS_FILE)
 IMAGES, CATALOGUE = Path("data/images"), Path("data/catalogue")
@@ -144,18 +150,17 @@ def learn(
         )  # fmt: skip
     of_table = {"--group": group, "--exclude": exclude, "--keep": keep, "--out": out}
     options.refuse(of_table, "needs --target", "see `voxcast learn --help`")
+    folder = projects.require(project)
     if retrain:
-        from voxcast.cli.retrain import retrain_apps
-
-        return retrain_apps(project, app, budget_s, trials, as_json=as_json)
+        if budget_s == 0:
+            raise ConfigError("must be above 0", "--time-budget")
+        return _retrain(folder, app, budget_s, trials, as_json=as_json)
     numbers = options.counts(cpus, "--cpus") or ()
     labels = options.labels_of(participants)
-    named_more = paths or numbers or labels or changes or budget_s is not None
-    if app is None and named_more:
+    if app is None and (paths or numbers or labels or changes or budget_s is not None):
         then = "name an application of conf/app, see `voxcast app list`"
         raise ConfigError("is needed", "--app", then)
     options.interruptible()
-    folder = projects.require(project)
     paths = [path.absolute() for path in paths]
     generated = (folder / IMAGES).resolve()
     if inside := [path for path in paths if path.resolve().is_relative_to(generated)]:
@@ -164,10 +169,11 @@ def learn(
     files = [path.expanduser().absolute() for path in history or ()]
     job_map = None if job_map is None else job_map.expanduser().absolute()
     os.chdir(folder)  # all other paths are relative to the project
+    from voxcast.config.campaigns import LearningRequest
+    from voxcast.features.training_table import batches_to_learn_from
     from voxcast.tracking.address import tracking_uri
 
     tracking_uri(folder)  # a folder that MLflow cannot use is refused before anything is measured
-    again = shlex.join(context.obj)
     recorded: tuple[str, ...] = ()
     if not history:
         options.refuse({"--pattern": patterns, "--map": job_map}, "needs --history")
@@ -175,7 +181,7 @@ def learn(
         then = "voxcast learn BIDS --app NAME --history sacct.txt"
         raise ConfigError("needs --app, and one folder of images", "--history", then)
     else:
-        from voxcast.cli.history import run_images
+        from voxcast.config.app_history import run_images
         from voxcast.runs.joined import join_history
 
         looked = run_images(paths[0], folder)
@@ -185,76 +191,136 @@ def learn(
         if dry_run:
             return 0
     request = None
+    if labels and not paths:
+        raise ConfigError("needs the dataset of the participants", "--participant-label")
     if app is not None:
-        request = _request(app, paths, budget_s, numbers, labels, changes or (), recorded)
-    session = LearningSession(request, again)
-    try:
-        with contextlib.nullcontext() if dry_run else learning_lock(Path()):
-            return _learn(session, dry_run=dry_run, as_json=as_json)
-    except KeyboardInterrupt:
-        print(
-            f"voxcast: interrupted; finished runs are kept, `{again}` continues", file=sys.stderr
+        request = LearningRequest(
+            app=app,
+            images=select(paths, labels) if paths else None,
+            budget_s=3600.0 if budget_s is None else budget_s,
+            cpus=numbers,
+            history=() if recorded else tuple(batches_to_learn_from(projects.HISTORY, app)),
+            recorded=recorded,
+            changes=tuple(changes or ()),
         )
+    if dry_run:
+        _announced(*_look(request))
+        return 0
+    again = shlex.join(context.obj)
+    try:
+        with learning_lock(Path()):
+            return _learn(request, again, as_json=as_json)
+    except KeyboardInterrupt:
+        then = f"voxcast: interrupted; finished runs are kept, `{again}` continues"
+        print(then, file=sys.stderr)
         return 130
 
 
-def _learn(session: LearningSession, *, dry_run: bool, as_json: bool) -> int:
+def _learn(request: LearningRequest | None, again: str, *, as_json: bool) -> int:
+    """Measure what is missing, run all stages that are out of date, and show the end.
+
+    Parameters
+    ----------
+    request : LearningRequest or None
+        None for the present configuration.
+    again : str
+        The command that continues.
+    """
+    from voxcast.config.campaigns import device_outlooks
+    from voxcast.runs.series import MEASURED
+    from voxcast.tracking.registry import forget_lost
+
+    with _restored_on_failure(PARAMS, SOURCES):
+        configured, catalogue = _prepare(request, again)
+        devices = _announced(configured, catalogue)
+    if not all(entry.outlook.trusted for entry in devices):
+        _measure_first(devices, again)
+        devices = device_outlooks(configured, catalogue, MEASURED)
+        _show_runs(devices, configured.campaign.budget_s)
+    then = f"mend it and run `{again}` again; finished runs are kept"
+    for entry in devices:
+        if entry.outlook.left:
+            # A sitting that its budget ended has left runs, though its stage is up to date.
+            reproduce("--force", "--single-item", f"profile@{entry.device}", then=then)
+    forget_lost(Path())
+    reproduce(then=then)
+    update_after_runs(Path())
+    devices = device_outlooks(configured, catalogue, MEASURED)
+    return _show_end(devices, again, as_json=as_json)
+
+
+@contextlib.contextmanager
+def _restored_on_failure(*paths: Path) -> Iterator[None]:
+    """Put files back as they were if the block fails."""
+    before = {path: path.read_text(encoding="utf-8") for path in paths if path.is_file()}
+    try:
+        yield
+    except VoxcastError:
+        for path, text in before.items():
+            write_text(path, text)
+        raise
+
+
+def _prepare(request: LearningRequest | None, again: str) -> tuple[Config, pd.DataFrame]:
+    """Compose the configuration, and read the images into the catalogue."""
+    import pandas as pd
+
+    from voxcast.config.project_files import refresh_project
+
+    with dvc_lock(Path()):
+        for name in refresh_project(Path()):
+            then = "%s: edited here, so it is not replaced by that of this release"
+            logger.warning(then, name)
+        composed = _composed(request, PARAMS)
+        images = composed.images
+        if changes := refresh_sources(Path(), images.path, images.participants):
+            print(changes, file=sys.stderr)
+    reproduce("catalogue", then=f"mend it and run `{again}` again")
+    return composed, pd.read_parquet(CATALOGUE / CATALOGUE_TABLE)
+
+
+def _composed(request: LearningRequest | None, out: Path) -> Config:
+    from voxcast.config.campaigns import compose_request
+
+    return config.load(PARAMS) if request is None else compose_request(request, PARAMS, out)
+
+
+def _look(request: LearningRequest | None) -> tuple[Config, pd.DataFrame]:
+    """Return what `_prepare` would, and change nothing in the project."""
+    import pandas as pd
+
+    from voxcast.images.image_set import catalogue_volumes, list_volumes
+    from voxcast.images.summary import Grids
+    from voxcast.measure.processes import temporary_folder
+
+    with temporary_folder() as name:
+        folder = Path(name)
+        composed = _composed(request, folder / PARAMS)
+        images, features = composed.images, composed.features
+        table = CATALOGUE / CATALOGUE_TABLE
+        if (request is not None and request.images is not None) or not table.is_file():
+            if images.generated:
+                then = "name IMAGES; without --dry-run the configured cohort is generated"
+                raise ConfigError("no images are named, and none generated yet", "learn", then)
+            list_volumes(images, folder / "images", hashes=SOURCES)
+            grids = Grids(features.coarse_points, features.network_points)
+            table = folder / "catalogue" / CATALOGUE_TABLE
+            catalogue_volumes(images, folder / "images", table.parent, grids, features.max_voxels)
+        return composed, pd.read_parquet(table)
+
+
+def _announced(configured: Config, catalogue: pd.DataFrame) -> list[DeviceOutlook]:
+    """Say what would be measured, and return it; refuse it if nothing can be."""
     from voxcast.config.campaigns import check_measurable, device_outlooks
     from voxcast.runs.series import MEASURED
 
-    if count := session.generated_to_replace():  # before it is done
-        volumes = "volume" if count == 1 else f"{count} volumes"
-        _say("images", f"the {volumes} generated in {IMAGES} will be removed and replaced by "
-             "the list of your images")  # fmt: skip
-        _say("", "runs on them are kept; copy those that you still want to ask about")
-    configured, catalogue = session.look() if dry_run else session.prepare()
     devices = device_outlooks(configured, catalogue, MEASURED)
-    budget_s = configured.campaign.budget_s
     _show_images(configured, catalogue)
-    _show_recorded(configured)
-    try:
-        if devices:
-            _show_runs(devices, budget_s)
-            check_measurable(devices, budget_s)
-    except VoxcastError:
-        session.restore()
-        raise
-    if dry_run:
-        return 0
-    if any(not entry.outlook.trusted for entry in devices):
-        session.measure_first(devices)
-        devices = device_outlooks(configured, catalogue, MEASURED)
+    if devices:
+        budget_s = configured.campaign.budget_s
         _show_runs(devices, budget_s)
-    session.run(devices)
-    update_after_runs(Path())
-    devices = device_outlooks(configured, catalogue, MEASURED)
-    return _show_end(devices, session.again, as_json=as_json)
-
-
-def _request(
-    app: str,
-    paths: list[Path],
-    budget_s: float | None,
-    cpus: Sequence[int],
-    participants: Sequence[str],
-    changes: Sequence[str],
-    recorded: tuple[str, ...],
-) -> LearningRequest:
-    from voxcast.config.campaigns import LearningRequest
-    from voxcast.features.training_table import batches_to_learn_from
-    from voxcast.images.sources import select
-
-    if participants and not paths:
-        raise ConfigError("needs the dataset of the participants", "--participant-label")
-    return LearningRequest(
-        app=app,
-        images=select(paths, participants) if paths else None,
-        budget_s=3600.0 if budget_s is None else budget_s,
-        cpus=tuple(cpus),
-        history=() if recorded else tuple(batches_to_learn_from(projects.HISTORY, app)),
-        recorded=recorded,
-        changes=tuple(changes),
-    )
+        check_measurable(devices, budget_s)
+    return devices
 
 
 def _show_images(configured: Config, catalogue: pd.DataFrame) -> None:
@@ -269,9 +335,6 @@ def _show_images(configured: Config, catalogue: pd.DataFrame) -> None:
         _say("", f"and {len(problems) - MAX_SHOWN} more, in {CATALOGUE / CATALOGUE_TABLE}")
     if subjects < BOUND_SUBJECTS:
         _say("", f"a bound for 95 % of subjects takes {BOUND_SUBJECTS}; the answers will say so")
-
-
-def _show_recorded(configured: Config) -> None:
     from voxcast.features.training_table import batches_to_learn_from
 
     for app in configured.apps:
@@ -314,147 +377,23 @@ def _say(name: str, text: str) -> None:
     print(f"{name:12} {text}", file=sys.stderr)
 
 
-@dataclass
-class LearningSession:
-    """Learning in the project of the current folder.
+def _measure_first(devices: Sequence[DeviceOutlook], again: str) -> None:
+    """Measure one small image with applications of unknown runtime.
 
-    Attributes
-    ----------
-    request : LearningRequest or None
-        The request; None for the present configuration.
-    again : str
-        The command that continues.
+    Images on which an application fails are passed over, up to a number.
     """
+    from voxcast.measure.campaign import measure_smallest
+    from voxcast.measure.runner import LOG_FILE
 
-    request: LearningRequest | None
-    again: str
-    _before: dict[Path, str] = field(default_factory=dict)
-
-    def prepare(self) -> tuple[Config, pd.DataFrame]:
-        """Compose the configuration, and read the images into the catalogue.
-
-        The former configuration is restored if that fails.
-
-        Raises
-        ------
-        RunError
-            If DVC is running in the project; then nothing was changed.
-        """
-        import pandas as pd
-
-        try:
-            with dvc_lock(Path()):
-                composed = self._configure()
-            reproduce("catalogue", then=f"mend it and run `{self.again}` again")
-        except VoxcastError:
-            self.restore()
-            raise
-        return composed, pd.read_parquet(CATALOGUE / CATALOGUE_TABLE)
-
-    def _configure(self) -> Config:
-        """Write the configuration and the list of images."""
-        from voxcast.config.campaigns import compose_request
-        from voxcast.config.project_files import refresh_project
-
-        for name in refresh_project(Path()):
-            logger.warning("%s: edited here, so it is not replaced by that of this release", name)
-        self._before = {
-            path: path.read_text(encoding="utf-8") for path in (PARAMS, SOURCES) if path.is_file()
-        }
-        if self.request is None:
-            composed = config.load(PARAMS)
-        else:
-            composed = compose_request(self.request, PARAMS, PARAMS)
-        images = composed.images
-        if changes := refresh_sources(Path(), images.path, images.participants):
-            print(changes, file=sys.stderr)
-        return composed
-
-    def look(self) -> tuple[Config, pd.DataFrame]:
-        """Return what `prepare` would, and change nothing in the project."""
-        import pandas as pd
-
-        from voxcast.config.campaigns import compose_request
-        from voxcast.images.image_set import catalogue_volumes, list_volumes
-        from voxcast.images.summary import Grids
-        from voxcast.measure.processes import temporary_folder
-
-        with contextlib.ExitStack() as stack:
-            folder = Path(stack.enter_context(temporary_folder()))
-            if self.request is None:
-                composed = config.load(PARAMS)
-            else:
-                composed = compose_request(self.request, PARAMS, folder / PARAMS)
-            table = CATALOGUE / CATALOGUE_TABLE
-            if self._new_images() or not table.is_file():
-                if composed.images.generated:
-                    then = "name IMAGES; without --dry-run the configured cohort is generated"
-                    raise ConfigError("no images are named, and none generated yet", "learn", then)
-                list_volumes(composed.images, folder / "images", hashes=SOURCES)
-                features = composed.features
-                catalogue_volumes(
-                    composed.images,
-                    folder / "images",
-                    folder / "catalogue",
-                    Grids(features.coarse_points, features.network_points),
-                    features.max_voxels,
-                )
-                table = folder / "catalogue" / CATALOGUE_TABLE
-            return composed, pd.read_parquet(table)
-
-    def generated_to_replace(self) -> int:
-        """Return how many generated volumes the named images take the place of."""
-        from voxcast.images.image_set import PARTICIPANTS, generated_ids
-
-        if not self._new_images() or not (IMAGES / PARTICIPANTS).is_file():
-            return 0
-        try:
-            return sum(Path(path).is_file() for path in generated_ids(IMAGES))
-        except ImageError:  # no generated set
-            return 0
-
-    def _new_images(self) -> bool:
-        return self.request is not None and self.request.images is not None
-
-    def restore(self) -> None:
-        """Put the former configuration back."""
-        for path, text in self._before.items():
-            write_text(path, text)
-
-    def measure_first(self, devices: list[DeviceOutlook]) -> None:
-        """Measure one small image with applications of unknown runtime.
-
-        Images on which an application fails are passed over, up to a number.
-
-        Raises
-        ------
-        RunError
-            If such a run fails.
-        """
-        from voxcast.measure.campaign import measure_smallest
-        from voxcast.measure.runner import LOG_FILE
-
-        for entry in devices:
-            if entry.outlook.trusted:
-                continue
+    for entry in devices:
+        run = None
+        if not entry.outlook.trusted:
             run = measure_smallest(entry.settings, entry.plan)
-            if run is not None and run.outcome != "completed":
-                log = entry.settings.runs / run.cell_key / LOG_FILE
-                then = f"mend the application and run `{self.again}` again"
-                images = "images" if run.outcome == "failed" else "image"
-                raise RunError(f"no run on the smallest {images}: {run.outcome}", log, then)
-
-    def run(self, devices: list[DeviceOutlook]) -> None:
-        """Make the missing runs, and run all stages that are out of date."""
-        from voxcast.tracking.registry import forget_lost
-
-        then = f"mend it and run `{self.again}` again; finished runs are kept"
-        for entry in devices:
-            if entry.outlook.left:
-                # A sitting that its budget ended has left runs, though its stage is up to date.
-                reproduce("--force", "--single-item", f"profile@{entry.device}", then=then)
-        forget_lost(Path())
-        reproduce(then=then)
+        if run is not None and run.outcome != "completed":
+            log = entry.settings.runs / run.cell_key / LOG_FILE
+            then = f"mend the application and run `{again}` again"
+            images = "images" if run.outcome == "failed" else "image"
+            raise RunError(f"no run on the smallest {images}: {run.outcome}", log, then)
 
 
 def _show_end(devices: Sequence[DeviceOutlook], again: str, *, as_json: bool) -> int:
@@ -491,3 +430,71 @@ def _failed_lines(failed: Sequence[dict[str, Any]]) -> Iterator[str]:
     if failed:
         yield f"{'':12} nothing was learned from these runs; the same command tries them once more"
         yield f"{'':12} mend the tool, or name the other images by --participant-label"
+
+
+def _retrain(
+    folder: Path, app: str | None, budget_s: float | None, trials: int | None, *, as_json: bool
+) -> int:
+    """Retrain the applications of the champion, or one; return the exit code."""
+    from voxcast.serving.model_store import ModelStore
+
+    with learning_lock(folder), contextlib.redirect_stdout(sys.stderr):
+        bundle = ModelStore.of(folder).current()
+        names = [app] if app else sorted(bundle.apps if bundle else ())
+        if not names:
+            raise ModelError("the registry has no champion", folder, "name an --app to learn")
+        receipts = {name: _retrained(folder, name, bundle, budget_s, trials) for name in names}
+    lines = (line for name, receipt in receipts.items() for line in _retrain_lines(name, receipt))
+    return options.show(receipts, lines, as_json=as_json)
+
+
+def _retrained(
+    folder: Path, name: str, bundle: Bundle | None, budget_s: float | None, trials: int | None
+) -> dict[str, Any]:
+    from voxcast.config.app_history import app_history
+    from voxcast.config.served_facts import app_facts, promotion_rule
+    from voxcast.models.families.family import family
+    from voxcast.models.selection.cross_validation import Validation
+    from voxcast.tracking import runs
+    from voxcast.tracking.challengers import Tuning, retrain
+
+    has_champion = bundle is not None and name in bundle.apps
+    forecaster = bundle.forecaster(name) if bundle is not None and has_champion else None
+    history = app_history(folder, name, forecaster).on_training_side()
+    cfg, table = history.config, history.table
+    validation = Validation(
+        table, history.volumes, cfg.tune.folds, cfg.tune.seed, stopped=history.stopped
+    )
+
+    def on_step(text: str) -> None:
+        print(f"{name}: {text}", file=sys.stderr, flush=True)
+
+    for reason, count in history.left_out.items():
+        logger.info("%s: %d runs are left out: %s", name, count, reason)
+    facts = app_facts(cfg, name, table)
+    # The network only where it can see most volumes.
+    sees = bool((history.volumes["shape"] > 0).all(axis=1).mean() > 0.5)
+    families = tuple(n for n in cfg.tune.families if sees or not family(n).needs_volume)
+    tuning = Tuning(families, trials or cfg.tune.trials, budget_s or cfg.tune.budget_s)
+    rule = promotion_rule(cfg)
+    return retrain(runs.connect(folder), folder, facts, validation, tuning, rule, on_step=on_step)
+
+
+def _retrain_lines(name: str, receipt: dict[str, Any]) -> Iterator[str]:
+    from voxcast.tracking.challengers import TOO_LITTLE
+
+    if receipt["reason"] == TOO_LITTLE:
+        yield f"{name}: too few new jobs, nothing was changed: {receipt['detail']}"
+        return
+    stays = "the champion stays" if not receipt["registered"] else None
+    became = stays or f"{receipt['champion']} is champion"
+    yield f"{name}: {became}, version {receipt['version']}: {receipt['reason']}"
+    if "judged" in receipt:
+        newest = receipt["judged"]
+        yield (
+            f"  judged on {newest['runs']} runs of {newest['subjects']} subjects since "
+            f"{newest['since']}; {receipt['new']['runs']} runs are new"
+        )
+    yield f"  {receipt['detail']}"
+    if receipt["registered"] and receipt["reason"] != "first":
+        yield "  `voxcast models rollback` returns to the former champion"

@@ -158,20 +158,22 @@ def _lines(
         size += f" of {regressor.groups_} {regressor.novelty_}"
     yield f"{target}: {regressor.family_}, from {size}"
     yield f"errors are for {NOVELTY[regressor.novelty_]}:"
-    rows: list[tuple[str, ...]] = [("held out", *METRICS, "asked/used")]
     candidates = {str(n): dict(row) for n, row in regressor.cv_results_.iterrows()}
-    names = sorted(candidates, key=lambda name: candidates[name]["mape"])
-    for name, metrics in [("selected", regressor.metrics_), *((n, candidates[n]) for n in names)]:
-        shares = (metrics[n] * (100 if n == "coverage" else 1) for n in METRICS)
-        figures = (f"{share:.1f} %" for share in shares)
-        rows.append((name, *figures, f"{metrics['asked_over_used']:.1f}×"))
+    best, *_ = names = sorted(candidates, key=lambda name: candidates[name]["mape"])
+    errors = {"selected": regressor.metrics_, **{name: candidates[name] for name in names}}
+    rows: list[tuple[str, ...]] = [("held out", *METRICS, "asked/used")]
+    rows += [
+        (name, *(f"{m[n] * (100 if n == 'coverage' else 1):.1f} %" for n in METRICS),
+         f"{m['asked_over_used']:.1f}×")
+        for name, m in errors.items()
+    ]  # fmt: skip
     yield text_table(rows, "<>>>>>>", indent="  ")
     yield from LEGEND
     family_mape = candidates.get(regressor.family_, regressor.metrics_)["mape"]
-    if round(family_mape - candidates[names[0]]["mape"], 1) > 0:
+    if round(family_mape - candidates[best]["mape"], 1) > 0:
         yield (
             f"  {regressor.family_} was chosen by the errors of cross-validation on all rows; "
-            f"the smallest mape above, of {names[0]}, may be chance"
+            f"the smallest mape above, of {best}, may be chance"
         )
     yield from _bound_lines(regressor.model_.evidence(), regressor.metrics_["calibrated"])
     most = "" if trials_by_family is None else f", at most {trials_by_family} for each family"

@@ -1,34 +1,49 @@
-"""``voxcast measure``: time and memory of an application, or how fast this machine is."""
+"""``voxcast measure``: an application here, how fast this machine is, or a campaign of many runs.
+
+A campaign is measured in sittings, or as a pool of work by many workers. Its images, catalogue and
+runs are in ``data/campaigns/NAME``, separate from the project's; its permanent record is collected
+in ``data/history/NAME``.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import logging
 import os
 import shlex
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Option
 
+from voxcast import config
 from voxcast import project as projects
+from voxcast.api.host_speed import update_after_runs
+from voxcast.apps.app import parameter_values, scaled_parameters
+from voxcast.apps.checks import check_startable
 from voxcast.cli import options
 from voxcast.errors import ConfigError
 from voxcast.images.header import file_size_bytes
-from voxcast.quantities import format_bytes, format_seconds
+from voxcast.quantities import counted, format_bytes, format_seconds
+from voxcast.records import App, Cell, Configuration
 from voxcast.text_table import text_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from voxcast.records import App, Cell, Configuration
+    from voxcast.jobs.follow import Follower
+    from voxcast.measure.campaign import Campaign
 
-FAILED = 1
+FAILED, CELLS_LEFT, INTERRUPTED = 1, 1, 130  # exit codes
 SCALE: Literal["full_scale"] = "full_scale"
 COMMAND = "command"  # the application of conf/app that is any command line
+LOCAL = "local"  # the cluster that is this machine
 HOST_S = 110.0  # of local runs
+STATES = ("running", "waiting", "given up")
 
 logger = logging.getLogger(__name__)
 
@@ -99,55 +114,59 @@ def measure(
         of_others = {"IMAGE": images, "--app": app, "--command": command, "--campaign": campaign}
         options.refuse(of_others, "is not for --host, which makes short runs of its own")
         return _measure_host(project, budget_s, as_json=as_json)
-    if campaign is not None or proposals is not None:
-        from voxcast.cli import measure_campaign as campaigns
-
-        name, settings = campaign or "reference", changes or []
-        if images or app:
-            raise ConfigError("has its own images and applications", "--campaign")
-        if proposals is not None:
-            return campaigns.show_proposals(project, name, settings, proposals, as_json=as_json)
-        if lend:
-            return campaigns.lend_cells(project, name, settings, as_json=as_json)
-        if cluster is not None:
-            return campaigns.run_on_cluster(
-                project, name, settings, cluster, budget_s, parallel, sbatch or (),
-                options.seconds(poll, "--poll") or 30.0, as_json=as_json,
-            )  # fmt: skip
-        if sbatch:
-            raise ConfigError("needs --cluster", "--sbatch")
-        return campaigns.measure_campaign(
-            project, name, settings, budget_s, parallel, as_json=as_json
+    if campaign is None and proposals is None:
+        campaign_only = {
+            "--lend": lend, "--parallel": parallel, "--cluster": cluster, "--sbatch": sbatch,
+            "--set": changes, "--time-budget": budget_s,
+        }  # fmt: skip
+        options.refuse(campaign_only, "needs --campaign")
+        numbers = options.counts(cpus, "--cpus") or (1,)
+        app_of_runs, configuration = _app_and_configuration(
+            projects.require(project), app, command, gpus
         )
-    campaign_only = {
-        "--lend": lend, "--parallel": parallel, "--cluster": cluster, "--sbatch": sbatch,
-        "--set": changes, "--time-budget": budget_s,
-    }  # fmt: skip
-    options.refuse(campaign_only, "needs --campaign")
-    numbers = options.counts(cpus, "--cpus") or (1,)
-    return _measure_runs(
-        project, images or [], app, command, numbers, gpus, parameters or [], out, as_json=as_json
-    )
+        return _measure_runs(
+            app_of_runs, configuration, images or [], numbers, parameters or [], out,
+            as_json=as_json,
+        )  # fmt: skip
+    if images or app:
+        raise ConfigError("has its own images and applications", "--campaign")
+    if cluster in (None, LOCAL) and parallel is not None:
+        _check_cores([parallel], "--parallel")
+    chosen = _campaign(project, campaign or "reference", changes or ())
+    if proposals is not None:
+        return _show_proposals(chosen, proposals, as_json=as_json)
+    if lend:
+        path = Path("build", chosen.name, "cells.json")
+        count = chosen.lend(path)
+        return options.show(str(path), [f"{path}: {count} cells"], as_json=as_json)
+    if cluster is not None:
+        poll_s = options.seconds(poll, "--poll") or 30.0
+        return _run_on_cluster(
+            chosen, cluster, budget_s, parallel, sbatch or (), poll_s, as_json=as_json
+        )
+    options.refuse({"--sbatch": sbatch}, "needs --cluster")
+    return _measure_campaign(chosen, budget_s, parallel, as_json=as_json)
+
+
+def _check_cores(numbers: Sequence[int], option: str) -> None:
+    cores = len(os.sched_getaffinity(0))
+    if max(numbers) > cores:
+        raise ConfigError(f"must be 1 to {cores} here, not {max(numbers)}", option)
 
 
 def _measure_runs(
-    project: Path | None,
+    app: App,
+    configuration: Configuration,
     images: Sequence[Path],
-    app_name: str | None,
-    command: str | None,
     cpus: Sequence[int],
-    gpus: int,
     texts: Sequence[str],
     out: Path | None,
     *,
     as_json: bool,
 ) -> int:
     """Measure each image with each number of CPUs; return the exit code, 1 if a run failed."""
-    from voxcast.apps.app import parameter_values, scaled_parameters
-    from voxcast.apps.checks import check_startable
     from voxcast.measure.processes import sweep_abandoned
 
-    app, configuration = _app_and_configuration(projects.require(project), app_name, command, gpus)
     parameters = scaled_parameters(app, SCALE, parameter_values(texts, app.parameters))
     inputs: list[Path | None] = [*images]
     if app.input == "none":
@@ -156,9 +175,7 @@ def _measure_runs(
         inputs = [None]
     elif not images:
         raise ConfigError("needs an image", app.name, "give one or more files")
-    cores = len(os.sched_getaffinity(0))
-    if max(cpus) > cores:
-        raise ConfigError(f"must be 1 to {cores} here, not {max(cpus)}", "--cpus")
+    _check_cores(cpus, "--cpus")
     for path in images:
         file_size_bytes(path)
     check_startable(app, configuration)
@@ -178,7 +195,6 @@ def _measure_runs(
 def _app_and_configuration(
     folder: Path, name: str | None, command: str | None, gpus: int
 ) -> tuple[App, Configuration]:
-    from voxcast import config
 
     overrides: dict[str, Any] = {}
     if command is not None:
@@ -218,8 +234,6 @@ def first_configuration(app: App, folder: Path, gpus: int | None = None) -> Conf
     ConfigError
         If no device of the application is such.
     """
-    from voxcast import config
-    from voxcast.records import Configuration
 
     for name in app.devices:
         device = config.load_device(folder, name)
@@ -243,7 +257,6 @@ def _measure(
     from voxcast.measure.processes import sweep, temporary_folder, was_abandoned
     from voxcast.measure.record import figures, log_tail, measure_app
     from voxcast.measure.trace import Conditions
-    from voxcast.records import Cell
     from voxcast.runs.series import traces_of, without_sample
 
     with contextlib.ExitStack() as stack:
@@ -269,10 +282,8 @@ def _measure(
         run, phases = measure_app(app, source, folder.absolute(), cell, Conditions())
         if run.outcome != "completed":
             print(log_tail(folder).rstrip(), file=sys.stderr)
-        ends = [getattr(phase, name) for name in ("start_s", "end_s") for phase in phases]
-        is_without = without_sample(
-            traces_of([folder])["t_s"], ends[: len(phases)], ends[len(phases) :]
-        )
+        starts, ends = [phase.start_s for phase in phases], [phase.end_s for phase in phases]
+        is_without = without_sample(traces_of([folder])["t_s"], starts, ends)
     result = {
         "image": None if image is None else str(image), "app": app.name, "scale": SCALE,
         "configuration": dataclasses.asdict(configuration), "parameters": parameters,
@@ -286,23 +297,24 @@ def _measure(
 def run_lines(task: str, allocation: str, run: dict[str, Any]) -> list[str]:
     """Return the figures of a run, see `voxcast.measure.record.figures`, and of its phases."""
     noisy = f", on a busy machine (load {run['load1']:.1f} before)" if run["noisy"] else ""
-    memory = f"{format_bytes(run['peak_rss_bytes'])} ({run['memory_method']})"
-    if not run["peak_rss_bytes"]:
-        memory = "unknown (the run was too short to sample)"
+    memory = "unknown (the run was too short to sample)"
+    if run["peak_rss_bytes"]:
+        memory = f"{format_bytes(run['peak_rss_bytes'])} ({run['memory_method']})"
     wall, cpu = (format_seconds(run[name] or 0.0) for name in ("runtime_s", "cpu_s"))
     lines = [
         f"{task}, {allocation}: {run['outcome']}{noisy}",
         f"  wall {wall}, CPU {cpu}, peak memory {memory}",
     ]
-    for phase in run["phases"]:
-        cpu = "" if phase["cpu_s"] is None else f"CPU {format_seconds(phase['cpu_s'])}"
-        peak = phase["peak_rss_bytes"]
-        memory = "" if peak is None else format_bytes(peak)
-        wall = format_seconds(phase["end_s"] - phase["start_s"])
-        mark = " *" if phase.get("read_at_ends") else ""
-        lines.append(f"  {phase['name']:16}{wall:>12}  {cpu:16}{memory:>10}{mark}".rstrip())
-    if any(phase.get("read_at_ends") for phase in run["phases"]):
-        lines.append("  * no sample lies in this phase: the run's memory at its ends")
+    if rows := [
+        (phase["name"], format_seconds(phase["end_s"] - phase["start_s"]),
+         "" if phase["cpu_s"] is None else f"CPU {format_seconds(phase['cpu_s'])}",
+         "" if phase["peak_rss_bytes"] is None else format_bytes(phase["peak_rss_bytes"]),
+         "*" * bool(phase.get("read_at_ends")))
+        for phase in run["phases"]
+    ]:  # fmt: skip
+        lines.append(text_table(rows, "<><><", indent="  "))
+        if any(mark for *_, mark in rows):
+            lines.append("  * no sample lies in this phase: the run's memory at its ends")
     return [*lines, *([f"  saved in {run['folder']}"] if "folder" in run else [])]
 
 
@@ -346,13 +358,16 @@ def _host_lines(content: dict[str, Any]) -> Iterator[str]:
     if not apps:
         yield "  the model's runs do not state their machines, so it does not distinguish them"
         return
-    rows: list[tuple[str, ...]] = [("", "", "speed", "5 to 95 %", "runs")]
-    for title, speeds in (("before", content.get("before", ())), ("now", apps)):
-        for row in speeds:
-            interval = f"{row['lower']:.2f} to {row['upper']:.2f}"
-            label = f"{row['app']}, {title}" if "before" in content else row["app"]
-            state = "known" if row["calibrated"] else "not known"
-            rows.append((label, state, f"{row['speed']:.2f}", interval, str(row["runs"])))
+    before = content.get("before")
+    titled = [("", row) for row in apps]
+    if before is not None:
+        titled = [(", before", row) for row in before] + [(", now", row) for row in apps]
+    rows = [("", "", "speed", "5 to 95 %", "runs")]
+    rows += [
+        (row["app"] + title, "known" if row["calibrated"] else "not known", f"{row['speed']:.2f}",
+         f"{row['lower']:.2f} to {row['upper']:.2f}", str(row["runs"]))
+        for title, row in titled
+    ]  # fmt: skip
     yield text_table(rows, "<<>>>", indent="  ")
     references = " and ".join(sorted({row["reference"] for row in apps}))
     yield f"  speeds are multiples of the average of {references}, where most runs were made"
@@ -361,3 +376,198 @@ def _host_lines(content: dict[str, Any]) -> Iterator[str]:
         yield f"  they hold for the last {hours:g} hours; all runs on record are counted"
     if not all(row["calibrated"] for row in apps):
         yield "  bounds are wider until the speed is known; `voxcast measure --host` measures it"
+
+
+def _campaign(project: Path | None, name: str, changes: Sequence[str]) -> Campaign:
+    """Return a campaign of the project, with ``KEY=VALUE`` of its configuration changed."""
+    os.chdir(projects.require(project))  # all paths are relative to the project
+    from voxcast.config.campaigns import project_campaign
+
+    return project_campaign(name, changes)
+
+
+def _measure_campaign(
+    campaign: Campaign, budget_s: float | None, parallel: int | None, *, as_json: bool
+) -> int:
+    """Make the runs of a campaign that are left, and record them."""
+    limits: dict[str, Any] = {"stop_after_s": budget_s, "parallel": parallel}
+    changes = {key: value for key, value in limits.items() if value is not None}
+    settings = dataclasses.replace(campaign.settings, **changes)
+    progress = dataclasses.replace(campaign, settings=settings).run()
+    update_after_runs(Path())
+    content = {"runs": len(progress.runs), "left": progress.left}
+    line = f"{campaign.name}: {len(progress.runs)} runs measured, {progress.left} left"
+    options.show(content, [line], as_json=as_json)
+    if progress.left:
+        command = f"voxcast measure --campaign {campaign.name}"
+        command += f" --time-budget {budget_s:g}s" if budget_s else ""
+        time_left = format_seconds(progress.left_s)
+        logger.info("about %s left; continue with `%s`", time_left, command)
+    return 0
+
+
+def collect_campaign(
+    project: Path | None, name: str, changes: Sequence[str], *, as_json: bool
+) -> int:
+    """Record the runs of a campaign that are not in ``data/history/NAME`` yet."""
+    parts = [str(part) for part in _campaign(project, name, changes).collect()]
+    return options.show(parts, parts or ["nothing new"], as_json=as_json)
+
+
+def _show_proposals(campaign: Campaign, count: int, *, as_json: bool) -> int:
+    """List the runs of a campaign that reduce uncertainty most for their time.
+
+    Where runs cost much the same, runs drawn at random teach more.
+    """
+    from voxcast.models.next_runs import proposed_runs
+
+    proposals = proposed_runs(campaign, count)
+    if not proposals:
+        logger.info("all runs of %s are on record", campaign.name)
+    lines = (
+        f"{run['app']}, {run['device']}, {counted(run['cpus'], 'CPU')}, {run['scale']}: "
+        f"{run['image'] or run['subject'] or run['parameters']}, "
+        f"about {format_seconds(run['expected_s'])}"
+        for run in proposals
+    )
+    return options.show(proposals, lines, as_json=as_json)
+
+
+def show_campaign(
+    project: Path | None, name: str, changes: Sequence[str], *, as_json: bool
+) -> int:
+    """Show which runs of a campaign are done and left."""
+    from voxcast.jobs.campaign import POOL
+
+    campaign = _campaign(project, name, changes)
+    # Workers of a pool run on other machines.
+    rows = campaign.status(any_host=(campaign.folder / POOL).is_dir())
+    return options.show(rows, _status_lines(name, rows), as_json=as_json)
+
+
+def _status_lines(name: str, rows: list[dict[str, Any]]) -> Iterator[str]:
+    if not rows:
+        start = f"`voxcast measure --campaign {name}` prepares its images and measures"
+        yield f"{name}: nothing is measured yet; {start}"
+        return
+    count, left, left_s, local_runs = (
+        sum(row[column] for row in rows) for column in ("done", "left", "left_s", "local_runs")
+    )
+    yield f"{name}: {count} runs done, {left} left, about {format_seconds(left_s)}"
+    if local_runs:
+        yield f"  on record too: {local_runs} local runs"
+    table = [("app", "scale", "CPUs", "done", "left", "time left", "noisy", "other outcomes")]
+    table += [
+        (row["app"], row["scale"], str(row["cpus"]), str(row["done"]), str(row["left"]),
+         format_seconds(row["left_s"]), str(row["noisy"]),
+         ", ".join(f"{n} {k}" for k, n in sorted(row["outcomes"].items()) if k != "completed"))
+        for row in rows
+    ]  # fmt: skip
+    yield text_table(table, "<<>>>>><", indent="  ")
+
+
+def _run_on_cluster(
+    campaign: Campaign,
+    cluster_text: str,
+    budget_s: float | None,
+    parallel: int | None,
+    sbatch: Sequence[str],
+    poll_s: float,
+    *,
+    as_json: bool,
+) -> int:
+    """Have workers run the cells of a campaign, and collect its runs.
+
+    Parameters
+    ----------
+    cluster_text : str
+        ``NAME`` or ``NAME:PARTITION``: workers are jobs of Slurm; ``local`` starts them here.
+    """
+    from voxcast.jobs import campaign as pools
+    from voxcast.jobs.claim import claimed
+    from voxcast.jobs.follow import Follower, follow
+    from voxcast.jobs.slurm import SlurmExecutor, check_installed
+    from voxcast.jobs.state import counts
+    from voxcast.jobs.submission import SlurmOptions, partitions_per_cpu
+
+    is_local = cluster_text == LOCAL
+    if not is_local and budget_s is not None:
+        problem = "is not for jobs of Slurm, whose size follows from the cells"
+        raise ConfigError(problem, "--time-budget", "leave it out")
+    cluster_name, _, partition = cluster_text.partition(":")
+    site = config.current_site(config.CONF_DIR, cluster_name)
+    cluster = pools.within_partition(site.cluster, partition or None)
+    slurm = SlurmOptions.from_texts(sbatch, parallel, partitions_per_cpu(cluster))
+    if not is_local:
+        check_installed()
+    campaign.prepare()
+    code = 0
+    with claimed(campaign.folder / pools.POOL) as claim:
+        submission, plan = pools.make_campaign_pool(campaign, cluster, Path.cwd(), slurm)
+        follower = Follower(submission, claim=claim)
+        for note in plan.notes:
+            logger.info(note)
+        if again := follower.retry():
+            logger.info("%d that were given up are tried again", again)
+        follower.settle()
+        if is_local:
+            _run_here(campaign, follower, budget_s, parallel or 1)
+        else:
+            partition_of = functools.partial(pools.partition_for, cluster)
+            follower.executor = SlurmExecutor(submission)
+            follower.next_jobs = lambda waiting: pools.jobs_for(
+                submission.plan, follower.state.tasks, waiting, partition_of
+            )
+            try:
+                follow(follower, poll_s, lambda: campaign.collect(submission.out))
+            except KeyboardInterrupt:
+                logger.warning("interrupted; jobs go on; the same command continues")
+                code = INTERRUPTED
+        parts = campaign.collect(submission.out)
+    by_status = counts(follower.state, follower.current)
+    given_up, left = by_status["given up"], by_status["running"] + by_status["waiting"]
+    summary = {
+        "cells": by_status.total(), "recorded": by_status["completed"], "left": left,
+        **{name.replace(" ", "_"): by_status[name] for name in STATES},
+        "pool": str(submission.folder), "parts": list(map(str, parts)),
+    }  # fmt: skip
+    states = ", ".join(f"{by_status[name]} {name}" for name in STATES)
+    states = f"{by_status['completed']} of {by_status.total()} cells done, {states}"
+    lines = [f"{campaign.name}: {states}"]
+    if given_up:
+        lines.append("  the same command tries those that were given up again")
+    if left or given_up:
+        lines.append(f"  `voxcast status {submission.folder}` shows them")
+        code = code or (0 if is_local else CELLS_LEFT)
+    return options.show(summary, lines, as_json=as_json) or code
+
+
+def _run_here(
+    campaign: Campaign, follower: Follower, time_budget_s: float | None, count: int
+) -> None:
+    """Run workers side by side, and then one with all of the machine for the rest."""
+    from voxcast.jobs.campaign import run_local_workers, work_command
+    from voxcast.measure.host import host_facts
+
+    memory_bytes, submission = host_facts().memory_bytes, follower.submission
+    deadline = None if time_budget_s is None else time.monotonic() + time_budget_s
+
+    def on_progress() -> None:
+        follower.step()
+        logger.info("%d cells and parts done", len(follower.state.records))
+
+    for workers in (count, 1) if count > 1 else (1,):
+        memory = memory_bytes // workers
+        share = [f"--cpus={len(os.sched_getaffinity(0)) // workers}", f"--memory={memory}B"]
+        while follower.waiting():  # workers end when nothing waits; what failed waits again then
+            if deadline is not None:
+                share = [*share[:2], f"--time-budget={max(deadline - time.monotonic(), 1.0):g}s"]
+            logger.info("%d workers with %s each", workers, format_bytes(memory))
+            command = work_command(submission.folder, *share)
+            try:
+                run_local_workers(command, workers, on_progress)
+            finally:
+                any_ended = follower.settle()
+                campaign.collect(submission.out)
+            if not any_ended:
+                break

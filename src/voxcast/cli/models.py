@@ -10,10 +10,13 @@ from typing import Annotated, Any
 
 from typer import Argument, Option
 
+from voxcast import config
 from voxcast import project as projects
 from voxcast.cli import options
 from voxcast.errors import EXIT_BAD_INPUT, ModelError
 from voxcast.quantities import counted
+from voxcast.serving.model_store import ModelStore
+from voxcast.tracking.versions import compare_versions, roll_back
 
 Version = Annotated[str | None, Argument(metavar="[VERSION]", show_default=False)]
 Contender = Annotated[str, Argument(metavar="A", show_default=False)]
@@ -31,7 +34,6 @@ def list_versions(
     project: options.Project = None,
 ) -> int:
     """List the versions, newest first, with every application."""
-    from voxcast.serving.model_store import ModelStore
 
     folder = projects.require(project)
     if refresh:
@@ -63,7 +65,6 @@ def show(
     """
     from voxcast.serving.bundle import plain_files
     from voxcast.serving.model_card import model_card
-    from voxcast.serving.model_store import ModelStore
 
     bundle = ModelStore.of(projects.require(project)).open(version)
     problems, card = bundle.problems(), model_card(bundle)
@@ -89,9 +90,7 @@ def compare(
     project: options.Project = None,
 ) -> int:
     """Compare two versions on the same held-out subjects on record."""
-    from voxcast import config
     from voxcast.models.selection.cross_validation import Validation, validations
-    from voxcast.tracking.versions import compare_versions
 
     folder = projects.require(project)
 
@@ -112,7 +111,6 @@ def promote(
     """Register the newest model of an application, although the rule refused it."""
     folder = projects.require(project)
 
-    from voxcast import config
     from voxcast.config.served_facts import app_facts, promotion_rule
     from voxcast.graph import dvc_lock, learning_lock
     from voxcast.tracking import promotion, runs
@@ -147,7 +145,6 @@ def rollback(
 ) -> int:
     """Return to an older version, by default the one replaced last; or of one application."""
     folder = projects.require(project)
-    from voxcast.tracking.versions import roll_back
 
     with contextlib.redirect_stdout(sys.stderr):
         receipt = roll_back(folder, version, app)
@@ -170,7 +167,6 @@ def pull(
     Its files must be as registered. Versions that are here are not fetched again.
     """
     folder = projects.require(project)
-    from voxcast.serving.model_store import ModelStore
     from voxcast.tracking.address import tracking_uri
     from voxcast.tracking.registry import pull as fetched
 

@@ -7,9 +7,8 @@ import json
 import math
 import re
 import signal
-from dataclasses import dataclass, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from typer import Argument, Option
@@ -22,8 +21,8 @@ from voxcast.quantities import parse_seconds, parse_usd
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from voxcast.allocation.requests.cost import CostModel
     from voxcast.api.question import Question
-
 
 Json = Annotated[bool, Option("--json", hidden=True)]
 Project = Annotated[Path | None, Option("--project", hidden=True)]
@@ -71,6 +70,17 @@ Where = Annotated[
         help="Only runs with this value of a column, label:NAME or parameter:NAME.",
     ),
 ]  # fmt: skip
+Cost = Annotated[
+    str, Option("--cost", metavar="A,B,C", help="Prices of requested time, used time, request.")
+]
+PLAIN_COST = "1,0,0"
+Checkpoint = Annotated[
+    str | None,
+    Option(
+        "--checkpoint", metavar="WRITE,RESTART",
+        help="Durations of writing a checkpoint and of a restart, for jobs that can.",
+    ),
+]  # fmt: skip
 Set = Annotated[
     list[str] | None,
     Option("-S", "--set", metavar="KEY=VALUE", help="Change a key of the configuration."),
@@ -114,47 +124,30 @@ Deadline = Annotated[
 Budget = Annotated[
     str | None, Option("--budget", metavar="USD", help="Largest cost of one image.")
 ]
+T = TypeVar("T")
 _COUNT = re.compile(r"\d{1,9}", re.ASCII)
 
 
-@dataclass(frozen=True)
-class ModelQuestion:
-    """The options of a question to a model, as a parameter of a verb; see `command_of`."""
+def question(
+    app: str | None,
+    cpus: str | None,
+    gpus: str | None,
+    parameters: list[str] | None,
+    model: str | None,
+    project: Path | None,
+    *,
+    budget: str | None = None,
+    changes: list[str] | None = None,
+    **others: Any,
+) -> Question:
+    """Return the question of a verb; errors as `counts` and `voxcast.api.question.Question`."""
+    from voxcast.api.question import Question
 
-    app: App = None
-    cpus: Cpus = None
-    gpus: Gpus = None
-    parameters: Parameters = None
-    model: Model = None
-    project: Project = None
-
-    def question(self, **others: Any) -> Question:
-        """Return the question; errors as `counts` and `voxcast.api.question.Question`."""
-        from voxcast.api.question import Question
-
-        numbers = counts(self.cpus, "--cpus"), counts(self.gpus, "--gpus", least=0)
-        return Question(
-            self.app, *numbers, self.parameters or (), self.model, self.project, **others
-        )
-
-
-@dataclass(frozen=True)
-class SiteQuestion(ModelQuestion):
-    """The same with a cluster, a policy and limits."""
-
-    cluster: Cluster = None
-    policy: Policy = None
-    deadline: Deadline = None
-    budget: Budget = None
-    changes: Set = None
-
-    def question(self, **others: Any) -> Question:
-        """Return the question; errors as of the base class."""
-        return super().question(
-            cluster=self.cluster, policy=self.policy, deadline=self.deadline,
-            budget_usd=None if self.budget is None else parse_usd(self.budget),
-            changes=self.changes or (), **others,
-        )  # fmt: skip
+    return Question(
+        app, counts(cpus, "--cpus"), counts(gpus, "--gpus", least=0), parameters or (), model,
+        project, budget_usd=None if budget is None else parse_usd(budget), changes=changes or (),
+        **others,
+    )  # fmt: skip
 
 
 def show(content: object, lines: Iterable[str], *, as_json: bool, out: Path | None = None) -> int:
@@ -199,17 +192,20 @@ def counts(text: str | None, option: str, *, least: int = 1) -> tuple[int, ...] 
 
 
 def seconds(text: str | None, option: str) -> float | None:
-    """Read a duration such as ``2h``, ``90min`` or ``3600s``; None stays None.
+    """Read a duration such as ``2h``, ``90min`` or ``3600s``; None stays None."""
+    return None if text is None else quantity(parse_seconds, text, option)
+
+
+def quantity(parse: Callable[[str], T], text: str, option: str) -> T:
+    """Read a number with its unit.
 
     Raises
     ------
     ConfigError
-        If it is not a duration.
+        If it is another text.
     """
-    if text is None:
-        return None
     try:
-        return parse_seconds(text)
+        return parse(text)
     except ConfigError as error:
         raise ConfigError(one_line(error), option) from None
 
@@ -231,21 +227,25 @@ def numbers(text: str, count: int, option: str) -> tuple[float, ...]:
     return values
 
 
-def durations(text: str, option: str) -> tuple[float, float]:
-    """Read two durations such as ``30s,10s``, or two numbers.
+def cost_model(prices: str, checkpoint: str | None = None) -> CostModel:
+    """Read the prices of a request, and the durations of a checkpoint such as ``30s,10s``.
 
     Raises
     ------
     ConfigError
-        If they are others, or negative.
+        If there are more or fewer, or one is negative.
     """
+    from voxcast.allocation.requests.cost import CostModel
+
+    texts = ["0", "0"] if checkpoint is None else checkpoint.split(",")
     try:
-        values = tuple(float(part) for part in text.split(","))
+        durations = [float(text) for text in texts]
     except ValueError:
-        values = tuple(seconds(part, option) or 0.0 for part in text.split(","))
-    if len(values) != 2 or not all(0 <= value < math.inf for value in values):
-        raise ConfigError(f"must be two durations with a comma between, not {text!r}", option)
-    return values[0], values[1]
+        durations = [seconds(text, "--checkpoint") or 0.0 for text in texts]
+    if len(durations) != 2 or not all(0 <= value < math.inf for value in durations):
+        problem = f"must be two durations with a comma between, not {checkpoint!r}"
+        raise ConfigError(problem, "--checkpoint")
+    return CostModel(*numbers(prices, 3, "--cost"), *durations)
 
 
 def labels_of(texts: list[str] | None) -> list[str]:
@@ -307,45 +307,12 @@ class Command(TyperCommand):
 
 
 def command_of(function: Callable[..., int], name: str) -> TyperCommand:
-    """Return the command that a function is, with its docstring as help.
-
-    A parameter that is a dataclass, such as `ModelQuestion`, stands for its fields as options.
-    """
+    """Return the command that a function is, with its docstring as help."""
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
     text = (inspect.getdoc(function) or "").replace("``", "")
     settings = {"allow_extra_args": True, "max_content_width": WIDTH}
-    app.command(name, cls=Command, help=text, context_settings=settings)(_flat(function))
+    app.command(name, cls=Command, help=text, context_settings=settings)(function)
     command = typer.main.get_command(app)
     if not isinstance(command, TyperCommand):
         raise TypeError(f"{name}: not a single command")
     return command
-
-
-def _flat(function: Callable[..., int]) -> Callable[..., int]:
-    """Return a function with the fields of its dataclasses as parameters of their own."""
-    hints = get_type_hints(function, include_extras=True)
-    grouped: dict[str, tuple[Any, list[str]]] = {}
-    parameters = []
-    for parameter in inspect.signature(function).parameters.values():
-        hint = hints[parameter.name]
-        if not (isinstance(hint, type) and is_dataclass(hint)):
-            parameters.append(parameter.replace(annotation=hint))
-            continue
-        fields = inspect.signature(hint).parameters
-        types = get_type_hints(hint, include_extras=True)
-        grouped[parameter.name] = hint, list(fields)
-        parameters += [
-            field.replace(annotation=types[name], kind=inspect.Parameter.KEYWORD_ONLY)
-            for name, field in fields.items()
-        ]
-
-    def flat(**values: Any) -> int:
-        for name, (kind, names) in grouped.items():
-            values[name] = kind(**{field: values.pop(field) for field in names})
-        return function(**values)
-
-    flat.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
-    )
-    flat.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return flat

@@ -16,9 +16,23 @@ from typer import Argument, Option
 
 from voxcast.cli import options
 from voxcast.errors import ConfigError, RunError, TableError
-from voxcast.files import is_empty
-from voxcast.phases.signature import MIN_SHARE, TOLERANCE_DECADES
+from voxcast.files import is_empty, write_text
+from voxcast.phases.events import NS_PER_S, Kind, holds_trace, read_trace
+from voxcast.phases.logged import PhaseMatrix, phase_matrix, used_byte_s
+from voxcast.phases.logical import LogicalTrace, logical_trace
+from voxcast.phases.overview import MARKS, Timeline, TraceOverview, trace_overview
+from voxcast.phases.signature import (
+    MIN_SHARE,
+    TOLERANCE_DECADES,
+    Signature,
+    grouped,
+    phases_of,
+    tick_times,
+)
+from voxcast.phases.signature import signature as signature_of
 from voxcast.quantities import counted, format_bytes, format_seconds, format_short_seconds
+from voxcast.runs.series import RECORD_FILE
+from voxcast.runs.store import open_history
 from voxcast.text_table import text_table
 
 if TYPE_CHECKING:
@@ -28,11 +42,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from voxcast.allocation.requests.chain import Chain, MemoryHeld
-    from voxcast.phases.logged import PhaseMatrix
-    from voxcast.phases.logical import LogicalTrace
-    from voxcast.phases.overview import Timeline, TraceOverview
     from voxcast.phases.predict import TimePrediction, Transfer
-    from voxcast.phases.signature import Signature
 
 Trace = Annotated[Path, Argument(metavar="TRACE", show_default=False)]
 
@@ -53,44 +63,29 @@ OTHER, OTHER_COMMUNICATION, AFTER, NOTHING = "+", "-", ".", " "
 def chain(
     histories: options.Histories,
     app_name: options.App = None,
-    prices: Annotated[
-        str,
-        Option("--cost", metavar="A,B,C", help="Prices of requested time, used time, request."),
-    ] = "1,0,0",
-    checkpoint: Annotated[
-        str | None,
-        Option("--checkpoint", metavar="WRITE,RESTART", help="Durations, such as 30s,10s."),
-    ] = None,
+    prices: options.Cost = options.PLAIN_COST,
+    checkpoint: options.Checkpoint = None,
     as_json: options.Json = False,
 ) -> int:
     """Show memory held by run and by phase, and the requests of a chain of jobs, one a phase."""
-    durations = (0.0, 0.0) if checkpoint is None else options.durations(checkpoint, "--checkpoint")
+    cost = options.cost_model(prices, checkpoint)
     from voxcast.allocation.requests import chain as chains
-    from voxcast.allocation.requests.cost import CostModel
-    from voxcast.phases.events import holds_trace
-    from voxcast.phases.logged import phase_matrix, used_byte_s
-    from voxcast.runs.store import open_history
     from voxcast.runs.table import only_app
 
-    alpha, beta, gamma = options.numbers(prices, 3, "--cost")
-    cost = CostModel(alpha, beta, gamma, *durations)
     if holds_trace(histories[0]):
         then = f"see it with `voxcast phases show {histories[0]}`"
         raise TableError("is a trace, not a history of runs", histories[0], then)
     history = open_history(histories)
-    runs = history.runs
-    with_phases = {*history.phases["cell_key"], *history.traces["cell_key"]} & set(
-        runs["cell_key"]
-    )
-    if not with_phases:
+    runs, traced = history.runs, {*history.phases["cell_key"], *history.traces["cell_key"]}
+    with_phases = runs[runs["cell_key"].isin(traced)]
+    if with_phases.empty:
         then = "measure runs of the application, or import runs with phases"
         raise TableError("has no phases, nor traces to read them from", histories[0], then)
-    apps = runs.loc[runs["cell_key"].isin(with_phases), "app"]
-    app = only_app(set(apps), app_name, histories[0])
+    app = only_app(set(with_phases["app"]), app_name, histories[0])
     of_app = runs[runs["app"] == app]
-    keys = set(of_app["cell_key"])
     phases, traces = (
-        table[table["cell_key"].isin(keys)] for table in (history.phases, history.traces)
+        table[table["cell_key"].isin(of_app["cell_key"])]
+        for table in (history.phases, history.traces)
     )
     if not len(phases):
         phases = _read_from(of_app, traces)
@@ -145,11 +140,10 @@ def _chain_lines(app: str, matrix: PhaseMatrix, held: MemoryHeld, jobs: Chain) -
     )
     rows = [("job", "memory", "expected GB h", "requested walltimes")]
     for job in (*jobs.jobs, jobs.single_job):
-        lengths = job.walltimes.lengths
-        walltimes = [format_seconds(s) for s in lengths[:PRINTED_WALLTIMES]]
-        walltimes += ["…"] * (len(lengths) > PRINTED_WALLTIMES)
-        memory = format_bytes(job.memory_bytes)
-        rows.append((job.phase, memory, f"{job.expected_gb_h:.3g}", ", ".join(walltimes)))
+        walltimes = [format_seconds(s) for s in job.walltimes.lengths]
+        first = walltimes[:PRINTED_WALLTIMES] + ["…"] * (len(walltimes) > PRINTED_WALLTIMES)
+        figures = format_bytes(job.memory_bytes), f"{job.expected_gb_h:.3g}"
+        rows.append((job.phase, *figures, ", ".join(first)))
     yield text_table(rows, "<>><", indent="  ")
     if matrix.read_at_ends:
         listed = ", ".join(f"{phase} {n}" for phase, n in matrix.read_at_ends.items())
@@ -168,8 +162,6 @@ def read_logical_trace(path: Path) -> LogicalTrace:
     RunError
         If it cannot be read, or has no events.
     """
-    from voxcast.phases.events import read_trace
-    from voxcast.phases.logical import logical_trace
 
     trace = logical_trace(read_trace(path))
     if not len(trace):
@@ -196,8 +188,6 @@ def record(
         code = subprocess.run(words, stdout=sys.stderr, check=False).returncode
     except FileNotFoundError:
         raise RunError("no such program", command[0], THEN) from None
-
-    from voxcast.phases.events import NS_PER_S, Kind, read_trace
 
     table = read_trace(out)
     longest_s = float((table.end_ns - table.start_ns).max(initial=0)) / NS_PER_S
@@ -267,9 +257,6 @@ def show(
     if html is not None and html.is_dir():
         raise ConfigError("is a folder", f"--html {html}", "name a file")
 
-    from voxcast.phases.overview import trace_overview
-    from voxcast.phases.signature import phases_of
-
     trace = read_logical_trace(path)
     grouped = phases_of(trace)
     width = shutil.get_terminal_size().columns - max(map(len, trace.events.processes)) - 5
@@ -278,9 +265,7 @@ def show(
     lines = (*_signature_lines(overview.signature, overview), *_overview_lines(overview))
     options.show(overview.as_json(), lines, as_json=as_json)
     if html is not None:
-        from voxcast.files import write_text
         from voxcast.report.phase_page import overview_for_page, phase_page
-        from voxcast.runs.series import RECORD_FILE
 
         parents = path.resolve().parents[:2]
         run = next((folder for folder in parents if (folder / RECORD_FILE).is_file()), None)
@@ -327,7 +312,6 @@ def _largest(
 
 
 def _lanes(timeline: Timeline, marked: int) -> str:
-    from voxcast.phases.overview import MARKS
 
     # By category and whether communication is most of the bin; -1 is the last row.
     symbols = [(mark, mark.lower()) for mark in MARKS[:marked]]
@@ -383,8 +367,6 @@ def signature(
         raise ConfigError(f"must be 0 to 1, not {min_share:g}", "--min-share")
     if values:
         return _show_values(path, tolerance, min_share, as_json=as_json)
-    from voxcast.phases.signature import phases_of
-    from voxcast.phases.signature import signature as signature_of
 
     trace = read_logical_trace(path)
     grouped = phases_of(trace, tolerance, min_share=min_share)
@@ -399,7 +381,6 @@ def signature(
 
 def _signature_lines(run: Signature, overview: TraceOverview | None = None) -> Iterator[str]:
     """Yield the phases of a run: in the order of founding, or as marked in an overview."""
-    from voxcast.phases.overview import MARKS
 
     yield (
         f"{run.source}: {counted(run.processes, 'process')}, {counted(run.ticks, 'tick')}, "
@@ -425,26 +406,26 @@ def _signature_lines(run: Signature, overview: TraceOverview | None = None) -> I
 
 def _show_values(path: Path, tolerance: float, min_share: float, *, as_json: bool) -> int:
     """Show the phases of values, in the order of their founding."""
-    from voxcast.phases.signature import grouped
 
     values = _values(path)
     phases = grouped(values, tolerance, min_share=min_share)
-    rows = list(zip(phases.founder.tolist(), phases.weight.tolist(), phases.share, strict=True))
-    content = {
-        "n_ticks": len(values),
-        "tolerance": tolerance,
-        "phases": [
-            {"founder": founder, "weight": weight, "share": float(share), "ticks": ticks.tolist()}
-            for (founder, weight, share), ticks in zip(rows, phases.ticks(), strict=True)
-        ],
-        "dropped_phases": phases.dropped_phases,
-        "dropped_share": phases.dropped_share,
+    columns = {
+        "founder": phases.founder.tolist(),
+        "weight": phases.weight.tolist(),
+        "share": phases.share.tolist(),
+        "ticks": [t.tolist() for t in phases.ticks()],
     }
-    body = [
-        (str(n), f"{founder:g}", str(weight), f"{share:.1%}")
-        for n, (founder, weight, share) in enumerate(rows)
+    listed = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    content = {
+        "n_ticks": len(values), "tolerance": tolerance, "phases": listed,
+        "dropped_phases": phases.dropped_phases, "dropped_share": phases.dropped_share,
+    }  # fmt: skip
+    rows = [("phase", "founder", "ticks", "share")]
+    rows += [
+        (str(n), f"{phase['founder']:g}", str(phase["weight"]), f"{phase['share']:.1%}")
+        for n, phase in enumerate(listed)
     ]
-    lines = [text_table([("phase", "founder", "ticks", "share"), *body], "<>>>")]
+    lines = [text_table(rows, "<>>>")]
     if phases.dropped_phases:
         lines.append(
             f"{counted(phases.dropped_phases, 'phase')} with less than {100 * min_share:g}% of "
@@ -498,21 +479,19 @@ def predict(
         raise ConfigError("give --fraction or --check", "phases predict")
 
     from voxcast.phases import predict as phases
-    from voxcast.phases.signature import tick_times
 
-    measured_s = None
+    share = _share(check, "--check") if check is not None else _share(fraction, "--fraction")
+    trace, measured_s = read_logical_trace(trace_path), None
     if check is not None:
-        share = _share(check, "--check")
-        trace = read_logical_trace(trace_path)
         cycles, prediction = phases.backtest(trace, share)
         measured_s = tick_times(trace).elapsed_s
     else:
-        share = _share(str(fraction), "--fraction")
-        trace = read_logical_trace(trace_path)
         cycles = phases.cycles_of(trace)
         prediction = phases.predict(trace, cycles, cycles.count / share)
-    content = _json(prediction) | {"measured_s": measured_s, "cycle": asdict(cycles)}
-    content |= {"processes": len(trace.events.processes), "source": trace.events.source}
+    content = _json(prediction) | {
+        "measured_s": measured_s, "cycle": asdict(cycles),
+        "processes": len(trace.events.processes), "source": trace.events.source,
+    }  # fmt: skip
     total, cycle = format_seconds(prediction.total_s), format_short_seconds(prediction.cycle_s)
     lines = [
         f"{trace.events.source}: {round(prediction.cycles)} of {round(prediction.cycles_of_run)} "
@@ -523,16 +502,15 @@ def predict(
     if prediction.trend:
         lines.append(f"  {prediction.trend}; the prediction does not continue that")
     if measured_s is not None:
-        error = prediction.total_s / measured_s - 1
-        measured = format_seconds(measured_s)
-        lines.append(f"  measured {measured}: the prediction is off by {error:+.1%}")
+        error = f"{prediction.total_s / measured_s - 1:+.1%}"
+        lines.append(f"  measured {format_seconds(measured_s)}: the prediction is off by {error}")
     return options.show(content, lines, as_json=as_json)
 
 
-def _share(text: str, option: str) -> float:
+def _share(text: str | None, option: str) -> float:
     """Read a share, written as a number or as a fraction."""
     try:
-        share = float(Fraction(text))
+        share = float(Fraction(text or ""))
     except (ValueError, ZeroDivisionError):
         raise ConfigError(f"must be a share such as 0.2 or 40/200, not {text!r}", option) from None
     if not 0 < share < 1:
@@ -572,8 +550,9 @@ def transfer(
 
     base, run = read_logical_trace(base_path), read_logical_trace(short)
     result = transferred(base, run)
-    content = _json(result)
-    content |= {"processes": len(base.events.processes), "source": run.events.source}
+    content = _json(result) | {
+        "processes": len(base.events.processes), "source": run.events.source,
+    }  # fmt: skip
     lines = [
         f"{base.events.source} took {format_seconds(result.base_elapsed_s)}; on the machine of "
         f"{run.events.source} it takes {format_seconds(result.total_s)}, {_interval(result)}"

@@ -13,7 +13,7 @@ from typer import Option
 
 from voxcast import project as projects
 from voxcast.cli import options
-from voxcast.errors import ConfigError, one_line
+from voxcast.errors import ConfigError
 from voxcast.quantities import parse_bytes
 
 if TYPE_CHECKING:
@@ -64,10 +64,7 @@ def serve(
     poll_s = options.seconds(poll, "--poll") or 0.0
     if poll_s < 0.1:
         raise ConfigError("must be at least 0.1s", "--poll")
-    try:
-        max_bytes = parse_bytes(max_upload)
-    except ConfigError as error:
-        raise ConfigError(one_line(error), "--max-upload") from None
+    max_bytes = options.quantity(parse_bytes, max_upload, "--max-upload")
     token = _token(token_file)
     if token is None and not _is_loopback(host):
         then = f"name a file by --token-file, or set {TOKEN_VARIABLE}"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from voxcast.errors import TableError
-from voxcast.project import CONF_APP, HISTORY
+from voxcast.project import CONF_APP, HISTORY, PROJECT_FILE, find
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from voxcast.config import Config
     from voxcast.features.training_table import Comparability, TrainingRuns
     from voxcast.models.forecaster import Forecaster
+    from voxcast.runs.importer import RunImages
 
 DATA, CATALOGUE = Path("data"), Path("data/catalogue")
 MIN_RUNS_BY_METHOD = 10  # of measuring memory: with fewer its level is not known
@@ -180,3 +181,15 @@ def _volumes(table: pd.DataFrame, training: TrainingRuns, points: int) -> np.nda
         if volume_id in training.small_volumes:
             volumes[n] = training.small_volumes[volume_id]
     return volumes
+
+
+def run_images(folder: Path, project_folder: Path | None) -> RunImages:
+    """Return the images of runs, to be read on the grid of the project, if there is one."""
+    from voxcast import config
+    from voxcast.images.volume import POINTS
+    from voxcast.runs.importer import RunImages
+
+    root = find(project_folder)
+    if root is None:
+        return RunImages(folder, POINTS)
+    return RunImages(folder, config.load(root / PROJECT_FILE).features.coarse_points)

@@ -1,15 +1,14 @@
 """YAML files, the composition of ``conf/`` as DVC does it, and strict loading.
 
-The second root, ``submit.yaml``, is composed at call time and never written to disk. A file that
-is read alone needs neither Hydra nor OmegaConf, and ``$`` has no meaning in it. Numbers are read
-as by OmegaConf: ``1e-7`` is one.
+A file that is read alone needs neither Hydra nor OmegaConf, and ``$`` has no meaning in it.
+Numbers are read as by OmegaConf: ``1e-7`` is one.
 """
 
 from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -55,50 +54,6 @@ def drifts(path: str | Path = PARAMS_FILE, conf_dir: str | Path = CONF_DIR) -> b
         composed = Path(folder) / "params.yaml"
         compose(composed, [], conf_dir)
         return composed.read_bytes() != Path(path).read_bytes()
-
-
-def compose_file(
-    path: Path, overrides: list[str] | None = None
-) -> tuple[dict[str, Any], dict[str, str]]:
-    """Compose one file with its defaults.
-
-    Returns
-    -------
-    content : dict
-        Plain Python values by key.
-    options : dict
-        Name of the chosen file, without ``.yaml``, by group.
-
-    Raises
-    ------
-    ConfigError
-        If the file is missing or not YAML, or Hydra refuses a group, an option or a key.
-    """
-    from hydra import compose as hydra_compose
-    from hydra import initialize_config_dir
-    from hydra.errors import HydraException
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-
-    if not path.is_file():
-        raise ConfigError("no such file", path)
-    folder = path.parent
-    try:
-        with initialize_config_dir(str(folder.resolve()), version_base=None):
-            composed = hydra_compose(path.stem, overrides or [], return_hydra_config=True)
-            options: Any = OmegaConf.to_container(composed.hydra.runtime.choices)
-            content: Any = OmegaConf.to_container(composed)
-    # Hydra raises a plain ValueError for a group that is set to null.
-    except (
-        HydraException,
-        OmegaConfBaseException,
-        ValueError,
-        yaml.YAMLError,
-        RecursionError,
-    ) as error:
-        raise _composition_error(error, folder, folder if overrides else path) from None
-    groups = {key: value for key, value in content.items() if key != "hydra"}
-    return groups, {key: name for key, name in options.items() if key in groups}
 
 
 def _hint(problem: str, conf_dir: Path) -> str:
@@ -216,6 +171,33 @@ def merged(below: Any, above: Any) -> Any:
     if not (isinstance(below, dict) and isinstance(above, dict)):
         return above
     return {**below, **{key: merged(below.get(key), value) for key, value in above.items()}}
+
+
+def changed(content: Any, changes: Iterable[str]) -> Any:
+    """Return a value with some keys set by texts ``KEY=VALUE``.
+
+    Raises
+    ------
+    ConfigError
+        If a text has no ``=``, or the value is not YAML.
+
+    Examples
+    --------
+    >>> changed({"cluster": {"nodes": 2, "cores": 4}}, ["cluster.cores=8"])
+    {'cluster': {'nodes': 2, 'cores': 8}}
+    """
+    for change in changes:
+        key, sign, text = change.partition("=")
+        try:
+            value = yaml.load(text, _Loader)  # noqa: S506, a subclass of SafeLoader
+        except yaml.YAMLError as error:
+            raise ConfigError(f"not YAML: {one_line(error)}", change) from None
+        if not sign:
+            raise ConfigError("needs KEY=VALUE", change)
+        for name in reversed(key.split(".")):
+            value = {name: value}
+        content = merged(content, value)
+    return content
 
 
 def load(path: str | Path = PARAMS_FILE, label: str | None = None) -> Config:

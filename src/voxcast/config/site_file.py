@@ -26,7 +26,7 @@ from voxcast.allocation.site import (
     Prices,
     Waiting,
 )
-from voxcast.config.load import CONF_DIR, check_option, compose_file, merged, read_yaml
+from voxcast.config.load import CONF_DIR, changed, check_option, merged, read_yaml
 from voxcast.config.schema import AtLeast0, AtLeast1, named, quantity, validated
 from voxcast.errors import ConfigError
 from voxcast.quantities import parse_bytes, parse_seconds
@@ -162,19 +162,6 @@ def _cluster(name: str, content: Any, path: Path, key: str, here: Callable[[], H
     return Cluster(name, node_types, partitions, file.billing, **vars(file.request))
 
 
-def _read_groups(root: Path, chosen: dict[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the content of the files of the groups, and their names, as `compose_file` does."""
-    content = read_yaml(root)
-    if not isinstance(content, dict) or not isinstance(content.get("defaults"), list):
-        raise ConfigError("needs a list of defaults", root)
-    groups = [entry for entry in content.pop("defaults") if isinstance(entry, dict)]
-    files = {group: str(name) for entry in groups for group, name in entry.items()} | chosen
-    read = {
-        group: read_yaml(root.parent / group / f"{name}.yaml") for group, name in files.items()
-    }
-    return merged(read, content), files
-
-
 def load_submit(
     conf_dir: str | Path = CONF_DIR,
     cluster: str | None = None,
@@ -190,7 +177,7 @@ def load_submit(
     cluster, policy : str, optional
         Files of the groups, instead of those named in ``submit.yaml``.
     overrides : sequence of str
-        Hydra overrides, such as ``cluster.billing.whole_node=true``.
+        Changes, such as ``cluster.billing.whole_node=true``.
     here : callable
         Returns the size of this machine; called only if a node type leaves a value open.
 
@@ -200,23 +187,24 @@ def load_submit(
         Naming file and key.
     """
     folder, root = Path(conf_dir), Path(conf_dir, SUBMIT)
-    chosen = {group: name for group, name in zip(GROUPS, (cluster, policy), strict=True) if name}
-    for group, name in chosen.items():
-        new = f"{folder / group / name}.yaml"
-        copy = f", or copy a file of {folder / group} to {new} and edit it"
-        check_option(folder / group, name, group, copy)
-    if overrides:
-        groups = [f"{group}={name}" for group, name in chosen.items()]
-        content, files = compose_file(root, [*groups, *overrides])
-    else:  # without Hydra, which takes a second and is not installed on every login node
-        content, files = _read_groups(root, chosen)
-    if unknown := sorted(set(content) - set(GROUPS)):
-        raise ConfigError(f"unknown key, choose from {', '.join(GROUPS)}", f"{root}: {unknown[0]}")
+    above = read_yaml(root)
+    if not isinstance(above, dict) or not isinstance(above.get("defaults"), list):
+        raise ConfigError("needs a list of defaults", root)
+    entries = [entry for entry in above.pop("defaults") if isinstance(entry, dict)]
+    files = {group: str(name) for entry in entries for group, name in entry.items()}
+    files |= {group: name for group, name in (("cluster", cluster), ("policy", policy)) if name}
     if missing := [group for group in GROUPS if group not in files]:
         raise ConfigError("has no file of the group", f"{root}: {missing[0]}")
     paths = {group: folder / group / f"{name}.yaml" for group, name in files.items()}
+    for group, path in paths.items():
+        copy = f", or copy a file of {folder / group} to {path} and edit it"
+        check_option(folder / group, files[group], group, copy)
+    read = {group: read_yaml(path) for group, path in paths.items()}
+    content = changed(merged(read, above), overrides)
+    if unknown := sorted({*content} - {*GROUPS}):
+        raise ConfigError(f"unknown key, choose from {', '.join(GROUPS)}", f"{root}: {unknown[0]}")
     site = _cluster(files["cluster"], content["cluster"], paths["cluster"], "cluster", here)
-    risk = {**content["policy"], "name": files["policy"]}
+    risk = merged(content["policy"], {"name": files["policy"]})
     return Site(site, validated(_Policy, risk, paths["policy"], "policy"))
 
 

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 CPUS_VARIABLE, MEMORY_VARIABLE = "VOXCAST_CPUS", "VOXCAST_MEMORY_BYTES"
 MACHINE_FILE = "machine"  # in the folder of an attempt
 FOLLOW_UP = Request(600.0, 10**9)
-FOLLOW_UP_MODULE = "voxcast.cli.submit"
 MAX_TASKS = 1000  # of an array, unless a site raises MaxArraySize
 ARRAY_CORE_H = 1.0  # what one array more must save
 GB_PER_CORE = 4.0  # memory that counts as much as a core
@@ -195,7 +194,7 @@ def follow_up_script(submission: Submission, partition: str, jobs: Sequence[str]
         name, request, ("follows a submission of voxcast",), per_cpu,
         further=(*plan.slurm.options(), dependency),
     )  # fmt: skip
-    words = [sys.executable, "-m", FOLLOW_UP_MODULE, "--detach", "--out"]
+    words = [sys.executable, "-m", "voxcast.cli", "submit", "--detach", "--out"]
     return job.script([f"exec {shlex.join([*words, str(submission.folder)])}"])
 
 

@@ -125,7 +125,7 @@ def table(
     refused: Remarks,
     *,
     quoted: bool = False,
-    on_read: Callable[[int], None] | None = None,
+    on_read: Callable[[int], object] | None = None,
 ) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
     """Return the names of the columns of a table, and its records with their lines.
 
@@ -175,7 +175,7 @@ def _records(
     source: Path | str,
     delimiter: str,
     refused: Remarks,
-    on_read: Callable[[int], None] | None,
+    on_read: Callable[[int], object] | None,
     *,
     quoted: bool,
 ) -> Iterator[tuple[int, list[str]]]:

@@ -289,7 +289,7 @@ class Jobs:
 def read(
     source: Path | str,
     delimiter: str = "|",
-    on_read: Callable[[int], None] | None = None,
+    on_read: Callable[[int], object] | None = None,
     *,
     details: bool = False,
 ) -> Jobs:
@@ -343,7 +343,7 @@ def read(
 def accounting(
     source: Path | str,
     delimiter: str = "|",
-    on_read: Callable[[int], None] | None = None,
+    on_read: Callable[[int], object] | None = None,
     *,
     needed: tuple[tuple[str, ...], ...] = NEEDED,
     advice: str = ADVICE,

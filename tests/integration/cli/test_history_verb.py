@@ -109,7 +109,7 @@ def test_fit_on_synthetic_runs(tmp_path: Path) -> None:
     memory = voxcast(
         "history", "variation", tmp_path, "--target", "peak_rss_bytes", "--by", ""
     ).out
-    assert memory.startswith("all runs: n 24, 50.1 ± 0.0 GB")
+    assert memory.startswith("all runs: n 24, 50.1 GB ± 26.8 MB, CV 0.1 %")
 
 
 @pytest.mark.parametrize(

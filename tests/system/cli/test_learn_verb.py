@@ -96,7 +96,6 @@ def test_a_dry_run_says_what_would_be_measured(project, capsys):
     assert "2 of 2 usable, 2 subjects" in announced
     # They are alike, so both are of the smaller half: each is run twice.
     assert "4 to measure: ants_segment on cpu, 1 CPU" in announced
-    assert "will be removed" not in announced  # nothing was generated
     assert not (project / "data/catalogue").exists()
     assert not (project / "dvc.lock").exists()
 
@@ -107,23 +106,6 @@ def test_nothing_is_planned_on_a_gpu_where_there_is_none(project, capsys):
     announced = capsys.readouterr().err
     assert "to measure: ants_segment on cpu" in announced
     assert "gpu, 2 CPUs, 1 GPU: left out, there is no GPU here" in announced
-
-
-def test_generated_volumes_that_will_be_removed_are_announced(project, capsys):
-    volumes = [project / f"data/images/sub-000{n}/anat/sub-000{n}_T1w.nii.gz" for n in (1, 2)]
-    for volume in volumes:
-        volume.parent.mkdir(parents=True)
-        shutil.copyfile(project.parent / "heads/head0.nii.gz", volume)
-    (project / "data/images/participants.tsv").write_text(
-        "participant_id\trecipe_sha256\tgenerator_version\nsub-0001\ta\t1\nsub-0002\tb\t1\n"
-    )
-    arguments = ["--app", "ants_segment", "--cpus", "1", "--dry-run"]
-    assert main(["learn", "../heads", *arguments]) == 0
-    announced = capsys.readouterr().err
-    assert announced.startswith(
-        "images       the 2 volumes generated in data/images will be removed and replaced by"
-    )
-    assert all(volume.is_file() for volume in volumes)  # it only says so
 
 
 @pytest.mark.parametrize("only_announced", [True, False])
