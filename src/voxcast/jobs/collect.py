@@ -25,7 +25,6 @@ from voxcast.files import canonical_json, locked
 from voxcast.images.sources import subject_of
 from voxcast.images.summary import Grids, summarise
 from voxcast.images.volume import Volume
-from voxcast.jobs.slurm import DEFAULT_SAMPLING_S
 from voxcast.jobs.state import EndedAttempt, SubmissionState
 from voxcast.records import as_fields
 from voxcast.runs.imported import ImportedRun, positive, row_of
@@ -173,9 +172,7 @@ def collect_jobs(submission: Submission, batch: Path, volumes: ProjectVolumes) -
 def _run(submission: Submission, task: Task, ended: EndedAttempt, job: str) -> ImportedRun:
     attempt, facts, plan = ended.attempt, ended.facts, submission.plan
     machine = facts.get("machine") or {}
-    sampling_s = facts.get("memory_sampling_s", DEFAULT_SAMPLING_S)
-    peak = positive(facts.get("peak_bytes"))
-    has_memory = peak is not None and sampling_s is not None and attempt.runtime_s >= sampling_s
+    peak_bytes = ended.peak_bytes
     started_at = _utc(facts.get("started_at", ""))
     predicted = submission.predicted(task)
     prediction = {} if predicted is None else as_fields(predicted)
@@ -201,8 +198,8 @@ def _run(submission: Submission, task: Task, ended: EndedAttempt, job: str) -> I
             "runtime_s": attempt.runtime_s,
             "cpu_s": positive(facts.get("cpu_s")),
             "cpu_method": (facts.get("cpu_method") or SLURM_CPU) if facts.get("cpu_s") else "",
-            "peak_rss_bytes": peak if has_memory else None,
-            "memory_method": (facts.get("memory_method") or SLURM_MEMORY) if has_memory else "",
+            "peak_rss_bytes": peak_bytes,
+            "memory_method": (facts.get("memory_method") or SLURM_MEMORY) if peak_bytes else "",
             "started_at": started_at,
         },
         labels={
@@ -214,7 +211,7 @@ def _run(submission: Submission, task: Task, ended: EndedAttempt, job: str) -> I
             "submission": submission.label,
             "task": task.name,
             "submitted_at": _utc(facts.get("submitted_at", "")),
-            "peak_rss_at_least_bytes": None if has_memory else peak,
+            "peak_rss_at_least_bytes": None if peak_bytes else positive(facts.get("peak_bytes")),
             **{
                 _LABELS.get(name, name): value
                 for name, value in prediction.items()

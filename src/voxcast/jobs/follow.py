@@ -15,7 +15,7 @@ import logging
 import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from voxcast.errors import RunError, VoxcastError, one_line
 from voxcast.files import read_json, remove_folder, sync, write_text
 from voxcast.jobs.campaign import PART_RUNS, WorkerJobs, join, parts_of
 from voxcast.jobs.claim import Claim, is_abandoned
+from voxcast.jobs.learned import LearnedRequests
 from voxcast.jobs.script import array_script, arrays_of, task_list
 from voxcast.jobs.slurm import SlurmAwayError, SlurmRefusedError
 from voxcast.jobs.state import (
@@ -43,6 +44,7 @@ from voxcast.quantities import counted, format_seconds
 from voxcast.records import Request, as_fields
 
 POLL_S = 30.0
+LEAST_CHANGE = 0.1  # of a request in the queue, relative to it
 COLLECT_S = 600.0  # between two collections of finished runs
 LOST = "its worker has gone"
 
@@ -74,6 +76,7 @@ class Follower:
     next_jobs: Callable[[Mapping[str, Request]], WorkerJobs | None] | None = None
     most_passes: int = 10
     state: SubmissionState = field(init=False)
+    learned: LearnedRequests = field(init=False)
     current: dict[str, TaskState] = field(default_factory=dict)
     _refused: set[str] = field(default_factory=set)
     _away: bool = False
@@ -83,10 +86,15 @@ class Follower:
     def __post_init__(self) -> None:
         self.state = SubmissionState.of(self.submission.plan, self.submission.events())
         self.tickets = Tickets.of(self.submission)
+        self.learned = LearnedRequests(self.submission.predicted)
         if self._is_drawn:
             self.tickets.make_folders()
             (self.submission.folder / PART_RUNS).mkdir(mode=0o700, exist_ok=True)
         else:
+            for name, ends in self.state.ended.items():
+                for ended in ends:
+                    self.learned.add(self.state.tasks[name], ended)
+            self.state.learned = self.learned.sequence
             self._publish_recorded()
 
     @property
@@ -109,6 +117,7 @@ class Follower:
             if self.executor is not None:
                 self._adopt(self.executor)
                 self._read_states(self.executor)
+                self._change_queued(self.executor)
             if self._is_drawn:
                 self.settle()
             if self.executor is not None and self._is_drawn:
@@ -199,6 +208,43 @@ class Follower:
             else:
                 self._end(executor, name, task_state)
 
+    def _change_queued(self, executor: Executor) -> None:
+        """Give first attempts in the queue what was learned since they were submitted.
+
+        Tasks of an array keep a common request. Its memory is only raised, as its script tells
+        the application how much there is.
+        """
+        state, tasks = self.state, self.state.tasks
+        of_tasks = {n: s for n, s in self.current.items() if n in tasks and n in state.live}
+        self.learned.watch((tasks[n], s.runtime_s) for n, s in of_tasks.items() if s.is_running)
+        queued: dict[int, list[str]] = {}
+        for name, task_state in of_tasks.items():
+            if task_state.state == "PENDING" and not state.attempts(name):
+                queued.setdefault(state.live[name][0], []).append(name)
+        for number, names in queued.items():
+            now = state.request_of(*state.live[names[0]])
+            firsts = [self.learned.sequence(tasks[name]).first for name in names]
+            wanted = replace(
+                now,
+                walltime_s=max(first.walltime_s for first in firsts),
+                memory_bytes=max(now.memory_bytes, *(first.memory_bytes for first in firsts)),
+            )
+            longer, larger = (
+                wanted.walltime_s / now.walltime_s - 1, wanted.memory_bytes / now.memory_bytes - 1
+            )  # fmt: skip
+            if max(abs(longer), larger) < LEAST_CHANGE:
+                continue
+            places = [state.live[name][1] for name in names]
+            try:
+                executor.change([(state.arrays[number].job, place) for place in places], wanted)
+            except SlurmAwayError:
+                raise
+            except VoxcastError as error:  # as one has just started: the rest at the next step
+                logger.debug("%s", one_line(error))
+                continue
+            self._record(event="changed", array=number, numbers=places, request=as_fields(wanted))
+            logger.info("%s in the queue: now %s", counted(len(names), "task"), wanted.label)
+
     def _end(self, executor: Executor, name: str, ended: TaskState) -> None:
         (array, number), task = self.state.live[name], self.state.tasks.get(name)
         outcome = ended.outcome or "failed"
@@ -206,7 +252,8 @@ class Follower:
         if task is not None and outcome == "failed" and lacked_memory(log, None):
             outcome = "out_of_memory"
         usd = 0.0 if task is None else task.usd_per_hour * ended.runtime_s / 3600
-        attempt = Attempt(self.state.arrays[array].request, outcome, ended.runtime_s, usd)
+        request = self.state.request_of(array, number)
+        attempt = Attempt(request, outcome, ended.runtime_s, usd)
         facts = ended.facts | {
             "job": self.state.arrays[array].job, "state": ended.state,
             "machine": executor.machine(self.submission.files(array).attempt_folder(number)),
@@ -217,6 +264,8 @@ class Follower:
             event="ended", task=name, array=array, number=number, attempt=as_fields(attempt),
             facts=facts,
         )  # fmt: skip
+        if task is not None:
+            self.learned.add(task, self.state.ended[name][-1])
         if outcome != "completed":
             self._log_end(name)
         elif task is not None:

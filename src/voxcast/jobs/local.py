@@ -26,7 +26,7 @@ from voxcast.jobs.state import NOT_STARTED, Executor, TaskId, TaskState
 from voxcast.measure.host import host_facts
 from voxcast.measure.runner import LOG_FILE, measure
 from voxcast.measure.trace import Conditions
-from voxcast.records import Outcome, Run
+from voxcast.records import Outcome, Request, Run
 
 if TYPE_CHECKING:
     from voxcast.jobs.submission import Submission
@@ -62,6 +62,7 @@ class LocalExecutor(Executor):
         self._pool = ThreadPoolExecutor(at_a_time)
         self._turn, self._room, self._stop = Lock(), Condition(), Event()
         self._states: dict[TaskId, TaskState] = {}
+        self._changed: dict[TaskId, Request] = {}
         self._is_disk_full = False
 
     def submit(self, array: Array) -> str:
@@ -88,6 +89,12 @@ class LocalExecutor(Executor):
             for array in arrays for number in range(1, len(array.names) + 1)
         }  # fmt: skip
 
+    def change(self, tasks: Sequence[TaskId], request: Request) -> None:
+        with self._room:
+            if any(self._states[task].state != "PENDING" for task in tasks):
+                raise RunError("has started", "local")
+            self._changed |= dict.fromkeys(tasks, request)
+
     def _lost(self, array: Array, number: int) -> TaskState:
         """Return the state of a task of a process that has ended; its script makes its folder."""
         has_started = self.submission.files(array.number).attempt_folder(number).is_dir()
@@ -105,21 +112,26 @@ class LocalExecutor(Executor):
 
     def _work(self, key: TaskId, array: Array) -> None:
         """Run a task once it has room; meanwhile no later one passes it."""
-        cpus, memory = array.request.cpus, min(array.request.memory_bytes, self._all_bytes)
+
+        def size() -> tuple[Request, int]:
+            request = self._changed.get(key, array.request)
+            return request, min(request.memory_bytes, self._all_bytes)
 
         def may_go_on() -> bool:
-            has_room = cpus <= len(self._cores) and memory <= self._free_bytes
+            request, memory = size()
+            has_room = request.cpus <= len(self._cores) and memory <= self._free_bytes
             return has_room or self._stop.is_set()
 
         with self._turn, self._room:
             self._room.wait_for(may_go_on)
             if self._stop.is_set():
                 return
-            cores, self._cores = self._cores[:cpus], self._cores[cpus:]
+            request, memory = size()
+            cores, self._cores = self._cores[: request.cpus], self._cores[request.cpus :]
             self._free_bytes -= memory
-        self._states[key] = TaskState("RUNNING", None)
+            self._states[key] = TaskState("RUNNING", None)
         try:
-            state = self._run(key, array, cores)
+            state = self._run(key, array, request, cores)
         except Exception as error:  # after any error the task must not run for ever
             state, self._is_disk_full = TaskState("FAILED", "failed"), is_disk_full(error)
             has_message = isinstance(error, VoxcastError | OSError)
@@ -135,9 +147,9 @@ class LocalExecutor(Executor):
             self._free_bytes += memory
             self._room.notify_all()
 
-    def _run(self, key: TaskId, array: Array, cores: Sequence[int]) -> TaskState:
+    def _run(self, key: TaskId, array: Array, request: Request, cores: Sequence[int]) -> TaskState:
         """Run a task by the script of its array, as a node does."""
-        plan, request, number = self.submission.plan, array.request, key[1]
+        plan, number = self.submission.plan, key[1]
         work = self.submission.files(array.number).attempt_folder(number)
         folder = work.with_name(f"{work.name}-measured")
         try:

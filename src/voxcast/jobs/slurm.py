@@ -20,12 +20,20 @@ from typing import TYPE_CHECKING
 from voxcast.errors import ConfigError, RunError, VoxcastError
 from voxcast.files import write_text
 from voxcast.jobs.script import follow_up_script, read_machine
-from voxcast.jobs.state import Executor, SubmissionState, TaskId, TaskState
+from voxcast.jobs.state import (
+    DEFAULT_SAMPLING_S,
+    Executor,
+    SubmissionState,
+    TaskId,
+    TaskState,
+)
+from voxcast.quantities import slurm_clock
 
 if TYPE_CHECKING:
     from voxcast.allocation.site import Cluster, MemoryCounted
     from voxcast.jobs.submission import Submission
     from voxcast.jobs.task import Array
+    from voxcast.records import Request
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +54,6 @@ _NOTE = re.compile(r"slurmstepd(-[\w.-]+)?: ")
 FORGOTTEN_S = 600.0  # a job that neither accounting nor controller has is lost after this
 ANSWER_S = 60.0  # patience with a command
 IDS_PER_CALL = 1000
-DEFAULT_SAMPLING_S = 30.0  # of memory, by Slurm's accounting
 _PREFIX = re.compile(r"^(\w+: )?((error|fatal): )?(Batch job submission failed: )?")
 # Parts of the answers of commands while a daemon does not answer.
 _AWAY = (
@@ -333,6 +340,16 @@ class SlurmExecutor(Executor):
 
     def cancel(self, tasks: Sequence[TaskId]) -> None:
         call(["scancel", *(f"{job}_{number}" for job, number in tasks)])
+
+    def change(self, tasks: Sequence[TaskId], request: Request) -> None:
+        numbers: dict[str, list[str]] = {}
+        for job, number in tasks:
+            numbers.setdefault(job, []).append(str(number))
+        jobs = [f"{job}_[{','.join(of_job)}]" for job, of_job in numbers.items()]
+        mib = math.ceil(request.memory_bytes / 2**20)
+        amounts = [f"TimeLimit={slurm_clock(request.walltime_s)}", f"MinMemoryNode={mib}"]
+        for job in jobs:
+            call(["scontrol", "update", f"JobId={job}", *amounts])
 
     def machine(self, folder: Path) -> dict[str, str]:
         return read_machine(folder)

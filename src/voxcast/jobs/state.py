@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,10 +24,12 @@ from voxcast.text_table import text_table
 
 if TYPE_CHECKING:
     from voxcast.jobs.submission import Plan, Submission
+    from voxcast.jobs.task import RequestSequence
 
 ORDER = ("completed", "ended", "running", "waiting", "refused", "given up")
 FINAL = frozenset({"completed", "refused", "given up"})
 MOST_LISTED = 20
+DEFAULT_SAMPLING_S = 30.0  # of memory, by Slurm's accounting
 TaskId = tuple[str, int]  # job and number of the task
 RUNNING = ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING")
 
@@ -91,6 +94,16 @@ class Executor:
     def cancel(self, tasks: Sequence[TaskId]) -> None:
         """Stop tasks of arrays."""
 
+    def change(self, tasks: Sequence[TaskId], request: Request) -> None:
+        """Give tasks that wait in the queue other time and memory.
+
+        Raises
+        ------
+        VoxcastError
+            If one of them cannot have it, as it has started; then the others may have it.
+        """
+        raise NotImplementedError
+
     def machine(self, folder: Path) -> dict[str, str]:
         """Return `voxcast.jobs.script.machine_of` an attempt, given its folder."""
         return {}
@@ -113,6 +126,13 @@ class EndedAttempt:
     attempt: Attempt
     facts: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def peak_bytes(self) -> float | None:
+        """Its peak of memory; None where it ended before it was sampled."""
+        sampling_s = self.facts.get("memory_sampling_s", DEFAULT_SAMPLING_S)
+        is_sampled = sampling_s is not None and self.attempt.runtime_s >= sampling_s
+        return (self.facts.get("peak_bytes") or None) if is_sampled else None
+
 
 @dataclass
 class SubmissionState:
@@ -132,6 +152,11 @@ class SubmissionState:
         The record of each run of a worker that was taken in; empty for a failure.
     parts : dict of str to list of str
         Parts by the task that was split.
+    changed : dict of (int, int) to Request
+        Requests that were changed in the queue, by array and number.
+    learned : callable
+        Returns the requests of a task; those of the plan, but where the process that follows has
+        learned others.
     """
 
     limits: Limits
@@ -144,6 +169,8 @@ class SubmissionState:
     records: dict[str, str] = field(default_factory=dict)
     runs: dict[str, str] = field(default_factory=dict)
     parts: dict[str, list[str]] = field(default_factory=dict)
+    changed: dict[tuple[int, int], Request] = field(default_factory=dict)
+    learned: Callable[[Task], RequestSequence] = attrgetter("requests")
 
     @classmethod
     def of(cls, plan: Plan, events: Iterable[Mapping[str, Any]]) -> SubmissionState:
@@ -187,12 +214,19 @@ class SubmissionState:
             parts = [of_fields(Task, fields) for fields in event["parts"]]
             self.parts[name] = [part.name for part in parts]
             self.tasks |= {part.name: part for part in parts}
+        elif kind == "changed":
+            request = of_fields(Request, event["request"])
+            self.changed |= {(place[0], number): request for number in event["numbers"]}
         elif kind == "retried":
             self.ended.pop(name, None)
 
     def attempts(self, name: str) -> list[Attempt]:
         """Return the attempts of a task that have ended, in order."""
         return [ended.attempt for ended in self.ended.get(name, [])]
+
+    def request_of(self, array: int, number: int) -> Request:
+        """Return the request of an attempt that has not ended."""
+        return self.changed.get((array, number), self.arrays[array].request)
 
     def job_of(self, name: str) -> str:
         """Return the job of the live attempt of a task, such as ``12_3``."""
@@ -221,7 +255,7 @@ class SubmissionState:
             steps = map(self.next_step, self.parts[name])
             return next((s for s in steps if isinstance(s, Stop) and not s.completed), None)
         task = self.tasks[name]
-        return next_request(task.requests, self.attempts(name), task.limits(self.limits))
+        return next_request(self.learned(task), self.attempts(name), task.limits(self.limits))
 
 
 def planned_arrays(plan: Plan) -> list[Array]:

@@ -6,12 +6,14 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from followed import followed, outcomes
-from planted_tasks import COPY, plan_of, shell_app, write_images
+from planted_tasks import COPY, HOLD, MB, PLANTED, plan_of, shell_app, write_images
 from voxcast.errors import ConfigError, RunError
 from voxcast.jobs import claim
 from voxcast.jobs.claim import CLAIM_FILE, EXPIRES_S, ClaimLostError, claimed
@@ -140,3 +142,26 @@ def test_a_clock_that_is_an_hour_ahead_takes_no_claim(
         monkeypatch.setattr(time, "time", lambda: now_s + 12 * EXPIRES_S)
         with pytest.raises(RunError, match="follows it"), claimed(tmp_path):
             pass
+
+
+def test_tasks_in_the_queue_get_what_others_needed(tmp_path: Path) -> None:
+    images = write_images(tmp_path / "in", [f"{n:02}.nii" for n in range(16)], "120")
+    plan = plan_of(
+        shell_app(HOLD.replace("sleep 2", "sleep 1")), images, walltimes_s=(6000.0,),
+        memories_bytes=(60 * MB,), prediction=replace(PLANTED, peak_rss_bytes_upper=5e7),
+    )  # fmt: skip
+    submission = Submission.create(plan, tmp_path / "out", "local")
+    with closing(LocalExecutor(submission)) as executor:
+        follower = followed(Follower(submission, executor))
+    attempts = [follower.state.attempts(task.name) for task in plan.tasks]
+    assert {of_task[-1].outcome for of_task in attempts} == {"completed"}
+    assert any(of_task[0].outcome == "out_of_memory" for of_task in attempts)
+    raised = [of_task[0].request.memory_bytes for of_task in attempts]
+    assert max(raised) > 60 * MB
+    # Who reads the events goes on from the same requests.
+    again = Follower(Submission.open(submission.folder))
+    assert [again.state.attempts(task.name) for task in plan.tasks] == attempts
+    sequence = again.learned.sequence(plan.tasks[0])
+    assert sequence == follower.learned.sequence(plan.tasks[0])
+    assert 120 * MB <= sequence.memories_bytes[0] <= 170 * MB
+    assert sequence.walltimes_s == (60.0,)

@@ -301,3 +301,23 @@ def test_an_sbatch_that_outlives_its_submitter_runs_nothing_twice(
     # The late job has no tasks any more.
     wait_for(lambda: {*slurm.command(*asked).stdout.split()} == {"FAILED"})
     assert [Path(f"{image}.runs").read_text() for image in images] == ["run\n"] * 2
+
+
+def test_tasks_in_the_queue_get_the_time_that_others_needed(
+    slurm: PrivateSlurm, follower_of, tmp_path: Path
+) -> None:
+    images = write_images(tmp_path / "in", [f"{n:02}.nii" for n in range(16)])
+    app, throttle = shell_app(f"sleep 2; {COPY}"), SlurmOptions(throttle=4)
+    state = followed(
+        follower_of(plan_of(app, images, walltimes_s=(3600.0,), slurm=throttle))
+    ).state
+    job = state.arrays[1].job
+    listed = slurm.command("sacct", "-X", "-P", "-n", "-j", job, "-o", "JobID,Timelimit").stdout
+    limits = dict(line.split("|") for line in listed.splitlines())
+    changed = {number for _, number in state.changed}
+    assert changed
+    for number, name in enumerate(state.arrays[1].names, 1):
+        (attempt,) = state.attempts(name)
+        clock, walltime_s = ("00:01:00", 60.0) if number in changed else ("01:00:00", 3600.0)
+        assert limits[f"{job}_{number}"] == clock
+        assert (attempt.outcome, attempt.request.walltime_s) == ("completed", walltime_s)
