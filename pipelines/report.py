@@ -10,8 +10,8 @@ from voxcast import config
 from voxcast.errors import exits_cleanly
 from voxcast.files import write_text
 from voxcast.report.inputs import ReportInputs
-from voxcast.report.narrative import Narrative
 from voxcast.report.page import page, summary
+from voxcast.report.results import Results
 
 OUT = Path("results/report")
 
@@ -19,9 +19,9 @@ OUT = Path("results/report")
 @exits_cleanly
 def main() -> int:
     """Write the page and the summary from the results of the earlier stages."""
-    narrative = Narrative.of(ReportInputs.read(Path(), config.load().apps))
-    write_text(OUT / "index.html", page(narrative, Path()))
-    write_text(OUT / "summary.txt", summary(narrative, str(OUT / "index.html")))
+    results = Results.of(ReportInputs.read(Path(), config.load().apps))
+    write_text(OUT / "index.html", page(results, Path()))
+    write_text(OUT / "summary.txt", summary(results, str(OUT / "index.html")))
     return 0
 
 

@@ -262,7 +262,7 @@ def as_fields(record: Any) -> dict[str, Any]:
     >>> as_fields(Phase("n4", 0.0, float("nan")))["end_s"] is None
     True
     """
-    return {f.recorded: _plain(getattr(record, f.name)) for f in _layout(type(record))}
+    return {f.recorded: plain(getattr(record, f.name)) for f in _layout(type(record))}
 
 
 def of_fields(cls: type[R], fields: Mapping[str, Any]) -> R:
@@ -326,15 +326,16 @@ def _layout(cls: type) -> tuple[_Field, ...]:
     return _LAYOUTS[cls]
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Return a value as JSON keeps it: None for NaN and infinity, lists, and fields of records."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return as_fields(value)
     if isinstance(value, Mapping):
-        return {key: _plain(entry) for key, entry in value.items()}
+        return {key: plain(entry) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(entry) for entry in value]
+        return [plain(entry) for entry in value]
     return value
 
 

@@ -76,7 +76,7 @@ def served(project: Path, *options: str, token: str | None = None, port: int = 0
         sys.executable, "-m", "voxcast.cli", "serve", "--port", str(port), "--project",
         str(project), "--root", str(project / "scans"), *options,
     ]  # fmt: skip
-    with running_server(command, port, project, environment, path="/health/ready") as address:
+    with running_server(command, port, project, environment, path="/health") as address:
         yield address
 
 

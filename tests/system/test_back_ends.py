@@ -149,9 +149,7 @@ def test_the_champion_predicts_and_is_served(study: Study) -> None:
     assert study.json("recommend", HEAD, "--deadline", "1h")
     port = free_port()
     words = [str(BINARIES / "voxcast"), "serve", "--port", str(port)]
-    with running_server(
-        words, port, study.project, study.variables, START_S, "/health/ready"
-    ) as url:
+    with running_server(words, port, study.project, study.variables, START_S, "/health") as url:
         asked = study.predicted("--model", url, "--app", "smooth", "--cpus", "1")
         assert asked == pytest.approx(here)
 

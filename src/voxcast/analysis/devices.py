@@ -74,41 +74,53 @@ def compare_cpus(runs: pd.DataFrame) -> list[CpuComparison]:
     comparisons = []
     for (app, device, scale), group in runs.groupby(["app", "device", "scale"], sort=True):
         noise = repeat_noise(group)
-        settled_runs = settled(group)
         noise_percent = noise[0].cv["runtime_s"].value if noise else None
-        logs = settled_runs.assign(
-            wall=np.log(settled_runs["runtime_s"].clip(lower=1e-9)),
-            cpu=np.log(settled_runs["cpu_s"].clip(lower=1e-9)),
-        )
-        cells = logs.groupby([*WORK, "subject", "cpus"], as_index=False)[["wall", "cpu"]].mean()
-        base_cpus = int(cells["cpus"].min())
-        base = cells[cells["cpus"] == base_cpus].drop(columns="cpus")
-        for cpus in sorted(set(cells["cpus"]) - {base_cpus}):
-            other = cells[cells["cpus"] == cpus].drop(columns="cpus")
-            both = base.merge(other, on=[*WORK, "subject"], suffixes=("_base", "_other"))
+        by_cpus = {int(str(cpus)): side for cpus, side in settled(group).groupby("cpus")}
+        base_cpus, *others = by_cpus
+        for cpus in others:
+            both = _paired(by_cpus[base_cpus], by_cpus[cpus], WORK)
             if both.empty:
                 continue
-            gain = both["wall_base"] - both["wall_other"]
-            extra_cpu = both["cpu_other"] - both["cpu_base"]
+            gain, subjects = both["wall_first"] - both["wall_second"], both["unit"].tolist()
             pairs = both[["volume_id", "subject"]].assign(
-                runtime_s=np.exp(both["wall_base"]), speedup=np.exp(gain)
+                runtime_s=np.exp(both["wall_first"]), speedup=np.exp(gain)
             )
-            # Runs without an image are independent where their parameters differ.
-            subjects = both["subject"].where(both["subject"] != "", both["parameters_json"])
+            cpu_gain = both["cpu_second"] - both["cpu_first"]
             comparisons.append(
                 CpuComparison(
                     str(app),
                     str(device),
                     str(scale),
                     base_cpus,
-                    int(cpus),
-                    exponential(clustered_mean(gain, subjects.tolist())),
-                    exponential(clustered_mean(extra_cpu, subjects.tolist())),
+                    cpus,
+                    exponential(clustered_mean(gain, subjects)),
+                    exponential(clustered_mean(cpu_gain, subjects)),
                     noise_percent,
                     pairs,
                 )
             )
     return comparisons
+
+
+def _paired(first: pd.DataFrame, second: pd.DataFrame, work: list[str]) -> pd.DataFrame:
+    """Return the pieces of work that both sides ran, with logarithms of their mean times.
+
+    ``unit`` is what is independent: subjects, or parameters of runs without an image.
+    """
+    sides = [
+        side.assign(
+            wall=np.log(side["runtime_s"].clip(lower=1e-9)),
+            cpu=np.log(side["cpu_s"].clip(lower=1e-9)),
+        )
+        .groupby(work)
+        .agg(wall=("wall", "mean"), cpu=("cpu", "mean"), subject=("subject", "first"))
+        .reset_index()
+        for side in (first, second)
+    ]
+    both = sides[0].merge(
+        sides[1].drop(columns="subject"), on=work, suffixes=("_first", "_second")
+    )
+    return both.assign(unit=both["subject"].where(both["subject"] != "", both["parameters_json"]))
 
 
 MACHINE = ["host_class", "cpus", "gpus"]
@@ -190,13 +202,6 @@ def compare_devices(
     return sorted(comparisons, key=lambda c: (c.app, c.scale, c.cpus, bool(c.phase)))
 
 
-def devices_without_runs(runs: pd.DataFrame) -> list[str]:
-    """Return which of ``"cpu"`` and ``"gpu"`` have no completed run."""
-    completed = runs[runs["outcome"] == "completed"]
-    has_runs = {"cpu": (completed["gpus"] == 0).any(), "gpu": (completed["gpus"] > 0).any()}
-    return [device for device, present in has_runs.items() if not present]
-
-
 def _by_phase(completed: pd.DataFrame, phases: pd.DataFrame) -> pd.DataFrame:
     """Return the runs followed by their phases, each summed over its occurrences in a run."""
     import pandas as pd
@@ -223,17 +228,16 @@ def _sides(cpu: pd.DataFrame, gpu: pd.DataFrame) -> Iterator[tuple[pd.DataFrame,
 
 def _compared(cpu: pd.DataFrame, gpu: pd.DataFrame, prices: Prices) -> list[DeviceComparison]:
     """Compare two sides, each of one allocation on one kind of machine, if they share any work."""
-    both = _log_times(cpu).merge(_log_times(gpu), on=TASK, suffixes=("_cpu", "_gpu"))
+    both = _paired(cpu, gpu, TASK)
     if both.empty:
         return []
     # Work that was run on one side only is excluded from noise and memory too.
     cpu, gpu = cpu.merge(both[TASK], on=TASK), gpu.merge(both[TASK], on=TASK)
     cpu_run, gpu_run = cpu.iloc[0], gpu.iloc[0]
-    gain = both["log_cpu"] - both["log_gpu"]
+    gain = both["wall_first"] - both["wall_second"]
     pairs = both[["volume_id", "parameters_json"]].assign(
-        cpu_s=np.exp(both["log_cpu"]), gpu_s=np.exp(both["log_gpu"]), speedup=np.exp(gain)
+        cpu_s=np.exp(both["wall_first"]), gpu_s=np.exp(both["wall_second"]), speedup=np.exp(gain)
     )
-    subjects = both["subject_cpu"].where(both["subject_cpu"] != "", both["parameters_json"])
     cpus, allocation = int(cpu_run["cpus"]), (int(gpu_run["cpus"]), int(gpu_run["gpus"]))
     return [
         DeviceComparison(
@@ -245,7 +249,7 @@ def _compared(cpu: pd.DataFrame, gpu: pd.DataFrame, prices: Prices) -> list[Devi
             gpus=allocation[1],
             hosts=(str(cpu_run["host_class"]), str(gpu_run["host_class"])),
             pairs=pairs.sort_values("speedup", kind="stable", ignore_index=True),
-            speedup=exponential(clustered_mean(gain, subjects.tolist())),
+            speedup=exponential(clustered_mean(gain, both["unit"].tolist())),
             cv_percent=(_cv(cpu), _cv(gpu)),
             memory_bytes=(_median(cpu["peak_rss_bytes"]), _median(gpu["peak_gpu_bytes"])),
             usd=(
@@ -254,11 +258,6 @@ def _compared(cpu: pd.DataFrame, gpu: pd.DataFrame, prices: Prices) -> list[Devi
             ),
         )
     ]
-
-
-def _log_times(side: pd.DataFrame) -> pd.DataFrame:
-    logs = side.assign(log=np.log(side["runtime_s"].clip(lower=1e-6)))
-    return logs.groupby(TASK).agg(log=("log", "mean"), subject=("subject", "first")).reset_index()
 
 
 def _cv(side: pd.DataFrame) -> float:

@@ -102,7 +102,7 @@ def audit(
     if picture is not None:
         from voxcast.files import write_text
         from voxcast.report.canvas import standalone
-        from voxcast.report.jobs import requested_against_used
+        from voxcast.report.figures import requested_against_used
 
         write_text(picture, standalone(requested_against_used(jobs.frame[jobs.frame["long"]])))
     return options.show(result.as_json(), [audit_text(result, TOP)], as_json=as_json)

@@ -171,8 +171,8 @@ def compare(
     as_json: options.Json = False,
     project: options.Project = None,
 ) -> int:
-    """Compare CPU and GPU: speed-up, noise, memory, cost and smallest gains."""
-    from voxcast.analysis.devices import compare_devices, devices_without_runs
+    """Compare CPU and GPU: speed-up, noise, memory and cost."""
+    from voxcast.analysis.devices import compare_devices
     from voxcast.analysis.runs_on_record import runs_on_record
 
     if history:
@@ -182,7 +182,7 @@ def compare(
         folders = [root / "data" / "history", root / "data" / "runs"]
         runs, phases = runs_on_record(folders, named=False)
     prices = Prices()
-    missing = missing_devices(devices_without_runs(runs))
+    missing = missing_devices(runs)
     comparisons = [] if missing else compare_devices(runs, phases, prices)
     rows = [_comparison_json(comparison) for comparison in comparisons]
     content = {"runs": len(runs), "missing": missing, "prices": vars(prices), "comparisons": rows}
@@ -211,13 +211,11 @@ def _comparison_text(comparison: DeviceComparison) -> str:
             comparison.usd, strict=True,
         )
     ]  # fmt: skip
-    gains = "; ".join(wording.smallest_gains(comparison, SMALLEST_GAINS))
     return (
         f"{wording.device_label(comparison)}: {speedup.value:.3g}× on the GPU "
         f"({interval}; {counted(len(comparison.pairs), 'pair')})\n"
-        f"  on {wording.device_machines(comparison)}\n"
-        f"{text_table(rows, '<>>>>', indent='  ')}\n"
-        f"  smallest speed-up: {gains}"
+        f"  on {' against '.join(dict.fromkeys(comparison.hosts))}\n"
+        f"{text_table(rows, '<>>>>', indent='  ')}"
     )
 
 

@@ -6,9 +6,7 @@
 from __future__ import annotations
 
 import logging
-import math
 import shlex
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -41,6 +39,7 @@ from voxcast.jobs.state import (
 )
 from voxcast.jobs.submission import Submission
 from voxcast.quantities import counted
+from voxcast.records import as_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -277,7 +276,7 @@ def _drift(project: Path | None, last: int, *, as_json: bool) -> int:
         notes += [f"{count} runs left out: {why}" for why, count in history.left_out.items()]
         drifts[name] = drift_of(jobs, history.table, bundle, name, notes)
     content = {
-        name: asdict(drift) | {"verdict": drift.verdict, "drifted": drift.drifted}
+        name: as_fields(drift) | {"verdict": drift.verdict, "drifted": drift.drifted}
         for name, drift in drifts.items()
     }
     lines = (line for name, drift in drifts.items() for line in _drift_lines(name, drift))
@@ -287,30 +286,18 @@ def _drift(project: Path | None, last: int, *, as_json: bool) -> int:
 
 
 def _drift_lines(name: str, drift: JobDrift) -> Iterator[str]:
-    from voxcast.analysis.job_drift import NOUNS
+    from voxcast.analysis.job_drift import KINDS
 
     end = f" in {'; '.join(drift.drifted)}" if drift.drifted else ""
     jobs, subjects = counted(drift.jobs, "job"), counted(drift.subjects, "subject")
     yield f"{name}: {drift.verdict}{end} (last {jobs}, {subjects})"
-    for amount, coverage in drift.coverage.items():
-        low, high = (100 * share for share in coverage.interval)
-        share = 100 * coverage.below / coverage.subjects
-        below = f"{coverage.below} of {counted(coverage.subjects, 'subject')} below"
+    features = [check for check in drift.checks if check.kind == "feature"]
+    for check in [c for c in drift.checks if c not in features[LISTED:]]:
+        observed = check.observed
+        interval = f" ({observed.low:.2f} to {observed.high:.2f})" if observed.bounded else ""
         yield (
-            f"  {NOUNS[amount]}: {below} the {100 * coverage.stated:g} % bound, {share:.0f} % "
-            f"({low:.0f} to {high:.0f})"
+            f"  {check.title}: {KINDS[check.kind][1]} {observed.value:.2f}{interval}, "
+            f"expected {check.expected:.2f}"
         )
-    for amount, median in drift.medians.items():
-        yield (
-            f"  {NOUNS[amount]}: median error {100 * median.median_error:.1f} %, measured "
-            f"{math.exp(median.log_ratio.value):.2f} of predicted, {counted(median.jobs, 'job')}"
-        )
-    for machine in drift.machines:
-        yield (
-            f"  machine {machine.host}: speed {machine.speed_before:.2f} as learned, "
-            f"{machine.speed_now:.2f} in {counted(machine.jobs, 'job')} since"
-        )
-    for shift in drift.features[:LISTED]:
-        yield f"  {shift.name}: distance {shift.distance:.2f} of its distributions"
     for note in drift.notes:
         yield f"  {note}"

@@ -32,6 +32,7 @@ from voxcast.laws.families import (
     checked_sample,
     quantile_interval,
 )
+from voxcast.records import plain
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -242,7 +243,7 @@ class Variation:
         content |= {"best_by_ks": self.best_by_ks, "tied_by_aic": self.tied}
         content |= {"best_by_aic": next(iter(self.tied), None)}
         content |= {"bimodal": self.modality.verdict == "two"}
-        return {name: _finite(entry) for name, entry in content.items()}
+        return dict(plain(content))
 
 
 def variation(
@@ -269,12 +270,3 @@ def variation(
     fits = tuple(rank_fits(x, bootstrap=bootstrap, seed=seed)) if varies else ()
     intervals = tuple(quantile_interval(x, p) for p in quantiles)
     return Variation(len(x), mean, sd, sd / mean, intervals, fits, modality(x))
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _finite(entry) for name, entry in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(entry) for entry in value]
-    # JSON has neither NaN nor infinity.
-    return None if isinstance(value, float) and not abs(value) < float("inf") else value

@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import io
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup, escape
+
+from voxcast.report.sections import Drawing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,14 +59,6 @@ _STYLE: dict[Any, Any] = {
     "ytick.minor.size": 0,
     "legend.frameon": False,
 }
-
-
-@dataclass(frozen=True)
-class Drawing:
-    """An inline element, such as an ``svg``, and its caption."""
-
-    svg: Markup
-    caption: str = ""
 
 
 def drawing(

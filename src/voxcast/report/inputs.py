@@ -100,26 +100,10 @@ class ReportInputs:
             return self.modelled
         return pd.concat([self.modelled, runs[beside]], ignore_index=True)
 
-    @property
-    def apps(self) -> list[str]:
-        """The applications that were learned."""
-        return sorted(self.receipt["apps"])
-
-    def leaderboard_of(self, app: str) -> pd.DataFrame:
-        """Return the families of an application, the best first."""
-        return self.leaderboard[self.leaderboard["app"] == app].reset_index(drop=True)
-
-    def receipt_of(self, app: str) -> dict[str, Any]:
-        """Return the receipt of an application."""
-        receipt: dict[str, Any] = self.receipt["apps"][app]
-        return receipt
-
-    def predictions_of(self, app: str, family: str) -> pd.DataFrame:
-        """Return a family's predictions on the test side, sorted by cell key."""
-        rows = self.predictions[
-            (self.predictions["app"] == app) & (self.predictions["family"] == family)
-        ]
-        return rows.sort_values("cell_key", ignore_index=True)
+    def of_app(self, name: str, app: str) -> pd.DataFrame:
+        """Return the rows of an application in one of the tables."""
+        table: pd.DataFrame = getattr(self, name)
+        return table[table["app"] == app].reset_index(drop=True)
 
     @classmethod
     def read(cls, project: Path, apps: Collection[str] | None = None) -> ReportInputs:
@@ -159,9 +143,9 @@ class ReportInputs:
             trained_on=_read(project / "data/features/train.parquet", _ORIGIN),
             phases=phases,
             leaderboard=_leaderboard(project / "results/tune/leaderboard.csv"),
-            predictions=_read(project / "results/evaluate/predictions.csv").reindex(
-                columns=_PREDICTED
-            ),
+            predictions=_read(project / "results/evaluate/predictions.csv")
+            .reindex(columns=_PREDICTED)
+            .sort_values("cell_key", kind="stable"),
             shuffled=_read(project / "results/explain/shuffled.csv"),
             dependence=_read(project / "results/explain/dependence.csv"),
             metrics=_read(project / "results/evaluate/families.json"),

@@ -11,23 +11,23 @@ from typing import TYPE_CHECKING, Any
 from voxcast.allocation.requests.cost import CostModel
 from voxcast.allocation.requests.strategies import Settings, request_sequence
 from voxcast.allocation.site import Prices
-from voxcast.analysis.devices import compare_devices, devices_without_runs
+from voxcast.analysis.devices import compare_devices
 from voxcast.analysis.job_drift import monthly_coverage
-from voxcast.analysis.model_comparison import mean_error
-from voxcast.analysis.noise import RepeatNoise, repeat_noise
+from voxcast.analysis.noise import repeat_noise
 from voxcast.analysis.run_groups import FULL_SCALE, by_configuration
 from voxcast.analysis.wall_times import wall_times
 from voxcast.features.descriptions import quantity_title, value_range
+from voxcast.files import canonical_json
 from voxcast.laws.intervals import Interval
 from voxcast.phases.logged import phase_summary
 from voxcast.quantities import counted
 from voxcast.records import TARGETS
 from voxcast.report import plot, tables
 from voxcast.report.canvas import drawing
-from voxcast.report.jobs import coverage_by_month, requested_against_used
+from voxcast.report.figures import coverage_by_month, requested_against_used, scans
 from voxcast.report.phase_page import memory_drawings, traced_runs
-from voxcast.report.scans import scans
-from voxcast.report.sections import Part, Section
+from voxcast.report.results import mean_error
+from voxcast.report.sections import Part, Section, Table
 from voxcast.report.sections import page as render
 from voxcast.report.wording import (
     TITLES,
@@ -38,10 +38,9 @@ from voxcast.report.wording import (
     heading,
     missing_devices,
     percent,
+    percent_interval,
     run_group_label,
-    smallest_gains,
 )
-from voxcast.runs.speed import at_usual_speed, speed_deviations
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,9 +49,9 @@ if TYPE_CHECKING:
 
     from voxcast.analysis.wall_times import WallTimes
     from voxcast.laws.families import Law
-    from voxcast.report.canvas import Drawing
     from voxcast.report.inputs import ReportInputs
-    from voxcast.report.narrative import AppNarrative, Narrative
+    from voxcast.report.results import AppResults, Results
+    from voxcast.report.sections import Drawing
 
 NOISE_GROUPS = ("app", "device", "cpus", "scale")
 TOP_FEATURES = 3
@@ -64,70 +63,65 @@ _BIN = ".venv/bin/"  # of `make setup`
 MLFLOW_UI = "http://127.0.0.1:5000"  # of `mlflow ui`
 
 
-def page(narrative: Narrative, project: Path) -> str:
+def page(results: Results, project: Path) -> str:
     """Return the report as HTML.
 
     Parameters
     ----------
-    narrative : Narrative
+    results : Results
         Results of the pass.
     project : Path
         Folder that the paths of the catalogue refer to; slices are read there.
     """
-    noise = repeat_noise(narrative.inputs.completed, by=NOISE_GROUPS)
-    groups = wall_times(narrative.inputs.completed)
-    cards = {
-        "Noise floor": heading(narrative.floor()), "More CPUs": narrative.cpu_scaling(),
-    }  # fmt: skip
-    head = Part(narrative.headline(), [], narrative.measured(), cards, narrative.cautions())
+    inputs, groups = results.inputs, wall_times(results.inputs.completed)
+    cards = {"Noise floor": heading(results.floor()), "More CPUs": results.cpu_scaling()}
+    headline = results.of_each(lambda app: app.headline())
+    head = Part(headline, [], results.measured(), cards, results.cautions())
     parts = [
-        *(_model(app, narrative.inputs, noise, project) for app in narrative.apps),
-        Part("Runs", list(_runs(narrative, noise, groups, project))),
-        Part("Requests", list(_requests(narrative.inputs, groups))),
-        Part("Parallel programs", traced_runs(narrative.inputs.completed, project)),
-        Part("Provenance", [_provenance(narrative)]),
+        *(_model(app, inputs, project) for app in results.apps),
+        Part("Runs", list(_runs(results, groups, project))),
+        Part("Requests", list(_requests(inputs, groups))),
+        Part("Parallel programs", traced_runs(inputs.completed, project)),
+        Part("Provenance", [_provenance(results)]),
     ]
     return render(head, [part for part in parts if part.sections], commands="\n".join(
-        [f"{binaries()}voxcast predict {example(narrative)}", f"{binaries()}voxcast serve",
-         f"{binaries()}mlflow ui      # then {finals(narrative.inputs)}"]
+        [f"{binaries()}voxcast predict {example(inputs)}", f"{binaries()}voxcast serve",
+         f"{binaries()}mlflow ui      # then {finals(inputs)}"]
     ))  # fmt: skip
 
 
-def _model(
-    app: AppNarrative, inputs: ReportInputs, noise: list[RepeatNoise], project: Path
-) -> Part:
-    name, m = app.app, app.models
+def _model(app: AppResults, inputs: ReportInputs, project: Path) -> Part:
+    winner, predictions = app.winner, app.winner_predictions
+    law = "".join(
+        f" The law of {TITLES[target]}: {words}."
+        for target, words in inputs.laws.get(app.app, {}).items()
+    )
     sections = [
         Section(
             "Error by model",
             "Mean absolute error of each model by cross-validation (●) and on unseen subjects (◆, "
             "with 95 % interval); the dashed line is the noise floor, which no model can beat."
-            + "".join(
-                f" The law of {TITLES[target]}: {words}."
-                for target, words in inputs.laws.get(name, {}).items()
-            ),
+            + law,
             [_errors(app, target) for target in TARGETS],
-            [tables.models(m, app.floor_percent)],
+            [tables.models(app)],
         )
     ]
-    predictions = inputs.predictions_of(name, m.winner)
     if len(predictions):
         sections.append(Section(
             "Predicted against measured",
-            f"Predictions of {m.winner} for unseen subjects; bars reach to the upper bound, and ✕ "
+            f"Predictions of {winner} for unseen subjects; bars reach to the upper bound, and ✕ "
             "marks a run above it.",
             [_predicted(group.runs, run_group_label(group), target)
              for group in by_configuration(predictions) for target in TARGETS],
-            [tables.errors(predictions, noise)],
         ))  # fmt: skip
-    metrics = inputs.metrics[name].get(m.winner, {}) if m.tested else {}
-    risk = inputs.receipt_of(name)["challenger"]["risk_at_upper_quantile"]
+    metrics = inputs.metrics[app.app].get(winner, {}) if app.tested else {}
+    risk = app.receipt["challenger"]["risk_at_upper_quantile"]
     sections.append(Section(
         "Errors and bounds",
-        f"How often the bounds of {m.winner} held, and how much they exceed what was used.",
+        f"How often the bounds of {winner} held, and how much they exceed what was used.",
         tables=[tables.bounds(metrics, risk)],
     ))  # fmt: skip
-    if effects := _effects(name, inputs):
+    if effects := _effects(app.app, inputs):
         sections.append(Section(
             "Effect of the most important features",
             "Mean prediction over the range of one feature, relative to that at its median.",
@@ -146,24 +140,20 @@ def _model(
         "Champion": app.champion(), "Error on new subjects": app.on_new_subjects(),
         "Error on a new day": app.on_new_days(), "Upper bounds": heading(app.calibration()),
     }  # fmt: skip
-    cautions = app.cautions(inputs.leaderboard_of(name))
-    lead = f"{app.headline()}. {heading(app.learned_from())}."
-    return Part(name, sections, lead, cards, cautions)
+    return Part(app.app, sections, f"{heading(app.learned_from())}.", cards, app.cautions())
 
 
-def _errors(app: AppNarrative, target: str) -> Drawing:
-    m = app.models
+def _errors(app: AppResults, target: str) -> Drawing:
     by_family = {}
-    for family, errors in m.cross_validated.items():
-        validated = Interval(errors[target], float("nan"), float("nan"), m.training_subjects)
-        tested = m.tested.get(family)
-        by_family[family] = [validated, *([tested[target]] if tested else [])]
-    names = ", ".join(f"{f} {percent(e[target])}" for f, e in m.cross_validated.items())
+    for family, errors in app.cross_validated.items():
+        validated = Interval(errors[target], float("nan"), float("nan"), 0)
+        by_family[family] = [validated, *(e[target] for e in [app.tested.get(family)] if e)]
+    names = ", ".join(f"{f} {percent(e[target])}" for f, e in app.cross_validated.items())
     title = f"{heading(TITLES[target])}: error in %"
     floor = app.floor_percent.get(target)
 
     def draw(axes: Any) -> None:
-        plot.intervals(by_family, axes, line=floor, bold=m.winner).set_title(title)
+        plot.intervals(by_family, axes, line=floor, bold=app.winner).set_title(title)
 
     alt = f"Error of {TITLES[target]} of {app.app} by model: {names}"
     return drawing(draw, alt, size_in=(4.2, 1.2 + 0.34 * len(by_family)))
@@ -171,15 +161,15 @@ def _errors(app: AppNarrative, target: str) -> Drawing:
 
 def _predicted(runs: pd.DataFrame, label: str, target: str) -> Drawing:
     error = mean_error(runs, target)
-    title = f"{label}, {TITLES[target]}"
     above = int((runs[f"{target}_actual"] > runs[f"{target}_upper"]).sum())
     caption = (
-        f"{title}: mean error {percent(error.value)} on {counted(len(runs), 'run')} of "
-        f"{counted(error.subjects, 'subject')}, {above} above the upper bound."
+        f"{label}, {TITLES[target]}: mean error {percent_interval(error)} on "
+        f"{counted(len(runs), 'run')} of {counted(error.subjects, 'subject')}, {above} above the "
+        "upper bound."
     )
     table = runs.rename(columns={f"{target}_actual": target})
     draw = partial(plot.calibration, table, target=target)
-    return drawing(lambda axes: draw(axes), f"Predicted against measured: {caption}", caption)
+    return drawing(draw, f"Predicted against measured: {caption}", caption)
 
 
 def _effects(app: str, inputs: ReportInputs) -> Drawing | None:
@@ -199,23 +189,17 @@ def _effects(app: str, inputs: ReportInputs) -> Drawing | None:
         f"quantile: {'; '.join(texts)}."
     )
     titles = {str(name): quantity_title(str(name)) for name in important.index}
-    return drawing(
-        lambda axes: plot.effects(dependence, titles, axes),
-        f"Effect of features on {app}. {caption}",
-        caption,
-    )
+    draw = partial(plot.effects, dependence, titles)
+    return drawing(draw, f"Effect of features on {app}. {caption}", caption)
 
 
-def _runs(
-    narrative: Narrative, noise: list[RepeatNoise], groups: list[WallTimes], project: Path
-) -> Iterator[Section]:
-    inputs = narrative.inputs
-    completed = inputs.completed
-    floor = [tables.noise_floor(noise, _normalised_noise(inputs))] if noise else []
+def _runs(results: Results, groups: list[WallTimes], project: Path) -> Iterator[Section]:
+    inputs, completed = results.inputs, results.inputs.completed
+    noise = repeat_noise(completed, by=NOISE_GROUPS)
     yield Section(
         "Measured runs",
         "What was measured, and how much repeats of the same run differ.",
-        tables=[tables.measured(inputs.runs), *floor],
+        tables=[tables.measured(inputs.runs), *([tables.noise_floor(noise)] if noise else [])],
     )
     labelled = {
         f"{group.app}: {allocation_label(group.configuration, group.scale)}"
@@ -230,32 +214,22 @@ def _runs(
             [_distributions(dict(batch)) for batch in _batches(labelled)],
             [tables.variations(labelled)],
         )
-    yield _cpus(narrative)
-    yield _devices(narrative)
+    yield _cpus(results)
+    yield _devices(results)
     phases = _phases(inputs.phases, completed)
     if len(phases):
         cpus = phases["app"] + ", CPUs: " + phases["cpus"].astype(str)
-        of_runs = phases.assign(app=cpus)
-        summary = phase_summary(phases)
+        draw = partial(plot.phases, phases.assign(app=cpus))
+        alt = f"Mean time of the phases of {', '.join(dict.fromkeys(cpus))}"
         yield Section(
             "Time and memory by phase",
             "Where the time goes: mean duration of the phases that applications logged.",
-            [drawing(lambda axes: plot.phases(of_runs, axes), f"Mean time of the phases of "
-                     f"{', '.join(dict.fromkeys(cpus))}", size_in=(8.4, 3.0))],
-            [tables.phases(summary)],
-        )  # fmt: skip
+            [drawing(draw, alt, size_in=(8.4, 3.0))],
+            [tables.phases(phase_summary(phases))],
+        )
     if memory := memory_drawings(completed, project):
         sentence = "Memory of the run of median wall time of each application, by numbered phase."
         yield Section("Memory over time", sentence, memory)
-
-
-def _normalised_noise(inputs: ReportInputs) -> list[RepeatNoise]:
-    """Return the noise that is left at the usual speed of the machine; empty if it is unknown."""
-    on_record = inputs.on_record[inputs.on_record["outcome"] == "completed"]
-    deviations = speed_deviations(on_record, inputs.phases_on_record)
-    if not (deviations["gauge"] != "").any():
-        return []
-    return repeat_noise(at_usual_speed(inputs.completed, deviations), by=NOISE_GROUPS)
 
 
 def _batches(groups: dict[str, Any]) -> Iterator[list[tuple[str, Any]]]:
@@ -268,57 +242,44 @@ def _batches(groups: dict[str, Any]) -> Iterator[list[tuple[str, Any]]]:
 
 def _distributions(groups: dict[str, Any]) -> Drawing:
     alt = f"Distribution of wall time of {'; '.join(groups)}"
-    return drawing(lambda axes: plot.distributions(groups, axes), alt, size_in=(4.2, 3.6))
+    return drawing(partial(plot.distributions, groups), alt, size_in=(4.2, 3.6))
 
 
-def _cpus(narrative: Narrative) -> Section:
-    comparisons = narrative.cpu_comparisons
+def _cpus(results: Results) -> Section:
+    comparisons, title = results.cpu_comparisons, "CPU scaling"
     if not comparisons:
         sentence = "Only one configuration was measured, so there is nothing to compare."
-        return Section("CPU scaling", sentence)
-    gains = {
-        f"{cpu_label(c)}, {c.device}: {c.cpus} against {c.base_cpus}": [c.speedup]
-        for c in comparisons
-    }
+        return Section(title, sentence)
+    labels = [f"{cpu_label(c)}, {c.device}: {c.cpus} against {c.base_cpus}" for c in comparisons]
+    gains = {label: [c.speedup] for label, c in zip(labels, comparisons, strict=True)}
     verdicts = "; ".join(f"{cpu_label(c)}: {cpu_verdict(c)}" for c in comparisons)
-    return Section(
-        "CPU scaling",
-        "Speed-up with more CPUs, paired by volume, with 95 % interval over subjects.",
-        [_speedups(gains, f"Speed-up with more CPUs. {verdicts}.", f"{verdicts}.")],
-        [tables.configurations(comparisons)],
-    )
+    sentence = "Speed-up with more CPUs, paired by volume, with 95 % interval over subjects."
+    drawn = _speedups(gains, f"{title}. {verdicts}.")
+    return Section(title, sentence, [drawn], [tables.configurations(comparisons)])
 
 
-def _speedups(gains: dict[str, list[Interval]], alt: str, caption: str) -> Drawing:
-    def draw(axes: Any) -> None:
-        plot.intervals(gains, axes, line=1.0, log=True).set_xlabel("speed-up")
-
-    return drawing(draw, alt, caption, size_in=(6.0, 1.1 + 0.32 * len(gains)))
-
-
-def _devices(narrative: Narrative) -> Section:
+def _devices(results: Results) -> Section:
     """Compare CPU and GPU on all runs on record of the applications of this pass."""
-    inputs, prices, title = narrative.inputs, Prices(), "CPU against GPU"
+    inputs, prices, title = results.inputs, Prices(), "CPU against GPU"
     runs = inputs.on_record[inputs.on_record["app"].isin(set(inputs.runs["app"]))]
-    if missing := missing_devices(devices_without_runs(runs)):
+    if missing := missing_devices(runs):
         return Section(title, f"{heading(missing)}.")
     comparisons = compare_devices(runs, inputs.phases_on_record, prices)
     if not comparisons:
         sentence = "Runs on CPUs and on GPUs are on record, but no work was run on both."
         return Section(title, sentence)
-    figures = []
-    for app, of_app in itertools.groupby(comparisons, key=lambda comparison: comparison.app):
-        rows = list(of_app)
-        gains = {device_label(row).removeprefix(f"{app}, "): [row.speedup] for row in rows}
-        texts = ", ".join(f"{label} {gain.value:.3g}" for label, [gain] in gains.items())
-        least = "; ".join(
-            f"{device_label(row)}: {', '.join(smallest_gains(row, TOP_FEATURES))}"
-            for row in rows if not row.phase
-        )  # fmt: skip
-        alt = f"Speed-up on the GPU, {app}: {texts}"
-        figures.append(_speedups(gains, alt, f"{app}. Smallest speed-up: {least}."))
+    gains = {device_label(comparison): [comparison.speedup] for comparison in comparisons}
+    texts = ", ".join(f"{label} {gain.value:.3g}" for label, [gain] in gains.items())
     sentence = "Speed-up on the GPU of whole runs and of their phases, over the same work."
-    return Section(title, sentence, figures, [tables.devices(comparisons, prices)])
+    drawn = _speedups(gains, f"Speed-up on the GPU. {texts}.")
+    return Section(title, sentence, [drawn], [tables.devices(comparisons, prices)])
+
+
+def _speedups(gains: dict[str, list[Interval]], alt: str) -> Drawing:
+    def draw(axes: Any) -> None:
+        plot.intervals(gains, axes, line=1.0, log=True).set_xlabel("speed-up")
+
+    return drawing(draw, alt, size_in=(6.0, 1.1 + 0.32 * len(gains)))
 
 
 def _phases(phases: pd.DataFrame, completed: pd.DataFrame) -> pd.DataFrame:
@@ -335,7 +296,7 @@ def _requests(inputs: ReportInputs, groups: list[WallTimes]) -> Iterator[Section
     if len(inputs.jobs):
         sentence = "What submitted jobs requested and used; those on the line used all of it."
         yield Section("Requested against used", sentence, [requested_against_used(inputs.jobs)])
-    if months := monthly_coverage(inputs.jobs, None):
+    if len(months := monthly_coverage(inputs.jobs, None)):
         sentence = "Jobs below the bound that they were submitted with; dashed: as stated."
         yield Section("Coverage by month", sentence, [coverage_by_month(months)])
     # Of each application the group with most values, and the closest law of positive lengths.
@@ -365,10 +326,9 @@ def _costs(app: str, law: Law) -> Drawing:
     return drawing(partial(plot.requests, costs), alt, app, size_in=(4.2, 2.6))
 
 
-def _provenance(narrative: Narrative) -> Section:
+def _provenance(results: Results) -> Section:
     """Return the provenance of the numbers: versions, machines, methods, hashes."""
-    inputs, runs = narrative.inputs, narrative.inputs.runs
-    receipts = {a.app: inputs.receipt_of(a.app) for a in narrative.apps}
+    runs = results.inputs.runs
     versions = runs[["app", "app_version"]].drop_duplicates().sort_values("app")
     started = sorted(runs["started_at"].dropna())
     facts = {
@@ -378,71 +338,55 @@ def _provenance(narrative: Narrative) -> Section:
         "Load before a run": f"median {runs['load1'].median():.2f}",
         "Memory measured by": ", ".join(sorted(runs["memory_method"].unique())),
         "CPU time measured by": ", ".join(sorted(runs["cpu_method"].unique())),
-        "Parameters": narrative.of_each(
-            lambda a: _parameters(receipts[a.app]["challenger"]["params"])
+        "Parameters": results.of_each(lambda a: canonical_json(a.receipt["challenger"]["params"])),
+        "Training table": results.of_each(
+            lambda a: "{runs} runs, SHA-256 {table_sha256}".format(**a.receipt["training"])
         ),
-        "Training table": narrative.of_each(
-            lambda a: "{runs} runs, SHA-256 {table_sha256}".format(**receipts[a.app]["training"])
-        ),
-        "Decision": narrative.of_each(
-            lambda a: f"{receipts[a.app]['reason']}: {receipts[a.app]['detail']}"
-        ),
+        "Decision": results.of_each(lambda a: "{reason}: {detail}".format(**a.receipt)),
     }
-    rows = [[name, text or "none"] for name, text in facts.items()]
+    rows = [{"Fact": name, "Value": text or "none"} for name, text in facts.items()]
     sentence = (
         "All intervals are 95 % intervals: of means, Student's t with the subject as cluster; of "
         "rates, exact binomial over subjects; of coefficients of variation, chi-squared."
     )
-    return Section("Where the numbers come from", sentence, tables=[tables.Table("", [], rows)])
+    return Section("Where the numbers come from", sentence, tables=[Table("", rows)])
 
 
-def _parameters(params: dict[str, Any]) -> str:
-    """Write parameters, or the weights of the members of a blend for CPU time."""
-    if "weights" in params:
-        weights = sorted(params["weights"].items())
-        return ", ".join(f"{name} {by_target[0]:.2f}" for name, by_target in weights)
-    return ", ".join(f"{k} = {v}" for k, v in sorted(params.items()))
-
-
-def summary(narrative: Narrative, report: str) -> str:
+def summary(results: Results, report: str) -> str:
     """Return about ten lines: measurements, the champion, its errors, and the next commands.
 
     Parameters
     ----------
-    narrative : Narrative
+    results : Results
         Results of the pass.
     report : str
         Path of the page, relative to the current folder.
     """
     lines = {
-        "measured": narrative.measured(),
-        "repeats": narrative.floor(),
-        "CPUs": narrative.cpu_scaling(),
-        "champion": narrative.of_each(lambda app: app.champion()),
-        "error": narrative.of_each(lambda app: app.on_new_subjects()),
-        "another day": narrative.of_each(lambda app: app.on_new_days()),
-        "bounds": narrative.of_each(lambda app: app.calibration()),
+        "measured": results.measured(),
+        "repeats": results.floor(),
+        "CPUs": results.cpu_scaling(),
+        "champion": results.of_each(lambda app: app.champion()),
+        "error": results.of_each(lambda app: app.on_new_subjects()),
+        "another day": results.of_each(lambda app: app.on_new_days()),
+        "bounds": results.of_each(lambda app: app.calibration()),
         "report": report,
-        "next": f"{binaries()}voxcast predict {example(narrative)}",
-        "compare": f"{binaries()}mlflow ui, then {finals(narrative.inputs)}",
+        "next": f"{binaries()}voxcast predict {example(results.inputs)}",
+        "compare": f"{binaries()}mlflow ui, then {finals(results.inputs)}",
     }
-    return "".join(
-        f"{name:<13} {' '.join(text.split())}\n" for name, text in lines.items() if text
-    )
+    return "".join(f"{name:<13} {' '.join(text.split())}\n" for name, text in lines.items())
 
 
-def example(narrative: Narrative) -> str:
+def example(inputs: ReportInputs) -> str:
     """Return a usable volume and an application for `voxcast predict`, quoted for a shell.
 
     It is a volume of an unseen subject, if there is one.
     """
-    inputs = narrative.inputs
     usable = inputs.catalogue.query("problem.isna()")
     trained_on = {*inputs.modelled["subject"]} - {*inputs.predictions["subject"]}
     unseen = usable[~usable["subject"].isin(trained_on)]
     paths = [*unseen["path"], *usable["path"], "IMAGE.nii.gz"]
-    app = [word for name in inputs.apps[:1] for word in ("--app", name)]
-    return shlex.join([str(paths[0]), *app])
+    return shlex.join([str(paths[0]), "--app", min(inputs.receipt["apps"])])
 
 
 def finals(inputs: ReportInputs) -> str:

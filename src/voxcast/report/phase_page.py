@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,8 +19,7 @@ from voxcast.phases.signature import phases_of
 from voxcast.quantities import counted, format_bytes, format_seconds, format_short_seconds
 from voxcast.report import plot
 from voxcast.report.canvas import SERIES, drawing
-from voxcast.report.sections import Part, Section, page
-from voxcast.report.tables import Table
+from voxcast.report.sections import Part, Section, Table, page
 from voxcast.report.wording import heading, percent
 from voxcast.runs import series
 from voxcast.runs.table import frame_of
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from voxcast.phases.logical import LogicalTrace
     from voxcast.phases.overview import Timeline, TraceOverview, Traffic
     from voxcast.phases.signature import Grouping
-    from voxcast.report.canvas import Drawing
+    from voxcast.report.sections import Drawing
 
 MAX_LANES = 64
 MAX_BINS = 600
@@ -87,11 +87,12 @@ def trace_sections(overview: TraceOverview) -> list[Section]:
     rows = []
     for place, n in enumerate(overview.order):
         phase = run.phases[n]
-        rows.append([
-            f"{marks[place] if place < overview.marked else '+'} {phase.communication}",
-            percent(100 * phase.share), format_short_seconds(phase.time_s), str(phase.weight),
-            percent(100 * phase.communication_share), str(n),
-        ])  # fmt: skip
+        mark = marks[place] if place < overview.marked else "+"
+        rows.append({
+            "phase": f"{mark} {phase.communication}", "share": percent(100 * phase.share),
+            "time": format_short_seconds(phase.time_s), "weight": str(phase.weight),
+            "communication": percent(100 * phase.communication_share), "number": str(n),
+        })  # fmt: skip
     caption = (
         "Phases, largest share of the run first. Time: of one tick, by the slowest process. "
         "Weight: ticks. Communication: its share of the phase, waiting included. Number: as in "
@@ -100,14 +101,13 @@ def trace_sections(overview: TraceOverview) -> list[Section]:
     if run.dropped_phases:
         dropped = counted(run.dropped_phases, "small phase")
         caption += f". {dropped} dropped, {format_short_seconds(run.dropped_s)} together"
-    head = ["phase", "share", "time", "weight", "communication", "number"]
     return [
         Section(
             "Timeline",
             "Phases of each process by letter and colour, grey for those without a letter; below "
             "them in black the share of communication, waiting included.",
             [_timeline(overview.timeline, marks)],
-            [Table(caption, head, rows)],
+            [Table(caption, rows)],
         ),
         Section(
             "Communication",
@@ -131,7 +131,7 @@ def _timeline(part: Timeline, marks: str) -> Drawing:
     size = (8.4, 0.9 + 0.32 * len(part.lanes))
     alt = f"Phases over the run, {length}. {'; '.join(texts)}"
     caption = f"The run, {length}."
-    return drawing(lambda axes: plot.timeline(part, marks, axes), alt, caption, size_in=size)
+    return drawing(partial(plot.timeline, part, marks), alt, caption, size_in=size)
 
 
 def _communication(traffic: Traffic, names: tuple[str, ...]) -> list[Table]:
@@ -145,26 +145,29 @@ def _communication(traffic: Traffic, names: tuple[str, ...]) -> list[Table]:
             for a, b in pairwise(starts)
         ]
         rows = [
-            [
-                name,
-                *(f"{format_bytes(int(s))} · {c}" if c else "" for s, c in zip(*row, strict=True)),
-            ]
+            {"from \\ to": name}
+            | {
+                to: f"{format_bytes(int(sent))} · {count}" if count else ""
+                for to, sent, count in zip(heads, *row, strict=True)
+            }
             for name, *row in zip(heads, size_bytes, messages, strict=True)
         ]
         caption = (
             "Messages from the process of the row to that of the column, size · number; together "
             f"{format_bytes(int(traffic.size_bytes.sum()))} · {int(traffic.messages.sum())}"
         )
-        tables.append(Table(caption, ["from \\ to", *heads], rows))
+        tables.append(Table(caption, rows))
     if traffic.collectives:
         rows = [
-            [c.operation, str(c.processes or "unknown"), str(c.calls), format_bytes(c.size_bytes),
-             format_short_seconds(c.time_s)]
+            {
+                "operation": c.operation, "processes": str(c.processes or "unknown"),
+                "calls": str(c.calls), "size": format_bytes(c.size_bytes),
+                "time of all processes": format_short_seconds(c.time_s),
+            }
             for c in traffic.collectives[:MAX_LISTED]
         ]  # fmt: skip
-        head = ["operation", "processes", "calls", "size", "time of all processes"]
         caption = "Collectives, at most 20; size and time of all processes, waiting included"
-        tables.append(Table(caption, head, rows))
+        tables.append(Table(caption, rows))
     return tables
 
 
@@ -183,22 +186,14 @@ def memory_drawing(folder: Path) -> Drawing | None:
     origin = "logged by the application" if len(phases) else "read from the memory"
     if not len(phases) and run.outcome == "completed":
         phases = segmented_runs(frame_of([vars(run)]), samples).phases
-    texts = []
-    for number, name in enumerate(dict.fromkeys(phases["phase"]), 1):
-        stretches = phases.loc[phases["phase"] == name, ["start_s", "end_s"]]
-        is_inside = np.zeros(len(samples), dtype=bool)
-        for begin, stop in stretches.itertuples(index=False):
-            is_inside |= samples["t_s"].between(begin, stop)
-        peak = samples.loc[is_inside, "rss_bytes"].max()
-        text = (
-            f"{number} {name} {format_seconds((stretches['end_s'] - stretches['start_s']).sum())}"
-        )
-        texts.append(text + (f", {format_bytes(peak)}" if peak > 0 else ""))
+    durations = phases["duration_s"].groupby(phases["phase"], sort=False).sum()
+    texts = [
+        f"{number} {name} {format_seconds(duration_s)}"
+        for number, (name, duration_s) in enumerate(durations.items(), 1)
+    ]
     title = f"{run.app}, {counted(int(run.cpus), 'CPU')}"
     caption = f"{title}. Phases {origin}: {'; '.join(texts) or 'none'}."
-    return drawing(
-        lambda axes: plot.memory(samples, phases, axes), f"Memory of {caption}", caption
-    )
+    return drawing(partial(plot.memory, samples, phases), f"Memory of {caption}", caption)
 
 
 def memory_drawings(completed: pd.DataFrame, project: Path) -> list[Drawing]:

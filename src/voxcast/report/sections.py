@@ -12,8 +12,7 @@ from voxcast.report.wording import heading
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from voxcast.report.canvas import Drawing
-    from voxcast.report.tables import Table
+    from markupsafe import Markup
 
 TEMPLATE = "page.html.j2"
 # A space after a number or a time unit and before a unit, or around "to", "of" and "±".
@@ -21,6 +20,27 @@ _WITHIN_VALUE = re.compile(
     r"(?<=[\d×]) (?=(?:%|[kMGT]?B|ms|s|min|h|d|USD|to|of|±)(?![\w]))"
     r"|(?<=\bto|\bof|.±|.\bh) (?=[\d−-])|(?<=min) (?=\d)|(?<=%) (?=to\b)"
 )
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """An inline element, such as an ``svg``, and its caption."""
+
+    svg: Markup
+    caption: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A caption, and rows of text by column, of which the first is the row head."""
+
+    caption: str
+    rows: Sequence[Mapping[str, str]]
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns of all rows; a row need not have all of them."""
+        return list(dict.fromkeys(name for row in self.rows for name in row))
 
 
 @dataclass(frozen=True)

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from voxcast.analysis.model_comparison import BASELINES, CONSTANT, HEADER_ONLY, mean_error
 from voxcast.analysis.run_groups import by_configuration
 from voxcast.laws.intervals import Interval
 from voxcast.quantities import counted, format_seconds
 from voxcast.records import TARGETS, Configuration
+from voxcast.report.sections import Table
 from voxcast.report.wording import (
+    BASELINE_TITLES,
+    CONSTANT,
     TITLES,
     allocation_label,
     amount,
     cpu_label,
     device_label,
-    device_machines,
     heading,
     percent,
     percent_interval,
@@ -31,77 +31,39 @@ if TYPE_CHECKING:
 
     from voxcast.allocation.site import Prices
     from voxcast.analysis.devices import CpuComparison, DeviceComparison
-    from voxcast.analysis.model_comparison import ModelComparison
     from voxcast.analysis.noise import RepeatNoise
     from voxcast.analysis.wall_times import WallTimes
-    from voxcast.laws.fits import Modality
+    from voxcast.report.results import AppResults
 
-TARGET_HEADS = [heading(title) for title in TITLES.values()]
-
-
-@dataclass(frozen=True)
-class Table:
-    """A caption, column heads, and rows of text whose first cell is the row head."""
-
-    caption: str
-    head: list[str]
-    rows: list[list[str]]
+HEADS = {target: heading(title) for target, title in TITLES.items()}
 
 
-def models(compared: ModelComparison, floor: Mapping[str, float]) -> Table:
+def models(results: AppResults) -> Table:
     """List the error of each family, best by cross-validation first, and the noise floor."""
-    names = [*compared.cross_validated, *(n for n in compared.tested if n == HEADER_ONLY)]
     rows = []
-    for name in names:
-        row = ["best on headers alone" if name == HEADER_ONLY else _model_name(name, compared)]
-        for target in TARGETS:
-            validated = compared.cross_validated.get(name)
-            row.append(percent(validated[target]) if validated else "")
-            if compared.tested:
-                tested = compared.tested.get(name)
-                row.append(percent_interval(tested[target]) if tested else "")
+    for name in dict.fromkeys([*results.cross_validated, *results.tested]):
+        kind = "(constant baseline)" if name == CONSTANT else "(baseline)"
+        title = f"{name} {kind * (name in BASELINE_TITLES)} {'★ best' * (name == results.winner)}"
+        row = {"Model": title.strip()}
+        for target, head in HEADS.items():
+            if name in results.cross_validated:
+                validated = results.cross_validated[name][target]
+                row[f"{head}, cross-validation"] = percent(validated)
+            if name in results.tested:
+                tested = results.tested[name][target]
+                row[f"{head}, unseen subjects"] = percent_interval(tested)
         rows.append(row)
-    head = ["Model"]
-    for title in TARGET_HEADS:
-        head += [f"{title}, cross-validation", *(["unseen subjects"] if compared.tested else [])]
-    if floor:
-        cells = [
-            [percent(floor.get(t, math.nan)), ""][: 1 + bool(compared.tested)] for t in TARGETS
-        ]
-        rows.append(["noise floor", *(cell for pair in cells for cell in pair)])
+    floors = {
+        f"{HEADS[t]}, cross-validation": percent(f) for t, f in results.floor_percent.items()
+    }
+    if floors:
+        rows.append({"Model": "noise floor", **floors})
     caption = "Mean absolute percentage error"
-    if compared.tested:
-        caption += f"; on {counted(compared.test_subjects, 'unseen subject')}"
+    if results.tested:
+        caption += f"; on {counted(results.test_subjects, 'unseen subject')}"
         single = ", whose error has no interval"
-        caption += ", with 95 % interval over subjects" if compared.test_subjects > 1 else single
-    return Table(caption, head, rows)
-
-
-def _model_name(name: str, compared: ModelComparison) -> str:
-    kind = "(constant baseline)" if name == CONSTANT else "(baseline)"
-    return f"{name} {kind * (name in BASELINES)} {'★ best' * (name == compared.winner)}".strip()
-
-
-def errors(predictions: pd.DataFrame, noise: Iterable[RepeatNoise]) -> Table:
-    """List the winner's error and the noise floor by application and configuration."""
-    floors = {(n.app, n.device, n.cpus, n.scale): n for n in noise}
-    rows = []
-    for group in by_configuration(predictions):
-        runs, configuration = group.runs, group.configuration
-        floor = floors.get((group.app, configuration.device, configuration.cpus, group.scale))
-        row = [run_group_label(group), f"{len(runs)} of {runs['subject'].nunique()}"]
-        for target in TARGETS:
-            row.append(percent_interval(mean_error(runs, target)))
-            row.append("unknown" if floor is None else percent(floor.error_percent(target)))
-        rows.append(row)
-    head = ["Run", "Runs of subjects"]
-    for title in TARGET_HEADS:
-        head += [title, "Noise floor"]
-    caption = (
-        "Mean absolute percentage error on unseen subjects, with 95 % interval over subjects if "
-        "there are several; noise floor: the expected error of predicting the mean of repeats"
-    )
-    return Table(caption, head, rows)
+        caption += ", with 95 % interval over subjects" if results.test_subjects > 1 else single
+    return Table(caption, rows)
 
 
 def bounds(metrics: Mapping[str, Mapping[str, Any]], risk: Mapping[str, Any]) -> Table:
@@ -115,29 +77,28 @@ def bounds(metrics: Mapping[str, Mapping[str, Any]], risk: Mapping[str, Any]) ->
         ``risk_at_upper_quantile`` of the receipt.
     """
     rows = []
-    for target, title in zip(TARGETS, TARGET_HEADS, strict=True):
-        tested, out_of_fold = metrics.get(target), risk[target]
-        row = [title]
-        if tested:
+    for target, head in HEADS.items():
+        row = {"Target": head}
+        if tested := metrics.get(target):
             rates = (tested[f"under_request{end}"] for end in ("", "_low", "_high"))
-            row += [
-                percent(100 * tested["coverage"]), percent(100 * tested["inside"]),
-                _share(*rates), f"{tested['asked_over_used']:.2f}×",
-                percent(tested["upp"]), percent(tested["ov_mape"]),
-            ]  # fmt: skip
-        counts = f"{out_of_fold['exceeded']} of {out_of_fold['subjects']}: "
-        rows.append([*row, counts + _share(out_of_fold["rate"], *out_of_fold["interval"])])
-    tested_head = [
-        "Runs below upper bound", "Runs within both bounds", "Subjects above upper bound",
-        "Requested / used", "Median too low (UPP)", "Excess of the others (OV_MAPE)",
-    ]  # fmt: skip
+            row |= {
+                "Runs below upper bound": percent(100 * tested["coverage"]),
+                "Runs within both bounds": percent(100 * tested["inside"]),
+                "Subjects above upper bound": _share(*rates),
+                "Requested / used": f"{tested['asked_over_used']:.2f}×",
+                "Median too low (UPP)": percent(tested["upp"]),
+                "Excess of the others (OV_MAPE)": percent(tested["ov_mape"]),
+            }
+        out_of_fold = risk[target]
+        share = _share(out_of_fold["rate"], *out_of_fold["interval"])
+        counts = f"{out_of_fold['exceeded']} of {out_of_fold['subjects']}: {share}"
+        rows.append({**row, "Subjects above upper bound, out of fold": counts})
     caption = (
         "Coverage of the bounds, with exact binomial 95 % interval. Requested / used: the "
         "sum of the upper bounds over the sum of what the runs used. UPP: share of runs for which "
         "the median is too low; OV_MAPE: mean excess of the others, in percent of their use"
     )
-    head = ["Target", *(tested_head if metrics else []), "Subjects above upper bound, out of fold"]
-    return Table(caption, head, rows)
+    return Table(caption, rows)
 
 
 def _share(rate: float, low: float, high: float) -> str:
@@ -150,15 +111,17 @@ def measured(runs: pd.DataFrame) -> Table:
     for group in by_configuration(runs):
         completed = group.runs[group.runs["outcome"] == "completed"]
         outcomes = group.runs["outcome"].value_counts(sort=False).sort_index()
-        rows.append([
-            run_group_label(group),
-            ", ".join(f"{n} {str(name).replace('_', ' ')}" for name, n in outcomes.items()),
-            _inputs(completed),
-            *(_spread(completed[target].dropna().astype(float), target) for target in TARGETS),
-            format_seconds(float(completed["cpu_s"].sum())),
-        ])  # fmt: skip
-    head = ["Run", "Outcome", "Volumes of subjects", *TARGET_HEADS, "Total CPU time"]
-    return Table("Smallest, median and largest value of the completed runs", head, rows)
+        row = {
+            "Run": run_group_label(group),
+            "Outcome": ", ".join(f"{n} {str(k).replace('_', ' ')}" for k, n in outcomes.items()),
+            "Volumes of subjects": _inputs(completed),
+        }
+        for target, head in HEADS.items():
+            values = completed[target].dropna().astype(float)
+            ends = (values.min(), values.median(), values.max()) if len(values) else (math.nan,)
+            row[head] = _dotted(amount(target, value) for value in ends)
+        rows.append({**row, "Total CPU time": format_seconds(float(completed["cpu_s"].sum()))})
+    return Table("Smallest, median and largest value of the completed runs", rows)
 
 
 def _inputs(runs: pd.DataFrame) -> str:
@@ -168,38 +131,25 @@ def _inputs(runs: pd.DataFrame) -> str:
     return f"no image, {counted(runs['parameters_json'].nunique(), 'setting')}"
 
 
-def _spread(values: pd.Series[float], target: str) -> str:
-    if values.empty:
-        return "unknown"
-    return _dotted(amount(target, v) for v in (values.min(), values.median(), values.max()))
-
-
 def _dotted(texts: Iterable[str]) -> str:
     return " · ".join(texts).replace(" ", "\u00a0")
 
 
-def noise_floor(noise: Iterable[RepeatNoise], normalised: Iterable[RepeatNoise]) -> Table:
-    """List the noise of repeats by application, device, CPUs and scale.
-
-    ``normalised`` is the noise of the same groups at the usual speed of the machine, or empty.
-    """
-    usual = {(n.app, n.device, n.cpus, n.scale): n.cv["cpu_s"] for n in normalised}
+def noise_floor(noise: Iterable[RepeatNoise]) -> Table:
+    """List the noise of repeats by application, device, CPUs and scale."""
     rows = []
     for group in noise:
         configuration = Configuration(str(group.device), group.cpus or 0)
-        at_usual = usual.get((group.app, group.device, group.cpus, group.scale))
-        rows.append([
-            f"{group.app}: {allocation_label(configuration, group.scale)}",
-            f"{group.cells} × {group.runs / group.cells:.2g}",
-            *(percent_interval(group.cv[target]) for target in TARGETS),
-            *([percent_interval(at_usual) if at_usual else ""] if usual else []),
-        ])  # fmt: skip
+        rows.append({
+            "Run": f"{group.app}: {allocation_label(configuration, group.scale)}",
+            "Cells × repeats": f"{group.cells} × {group.runs / group.cells:.2g}",
+            **{HEADS[target]: percent_interval(group.cv[target]) for target in TARGETS},
+        })  # fmt: skip
     caption = (
         "Coefficient of variation of undisturbed repeats of the same run, with its 95 % interval "
         "(chi-squared)"
     )
-    head = ["Run", "Cells × repeats", *TARGET_HEADS]
-    return Table(caption, [*head, *(["CPU time at usual speed"] if usual else [])], rows)
+    return Table(caption, rows)
 
 
 def configurations(comparisons: Iterable[CpuComparison]) -> Table:
@@ -207,44 +157,41 @@ def configurations(comparisons: Iterable[CpuComparison]) -> Table:
     rows = []
     for comparison in comparisons:
         cpus, base, noise = comparison.cpus, comparison.base_cpus, comparison.noise_percent
-        rows.append([
-            f"{cpu_label(comparison)}, {comparison.device}: {cpus} against {base}",
-            str(len(comparison.pairs)),
-            _ratio(comparison.speedup),
-            _ratio(comparison.cpu_ratio),
-            percent(100 * comparison.speedup.value * base / cpus),
-            "unknown" if noise is None else percent(noise),
-        ])  # fmt: skip
+        rows.append({
+            "CPUs": f"{cpu_label(comparison)}, {comparison.device}: {cpus} against {base}",
+            "Volumes": str(len(comparison.pairs)),
+            "Speed-up": _ratio(comparison.speedup),
+            "CPU time ratio": _ratio(comparison.cpu_ratio),
+            "Efficiency": percent(100 * comparison.speedup.value * base / cpus),
+            "CV of repeats": "unknown" if noise is None else percent(noise),
+        })  # fmt: skip
     caption = (
         "Geometric means over volumes, with 95 % interval over subjects (Student's t of "
         "logarithms); efficiency: speed-up divided by the ratio of CPUs"
     )
-    head = ["CPUs", "Volumes", "Speed-up", "CPU time ratio", "Efficiency", "CV of repeats"]
-    return Table(caption, head, rows)
+    return Table(caption, rows)
 
 
 def _ratio(ratio: Interval) -> str:
-    return f"{ratio.value:.3g}×" + (
-        f" ({ratio.low:.3g} to {ratio.high:.3g})" if ratio.bounded else ""
-    )
+    ends = f" ({ratio.low:.3g} to {ratio.high:.3g})" if ratio.bounded else ""
+    return f"{ratio.value:.3g}×{ends}"
 
 
 def phases(summary: pd.DataFrame) -> Table:
     """List medians of every phase."""
     rows = [
-        [
-            f"{row['app']}: {counted(row['cpus'], 'CPU')}",
-            str(row["phase"]),
-            str(row["runs"]),
-            amount("cpu_s", float(row["duration_s"])),
-            percent(100 * float(row["share"])),
-            amount("cpu_s", float(row["cpu_s"])),
-            amount("peak_rss_bytes", row["peak_rss_bytes"] or math.nan),
-        ]
+        {
+            "Run": f"{row['app']}: {counted(row['cpus'], 'CPU')}",
+            "Phase": str(row["phase"]),
+            "Runs": str(row["runs"]),
+            "Wall time": amount("cpu_s", float(row["duration_s"])),
+            "Share of phases": percent(100 * float(row["share"])),
+            "CPU time": amount("cpu_s", float(row["cpu_s"])),
+            "Peak memory": amount("peak_rss_bytes", row["peak_rss_bytes"] or math.nan),
+        }
         for row in summary.to_dict("records")
     ]
-    head = ["Run", "Phase", "Runs", "Wall time", "Share of phases", "CPU time", "Peak memory"]
-    return Table("Medians over completed runs", head, rows)
+    return Table("Medians over completed runs", rows)
 
 
 def devices(comparisons: Iterable[DeviceComparison], prices: Prices) -> Table:
@@ -253,15 +200,16 @@ def devices(comparisons: Iterable[DeviceComparison], prices: Prices) -> Table:
     for comparison in comparisons:
         medians = (float(comparison.pairs[name].median()) for name in ("cpu_s", "gpu_s"))
         memory = comparison.memory_bytes[: 1 if comparison.phase else 2]
-        rows.append([
-            f"{device_label(comparison)}, {device_machines(comparison)}",
-            str(len(comparison.pairs)),
-            _ratio(comparison.speedup),
-            _dotted(amount("runtime_s", value) for value in medians),
-            _dotted(percent(value) for value in comparison.cv_percent),
-            _dotted(amount("peak_rss_bytes", value) for value in memory),
-            _dotted(f"{1000 * value:.2g}" for value in comparison.usd),
-        ])  # fmt: skip
+        machines = " against ".join(dict.fromkeys(comparison.hosts))
+        rows.append({
+            "Run": f"{device_label(comparison)}, {machines}",
+            "Pairs": str(len(comparison.pairs)),
+            "Speed-up": _ratio(comparison.speedup),
+            "Median wall time": _dotted(amount("runtime_s", value) for value in medians),
+            "CV of repeats": _dotted(percent(value) for value in comparison.cv_percent),
+            "Memory": _dotted(amount("peak_rss_bytes", value) for value in memory),
+            "USD": _dotted(f"{1000 * value:.2g}" for value in comparison.usd),
+        })  # fmt: skip
     caption = (
         "CPU · GPU. Speed-up: geometric mean over pairs of the same work, with 95 % interval over "
         "subjects (Student's t of logarithms). Memory: median peak of the CPU run and, for whole "
@@ -269,8 +217,7 @@ def devices(comparisons: Iterable[DeviceComparison], prices: Prices) -> Table:
         f"{prices.usd_per_core_hour:g} USD per core-hour and {prices.usd_per_gpu_hour:g} USD per "
         "GPU-hour"
     )
-    head = ["Run", "Pairs", "Speed-up", "Median wall time", "CV of repeats", "Memory", "USD"]
-    return Table(caption, head, rows)
+    return Table(caption, rows)
 
 
 def variations(groups: Mapping[str, WallTimes]) -> Table:
@@ -278,33 +225,26 @@ def variations(groups: Mapping[str, WallTimes]) -> Table:
     rows = []
     for label, group in groups.items():
         varied, fit = group.varied, next(iter(group.varied.fits), None)
-        rows.append([
-            label,
-            counted(varied.n, group.unit),
-            f"{amount('runtime_s', varied.mean)} ± {amount('runtime_s', varied.sd)}",
-            _dotted(amount("runtime_s", quantile.value) for quantile in varied.quantiles),
-            percent(100 * varied.cv),
-            "unknown" if group.noise is None else percent(group.noise.value),
-            fit.family.replace("_", " ") if fit else "too few runs",
-            f"{fit.ks:.3f}" if fit else "",
-            "" if group.bootstrap_p is None else f"{group.bootstrap_p:.2f}",
-            _modes(varied.modality),
-        ])  # fmt: skip
+        quantiles = (amount("runtime_s", quantile.value) for quantile in varied.quantiles)
+        modes = ", ".join(
+            f"{percent(100 * mode.weight)} near {format_seconds(mode.median)}"
+            for mode in varied.modality.groups
+        )
+        rows.append({
+            "Run": label,
+            "Values": counted(varied.n, group.unit),
+            "Mean ± SD": f"{amount('runtime_s', varied.mean)} ± {amount('runtime_s', varied.sd)}",
+            "5 · 50 · 95 % quantile": _dotted(quantiles),
+            "CV": percent(100 * varied.cv),
+            "CV of repeats": "unknown" if group.noise is None else percent(group.noise.value),
+            "Closest distribution": fit.family.replace("_", " ") if fit else "too few runs",
+            "KS distance": f"{fit.ks:.3f}" if fit else "",
+            "Bootstrap p": "" if group.bootstrap_p is None else f"{group.bootstrap_p:.2f}",
+            "Modes": varied.modality.verdict + (f" ({modes})" if modes else ""),
+        })  # fmt: skip
     caption = (
         "Wall time of each volume or setting; repeats count once, as a geometric mean. A small "
         "bootstrap p means that even the closest distribution does not fit; it is slightly too "
         "large, as the distribution was selected on the same values"
     )
-    head = ["Run", "Values", "Mean ± SD", "5 · 50 · 95 % quantile", "CV", "CV of repeats",
-            "Closest distribution", "KS distance", "Bootstrap p", "Modes"]  # fmt: skip
-    return Table(caption, head, rows)
-
-
-def _modes(modality: Modality) -> str:
-    if not modality.groups:
-        return modality.verdict
-    groups = (
-        f"{percent(100 * group.weight)} near {format_seconds(group.median)}"
-        for group in modality.groups
-    )
-    return f"{modality.verdict} ({', '.join(groups)})"
+    return Table(caption, rows)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from typing import TYPE_CHECKING
 
-from voxcast.analysis.model_comparison import CONSTANT
 from voxcast.quantities import counted, format_bytes, format_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    import pandas as pd
 
     from voxcast.analysis.devices import CpuComparison, DeviceComparison
     from voxcast.analysis.run_groups import RunGroup
@@ -19,6 +17,12 @@ if TYPE_CHECKING:
 
 
 TITLES = {"cpu_s": "CPU time", "runtime_s": "wall time", "peak_rss_bytes": "peak memory"}
+CONSTANT = "median"  # the baseline that predicts the same for every image
+BASELINE_TITLES = {
+    CONSTANT: "constant baseline",
+    "voxels": "voxels baseline",
+    "law": "additive-law baseline",
+}
 
 
 def percent(value: float) -> str:
@@ -77,14 +81,6 @@ def heading(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-SCALED_DOWN = "scaled_down"
-BASELINE_TITLES = {
-    CONSTANT: "constant baseline",
-    "voxels": "voxels baseline",
-    "law": "additive-law baseline",
-}
-
-
 def allocation_label(configuration: Configuration, scale: str | None) -> str:
     """Write an allocation, and the scale unless it is the full one.
 
@@ -94,7 +90,11 @@ def allocation_label(configuration: Configuration, scale: str | None) -> str:
     >>> allocation_label(Configuration("cpu", 1), "scaled_down")
     'cpu, 1 CPU, scaled down'
     """
-    return f"{configuration.label}{', scaled down' if scale == SCALED_DOWN else ''}"
+    return configuration.label + _scale(scale)
+
+
+def _scale(scale: str | None) -> str:
+    return ", scaled down" if scale == "scaled_down" else ""
 
 
 def run_group_label(group: RunGroup) -> str:
@@ -104,75 +104,41 @@ def run_group_label(group: RunGroup) -> str:
 
 def cpu_label(comparison: CpuComparison) -> str:
     """Write the application, and the scale unless it is the full one."""
-    return comparison.app + ("" if comparison.scale == "full_scale" else ", scaled down")
+    return comparison.app + _scale(comparison.scale)
 
 
 def device_label(comparison: DeviceComparison) -> str:
-    """Write application, allocations, and the phase or the whole run."""
-    subject = f"phase {comparison.phase}" if comparison.phase else "whole run"
-    return f"{comparison.app}, {device_allocations(comparison)}: {subject}"
+    """Write application, allocations of both sides, and the phase or the whole run.
 
-
-def device_allocations(comparison: DeviceComparison) -> str:
-    """Write scale and allocations of both sides; a single GPU with as many CPUs is implied."""
+    A single GPU with as many CPUs is implied.
+    """
     text = counted(comparison.cpus, "CPU")
     if (comparison.gpu_cpus, comparison.gpus) != (comparison.cpus, 1):
         gpu_cpus = counted(comparison.gpu_cpus, "CPU")
         text += f" against {counted(comparison.gpus, 'GPU')} with {gpu_cpus}"
-    return f"scaled down, {text}" if comparison.scale == SCALED_DOWN else text
-
-
-def device_machines(comparison: DeviceComparison) -> str:
-    """Write the host classes of both sides, once if they are equal."""
-    cpu, gpu = comparison.hosts
-    return cpu if cpu == gpu else f"{cpu} against {gpu}"
-
-
-def smallest_gains(
-    comparison: DeviceComparison, count: int, names: Mapping[str, str] | None = None
-) -> list[str]:
-    """List the pieces of work with the smallest speed-up on the GPU, and their speed-up.
-
-    A piece of work is identified by its volume, with its name in ``names``, or by the parameters
-    in which the pieces differ.
-    """
-    settings = [json.loads(text) for text in comparison.pairs["parameters_json"]]
-    varying = [
-        name
-        for name in sorted({name for parameters in settings for name in parameters})
-        if len({json.dumps(parameters.get(name)) for parameters in settings}) > 1
-    ]
-    rows = comparison.pairs.head(count).to_dict("records")
-    lines = []
-    for row, parameters in zip(rows, settings, strict=False):
-        volume = str(row["volume_id"])
-        description = [(names or {}).get(volume, volume)] * bool(volume)
-        description += [f"{name} {parameters[name]}" for name in varying if name in parameters]
-        lines.append(f"{', '.join(description) or 'default parameters'}: {row['speedup']:.3g}×")
-    return lines
+    subject = f"phase {comparison.phase}" if comparison.phase else "whole run"
+    return f"{comparison.app}{_scale(comparison.scale)}, {text}: {subject}"
 
 
 def cpu_verdict(comparison: CpuComparison) -> str:
     """Write the result of a comparison of numbers of CPUs, without a full stop."""
-    cpus, base, speedup = comparison.cpus, comparison.base_cpus, comparison.speedup
-    ratio = speedup.value
+    speedup = comparison.speedup
     unit = counted(speedup.subjects, "subject" if comparison.has_images else "setting")
-    against = f"{counted(cpus, 'CPU')} against {base}"
+    against = f"{counted(comparison.cpus, 'CPU')} against {comparison.base_cpus}"
+    text = f"{against}: {speedup.value:.2f}× the speed"
     if not speedup.bounded:
-        return f"{against}: {ratio:.2f}× the speed on {unit}, too few for an interval"
-    bounds = f"{speedup.low:.2f} to {speedup.high:.2f}"
+        return f"{text} on {unit}, too few for an interval"
+    text += f" ({speedup.low:.2f} to {speedup.high:.2f}; {unit})"
     if comparison.differs:
-        return f"{against}: {ratio:.2f}× the speed ({bounds}; {unit})"
-    noise = "no significant difference, and the repeat noise was not measured"
-    if comparison.noise_percent is not None:
-        noise = f"no difference above the repeat noise of {percent(comparison.noise_percent)}"
-    return f"{against}: {noise} ({ratio:.2f}× the speed, {bounds}; {unit})"
+        return text
+    noise = "unknown" if comparison.noise_percent is None else percent(comparison.noise_percent)
+    return f"{text}, no difference above the repeat noise of {noise}"
 
 
-def missing_devices(devices: Sequence[str]) -> str | None:
-    """Write which devices have no completed run, as one sentence; None if all have runs."""
-    if not devices:
-        return None
-    if len(devices) > 1:
-        return "no completed measured run is on record, so there is nothing to compare"
-    return f"no run on a {devices[0].upper()} is on record, so there is nothing to compare"
+def missing_devices(runs: pd.DataFrame) -> str | None:
+    """Write which of CPU and GPU have no completed run; None if both have."""
+    gpus = runs.loc[runs["outcome"] == "completed", "gpus"]
+    has_runs = {"CPU": (gpus == 0).any(), "GPU": (gpus > 0).any()}
+    missing = " or a ".join(name for name, has_some in has_runs.items() if not has_some)
+    sentence = f"no run on a {missing} is on record, so there is nothing to compare"
+    return sentence if missing else None

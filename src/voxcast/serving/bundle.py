@@ -30,7 +30,7 @@ from pydantic import TypeAdapter
 from voxcast.errors import ModelError, UnlearnedError, one_line
 from voxcast.files import read_json, sha256_file, sha256_folder, write_json
 from voxcast.images.characteristics import CHARACTERISTICS
-from voxcast.records import Configuration, as_fields
+from voxcast.records import Configuration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -160,7 +160,9 @@ class ServedApp:
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON-able form, without the name."""
-        content = asdict(self) | {"configurations": [as_fields(c) for c in self.configurations]}
+        names = ("device", "cpus", "gpus")
+        configurations = [{n: getattr(c, n) for n in names} for c in self.configurations]
+        content = asdict(self) | {"configurations": configurations}
         del content["name"]
         return content
 
@@ -173,11 +175,8 @@ class ServedApp:
         ValueError, LookupError, TypeError, AttributeError, ArithmeticError
             If a field is missing, empty, or of another type.
         """
-        names = ("device", "cpus", "gpus")
-        configurations = [{k: c[k] for k in names} for c in content["configurations"]]
-        facts = {**content, "name": name, "configurations": configurations}
-        served: ServedApp = _adapter().validate_python(facts)
-        if not configurations:
+        served: ServedApp = _adapter().validate_python({**content, "name": name})
+        if not served.configurations:
             raise ValueError("no configurations")
         return served
 
@@ -348,14 +347,6 @@ class Bundle:
         """
         self.forecaster(app)
         self.trained_on(app)
-
-    def is_intact(self, app: str) -> bool:
-        """Return whether `check` passes."""
-        try:
-            self.check(app)
-        except ModelError:
-            return False
-        return True
 
     def forecaster(self, app: str) -> Forecaster:
         """Return the forecaster of an application, read on the first call.

@@ -29,7 +29,7 @@ _LIMITS = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": str(WAIT_S),
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
 }
-_SQL_SERVERS = re.compile(r"(?:postgresql|mysql|mssql)(?:\+\w+)?")
+_SQL_SERVERS = re.compile(r"(?:postgresql|mysql|mssql)(?:\+\w+)?://")
 _SECRETS = re.compile(r"(?i)\b(password|passwd|sslpassword)=[^&]*")
 
 
@@ -76,20 +76,6 @@ def is_mlflow_server(uri: str) -> bool:
     return uri.startswith(("http://", "https://"))
 
 
-def is_sql_server(uri: str) -> bool:
-    """Whether an address belongs to a database server.
-
-    Examples
-    --------
-    >>> is_sql_server("postgresql+psycopg://voxcast@db/mlflow")
-    True
-    >>> is_sql_server("sqlite:////data/mlflow.db")
-    False
-    """
-    scheme, separator, _ = uri.partition("://")
-    return bool(separator) and _SQL_SERVERS.fullmatch(scheme) is not None
-
-
 def without_password(uri: str) -> str:
     """Return an address as it may be written to a file or a message.
 
@@ -116,10 +102,9 @@ def check(uri: str) -> None:
         If it does not answer, or its driver is not installed.
     """
     if is_mlflow_server(uri):
-        for name, value in _LIMITS.items():
-            os.environ.setdefault(name, value)
+        os.environ.update({**_LIMITS, **os.environ})
         _check_mlflow_server(uri)
-    elif is_sql_server(uri):
+    elif _SQL_SERVERS.match(uri):
         _check_sql_server(uri)
 
 

@@ -8,7 +8,6 @@ ever added.
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -31,6 +30,7 @@ from voxcast.models.selection.promotion_rule import (
     decide_beforehand,
     risks,
 )
+from voxcast.records import plain
 from voxcast.serving.bundle import (
     BundlePart,
     Origin,
@@ -173,12 +173,12 @@ def promote(
             cv_objective=challenger.metrics["objective"],
             app_version=app.version,
             from_version=number,
-            evidence=finite(judgement | _evidence(app, challenger)),
+            evidence=plain(judgement | _evidence(app, challenger)),
         )
         part = _part(app, challenger, promotion)
         commit = session.tags.get("git_commit", "")
         number = register_part(session, project, part, bundle, commit, challenger.metrics)
-    receipt: dict[str, Any] = finite(
+    receipt: dict[str, Any] = plain(
         {
             "registered": decision.promote,
             "reason": decision.reason,
@@ -400,13 +400,6 @@ def rolled_back(project: Path, app: str) -> set[str]:
         elif receipt.get("kind") == "promotion" and receipt.get("app") == app:
             hashes -= {receipt.get("forecaster_sha256")}
     return hashes
-
-
-def finite(content: Any) -> Any:
-    """Return content as JSON has it: None for NaN and infinite values."""
-    if isinstance(content, dict):
-        return {name: finite(value) for name, value in content.items()}
-    return None if isinstance(content, float) and not math.isfinite(content) else content
 
 
 def under_load(table: pd.DataFrame) -> list[str]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from voxcast.errors import ModelError
 from voxcast.models.selection.comparison import compare_recipes
+from voxcast.records import plain
 from voxcast.serving.model_store import LISTED, ModelStore
 from voxcast.tracking.address import tracking_uri
-from voxcast.tracking.promotion import add_receipt, contender_of, finite, register_part
+from voxcast.tracking.promotion import add_receipt, contender_of, register_part
 from voxcast.tracking.registry import follow, set_champion
 from voxcast.tracking.runs import connect
 
@@ -63,8 +64,12 @@ def roll_back(project: Path, number: str | None = None, app: str | None = None) 
     for name in names:
         target.check(name)
     # Damage is repaired: no person decided against the model.
-    intact = [] if bundle is None else [name for name in bundle.apps if bundle.is_intact(name)]
-    present = {} if bundle is None else {n: bundle.apps[n].forecaster_sha256 for n in intact}
+    damaged = {} if bundle is None else bundle.problems()
+    present = {
+        name: served.forecaster_sha256
+        for name, served in (bundle.apps if bundle is not None else {}).items()
+        if f"application {name}" not in damaged
+    }
     restored = {name: target.apps[name].forecaster_sha256 for name in names}
     if app is None:
         if older == current:
@@ -170,6 +175,6 @@ def compare_versions(
         table = validations[name].table
         contenders = [contender_of(bundle, name, table) for bundle in bundles]
         comparison = compare_recipes(validations[name], *contenders)
-        comparisons[name] = None if comparison is None else finite(asdict(comparison))
+        comparisons[name] = None if comparison is None else plain(comparison)
     content = {"first": numbers[0], "second": numbers[1], "apps": comparisons}
     return add_receipt(project, "comparison", content)

@@ -14,16 +14,7 @@ from starlette.staticfiles import StaticFiles
 
 from voxcast import __version__
 from voxcast.errors import ModelError
-from voxcast.web import (
-    guards,
-    history,
-    images,
-    models,
-    observation,
-    predictions,
-    recommendations,
-    sites,
-)
+from voxcast.web import guards, images, observation, overview, predictions, recommendations
 from voxcast.web.batches import Batches
 from voxcast.web.guards import PLACES
 from voxcast.web.model_switch import ModelSwitch
@@ -41,7 +32,7 @@ def application(settings: Settings) -> FastAPI:
     """Return the application of a service; it loads its model when it starts.
 
     ``app.state`` has ``settings``, ``switch`` with the model, ``batches``, ``metrics``,
-    ``readers`` and the ``places`` of large bodies.
+    ``readers``, the ``places`` of large bodies, and the cache of the ``history``.
     """
 
     @asynccontextmanager
@@ -67,6 +58,7 @@ def application(settings: Settings) -> FastAPI:
     app.state.switch = ModelSwitch(settings)
     app.state.metrics = observation.Metrics()
     app.state.batches = Batches(app.state.metrics.rows.observe)
+    app.state.history = {}
     app.state.places = asyncio.Semaphore(PLACES)
     # The last one is the first that a request meets.
     if settings.hosts:
@@ -74,9 +66,9 @@ def application(settings: Settings) -> FastAPI:
     app.add_middleware(observation.Observation, metrics=app.state.metrics)
     guards.add_problem_handlers(app)
     app.include_router(images.router, max_body_size=settings.max_upload_bytes)
-    for module in (predictions, recommendations, sites, history, models, observation):
+    for module in (predictions, recommendations, overview, observation):
         app.include_router(module.router)
-    app.include_router(models.open_router)
+    app.include_router(overview.open_router)
 
     page = StaticFiles(directory=PAGE)
     app.mount("/page", page)

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from voxcast.web.settings import Settings
 
 
+JSON = "application/json"
 MEDIA_TYPE = "application/problem+json"
+OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
 MAX_DETAIL = 500  # letters of a reason, which may repeat a value of the request
 # Of MLflow's protocol, whose clients look for the reason in other fields.
 INVOCATIONS = "/invocations"
@@ -59,8 +61,9 @@ def json_answer(
     content: Any, status: int = 200, headers: Mapping[str, str] | None = None, kind: str = ""
 ) -> Response:
     """Return an answer; NaN and infinities become null."""
-    body = orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS)
-    return Response(body, status, headers, kind or "application/json")
+    return Response(
+        orjson.dumps(content, option=OPTIONS), status, headers, kind or "application/json"
+    )
 
 
 def later(status: HTTPStatus, problem: str, seconds: int = 2) -> HTTPException:
@@ -123,7 +126,6 @@ def add_problem_handlers(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, of_http)
 
 
-JSON = "application/json"
 MAX_BODY_BYTES = 2**24  # 20,000 rows without a volume
 SMALL_BYTES = 2**18  # of a body that needs no place
 PLACES = 4  # for large bodies: without a proxy, connections alone would not bound the memory

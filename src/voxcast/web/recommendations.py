@@ -26,8 +26,8 @@ from voxcast.quantities import format_seconds
 from voxcast.serving.champion import allocation_columns
 from voxcast.serving.site_candidates import SiteCandidates
 from voxcast.web.guards import served_model, service_router
+from voxcast.web.overview import site_of
 from voxcast.web.predictions import Allocation, Allocations, RowQuestion, predict_rows
-from voxcast.web.sites import conf_dir_of, site_of
 
 # All strategies take 1.2 s of a core, so that predictions share it with one question at most.
 _THREAD = ThreadPoolExecutor(1, "sequences")
@@ -92,8 +92,7 @@ async def recommend(request: Request, question: RecommendQuestion) -> dict[str, 
     """
     deadline_s = None if question.deadline is None else seconds_until(question.deadline)
     limits = HardLimits(deadline_s, question.budget_usd)
-    conf_dir = conf_dir_of(request)
-    site = await asyncio.to_thread(site_of, conf_dir, question.cluster, question.policy)
+    site = await site_of(request, question.cluster, question.policy)
     served, row, policy = served_model(request), question.complete(question.row), site.policy
     app = served.bundle.app_named(row.get("app"))
     configurations = app.configurations

@@ -13,14 +13,10 @@ from commands import call
 from html_page import Page
 from synthetic_campaign import Campaign
 from voxcast import config
-from voxcast.analysis.noise import repeat_noise
 from voxcast.errors import TableError
 from voxcast.report.inputs import ReportInputs
-from voxcast.report.narrative import Narrative
 from voxcast.report.page import page, summary
-from voxcast.report.wording import percent_interval
-from voxcast.runs.speed import at_usual_speed, speed_deviations
-from voxcast.runs.table import DTYPES, METRONOME
+from voxcast.report.results import Results
 
 Build = Callable[..., Path]
 CONF = Path(__file__).parents[3] / "conf"
@@ -35,9 +31,9 @@ RUNS = ("Measured runs", "Distributions of wall time", "CPU scaling", "CPU again
 
 
 def rendered(project: Path) -> tuple[Page, str, str]:
-    narrative = Narrative.of(ReportInputs.read(project))
-    html = page(narrative, project)
-    return Page(html), html, summary(narrative, "results/report/index.html")
+    results = Results.of(ReportInputs.read(project))
+    html = page(results, project)
+    return Page(html), html, summary(results, "results/report/index.html")
 
 
 def lines(text: str) -> dict[str, str]:
@@ -55,7 +51,7 @@ def test_the_stage_writes_a_self_contained_page(
     written = sorted(p.name for p in (project / "results/report").iterdir())
     assert written == ["index.html", "summary.txt"]
     html = (project / "results/report/index.html").read_text(encoding="utf-8")
-    assert html == page(Narrative.of(ReportInputs.read(project)), project)
+    assert html == page(Results.of(ReportInputs.read(project)), project)
     content = Page(html)
     assert not content.all("script") + content.all("link") + content.all("iframe")
     for _, attrs in content.tags:
@@ -83,13 +79,12 @@ def test_the_page_states_the_champion_and_its_limits(
     content, _, text = rendered(build())
     for said in (
         "ridge is champion of segment, version 1 (the application had no champion)",
-        "not calibrated: a 95 % bound needs 19 training subjects, of which there are 8",
+        "not calibrated: a 95 % bound needs 19 training subjects",
         "Only 4 unseen subjects", "1 timeout", "no GPU on this machine", "of extra_trees",
         "No run on a GPU is on record, so there is nothing to compare.",
         "Learned from 22 runs of 8 subjects on record, from 1 image set; none shared the machine",
     ):  # fmt: skip
         assert said in content.text
-    assert "CPU time at usual speed" not in content.text  # nothing tells how fast it was
     summary_lines = lines(text)
     assert summary_lines["measured"].startswith("29 of 30 runs completed")
     assert "the voxels baseline" in summary_lines["error"]
@@ -145,30 +140,10 @@ def test_the_summary_is_of_the_applications_of_this_pass(build: Build) -> None:
     runs = pd.read_parquet(path)
     other = runs.assign(app="unheard", cell_key="x" + runs["cell_key"])
     _write_runs(path, pd.concat([other, runs]))
-    text = summary(Narrative.of(ReportInputs.read(project, ["segment"])), "index.html")
+    text = summary(Results.of(ReportInputs.read(project, ["segment"])), "index.html")
     assert "unheard" not in text
     assert lines(text)["measured"].startswith("29 of 30 runs completed: segment on")
     assert lines(text)["next"].endswith(" --app segment")
-
-
-def test_the_noise_floor_is_also_that_at_the_usual_speed_of_the_machine(build: Build) -> None:
-    project = build(repeated=8, noise=0.2)
-    path = project / "data/runs/cpu/runs.parquet"
-    runs = pd.read_parquet(path)
-    cells = runs.groupby(["volume_id", "cpus"])["cpu_s"]
-    slowed = (runs["cpu_s"] / cells.transform("mean")).fillna(1.0)  # in full what noise there is
-    kernels = {name: 0.004 * slowed for name in METRONOME if name.endswith("_s")}
-    _write_runs(path, runs.assign(**kernels, metronome_ticks=20).astype(DTYPES))
-    inputs = ReportInputs.read(project)
-    [raw, _] = repeat_noise(inputs.completed, by=("app", "cpus"))
-    [normalised, _] = repeat_noise(
-        at_usual_speed(inputs.completed, speed_deviations(inputs.completed, inputs.phases)),
-        by=("app", "cpus"),
-    )
-    assert normalised.cv["cpu_s"].value < 0.3 * raw.cv["cpu_s"].value
-    text = rendered(project)[0].text.replace("\u00a0", " ")
-    assert "CPU time at usual speed" in text
-    assert percent_interval(normalised.cv["cpu_s"]).replace("\u00a0", " ") in text
 
 
 def _write_runs(path: Path, runs: pd.DataFrame, runs_left: int = 0) -> None:
@@ -213,7 +188,7 @@ def test_scans_that_are_only_on_record_are_not_drawn(build: Build) -> None:
 
 def test_an_empty_test_side_is_stated(build: Build) -> None:
     content, _, text = rendered(build(test_subjects=0))
-    assert "no subject was kept apart to test it" in content.text
+    assert "No subject was kept apart: " in content.text
     assert not content.all("img")
     assert "none was kept apart to test on" in lines(text)["error"]
 

@@ -32,7 +32,7 @@ def test_traces_in_the_results_of_a_run_are_a_section(tmp_path: Path) -> None:
     section, _, communication = traced_runs(load_records(folder), tmp_path)
     assert section.title == "app"
     assert section.sentence.startswith("4 processes, 43 ticks")
-    assert communication.tables[0].rows[0][0] == "MPI_Allreduce"
+    assert communication.tables[0].rows[0]["operation"] == "MPI_Allreduce"
     # The verb finds the memory of the run by itself.
     page = tmp_path / "page.html"
     assert (

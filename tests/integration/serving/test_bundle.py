@@ -96,6 +96,6 @@ def test_a_damaged_application_is_named_and_never_carried_over(
 
 def test_a_hidden_file_is_no_damage_and_another_is(copied: Path) -> None:
     (copied / "forecasters/tile/.DS_Store").write_text("left by a file manager")
-    assert Bundle.load(copied).is_intact("tile")
+    assert not Bundle.load(copied).problems()
     (copied / "forecasters/tile/more.json").write_text("{}")
-    assert not Bundle.load(copied).is_intact("tile")
+    assert "application tile" in Bundle.load(copied).problems()

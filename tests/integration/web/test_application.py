@@ -26,9 +26,8 @@ TOKEN = "a-token-that-is-long-enough"  # noqa: S105
 
 
 def test_the_service_is_ready_with_the_champion(service: TestClient) -> None:
-    assert service.get("/health/live").json() == {"live": True}
-    assert service.get("/health/ready").json() == {"ready": True}
     health = service.get("/health").json()
+    assert health["ready"] is True
     assert health["model_version"] == "1"
     assert health["refused"] == []
 
@@ -174,7 +173,7 @@ def test_a_token_is_needed_for_everything_but_health_and_page(champion_project: 
     settings = Settings(ModelStore.of(champion_project), champion_project, token=TOKEN)
     assert TOKEN not in repr(settings)
     with TestClient(application(settings)) as client:
-        for path in ("/health", "/health/live", "/health/ready", "/ping"):
+        for path in ("/health", "/ping"):
             assert client.get(path).status_code == 200
         for path in ("/models", "/metrics", "/version", "/history", "/sites", "/images?path=x"):
             refused = client.get(path)
@@ -233,6 +232,6 @@ def test_before_there_is_a_model_questions_are_put_off(champion_project: Path) -
         answer = client.post("/predict", json={"rows": [HEADER_ROW]})
         assert answer.status_code == 503
         assert answer.headers["retry-after"] == "1"
-        assert client.get("/health/ready").status_code == 503
-        assert client.get("/health/live").status_code == 200
+        assert client.get("/health").status_code == 503
+        assert client.get("/ping").status_code == 200
         assert client.get("/metrics").status_code == 200

@@ -11,7 +11,7 @@ from model_server import free_port
 from voxcast.cli import main
 from voxcast.errors import ModelError
 from voxcast.tracking import address
-from voxcast.tracking.address import check, is_sql_server, without_password
+from voxcast.tracking.address import check, without_password
 
 
 @pytest.mark.parametrize(
@@ -29,13 +29,6 @@ from voxcast.tracking.address import check, is_sql_server, without_password
 )  # fmt: skip
 def test_a_password_is_not_displayed(uri: str, displayed: str) -> None:
     assert without_password(uri) == displayed
-
-
-def test_addresses_of_database_servers() -> None:
-    for uri in ("postgresql://h/d", "postgresql+psycopg2://h/d", "mysql+pymysql://h/d"):
-        assert is_sql_server(uri)
-    for uri in ("sqlite:////d", "http://h", "postgresql", "databricks://p", "/a/postgresql://h"):
-        assert not is_sql_server(uri)
 
 
 @pytest.mark.parametrize(

@@ -56,5 +56,5 @@ def test_scales_allocations_and_machines_are_separate_and_two_groups_are_two_mod
     ]
     assert groups[0].unit == "setting"
     assert groups[0].varied.modality.verdict == "two"
-    few = variations({"few": groups[2]}).rows[0]
+    few = [*variations({"few": groups[2]}).rows[0].values()]
     assert few[6:] == ["too few runs", "", "", "too few runs"]

@@ -4,9 +4,8 @@ import xml.etree.ElementTree as ET
 
 import pandas as pd
 
-from voxcast.analysis.job_drift import MonthlyCoverage
 from voxcast.report.canvas import standalone
-from voxcast.report.jobs import coverage_by_month, requested_against_used
+from voxcast.report.figures import coverage_by_month, requested_against_used
 
 
 def test_many_jobs_are_drawn_as_groups_and_counted() -> None:
@@ -26,10 +25,11 @@ def test_many_jobs_are_drawn_as_groups_and_counted() -> None:
 
 
 def test_coverage_names_applications_and_states_the_bound() -> None:
-    month = MonthlyCoverage(
-        "2026-11", "<b>$x^$", "runtime_s", "submission", 0.95, 7, 8, 8, (0.47, 0.99)
-    )
-    svg = standalone(coverage_by_month([month]))
+    month = {
+        "month": "2026-11", "app": "<b>$x^$", "target": "runtime_s", "basis": "submission",
+        "stated": 0.95, "subjects": 8, "share_within": 7 / 8, "low": 0.47, "high": 0.99,
+    }  # fmt: skip
+    svg = standalone(coverage_by_month(pd.DataFrame([month])))
     ET.fromstring(svg)  # noqa: S314  # our own
     assert "<b>" not in svg
     assert "bounds of 95 %" in svg
