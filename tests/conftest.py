@@ -45,6 +45,16 @@ def environment_of_mlflow() -> Iterator[None]:
     _restore_stores()
 
 
+@pytest.fixture(scope="module")
+def few_families() -> Iterator[None]:
+    """Fit two families to a table: enough for tests that need a model, whatever its errors are."""
+    from voxcast.models import regressor
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(regressor, "FAMILIES", ("median", "ridge"))
+        yield
+
+
 @pytest.fixture(scope="session")
 def champion_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project folder with a champion of two applications."""

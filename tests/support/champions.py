@@ -1,24 +1,15 @@
 """A registered champion trained on planted runs, for tests of its users."""
 
-from __future__ import annotations
-
-import functools
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pandas as pd
-
 import planted
 import several_machines
 from registries import connected
 from voxcast.files import read_json, sha256_file, sha256_folder, write_json
-from voxcast.models import point_model
 from voxcast.models.families.family import FAMILIES
-from voxcast.models.forecaster import Forecaster, calibrate
-from voxcast.models.selection.cross_validation import Validation
 from voxcast.records import Configuration
 from voxcast.serving.bundle import (
     INDEX,
@@ -46,27 +37,6 @@ HEADER_ROW: dict[str, Any] = {
 }  # fmt: skip
 
 
-def fitted(
-    table: pd.DataFrame, volumes: np.ndarray | None = None, name: str = "ridge"
-) -> Forecaster:
-    """Fit and calibrate a family on runs; from the header alone, a ridge."""
-    calibrated = {}
-    for input_level in ("header", "volume"):
-        family = name if input_level == "volume" else "ridge"
-        params = FAMILIES[family].defaults
-        model = point_model.fit(table, volumes, family, params, input_level, 0)
-        out_of_fold = Validation(table, volumes, 3, 0).out_of_fold(family, params, input_level)
-        calibrated[input_level] = calibrate(model, table, out_of_fold, 1.5)
-    return Forecaster(calibrated)
-
-
-@functools.cache
-def fit_forecaster(subjects: int, app: str = "segment", name: str = "ridge") -> Forecaster:
-    """Fit and calibrate a family on planted runs, once for all tests."""
-    table = planted.table(subjects, apps=(app,))
-    return fitted(table, planted.volumes(table), name)
-
-
 def bundle_of_apps(
     folder: Path, subjects: int, *apps: str, name: str = "ridge", previous: str | None = None
 ) -> Bundle:
@@ -75,7 +45,7 @@ def bundle_of_apps(
     parts = []
     for app in apps:
         forecaster = folder / "models" / app
-        fit_forecaster(subjects, app, name).save(forecaster)
+        planted.fit_forecaster(subjects, app, name).save(forecaster)
         served = ServedApp(
             app, planted.PARAMETERS, configurations, 64, 16, sha256_folder(forecaster), PROMOTION,
             ("here",), (("cpu", 1, 0), ("cpu", 2, 0)),
@@ -100,7 +70,7 @@ def machines_bundle(folder: Path, here: str = "b", *, today: bool = False) -> Bu
     table.loc[table["host_id"] == here, ["host_class", "node_type"]] = ["fast", "big"]
     if today:
         table["started_at"] = datetime.now(UTC).isoformat()
-    fitted(table).save(folder / "model")
+    planted.fitted(table).save(folder / "model")
     served = ServedApp(
         "segment", planted.PARAMETERS, [Configuration("cpu", 1)], 64, 16,
         sha256_folder(folder / "model"), PROMOTION,

@@ -1,9 +1,4 @@
-"""Small tables of runs for the screening of columns: honest ones, and ones with leaks.
-
-``python tests/support/column_tables.py`` prints what is decided of each.
-"""
-
-from __future__ import annotations
+"""Small tables of runs for the screening of columns: honest ones, and ones with leaks."""
 
 import numpy as np
 import pandas as pd
@@ -124,21 +119,3 @@ def leaking_tables(seed: int = 0) -> dict[str, tuple[str, dict[str, object]]]:
         "its outcome": ("status", {"status": rng.choice(["ok", "failed"], ROWS)}),
     }  # fmt: skip
     return {title: (name, jobs | columns) for title, (name, columns) in leaks.items()}
-
-
-def main() -> None:
-    """Print what is left out of each table, and what is said of it."""
-    from voxcast.features.any_table import choose_columns
-    from voxcast.features.screening import screened
-
-    leaks = {f"leak {name}: {title}": t for title, (name, t) in leaking_tables().items()}
-    for title, columns in {**honest_tables(), **leaks}.items():
-        table = pd.DataFrame(columns)
-        screening = screened(table, choose_columns(table, "seconds"))
-        decisions = [f"left out: {n} {reason}" for n, reason in screening.left_out.items()]
-        decisions += [f"said: {name} {reason}" for name, reason in screening.close.items()]
-        print(f"{title:55} {'; '.join(decisions) or 'nothing'}")
-
-
-if __name__ == "__main__":
-    main()

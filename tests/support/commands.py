@@ -1,7 +1,5 @@
 """Commands as users give them: in processes of their own, or in this one where that is faster."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -1,7 +1,5 @@
 """Tables of events from tuples, for tests."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from voxcast.phases.events import EVENT_DTYPES, EventTable, Kind

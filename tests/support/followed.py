@@ -1,7 +1,5 @@
 """A submission in tests: followed to its end or to a condition, and what became of its tasks."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

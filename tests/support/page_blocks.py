@@ -1,7 +1,5 @@
 """The fenced blocks of README.md and docs/, and the environment in which a reader runs them."""
 
-from __future__ import annotations
-
 import os
 import re
 from dataclasses import dataclass

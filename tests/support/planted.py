@@ -1,7 +1,6 @@
 """A history with planted costs, for tests: real schemas, synthetic numbers."""
 
-from __future__ import annotations
-
+import functools
 import json
 
 import numpy as np
@@ -10,6 +9,11 @@ import pandas as pd
 from voxcast.features.phase_labels import phase_texts
 from voxcast.features.training_table import build_table
 from voxcast.images.network_volume import STEPS, volume_dtype
+from voxcast.models import point_model
+from voxcast.models.families.family import FAMILIES
+from voxcast.models.forecaster import CalibratedModel, Forecaster, calibrate
+from voxcast.models.point_model import InputLevel
+from voxcast.models.selection.cross_validation import Validation
 
 PARAMETERS = {"iterations": 30}
 
@@ -95,3 +99,33 @@ def volumes(rows: pd.DataFrame, points: int = 16) -> np.ndarray:
     volumes["shape"] = np.rint(np.cbrt(voxels))[:, None]
     volumes["spacing_mm"] = 1.0
     return volumes
+
+
+def calibrated(
+    runs: pd.DataFrame,
+    small_volumes: np.ndarray | None = None,
+    name: str = "ridge",
+    input_level: InputLevel = "volume",
+) -> CalibratedModel:
+    """Fit and calibrate a family on runs."""
+    params = FAMILIES[name].defaults
+    model = point_model.fit(runs, small_volumes, name, params, input_level, 0)
+    validation = Validation(runs, small_volumes, 3, 0)
+    return calibrate(model, runs, validation.out_of_fold(name, params, input_level), 1.5)
+
+
+def fitted(
+    runs: pd.DataFrame, small_volumes: np.ndarray | None = None, name: str = "ridge"
+) -> Forecaster:
+    """Return a forecaster of a family; from the header alone, a ridge."""
+    return Forecaster({
+        "header": calibrated(runs, input_level="header"),
+        "volume": calibrated(runs, small_volumes, name),
+    })  # fmt: skip
+
+
+@functools.cache
+def fit_forecaster(subjects: int, app: str = "segment", name: str = "ridge") -> Forecaster:
+    """Fit and calibrate a family on planted runs, once for all tests."""
+    runs = table(subjects, apps=(app,))
+    return fitted(runs, volumes(runs), name)

@@ -1,7 +1,5 @@
 """Events of parallel programs with planted phases: jitter, imbalance, clocks that differ."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Plans of small shell commands, for tests of what runs them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from pathlib import Path

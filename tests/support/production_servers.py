@@ -1,7 +1,5 @@
 """The servers of a production set-up on loopback: PostgreSQL, a bucket and MLflow's server."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys
@@ -46,13 +44,6 @@ class Servers:
     s3: str
     mlflow: str
 
-    def environment(self, *, of_bucket: bool = False) -> dict[str, str]:
-        """Return the environment of a user: with access to the bucket only if it is asked for."""
-        variables = plain_environment()
-        if of_bucket:
-            variables |= {**ACCESS, "MLFLOW_S3_ENDPOINT_URL": self.s3}
-        return variables
-
     def keys(self, prefix: str) -> list[str]:
         """Return the names of the objects in the bucket below a prefix."""
         return [entry["Key"] for page in _client(self.s3).get_paginator("list_objects_v2")
@@ -78,8 +69,8 @@ def production_servers(folder: Path) -> Iterator[Servers]:
                                          "/moto-api/", plain_environment()))  # fmt: skip
         _client(s3).create_bucket(Bucket=BUCKET)
         command = _command_of_compose(postgres.url)
-        variables = Servers(postgres, s3, "").environment(of_bucket=True)
-        variables["PGPASSFILE"] = str(postgres.password_file)
+        variables = {**plain_environment(), **ACCESS, "MLFLOW_S3_ENDPOINT_URL": s3,
+                     "PGPASSFILE": str(postgres.password_file)}  # fmt: skip
         mlflow = stack.enter_context(_server(folder, "mlflow", command, "/health", variables))
         yield Servers(postgres, s3, mlflow)
 

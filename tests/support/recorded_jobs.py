@@ -1,7 +1,5 @@
 """Rows of jobs as `voxcast status --collect` records them, with what they were predicted."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

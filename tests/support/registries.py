@@ -1,7 +1,5 @@
 """An empty registry, copied: MLflow takes a second of time to make its tables."""
 
-from __future__ import annotations
-
 import functools
 import tempfile
 from pathlib import Path

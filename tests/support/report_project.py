@@ -1,7 +1,5 @@
 """A project folder with all inputs of the report: the real schemas, synthetic numbers."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A project whose champion has an application on known machines, and one with a network."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Planted runs on machines of known speeds, for tests."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Campaigns of applications that are a few words of a shell."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

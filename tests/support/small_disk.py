@@ -1,7 +1,5 @@
 """A disk of 2 MB, which can be filled."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess

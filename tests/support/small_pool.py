@@ -1,7 +1,5 @@
 """Pools of short runs, and workers as processes of their own."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import sys

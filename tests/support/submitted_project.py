@@ -1,10 +1,7 @@
 """A project whose only runs are jobs that were really submitted to this machine, or to Slurm.
 
 Its application burns CPU time in proportion to the size of its image, times a factor in a file.
-Its first run on an image with a file ``.slow`` beside it hangs.
 """
-
-from __future__ import annotations
 
 import json
 import shutil
@@ -21,7 +18,7 @@ from planted_tasks import MB, plan_of, shell_app
 ROOT = Path(__file__).parents[2]
 APP = "burner"
 # Some 0.3 to 1.5 s of CPU time, memory in proportion to the image, and a little output.
-BURN = 'if [ -e "$1.slow" ]; then rm -- "$1.slow"; sleep 600; fi; ' + (
+BURN = (
     'exec perl -e \'my ($image, $out, $factor) = @ARGV; my $n = -s $image; my $held = "x" x (1000 '
     "* $n); my $x = 0; $x += sqrt($_) for 1 .. int(280 * $factor * $n); open my $o, '>', "
     '"$out/sum" or die; print $o $x, length $held\' "$1" "$2" "$(cat -- FACTOR)"'
@@ -72,13 +69,12 @@ class SubmittedProject:
         self.subjects += count
         return paths
 
-    def slow_down(self, factor: float) -> None:
-        """Let the application take so many times as long from now on."""
-        (self.folder / "factor").write_text(str(factor))
-
     def submit(self, count: int, factor: float = 1.0, *, by_hand: bool = False) -> dict:
-        """Submit jobs on new subjects, as predicted or by hand; return what is printed."""
-        self.slow_down(factor)
+        """Submit jobs on new subjects, as predicted or by hand; return what is printed.
+
+        The application takes ``factor`` times as long from now on.
+        """
+        (self.folder / "factor").write_text(str(factor))
         images = self.images(count)
         arguments: list[object] = [*images, "--app", APP, "--cluster", "local", "--cpus", 1]
         if by_hand:

@@ -1,7 +1,5 @@
 """A synthetic campaign: four applications, sittings with anchors, disturbed runs, a GPU."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

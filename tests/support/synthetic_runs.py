@@ -1,7 +1,5 @@
 """Folders of synthetic runs: records of the real format, synthetic numbers."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Sequence

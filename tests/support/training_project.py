@@ -1,7 +1,5 @@
 """A project in which featurize runs: real volumes and records, synthetic numbers."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import dataclass

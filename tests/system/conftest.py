@@ -1,7 +1,5 @@
 """What the mission's rows share, made once a run: a project, its server, small histories."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,22 +1,16 @@
 """The whole graph against PostgreSQL, a bucket and MLflow's server, all real, on loopback."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from test_own_application import COMMAND, TOOL, write_heads
 
-from model_server import free_port, running_server
 from production_servers import (
     ACCESS,
-    BINARIES,
     BUCKET,
     Servers,
     missing,
@@ -30,7 +24,6 @@ pytestmark = [
     pytest.mark.skipif(bool(missing()), reason=f"not installed: {', '.join(missing())}"),
 ]
 HEADS = 7
-START_S = 300.0  # at most, of a server
 FAST = ("--app", "smooth", "--cpus", "1", "-S", "tune.families=[median,ridge]",
         "-S", "tune.trials=1", "-S", "tune.folds=2")  # fmt: skip
 HEAD = "../heads/head00.nii.gz"
@@ -126,34 +119,6 @@ def test_the_graph_leaves_its_runs_and_models_on_the_server(
     assert "up to date" in study.run("dvc", "repro")
 
 
-def test_the_server_of_mlflow_answers_to_the_names_of_compose_alone(servers: Servers) -> None:
-    address = f"{servers.mlflow}/api/2.0/mlflow/experiments/search?max_results=1"
-    for host, code in (("mlflow:5000", 200), ("elsewhere.example.org", 403)):
-        request = urllib.request.Request(address, headers={"Host": host})
-        try:
-            answered = urllib.request.urlopen(request, timeout=60).status
-        except urllib.error.HTTPError as refusal:
-            answered = refusal.code
-        assert answered == code, host
-
-
-def test_doctor_reads_the_registry(study: Study, servers: Servers) -> None:
-    checks = {check["name"]: check for check in study.json("doctor")}
-    assert checks["models"]["status"] == "works"
-    assert servers.mlflow in checks["models"]["fact"]
-
-
-def test_the_champion_predicts_and_is_served(study: Study) -> None:
-    here = study.predicted()
-    assert 0 < here["runtime_s_lower"] <= here["runtime_s_median"] <= here["runtime_s_upper"]
-    assert study.json("recommend", HEAD, "--deadline", "1h")
-    port = free_port()
-    words = [str(BINARIES / "voxcast"), "serve", "--port", str(port)]
-    with running_server(words, port, study.project, study.variables, START_S, "/health") as url:
-        asked = study.predicted("--model", url, "--app", "smooth", "--cpus", "1")
-        assert asked == pytest.approx(here)
-
-
 def test_another_clone_pulls_the_data_and_asks_the_same_champion(
     study: Study, servers: Servers
 ) -> None:
@@ -188,6 +153,34 @@ def test_another_clone_pulls_the_data_and_asks_the_same_champion(
         assert ACCESS["AWS_SECRET_ACCESS_KEY"].encode() not in path.read_bytes()
 
 
+def test_a_database_server_without_a_tracking_server(study: Study, servers: Servers) -> None:
+    import psycopg
+
+    postgres = servers.postgres
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PGPASSFILE", str(postgres.password_file))
+        with psycopg.connect(postgres.url.replace("+psycopg", ""), autocommit=True) as connection:
+            connection.execute("CREATE DATABASE plain")
+    plain = Study(study.project.with_name("plain"), plain_environment())
+    study.run("cp", "-r", str(study.project), str(plain.project))
+    plain.variables |= {
+        "PGPASSFILE": str(postgres.password_file),
+        "MLFLOW_TRACKING_URI": postgres.url.replace("/postgres?", "/plain?"),
+    }
+    plain.run("voxcast", "models", "--refresh")
+    assert plain.stages_run() == ["register", "report"]
+    # The same model, under a number that none has here or there.
+    assert [row["version"] for row in plain.json("models")] == ["2", "1"]
+    assert plain.predicted() == study.predicted() | {"model_version": "2"}
+    # Artifacts are in the project, whatever the current folder is.
+    assert list((plain.project / "mlruns").rglob("bundle.json"))
+    assert not (plain.project / "mlflow.db").exists()
+    plain.variables["PGPASSFILE"] = "/nowhere"
+    plain.run("voxcast", "models", "pull", code=2)
+    assert plain.messages.count("\n") == 1
+    assert "the database server does not answer" in plain.messages
+
+
 def test_versions_are_promoted_compared_and_rolled_back(study: Study) -> None:
     study.learn_another()
     compared = study.json("models", "compare", "2", "1")
@@ -199,72 +192,3 @@ def test_versions_are_promoted_compared_and_rolled_back(study: Study) -> None:
     refused = study.run("voxcast", "models", "rollback", "9", code=2)
     assert not refused
     assert "version 9: no such version; the model has 2, 1" in study.messages
-
-
-@pytest.fixture(scope="module")
-def local(tmp_path_factory: pytest.TempPathFactory) -> Study:
-    """Return a project that was learned in with its database and folder of artifacts."""
-    study = Study(tmp_path_factory.mktemp("local") / "study", plain_environment())
-    study.learn()
-    return study
-
-
-def contents(folder: Path) -> dict[Path, bytes]:
-    return {p: p.read_bytes() for p in folder.rglob("*") if p.is_file() and not p.is_symlink()}
-
-
-def test_a_copy_of_a_project_goes_on_by_itself(local: Study) -> None:
-    here = local.predicted()
-    before = contents(local.project)
-    copy = Study(local.project.with_name("copy"), local.variables)
-    local.run("cp", "-r", str(local.project), str(copy.project))
-    copy.run("voxcast", "models", "--refresh")
-    assert "up to date" in copy.run("dvc", "repro")  # nothing is run again
-    copy.learn_another()
-    assert copy.json("models", "compare", "2", "1")["apps"]["smooth"]["gain"]
-    assert copy.json("models", "rollback")["version"] == "1"
-    assert copy.predicted() == here
-    # Caches of the interpreter and of DVC apart, the original is what it was.
-    after = contents(local.project)
-    assert {p: after.get(p) for p in before if ".dvc" not in p.parts} == {
-        p: content for p, content in before.items() if ".dvc" not in p.parts
-    }
-
-    moved = Study(local.project.with_name("moved"), local.variables)
-    copy.project.rename(moved.project)
-    assert len(moved.json("models")) == 2
-    assert moved.predicted() == here
-    assert "up to date" in moved.run("dvc", "repro")
-    assert not copy.project.exists()
-
-
-def test_a_database_server_without_a_tracking_server(local: Study, servers: Servers) -> None:
-    import psycopg
-
-    postgres, variables = servers.postgres, local.variables
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PGPASSFILE", str(postgres.password_file))
-        with psycopg.connect(postgres.url.replace("+psycopg", ""), autocommit=True) as connection:
-            connection.execute("CREATE DATABASE plain")
-    study = Study(local.project.with_name("plain"), variables)
-    local.run("cp", "-r", str(local.project), str(study.project))
-    study.variables |= {
-        "PGPASSFILE": str(postgres.password_file),
-        "MLFLOW_TRACKING_URI": postgres.url.replace("/postgres?", "/plain?"),
-    }
-    before = (study.project / "mlflow.db").read_bytes()
-    study.run("voxcast", "models", "--refresh")
-    assert study.stages_run() == ["register", "report"]
-    # The same model, under a number that none has here or there.
-    assert [row["version"] for row in study.json("models")] == ["2", "1"]
-    assert study.predicted() == local.predicted() | {"model_version": "2"}
-    checks = {check["name"]: check for check in study.json("doctor")}
-    assert checks["models"]["status"] == "works"
-    # Artifacts are in the project, whatever the current folder is; its own database is not used.
-    assert list((study.project / "mlruns").rglob("bundle.json"))
-    assert (study.project / "mlflow.db").read_bytes() == before
-    study.run("voxcast", "models", "promote", "--app", "smooth", "--project", ".")
-    study.variables["PGPASSFILE"] = "/nowhere"
-    study.run("voxcast", "models", "pull", code=2)
-    assert study.messages.count("\n") == 1
-    assert "the database server does not answer" in study.messages

@@ -1,7 +1,5 @@
 """compose.yaml, as far as it can be judged without Docker: its keys, commands and variables."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import tomllib

@@ -131,24 +131,6 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> User:
     return user
 
 
-def test_images_and_runs_are_announced(user: User) -> None:
-    announced = user.first.stderr
-    assert f"images       {HEADS} of {HEADS + 1} usable, {HEADS} subjects" in announced
-    assert "broken.nii.gz: " in announced
-    assert "to measure, " in announced
-    assert "on record: smooth on cpu, 1 CPU" in announced
-    assert "takes 19" in announced
-
-
-def test_every_usable_image_is_on_record_with_its_phases(user: User) -> None:
-    profiles = pd.read_parquet(user.project / "data/runs/cpu/runs.parquet")
-    assert set(profiles["outcome"]) == {"completed"}
-    assert set(profiles["app_version"]) == {"1.4.2"}
-    assert profiles["subject"].nunique() == HEADS
-    phases = pd.read_parquet(user.project / "data/profiles/phases.parquet")
-    assert set(phases["phase"]) == {"smooth", "write"}
-
-
 def test_nothing_is_left_to_do(user: User) -> None:
     ended = subprocess.run(
         [user.binaries / "python", "-m", "dvc", "repro"], cwd=user.project, env=user.variables,
@@ -167,18 +149,6 @@ def test_the_next_command_predicts_an_image(user: User) -> None:
     (entry,) = json.loads(user.run(*arguments, "--json").stdout)
     for prediction in entry["predictions"]:
         assert 0 < prediction["runtime_s_median"] <= prediction["runtime_s_upper"]
-
-
-def test_too_little_time_for_one_run_is_said_before_anything_is_measured(user: User) -> None:
-    params = (user.project / "params.yaml").read_bytes()
-    conf = user.project / "conf/app/slow.yaml"
-    conf.write_text(
-        "defaults: [_base@slow, _self_]\nslow:\n  version: '1'\n  argv: [smooth, '{image}']\n"
-        "  expected_startup_s: 36000.0\n  expected_s_per_mvoxel: 0.0\n"
-    )
-    refused = user.run("learn", "../heads", "--app", "slow", code=2).stderr
-    assert "give at least --time-budget 10h" in refused
-    assert (user.project / "params.yaml").read_bytes() == params
 
 
 def receipt_of(user: User) -> dict:

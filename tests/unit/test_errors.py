@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from small_disk import mounted
 from voxcast.errors import ImageError, exits_cleanly
 
 PROJECT = Path(__file__).parents[2]
@@ -75,16 +76,8 @@ def test_an_unexpected_error_keeps_its_traceback() -> None:
         raising(OSError(errno.EIO, "not that"))
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
 def test_a_stage_on_a_full_disk_leaves_no_partial_output(tmp_path: Path) -> None:
-    disk = tmp_path / "project"
-    disk.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", str(disk)], check=False
-    )
-    if mounted.returncode:
-        pytest.skip("this system does not let us mount")
-    try:
+    with mounted(tmp_path / "project", "200k") as disk:
         params = yaml.safe_load((PROJECT / "params.yaml").read_text())
         params["images"] |= {"subjects": 2, "voxels": [300000, 400000, 500000]}
         (disk / "params.yaml").write_text(yaml.safe_dump(params))
@@ -97,8 +90,6 @@ def test_a_stage_on_a_full_disk_leaves_no_partial_output(tmp_path: Path) -> None
         assert "Traceback" not in completed.stderr
         assert not list(disk.rglob(".partial-*"))
         assert not (disk / "data/images/images.tsv").exists()
-    finally:
-        subprocess.run(["umount", str(disk)], check=True)
 
 
 def test_an_interruption_of_a_main_function_is_an_exception_again(

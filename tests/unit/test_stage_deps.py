@@ -4,8 +4,6 @@ The static import closure of a stage script (imports inside functions included) 
 dependencies of the stage, so that `dvc repro` says "up to date" only where it is true.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 from collections.abc import Iterator
@@ -130,18 +128,3 @@ def test_a_stage_depends_on_no_code_that_it_does_not_run(
 def test_ignored_code_exists() -> None:
     for path in IGNORED:
         assert (PROJECT / path).exists(), path
-
-
-def test_imports_inside_functions_and_packages_are_followed(tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(
-        "from typing import TYPE_CHECKING\n"
-        "if TYPE_CHECKING:\n"
-        "    from voxcast.images.headers import Header\n"
-        "def main():\n"
-        "    from voxcast.analysis import wall_times\n"
-    )
-    closure = import_closure(script)
-    assert "src/voxcast/analysis/wall_times.py" in closure
-    assert "src/voxcast/analysis/noise.py" in closure
-    assert "src/voxcast/images/headers.py" not in closure

@@ -1,11 +1,10 @@
-import csv
 import json
-from pathlib import Path
 
 import nibabel
 import numpy as np
 import pytest
 
+from participants import write_participants
 from voxcast.apps.phase_log import read_phases
 from voxcast.content_cache import ContentCache
 from voxcast_apps import parcel_ensemble, parcel_study
@@ -20,32 +19,12 @@ from voxcast_apps.parcellation import (
     sampled_volume,
 )
 
-PROJECT = Path(__file__).parents[3]
 COUNT = 24
-SPACING_MM = 8.0
 
 
 @pytest.fixture(scope="module")
 def images(tmp_path_factory):
-    """Volumes whose intensity grows along x as `slope` says; the target can be read off."""
-    folder = tmp_path_factory.mktemp("images")
-    rng = np.random.default_rng(4)
-    affine = np.diag([SPACING_MM] * 3 + [1.0])
-    affine[:3, 3] = (-100.0, -130.0, -80.0)
-    x_mm = np.arange(26)[:, None, None] * SPACING_MM - 100.0
-    rows = []
-    for number in range(COUNT):
-        slope, label = rng.uniform(-1, 1), f"sub-{number:02d}"
-        voxels = 100 * (1 + slope * x_mm / 200) + rng.normal(0, 3, (26, 32, 24))
-        path = folder / label / "anat" / f"{label}_T1w.nii.gz"
-        path.parent.mkdir(parents=True)
-        nibabel.save(nibabel.Nifti1Image(voxels.astype(np.float32), affine), path)
-        rows.append([label, slope, json.dumps([slope, slope**2]), 1.0, "n/a"])
-    with (folder / "participants.tsv").open("w", newline="") as stream:
-        writer = csv.writer(stream, delimiter="\t")
-        writer.writerow(["participant_id", "slope", "both", "same", "age"])
-        writer.writerows(rows)
-    return folder
+    return write_participants(tmp_path_factory.mktemp("images"), COUNT)
 
 
 def _parameters(images, **changes):
@@ -102,19 +81,6 @@ def test_each_pipeline_learns_a_target_that_is_in_the_images(images, tmp_path, p
     assert len(result["out_of_fold"]) == COUNT
 
 
-def test_folds_in_parts_are_those_of_one_run_and_a_timed_run_fits_them_all(images, tmp_path):
-    def result(**changes):
-        return _result(parcel_study, tmp_path, _parameters(images, target="both", **changes))
-
-    whole, part = result(), result(fold_range="1:3")
-    assert part["folds"] == whole["folds"][1:]
-    assert part["outputs"] == 2
-    assert "parcel_fold" not in part["cache"]  # not even looked up
-    again = result(reuse_folds=True)
-    assert again["cache"]["parcel_fold"] == {"hit": 3}
-    assert again["folds"] == whole["folds"]
-
-
 def test_a_run_on_two_cores_logs_its_phases_and_has_the_scores_of_one(images, tmp_path, capsys):
     parameters = _parameters(images, target="both")
     parallel = _result(parcel_study, tmp_path, parameters, threads=2)
@@ -144,11 +110,10 @@ def test_bad_parameters_are_one_line(images, changes, message, refused):
     assert message in refused(parcel_study.main, **_parameters(images, **changes))
 
 
-@pytest.mark.parametrize("kind", ["voting", "grid", "stacked"])
-def test_ensembles_fit_nothing_that_is_in_the_cache(images, tmp_path, kind):
+def test_ensembles_fit_nothing_that_is_in_the_cache(images, tmp_path):
     shared = {"images": str(images), "participants": COUNT, "target": "slope"}
     shared |= {"candidates": 2, "folds": 3}
-    parameters = parcel_ensemble.DEFAULTS | shared | {"ensemble": kind, "parcels": "20,40"}
+    parameters = parcel_ensemble.DEFAULTS | shared | {"ensemble": "stacked", "parcels": "20,40"}
     _result(parcel_study, tmp_path, _parameters(images, seed=2, parcels=40))
     first = _result(parcel_ensemble, tmp_path, parameters)
     assert first["cache"]["parcel_fold"] == {"hit": 3, "miss": 9}

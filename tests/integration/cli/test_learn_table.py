@@ -1,7 +1,4 @@
-"""``voxcast learn`` and ``voxcast predict --model`` on tables of all sorts.
-
-Two fits try all families; where the test is not about their errors, a second of time leaves two.
-"""
+"""``voxcast learn`` and ``voxcast predict --model`` on tables of all sorts."""
 
 import json
 import re
@@ -15,6 +12,7 @@ from commands import Answer, voxcast
 from voxcast.errors import TableError
 from voxcast.models.regressor import fit
 
+pytestmark = pytest.mark.usefixtures("few_families")
 SHORT = ("--target", "seconds", "--time-budget", "1s")
 
 
@@ -47,8 +45,8 @@ def predicted(folder: Path, model: str, table: str) -> list[dict[str, object]]:
 
 
 @pytest.fixture(scope="module")
-def fitted(folder: Path) -> Answer:
-    """A fit of all families; columns that give the target away, and runs that failed."""
+def fitted(folder: Path, few_families: None) -> Answer:
+    """A fit; columns that give the target away, and runs that failed."""
     jobs = pd.read_csv(folder / "jobs.csv")
     ends = {0: "FAILED", 1: "TIMEOUT"}
     jobs.assign(

@@ -1,7 +1,5 @@
 """The stage featurize on real volumes and records: image sets, recorded batches, few subjects."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 
@@ -160,19 +158,3 @@ def test_no_usable_run_is_one_line_with_the_causes(project: Project) -> None:
     message = project.featurize(2)
     assert "no usable completed run: 4 censored: failed (app)" in message
     assert "\n" not in message
-
-
-def test_runs_on_volumes_of_an_older_release_are_left_out_and_counted(project: Project) -> None:
-    project.measure("elsewhere", range(1, 4))
-    batch = project.record("elsewhere")
-    images = pd.read_parquet(batch / "images.parquet")
-    project.measure("here", range(4, 8))
-    older = images.assign(versions_json=images["versions_json"].str.replace(":1", ":0"))
-    older.to_parquet(batch / "images.parquet")
-    project.featurize(history=["elsewhere"])
-    reason = "foreground_voxels of the volume is unknown, or of another version"
-    assert project.summary()["apps"]["app"]["left_out"] == {reason: 6}
-    # One that no application of this project declares may be missing.
-    images.drop(columns="entropy_bits").to_parquet(batch / "images.parquet")
-    project.featurize(history=["elsewhere"])
-    assert project.summary()["apps"]["app"]["left_out"] == {}

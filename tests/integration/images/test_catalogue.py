@@ -1,13 +1,13 @@
-"""The catalogue: good and bad volumes together, and the stages that write it."""
-
-from __future__ import annotations
+"""The catalogue and the stages that write it; summaries of the very same bytes only."""
 
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import nibabel
 import numpy as np
@@ -16,6 +16,8 @@ import pytest
 import yaml
 from pydantic import TypeAdapter
 
+from training_project import write_volume
+from voxcast.content_cache import ContentCache, entries_of
 from voxcast.errors import ImageError, TableError
 from voxcast.images.catalogue import ON_RECORD, build_catalogue, read_on_record
 from voxcast.images.characteristics import CHARACTERISTICS, VERSIONS
@@ -23,18 +25,11 @@ from voxcast.images.header import HEADER_COLUMNS
 from voxcast.images.image_set import image_set_label
 from voxcast.images.network_volume import volume_dtype
 from voxcast.images.sources import ImageChoice, read_tsv, refresh
-from voxcast.images.summary import Grids
+from voxcast.images.summary import FUNCTION, Grids, VolumeSummary, summarise
+from voxcast.images.volume import Volume
 
 ROOT = Path(__file__).parents[3]
 GRIDS = Grids(32, 16)
-
-
-def _save(path: Path, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    array = rng.integers(0, 50, (30, 32, 34)).astype(np.int16)
-    array[8:22, 8:22, 8:22] += 500
-    path.parent.mkdir(parents=True, exist_ok=True)
-    nibabel.save(nibabel.Nifti1Image(array, np.eye(4)), path)
 
 
 @pytest.fixture
@@ -42,9 +37,9 @@ def dataset(tmp_path: Path) -> Path:
     """Two subjects with the same voxels, a third, and two bad ones."""
     folder = tmp_path / "bids"
     for subject, seed in (("01", 1), ("02", 1), ("03", 2)):
-        _save(folder / f"sub-{subject}" / "anat" / f"sub-{subject}_T1w.nii.gz", seed)
+        write_volume(folder / f"sub-{subject}" / "anat" / f"sub-{subject}_T1w.nii.gz", seed)
     truncated = folder / "sub-04" / "anat" / "sub-04_T1w.nii.gz"
-    _save(truncated, 3)
+    write_volume(truncated, 3)
     truncated.write_bytes(truncated.read_bytes()[:-500])
     (folder / "sub-05" / "anat").mkdir(parents=True)
     (folder / "sub-05" / "anat" / "sub-05_T1w.nii").write_text("no image")
@@ -82,7 +77,7 @@ def test_a_volume_above_the_limit_is_listed_and_not_read(dataset: Path, tmp_path
 
 def test_file_that_changed_since_it_was_listed(dataset: Path, tmp_path: Path) -> None:
     files = refresh(dataset)
-    _save(Path(files[0].path), 9)
+    write_volume(Path(files[0].path), 9)
     os.utime(files[0].path, ns=(1, 1))
     build_catalogue(files, tmp_path / "out", GRIDS)
     assert "changed" in pd.read_parquet(tmp_path / "out/catalogue.parquet").problem[0]
@@ -136,19 +131,9 @@ def test_an_image_set_is_named_by_its_folders_or_its_seed(
     assert image_set_label(choice) == label
 
 
-def save(path: Path, seed: int, *, spacing_mm: float = 1.0) -> Path:
-    rng = np.random.default_rng(seed)
-    array = rng.integers(0, 50, (30, 32, 34)).astype(np.int16)
-    array[8:22, 8:22, 8 : 16 + seed % 8] += 500
-    path.parent.mkdir(parents=True, exist_ok=True)
-    affine = np.diag([spacing_mm, spacing_mm, spacing_mm, 1.0])
-    nibabel.save(nibabel.Nifti1Image(array, affine), path)
-    return path
-
-
 def image_set(folder: Path, *seeds: int) -> Path:
     for seed in seeds:
-        save(folder / f"head{seed}.nii.gz", seed)
+        write_volume(folder / f"head{seed}.nii.gz", seed)
     return folder
 
 
@@ -184,13 +169,12 @@ def test_a_second_image_set_adds_to_the_first(tmp_path: Path) -> None:
 def test_a_volume_that_is_catalogued_again_replaces_its_row(tmp_path: Path) -> None:
     out = tmp_path / "out"
     before = catalogue(image_set(tmp_path / "a", 1, 2), out, "a")
-    compressed = tmp_path / "b" / "other.nii"
-    save(compressed, 1)  # the same voxels in another file
+    again = tmp_path / "b" / "other.nii"
+    write_volume(again, 1)  # the same voxels in another file
     after = catalogue(tmp_path / "b", out, "b")
     assert list(after.volume_id) == list(before.volume_id)
-    again = after.set_index("subject").loc["other"]
-    assert again.image_set == "b"
-    assert again.file_size_bytes == compressed.stat().st_size
+    row = after.set_index("subject").loc["other"]
+    assert (row.image_set, row.file_size_bytes) == ("b", again.stat().st_size)
     assert sorted(after.subject) == ["head2", "other"]
 
 
@@ -227,3 +211,83 @@ def test_a_characteristic_of_another_version_is_unknown_and_the_others_stay(
     rows = read_on_record(out / ON_RECORD)
     assert rows["noise_ratio"].isna().all()
     assert rows["foreground_voxels"].notna().all()
+
+
+def head(path: Path, seed: int = 3) -> Path:
+    """Write an ellipsoid with texture in noisy air; its size does not depend on the seed."""
+    rng, shape = np.random.default_rng(seed), (60, 50, 40)
+    grid = np.stack(np.meshgrid(*(np.linspace(-1, 1, n) for n in shape), indexing="ij"))
+    inside = (grid**2).sum(0) < 0.3 + 0.1 * seed
+    values = np.abs(rng.normal(0, 20, shape)) + inside * (700 + 200 * grid[0])
+    nibabel.save(nibabel.Nifti1Image(values.astype("int16"), np.eye(4)), path)
+    return path
+
+
+def summary(path: Path, cache: ContentCache | None, **options: Any) -> VolumeSummary:
+    chosen = {"grids": GRIDS, "max_voxels": 10**6} | options
+    return summarise(Volume.open(path), **chosen, cache=cache)
+
+
+def assert_same(a: VolumeSummary, b: VolumeSummary) -> None:
+    assert (a.voxel_sha256, a.characteristics) == (b.voxel_sha256, b.characteristics)
+    assert a.network_volume is not None
+    assert b.network_volume is not None
+    assert a.network_volume.tobytes() == b.network_volume.tobytes()
+    assert a.network_volume.dtype == b.network_volume.dtype
+
+
+def test_the_same_bytes_give_the_same_answer_and_are_read_once(tmp_path: Path) -> None:
+    cache, path = ContentCache(tmp_path / "cache"), head(tmp_path / "a.nii")
+    copy = shutil.copy(path, tmp_path / "another name.nii")
+    plain = summary(path, None)
+    for image in (path, Path(copy), path):
+        assert_same(summary(image, cache), plain)
+    assert cache.events() == {FUNCTION: {"hit": 2, "miss": 1}}
+    without = summary(path, cache, grids=Grids(32))
+    assert without.network_volume is None
+    assert cache.counts["miss", FUNCTION] == 2
+
+
+def test_a_file_that_was_changed_in_place_with_its_time_set_back_is_read_anew(
+    tmp_path: Path,
+) -> None:
+    cache, path = ContentCache(tmp_path / "cache"), head(tmp_path / "a.nii")
+    before, status = summary(path, cache), path.stat()
+    path.write_bytes(head(tmp_path / "b.nii", seed=4).read_bytes())
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    after = path.stat()
+    assert (after.st_ino, after.st_size, after.st_mtime_ns) == (
+        status.st_ino, status.st_size, status.st_mtime_ns,
+    )  # fmt: skip
+    answer = summary(path, cache)
+    assert answer.characteristics != before.characteristics
+    assert_same(answer, summary(path, None))
+
+
+def test_a_file_that_is_replaced_while_it_is_read_is_not_remembered(tmp_path: Path) -> None:
+    path, other = head(tmp_path / "a.nii"), head(tmp_path / "b.nii", seed=4)
+    original = path.read_bytes()
+
+    class ReplacedMeanwhile(ContentCache):
+        def get(self, *key: Any) -> Any:
+            arrays = super().get(*key)
+            shutil.copy(other, path)  # between the hash and the reading
+            return arrays
+
+    summary(path, ReplacedMeanwhile(tmp_path / "cache"))
+    assert list(entries_of(tmp_path / "cache")) == []
+    path.write_bytes(original)
+    assert_same(summary(path, ContentCache(tmp_path / "cache")), summary(path, None))
+
+
+def test_a_damaged_entry_is_read_anew(tmp_path: Path) -> None:
+    cache, path = ContentCache(tmp_path / "cache"), head(tmp_path / "a.nii")
+    plain = summary(path, cache)
+    ((_, _, entry),) = entries_of(cache.folder)
+    content = bytearray(entry.read_bytes())
+    for place in range(0, len(content), 499):
+        entry.write_bytes(content[:place] + bytes([content[place] ^ 255]) + content[place + 1 :])
+        assert_same(summary(path, cache), plain)
+    np.savez(entry, something=np.zeros(2))
+    assert_same(summary(path, cache), plain)
+    assert cache.counts["damaged", FUNCTION] > 0

@@ -1,7 +1,5 @@
 """One reading of a volume: its hash and its coarse grid."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import itertools

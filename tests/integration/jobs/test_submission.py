@@ -1,7 +1,5 @@
 """The folder of a submission: its record, its results, and who follows it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -8,14 +8,13 @@ import time
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pytest
 
 from measured import measured, measured_run
 from voxcast.errors import RunError
 from voxcast.measure import runner
 from voxcast.measure.host import Activity, CoreTime, core_time, disturbance
-from voxcast.measure.processes import sweep
+from voxcast.measure.processes import alive, sweep
 
 BOTH_METERS = pytest.mark.parametrize("groups", [True, False], ids=["group", "tree"])
 
@@ -120,14 +119,7 @@ def _numbers(folder, word):
 
 
 def _dead(pids):
-    return not any(psutil.pid_exists(p) and _state(p) != "zombie" for p in map(int, pids))
-
-
-def _state(pid):
-    try:
-        return psutil.Process(pid).status()
-    except psutil.NoSuchProcess:
-        return "zombie"
+    return not alive(set(map(int, pids)))
 
 
 @BOTH_METERS

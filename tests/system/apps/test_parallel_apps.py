@@ -14,7 +14,7 @@ import pytest
 
 from small_pool import wait_for
 from voxcast.apps.phase_log import read_phases
-from voxcast_apps import ddp_train, pinn_mpi, ranks
+from voxcast_apps import ranks
 from voxcast_apps.arguments import NO_IMAGE, Arguments
 from voxcast_apps.ranks import BLOCK_ROWS, generated_rows
 
@@ -80,40 +80,6 @@ def test_two_processes_compute_what_one_does(tmp_path, app):
 def test_more_processes_than_cpus_and_threads_of_each(tmp_path, app):
     result, _ = result_of(app, tmp_path, 2, oversubscription=2, threads_per_process=2)
     assert (result["processes"], result["threads_per_process"]) == (2, 2)
-
-
-def test_the_physics_is_learned():
-    """Start and boundary hold by construction, and the residual leads to the exact solution."""
-    torch = pytest.importorskip("torch")
-    torch.manual_seed(1)
-    network = torch.nn.Sequential(torch.nn.Linear(2, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
-    network.double()
-    edge = torch.tensor([[0.0, 0.5], [1.0, 0.3], [0.5, 0.0]], dtype=torch.float64)
-    with torch.no_grad():
-        values = pinn_mpi.solution(network, edge)
-    assert values.numpy() == pytest.approx([0.0, 0.0, 1.0], abs=1e-12)
-    points = torch.rand(256, 2, dtype=torch.float64)
-    before = pinn_mpi._gradient(network, points, 256)
-    # The gradient is that of the loss: a small step along one weight changes it as it says.
-    weight = next(network.parameters())
-    step = 1e-6
-    with torch.no_grad():
-        weight.view(-1)[3] += step
-    after = pinn_mpi._gradient(network, points, 256)
-    assert (after[-1] - before[-1]) / step == pytest.approx(float(before[3]), rel=1e-3, abs=1e-6)
-
-
-def test_a_trace_of_each_process_has_its_collectives(tmp_path):
-    traces = tmp_path / "traces"
-    environment = {ddp_train.TRACE_VARIABLE: str(traces)}
-    completed = run("ddp_train", tmp_path / "out", 2, environment)
-    assert completed.returncode == 0, completed.stderr
-    for rank in range(2):
-        content = json.loads((traces / f"rank{rank}.json").read_text())
-        assert content["distributedInfo"]["rank"] == rank
-        names = [event.get("name") for event in content["traceEvents"]]
-        # One a step, three steps of each of two epochs, and one for the loss of an epoch.
-        assert names.count("gloo:all_reduce") >= 8
 
 
 def test_a_failed_process_ends_the_others(tmp_path, monkeypatch):

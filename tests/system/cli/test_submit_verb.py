@@ -1,7 +1,5 @@
 """``voxcast submit`` and ``voxcast status`` as users call them, on this machine without Slurm."""
 
-from __future__ import annotations
-
 import json
 import signal
 import stat

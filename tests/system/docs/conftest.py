@@ -1,7 +1,5 @@
 """A project whose champion was learned from recorded runs, as a reader has it."""
 
-from __future__ import annotations
-
 import runpy
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every command of README.md and docs/ is run, or carries the reason why it is not."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json
@@ -114,6 +112,7 @@ def run_page(page: Path, project: Path) -> None:
                 run(block, project, port)
 
 
+@pytest.mark.usefixtures("few_families")
 @pytest.mark.parametrize("page", RUN, ids=lambda page: page.name)
 def test_the_commands_of_a_page_work(page: Path, documented_project: Path) -> None:
     run_page(page, documented_project)

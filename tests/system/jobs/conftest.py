@@ -1,7 +1,5 @@
 """A private Slurm whose memory the kernel enforces, and the follower of a plan."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Attempts of real submissions as runs of a history, each once; and what a full disk changes."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -10,8 +8,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import nibabel
-import numpy as np
 import pytest
 
 from followed import followed
@@ -19,6 +15,7 @@ from planted_tasks import COPY, MB, plan_of, shell_app, write_images
 from private_slurm import PrivateSlurm
 from small_disk import fill, mounted, remount
 from small_pool import SCRIPT, SmallPool, pool_cell, small_pool
+from training_project import write_volume
 from voxcast.cli import main
 from voxcast.errors import TableError
 from voxcast.features.training_table import batches_to_learn_from
@@ -39,11 +36,8 @@ BY_NAME = (
 
 
 def heads(folder: Path, *names: str) -> list[Path]:
-    folder.mkdir()
     for seed, name in enumerate(names):
-        voxels = np.random.default_rng(seed).integers(0, 50, (20, 22, 24)).astype(np.int16)
-        voxels[6:14, 6:14, 6:14] += 500
-        nibabel.save(nibabel.Nifti1Image(voxels, np.eye(4)), folder / name)
+        write_volume(folder / name, seed)
     return [folder / name for name in names]
 
 

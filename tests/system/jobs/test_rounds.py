@@ -1,7 +1,5 @@
 """Rounds of workers over a pool, on a real Slurm: kills, restarts, and cells that are large."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import signal

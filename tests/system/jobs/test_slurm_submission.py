@@ -1,7 +1,5 @@
 """Submissions on a real Slurm: every cause of an end, what follows, and daemons that fail."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The trial of what asking for less is worth: its jobs, its three ways, and its figures."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Real mpi4py programs, recorded."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

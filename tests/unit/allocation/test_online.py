@@ -1,7 +1,5 @@
 """Requests learned online: near what a task needs, cheapest under planted laws, kept in a file."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

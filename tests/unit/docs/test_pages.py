@@ -1,7 +1,5 @@
 """The pages: size of the README, links, tables that come from results, the site."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

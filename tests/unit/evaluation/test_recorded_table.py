@@ -29,18 +29,27 @@ from voxcast.runs.table import PHASE_DTYPES, TRACE_DTYPES, checked_row, frame_of
 
 ROOT = Path(__file__).parents[3]
 HISTORY = ROOT / "data/history"
+REFERENCE = HISTORY / "reference"
+
+
+EVALUATION = config.load(ROOT / "params.yaml").evaluation
 
 
 def is_sealed(subject: str) -> bool:
-    evaluation = config.load(ROOT / "params.yaml").evaluation
-    return side(subject, evaluation.split_seed, evaluation.test_fraction) == "test"
+    return side(subject, EVALUATION.split_seed, EVALUATION.test_fraction) == "test"
 
 
-def test_the_subjects_of_the_test_side_are_sealed_from_every_study() -> None:
-    everything = recorded_table([HISTORY / "reference"], lambda subject: False)
+@pytest.fixture(scope="module")
+def everything() -> pd.DataFrame:
+    return recorded_table([REFERENCE], lambda subject: False)
+
+
+def test_the_subjects_of_the_test_side_are_sealed_from_every_study(
+    everything: pd.DataFrame,
+) -> None:
     app = config.load_app(ROOT / "conf/app", "ants_segment")
     declared, drivers = {app.name: app.characteristics}, {app.name: app.phase_drivers}
-    table = recorded_table([HISTORY / "reference"], is_sealed, declared, drivers)
+    table = recorded_table([REFERENCE], is_sealed, declared, drivers)
     on_image = table["volume_id"] != ""
     subjects = set(table.loc[on_image, "subject"])
     assert not any(map(is_sealed, subjects))
@@ -67,14 +76,10 @@ def test_a_reserved_batch_is_judged_on_and_never_learned_from(batch: str) -> Non
     assert runs[SPEED_DEVIATION].std() > 0
 
 
-REFERENCE = Path(__file__).parents[3] / "data/history/reference"
-
-
-def test_a_recorded_history_gives_the_table_of_the_studies() -> None:
+def test_a_recorded_history_gives_the_table_of_the_studies(everything: pd.DataFrame) -> None:
     history = open_history(REFERENCE)
     table = history_table(history, history.runs)
-    expected = recorded_table([REFERENCE], lambda subject: False)
-    expected = expected.drop(columns=["batch", "sitting", SPEED_DEVIATION])
+    expected = everything.drop(columns=["batch", "sitting", SPEED_DEVIATION])
     pd.testing.assert_frame_equal(table[expected.columns], expected)
 
 
@@ -86,7 +91,9 @@ def test_a_part_uses_the_images_of_its_batch() -> None:
     assert table["header.log_voxels"].notna().all()
 
 
-def test_folders_of_runs_use_the_volumes_on_record_of_their_project(tmp_path: Path) -> None:
+def test_folders_of_runs_use_the_volumes_on_record_of_their_project(
+    everything: pd.DataFrame, tmp_path: Path
+) -> None:
     runs = load_history([REFERENCE])
     runs = runs[runs["app"] == "tile_segment"].reset_index(drop=True)
     no_phases, no_traces = frame_of([], PHASE_DTYPES), frame_of([], TRACE_DTYPES)
@@ -96,8 +103,7 @@ def test_folders_of_runs_use_the_volumes_on_record_of_their_project(tmp_path: Pa
     (tmp_path / "data" / "catalogue").mkdir()
     images.to_parquet(tmp_path / "data" / "catalogue" / ON_RECORD)
     history = open_history(tmp_path / "data" / "runs" / "cpu")
-    expected = recorded_table([REFERENCE], lambda subject: False)
-    expected = expected[expected["app"] == "tile_segment"]
+    expected = everything[everything["app"] == "tile_segment"]
     table = history_table(history, history.runs)
     assert table["cell_key"].tolist() == expected["cell_key"].tolist()
     assert table["header.log_voxels"].tolist() == expected["header.log_voxels"].tolist()

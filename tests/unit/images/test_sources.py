@@ -1,7 +1,5 @@
 """Lists of files: found, written, read, and changes noticed."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

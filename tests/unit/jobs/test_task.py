@@ -1,7 +1,5 @@
 """Tasks: sequences of requests, arrays, plans as files, and what follows each cause of an end."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

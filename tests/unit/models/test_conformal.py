@@ -1,7 +1,6 @@
 """Stated risk: the rank rule, its coverage, and a cross-check against an independent library."""
 
 import itertools
-import json
 import math
 from collections.abc import Collection, Sequence
 
@@ -12,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from voxcast.models.conformal import BoundEvidence, Calibrator
+from voxcast.models.metrics import binomial_interval, scores, under_requests
 
 FACTOR = 1.5
 
 
-def scores(
+def calibrator_of(
     values: Sequence[float] | np.ndarray,
     subjects: Sequence[str] | None = None,
     censored: Collection[str] = (),
@@ -39,7 +39,7 @@ def offsets(calibrator: Calibrator, low: float, high: float) -> tuple[float, flo
 @pytest.mark.parametrize(("level", "needed"), [(0.95, 19), (0.9, 9), (0.8, 4), (0.99, 99)])
 def test_the_number_of_subjects_that_a_level_needs(level: float, needed: int) -> None:
     assert math.ceil(1 / (1 - level) - 1e-9) - 1 == needed
-    assert [scores(np.zeros(n)).missing(level) for n in (needed, needed - 1, 1)] == [
+    assert [calibrator_of(np.zeros(n)).missing(level) for n in (needed, needed - 1, 1)] == [
         0, 1, needed - 1,
     ]  # fmt: skip
 
@@ -51,9 +51,9 @@ def test_the_upper_bound_is_that_of_crepes(n: int) -> None:
     # when the residuals are given with their sign.
     peer = ConformalRegressor().fit(residuals, sigmas=None)
     rank = math.ceil((n + 1) * 0.9 - 1e-9)
-    assert upper(scores(residuals), 0.9) == np.sort(residuals)[rank - 1]
+    assert upper(calibrator_of(residuals), 0.9) == np.sort(residuals)[rank - 1]
     absolute = peer.predict_int(np.zeros(1), confidence=0.9)[0, 1]
-    assert upper(scores(np.abs(residuals)), 0.9) == pytest.approx(absolute)
+    assert upper(calibrator_of(np.abs(residuals)), 0.9) == pytest.approx(absolute)
 
 
 def test_new_subjects_have_the_nominal_coverage() -> None:
@@ -62,7 +62,7 @@ def test_new_subjects_have_the_nominal_coverage() -> None:
     for _ in range(400):
         calibration = np.repeat(rng.normal(size=40), 3) + 0.1 * rng.normal(size=120)
         subjects = np.repeat(np.arange(40), 3).astype(str)
-        bound = upper(scores(calibration, subjects.tolist()), 0.9)
+        bound = upper(calibrator_of(calibration, subjects.tolist()), 0.9)
         new = rng.normal(size=20)[:, None] + 0.1 * rng.normal(size=(20, 3))
         hits += int((new.max(axis=1) <= bound).sum())
         total += 20
@@ -72,23 +72,23 @@ def test_new_subjects_have_the_nominal_coverage() -> None:
 
 
 def test_one_subject_counts_once_however_often_it_ran() -> None:
-    few = scores([1.0, 2.0], ["a", "b"])
-    many = scores([1.0] * 50 + [2.0], ["a"] * 50 + ["b"])
+    few = calibrator_of([1.0, 2.0], ["a", "b"])
+    many = calibrator_of([1.0] * 50 + [2.0], ["a"] * 50 + ["b"])
     assert few == many
 
 
 def test_too_few_subjects_fall_back_to_the_stated_multiple() -> None:
-    assert upper(scores([-0.1, 0.2, 0.4], factor=2.0), 0.95) == pytest.approx(0.8)
+    assert upper(calibrator_of([-0.1, 0.2, 0.4], factor=2.0), 0.95) == pytest.approx(0.8)
     # A model that was always too high may be too low for the next subject.
-    assert upper(scores([-0.3, -0.2, -0.1], factor=2.0), 0.95) == pytest.approx(0.6)
-    assert scores([-0.3, 0.2, 0.4], factor=2.0).lower(0.05) == pytest.approx(-0.8)
+    assert upper(calibrator_of([-0.3, -0.2, -0.1], factor=2.0), 0.95) == pytest.approx(0.6)
+    assert calibrator_of([-0.3, 0.2, 0.4], factor=2.0).lower(0.05) == pytest.approx(-0.8)
 
 
 @pytest.mark.parametrize(("subjects", "times"), [(1, 2.0), (2, 1.1), (6, 1.1)])
 def test_bounds_that_are_not_calibrated_have_a_margin_although_no_error_was_seen(
     subjects: int, times: float
 ) -> None:
-    calibrator = scores([0.0] * subjects)
+    calibrator = calibrator_of([0.0] * subjects)
     low, high = offsets(calibrator, 0.05, 0.95)
     assert np.exp([low, high]) == pytest.approx([1 / times, times])
     assert calibrator.subjects == subjects
@@ -139,32 +139,26 @@ def test_a_bound_reaches_ten_times_what_was_measured_and_is_then_not_calibrated(
     assert narrow[2].all() == (subjects == 30)
 
 
-@pytest.mark.parametrize("calibrator", [scores(np.linspace(-1, 1, 9), factor=2.0), Calibrator()])
-def test_calibration_is_read_as_it_was_written(calibrator: Calibrator) -> None:
-    rewritten = json.loads(json.dumps(calibrator.to_json(), allow_nan=False))
-    assert Calibrator.from_json(rewritten) == calibrator
-
-
 @given(
     st.lists(st.floats(-3, 3), min_size=1, max_size=60),
     st.floats(0.55, 0.99),
 )
 def test_quantiles_never_cross(values: list[float], quantile: float) -> None:
     subjects = [str(n % 7) for n in range(len(values))]
-    calibrator = scores(values, subjects)
+    calibrator = calibrator_of(values, subjects)
     low, high = offsets(calibrator, 1 - quantile, quantile)
     assert low <= 0 <= high
 
 
 def test_a_censored_subject_counts_as_above_any_bound() -> None:
     residuals = np.linspace(0, 1, 40)
-    free, ended = scores(residuals), scores(residuals, censored=["0", "new"])
+    free, ended = calibrator_of(residuals), calibrator_of(residuals, censored=["0", "new"])
     assert ended.censored == 2
     assert upper(ended, 0.9) > upper(free, 0.9)
     # 41 subjects, rank 38 of whom 39 have a residual; two more above any would take the promise.
     assert ended.missing(0.9) == 0
     # Six censored: 7 × 0.9 / 0.1 = 63 subjects with a residual are needed, and 39 have one.
-    assert scores(residuals, censored=list("0abcde")).missing(0.9) == 63 - 39
+    assert calibrator_of(residuals, censored=list("0abcde")).missing(0.9) == 63 - 39
 
 
 @pytest.mark.parametrize("complete", [3, 9, 19, 34, 200])
@@ -172,12 +166,12 @@ def test_a_censored_subject_counts_as_above_any_bound() -> None:
 def test_the_highest_quantile_is_calibrated_and_the_next_is_not(
     complete: int, stopped: int
 ) -> None:
-    scores = Calibrator((0.0,) * complete, (0.0,) * complete, censored=stopped)
-    highest = BoundEvidence.of(scores, 0.9, "groups").highest_quantile
-    assert highest == 0 or scores.missing(highest) == 0
-    assert highest + 0.01 >= 1 or scores.missing(highest + 0.01) > 0
+    calibrator_of = Calibrator((0.0,) * complete, (0.0,) * complete, censored=stopped)
+    highest = BoundEvidence.of(calibrator_of, 0.9, "groups").highest_quantile
+    assert highest == 0 or calibrator_of.missing(highest) == 0
+    assert highest + 0.01 >= 1 or calibrator_of.missing(highest + 0.01) > 0
     for quantile in (0.6, 0.9, 0.99):
-        evidence = BoundEvidence.of(scores, quantile, "groups")
+        evidence = BoundEvidence.of(calibrator_of, quantile, "groups")
         more = Calibrator((0.0,) * (complete + evidence.missing), (), censored=stopped)
         assert more.missing(quantile) == 0
         assert bool(evidence.reason) == (quantile > highest)
@@ -198,3 +192,17 @@ def test_few_groups_and_stopped_runs_are_told_apart() -> None:
     assert (
         "--quantile" not in BoundEvidence.of(Calibrator((), (), censored=3), 0.9, "rows").advice()
     )
+
+
+def test_scores_by_hand() -> None:
+    metrics = scores([10, 10, 10, 10], [8, 10, 12, 15])
+    assert metrics["mape"] == pytest.approx(22.5)
+    assert metrics["upp"] == 25  # equality counts for neither side
+    assert metrics["ov_mape"] == pytest.approx(35)
+    assert scores([1, 2], [0.5, 1])["ov_mape"] == 0
+
+
+def test_under_requests_count_subjects_not_runs() -> None:
+    exceeded, n, interval = under_requests([5, 5, 1], [1, 1, 1], ["a", "a", "b"])
+    assert (exceeded, n) == (1, 2)
+    assert interval == binomial_interval(1, 2)

@@ -1,33 +1,31 @@
-"""The forecaster: files and back, input levels, quantiles in order."""
+"""The forecaster: files and back, damage in one line, quantiles in order, and its reasons."""
 
+import json
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import planted
-from voxcast.errors import ModelError
+from voxcast.errors import ModelError, one_line
+from voxcast.features.descriptions import usual
 from voxcast.files import read_json, sha256_file, write_json
 from voxcast.models import point_model
+from voxcast.models.explanation import explain, explain_model, law_in_words
 from voxcast.models.families.family import FAMILIES
-from voxcast.models.forecaster import Forecaster, calibrate
-from voxcast.models.model_files import read_sealed, write_sealed
-from voxcast.models.point_model import SlowdownLaw, queries_of
+from voxcast.models.forecaster import CalibratedModel, Forecaster, calibrate
+from voxcast.models.model_files import read_arrays, read_sealed, write_arrays, write_sealed
+from voxcast.models.point_model import Query, SlowdownLaw, queries_of
 from voxcast.models.selection.cross_validation import Validation
 from voxcast.records import TARGETS
 
 
-def trained(name: str, subjects: int = 10) -> tuple[Forecaster, object, np.ndarray]:
-    table = planted.table(subjects)
-    volumes = planted.volumes(table)
-    params = FAMILIES[name].defaults
-    models = {}
-    for input_level, family, chosen in (("header", "ridge", FAMILIES["ridge"].defaults),
-                                  ("volume", name, params)):  # fmt: skip
-        model = point_model.fit(table, volumes, family, chosen, input_level, 0)
-        out_of_fold = Validation(table, volumes, 3, 0).out_of_fold(family, chosen, input_level)
-        models[input_level] = calibrate(model, table, out_of_fold, 1.5)
-    return Forecaster(models), table, volumes
+def trained(name: str) -> tuple[Forecaster, pd.DataFrame, np.ndarray]:
+    table = planted.table(10)
+    return planted.fit_forecaster(10, name=name), table, planted.volumes(table)
 
 
 @pytest.mark.parametrize("name", sorted(FAMILIES))
@@ -127,3 +125,146 @@ def test_a_host_with_two_numbers_of_cpus_has_a_line_of_its_own() -> None:
     )  # fmt: skip
     assert law.ratio(4, "g") == pytest.approx(0.5)
     assert law.ratio(4, "h") == pytest.approx(0.25)
+
+
+MEMBERS = ("extra_trees", "boosted", "cnn")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a blend with a network, and a trend."""
+    table = planted.table(6)
+    volumes = planted.volumes(table)
+    members = {
+        name: point_model.fit(table, volumes, name, FAMILIES[name].defaults, "volume", 0)
+        for name in MEMBERS
+    }
+    blend = point_model.blend("voting", members, dict.fromkeys(MEMBERS, (1 / 3,) * 3))
+    ridge = planted.calibrated(table)
+    forecaster = Forecaster({"volume": CalibratedModel(blend, ridge.calibrators, ridge.model)})
+    folder = tmp_path_factory.mktemp("model")
+    forecaster.save(folder)
+    queries = queries_of(table, volumes)
+    predictions = zip(
+        forecaster.predict(queries), Forecaster.load(folder).predict(queries), strict=True
+    )
+    for before, after in predictions:
+        assert after.quantiles["cpu_s"] == pytest.approx(before.quantiles["cpu_s"], rel=1e-12)
+    return folder
+
+
+def variants(content: bytes) -> list[bytes]:
+    """Return a file cut short, with one byte changed, emptied, and replaced."""
+    rng = np.random.default_rng(len(content))
+    lengths = [0, 1, len(content) // 2, len(content) - 2]
+    damaged = [content[:length] for length in lengths] + [b"null", b"[" * 100_000, b"\xff" * 40]
+    for position in rng.integers(0, len(content), 5):
+        changed = bytearray(content)
+        changed[position] ^= 1 << int(rng.integers(0, 8))
+        damaged.append(bytes(changed))
+    return damaged
+
+
+def test_a_file_that_is_damaged_is_named_in_one_line(model: Path) -> None:
+    before = read_contents(model)
+    for path, content in before.items():
+        for damaged in variants(content):
+            path.write_bytes(damaged)
+            try:
+                Forecaster.load(model)
+            except ModelError as error:
+                message = one_line(error)
+                assert len(message) < 500
+                assert str(path) in message or "another release" in message
+            else:  # white space, or 1E-05 for 1e-05, is no damage
+                assert path.suffix == ".json"
+                assert json.loads(damaged) == json.loads(content)
+        path.unlink()
+        with pytest.raises(ModelError, match=r"no such file|contains no model"):
+            Forecaster.load(model)
+        path.write_bytes(content)
+    assert read_contents(model) == before
+    Forecaster.load(model)
+
+
+def read_contents(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_equal_arrays_are_equal_bytes(tmp_path: Path) -> None:
+    arrays = {"0": np.arange(5), "1": np.eye(3)[:, ::2], "2": np.float64(0.1) * np.ones(0)}
+    first, second = (write_arrays(tmp_path / name, arrays) for name in ("a.npz", "b.npz"))
+    assert first == second
+    again = read_arrays(tmp_path / "a.npz", first)
+    assert list(again) == list(arrays)
+    for name, array in arrays.items():
+        assert again[name].dtype == array.dtype
+        np.testing.assert_array_equal(again[name], array)
+
+
+@pytest.fixture(scope="module")
+def forecaster() -> Forecaster:
+    return Forecaster({"volume": planted.calibrated(planted.table(40))})
+
+
+def test_a_law_is_written_with_its_units() -> None:
+    table = planted.table(40)
+    sizes = table["content.foreground_megavoxels"], 2.0 ** table["allocation.log2_cpus"]
+    table["cpu_s"] = (6.0 + 2.5 * sizes[0]) * sizes[1] ** 0.1
+    table["peak_rss_bytes"] = 2e8
+    model = point_model.fit(table, None, "law", {}, "volume", 0)
+    words = law_in_words(
+        Forecaster({"volume": calibrate(model, table, model.predict(queries_of(table)), 1.5)})
+    )
+    assert words["cpu_s"] == "(6.00 s + 2.50 s per million voxels in the foreground) × CPUs^0.10"
+    assert words["peak_rss_bytes"] == "200 MB"
+
+
+def at_medians(forecaster: Forecaster) -> Query:
+    query = queries_of(planted.table(40))[0]
+    medians = forecaster.medians(query)
+    usual_row = {column: usual(column, median) for column, median in medians.items()}
+    return Query({**query.features, **usual_row}, 2)
+
+
+def test_an_unusual_foreground_is_the_first_reason(forecaster: Forecaster) -> None:
+    query = at_medians(forecaster)
+    medians = forecaster.medians(query)
+    megavoxels = medians["content.foreground_megavoxels"]
+    query.features["content.foreground_megavoxels"] = 2 * megavoxels
+    (first, *others) = explain(forecaster, query)
+    assert first.name == "foreground_voxels"
+    assert first.factor > 1.2
+    assert first.value == pytest.approx(2e6 * megavoxels)
+    assert first.usual == pytest.approx(1e6 * megavoxels)
+    assert re.fullmatch(
+        r"\+\d+ % for [\d.]+ million voxels in the foreground \(usual: [\d.]+ million\)",
+        first.text,
+    )
+    assert not others  # nothing else is unusual
+
+
+def test_wall_time_of_another_number_of_cpus_follows_the_slowdown_law(
+    forecaster: Forecaster,
+) -> None:
+    query = at_medians(forecaster)
+    fewer = {**query.features, "allocation.log2_cpus": 0.0}
+    on_one_cpu = replace(query, features=fewer, cpus=1)
+    (reason,) = explain(forecaster, on_one_cpu)
+    slow, usual_prediction = forecaster.predict([on_one_cpu, query])
+    expected = slow.quantiles["runtime_s"][1] / usual_prediction.quantiles["runtime_s"][1]
+    assert (reason.name, reason.value, reason.usual) == ("cpus", 1, 2)
+    assert reason.factor == pytest.approx(expected)
+    assert reason.factor > 1.2
+    assert reason.text == f"{100 * (expected - 1):+.0f} % for 1 CPU (usual: 2)"
+
+
+def test_the_planted_feature_comes_first_and_time_grows_with_it() -> None:
+    validation = Validation(planted.table(24), None, 3, 0)
+    explanation = explain_model(validation, "ridge", FAMILIES["ridge"].defaults)
+    first = explanation.shuffled.iloc[0]
+    assert (first["app"], first["feature"]) == ("segment", "foreground_voxels")
+    assert first["rise"] > 5 * max(explanation.shuffled["rise"].iloc[1], 0.1)
+    dependence = explanation.dependence.query("feature == 'foreground_voxels'")
+    assert dependence["factor"].is_monotonic_increasing
+    assert dependence["factor"].iloc[3] == pytest.approx(1)

@@ -10,11 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import planted
 import several_machines
 from voxcast.evaluation.recorded_table import of_app, recorded_table
-from voxcast.models import point_model
 from voxcast.models.families.family import FAMILIES
-from voxcast.models.forecaster import CalibratedModel, Forecaster, calibrate
+from voxcast.models.forecaster import CalibratedModel, Forecaster
 from voxcast.models.point_model import queries_of
 from voxcast.models.selection.cross_validation import Validation
 from voxcast.models.speed_estimation import estimate, speeds_of
@@ -36,10 +36,7 @@ RECORDED = Path(__file__).parents[3] / "data/history"
 
 
 def calibrated_ridge(table: pd.DataFrame) -> CalibratedModel:
-    validation = Validation(table, None, 4, 0)
-    out_of_fold = validation.out_of_fold("ridge", RIDGE, "volume")
-    model = point_model.fit(table, None, "ridge", RIDGE, "volume", 0)
-    return calibrate(model, table, out_of_fold, 1.5)
+    return planted.calibrated(table)
 
 
 def test_a_planted_speed_is_found_from_few_runs_on_other_subjects() -> None:

@@ -1,7 +1,5 @@
 """Times from the first part of a run, or from a short one elsewhere, and their intervals."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

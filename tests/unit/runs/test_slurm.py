@@ -1,7 +1,5 @@
 """Accounting of Slurm is read as it was recorded, damaged or not."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path

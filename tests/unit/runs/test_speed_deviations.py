@@ -1,7 +1,5 @@
 """The speed of a machine during a run: a planted one comes back, and repeats agree better."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,4 +1,4 @@
-"""Batches of a history: collected once, whole at any kill, and read or refused in one text."""
+"""The history: folders of runs, batches that are whole at any kill, groups of its table."""
 
 import logging
 import os
@@ -7,13 +7,23 @@ import signal
 import time
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 import yaml
 
 from synthetic_runs import cell, write_run
-from voxcast.errors import TableError
-from voxcast.runs.series import TRACES, load_records, thinned
+from voxcast.errors import ConfigError, TableError
+from voxcast.runs.series import (
+    MAX_SAMPLES,
+    SAMPLES_FILE,
+    TRACES,
+    load_records,
+    phase_peak,
+    thinned,
+    without_sample,
+    write_tables_of,
+)
 from voxcast.runs.store import (
     ACCEPTED,
     RUNS,
@@ -25,7 +35,104 @@ from voxcast.runs.store import (
     recorded_cell_keys,
     write_recorded,
 )
-from voxcast.runs.table import DTYPES, METRONOME, PHASE_DTYPES, TRACE_DTYPES
+from voxcast.runs.table import (
+    DTYPES,
+    METRONOME,
+    PHASE_DTYPES,
+    TRACE_DTYPES,
+    checked_row,
+    frame_of,
+    group_column,
+    groups,
+    only_app,
+    runs_of_apps,
+    runs_where,
+)
+
+
+def test_records_become_rows_in_the_order_they_were_started(tmp_path):
+    runs = [write_run(tmp_path / "runs", cell(repeat)) for repeat in range(3)]
+    written = write_tables_of(tmp_path / "runs", tmp_path)
+    read = pd.read_parquet(tmp_path / "runs.parquet")
+    pd.testing.assert_frame_equal(written, read)
+    assert read["cell_key"].tolist() == [run.name for run in reversed(runs)]
+    assert read.dtypes.astype(str).to_dict() == DTYPES
+    assert read["peak_rss_bytes"].tolist() == [2**53 + 1] * 3  # no float has been in between
+    assert read["parameters_json"].tolist() == ['{"a":1.5}'] * 3
+    assert read["recipe_json"].tolist() == ['{"seed":1,"spacing_mm":[1.0,1.0,2.0]}'] * 3
+    assert read["host_id"].tolist() == ["00aa11bb"] * 3
+    assert read["peak_cgroup_bytes"].isna().all()
+
+
+def test_foreign_and_broken_folders_are_reported_and_skipped(tmp_path, caplog):
+    good = write_run(tmp_path, cell())
+    write_run(tmp_path, cell(1), name="renamed")
+    write_run(tmp_path, cell(2), runtime_s="long")
+    (tmp_path / "cut").mkdir()
+    (tmp_path / "cut" / "run.json").write_text('{"cell": {"app"')
+    (tmp_path / "list").mkdir()
+    (tmp_path / "list" / "run.json").write_text("[]")
+    (tmp_path / "notes").mkdir()
+    (tmp_path / ".partial-x").mkdir()
+    (tmp_path / "readme.txt").write_text("mine")
+    assert load_records(tmp_path)["cell_key"].tolist() == [good.name]
+    warnings = caplog.messages
+    assert len(warnings) == 5
+    assert any("renamed: has the record of another cell" in line for line in warnings)
+    assert any("notes: has no record" in line for line in warnings)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return write_run(tmp_path / "runs", cell(), samples=30)
+
+
+def test_samples_without_a_number_are_left_out_and_said(run: Path, caplog) -> None:
+    with np.load(run / SAMPLES_FILE) as arrays:
+        samples = {name: arrays[name].astype(float) for name in arrays}
+    samples["rss_bytes"][3] = samples["t_s"][4] = np.nan
+    np.savez(run / SAMPLES_FILE, **samples)
+    assert len(open_history(run.parent).traces) == 28
+    warning = f"{run / SAMPLES_FILE}: 2 of 30 samples have no time or memory; left out"
+    assert caplog.messages == [warning]
+    collect(run.parent, run.parent.parent / "batch")
+    assert len(open_history(run.parent.parent / "batch").traces) == 28
+
+
+def test_a_damaged_trace_is_named_and_the_run_is_kept(run: Path, caplog) -> None:
+    (run / SAMPLES_FILE).write_bytes(b"PK")
+    collect(run.parent, run.parent.parent / "batch")
+    history = open_history(run.parent.parent / "batch")
+    assert (len(history.runs), len(history.phases), len(history.traces)) == (1, 1, 0)
+    assert f"{run / SAMPLES_FILE}: no trace" in caplog.text
+
+
+SECONDS, MEMORY = [1.0, 2.0, 3.0], [100, 300, 200]
+
+
+@pytest.mark.parametrize(
+    ("start_s", "end_s", "peak"),
+    [
+        (1.5, 2.5, 300),  # a sample inside
+        (2.2, 2.4, 280),  # between two samples: the higher end
+        (2.5, 3.5, 200),  # its own sample, whatever the phase before it held
+        (3.2, 3.3, 200),  # after the last sample, within a pause
+        (0.5, 0.6, 100),  # before the first
+        (4.5, 5.0, None),  # the samples say nothing of it
+        (-3.0, -2.0, None),
+        (-9.0, 9.0, 300),
+    ],
+)
+def test_a_phase_without_a_sample_has_the_readings_at_its_ends(start_s, end_s, peak) -> None:
+    assert phase_peak(SECONDS, MEMORY, start_s, end_s) == peak
+
+
+def test_a_phase_has_no_sample_where_none_can_have_been_dropped() -> None:
+    start_s, end_s = [0.0, 3.2, 3.2], [1.0, 3.8, 6.8]
+    assert without_sample([1.0, 2.0, 3.0, 7.0], start_s, end_s).tolist() == [False, True, True]
+    thinned = [*range(4), *range(7, MAX_SAMPLES + 3)]
+    assert without_sample(thinned, start_s, end_s).tolist() == [False, True, False]
+    assert not without_sample([], start_s, end_s).any()
 
 
 def _names(batch):
@@ -220,3 +327,74 @@ def test_other_folders_are_refused_in_one_text(batch: Path, tmp_path: Path) -> N
         with pytest.raises(TableError) as error:
             open_history([batch, path])
         assert str(error.value) == f"{path}: {problem}; {ACCEPTED}"
+
+
+ROWS = [
+    {"app": "a", "cpus": 1, "labels_json": '{"site":"x"}', "parameters_json": '{"epochs":3}'},
+    {"app": "a", "cpus": 2, "labels_json": "{}", "parameters_json": ""},
+    {"app": "b", "cpus": 2, "labels_json": "", "parameters_json": '{"epochs":3}'},
+]
+FRAME = frame_of(checked_row(row) for row in ROWS)
+
+
+def test_groups_are_in_order_and_complete() -> None:
+    split = groups(FRAME, ["app", "label:site"])
+    assert [(names, len(group)) for names, group in split] == [
+        ({"app": "a", "label:site": ""}, 1),
+        ({"app": "a", "label:site": "x"}, 1),
+        ({"app": "b", "label:site": ""}, 1),
+    ]
+    assert group_column(FRAME, "parameter:epochs").tolist() == ["3", "", "3"]
+    assert groups(FRAME, [])[0][0] == {}
+    assert group_column(FRAME, "peak_rss_bytes").tolist() == ["", "", ""]
+
+
+@pytest.mark.parametrize("name", ["nothing", "label:nothing", "thing:app"])
+def test_unknown_names_are_refused(name: str) -> None:
+    with pytest.raises(TableError, match="no"):
+        group_column(FRAME, name)
+
+
+CONDITIONED = pd.DataFrame(
+    {
+        "app": ["a", "a", "b"],
+        "cpus": [1, 2, 2],
+        "labels_json": ['{"dataset": "X"}', '{"dataset": "Y"}', ""],
+        "parameters_json": ["{}", "{}", '{"epochs": 3}'],
+    }
+)
+
+
+def test_an_application_is_needed_only_if_there_are_several() -> None:
+    assert only_app({"a"}, None, "h") == "a"
+    assert only_app({"a", "b"}, "b", "h") == "b"
+    with pytest.raises(TableError, match="h: has runs of a, b; choose with --app"):
+        only_app({"a", "b"}, None, "h")
+    with pytest.raises(TableError, match="h: has no runs of c, but of a, b"):
+        only_app({"a", "b"}, "c", "h")
+    with pytest.raises(TableError, match="has no runs"):
+        only_app([], None, "h")
+
+
+def test_named_applications_are_selected() -> None:
+    assert len(runs_of_apps(CONDITIONED, [], "h")) == 3
+    assert runs_of_apps(CONDITIONED, ["b"], "h")["app"].tolist() == ["b"]
+    with pytest.raises(TableError, match="no runs of c, d, but of a, b"):
+        runs_of_apps(CONDITIONED, ["c", "a", "d"], "h")
+
+
+@pytest.mark.parametrize(
+    ("condition", "message"),
+    [
+        ("cpus", "cpus: is not a condition; write it as NAME=VALUE"),
+        ("cpus=8", "no run has cpus '8'; there are '1', '2'"),
+        ("speed=1", "no such column"),
+        ("label:site=1", "no run has this label; there are dataset"),
+    ],
+)
+def test_conditions_that_no_run_can_meet_are_refused(condition: str, message: str) -> None:
+    with pytest.raises((ConfigError, TableError)) as error:
+        runs_where(CONDITIONED, [condition])
+    assert message in str(error.value) or message in error.value.problem + "; " + str(
+        error.value.then
+    )

@@ -1,5 +1,6 @@
-"""Learning: ensembles, the cache of folds, forecasters, and the leaderboard's files."""
+"""Learning: search, ensembles, the cache of folds; and what few subjects can tell."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +11,17 @@ import planted
 from voxcast.errors import ModelError
 from voxcast.files import write_json
 from voxcast.models import point_model
+from voxcast.models.conformal import REACH
+from voxcast.models.explanation import explain_model
 from voxcast.models.families.family import FAMILIES
+from voxcast.models.forecaster import Forecaster
 from voxcast.models.metrics import error_metrics
-from voxcast.models.point_model import queries_of, weighted_mean
+from voxcast.models.point_model import Query, queries_of, weighted_mean
+from voxcast.models.selection.comparison import Contender, compare_recipes
 from voxcast.models.selection.cross_validation import FoldCache, Validation
 from voxcast.models.selection.fitting import fit_forecaster, fit_forecasters
 from voxcast.models.selection.leaderboard import (
+    Leaderboard,
     choose_family,
     load_leaderboard,
     save_leaderboard,
@@ -25,6 +31,7 @@ from voxcast.models.selection.leaderboard import (
     voting_weights,
 )
 from voxcast.models.selection.learning import learn, tune
+from voxcast.models.selection.promotion_rule import risks
 from voxcast.records import TARGETS
 
 
@@ -151,53 +158,41 @@ def test_a_leaderboard_of_another_release_is_refused(tmp_path: Path) -> None:
         load_leaderboard(tmp_path)
 
 
-BASELINE = np.array([0.30, 0.10, 0.40, 0.20])
-SUBJECTS = ["a", "a", "b", "c"]
+BASELINE = np.array([0.30, 0.10, 0.40, 0.20])  # of two runs of a, and one each of b and c
+BETTER = BASELINE - np.array([0.05, 0.05, 0.051, 0.049])
+BY_ONE_SUBJECT = BASELINE - np.array([0.0, 0.0, 0.37, -0.05])
+LUCKY = BASELINE - np.array([0.10, 0.0, -0.05, 0.02])
+WIDE = np.array([0.4, 0.4, 0.4, 3.0])  # one subject dominates the interval
+EQUAL = np.full(4, 0.5)
+CHOICES = {
+    "chance explains the gain": ({"voxels": BASELINE, "extra_trees": LUCKY}, "voxels"),
+    "a gain on every subject": (
+        {"median": BASELINE + 0.1, "voxels": BASELINE, "ridge": BETTER}, "ridge",
+    ),
+    "only the smallest error is tested": (
+        {"voxels": BASELINE, "ridge": BETTER, "extra_trees": BY_ONE_SUBJECT}, "voxels",
+    ),
+    "a constant is no reason to leave the smallest": (
+        {"median": WIDE, "ridge": np.full(4, 0.1)}, "ridge",
+    ),
+    "a baseline of the image is one": (
+        {"median": WIDE, "ridge": np.full(4, 0.1), "voxels": WIDE}, "median",
+    ),
+    "equal but for rounding": ({"voxels": BASELINE, "boosted": BASELINE * (1 - 1e-12)}, "voxels"),
+    "a single family, then the first": (
+        {"voxels": 2 * EQUAL, "voting": EQUAL, "ridge": EQUAL, "extra_trees": EQUAL}, "ridge",
+    ),
+    "no baseline": ({"voting": EQUAL, "ridge": EQUAL, "extra_trees": EQUAL}, "ridge"),
+}  # fmt: skip
 
 
-def test_a_smaller_error_that_chance_explains_does_not_displace_a_baseline() -> None:
-    lucky = BASELINE - np.array([0.10, 0.0, -0.05, 0.02])
-    choice = choose_family({"voxels": BASELINE, "extra_trees": lucky}, SUBJECTS)
-    assert (choice.name, choice.smallest) == ("voxels", "extra_trees")
-
-
-def test_a_gain_on_every_subject_does() -> None:
-    better = BASELINE - np.array([0.05, 0.05, 0.051, 0.049])
-    choice = choose_family(
-        {"median": BASELINE + 0.1, "voxels": BASELINE, "ridge": better}, SUBJECTS
-    )
-    assert (choice.name, choice.smallest) == ("ridge", "ridge")
-
-
-def test_only_the_smallest_error_is_tested() -> None:
-    better = BASELINE - np.array([0.05, 0.05, 0.051, 0.049])
-    noisier = BASELINE - np.array([0.0, 0.0, 0.37, -0.05])  # a smaller mean, by one subject
-    choice = choose_family({"voxels": BASELINE, "ridge": better, "extra_trees": noisier}, SUBJECTS)
-    assert (choice.name, choice.smallest) == ("voxels", "extra_trees")
-
-
-def test_a_constant_is_no_reason_to_leave_the_smallest_error() -> None:
-    wide = np.array([0.4, 0.4, 3.0])  # one subject dominates the interval
-    errors = {"median": wide, "ridge": np.full(3, 0.1)}
-    assert choose_family(errors, ["a", "b", "c"]).name == "ridge"
-    errors["voxels"] = wide
-    assert choose_family(errors, ["a", "b", "c"]).name == "median"
-
-
-def test_equal_predictions_are_a_tie_although_they_are_rounded() -> None:
-    errors = {"voxels": BASELINE, "boosted": BASELINE * (1 - 1e-12)}
-    assert choose_family(errors, SUBJECTS).name == "voxels"
-
-
-def test_ties_prefer_single_families_then_the_first() -> None:
-    means = {"voxels": 1.0, "voting": 0.5, "ridge": 0.5, "extra_trees": 0.5, "stacked": 0.5}
-    errors = {name: np.full(3, mean) for name, mean in means.items()}
-    assert choose_family(errors, ["a", "b", "c"]).name == "ridge"
-    del errors["voxels"]  # without a baseline the smallest error decides
-    assert choose_family(errors, ["a", "a", "a"]).name == "ridge"
-
-
-ADDITIVE = {"alpha": 1e-3, "columns": "sizes", "scale": "relative", "products": False}
+@pytest.mark.parametrize("case", CHOICES)
+def test_a_baseline_is_displaced_by_what_chance_does_not_explain(case: str) -> None:
+    errors, name = CHOICES[case]
+    choice = choose_family(errors, ["a", "a", "b", "c"])
+    smallest = min(errors, key=lambda family: errors[family].mean())
+    assert choice.name == name
+    assert errors[choice.smallest].mean() == pytest.approx(errors[smallest].mean())
 
 
 def test_a_subject_is_never_on_both_sides_of_a_fold() -> None:
@@ -244,3 +239,109 @@ def test_the_network_learns_and_repeats_itself() -> None:
     logs = [point_model.predict_table(fit, table, volumes) for fit in fits]
     assert logs[0] == pytest.approx(logs[1], abs=1e-6)
     assert np.abs(logs[0] - point_model.log_targets(table)).mean() < 0.15
+
+
+# Families of each kind: constant, linear, in trees, out of range, blended.
+FEW = ("median", "voxels", "law", "ridge", "extra_trees")
+TABULAR = [name for name, family in FAMILIES.items() if not family.needs_volume]
+
+
+def table_of(subjects: int, cpus: list[int], *, varied: bool) -> pd.DataFrame:
+    table = planted.table(subjects)
+    table = table[table["cpus"].isin(cpus)].reset_index(drop=True)
+    if not varied:
+        features = [name for name in table.columns if "." in name]
+        table[features] = table.loc[0, features].to_numpy()
+    return table
+
+
+def learned_from(
+    table: pd.DataFrame, families: Sequence[str] = TABULAR
+) -> tuple[Validation, Leaderboard]:
+    validation = Validation(table, None, 4, 0)
+    levels = ("volume", "header")
+    return validation, learn(validation, families, trials=1, input_levels=levels)
+
+
+@pytest.mark.parametrize(
+    ("subjects", "varied", "families"),
+    [(1, False, FEW), (2, False, TABULAR), (4, True, FEW)],
+)
+def test_everything_runs_through_and_nothing_is_calibrated(
+    tmp_path: Path, subjects: int, varied: bool, families: Sequence[str]
+) -> None:
+    table = table_of(subjects, [1], varied=varied)
+    validation, leaderboard = learned_from(table, families)
+    for name, forecaster in fit_forecasters(
+        validation, leaderboard, list(leaderboard.params), 1.5
+    ):
+        forecaster.save(tmp_path / name)
+    predictions = Forecaster.load(tmp_path / leaderboard.best).predict(queries_of(table, None))
+    assert not any(prediction.calibrated for prediction in predictions)
+    for prediction in predictions:
+        for target in TARGETS:
+            low, median, high = prediction.quantiles[target]
+            assert 0 < low <= median <= high < np.inf
+    recipe = leaderboard.best, leaderboard.params[leaderboard.best]
+    explained = explain_model(validation, *recipe)
+    assert {"app", "feature", "rise"} <= set(explained.shuffled.columns)
+    for risk in risks(validation, *recipe, 0.95, 1.5).values():
+        assert risk.subjects == subjects
+    contender = Contender(*recipe, np.ones(len(table), dtype=bool))
+    comparison = compare_recipes(validation, contender, contender)
+    assert comparison is not None
+    assert comparison.gain.value == 0
+    assert comparison.gain.bounded == (subjects > 1)
+
+
+def test_one_subject_is_learned_by_baselines_alone_with_folds_over_runs(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    validation, leaderboard = learned_from(table_of(1, [1, 2], varied=True))
+    assert "segment: one subject, so only baselines are fitted" in caplog.text
+    assert set(leaderboard.params) == {"median", "voxels", "law"}
+    assert sorted(int(n) for _, held_out in validation.folds() for n in held_out) == [0, 1]
+    assert all(not set(train) & set(held_out) for train, held_out in validation.folds())
+
+
+def enlarged(query: Query, times: float) -> Query:
+    """Return the query for a volume so many times as large, far out of range."""
+    features = dict(query.features)
+    features["header.megavoxels"] *= times
+    features["header.log_voxels"] += np.log(times)
+    return Query(features, query.cpus, query.host_class, query.volume)
+
+
+@pytest.mark.parametrize(("subjects", "seed"), [(1, 0), (9, 1)])
+def test_no_bound_is_far_from_the_prediction_and_all_that_was_measured(
+    subjects: int, seed: int
+) -> None:
+    everything = planted.table(subjects + 8, seed=seed, noise=0.15)
+    names = sorted(set(everything["subject"]))
+    is_known = everything["subject"].isin(names[:subjects])
+    table = everything[is_known].reset_index(drop=True)
+    held_out = queries_of(everything[~is_known], None)
+    validation, leaderboard = learned_from(table, FEW)
+    farthest = 0.0
+    for _, forecaster in fit_forecasters(validation, leaderboard, list(leaderboard.params), 1.5):
+        for queries in (held_out, [enlarged(query, 1000) for query in held_out]):
+            for prediction in forecaster.predict(queries):
+                assert not prediction.calibrated
+                assert prediction.missing_subjects == 19 - subjects
+                for target, (_, median, upper) in prediction.quantiles.items():
+                    times = upper / max(median, float(table[target].max()))
+                    farthest = max(farthest, times)
+    assert 1 < farthest <= REACH * (1 + 1e-9)
+
+
+def test_where_there_is_only_noise_a_baseline_is_seldom_displaced() -> None:
+    displaced = 0
+    for seed in range(4):
+        table = planted.table(3, seed=seed)
+        rng = np.random.default_rng(seed)
+        for target in ("cpu_s", "peak_rss_bytes"):
+            table[target] = 100 * np.exp(0.3 * rng.normal(size=len(table)))
+        _, leaderboard = learned_from(table, FEW)
+        displaced += leaderboard.best not in ("median", "voxels", "law")
+        assert leaderboard.objectives[leaderboard.best] >= min(leaderboard.objectives.values())
+    assert displaced <= 1

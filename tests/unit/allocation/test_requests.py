@@ -1,6 +1,8 @@
-"""Strategies against exact values, closed forms, and what the papers printed."""
+"""Requests against exact values, closed forms, searches that share nothing, and printed tables."""
 
+import itertools
 import json
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from voxcast.allocation.requests.chain import PhasedRuns, chain, memory_held
 from voxcast.allocation.requests.cost import CostModel
+from voxcast.allocation.requests.programme import (
+    RequestGrid,
+    all_checkpoints,
+    equal_probability,
+    equal_time,
+    grid_of,
+    mixed_checkpoints,
+    without_checkpoints,
+)
 from voxcast.allocation.requests.strategies import (
     MAX_REQUESTS,
     STRATEGIES,
@@ -16,7 +28,7 @@ from voxcast.allocation.requests.strategies import (
     periodic,
     request_sequence,
 )
-from voxcast.errors import ConfigError
+from voxcast.errors import ConfigError, TableError
 from voxcast.laws.families import EmpiricalLaw, Law, lognormal, normal, parse_law
 from voxcast.quantities import counted
 
@@ -284,3 +296,175 @@ def test_a_request_far_below_the_mean_is_doubled_up_to_it() -> None:
     )
     for strategy in ("median_by_median", "mean_doubling", "equal_probability"):
         assert request_sequence(strategy, law, RESERVED).normalised_cost > 1
+
+
+PROGRAMMES = {
+    "mixed": (mixed_checkpoints, (False, True)),
+    "all": (all_checkpoints, (True,)),
+    "none": (without_checkpoints, (False,)),
+}
+
+
+def plain_recursion(grid: RequestGrid, cost: CostModel, kinds: tuple[bool, ...]) -> float:
+    """Follow the definition: from the last checkpoint and the last point tried, given these."""
+    v = [0.0, *grid.points.tolist()]
+    more = [1.0, *grid.survival.tolist()]
+    n = len(v) - 1
+
+    @cache
+    def best(saved: int, tried: int) -> float:
+        if tried == n or more[tried] <= 0:
+            return 0.0
+        restart = cost.restart if saved else 0.0
+        least, used = np.inf, 0.0
+        for j in range(tried + 1, n + 1):
+            used += (more[j - 1] - more[j]) / more[tried] * (restart + v[j] - v[saved])
+            later = more[j] / more[tried]
+            for checkpoint in kinds if j < n else (False,):
+                length = restart + v[j] - v[saved] + cost.checkpoint * checkpoint
+                after = best(j if checkpoint else saved, j) if later > 0 else 0.0
+                price = cost.alpha * length + cost.gamma + cost.beta * used
+                least = min(least, price + later * (cost.beta * length + after))
+        return least
+
+    for tried in range(n, -1, -1):  # so that no call goes deep
+        for saved in range(tried + 1):
+            if True in kinds and False not in kinds and saved != tried:
+                continue
+            if True not in kinds and saved:
+                continue
+            best(saved, tried)
+    return best(0, 0)
+
+
+@pytest.mark.parametrize("kind", PROGRAMMES)
+@pytest.mark.parametrize(
+    "text", ["exponential(1)", "weibull(1,0.5)", "truncnormal(8,2,1,20)", "uniform(1,20)",
+             "beta(2,2)", "boundedpareto(1,20,2.1)"],
+)  # fmt: skip
+def test_the_value_is_that_of_the_plain_recursion(text: str, kind: str) -> None:
+    programme, kinds = PROGRAMMES[kind]
+    for discretise in (equal_time, equal_probability):
+        grid = discretise(parse_law(text), 30)
+        for cost in (CostModel(1, 0, 0, 0.1, 0.1), CostModel(0.95, 1, 0.4, 0.3, 0.05)):
+            optimum = programme(grid, cost)
+            assert optimum.value == pytest.approx(plain_recursion(grid, cost, kinds), rel=1e-12)
+
+
+price = st.floats(0, 4)
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.floats(0.5, 50), min_size=1, max_size=12),
+    st.builds(CostModel, st.floats(0.1, 3), price, price, price, price),
+)
+def test_no_other_sequence_costs_less(values: list[float], cost: CostModel) -> None:
+    law = EmpiricalLaw(np.round(values, 1)[:5])
+    grid = equal_probability(law, 1000)
+    n = len(grid.points)
+    for programme, kinds in PROGRAMMES.values():
+        best = min(
+            cost.expected(law, grid.points[[*indices, n - 1]], [*flags, False])
+            for count in range(n)
+            for indices in itertools.combinations(range(n - 1), count)
+            for flags in itertools.product(kinds, repeat=count)
+        )
+        optimum = programme(grid, cost)
+        assert optimum.value == pytest.approx(best)
+        assert cost.expected(law, optimum.milestones, optimum.checkpoints) == pytest.approx(best)
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.floats(0.1, 100), min_size=1, max_size=20),
+    st.lists(st.tuples(st.floats(0.1, 100), st.booleans()), min_size=1, max_size=6),
+    st.builds(CostModel, st.floats(0.1, 3), price, price, price, price),
+)
+def test_the_closed_form_is_the_mean_over_runs(
+    values: list[float], requests: list[tuple[float, bool]], cost: CostModel
+) -> None:
+    law = EmpiricalLaw(values)
+    steps = sorted({t: flag for t, flag in requests if t < max(values)}.items())
+    milestones = [*(t for t, _ in steps), max(values)]
+    flags = [*(flag for _, flag in steps), False]
+
+    def paid(length: float) -> float:
+        total, saved = 0.0, 0.0
+        for t, flag in zip(milestones, flags, strict=True):
+            restart = cost.restart if saved else 0.0
+            request = restart + t - saved + cost.checkpoint * flag
+            used = request if length > t else restart + length - saved
+            total += cost.alpha * request + cost.beta * used + cost.gamma
+            if length <= t:
+                break
+            saved = t if flag else saved
+        return total
+
+    mean = float(np.mean([paid(length) for length in values]))
+    assert cost.expected(law, milestones, flags) == pytest.approx(mean)
+
+
+def test_a_sequence_that_ends_too_soon_is_doubled() -> None:
+    law = EmpiricalLaw([1.0, 3.0, 7.0])
+    assert CostModel().expected(law, [1.0]) == CostModel().expected(law, [1.0, 2, 4, 7])
+    light = parse_law("exponential(1)")
+    far = 2.0 ** np.arange(12)
+    assert CostModel().expected(light, [1.0]) == pytest.approx(CostModel().expected(light, far))
+
+
+def test_points_of_a_law() -> None:
+    law = parse_law("uniform(10,20)")
+    np.testing.assert_allclose(equal_time(law, 4).points, [12.5, 15, 17.5, 20])
+    np.testing.assert_allclose(equal_probability(law, 4).survival, [0.75, 0.5, 0.25, 0])
+    grid = equal_time(parse_law("exponential(1)"), 10)
+    assert grid.points[-1] == pytest.approx(-np.log(1e-7))
+    assert grid.survival[-1] == 0
+    sample = equal_probability(EmpiricalLaw([3, 1, 1, 2]), 1000)
+    assert sample.points.tolist() == [1, 2, 3]
+    np.testing.assert_allclose(sample.survival, [0.5, 0.25, 0], atol=1e-12)
+    assert sample.mean == pytest.approx(1.75)
+    assert grid_of(law, np.array([15.0])).survival.tolist() == [0]
+
+
+GB_H = 3600e9
+
+
+def planted(n: int = 40, seed: int = 0) -> PhasedRuns:
+    rng = np.random.default_rng(seed)
+    duration = np.array([600.0, 1200.0, 1800.0]) * rng.lognormal(0, 0.1, (n, 3))
+    peak = np.array([2e9, 40e9, 4e9]) * rng.uniform(0.95, 1.0, (n, 3))
+    return PhasedRuns(("first", "large", "last"), duration, peak)
+
+
+def test_memory_held_is_peak_times_time() -> None:
+    runs = PhasedRuns(("a", "b"), np.full((3, 2), 3600.0), np.tile([1e9, 3e9], (3, 1)),
+                      np.full(3, 2 * GB_H))  # fmt: skip
+    held = memory_held(runs)
+    assert (held.at_run_peak, held.at_phase_peaks, held.used) == (6.0, 4.0, 2.0)
+
+
+def test_a_chain_reserves_less_unless_checkpoints_are_expensive() -> None:
+    runs = planted()
+    free = chain(runs, CostModel())
+    assert [job.phase for job in free.jobs] == ["first", "large", "last"]
+    assert free.jobs[1].memory_bytes == runs.peak_bytes[:, 1].max()
+    assert 2 < free.gain < 3
+    gains = [chain(runs, CostModel(checkpoint=s, restart=s)).gain for s in (0, 60, 600, 6000)]
+    assert gains == sorted(gains, reverse=True)
+    assert gains[-1] < 1
+    # The first job reads no checkpoint and the last one writes none.
+    dear = chain(runs, CostModel(checkpoint=100.0, restart=10.0))
+    extra = [b.walltimes.lengths[0] - a.walltimes.lengths[0]
+             for a, b in zip(free.jobs, dear.jobs, strict=True)]  # fmt: skip
+    assert extra == pytest.approx([100, 110, 10], abs=15)
+
+
+def test_skipped_phases_and_too_few_runs() -> None:
+    runs = planted()
+    runs.duration_s[::3, 0] = 0.0
+    assert np.isfinite(chain(runs, CostModel()).expected_gb_h)
+    with pytest.raises(TableError, match="2 runs"):
+        PhasedRuns(("a",), np.ones((2, 1)), np.ones((2, 1)))
+    with pytest.raises(TableError, match="peaks"):
+        PhasedRuns(("a",), np.ones((3, 1)), np.full((3, 1), np.nan))
