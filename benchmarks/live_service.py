@@ -19,7 +19,7 @@ from pathlib import Path
 
 import psutil
 
-from voxcast.web.settings import MAX_UPLOAD_BYTES, ImageLimits, Settings
+from voxcast.web.server import MAX_UPLOAD_BYTES, ImageLimits, Settings
 
 START_S = 90.0
 SAMPLE_S = 0.01

@@ -30,7 +30,7 @@ from tqdm import tqdm
 from timing import machine
 from voxcast.files import write_json
 from voxcast.web.reader_pool import ReaderPool
-from voxcast.web.settings import ImageLimits
+from voxcast.web.server import ImageLimits
 
 OUT = Path("results/service/upload_fuzz.json")
 TASK = {"max_voxels": 2**28, "coarse_points": 64, "network_points": 16}

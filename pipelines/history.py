@@ -14,7 +14,7 @@ import pandas as pd
 
 from voxcast.allocation.site import Prices
 from voxcast.analysis.devices import CpuComparison, compare_cpus, compare_devices
-from voxcast.analysis.noise import RepeatNoise, repeat_noise
+from voxcast.analysis.run_groups import RepeatNoise, repeat_noise
 from voxcast.errors import exits_cleanly
 from voxcast.files import write_json
 from voxcast.laws.intervals import Interval

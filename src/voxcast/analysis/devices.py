@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from voxcast.allocation.site import Prices
-from voxcast.analysis.noise import repeat_noise
+from voxcast.analysis.run_groups import repeat_noise
 from voxcast.laws.intervals import clustered_mean, exponential
 from voxcast.runs.table import TASK, WORK, settled
 

@@ -83,10 +83,9 @@ def serve(
     if registry is None:
         store.champion()  # so that a project without a champion is refused in a line
     from voxcast.web import server
-    from voxcast.web.settings import Settings
 
     machines = None if folder is None else folder / MACHINES
-    settings = Settings(
+    settings = server.Settings(
         store, folder, registry, machines, token, roots, poll_s,
         _names(host, allow_host or ()), max_bytes,
     )  # fmt: skip

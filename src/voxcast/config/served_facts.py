@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from voxcast.analysis.noise import MEAN_ABSOLUTE, repeat_noise
+from voxcast.analysis.run_groups import MEAN_ABSOLUTE, repeat_noise
 from voxcast.images.characteristics import CHARACTERISTICS
 from voxcast.records import Configuration
 from voxcast.tracking.challengers import AppFacts
@@ -67,7 +67,7 @@ def measured_configurations(config: Config, table: pd.DataFrame) -> list[Configu
 def noise_floor(table: pd.DataFrame) -> dict[str, dict[str, float]]:
     """Return the mean absolute error that repeats of one run have, by target, in percent.
 
-    See `voxcast.analysis.noise.RepeatNoise.error_percent`; empty where no run was repeated.
+    See `voxcast.analysis.run_groups.RepeatNoise.error_percent`; empty where no run was repeated.
 
     Parameters
     ----------

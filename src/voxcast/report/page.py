@@ -13,9 +13,7 @@ from voxcast.allocation.requests.strategies import Settings, request_sequence
 from voxcast.allocation.site import Prices
 from voxcast.analysis.devices import compare_devices
 from voxcast.analysis.job_drift import monthly_coverage
-from voxcast.analysis.noise import repeat_noise
-from voxcast.analysis.run_groups import FULL_SCALE, by_configuration
-from voxcast.analysis.wall_times import wall_times
+from voxcast.analysis.run_groups import FULL_SCALE, by_configuration, repeat_noise, wall_times
 from voxcast.features.descriptions import quantity_title, value_range
 from voxcast.files import canonical_json
 from voxcast.laws.intervals import Interval
@@ -47,7 +45,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from voxcast.analysis.wall_times import WallTimes
+    from voxcast.analysis.run_groups import WallTimes
     from voxcast.laws.families import Law
     from voxcast.report.inputs import ReportInputs
     from voxcast.report.results import AppResults, Results

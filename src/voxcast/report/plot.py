@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-    from voxcast.analysis.wall_times import WallTimes
+    from voxcast.analysis.run_groups import WallTimes
     from voxcast.laws.intervals import Interval
     from voxcast.phases.overview import Timeline
 

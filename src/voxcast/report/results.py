@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from voxcast.analysis.devices import CpuComparison, compare_cpus
-from voxcast.analysis.noise import RepeatNoise, repeat_noise
-from voxcast.analysis.run_groups import by_configuration
+from voxcast.analysis.run_groups import RepeatNoise, by_configuration, repeat_noise
 from voxcast.features.rows import MIN_SUBJECTS
 from voxcast.laws.intervals import Interval, clustered_mean
 from voxcast.models.selection.promotion_rule import REASONS

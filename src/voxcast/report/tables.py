@@ -31,8 +31,7 @@ if TYPE_CHECKING:
 
     from voxcast.allocation.site import Prices
     from voxcast.analysis.devices import CpuComparison, DeviceComparison
-    from voxcast.analysis.noise import RepeatNoise
-    from voxcast.analysis.wall_times import WallTimes
+    from voxcast.analysis.run_groups import RepeatNoise, WallTimes
     from voxcast.report.results import AppResults
 
 HEADS = {target: heading(title) for target, title in TITLES.items()}

@@ -14,7 +14,7 @@ from starlette.staticfiles import StaticFiles
 
 from voxcast import __version__
 from voxcast.errors import ModelError
-from voxcast.web import guards, images, observation, overview, predictions, recommendations
+from voxcast.web import guards, images, observation, overview, questions
 from voxcast.web.batches import Batches
 from voxcast.web.guards import PLACES
 from voxcast.web.model_switch import ModelSwitch
@@ -22,7 +22,7 @@ from voxcast.web.model_switch import ModelSwitch
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from voxcast.web.settings import Settings
+    from voxcast.web.server import Settings
 
 PAGE = Path(__file__).with_name("page")
 INDEX = "index.html"
@@ -66,7 +66,7 @@ def application(settings: Settings) -> FastAPI:
     app.add_middleware(observation.Observation, metrics=app.state.metrics)
     guards.add_problem_handlers(app)
     app.include_router(images.router, max_body_size=settings.max_upload_bytes)
-    for module in (predictions, recommendations, overview, observation):
+    for module in (questions, overview, observation):
         app.include_router(module.router)
     app.include_router(overview.open_router)
 

@@ -21,7 +21,7 @@ from voxcast.refusals import refusal_of
 
 if TYPE_CHECKING:
     from voxcast.web.model_switch import ServedModel
-    from voxcast.web.settings import Settings
+    from voxcast.web.server import Settings
 
 
 JSON = "application/json"

@@ -27,7 +27,7 @@ from voxcast.images.characteristics import CHARACTERISTICS
 from voxcast.models.out_of_range import REACH
 from voxcast.serving.champion import in_allocations
 from voxcast.web.guards import ServiceRoute, json_answer, served_model, settings_of
-from voxcast.web.predictions import predict_rows
+from voxcast.web.questions import predict_rows
 from voxcast.web.reader_pool import ReaderPool
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from voxcast.serving.prediction_service import PredictionService
 
 if TYPE_CHECKING:
     from voxcast.serving.bundle import Bundle
-    from voxcast.web.settings import Settings
+    from voxcast.web.server import Settings
 
 RETRY_S = 60.0  # between two tries of a version that was refused
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import BinaryIO
 
-    from voxcast.web.settings import ImageLimits
+    from voxcast.web.server import ImageLimits
 
 MAX_TASKS = 100  # of a reader, which is then replaced by a fresh one
 BUSY = HTTPStatus.SERVICE_UNAVAILABLE
@@ -40,7 +40,7 @@ class ReaderPool:
     Parameters
     ----------
     limits : ImageLimits
-        See `voxcast.web.settings.ImageLimits`.
+        See `voxcast.web.server.ImageLimits`.
     """
 
     def __init__(self, limits: ImageLimits) -> None:

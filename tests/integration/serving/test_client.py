@@ -18,7 +18,7 @@ from voxcast.serving.model_store import ModelStore
 from voxcast.serving.prediction_service import PredictionService
 from voxcast.serving.rows import Row
 from voxcast.web.application import application
-from voxcast.web.settings import Settings
+from voxcast.web.server import Settings
 
 
 @pytest.fixture(scope="module")

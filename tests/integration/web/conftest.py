@@ -19,7 +19,7 @@ from voxcast.cli import main
 from voxcast.serving.model_store import ModelStore
 from voxcast.serving.prediction_service import PredictionService
 from voxcast.web.application import application
-from voxcast.web.settings import Settings
+from voxcast.web.server import Settings
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,8 @@ from voxcast.serving.prediction_service import PredictionService
 from voxcast.web.application import application
 from voxcast.web.guards import MAX_BODY_BYTES
 from voxcast.web.observation import JsonFormatter
-from voxcast.web.predictions import MAX_ROWS
-from voxcast.web.settings import Settings
+from voxcast.web.questions import MAX_ROWS
+from voxcast.web.server import Settings
 
 ROW = {**HEADER_ROW, "app": "segment"}
 NESTED = "[" * 900 + "]" * 900  # which the parser takes, and `repr` does not

@@ -13,7 +13,7 @@ from voxcast.errors import ModelError
 from voxcast.serving.model_store import ModelStore
 from voxcast.web.batches import MAX_ROWS, Batches
 from voxcast.web.model_switch import ServedModel
-from voxcast.web.settings import Settings
+from voxcast.web.server import Settings
 
 ROW = {**HEADER_ROW, "app": "segment", "cpus": 1.0}
 BAD = {**ROW, "shape_i": -1.0}

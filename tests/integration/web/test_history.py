@@ -15,7 +15,7 @@ from voxcast.runs.table import frame_of
 from voxcast.serving.model_store import ModelStore
 from voxcast.web.application import application
 from voxcast.web.overview import MAX_RUNS
-from voxcast.web.settings import Settings
+from voxcast.web.server import Settings
 
 ADDRESS = "http://127.0.0.1"
 RECORDED = Path(__file__).parents[3] / "data/history/real"

@@ -18,7 +18,7 @@ from model_server import free_port, running_server
 from voxcast.serving.model_store import ModelStore
 from voxcast.serving.prediction_service import PredictionService
 from voxcast.web.model_switch import ModelSwitch
-from voxcast.web.settings import Settings
+from voxcast.web.server import Settings
 
 POLL_S = 0.2
 MOVES = 10

@@ -10,7 +10,7 @@ from fastapi.testclient import TestClient
 
 from voxcast.serving.model_store import ModelStore
 from voxcast.web.application import application
-from voxcast.web.settings import Settings
+from voxcast.web.server import Settings
 
 
 def asked(site_service: TestClient, image_row: dict[str, Any], **fields: Any) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from voxcast.images.characteristics import CHARACTERISTICS
 from voxcast.serving.model_store import ModelStore
 from voxcast.serving.prediction_service import PredictionService
 from voxcast.web.application import application
-from voxcast.web.settings import Settings
+from voxcast.web.server import Settings
 
 REAL = os.environ.get("VOXCAST_REAL_T1")
 

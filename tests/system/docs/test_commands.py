@@ -23,7 +23,7 @@ from page_blocks import BLOCK, COMMANDS, PAGES, PROJECT, Block, blocks_of, shell
 from voxcast.cli import main
 from voxcast.serving.model_store import ModelStore
 from voxcast.web.application import application
-from voxcast.web.settings import Settings
+from voxcast.web.server import Settings
 
 LIMIT_S = 120.0
 PORT = "5001"  # in the pages; a free one is taken instead

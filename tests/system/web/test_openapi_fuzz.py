@@ -14,7 +14,7 @@ from schemathesis.specs.openapi import checks
 from champions import HEADER_ROW
 from voxcast.serving.model_store import ModelStore
 from voxcast.web.application import application
-from voxcast.web.settings import Settings
+from voxcast.web.server import Settings
 
 CHECKS = [
     not_a_server_error, checks.status_code_conformance, checks.content_type_conformance,

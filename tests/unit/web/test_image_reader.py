@@ -19,7 +19,7 @@ from starlette.exceptions import HTTPException
 import nifti_bytes
 from voxcast.errors import ImageError
 from voxcast.web.reader_pool import ReaderPool
-from voxcast.web.settings import ImageLimits
+from voxcast.web.server import ImageLimits
 
 TASK = {"max_voxels": 2**28, "coarse_points": 64, "network_points": 16}
 

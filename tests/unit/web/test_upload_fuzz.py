@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from upload_fuzz import NIFTI1, NIFTI2, case, sound_images
 from voxcast.web.reader_pool import ReaderPool
-from voxcast.web.settings import ImageLimits
+from voxcast.web.server import ImageLimits
 
 TASK = {"max_voxels": 2**28, "coarse_points": 64, "network_points": 16}
 IMAGES = sound_images()
