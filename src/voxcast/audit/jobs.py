@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from voxcast.errors import ConfigError, TableError
-from voxcast.runs import slurm
+from voxcast.errors import TableError
+from voxcast.runs import csv_table, slurm
 from voxcast.runs.slurm import AMOUNTS, COLUMNS, FLAGS, INSTANT, ONE_TASK, TEXTS
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from voxcast.runs.csv_table import ColumnMap
     from voxcast.runs.imported import Records
 
-SACCT, CSV = KINDS = ("sacct", "csv")
 MINUTE_S = 60.0
 EXAMPLES = 5  # lines named for each reason
 # A job is the same in two files if these are.
@@ -96,7 +95,6 @@ def files_of(paths: Sequence[Path]) -> list[Path]:
 
 def read_jobs(
     files: Sequence[Path],
-    kind: str | None = None,
     column_map: ColumnMap | None = None,
     delimiter: str = "|",
     on_read: Callable[[int], object] | None = None,
@@ -105,35 +103,22 @@ def read_jobs(
 
     Parameters
     ----------
-    kind : str, optional
-        One of `KINDS`; by default CSV with a column map, else sacct.
     column_map : ColumnMap, optional
-        For tables of the kind ``csv``.
+        Of CSV tables; by default the files are of sacct.
     on_read : callable, optional
         Called with numbers of bytes as they are read.
 
     Raises
     ------
-    ConfigError
-        If a column map is missing, or given for sacct.
     TableError
         If a file cannot be read as its kind, or no file has a job.
     """
-    if column_map is not None and kind == SACCT:
-        raise ConfigError("takes no column map", kind, "leave out --map")
-    if kind == CSV and column_map is None:
-        raise ConfigError("needs a column map", kind, "give --map FILE")
     jobs = AuditedJobs(pd.DataFrame())
-    frames = []
-    for path in files:
-        if column_map is None:
-            frames.append(_of_slurm(slurm.read(path, delimiter, on_read), path.name, jobs))
-            continue
-        from voxcast.runs import csv_table
-
-        frames.append(_of_table(csv_table.read(path, None, column_map), jobs))
-        if on_read is not None:
-            on_read(path.stat().st_size)
+    if column_map is None:
+        read = ((path.name, slurm.read(path, delimiter, on_read)) for path in files)
+        frames = [_of_slurm(records, name, jobs) for name, records in read]
+    else:
+        frames = [_of_table(csv_table.read(path, None, column_map), jobs) for path in files]
     jobs.frame = frames[0]
     if len(frames) > 1:
         jobs.frame = pd.concat(frames, ignore_index=True).astype(dict.fromkeys(TEXTS, "category"))

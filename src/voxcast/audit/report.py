@@ -200,11 +200,13 @@ def audit(
         Called before each of them.
     """
     frame = audited.frame
-    prices = None if cluster is None else JobPrices.of(frame, cluster)
-    usd = None
-    if prices is not None:
+    usd, unpriced = None, dict[str, int]()
+    if cluster is not None:
+        prices = JobPrices.of(frame, cluster)
         used = (frame[name].to_numpy() for name in ("mem_limit_bytes", "runtime_s", "limit_s"))
         usd = prices.usd(*used)
+        counts = frame["partition"][~prices.priced].astype(str).value_counts().sort_index()
+        unpriced = {str(name) or "(not stated)": int(count) for name, count in counts.items()}
     of_jobs = amounts(frame, usd)
     submitted = frame[~frame["interactive"]]
     by_app = submitted.groupby(submitted["app"].astype(str)).indices
@@ -214,16 +216,11 @@ def audit(
         if on_app is not None:
             on_app()
         jobs = submitted.iloc[by_app[name]]
-        of_app = None if cluster is None else JobPrices.of(jobs, cluster)
-        saving = savings_of(jobs, name, objective or Objective(), of_app)
+        saving = savings_of(jobs, name, objective or Objective())
         if saving is None:
             not_judged.append(name)
         else:
             savings.append(saving)
-    unpriced: dict[str, int] = {}
-    if prices is not None:
-        counts = frame["partition"][~prices.priced].astype(str).value_counts().sort_index()
-        unpriced = {str(name) or "(not stated)": int(count) for name, count in counts.items()}
     return Audit(
         audited, group_table(of_jobs, None),
         {key: group_table(of_jobs, frame[key]) for key in keys},

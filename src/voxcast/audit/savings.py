@@ -172,6 +172,27 @@ class Saving:
 
 
 @dataclass(frozen=True)
+class ResourceAdvice:
+    """Requests of time or memory for the next jobs.
+
+    Attributes
+    ----------
+    requests : tuple of float
+        First request and those after a kill; empty if unknown.
+    judged, killed : int
+        Later jobs that were judged, and how many a first request that was learned in the same way
+        from earlier jobs would have killed.
+    stopped : int
+        Jobs that were killed at their limit: they needed more, how much is unknown.
+    """
+
+    requests: tuple[float, ...]
+    judged: int
+    killed: int
+    stopped: int
+
+
+@dataclass(frozen=True)
 class Advice:
     """Requests for the next jobs on one node with one number of CPUs, learned from all so far.
 
@@ -179,25 +200,12 @@ class Advice:
     ----------
     jobs : int
         Jobs with this number of CPUs, on one node, for which the advice holds.
-    walltimes_s, memories_bytes : tuple of float
-        First request and those after a kill; empty if unknown.
-    judged_time, killed_time : int
-        Later jobs that were judged, and how many a first request that was learned in the same way
-        from earlier jobs would have killed; `judged_memory`, `killed_memory` likewise.
-    stopped_time, stopped_memory : int
-        Jobs that were killed at their limit: they needed more, how much is unknown.
     """
 
     cpus: int
     jobs: int
-    walltimes_s: tuple[float, ...]
-    memories_bytes: tuple[float, ...]
-    judged_time: int
-    killed_time: int
-    judged_memory: int
-    killed_memory: int
-    stopped_time: int = 0
-    stopped_memory: int = 0
+    time: ResourceAdvice
+    memory: ResourceAdvice
 
 
 @dataclass(frozen=True)
@@ -215,8 +223,6 @@ class AppSavings:
         the computed first request.
     avoidable_core_hours : float
         Core-hours of these jobs.
-    usd_requested, usd_proposed : float or None
-        Cost of the judged jobs with known time and memory; None without prices.
     """
 
     app: str
@@ -227,8 +233,6 @@ class AppSavings:
     not_covered: int
     avoidable_jobs: int
     avoidable_core_hours: float
-    usd_requested: float | None = None
-    usd_proposed: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -253,7 +257,6 @@ class _Replayed:
     evaluated: Mask
     alike: Mask  # judged by a request that was learned from jobs with as many CPUs
     first: Floats
-    granted: Floats  # the request that suffices
     kills: Floats
     attempted: Floats  # sum of all requests
     wasted: Floats  # used in killed attempts
@@ -315,7 +318,7 @@ class AppJobs:
         """Make the computed requests for later jobs; None if no job can be judged."""
         n = len(self.cpus)
         evaluated, alike = np.zeros((2, n), dtype=bool)
-        result = _Replayed(evaluated, alike, *(np.full(n, np.nan) for _ in range(5)))
+        result = _Replayed(evaluated, alike, *(np.full(n, np.nan) for _ in range(4)))
         for begin, end in pairwise([*self.moments, np.inf]):
             training = resource.learnable & (self.end_s <= begin)
             later = (self.submit_s >= begin) & (self.submit_s < end) & (self.cpus > 0)
@@ -325,9 +328,6 @@ class AppJobs:
             used = np.where(resource.judgeable, resource.needed, 1.0)[later]
             outcome = replay(planned, used, CostModel(1.0))
             result.first[later] = planned.requests_s[:, 0]
-            column = np.minimum(outcome.attempts, np.isfinite(planned.requests_s).sum(axis=1)) - 1
-            last = np.take_along_axis(planned.requests_s, column[:, None], axis=1)[:, 0]
-            result.granted[later] = last * planned.growth ** (outcome.attempts - 1 - column)
             result.kills[later] = outcome.attempts - 1
             result.attempted[later] = outcome.cost
             result.wasted[later] = outcome.busy_s - used
@@ -337,17 +337,13 @@ class AppJobs:
         return result if evaluated.any() else None
 
 
-def savings_of(
-    jobs: pd.DataFrame, app: str, objective: Objective, prices: JobPrices | None = None
-) -> AppSavings | None:
+def savings_of(jobs: pd.DataFrame, app: str, objective: Objective) -> AppSavings | None:
     """Return the savings of one application.
 
     Parameters
     ----------
     jobs : DataFrame
         Its jobs, without interactive ones.
-    prices : JobPrices, optional
-        Of these jobs.
 
     Returns
     -------
@@ -379,7 +375,6 @@ def savings_of(
         int((~is_covered).sum()),
         int(avoidable.sum()),
         float(app_jobs.core_hours[avoidable].sum()),
-        *_usd(app_jobs, time, memory, prices),
     )  # fmt: skip
 
 
@@ -423,47 +418,24 @@ def _advice(jobs: AppJobs, time: _Replayed | None, memory: _Replayed | None) -> 
     advice = []
     for cpus in counts[numbers >= POPULATION_RUNS]:
         same = (jobs.cpus == cpus) & jobs.on_one_node
-        sequences: list[tuple[float, ...]] = []
-        counts_of: list[int] = []
-        stopped: list[int] = []
-        for resource, replayed in ((jobs.time, time), (jobs.memory, memory)):
-            training = resource.learnable & same
-            stopped.append(int((training & resource.killed).sum()))
-            if replayed is None or training.sum() < POPULATION_RUNS:
-                sequences.append(())
-                counts_of += [0, 0]
-                continue
-            now = jobs.planned(resource, training, np.array([cpus])).requests_s[0]
-            sequences.append(tuple(now[np.isfinite(now)].tolist()))
-            mask = same & replayed.evaluated & replayed.alike
-            counts_of += [int(mask.sum()), int((replayed.kills[mask] > 0).sum())]
-        times, memories = sequences
         advice.append(
             Advice(
-                int(cpus),
-                int((same & jobs.learnable).sum()),
-                times,
-                memories,
-                *counts_of,
-                *stopped,
+                int(cpus), int((same & jobs.learnable).sum()),
+                _resource_advice(jobs, jobs.time, time, same, cpus),
+                _resource_advice(jobs, jobs.memory, memory, same, cpus),
             )
-        )
+        )  # fmt: skip
     return tuple(sorted(advice, key=lambda entry: -entry.jobs))
 
 
-def _usd(
-    jobs: AppJobs, time: _Replayed | None, memory: _Replayed | None, prices: JobPrices | None
-) -> tuple[float, float] | tuple[None, None]:
-    """Return the cost of the counts_of jobs as requested and as proposed, if both are known."""
-    if prices is None or time is None or memory is None:
-        return None, None
-    requested = prices.usd(jobs.requested_bytes, jobs.runtime_s, jobs.limit_s)
-    proposed = prices.usd(memory.granted, jobs.runtime_s, time.granted)
-    lost = prices.usd(memory.granted, time.wasted, time.wasted)
-    proposed += np.where(time.kills > 0, lost, 0.0)
-    # Attempts killed for memory had the first request; later ones cost more, and are rare.
-    killed = prices.usd(memory.first, jobs.runtime_s, time.granted)
-    proposed += np.where(memory.kills > 0, memory.kills * killed, 0.0)
-    both = time.evaluated & memory.evaluated & prices.priced
-    before, after = float(requested[both].sum()), float(proposed[both].sum())
-    return (before, after) if before > 0 else (None, None)  # a site may charge nothing
+def _resource_advice(
+    jobs: AppJobs, resource: _Resource, replayed: _Replayed | None, same: Mask, cpus: float
+) -> ResourceAdvice:
+    training = resource.learnable & same
+    stopped = int((training & resource.killed).sum())
+    if replayed is None or training.sum() < POPULATION_RUNS:
+        return ResourceAdvice((), 0, 0, stopped)
+    now = jobs.planned(resource, training, np.array([cpus])).requests_s[0]
+    mask = same & replayed.evaluated & replayed.alike
+    kills = int((replayed.kills[mask] > 0).sum())
+    return ResourceAdvice(tuple(now[np.isfinite(now)].tolist()), int(mask.sum()), kills, stopped)

@@ -88,19 +88,15 @@ def _groups(title: str, table: pd.DataFrame, top: int) -> str:
     with_usd = "usd" in table and bool(table["usd"].sum())
     rows = [(title, *_HEAD, *(("USD", "lost USD") if with_usd else ()))]
     for group in table.head(top).to_dict("records"):
-        failed = sum(group[cause] for cause in CAUSES[2:])
-        lost = group["lost_core_hours"] / group["core_hours"] if group["core_hours"] else math.nan
-        cells = [
+        failed, hours = sum(group[cause] for cause in CAUSES[2:]), group["core_hours"]
+        rows.append((
             _short(group["key"]), f"{group['jobs']:,}", _share(group["completed"] / group["jobs"]),
-            f"{group['timeout']:,}", f"{group['out_of_memory']:,}", f"{failed:,}",
-            _hours(group["core_hours"]) if group["core_hours"] else UNKNOWN, _share(lost),
-            _share(group["cpu_efficiency"]),
-            _share(group["time_used"]), _share(group["memory_used"]),
-            _hours(group["gpu_hours"]) if group["gpu_hours"] else UNKNOWN,
-        ]  # fmt: skip
-        if with_usd:
-            cells += [f"{group['usd']:,.2f}", f"{group['lost_usd']:,.2f}"]
-        rows.append(tuple(cells))
+            f"{group['timeout']:,}", f"{group['out_of_memory']:,}", f"{failed:,}", _hours(hours),
+            _share(group["lost_core_hours"] / hours if hours else math.nan),
+            _share(group["cpu_efficiency"]), _share(group["time_used"]),
+            _share(group["memory_used"]), _hours(group["gpu_hours"]),
+            *((f"{group['usd']:,.2f}", f"{group['lost_usd']:,.2f}") if with_usd else ()),
+        ))  # fmt: skip
     text = text_table(rows, "<" + ">" * (len(rows[0]) - 1))
     if len(table) > top:
         text += f"\nand {len(table) - top:,} more, all in --json"
@@ -155,9 +151,6 @@ def _app_advice(saving: AppSavings) -> Iterator[str]:
     if killed := saving.avoidable_jobs:
         hours = _hours(saving.avoidable_core_hours)
         yield f"{name}: {killed:,} killed jobs had requested less than this ({hours} core h)"
-    if saving.usd_requested and saving.usd_proposed is not None:
-        saved = saving.usd_requested - saving.usd_proposed
-        yield f"{name}: {saved:,.2f} USD saved of {saving.usd_requested:,.2f}"
 
 
 def advice_text(advice: Advice) -> str:
@@ -165,27 +158,26 @@ def advice_text(advice: Advice) -> str:
 
     Examples
     --------
-    >>> from voxcast.audit.savings import Advice
-    >>> advice_text(Advice(1, 387, (14220.0,), (28.7e9,), 190, 4, 0, 0))
+    >>> from voxcast.audit.savings import Advice, ResourceAdvice
+    >>> time, memory = ResourceAdvice((14220.0,), 190, 4, 0), ResourceAdvice((28.7e9,), 0, 0, 0)
+    >>> advice_text(Advice(1, 387, time, memory))
     '1 CPU (learned from 387 jobs): --time=03:57:00 --mem=27371M; killed: 4 of 190 by time'
     """
     first, then, killed, notes = [], [], [], []
-    for option, requests, text_of, judged_jobs, kills, stopped, cause in (
-        ("--time", advice.walltimes_s, slurm_clock, advice.judged_time, advice.killed_time,
-         advice.stopped_time, "time"),
-        ("--mem", advice.memories_bytes, slurm_memory, advice.judged_memory,
-         advice.killed_memory, advice.stopped_memory, "memory"),
-    ):  # fmt: skip
-        texts = [f"{option}={text_of(value)}" for value in requests[:SHOWN_REQUESTS]]
+    for cause, option, text_of, part in (
+        ("time", "--time", slurm_clock, advice.time),
+        ("memory", "--mem", slurm_memory, advice.memory),
+    ):
+        texts = [f"{option}={text_of(value)}" for value in part.requests[:SHOWN_REQUESTS]]
         first += texts[:1]
         if texts[1:]:
             then.append(f", if killed by {cause} {', then '.join(texts[1:])}")
-        if judged_jobs:
-            killed.append(f"{kills:,} of {judged_jobs:,} by {cause}")
-        if stopped > MANY_STOPPED * advice.jobs:
+        if part.judged:
+            killed.append(f"{part.killed:,} of {part.judged:,} by {cause}")
+        if part.stopped > MANY_STOPPED * advice.jobs:
             notes.append(
-                f"; {stopped:,} of the jobs were killed at their limit of {cause} and needed more "
-                "than is known: request more"
+                f"; {part.stopped:,} of the jobs were killed at their limit of {cause} and needed "
+                "more than is known: request more"
             )
     cpus = f"{advice.cpus:,} CPU" + "s" * (advice.cpus != 1)
     return (
@@ -202,6 +194,8 @@ def _interval(ratio: Ratio) -> str:
 
 
 def _hours(value: float) -> str:
+    if not value:
+        return UNKNOWN
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 

@@ -9,8 +9,6 @@ the hash of the installed code, so that a new release makes them stale.
 from __future__ import annotations
 
 import re
-import shutil
-import tempfile
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -19,8 +17,8 @@ import yaml
 
 import voxcast
 from voxcast.errors import ConfigError
-from voxcast.files import PARTIAL, read_json, sha256_of, write_json
-from voxcast.images.sources import write_tsv
+from voxcast.files import json_text, read_json, sha256_of, write_json
+from voxcast.images.sources import COLUMNS, tsv_text
 from voxcast.project import PROJECT_FILE
 from voxcast.runs.store import batch_names, reserved_names
 
@@ -88,7 +86,7 @@ def create_project(folder: Path) -> list[str]:
     Raises
     ------
     ConfigError
-        If it is a project already, a file of the project exists, or the folder cannot be written.
+        If it is a project already, or a file of the project exists.
     """
     if (folder / PROJECT_FILE).is_file():
         then = "use it as it is, or name another folder"
@@ -98,36 +96,24 @@ def create_project(folder: Path) -> list[str]:
     if not any((parent / ".git").exists() for parent in (resolved, *resolved.parents)):
         settings = contents[DVC_CONFIG].decode()
         contents[DVC_CONFIG] = settings.replace("[core]\n", "[core]\n    no_scm = True\n").encode()
+    contents[PACKAGE_FILE] = json_text(_package_state(contents)).encode()
+    contents[SOURCES] = tsv_text(COLUMNS, ()).encode()
     # The project file comes last: it makes the folder a project.
-    names = sorted(
-        {*contents, SOURCES, PACKAGE_FILE}, key=lambda name: (name == PROJECT_FILE, name)
-    )
-    for name in names:
-        if (folder / name).exists():
-            raise ConfigError(
-                "exists, and is not overwritten", folder / name, "choose another folder"
-            )
+    names = sorted(contents, key=lambda name: (name == PROJECT_FILE, name))
+    if existing := [folder / name for name in names if (folder / name).exists()]:
+        then = "choose another folder"
+        raise ConfigError("exists, and is not overwritten", existing[0], then)
+    written: list[Path] = []
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(prefix=PARTIAL, dir=folder))
-    except OSError as error:
-        raise ConfigError(f"cannot be written ({error.strerror})", folder) from None
-    moved: list[Path] = []
-    try:
-        for name, content in contents.items():
-            (partial / name).parent.mkdir(parents=True, exist_ok=True)
-            (partial / name).write_bytes(content)
-        write_tsv(partial / SOURCES, [])
-        write_json(partial / PACKAGE_FILE, _package_state(contents))
         for name in names:
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            moved.append((partial / name).rename(folder / name))
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            written.append(path)
+            path.write_bytes(contents[name])
     except BaseException:
-        for path in moved:
+        for path in written:
             path.unlink(missing_ok=True)
         raise
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
     return names
 
 

@@ -53,8 +53,8 @@ def test_kills_are_counted_where_earlier_jobs_had_as_many_cpus(tmp_path: Path) -
     long = [{"minutes": minutes, "cpus": 4} for minutes in times(60, 120)]
     by_cpus = {advice.cpus: advice for advice in advice_on(tmp_path, short + long).advice}
     few = by_cpus[4]
-    assert 0 < few.judged_time < 60  # the first were judged by requests of one CPU
-    assert few.killed_time < 0.2 * few.judged_time
+    assert 0 < few.time.judged < 60  # the first were judged by requests of one CPU
+    assert few.time.killed < 0.2 * few.time.judged
 
 
 def test_jobs_killed_at_their_limit_make_the_advice_too_little(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_jobs_killed_at_their_limit_make_the_advice_too_little(tmp_path: Path) -
         for minutes in times(200)
     ]  # fmt: skip
     (advice,) = advice_on(tmp_path, rows).advice
-    assert advice.stopped_time == sum(row["state"] == "TIMEOUT" for row in rows) > 50
+    assert advice.time.stopped == sum(row["state"] == "TIMEOUT" for row in rows) > 50
     text = advice_text(advice)
-    assert f"{advice.stopped_time} of the jobs were killed at their limit of time" in text
+    assert f"{advice.time.stopped} of the jobs were killed at their limit of time" in text
     assert "limit of memory" not in text
