@@ -165,7 +165,8 @@ def _refusal(error: Any, name: str, words: list[str]) -> ConfigError:
     place = parameter.opts[0] if is_option else parameter.metavar or parameter.name
     if not error.message:
         return ConfigError("is missing", place, see)
-    text = error.message.partition(",")[0].rstrip(".")
+    first, _, rest = error.message.rstrip(".").partition(", ")
+    text = rest if first == "Value error" else first
     for theirs, ours in _WORDS.items():
         text = text.replace(theirs, ours)
     return ConfigError(text[0].lower() + text[1:], place, see)

@@ -20,6 +20,7 @@ from voxcast.cli.measure import first_configuration, run_lines
 from voxcast.config.load import app_of
 from voxcast.errors import ConfigError
 from voxcast.images.header import file_size_bytes
+from voxcast.measure.record import figures, try_app
 from voxcast.project import CONF_APP, CONF_DEVICE
 from voxcast.quantities import format_seconds
 
@@ -128,7 +129,6 @@ def new(
         file_size_bytes(path)
     start = Path.cwd()
     os.chdir(projects.require(project))  # all other paths are relative to the project
-    from voxcast.measure.record import figures, try_app
 
     check_name(name)
     written = CONF_APP / f"{name}.yaml"

@@ -216,14 +216,15 @@ def _predict_rows(
     as_json: bool,
 ) -> int:
     """Predict the rows of one file; return the exit code, 2 if a row was refused."""
-    if len(tables) != 1:
-        raise ConfigError("a table of rows is predicted by itself", "predict", "name it alone")
+    options.refuse_if(
+        (len(tables) != 1, "a table of rows is predicted by itself", "predict", "name it alone"),
+        (out is None and not as_json, "is needed for a table", "--out",
+         "or --json for a list on stdout"),
+    )  # fmt: skip
     of_images = {
         "--cpus": question.cpus, "--gpus": question.gpus, "--header-only": question.header_only,
     }  # fmt: skip
     options.refuse(of_images, "is for images", "the rows of a table say it")
-    if out is None and not as_json:
-        raise ConfigError("is needed for a table", "--out", "or --json for a list on stdout")
     import pyarrow as pa
 
     from voxcast.log import progress

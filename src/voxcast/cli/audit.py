@@ -9,7 +9,6 @@ from typer import Argument, Option
 
 from voxcast import project as projects
 from voxcast.cli import options
-from voxcast.errors import ConfigError
 
 if TYPE_CHECKING:
     from voxcast.allocation.site import Cluster
@@ -67,14 +66,15 @@ def audit(
 
     Nothing of it needs to have been submitted by voxcast.
     """
-    if not files:
-        raise ConfigError("is missing", "FILE", f"get one from Slurm by `{EXPORT}`")
     keys = KEYS if by is None else tuple(key.strip() for key in by.split(","))
-    if unknown := [key for key in keys if key not in KEYS]:
-        then = f"choose from {', '.join(KEYS)}"
-        raise ConfigError(f"not a key: {unknown[0]!r}", "--by", then)
-    if picture is not None and picture.suffix.lower() != ".svg":
-        raise ConfigError("the picture is an SVG", picture, "let its name end in .svg")
+    unknown = ", ".join(repr(key) for key in keys if key not in KEYS)
+    options.refuse_if(
+        (not files, "is missing", "FILE", f"get one from Slurm by `{EXPORT}`"),
+        (unknown != "", f"not a key: {unknown}", "--by",
+         f"choose from {', '.join(KEYS)}"),
+        (picture is not None and picture.suffix.lower() != ".svg", "the picture is an SVG",
+         picture, "let its name end in .svg"),
+    )  # fmt: skip
     site = None
     if cluster is not None:
         from voxcast import config
@@ -92,7 +92,7 @@ def audit(
 
     columns = None if column_map is None else load_map(column_map)
     names = None if pattern is None else name_pattern(pattern, "app", "--pattern")
-    paths = files_of(files)
+    paths = files_of(files or ())
     size = sum(path.stat().st_size for path in paths)
     with progress(total=size, desc="read", unit="B", unit_scale=True) as bar:
         jobs = read_jobs(paths, column_map=columns, on_read=bar.update)

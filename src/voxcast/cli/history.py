@@ -7,14 +7,14 @@ import math
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Argument, Option
 
 from voxcast import project as projects
 from voxcast.allocation.site import Prices
 from voxcast.cli import options
-from voxcast.errors import EXIT_BAD_INPUT, ConfigError, TableError
+from voxcast.errors import EXIT_BAD_INPUT, TableError
 from voxcast.log import progress
 from voxcast.quantities import counted, format_bytes, format_seconds
 from voxcast.report import wording
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from voxcast.laws.fits import Variation
     from voxcast.runs.importer import Account
 
-KINDS = ("sacct", "nextflow", "snakemake", "slant", "csv")
 LISTED_REMARKS = 20  # of a kind
 DEFAULT_INTO = Path("data/history/imported")
 SMALLEST_GAINS = 3  # listed for each comparison
@@ -75,7 +74,10 @@ def list_histories(as_json: options.Json = False, project: options.Project = Non
 
 
 def import_history(
-    kind: Annotated[str, Argument(metavar="KIND", help=", ".join(KINDS), show_default=False)],
+    kind: Annotated[
+        Literal["sacct", "nextflow", "snakemake", "slant", "csv"],
+        Argument(metavar="KIND", show_default=False, help="What wrote the files."),
+    ],
     files: Annotated[list[Path] | None, Argument(metavar="FILE...", show_default=False)] = None,
     into: Annotated[
         Path | None,
@@ -104,19 +106,18 @@ def import_history(
     Kinds: sacct (`sacct -P` with any columns), nextflow (trace.txt), snakemake (benchmark files),
     slant (the published runs of SLANT), csv (any table, with --map).
     """
-    if kind not in KINDS:
-        raise ConfigError("unknown kind", kind, f"choose from {', '.join(KINDS)}")
     from voxcast.config.app_history import run_images
     from voxcast.runs import csv_table, importer, slant
     from voxcast.runs.imported import patterns_of
 
     paths = files or ([slant.folder()] if kind == "slant" else [])
-    if not paths:
-        raise ConfigError("no file given", kind)
     columns = csv_table.load_map(column_map) if column_map else None
     patterns = patterns_of(pattern or ())
-    if app is not None and "app" in patterns:
-        raise ConfigError("cannot be given together", "--app and a pattern with an app")
+    options.refuse_if(
+        (not paths, "no file given", kind, None),
+        (app is not None and "app" in patterns, "cannot be given together",
+         "--app and a pattern with an app", None),
+    )  # fmt: skip
     folder = into or projects.require(project) / DEFAULT_INTO
     result = importer.import_files(
         kind, paths, folder, app, columns,

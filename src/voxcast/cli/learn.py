@@ -24,11 +24,24 @@ from voxcast import config
 from voxcast import project as projects
 from voxcast.api.host_speed import update_after_runs
 from voxcast.cli import options
+from voxcast.config.app_history import app_history, run_images
+from voxcast.config.campaigns import (
+    DeviceOutlook,
+    LearningRequest,
+    check_measurable,
+    compose_request,
+    device_outlooks,
+)
 from voxcast.errors import ConfigError, ModelError, RunError, VoxcastError
+from voxcast.features.training_table import batches_to_learn_from
 from voxcast.files import write_text
 from voxcast.graph import dvc_lock, learning_lock, reproduce
 from voxcast.images.sources import SOURCES, refresh_sources, select
+from voxcast.measure.campaign import failed_images, measure_smallest
 from voxcast.quantities import counted, format_seconds
+from voxcast.runs.series import MEASURED
+from voxcast.serving.model_store import ModelStore
+from voxcast.tracking.registry import forget_lost
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -36,7 +49,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from voxcast.config import Config
-    from voxcast.config.campaigns import DeviceOutlook, LearningRequest
     from voxcast.serving.bundle import Bundle
 
 PARAMS = Path(config.PARAMS_FILE)
@@ -157,20 +169,21 @@ def learn(
         return _retrain(folder, app, budget_s, trials, as_json=as_json)
     numbers = options.counts(cpus, "--cpus") or ()
     labels = options.labels_of(participants)
-    if app is None and (paths or numbers or labels or changes or budget_s is not None):
-        then = "name an application of conf/app, see `voxcast app list`"
-        raise ConfigError("is needed", "--app", then)
     options.interruptible()
     paths = [path.absolute() for path in paths]
     generated = (folder / IMAGES).resolve()
-    if inside := [path for path in paths if path.resolve().is_relative_to(generated)]:
-        reason = f"is in {IMAGES} of the project, which is replaced by a list of your images"
-        raise ConfigError(reason, inside[0], "move it elsewhere")
+    options.refuse_if(
+        (app is None and any((paths, numbers, labels, changes, budget_s is not None)),
+         "is needed", "--app", "name an application of conf/app, see `voxcast app list`"),
+        (bool(labels) and not paths, "needs the dataset of the participants",
+         "--participant-label", None),
+        *((path.resolve().is_relative_to(generated),
+           f"is in {IMAGES} of the project, which is replaced by a list of your images", path,
+           "move it elsewhere") for path in paths),
+    )  # fmt: skip
     files = [path.expanduser().absolute() for path in history or ()]
     job_map = None if job_map is None else job_map.expanduser().absolute()
     os.chdir(folder)  # all other paths are relative to the project
-    from voxcast.config.campaigns import LearningRequest
-    from voxcast.features.training_table import batches_to_learn_from
     from voxcast.tracking.address import tracking_uri
 
     tracking_uri(folder)  # a folder that MLflow cannot use is refused before anything is measured
@@ -181,7 +194,6 @@ def learn(
         then = "voxcast learn BIDS --app NAME --history sacct.txt"
         raise ConfigError("needs --app, and one folder of images", "--history", then)
     else:
-        from voxcast.config.app_history import run_images
         from voxcast.runs.joined import join_history
 
         looked = run_images(paths[0], folder)
@@ -191,8 +203,6 @@ def learn(
         if dry_run:
             return 0
     request = None
-    if labels and not paths:
-        raise ConfigError("needs the dataset of the participants", "--participant-label")
     if app is not None:
         request = LearningRequest(
             app=app,
@@ -226,9 +236,6 @@ def _learn(request: LearningRequest | None, again: str, *, as_json: bool) -> int
     again : str
         The command that continues.
     """
-    from voxcast.config.campaigns import device_outlooks
-    from voxcast.runs.series import MEASURED
-    from voxcast.tracking.registry import forget_lost
 
     with _restored_on_failure(PARAMS, SOURCES):
         configured, catalogue = _prepare(request, again)
@@ -280,7 +287,6 @@ def _prepare(request: LearningRequest | None, again: str) -> tuple[Config, pd.Da
 
 
 def _composed(request: LearningRequest | None, out: Path) -> Config:
-    from voxcast.config.campaigns import compose_request
 
     return config.load(PARAMS) if request is None else compose_request(request, PARAMS, out)
 
@@ -311,8 +317,6 @@ def _look(request: LearningRequest | None) -> tuple[Config, pd.DataFrame]:
 
 def _announced(configured: Config, catalogue: pd.DataFrame) -> list[DeviceOutlook]:
     """Say what would be measured, and return it; refuse it if nothing can be."""
-    from voxcast.config.campaigns import check_measurable, device_outlooks
-    from voxcast.runs.series import MEASURED
 
     devices = device_outlooks(configured, catalogue, MEASURED)
     _show_images(configured, catalogue)
@@ -335,7 +339,6 @@ def _show_images(configured: Config, catalogue: pd.DataFrame) -> None:
         _say("", f"and {len(problems) - MAX_SHOWN} more, in {CATALOGUE / CATALOGUE_TABLE}")
     if subjects < BOUND_SUBJECTS:
         _say("", f"a bound for 95 % of subjects takes {BOUND_SUBJECTS}; the answers will say so")
-    from voxcast.features.training_table import batches_to_learn_from
 
     for app in configured.apps:
         for name, count in batches_to_learn_from(projects.HISTORY, app).items():
@@ -382,7 +385,6 @@ def _measure_first(devices: Sequence[DeviceOutlook], again: str) -> None:
 
     Images on which an application fails are passed over, up to a number.
     """
-    from voxcast.measure.campaign import measure_smallest
     from voxcast.measure.runner import LOG_FILE
 
     for entry in devices:
@@ -398,7 +400,6 @@ def _measure_first(devices: Sequence[DeviceOutlook], again: str) -> None:
 
 def _show_end(devices: Sequence[DeviceOutlook], again: str, *, as_json: bool) -> int:
     """Show the summary, images that failed, and the runs that are left."""
-    from voxcast.measure.campaign import failed_images
 
     # Failed runs are not left to do: only a mended tool measures them.
     left = sum(entry.outlook.left - entry.outlook.failed for entry in devices)
@@ -436,7 +437,6 @@ def _retrain(
     folder: Path, app: str | None, budget_s: float | None, trials: int | None, *, as_json: bool
 ) -> int:
     """Retrain the applications of the champion, or one; return the exit code."""
-    from voxcast.serving.model_store import ModelStore
 
     with learning_lock(folder), contextlib.redirect_stdout(sys.stderr):
         bundle = ModelStore.of(folder).current()
@@ -451,7 +451,6 @@ def _retrain(
 def _retrained(
     folder: Path, name: str, bundle: Bundle | None, budget_s: float | None, trials: int | None
 ) -> dict[str, Any]:
-    from voxcast.config.app_history import app_history
     from voxcast.config.served_facts import app_facts, promotion_rule
     from voxcast.models.families.family import family
     from voxcast.models.selection.cross_validation import Validation

@@ -54,15 +54,18 @@ def learn_table(
         If a value is out of range, or two contradict each other.
     """
     started = time.monotonic()
-    if not 0.5 < quantile < 1:
-        raise ConfigError(f"must be between 0.5 and 1, not {quantile}", "--quantile")
-    if both := sorted({*columns["keep"]} & {*columns["exclude"]}):
-        raise ConfigError("is both kept and excluded", both[0], "name it once")
-    if trials is not None and budget_s is not None:
-        raise ConfigError("cannot both be given", "--trials and --time-budget")
-    if budget_s == 0:
-        raise ConfigError("must be above 0", "--time-budget")
-    _require_free(out)
+    both = ", ".join(sorted({*columns["keep"]} & {*columns["exclude"]}))
+    options.refuse_if(
+        (not 0.5 < quantile < 1, f"must be between 0.5 and 1, not {quantile}", "--quantile", None),
+        (both != "", "is both kept and excluded", both, "name it once"),
+        (trials is not None and budget_s is not None, "cannot both be given",
+         "--trials and --time-budget", None),
+        (budget_s == 0, "must be above 0", "--time-budget", None),
+        (out.exists() and not out.is_dir(), "is not a folder", out, "choose another with --out"),
+        (out.is_dir() and not is_empty(out), "is not empty", out,
+         "choose another folder with --out"),
+    )  # fmt: skip
+    _require_writable(out.parent)
     from voxcast.features.any_table import read_csv
     from voxcast.log import progress
     from voxcast.models.regressor import FAMILIES, OUTER, fit
@@ -108,18 +111,14 @@ def learn_table(
     return options.show(content, lines, as_json=as_json)
 
 
-def _require_free(out: Path) -> None:
-    """Refuse a folder that cannot be written, or holds something, before the time is spent."""
-    if out.exists() and not out.is_dir():
-        raise ConfigError("is not a folder", out, "choose another with --out")
-    if out.is_dir() and not is_empty(out):
-        raise ConfigError("is not empty", out, "choose another folder with --out")
+def _require_writable(folder: Path) -> None:
+    """Refuse a folder that cannot be written, before the time is spent."""
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"cannot be made: {error.strerror}", out.parent) from None
-    if not os.access(out.parent, os.W_OK):
-        raise ConfigError("cannot be written", out.parent)
+        raise ConfigError(f"cannot be made: {error.strerror}", folder) from None
+    if not os.access(folder, os.W_OK):
+        raise ConfigError("cannot be written", folder)
 
 
 def _column_lines(screening: Screening) -> Iterator[str]:
@@ -184,18 +183,15 @@ def _lines(
 def _bound_lines(evidence: BoundEvidence, calibrated_share: float) -> Iterator[str]:
     """Yield whether the upper bound of the model, and of the held-out models, are calibrated."""
     name = f"the {100 * evidence.quantile:g} % bound"
+    texts = [
+        f"{name} of the model is calibrated; of those held out, by models of fewer rows, "
+        f"{100 * calibrated_share:.0f} % were, so the coverage above tells little of it"
+    ]
     if evidence.missing:
         texts = [
             f"{name} is not calibrated: {evidence.text()}",
             "until it is, upper bounds are the largest error that was seen, with a margin",
             f"for a calibrated one {evidence.advice()}",
         ]
-    elif calibrated_share < MOST:
-        texts = [
-            f"{name} of the model is calibrated; of those held out, by models of fewer rows, "
-            f"{100 * calibrated_share:.0f} % were, so the coverage above tells little of it"
-        ]
-    else:
-        return
-    for text in texts:
+    for text in texts if evidence.missing or calibrated_share < MOST else ():
         yield from textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="    ")

@@ -22,20 +22,27 @@ from typer import Option
 
 from voxcast import config
 from voxcast import project as projects
-from voxcast.api.host_speed import update_after_runs
+from voxcast.api.host_speed import measure_locally, speeds_of, update_after_runs
 from voxcast.apps.app import parameter_values, scaled_parameters
 from voxcast.apps.checks import check_startable
 from voxcast.cli import options
 from voxcast.errors import ConfigError
 from voxcast.images.header import file_size_bytes
+from voxcast.jobs import campaign as pools
+from voxcast.jobs.campaign import POOL, run_local_workers, work_command
+from voxcast.jobs.follow import Follower, follow
+from voxcast.measure.host import host_class, host_facts
+from voxcast.measure.processes import sweep, sweep_abandoned, temporary_folder, was_abandoned
+from voxcast.measure.record import figures, log_tail, measure_app
+from voxcast.measure.trace import Conditions
 from voxcast.quantities import counted, format_bytes, format_seconds
 from voxcast.records import App, Cell, Configuration
+from voxcast.serving.model_store import ModelStore
 from voxcast.text_table import text_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from voxcast.jobs.follow import Follower
     from voxcast.measure.campaign import Campaign
 
 FAILED, CELLS_LEFT, INTERRUPTED = 1, 1, 130  # exit codes
@@ -165,16 +172,14 @@ def _measure_runs(
     as_json: bool,
 ) -> int:
     """Measure each image with each number of CPUs; return the exit code, 1 if a run failed."""
-    from voxcast.measure.processes import sweep_abandoned
 
     parameters = scaled_parameters(app, SCALE, parameter_values(texts, app.parameters))
-    inputs: list[Path | None] = [*images]
-    if app.input == "none":
-        if images:
-            raise ConfigError("takes no image", app.name)
-        inputs = [None]
-    elif not images:
-        raise ConfigError("needs an image", app.name, "give one or more files")
+    needs_none = app.input == "none"
+    options.refuse_if(
+        (needs_none and bool(images), "takes no image", app.name, None),
+        (not needs_none and not images, "needs an image", app.name, "give one or more files"),
+    )
+    inputs = [None] if needs_none else [*images]
     _check_cores(cpus, "--cpus")
     for path in images:
         file_size_bytes(path)
@@ -254,9 +259,6 @@ def _measure(
     parameters: dict[str, Any],
     out: Path | None,
 ) -> dict[str, Any]:
-    from voxcast.measure.processes import sweep, temporary_folder, was_abandoned
-    from voxcast.measure.record import figures, log_tail, measure_app
-    from voxcast.measure.trace import Conditions
     from voxcast.runs.series import traces_of, without_sample
 
     with contextlib.ExitStack() as stack:
@@ -333,9 +335,6 @@ def _measure_host(project: Path | None, seconds: float | None, *, as_json: bool)
 
         folder = measured_project(create_project)
         logger.info("no project here: the reference model is measured, in %s", folder)
-    from voxcast.api.host_speed import measure_locally, speeds_of
-    from voxcast.measure.host import host_class, host_facts
-    from voxcast.serving.model_store import ModelStore
 
     os.chdir(folder)  # all paths are relative to the project
     bundle, facts = ModelStore.of(folder).open(), host_facts()
@@ -437,7 +436,6 @@ def show_campaign(
     project: Path | None, name: str, changes: Sequence[str], *, as_json: bool
 ) -> int:
     """Show which runs of a campaign are done and left."""
-    from voxcast.jobs.campaign import POOL
 
     campaign = _campaign(project, name, changes)
     # Workers of a pool run on other machines.
@@ -483,9 +481,7 @@ def _run_on_cluster(
     cluster_text : str
         ``NAME`` or ``NAME:PARTITION``: workers are jobs of Slurm; ``local`` starts them here.
     """
-    from voxcast.jobs import campaign as pools
     from voxcast.jobs.claim import claimed
-    from voxcast.jobs.follow import Follower, follow
     from voxcast.jobs.slurm import SlurmExecutor, check_installed
     from voxcast.jobs.state import counts
     from voxcast.jobs.submission import SlurmOptions, partitions_per_cpu
@@ -546,8 +542,6 @@ def _run_here(
     campaign: Campaign, follower: Follower, time_budget_s: float | None, count: int
 ) -> None:
     """Run workers side by side, and then one with all of the machine for the rest."""
-    from voxcast.jobs.campaign import run_local_workers, work_command
-    from voxcast.measure.host import host_facts
 
     memory_bytes, submission = host_facts().memory_bytes, follower.submission
     deadline = None if time_budget_s is None else time.monotonic() + time_budget_s

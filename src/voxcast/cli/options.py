@@ -275,6 +275,19 @@ def refuse(values: Mapping[str, object], problem: str, then: str | None = None) 
         raise ConfigError(problem, named[0], then)
 
 
+def refuse_if(*rules: tuple[bool, str, object, str | None]) -> None:
+    """Refuse by the first rule that holds: whether it does, the problem, its place, the remedy.
+
+    Raises
+    ------
+    ConfigError
+        If one does.
+    """
+    for holds, problem, where, then in rules:
+        if holds:
+            raise ConfigError(problem, where, then)
+
+
 WIDTH = 100  # of the help
 
 

@@ -361,10 +361,11 @@ def signature(
     values = path.suffix == ".txt"
     if tolerance is None:
         tolerance = TOLERANCE_VALUES if values else TOLERANCE_DECADES
-    if not 0 <= tolerance < math.inf:
-        raise ConfigError(f"must be 0 or more, not {tolerance:g}", "--tolerance")
-    if not 0 <= min_share <= 1:
-        raise ConfigError(f"must be 0 to 1, not {min_share:g}", "--min-share")
+    options.refuse_if(
+        (not 0 <= tolerance < math.inf, f"must be 0 or more, not {tolerance:g}", "--tolerance",
+         None),
+        (not 0 <= min_share <= 1, f"must be 0 to 1, not {min_share:g}", "--min-share", None),
+    )  # fmt: skip
     if values:
         return _show_values(path, tolerance, min_share, as_json=as_json)
 

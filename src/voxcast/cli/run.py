@@ -126,14 +126,17 @@ def submit(
         app, cpus, gpus, parameters, model, project, cluster=cluster, policy=policy,
         deadline=deadline, budget=budget, changes=changes,
     )  # fmt: skip
-    if detach and question.is_local:
-        raise ConfigError("needs Slurm", "--detach", "leave it out with --cluster local")
-    if out is None and not dry_run:
-        raise ConfigError("is needed: results go nowhere else", "--out", "give --out DIR")
+    is_planned = images is not None and images[0].suffix == ".json"
+    options.refuse_if(
+        (detach and question.is_local, "needs Slurm", "--detach",
+         "leave it out with --cluster local"),
+        (out is None and not dry_run, "is needed: results go nowhere else", "--out",
+         "give --out DIR"),
+        (is_planned and len(images or ()) > 1, "has its images", images and images[0],
+         "leave out IMAGE"),
+    )  # fmt: skip
     code = 0
-    if images and images[0].suffix == ".json":
-        if len(images) > 1:
-            raise ConfigError("has its images", images[0], "leave out IMAGE")
+    if is_planned and images:
         jobs = plans.jobs_of_file(images[0], question, size)
     else:
         plan = plans.Plan.of(question, images or (), options.labels_of(participants))

@@ -57,19 +57,21 @@ def serve(
     When the champion changes, later requests are answered by the new one. The champion of an
     MLflow server or a database, see MLFLOW_TRACKING_URI, is fetched.
     """
-    if not 1 <= port <= 65535:
-        raise ConfigError(f"must be 1 to 65535, not {port}", "--port")
-    if not host:  # which would listen on all addresses
-        raise ConfigError("is empty", "--host", "leave it out for this machine only")
     poll_s = options.seconds(poll, "--poll") or 0.0
-    if poll_s < 0.1:
-        raise ConfigError("must be at least 0.1s", "--poll")
     max_bytes = options.quantity(parse_bytes, max_upload, "--max-upload")
     token = _token(token_file)
-    if token is None and not _is_loopback(host):
-        then = f"name a file by --token-file, or set {TOKEN_VARIABLE}"
-        raise ConfigError("others can reach this address, so a token is needed", host, then)
-    roots = tuple(_root(folder) for folder in root or ())
+    options.refuse_if(
+        (not 1 <= port <= 65535, f"must be 1 to 65535, not {port}", "--port", None),
+        # It would listen on all addresses.
+        (not host, "is empty", "--host", "leave it out for this machine only"),
+        (poll_s < 0.1, "must be at least 0.1s", "--poll", None),
+        (token is None and not _is_loopback(host),
+         "others can reach this address, so a token is needed", host,
+         f"name a file by --token-file, or set {TOKEN_VARIABLE}"),
+        *((not folder.is_dir(), "is no folder", folder, "--root names a folder of images")
+          for folder in root or ()),
+    )  # fmt: skip
+    roots = tuple(folder.resolve() for folder in root or ())
     _check_port_is_free(host, port)
     from voxcast.serving.machines import MACHINES
     from voxcast.serving.model_store import MODELS, ModelStore
@@ -137,12 +139,6 @@ def _token(path: Path | None) -> str | None:
     if len(token) > MAX_TOKEN or not re.fullmatch("[!-~]+", token):
         raise ConfigError("must be one word of printable ASCII letters", where, then)
     return token
-
-
-def _root(folder: Path) -> Path:
-    if not folder.is_dir():
-        raise ConfigError("is no folder", folder, "--root names a folder of images")
-    return folder.resolve()
 
 
 def _check_port_is_free(host: str, port: int) -> None:

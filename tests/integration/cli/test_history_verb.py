@@ -80,7 +80,7 @@ def test_import_takes_application_and_subject_out_of_names(tmp_path: Path) -> No
         (["history", "import", "sacct", "nowhere.txt"], "nowhere.txt"),
         (["history", "import", "csv", SAMPLES / "runs.csv"], "--map"),
         (["history", "import", "nextflow", SAMPLES / "sacct.txt"], "no column"),
-        (["history", "import", "abacus", "x"], "unknown kind"),
+        (["history", "import", "abacus", "x"], "KIND: 'abacus' is not one of"),
     ],
 )
 def test_import_refuses_in_one_line(arguments: list[str], message: str, tmp_path: Path) -> None:
