@@ -179,7 +179,7 @@ class ResourceAdvice:
     ----------
     requests : tuple of float
         First request and those after a kill; empty if unknown.
-    judged, killed : int
+    judged_jobs, killed : int
         Later jobs that were judged, and how many a first request that was learned in the same way
         from earlier jobs would have killed.
     stopped : int
@@ -187,7 +187,7 @@ class ResourceAdvice:
     """
 
     requests: tuple[float, ...]
-    judged: int
+    judged_jobs: int
     killed: int
     stopped: int
 

@@ -172,8 +172,8 @@ def advice_text(advice: Advice) -> str:
         first += texts[:1]
         if texts[1:]:
             then.append(f", if killed by {cause} {', then '.join(texts[1:])}")
-        if part.judged:
-            killed.append(f"{part.killed:,} of {part.judged:,} by {cause}")
+        if part.judged_jobs:
+            killed.append(f"{part.killed:,} of {part.judged_jobs:,} by {cause}")
         if part.stopped > MANY_STOPPED * advice.jobs:
             notes.append(
                 f"; {part.stopped:,} of the jobs were killed at their limit of {cause} and needed "

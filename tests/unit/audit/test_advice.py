@@ -53,8 +53,8 @@ def test_kills_are_counted_where_earlier_jobs_had_as_many_cpus(tmp_path: Path) -
     long = [{"minutes": minutes, "cpus": 4} for minutes in times(60, 120)]
     by_cpus = {advice.cpus: advice for advice in advice_on(tmp_path, short + long).advice}
     few = by_cpus[4]
-    assert 0 < few.time.judged < 60  # the first were judged by requests of one CPU
-    assert few.time.killed < 0.2 * few.time.judged
+    assert 0 < few.time.judged_jobs < 60  # the first were judged by requests of one CPU
+    assert few.time.killed < 0.2 * few.time.judged_jobs
 
 
 def test_jobs_killed_at_their_limit_make_the_advice_too_little(tmp_path: Path) -> None:

@@ -121,7 +121,7 @@ def test_savings_ask_for_less_and_lose_little(result: Audit, truth: pd.DataFrame
         for advice in saving.advice:
             for requests in (advice.time.requests, advice.memory.requests):
                 assert list(requests) == sorted(set(requests))
-        assert sum(advice.time.judged for advice in saving.advice) <= saving.time.judged_jobs
+        assert sum(advice.time.judged_jobs for advice in saving.advice) <= saving.time.judged_jobs
     recon = savings["recon_all"]
     assert recon.time is not None
     assert recon.time.ratio.value < 0.35  # 48 h were asked for runs of 7 h
