@@ -7,7 +7,7 @@ from pathlib import Path
 
 import mlflow
 import pytest
-from voxcast.web.settings import Settings
+from voxcast.web.server import Settings
 
 from champions import HEADER_ROW, register_champion
 from model_server import free_port, running_server
