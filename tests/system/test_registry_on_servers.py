@@ -7,7 +7,6 @@ from pathlib import Path
 
 import mlflow
 import pytest
-from voxcast.web.server import Settings
 
 from champions import HEADER_ROW, register_champion
 from model_server import free_port, running_server
@@ -19,6 +18,7 @@ from voxcast.tracking import address
 from voxcast.tracking.address import check, without_password
 from voxcast.tracking.registry import CHAMPION, MODEL_NAME, pull
 from voxcast.web.model_switch import ModelSwitch
+from voxcast.web.server import Settings
 
 ROW = {**HEADER_ROW, "app": "segment"}
 START_S = 300.0  # at most

@@ -18,9 +18,8 @@ from voxcast.models.metrics import binomial_interval
 from voxcast.models.speeds import sitting_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
-    from voxcast.models.speeds import RunResidual, Speeds
     from voxcast.serving.bundle import Bundle
 
 
@@ -122,7 +121,7 @@ def drift_of(
     # Each is tested at this level, so that all together are wrong with probability `LEVEL`.
     level = LEVEL / (2 * len(AMOUNTS) + len(hosts) + 1)
     checks = [*bounds(jobs, level), *medians(jobs, level)]
-    checks += _speeds(bundle, name, since, hosts, level)
+    checks += speeds(bundle, name, since, hosts, level)
     if len(since) and learned_from.any():
         names = feature_names(table)
         before, after = (
@@ -212,51 +211,42 @@ def medians(jobs: pd.DataFrame, level: float) -> Iterator[Check]:
             yield Check("median", amount, 1.0, exponential(logs), is_off)
 
 
-def _speeds(
+def speeds(
     bundle: Bundle, name: str, since: pd.DataFrame, hosts: list[str], level: float
 ) -> Iterator[Check]:
+    """Yield the speed of each machine in newer jobs, and the model's estimate.
+
+    Days differ by the spread that the model learned, so that one day shows little.
+    """
+    from scipy.stats import norm
+
     from voxcast.features.rows import rows_of
     from voxcast.models.point_model import Query
     from voxcast.models.speeds import residuals_of
 
     forecaster = bundle.forecaster(name)
-    for host in hosts if forecaster.speeds is not None else ():
+    learned_speeds = forecaster.speeds
+    for host in hosts if learned_speeds is not None else ():
         on_host = since[since["host_id"] == host]
         # At the average speed of the training runs.
         predictions = forecaster.predict([Query(row) for row in rows_of(on_host)])
         residuals = residuals_of(on_host.to_dict("records"), predictions)
-        if residuals and forecaster.speeds is not None:
-            yield machine_drift(host, forecaster.speeds, residuals, level)
-
-
-def machine_drift(
-    host: str, speeds: Speeds, residuals: Sequence[RunResidual], level: float
-) -> Check:
-    """Compare the speed of a machine in jobs with the model's estimate.
-
-    Days differ by the spread that the model learned, so that one day shows little.
-
-    Parameters
-    ----------
-    residuals : sequence of RunResidual
-        Of the jobs, at the reference speed.
-    """
-    from scipy.stats import norm
-
-    log_speeds = [-run.log_residual for run in residuals]
-    mean = sitting_mean(
-        log_speeds, [run.subject for run in residuals], speeds.noise_sd, speeds.subject_sd
-    )
-    days = len({run.started_at[:10] for run in residuals})
-    before = speeds.estimate(host)
-    machine_sd = math.sqrt(max(before.sd**2 - speeds.sitting_spread**2, 0.0))
-    sd = math.hypot(machine_sd, speeds.sitting_spread / days**0.5, mean.variance**0.5)
-    change = abs(mean.log_speed - before.log_speed)
-    is_improbable = 2 * float(norm.sf(change / sd)) < level
-    low, high = mean.log_speed - Z_95 * sd, mean.log_speed + Z_95 * sd
-    observed = exponential(Interval(mean.log_speed, low, high, len(residuals)))
-    has_drifted = is_improbable and change > math.log1p(TOLERANCE)
-    return Check("speed", host, math.exp(before.log_speed), observed, has_drifted)
+        if not residuals or learned_speeds is None:
+            continue
+        before, spread = learned_speeds.estimate(host), learned_speeds.sitting_spread
+        mean = sitting_mean(
+            [-run.log_residual for run in residuals], [run.subject for run in residuals],
+            learned_speeds.noise_sd, learned_speeds.subject_sd,
+        )  # fmt: skip
+        days = len({run.started_at[:10] for run in residuals})
+        machine_sd = math.sqrt(max(before.sd**2 - spread**2, 0.0))
+        sd = math.hypot(machine_sd, spread / days**0.5, mean.variance**0.5)
+        change = abs(mean.log_speed - before.log_speed)
+        is_improbable = 2 * float(norm.sf(change / sd)) < level
+        low, high = mean.log_speed - Z_95 * sd, mean.log_speed + Z_95 * sd
+        observed = exponential(Interval(mean.log_speed, low, high, len(residuals)))
+        has_drifted = is_improbable and change > math.log1p(TOLERANCE)
+        yield Check("speed", host, math.exp(before.log_speed), observed, has_drifted)
 
 
 def feature_shifts(training: pd.DataFrame, new: pd.DataFrame, level: float) -> list[Check]:

@@ -142,7 +142,9 @@ class ReportInputs:
             phases_on_record=phases_on_record,
             trained_on=_read(project / "data/features/train.parquet", _ORIGIN),
             phases=phases,
-            leaderboard=_leaderboard(project / "results/tune/leaderboard.csv"),
+            leaderboard=_read(project / "results/tune/leaderboard.csv").sort_values(
+                "cv_objective", kind="stable"
+            ),
             predictions=_read(project / "results/evaluate/predictions.csv")
             .reindex(columns=_PREDICTED)
             .sort_values("cell_key", kind="stable"),
@@ -160,13 +162,6 @@ class ReportInputs:
 def _jobs(batch: Path, apps: Collection[str] | None) -> pd.DataFrame:
     runs = load_history([batch]) if recorded_parts(batch) else frame_of([])
     return runs if apps is None else runs[runs["app"].isin(apps)]
-
-
-def _leaderboard(path: Path) -> pd.DataFrame:
-    board: pd.DataFrame = _read(path).sort_values("cv_objective", kind="stable", ignore_index=True)
-    if board.empty:
-        raise TableError("contains no family", path, "run `dvc repro tune`")
-    return board
 
 
 def _read(path: Path, columns: list[str] | None = None) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import shlex
 from functools import partial
 from pathlib import Path
@@ -209,7 +208,10 @@ def _runs(results: Results, groups: list[WallTimes], project: Path) -> Iterator[
             "Distributions of wall time",
             "Measured distributions over volumes or settings as steps, and the closest "
             "distribution of each dashed.",
-            [_distributions(dict(batch)) for batch in _batches(labelled)],
+            [
+                _distributions(dict([*labelled.items()][first : first + MAX_DISTRIBUTIONS]))
+                for first in range(0, len(labelled), MAX_DISTRIBUTIONS)
+            ],
             [tables.variations(labelled)],
         )
     yield _cpus(results)
@@ -228,14 +230,6 @@ def _runs(results: Results, groups: list[WallTimes], project: Path) -> Iterator[
     if memory := memory_drawings(completed, project):
         sentence = "Memory of the run of median wall time of each application, by numbered phase."
         yield Section("Memory over time", sentence, memory)
-
-
-def _batches(groups: dict[str, Any]) -> Iterator[list[tuple[str, Any]]]:
-    """Yield the groups of each application, a few at a time."""
-    for _, of_app in itertools.groupby(groups.items(), key=lambda entry: entry[1].app):
-        entries = list(of_app)
-        for first in range(0, len(entries), MAX_DISTRIBUTIONS):
-            yield entries[first : first + MAX_DISTRIBUTIONS]
 
 
 def _distributions(groups: dict[str, Any]) -> Drawing:

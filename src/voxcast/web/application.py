@@ -56,7 +56,7 @@ def application(settings: Settings) -> FastAPI:
     )
     app.state.settings = settings
     app.state.switch = ModelSwitch(settings)
-    app.state.metrics = observation.Metrics()
+    app.state.metrics = observation.Metrics(app.state.switch)
     app.state.batches = Batches(app.state.metrics.rows.observe)
     app.state.history = {}
     app.state.places = asyncio.Semaphore(PLACES)

@@ -136,13 +136,10 @@ def _answers(questions: list[_Question]) -> list[Rows | Exception]:
             return [[next(predictions) for _ in question.rows] for question in questions]
         except VoxcastError:
             pass
-    return [_answer(question) for question in questions]
-
-
-def _answer(question: _Question) -> Rows | Exception:
-    try:
-        return question.predict()
-    except (
-        Exception
-    ) as error:  # each is an answer; errors that are not the user's are logged there
-        return error
+    answers: list[Rows | Exception] = []
+    for question in questions:
+        try:
+            answers.append(question.predict())
+        except Exception as error:  # an answer too; one that is no user's is logged there
+            answers.append(error)
+    return answers

@@ -159,7 +159,10 @@ class ServiceRoute(APIRoute):
             await _check_token(request)
             if not takes_json:
                 return await answer(request)
-            _check_kind(request)
+            kind = request.headers.get("content-type", JSON).partition(";")[0].strip().lower()
+            if kind != JSON:
+                detail = f"send {JSON}; with curl: -H 'Content-Type: {JSON}'"
+                raise HTTPException(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, detail)
             stated = request.headers.get("content-length", "")
             json_request = _JsonRequest(request.scope, request.receive)
             if stated.isdigit() and int(stated[:20]) <= SMALL_BYTES:
@@ -192,13 +195,6 @@ async def _check_token(request: Request) -> None:
             "needs the token of this service, as `Authorization: Bearer TOKEN`",
             {"WWW-Authenticate": "Bearer"},
         )
-
-
-def _check_kind(request: Request) -> None:
-    kind = request.headers.get("content-type", JSON).partition(";")[0].strip().lower()
-    if kind != JSON:
-        detail = f"send {JSON}; with curl: -H 'Content-Type: {JSON}'"
-        raise HTTPException(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, detail)
 
 
 def settings_of(request: Request) -> Settings:

@@ -78,7 +78,7 @@ class JsonFormatter(logging.Formatter):
 class Metrics:
     """The counters of one service; labels are routes and statuses, never chosen by a client."""
 
-    def __init__(self) -> None:
+    def __init__(self, switch: ModelSwitch) -> None:
         self.registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)  # memory, CPU time, open files
         self.requests = Counter(
@@ -98,28 +98,26 @@ class Metrics:
             "voxcast_model_info", "Version of the model that is served", ["version"],
             registry=registry,
         )  # fmt: skip
-        self._switches = Gauge(
+        Gauge(
             "voxcast_model_switches", "How often another version took over", registry=registry
-        )
-        self._refused = Gauge(
+        ).set_function(lambda: switch.switches)
+        Gauge(
             "voxcast_model_versions_refused", "Versions that cannot be served", registry=registry
-        )
+        ).set_function(lambda: len(switch.refused))
+        self._switch = switch
 
-    def text(self, switch: ModelSwitch) -> bytes:
+    def text(self) -> bytes:
         """Return all of them in Prometheus' text format."""
         self._model.clear()
-        if switch.champion is not None:
-            self._model.labels(switch.champion.version).set(1)
-        self._switches.set(switch.switches)
-        self._refused.set(len(switch.refused))
+        if self._switch.champion is not None:
+            self._model.labels(self._switch.champion.version).set(1)
         return generate_latest(self.registry)
 
 
 @router.get("/metrics", response_class=Response)
 async def metrics(request: Request) -> Response:
     """Return the metrics of this process."""
-    state = request.app.state
-    return Response(state.metrics.text(state.switch), media_type=CONTENT_TYPE_LATEST)
+    return Response(request.app.state.metrics.text(), media_type=CONTENT_TYPE_LATEST)
 
 
 @dataclass(frozen=True)
