@@ -21,7 +21,7 @@ from voxcast.images.characteristics import CHARACTERISTICS
 
 PAGES = (
     "README.md", "docs/results.md", "docs/histories.md", "docs/cluster.md", "docs/parallel.md",
-    "docs/service.md", "docs/measuring.md", "docs/own-data.md",
+    "docs/service.md", "docs/measuring.md", "docs/own-data.md", "docs/requests.md",
 )  # fmt: skip
 IMAGE_APPS = ("ants_segment", "ants_register", "tile_segment")
 APPS = (*IMAGE_APPS, "dnn_train")

@@ -111,4 +111,41 @@ def _ratio(ratio: dict[str, Any] | None) -> str:
     return f"{ratio['ratio']:.2f} ({low:.2f} to {high:.2f})"
 
 
-TABLES = (service_speed, scale_bounds, soak, worth_ratios)
+def online_sizing() -> str:
+    """Return the memory that ways of requesting waste on published workflow traces."""
+    rows = results("online/online.json")
+    titles = {
+        "preset": "presets of the pipelines", "percentile": "95th percentile (Witt et al.)",
+        "line_plus_deviation": "line and a standard deviation (Witt et al.)",
+        "first_allocation": "best first allocation (Tovar et al.)",
+        "plain_rule": "constant or line, times the best factor", "online": "`OnlineSizer`",
+    }  # fmt: skip
+    workflows = sorted({row["workflow"] for row in rows})
+    lines = []
+    for method, title in titles.items():
+        cells = []
+        for workflow in workflows:
+            of_method = [r for r in rows if (r["workflow"], r["method"]) == (workflow, method)]
+            shuffled = [r["wasted_gb_h"] for r in of_method if r["order"] != "submit"]
+            (submitted,) = (r["wasted_gb_h"] for r in of_method if r["order"] == "submit")
+            cells.append(f"{sum(shuffled) / len(shuffled):.0f} · {submitted:.0f}")
+        lines.append([title, *cells])
+    return markdown(["GB h wasted: shuffled · as submitted", *workflows], lines)
+
+
+def learned_requests() -> str:
+    """Return what learning during a submission is worth, on planted submissions."""
+    rows = results("online/learned.json")
+    columns = ("killed", "requested_over_needed", "cost_over_clairvoyant", "makespan_over_needed")
+    lines = []
+    for case in dict.fromkeys(row["case"] for row in rows):
+        planned, learned = (
+            next(row for row in rows if (row["case"], row["way"]) == (case, way))
+            for way in ("planned", "learned")
+        )
+        lines.append([case, *(f"{planned[name]:.2f} → {learned[name]:.2f}" for name in columns)])
+    head = ["a task takes", "killed, per task", "time requested", "cost", "makespan"]
+    return markdown(head, lines)
+
+
+TABLES = (service_speed, scale_bounds, soak, worth_ratios, online_sizing, learned_requests)

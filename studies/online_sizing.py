@@ -169,7 +169,7 @@ def wasted(requests: Sequence[float], memory: float, hours: float) -> tuple[floa
 
 
 def replayed(method: type[Sizer], runs: pd.DataFrame, seed: int | None) -> dict[str, float]:
-    """Return waste, failures and CPU seconds of a method; in submit order without a seed."""
+    """Return waste, failures and CPU time of a method on a task; in submit order without seed."""
     sizes, memory = runs["rchar"].to_numpy(float), runs["rss"].to_numpy(float) / GB
     hours = runs["realtime"].to_numpy(float) / MS_PER_H
     sizer = method(float(runs["memory"].median()) / GB)  # type: ignore[call-arg]

@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from voxcast.allocation.requests.online import Objective, OnlineSizer
-from voxcast.jobs.task import LEAST_GROWTH, growing
+from voxcast.jobs.task import LEAST_GROWTH, RETRY_GROWTH, growing
 
 if TYPE_CHECKING:
     from voxcast.jobs.state import EndedAttempt
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 LEAST_RUNS = 5  # that have completed, before a request departs from the plan
 LEAST_WALLTIME_S = 60.0  # Slurm counts whole minutes
 MARGIN = 1.1  # above the largest need, while too few have completed for the promised share
-GROWTH = 1.2  # of a request over the one before
 UNIT = 1e6  # which a need as planned counts as: the sizer rounds up to whole seconds and bytes
 
 
@@ -136,7 +135,7 @@ class _Needs:
             rank = math.ceil((len(needs) + 1) * share)
             covering = needs[rank - 1] if rank <= len(needs) else beyond_all
             first = max(covering, MARGIN * self.so_far[kind], later[0])
-        return [planned[0] * rung for rung in growing(first, later, 0.0, GROWTH)]
+        return [planned[0] * rung for rung in growing(first, later, 0.0, RETRY_GROWTH)]
 
 
 def _within(amounts: Sequence[float], most: float) -> tuple[float, ...]:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 # Of five factors the one of the smallest loss at worst, over recorded runs and published laws.
 LEAST_GROWTH = 1.5
+RETRY_GROWTH = 1.2  # of any request over the one that was too small
 MOST_REQUESTS = 6
 # Reserved time delays other users, used time is charged; each request waits in the queue.
 COST = (0.95, 1.0, 60.0)  # of `voxcast.allocation.requests.cost.CostModel`
@@ -457,8 +458,12 @@ def next_request(
 
 
 def _larger(amount: float, amounts: Sequence[float], factor: float) -> float:
-    """Return the next amount of an increasing sequence, or a multiple beyond its end."""
-    return next((other for other in amounts if other > amount), factor * amount)
+    """Return the next amount of an increasing sequence, or a multiple beyond its end.
+
+    A sequence that is learned changes between two attempts, so that its next amount may be hardly
+    larger than the one that was too small.
+    """
+    return next((other for other in amounts if other >= RETRY_GROWTH * amount), factor * amount)
 
 
 def _reached(attempts: Sequence[Attempt], limits: Limits) -> str:

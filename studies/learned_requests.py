@@ -1,0 +1,131 @@
+"""What learning while a submission runs is worth, on planted submissions.
+
+A hundred tasks are submitted, ten run at a time, and a request in the queue may be changed. Time
+is the median prediction, times one factor for the whole submission (0.2 as standard deviation of
+its logarithm, as days differ on record), times one for each task (0.07). The plan requests the
+95 % bound that a calibrated model would state. In the planted cases the model is off as well, or
+8 % of the tasks take 1.5 to 4 times as long. Intervals are over submissions.
+
+    python studies/learned_requests.py --out results/online/learned.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import json
+import math
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from voxcast.errors import exits_cleanly
+from voxcast.files import write_text
+from voxcast.jobs.learned import LearnedRequests
+from voxcast.jobs.state import EndedAttempt
+from voxcast.jobs.task import COST, Attempt, Limits, RequestSequence, Stop, Task, next_request
+from voxcast.records import Prediction
+
+TASKS, AT_A_TIME, SUBMISSIONS = 100, 10, 20
+TYPICAL_S, SIZES_SD, DAYS_SD, TASKS_SD = 1800.0, 0.5, 0.2, 0.07
+NORMAL_95 = 1.645
+# The factor by which the model is off, and the share of slow tasks.
+CASES = {
+    "as calibrated": (1.0, 0.0),
+    "slow tasks": (1.0, 0.08),
+    "1.6 times the prediction": (1.6, 0.0),
+    "prediction / 1.6": (1 / 1.6, 0.0),
+    "prediction / 2.5": (0.4, 0.0),
+}
+WAYS = ("planned", "learned")
+
+
+def planted(factor: float, slow_share: float, seed: int) -> tuple[list[Task], dict[str, float]]:
+    """Return the tasks of a submission, and the time that each takes."""
+    rng = np.random.default_rng(seed)
+    predicted_s = TYPICAL_S * np.exp(rng.normal(0, SIZES_SD, TASKS))
+    day = factor * math.exp(rng.normal(0, DAYS_SD))
+    taken_s = predicted_s * day * np.exp(rng.normal(0, TASKS_SD, TASKS))
+    slow = rng.random(TASKS) < slow_share
+    taken_s[slow] *= rng.uniform(1.5, 4, slow.sum())
+    bounds_s = predicted_s * math.exp(NORMAL_95 * math.hypot(DAYS_SD, TASKS_SD))
+    tasks = [
+        Task(
+            str(n), "", RequestSequence((bound_s, 1.5 * bound_s, 2.25 * bound_s), (10**9,), 1),
+            prediction=Prediction(median_s, bound_s, 1e9, 1e9),
+        )
+        for n, (median_s, bound_s) in enumerate(zip(predicted_s, bounds_s, strict=True))
+    ]  # fmt: skip
+    return tasks, {task.name: float(s) for task, s in zip(tasks, taken_s, strict=True)}
+
+
+def followed(tasks: list[Task], taken_s: dict[str, float], way: str) -> dict[str, float]:
+    """Return kills, hours and makespan of a submission."""
+    learned = LearnedRequests(lambda task: task.prediction)
+    limits = Limits(max_attempts=100)
+    attempts: dict[str, list[Attempt]] = {task.name: [] for task in tasks}
+    queue, running = deque(tasks), []
+    now_s = requested_s = used_s = 0.0
+    while queue or running:
+        while queue and len(running) < AT_A_TIME:
+            task = queue.popleft()
+            sequence = learned.sequence(task) if way == "learned" else task.requests
+            request = next_request(sequence, attempts[task.name], limits)
+            if isinstance(request, Stop):
+                raise AssertionError(request)
+            ends_s = now_s + min(request.walltime_s, taken_s[task.name])
+            heapq.heappush(running, (ends_s, int(task.name), now_s, request))
+        now_s, number, started_s, request = heapq.heappop(running)
+        task, runtime_s = tasks[number], now_s - started_s
+        is_done = runtime_s >= taken_s[task.name] * (1 - 1e-9)
+        attempt = Attempt(request, "completed" if is_done else "timeout", runtime_s)
+        attempts[task.name].append(attempt)
+        requested_s, used_s = requested_s + request.walltime_s, used_s + runtime_s
+        learned.add(task, EndedAttempt(1, 1, attempt, {"memory_sampling_s": None}))
+        if not is_done:
+            queue.append(task)
+        learned.watch((tasks[n], now_s - start_s) for _, n, start_s, _ in running)
+    needed_s, made = sum(taken_s.values()), sum(map(len, attempts.values()))
+    alpha, beta, gamma = COST
+    return {
+        "killed": (made - len(tasks)) / len(tasks),
+        "requested_over_needed": requested_s / needed_s,
+        "cost_over_clairvoyant": (alpha * requested_s + beta * used_s + gamma * made)
+        / ((alpha + beta) * needed_s + gamma * len(tasks)),
+        "makespan_over_needed": now_s * AT_A_TIME / needed_s,
+    }
+
+
+def study() -> list[dict[str, Any]]:
+    """Return a row for each case and way, with means and 95 % intervals over submissions."""
+    rows = []
+    for case, (factor, slow_share) in CASES.items():
+        for way in WAYS:
+            each = [followed(*planted(factor, slow_share, n), way) for n in range(SUBMISSIONS)]
+            row: dict[str, Any] = {"case": case, "way": way, "submissions": SUBMISSIONS}
+            for name in each[0]:
+                values = np.array([one[name] for one in each])
+                half = 1.96 * values.std(ddof=1) / math.sqrt(len(values))
+                row[name] = float(values.mean())
+                row[f"{name}_interval"] = [row[name] - half, row[name] + half]
+            rows.append(row)
+            print(json.dumps(row), flush=True)
+    return rows
+
+
+@exits_cleanly
+def main() -> int:
+    """Write the rows as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, required=True)
+    args = parser.parse_args()
+    rows = study()
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    write_text(args.out, json.dumps(rows, indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
