@@ -14,7 +14,7 @@ from starlette.staticfiles import StaticFiles
 
 from voxcast import __version__
 from voxcast.errors import ModelError
-from voxcast.web import guards, images, observation, overview, questions
+from voxcast.web import guards, images, observation, outcomes, overview, questions
 from voxcast.web.batches import Batches
 from voxcast.web.guards import PLACES
 from voxcast.web.model_switch import ModelSwitch
@@ -32,7 +32,8 @@ def application(settings: Settings) -> FastAPI:
     """Return the application of a service; it loads its model when it starts.
 
     ``app.state`` has ``settings``, ``switch`` with the model, ``batches``, ``metrics``,
-    ``readers``, the ``places`` of large bodies, and the cache of the ``history``.
+    ``readers``, the ``places`` of large bodies, the ``sizers`` of recurring tasks, and the cache
+    of the ``history``.
     """
 
     @asynccontextmanager
@@ -59,6 +60,7 @@ def application(settings: Settings) -> FastAPI:
     app.state.metrics = observation.Metrics(app.state.switch)
     app.state.batches = Batches(app.state.metrics.rows.observe)
     app.state.history = {}
+    app.state.sizers = None
     app.state.places = asyncio.Semaphore(PLACES)
     # The last one is the first that a request meets.
     if settings.hosts:
@@ -66,7 +68,7 @@ def application(settings: Settings) -> FastAPI:
     app.add_middleware(observation.Observation, metrics=app.state.metrics)
     guards.add_problem_handlers(app)
     app.include_router(images.router, max_body_size=settings.max_upload_bytes)
-    for module in (questions, overview, observation):
+    for module in (questions, outcomes, overview, observation):
         app.include_router(module.router)
     app.include_router(overview.open_router)
 

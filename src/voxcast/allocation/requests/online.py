@@ -159,6 +159,11 @@ class OnlineSizer:
         elif self._path is not None:
             write_text(self._path, json.dumps({"format": FORMAT, "objective": objective}))
 
+    @property
+    def tasks(self) -> frozenset[str]:
+        """The names of the tasks of which runs are known."""
+        return frozenset(self._tasks)
+
     def requests(
         self, task: str, features: Mapping[str, float], preset: Request | float | None = None
     ) -> list[Request]:

@@ -1,0 +1,143 @@
+"""Recurring tasks of clients such as workflow engines: ``POST /outcomes``.
+
+A client reports runs that have ended, and asks for the requests of the next ones. No model is
+needed; see `voxcast.allocation.requests.online`. What was learned is kept in the project.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from http import HTTPStatus
+from pathlib import Path
+from typing import Annotated
+
+from fastapi import Request
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from voxcast.allocation.requests.online import OnlineSizer
+from voxcast.records import Outcome
+from voxcast.records import Request as Requested
+from voxcast.web.guards import json_answer, service_router, settings_of
+
+FOLDER = Path("data/online")
+MAX_TASKS = 1000
+# One at a time, in the order in which they came.
+_THREAD = ThreadPoolExecutor(1, "outcomes")
+
+router = service_router()
+
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+Features = Annotated[
+    dict[Name, Annotated[float, Field(ge=-1e18, le=1e18)]],
+    Field(max_length=20, description="what is known before the run, such as `input_bytes`"),
+]
+Seconds = Annotated[float, Field(ge=0, le=1e9)]
+Bytes = Annotated[float, Field(ge=0, le=1e15)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class RecurringRun(_Strict):
+    """A run of a task that recurs."""
+
+    task: Name
+    features: Features = Field(default_factory=dict)
+
+
+class EndedRun(RecurringRun):
+    """A run that has ended, with its use; after a failure that is a lower bound of its need."""
+
+    runtime_s: Seconds
+    peak_rss_bytes: Bytes
+    outcome: Outcome = "completed"
+
+
+class NextRun(RecurringRun):
+    """A run to make, and what would be requested for it otherwise."""
+
+    walltime_s: Annotated[float, Field(gt=0, le=1e9)] | None = None
+    memory_bytes: Annotated[float, Field(gt=0, le=1e15)] | None = None
+
+
+class Outcomes(_Strict):
+    """Runs that have ended, of which the service learns, and the runs that are asked about."""
+
+    ended: list[EndedRun] = Field(default_factory=list, max_length=100)
+    next: list[NextRun] = Field(default_factory=list, max_length=100)
+
+
+class Requests(BaseModel):
+    """Increasing requests: the first one, and the next after each failure by that resource."""
+
+    walltimes_s: list[float]
+    memories_bytes: list[int]
+
+
+class OutcomesAnswer(BaseModel):
+    """Requests of the runs that were asked about, in their order."""
+
+    requests: list[Requests]
+
+
+@router.post("/outcomes", response_model=OutcomesAnswer)
+async def outcomes(request: Request, question: Outcomes) -> Response:
+    """Learn from runs that have ended, then return requests for the next ones."""
+    loop = asyncio.get_running_loop()
+    project = settings_of(request).project
+    state = request.app.state
+
+    def answer() -> list[dict[str, list[float] | list[int]]]:
+        if state.sizers is None:  # read at the first request, in this thread
+            state.sizers = _sizers(project)
+        return _answer(state.sizers, question)
+
+    try:
+        return json_answer({"requests": await loop.run_in_executor(_THREAD, answer)})
+    except OSError as error:
+        detail = f"what was learned cannot be kept: {error.strerror}"
+        raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, detail) from None
+
+
+def _sizers(project: Path | None) -> tuple[OnlineSizer, OnlineSizer]:
+    """Return the sizers of time and memory; without a project nothing is kept on disk."""
+    if project is None:
+        return OnlineSizer(objective="time"), OnlineSizer(objective="memory")
+    folder = project / FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    return (
+        OnlineSizer(folder / "time.jsonl", objective="time"),
+        OnlineSizer(folder / "memory.jsonl", objective="memory"),
+    )
+
+
+def _answer(
+    sizers: tuple[OnlineSizer, OnlineSizer], question: Outcomes
+) -> list[dict[str, list[float] | list[int]]]:
+    times, memories = sizers
+    names = {run.task for run in question.ended} | set(times.tasks)
+    if len(names) > MAX_TASKS:
+        detail = f"at most {MAX_TASKS} tasks are learned; give alike runs the same task"
+        raise HTTPException(HTTPStatus.UNPROCESSABLE_ENTITY, detail)
+    for run in question.ended:
+        for sizer in sizers:
+            sizer.update(
+                run.task, run.features, runtime_s=run.runtime_s,
+                peak_rss_bytes=run.peak_rss_bytes, outcome=run.outcome,
+            )  # fmt: skip
+    answers = []
+    for run in question.next:
+        time = None if run.walltime_s is None else Requested(run.walltime_s, 0)
+        of_time = times.requests(run.task, run.features, time)
+        of_memory = memories.requests(run.task, run.features, run.memory_bytes)
+        answers.append(
+            {
+                "walltimes_s": [request.walltime_s for request in of_time],
+                "memories_bytes": [request.memory_bytes for request in of_memory],
+            }
+        )
+    return answers
