@@ -9,12 +9,13 @@ import dataclasses
 import logging
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from voxcast.errors import UnlearnedError, VoxcastError, one_line
-
-if TYPE_CHECKING:
-    from voxcast.serving.bundle import Bundle
+from voxcast.serving.bundle import Bundle
+from voxcast.serving.machines import MACHINES, update_machines
+from voxcast.serving.model_store import ModelStore
+from voxcast.serving.prediction_service import PredictionService
 
 INTERVAL = (0.05, 0.95)
 # Of the heads that are generated where the project has none here.
@@ -29,8 +30,6 @@ def speeds_of(bundle: Bundle, host: str) -> list[dict[str, Any]]:
     A speed is a multiple of the reference machine's: a median, and quantiles at 5 and 95 %.
     ``in_sitting`` is true for the speed of a sitting that goes on, false for one to come.
     """
-    from voxcast.serving.machines import MACHINES, update_machines
-    from voxcast.serving.prediction_service import PredictionService
 
     update_machines(Path(), bundle)
     service, rows = PredictionService(bundle, MACHINES), []
@@ -91,8 +90,6 @@ def update_after_runs(folder: Path) -> None:
 
     A failure is logged: runs and models are not lost by it.
     """
-    from voxcast.serving.machines import update_machines
-    from voxcast.serving.model_store import ModelStore
 
     try:
         bundle = ModelStore.of(folder).open()

@@ -8,10 +8,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from voxcast.allocation.site import THIS_MACHINE
+from voxcast.api.plan import Plan
 from voxcast.api.question import Question, opened
 from voxcast.errors import ModelError
 from voxcast.files import canonical_json
+from voxcast.records import Configuration
+from voxcast.serving.bundle import ServedApp
 from voxcast.serving.champion import in_allocations
+from voxcast.serving.client import Client, ServedFacts
+from voxcast.serving.prediction_service import PredictionService
 from voxcast.serving.rows import answer_table, plain_row, rows_of
 from voxcast.serving.signature import QUANTILE
 
@@ -20,12 +26,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from voxcast.api.plan import Plan
     from voxcast.api.submission import Submission
-    from voxcast.records import Configuration
-    from voxcast.serving.bundle import ServedApp
-    from voxcast.serving.client import Client, ServedFacts
-    from voxcast.serving.prediction_service import PredictionService
 
     Row = Mapping[str, Any]
     Image = str | os.PathLike[str]
@@ -188,8 +189,6 @@ class Model:
         >>> plan = voxcast.load().recommend("scans", cluster="ours")  # doctest: +SKIP
         >>> plan.table[["image", "cpus", "walltime_s"]]  # doctest: +SKIP
         """
-        from voxcast.allocation.site import THIS_MACHINE
-        from voxcast.api.plan import Plan
 
         question = Question(
             app, cpus, gpus, parameters or {}, self.name, self.project,

@@ -173,7 +173,6 @@ class Plan:
         *,
         sbatch: Sequence[str] = (),
         throttle: int | None = None,
-        skip_existing: bool = False,
     ) -> Submission:
         """Run the application on the images; return at once.
 
@@ -185,8 +184,6 @@ class Plan:
             Options of sbatch, ``KEY=VALUE``.
         throttle : int, optional
             Tasks at a time.
-        skip_existing : bool
-            Whether to leave out images that have results.
 
         Raises
         ------
@@ -194,10 +191,7 @@ class Plan:
             If results are there already, or the jobs are refused.
         """
 
-        jobs = self.jobs()
-        if skip_existing:
-            jobs = left_to_do(jobs, Path(out))
-        jobs = ready(jobs, self.question, sbatch, throttle)
+        jobs = ready(self.jobs(), self.question, sbatch, throttle)
         return start(jobs, Path(out), is_local=self.recommendation.cluster.is_this_machine)
 
 

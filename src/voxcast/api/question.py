@@ -10,20 +10,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voxcast import project as projects
+from voxcast.allocation.offers import HardLimits, seconds_until
 from voxcast.allocation.site import THIS_MACHINE
+from voxcast.apps.app import parameter_values
+from voxcast.content_cache import FOLDER_VARIABLE, ContentCache, cache_of_environment
 from voxcast.errors import ConfigError, ModelError, RunError, UnlearnedError
+from voxcast.files import canonical_json
 from voxcast.records import Configuration
+from voxcast.serving.champion import Champion
+from voxcast.serving.client import Client
+from voxcast.serving.prediction_service import PredictionService
+from voxcast.serving.rows import check_parameters
+from voxcast.serving.site_candidates import SiteCandidates, predict_images
+from voxcast.serving.table_files import BatchPredictions, RowFile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from voxcast.allocation.recommendation import Recommendation
     from voxcast.config import Site
-    from voxcast.content_cache import ContentCache
-    from voxcast.serving.champion import Champion
-    from voxcast.serving.client import Client
-    from voxcast.serving.prediction_service import PredictionService
-    from voxcast.serving.table_files import BatchPredictions, RowFile
 
 logger = logging.getLogger(__name__)
 
@@ -112,8 +117,6 @@ class Question:
         ModelError
             Without a model, or if it lacks the application or parameter.
         """
-        from voxcast.files import canonical_json
-        from voxcast.serving.table_files import BatchPredictions
 
         model = opened(self.model, self.project)
         is_one = self.app is not None or len(model.apps) == 1
@@ -169,8 +172,6 @@ class Question:
         VoxcastError
             If limits, cluster or model cannot be had.
         """
-        from voxcast.allocation.offers import HardLimits, seconds_until
-        from voxcast.serving.site_candidates import SiteCandidates, predict_images
 
         deadline = self.deadline
         deadline_s = None if deadline is None else seconds_until(deadline, "--deadline")
@@ -202,10 +203,7 @@ def opened(model: str | None, project: Path | None) -> PredictionService | Clien
         If the model is missing or cannot be read.
     """
     if model is not None and model.startswith(("http://", "https://")):
-        from voxcast.serving.client import Client
-
         return Client(model)
-    from voxcast.serving.prediction_service import PredictionService
 
     folder = projects.find(project)
     if model is not None and not model.isdecimal():
@@ -276,8 +274,6 @@ def parameters_of(
     """
     if not texts:
         return {}
-    from voxcast.apps.app import parameter_values
-    from voxcast.serving.rows import check_parameters
 
     if isinstance(texts, Mapping):
         parameters = dict(texts)
@@ -298,7 +294,6 @@ def question_cache(folder: Path | None) -> ContentCache | None:
     RunError
         If ``VOXCAST_CACHE`` names a folder that cannot be used.
     """
-    from voxcast.content_cache import FOLDER_VARIABLE, cache_of_environment
 
     if FOLDER_VARIABLE in os.environ:
         return cache_of_environment()

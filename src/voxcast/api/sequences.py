@@ -9,16 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from voxcast.allocation.requests.cost import CostModel
+from voxcast.allocation.requests.strategies import Settings, alternatives
+from voxcast.api.question import Question
 from voxcast.errors import TableError
+from voxcast.features.any_table import COMPLETED, is_censored, read_csv, statuses
 from voxcast.images.header import ENDINGS
 from voxcast.quantities import format_seconds
+from voxcast.runs.store import open_history
+from voxcast.runs.table import only_app, runs_where, settled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import pandas as pd
 
-    from voxcast.api.question import Question
     from voxcast.laws.families import Law
 
 RUNTIME = "runtime_s"
@@ -80,10 +85,6 @@ def requests(
     """
     import pandas as pd
 
-    from voxcast.allocation.requests.cost import CostModel
-    from voxcast.allocation.requests.strategies import Settings, alternatives
-    from voxcast.api.question import Question
-
     folder = None if project is None else Path(project)
     numbers = None if cpus is None else (cpus,)
     question = Question(app, numbers, None, parameters or {}, model, folder)
@@ -136,6 +137,7 @@ def law_of(
     VoxcastError
         If the source cannot be read.
     """
+
     from voxcast.laws.families import EmpiricalLaw, parse_law
 
     kind, path = source_kind(source), Path(source)
@@ -181,12 +183,7 @@ def measured_runs(history: Path, app: str | None, conditions: Sequence[str]) -> 
     """
     import pandas as pd
 
-    from voxcast.features.any_table import COMPLETED, statuses
-    from voxcast.runs.table import only_app, runs_where
-
     if history.is_file() or history.suffix == ".csv":
-        from voxcast.features.any_table import read_csv
-
         runs = read_csv(history)
         if app is not None and "app" not in runs:
             raise TableError("has no column app", history, "leave out --app")
@@ -194,9 +191,6 @@ def measured_runs(history: Path, app: str | None, conditions: Sequence[str]) -> 
         usable = runs[status == COMPLETED]
         selection = "completed"
     else:
-        from voxcast.runs.store import open_history
-        from voxcast.runs.table import settled
-
         runs = open_history(history).runs
         # Anchors, and disturbed runs that were repeated undisturbed, would count twice.
         status = runs["outcome"].astype(str)
@@ -209,7 +203,7 @@ def measured_runs(history: Path, app: str | None, conditions: Sequence[str]) -> 
         raise TableError(f"none of {len(runs)} runs has the outcome completed", history)
     if len(usable) < len(runs):
         logger.info("%d of %d runs are used: %s", len(usable), len(runs), selection)
-    _log_left_out(status.loc[runs.index].to_numpy())
+    _log_left_out(status.loc[runs.index].astype(str))
     chosen = runs_where(usable, conditions)
     if "cpus" in chosen and chosen["cpus"].nunique() > 1:
         counts = ", ".join(map(str, sorted(chosen["cpus"].dropna().unique())))
@@ -219,18 +213,15 @@ def measured_runs(history: Path, app: str | None, conditions: Sequence[str]) -> 
     return chosen
 
 
-def _log_left_out(status: np.ndarray) -> None:
+def _log_left_out(status: pd.Series) -> None:
     """Log how many runs did not complete, and that stopped runs may be the longest."""
-    from voxcast.features.any_table import COMPLETED, is_censored
-
-    names, counts = np.unique(status[status != COMPLETED].astype(str), return_counts=True)
-    if not len(names):
+    left_out = status[status != COMPLETED]
+    if left_out.empty:
         return
-    listed = (
-        f"{count} {name.replace('_', ' ')}" for name, count in zip(names, counts, strict=True)
-    )
-    logger.info("left out, not completed: %s", ", ".join(listed))
-    if count := int(is_censored(status).sum()):
+    counts = left_out.value_counts().sort_index()
+    listed = ", ".join(f"{n} {str(name).replace('_', ' ')}" for name, n in counts.items())
+    logger.info("left out, not completed: %s", listed)
+    if count := int(is_censored(left_out.to_numpy()).sum()):
         logger.warning(
             "%d runs were stopped before they completed, and may be the longest: the requests "
             "below are for those that completed, and fail more often on all", count,

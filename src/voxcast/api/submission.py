@@ -72,12 +72,13 @@ class Submission:
         """Return one row for each attempt that ended, with its request and its use."""
         import pandas as pd
 
-        rows = []
-        for task in task_rows(self._submission, *self._states()):
-            for attempt in task["attempts"]:
-                request = {f"requested_{k}": v for k, v in attempt["request"].items()}
-                rows.append({"task": task["task"], **attempt, **request})
-        return pd.DataFrame(rows).drop(columns="request", errors="ignore")
+        attempts = [
+            {"task": task["task"], **attempt}
+            for task in task_rows(self._submission, *self._states())
+            for attempt in task["attempts"]
+        ]
+        requests = pd.DataFrame([attempt.pop("request") for attempt in attempts])
+        return pd.DataFrame(attempts).join(requests.add_prefix("requested_"))
 
     def wait(self, poll_s: float = POLL_S) -> Submission:
         """Wait until no image has an attempt left; follow the jobs if no other process does."""

@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from voxcast import project
+from voxcast.runs.store import open_history
+
 if TYPE_CHECKING:
     import os
 
@@ -54,8 +57,6 @@ def history(*folders: str | os.PathLike[str]) -> pd.DataFrame:
     ConfigError
         If neither a folder is named nor a project found.
     """
-    from voxcast import project
-    from voxcast.runs.store import open_history
 
     paths = [Path(folder) for folder in folders]
     if not paths:

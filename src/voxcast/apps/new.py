@@ -241,70 +241,57 @@ def _escaped(text: str) -> str:
     return re.escape(text).replace("\\ ", " ")
 
 
-@dataclass(frozen=True)
-class Described:
-    """An application as it is described on the command line.
+def described(
+    command: str | None,
+    template: AppTemplate | None,
+    parameters: Iterable[str],
+    version_command: str | None,
+    folder: Path,
+    *,
+    in_container: bool,
+) -> dict[str, Any]:
+    """Return the values of the file of an application, before a trial.
 
-    Attributes
+    Without a command that prints the version, it is the hash of the program's file, and of
+    the files that its command names, such as a script of an interpreter.
+
+    Parameters
     ----------
+    parameters : iterable of str
+        Texts ``NAME=VALUE``.
     folder : Path
         Where the command line was written; relative paths refer to it.
+
+    Raises
+    ------
+    ConfigError
+        If neither or both of a command and a template are given, the program cannot be started,
+        or it prints no version.
     """
+    from voxcast.apps.checks import UNKNOWN_VERSION, check_program
 
-    command: str | None
-    template: str | None
-    in_container: bool
-    parameters: tuple[str, ...]
-    version_command: str | None
-    folder: Path
-
-    def loaded_template(self) -> AppTemplate | None:
-        """Return the template, if one is named.
-
-        Raises
-        ------
-        ConfigError
-            If there is no such template, or neither or both of a command and a template are given.
-        """
-        if (self.command is None) == (self.template is None):
-            then = "give e.g. --command 'tool {image} {out}/out.nii.gz', or --template recon-all"
-            raise ConfigError("needs --command or --template, and not both", "app new", then)
-        if self.in_container and self.template is None:
-            raise ConfigError("needs a --template", "--container")
-        return None if self.template is None else load_template(self.template)
-
-    def values(self, template: AppTemplate | None) -> dict[str, Any]:
-        """Return the values of the file, before a trial.
-
-        Without a command that prints the version, it is the hash of the program's file, and of
-        the files that its command names, such as a script of an interpreter.
-
-        Raises
-        ------
-        ConfigError
-            If the program cannot be started, or prints no version.
-        """
-        from voxcast.apps.checks import UNKNOWN_VERSION, check_program
-
-        values = {} if template is None else template.values(in_container=self.in_container)
-        if self.command is not None:
-            program, *arguments = argv_of(self.command)
-            # Runs have folders of their own, so that a relative path would not lead to it.
-            absolute = str(self.folder / program) if "/" in program else program
-            values["argv"] = [absolute, *arguments]
-            check_program(absolute)
-        parameters = {**values.get("parameters", {}), **parameter_values(self.parameters)}
-        if parameters:
-            values["parameters"] = parameters
-        path = shutil.which(values["argv"][0])
-        version_command = self.version_command
-        if version_command is None and template is not None and path:
-            version_command = template.version_command
-        if version_command is not None:
-            return {"version": printed_version(argv_of(version_command)), **values}
-        if path and not self.in_container:
-            paths = [word for word in values["argv"][1:] if word.startswith("/")]
-            # `isfile` is false for words too long for a path, where `Path.is_file` raises.
-            named = [word for word in (path, *paths) if os.path.isfile(word)]  # noqa: PTH113
-            values["files"] = [f for f in named if Path(f).stat().st_size <= MAX_HASHED_BYTES]
-        return {"version": UNKNOWN_VERSION, **values}
+    if (command is None) == (template is None):
+        then = "give e.g. --command 'tool {image} {out}/out.nii.gz', or --template recon-all"
+        raise ConfigError("needs --command or --template, and not both", "app new", then)
+    if in_container and template is None:
+        raise ConfigError("needs a --template", "--container")
+    values = {} if template is None else template.values(in_container=in_container)
+    if command is not None:
+        program, *arguments = argv_of(command)
+        # Runs have folders of their own, so that a relative path would not lead to it.
+        absolute = str(folder / program) if "/" in program else program
+        values["argv"] = [absolute, *arguments]
+        check_program(absolute)
+    if changed := {**values.get("parameters", {}), **parameter_values(parameters)}:
+        values["parameters"] = changed
+    path = shutil.which(values["argv"][0])
+    if version_command is None and template is not None and path:
+        version_command = template.version_command
+    if version_command is not None:
+        return {"version": printed_version(argv_of(version_command)), **values}
+    if path and not in_container:
+        paths = [word for word in values["argv"][1:] if word.startswith("/")]
+        # `isfile` is false for words too long for a path, where `Path.is_file` raises.
+        named = [word for word in (path, *paths) if os.path.isfile(word)]  # noqa: PTH113
+        values["files"] = [f for f in named if Path(f).stat().st_size <= MAX_HASHED_BYTES]
+    return {"version": UNKNOWN_VERSION, **values}

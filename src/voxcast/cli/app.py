@@ -14,7 +14,7 @@ from typer import Argument, Option
 from voxcast import config
 from voxcast import project as projects
 from voxcast.apps.checks import DOUBTFUL, STOPS, Gap, check_startable, gaps_of
-from voxcast.apps.new import Described, check_name, load_template, template_names, write_app
+from voxcast.apps.new import check_name, described, load_template, template_names, write_app
 from voxcast.cli import options
 from voxcast.cli.measure import first_configuration, run_lines
 from voxcast.config.load import app_of
@@ -134,10 +134,10 @@ def new(
     written = CONF_APP / f"{name}.yaml"
     if written.exists():
         raise ConfigError("exists already", written, "edit or remove it, or choose another name")
-    texts = tuple(parameters or ())
-    described = Described(command, template, container, texts, version_command, start)
-    from_template = described.loaded_template()
-    values = described.values(from_template)
+    from_template = None if template is None else load_template(template)
+    values = described(
+        command, from_template, parameters or (), version_command, start, in_container=container
+    )
     comments, notes = list[str](), list[str]()
     if from_template is not None:
         comments, notes = from_template.comments, from_template.notes

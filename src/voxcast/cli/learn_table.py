@@ -121,15 +121,16 @@ def _require_writable(folder: Path) -> None:
         raise ConfigError("cannot be written", folder)
 
 
-def _column_lines(screening: Screening) -> Iterator[str]:
-    for name, reason in screening.close.items():
-        yield f"Is {name} known before the run? It {reason}."
-        yield f"  If not, the errors below are too good: --exclude {shlex.quote(name)}"
-
-    for name, reason in screening.left_out.items():
-        yield f"left out: {name} {reason}; --keep {shlex.quote(name)} uses it"
-    for name, reason in screening.requested.items():
-        yield f"kept: {name}: {reason}; the errors are too good if it is known only afterwards"
+def _column_lines(screening: Screening) -> list[str]:
+    return [
+        *(f"Is {name} known before the run? It {reason}.\n"
+          f"  If not, the errors below are too good: --exclude {shlex.quote(name)}"
+          for name, reason in screening.close.items()),
+        *(f"left out: {name} {reason}; --keep {shlex.quote(name)} uses it"
+          for name, reason in screening.left_out.items()),
+        *(f"kept: {name}: {reason}; the errors are too good if it is known only afterwards"
+          for name, reason in screening.requested.items()),
+    ]  # fmt: skip
 
 
 WIDTH = 100  # of lines of text
