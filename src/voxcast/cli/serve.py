@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import re
 import socket
@@ -57,6 +56,8 @@ def serve(
     When the champion changes, later requests are answered by the new one. The champion of an
     MLflow server or a database, see MLFLOW_TRACKING_URI, is fetched.
     """
+    from voxcast.serving.client import is_loopback
+
     poll_s = options.seconds(poll, "--poll") or 0.0
     max_bytes = options.quantity(parse_bytes, max_upload, "--max-upload")
     token = _token(token_file)
@@ -65,7 +66,7 @@ def serve(
         # It would listen on all addresses.
         (not host, "is empty", "--host", "leave it out for this machine only"),
         (poll_s < 0.1, "must be at least 0.1s", "--poll", None),
-        (token is None and not _is_loopback(host),
+        (token is None and not is_loopback(host),
          "others can reach this address, so a token is needed", host,
          f"name a file by --token-file, or set {TOKEN_VARIABLE}"),
         *((not folder.is_dir(), "is no folder", folder, "--root names a folder of images")
@@ -95,20 +96,15 @@ def serve(
     return 0
 
 
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
-
-
 def _names(host: str, allowed: Sequence[str]) -> tuple[str, ...]:
     """Return the names to which the service answers; empty for any.
 
     Where others can connect, the token keeps pages of other sites out, and the names by which
     this machine is known are not all known to it.
     """
-    if not _is_loopback(host) and not allowed:
+    from voxcast.serving.client import is_loopback
+
+    if not is_loopback(host) and not allowed:
         return ()
     literal = f"[{host}]" if ":" in host else host
     names = (*LOOPBACK_NAMES, literal, *allowed)

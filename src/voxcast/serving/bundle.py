@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import shutil
 import tempfile
@@ -434,24 +433,17 @@ def plain_files(folder: Path) -> list[Path]:
         If a link, pipe or device is among them, or a folder cannot be read.
     """
     files = []
-    pending = [folder]
     try:
-        while pending:
-            with os.scandir(pending.pop()) as entries:
-                for entry in entries:
-                    path = Path(entry.path)
-                    if entry.is_symlink():
-                        problem = f"is a link, to {path.readlink()}"
-                        raise ModelError(problem, path, _REMOVE)
-                    if entry.is_dir():
-                        pending.append(path)
-                    elif not entry.is_file():
-                        raise ModelError("is no plain file", path, _REMOVE)
-                    elif not entry.name.startswith(HIDDEN):
-                        files.append(path)
+        for path in sorted(folder.rglob("*")):  # which follows no link
+            if path.is_symlink():
+                raise ModelError(f"is a link, to {path.readlink()}", path, _REMOVE)
+            if not path.is_dir() and not path.is_file():
+                raise ModelError("is no plain file", path, _REMOVE)
+            if path.is_file() and not path.name.startswith(HIDDEN):
+                files.append(path)
     except OSError as error:
         raise ModelError(f"cannot be read: {error.strerror or error}", folder) from None
-    return sorted(files)
+    return files
 
 
 def write_bundle(folder: Path, parts: Iterable[BundlePart], origin: Origin = NOBODY) -> Bundle:

@@ -13,7 +13,7 @@ import random
 import re
 import ssl
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from http import HTTPStatus
 from pathlib import Path
@@ -96,7 +96,7 @@ class Client:
     def __init__(self, url: str, token: str | None = None) -> None:
         address = _address(url)
         self.address = str(address)
-        is_local = _is_loopback(address.host)
+        is_local = is_loopback(address.host)
         token = _token() if token is None else token
         headers = {"Accept": "application/json", "User-Agent": f"voxcast/{voxcast.__version__}"}
         if token is not None:
@@ -226,18 +226,11 @@ def encoded(row: Mapping[str, Any]) -> Row:
     return dict(row)
 
 
-def parts(rows: Sequence[Row]) -> Iterator[list[Row]]:
-    """Yield rows in order, as many at a time as a server receives; there is one part at least."""
-    part: list[Row] = []
-    volume_bytes = 0
-    for row in rows:
-        size = len(row.get(VOLUME) or "")
-        if part and (volume_bytes + size > PART_BYTES or len(part) == PART_ROWS):
-            yield part
-            part, volume_bytes = [], 0
-        part.append(row)
-        volume_bytes += size
-    yield part
+def parts(rows: Sequence[Row]) -> list[Sequence[Row]]:
+    """Return rows in order, as many at a time as a server receives; there is one part at least."""
+    largest = max((len(row.get(VOLUME) or "") for row in rows), default=0)
+    size = max(min(PART_ROWS, PART_BYTES // max(largest, 1)), 1)
+    return [rows[first : first + size] for first in range(0, max(len(rows), 1), size)]
 
 
 @cache
@@ -261,11 +254,12 @@ def _address(url: str) -> httpx.URL:
     return address.copy_with(path=address.path.rstrip("/"))
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine by its name or address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
-        return host == "localhost"
+        return host.lower() == "localhost"
 
 
 def _token() -> str | None:

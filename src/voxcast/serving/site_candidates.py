@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from voxcast.serving.champion import Champion
 
     Row = dict[str, Any]
-    ImageRows = tuple[Path, list[Row]]  # an image with the rows of its request
 
 IMAGES_PER_CALL = 64
 
@@ -183,9 +182,16 @@ def predict_images(
     from voxcast.log import progress
 
     images: list[ImagePredictions] = []
-    pending: list[ImageRows] = []
-
-    def predict_pending() -> None:
+    remaining = iter(progress(paths, desc="predicting", unit="image"))
+    while chunk := list(itertools.islice(remaining, IMAGES_PER_CALL)):
+        pending: list[tuple[Path, list[Row]]] = []
+        for path in chunk:
+            try:
+                (row,) = champion.request_rows(path, champion.configurations[:1])
+                pending.append((path, site.rows(row)))
+            except (ImageError, RequestError) as error:  # the other images are still predicted
+                name = f"{path}: " if isinstance(error, RequestError) else ""
+                logger.error("%s%s", name, one_line(error))
         requested_rows = [row for _, rows in pending for row in rows]
         answers = iter(predicted_or_refused(champion.predict, requested_rows, confidence))
         for path, rows in pending:
@@ -196,18 +202,4 @@ def predict_images(
             else:
                 refusal = next(error for error in of_image if isinstance(error, RequestError))
                 logger.error("%s: %s", path, one_line(refusal))
-        pending.clear()
-
-    for path in progress(paths, desc="predicting", unit="image"):
-        try:
-            (row,) = champion.request_rows(path, champion.configurations[:1])
-        except (ImageError, RequestError) as error:  # the other images are still predicted
-            name = f"{path}: " if isinstance(error, RequestError) else ""
-            logger.error("%s%s", name, one_line(error))
-            continue
-        pending.append((path, site.rows(row)))
-        if len(pending) == IMAGES_PER_CALL:
-            predict_pending()
-    if pending:
-        predict_pending()
     return images
