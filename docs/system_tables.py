@@ -139,11 +139,11 @@ def learned_requests() -> str:
     columns = ("killed", "requested_over_needed", "cost_over_clairvoyant", "makespan_over_needed")
     lines = []
     for case in dict.fromkeys(row["case"] for row in rows):
-        planned, learned = (
-            next(row for row in rows if (row["case"], row["way"]) == (case, way))
-            for way in ("planned", "learned")
+        before, after = (
+            next(row for row in rows if (row["case"], row["policy"]) == (case, policy))
+            for policy in ("planned", "learned")
         )
-        lines.append([case, *(f"{planned[name]:.2f} → {learned[name]:.2f}" for name in columns)])
+        lines.append([case, *(f"{before[name]:.2f} → {after[name]:.2f}" for name in columns)])
     head = ["a task takes", "killed, per task", "time requested", "cost", "makespan"]
     return markdown(head, lines)
 

@@ -39,7 +39,7 @@ CASES = {
     "prediction / 1.6": (1 / 1.6, 0.0),
     "prediction / 2.5": (0.4, 0.0),
 }
-WAYS = ("planned", "learned")
+POLICIES = ("planned", "learned")
 
 
 def planted(factor: float, slow_share: float, seed: int) -> tuple[list[Task], dict[str, float]]:
@@ -61,9 +61,9 @@ def planted(factor: float, slow_share: float, seed: int) -> tuple[list[Task], di
     return tasks, {task.name: float(s) for task, s in zip(tasks, taken_s, strict=True)}
 
 
-def followed(tasks: list[Task], taken_s: dict[str, float], way: str) -> dict[str, float]:
+def followed(tasks: list[Task], taken_s: dict[str, float], policy: str) -> dict[str, float]:
     """Return kills, hours and makespan of a submission."""
-    learned = LearnedRequests(lambda task: task.prediction)
+    learner = LearnedRequests(lambda task: task.prediction)
     limits = Limits(max_attempts=100)
     attempts: dict[str, list[Attempt]] = {task.name: [] for task in tasks}
     queue, running = deque(tasks), []
@@ -71,7 +71,7 @@ def followed(tasks: list[Task], taken_s: dict[str, float], way: str) -> dict[str
     while queue or running:
         while queue and len(running) < AT_A_TIME:
             task = queue.popleft()
-            sequence = learned.sequence(task) if way == "learned" else task.requests
+            sequence = learner.sequence(task) if policy == "learned" else task.requests
             request = next_request(sequence, attempts[task.name], limits)
             if isinstance(request, Stop):
                 raise AssertionError(request)
@@ -83,30 +83,32 @@ def followed(tasks: list[Task], taken_s: dict[str, float], way: str) -> dict[str
         attempt = Attempt(request, "completed" if is_done else "timeout", runtime_s)
         attempts[task.name].append(attempt)
         requested_s, used_s = requested_s + request.walltime_s, used_s + runtime_s
-        learned.add(task, EndedAttempt(1, 1, attempt, {"memory_sampling_s": None}))
+        learner.add(task, EndedAttempt(1, 1, attempt, {"memory_sampling_s": None}))
         if not is_done:
             queue.append(task)
-        learned.watch((tasks[n], now_s - start_s) for _, n, start_s, _ in running)
-    needed_s, made = sum(taken_s.values()), sum(map(len, attempts.values()))
+        learner.watch((tasks[n], now_s - start_s) for _, n, start_s, _ in running)
+    needed_s, count = sum(taken_s.values()), sum(map(len, attempts.values()))
     alpha, beta, gamma = COST
     return {
-        "killed": (made - len(tasks)) / len(tasks),
+        "killed": (count - len(tasks)) / len(tasks),
         "requested_over_needed": requested_s / needed_s,
-        "cost_over_clairvoyant": (alpha * requested_s + beta * used_s + gamma * made)
+        "cost_over_clairvoyant": (alpha * requested_s + beta * used_s + gamma * count)
         / ((alpha + beta) * needed_s + gamma * len(tasks)),
         "makespan_over_needed": now_s * AT_A_TIME / needed_s,
     }
 
 
 def study() -> list[dict[str, Any]]:
-    """Return a row for each case and way, with means and 95 % intervals over submissions."""
+    """Return a row for each case and policy, with means and 95 % intervals over submissions."""
     rows = []
     for case, (factor, slow_share) in CASES.items():
-        for way in WAYS:
-            each = [followed(*planted(factor, slow_share, n), way) for n in range(SUBMISSIONS)]
-            row: dict[str, Any] = {"case": case, "way": way, "submissions": SUBMISSIONS}
-            for name in each[0]:
-                values = np.array([one[name] for one in each])
+        for policy in POLICIES:
+            results = [
+                followed(*planted(factor, slow_share, n), policy) for n in range(SUBMISSIONS)
+            ]
+            row: dict[str, Any] = {"case": case, "policy": policy, "submissions": SUBMISSIONS}
+            for name in results[0]:
+                values = np.array([result[name] for result in results])
                 half = 1.96 * values.std(ddof=1) / math.sqrt(len(values))
                 row[name] = float(values.mean())
                 row[f"{name}_interval"] = [row[name] - half, row[name] + half]

@@ -76,7 +76,7 @@ class Follower:
     next_jobs: Callable[[Mapping[str, Request]], WorkerJobs | None] | None = None
     most_passes: int = 10
     state: SubmissionState = field(init=False)
-    learned: LearnedRequests = field(init=False)
+    learner: LearnedRequests = field(init=False)
     current: dict[str, TaskState] = field(default_factory=dict)
     _refused: set[str] = field(default_factory=set)
     _away: bool = False
@@ -86,15 +86,15 @@ class Follower:
     def __post_init__(self) -> None:
         self.state = SubmissionState.of(self.submission.plan, self.submission.events())
         self.tickets = Tickets.of(self.submission)
-        self.learned = LearnedRequests(self.submission.predicted)
+        self.learner = LearnedRequests(self.submission.predicted)
         if self._is_drawn:
             self.tickets.make_folders()
             (self.submission.folder / PART_RUNS).mkdir(mode=0o700, exist_ok=True)
         else:
             for name, ends in self.state.ended.items():
                 for ended in ends:
-                    self.learned.add(self.state.tasks[name], ended)
-            self.state.learned = self.learned.sequence
+                    self.learner.add(self.state.tasks[name], ended)
+            self.state.requests_of = self.learner.sequence
             self._publish_recorded()
 
     @property
@@ -216,14 +216,14 @@ class Follower:
         """
         state, tasks = self.state, self.state.tasks
         of_tasks = {n: s for n, s in self.current.items() if n in tasks and n in state.live}
-        self.learned.watch((tasks[n], s.runtime_s) for n, s in of_tasks.items() if s.is_running)
+        self.learner.watch((tasks[n], s.runtime_s) for n, s in of_tasks.items() if s.is_running)
         queued: dict[int, list[str]] = {}
         for name, task_state in of_tasks.items():
             if task_state.state == "PENDING" and not state.attempts(name):
                 queued.setdefault(state.live[name][0], []).append(name)
         for number, names in queued.items():
             now = state.request_of(*state.live[names[0]])
-            firsts = [self.learned.sequence(tasks[name]).first for name in names]
+            firsts = [self.learner.sequence(tasks[name]).first for name in names]
             wanted = replace(
                 now,
                 walltime_s=max(first.walltime_s for first in firsts),
@@ -265,7 +265,7 @@ class Follower:
             facts=facts,
         )  # fmt: skip
         if task is not None:
-            self.learned.add(task, self.state.ended[name][-1])
+            self.learner.add(task, self.state.ended[name][-1])
         if outcome != "completed":
             self._log_end(name)
         elif task is not None:

@@ -154,7 +154,7 @@ class SubmissionState:
         Parts by the task that was split.
     changed : dict of (int, int) to Request
         Requests that were changed in the queue, by array and number.
-    learned : callable
+    requests_of : callable
         Returns the requests of a task; those of the plan, but where the process that follows has
         learned others.
     """
@@ -170,7 +170,7 @@ class SubmissionState:
     runs: dict[str, str] = field(default_factory=dict)
     parts: dict[str, list[str]] = field(default_factory=dict)
     changed: dict[tuple[int, int], Request] = field(default_factory=dict)
-    learned: Callable[[Task], RequestSequence] = attrgetter("requests")
+    requests_of: Callable[[Task], RequestSequence] = attrgetter("requests")
 
     @classmethod
     def of(cls, plan: Plan, events: Iterable[Mapping[str, Any]]) -> SubmissionState:
@@ -255,7 +255,7 @@ class SubmissionState:
             steps = map(self.next_step, self.parts[name])
             return next((s for s in steps if isinstance(s, Stop) and not s.completed), None)
         task = self.tasks[name]
-        return next_request(self.learned(task), self.attempts(name), task.limits(self.limits))
+        return next_request(self.requests_of(task), self.attempts(name), task.limits(self.limits))
 
 
 def planned_arrays(plan: Plan) -> list[Array]:
