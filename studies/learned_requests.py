@@ -26,7 +26,7 @@ from voxcast.files import write_text
 from voxcast.jobs.learned import LearnedRequests
 from voxcast.jobs.state import EndedAttempt
 from voxcast.jobs.task import COST, Attempt, Limits, RequestSequence, Stop, Task, next_request
-from voxcast.records import Prediction
+from voxcast.records import Prediction, Request
 
 TASKS, AT_A_TIME, SUBMISSIONS = 100, 10, 20
 TYPICAL_S, SIZES_SD, DAYS_SD, TASKS_SD = 1800.0, 0.5, 0.2, 0.07
@@ -66,7 +66,8 @@ def followed(tasks: list[Task], taken_s: dict[str, float], policy: str) -> dict[
     learner = LearnedRequests(lambda task: task.prediction)
     limits = Limits(max_attempts=100)
     attempts: dict[str, list[Attempt]] = {task.name: [] for task in tasks}
-    queue, running = deque(tasks), []
+    queue = deque(tasks)
+    running: list[tuple[float, int, float, Request]] = []  # end, task, start
     now_s = requested_s = used_s = 0.0
     while queue or running:
         while queue and len(running) < AT_A_TIME:

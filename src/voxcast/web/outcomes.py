@@ -10,7 +10,7 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field
@@ -91,7 +91,7 @@ async def outcomes(request: Request, question: Outcomes) -> Response:
     project = settings_of(request).project
     state = request.app.state
 
-    def answer() -> list[dict[str, list[float] | list[int]]]:
+    def answer() -> list[dict[str, Any]]:
         if state.sizers is None:  # read at the first request, in this thread
             state.sizers = _sizers(project)
         return _answer(state.sizers, question)
@@ -117,7 +117,7 @@ def _sizers(project: Path | None) -> tuple[OnlineSizer, OnlineSizer]:
 
 def _answer(
     sizers: tuple[OnlineSizer, OnlineSizer], question: Outcomes
-) -> list[dict[str, list[float] | list[int]]]:
+) -> list[dict[str, Any]]:
     times, memories = sizers
     names = {run.task for run in question.ended} | set(times.tasks)
     if len(names) > MAX_TASKS:
@@ -130,10 +130,11 @@ def _answer(
                 peak_rss_bytes=run.peak_rss_bytes, outcome=run.outcome,
             )  # fmt: skip
     answers = []
-    for run in question.next:
-        time = None if run.walltime_s is None else Requested(run.walltime_s, 0)
-        of_time = times.requests(run.task, run.features, time)
-        of_memory = memories.requests(run.task, run.features, run.memory_bytes)
+    for following in question.next:
+        task, features, limit_s = following.task, following.features, following.walltime_s
+        usual = None if limit_s is None else Requested(limit_s, 0)
+        of_time = times.requests(task, features, usual)
+        of_memory = memories.requests(task, features, following.memory_bytes)
         answers.append(
             {
                 "walltimes_s": [request.walltime_s for request in of_time],
