@@ -12,11 +12,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from pydantic import TypeAdapter, ValidationError
 
 from voxcast.features.rows import features
 from voxcast.files import write_json
@@ -30,8 +27,7 @@ from voxcast.models.speeds import (
     residuals_of,
     updated,
 )
-from voxcast.records import Configuration
-from voxcast.refusals import refusal_of
+from voxcast.records import Configuration, of_fields
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -79,16 +75,8 @@ def _machines(content: dict[str, Any]) -> MachineSpeeds:
     }
 
 
-@cache
-def _adapter() -> TypeAdapter[MachineSpeed]:
-    return TypeAdapter(MachineSpeed)
-
-
 def _machine(content: Any) -> MachineSpeed:
-    try:
-        machine = _adapter().validate_json(json.dumps(content), strict=True)
-    except ValidationError as error:
-        raise ValueError(": ".join(refusal_of(error.errors(include_url=False)))) from None
+    machine = of_fields(MachineSpeed, content)
     speeds: list[MachineSpeed | SittingSpeed] = [machine, *machine.sittings.values()]
     for speed in speeds:
         if not (abs(speed.log_speed) <= LARGEST_LOG and 0 <= speed.sd <= LARGEST_LOG):

@@ -43,11 +43,11 @@ from voxcast.serving.model_store import ModelStore
 from voxcast.tracking.address import tracking_uri
 from voxcast.tracking.registry import (
     FOLDER,
-    champion_number,
     follow,
     mlflow_client,
     register,
     requirements,
+    version_in,
 )
 from voxcast.tracking.runs import final_run
 
@@ -349,7 +349,7 @@ def publish_champion(session: Session, project: Path) -> None:
     if bundle is None:
         return
     with mlflow_client(tracking_uri(project)) as client:
-        if champion_number(client) is not None:
+        if version_in(client) is not None:
             return
     part = bundle.part(next(iter(bundle.apps)))
     register_part(session, project, part, bundle, bundle.origin.git_commit)

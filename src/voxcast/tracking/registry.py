@@ -30,7 +30,7 @@ from voxcast.tracking.address import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from mlflow import MlflowClient
     from mlflow.entities.model_registry import ModelVersion
@@ -150,7 +150,7 @@ def _tags(bundle: Bundle) -> dict[str, str]:
 def set_champion(project: Path, number: str) -> None:
     """Make an older version of a project the champion, in MLflow too; errors as `register`."""
     with mlflow_client(tracking_uri(project)) as client:
-        if _sha256_in(client, number) is not None:  # a new registry lacks it
+        if version_in(client, number) is not None:  # a new registry lacks it
             client.set_registered_model_alias(MODEL_NAME, CHAMPION, number)
     ModelStore.of(project).point(number)
 
@@ -182,13 +182,13 @@ def pull(store: ModelStore, uri: str, number: str | None = None) -> str:
         from mlflow.artifacts import download_artifacts
         from mlflow.environment_variables import MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR
 
-        number = number or champion_number(client)
-        if number is None:
+        version = version_in(client, number)
+        if version is None and number is None:
             then = "train one with `voxcast learn`"
             raise UnlearnedError("the registry has no champion", without_password(uri), then)
-        sha256 = _sha256_in(client, number)
-        if sha256 is None:
+        if version is None:
             raise ModelError(f"the registry has no version {number}", without_password(uri))
+        number, sha256 = str(version.version), str(version.tags.get(SHA256_TAG, ""))
         if (present := store.pointer().versions.get(number)) is not None:
             if present.sha256 != sha256:
                 then = "begin with an empty folder `models` to use this registry"
@@ -218,29 +218,19 @@ def follow(store: ModelStore, uri: str) -> None:
     if path_of(uri) is not None:
         return
     with mlflow_client(uri) as client:
-        number = champion_number(client)
-    if number not in (None, store.pointer().champion):
-        pull(store, uri, number)
+        champion = version_in(client)
+    if champion is not None and str(champion.version) != store.pointer().champion:
+        pull(store, uri, str(champion.version))
 
 
-def champion_number(client: MlflowClient) -> str | None:
-    """Return the number of the version with the alias ``champion``, or None."""
-    version = _version_or_none(client.get_model_version_by_alias, CHAMPION)
-    return None if version is None else str(version.version)
-
-
-def _sha256_in(client: MlflowClient, number: str) -> str | None:
-    """Return the hash of a version's bundle in MLflow's tags; None without such a version."""
-    version = _version_or_none(client.get_model_version, number)
-    return None if version is None else str(version.tags.get(SHA256_TAG, ""))
-
-
-def _version_or_none(get: Callable[[str, str], ModelVersion], name: str) -> ModelVersion | None:
-    """Return a version by its number or alias; None where the registry has none."""
+def version_in(client: MlflowClient, number: str | None = None) -> ModelVersion | None:
+    """Return a version, by default that with the alias ``champion``; None where there is none."""
     import mlflow
 
     try:
-        return get(MODEL_NAME, name)
+        if number is None:
+            return client.get_model_version_by_alias(MODEL_NAME, CHAMPION)
+        return client.get_model_version(MODEL_NAME, number)
     except mlflow.MlflowException as error:
         if error.error_code in _ABSENT:
             return None

@@ -176,11 +176,9 @@ def beside_training(
     ranges, medians = model.range.numbers, model.medians
     rows = []
     for name, value in values.items():
-        columns = content_names(name)
-        range_of = next(((c, ranges[c]) for c in columns if c in ranges), None)
-        low, high, within = None, None, None
-        if range_of is not None:
-            low, high = (_in_unit(range_of[0], end) for end in range_of[1])
+        columns, low, high, within = content_names(name), None, None, None
+        if column := next((c for c in columns if c in ranges), None):
+            low, high = (_in_unit(column, end) for end in ranges[column])
             reach = REACH if name.endswith("_voxels") else 1.0
             within = low / reach <= value <= high * reach
         usual = next((_in_unit(c, medians[c]) for c in columns if c in medians), None)
