@@ -12,7 +12,6 @@ import dataclasses
 import functools
 import logging
 import os
-import shlex
 import sys
 import time
 from pathlib import Path
@@ -25,6 +24,7 @@ from voxcast import project as projects
 from voxcast.api.host_speed import measure_locally, speeds_of, update_after_runs
 from voxcast.apps.app import parameter_values, scaled_parameters
 from voxcast.apps.checks import check_startable
+from voxcast.apps.new import argv_of
 from voxcast.cli import options
 from voxcast.errors import ConfigError
 from voxcast.images.header import file_size_bytes
@@ -200,27 +200,22 @@ def _measure_runs(
 def _app_and_configuration(
     folder: Path, name: str | None, command: str | None, gpus: int
 ) -> tuple[App, Configuration]:
-
+    options.refuse_if(
+        (command is not None and name not in (None, COMMAND), "is used instead of --app",
+         "--command", "give one of them"),
+        (command is None and name is None, "is missing", "--app",
+         "name an application of conf/app, or give --command 'tool {image} {out}'"),
+    )  # fmt: skip
     overrides: dict[str, Any] = {}
     if command is not None:
-        if name not in (None, COMMAND):
-            raise ConfigError("is used instead of --app", "--command", "give one of them")
-        if not command.strip():
-            raise ConfigError("is empty", "--command", "give e.g. --command 'tool {image} {out}'")
-        try:
-            overrides = {"argv": shlex.split(command), "version": "unknown"}
-        except ValueError as error:
-            raise ConfigError(f"cannot be split into words ({error})", "--command") from None
-    elif name is None:
-        then = "name an application of conf/app, or give --command 'tool {image} {out}'"
-        raise ConfigError("is missing", "--app", then)
+        overrides = {"argv": argv_of(command), "version": "unknown"}
     try:
         app = config.load_app(folder / config.CONF_DIR / "app", name or COMMAND, overrides)
     except ConfigError as error:
         if overrides or name != COMMAND or error.problem != "needs a value":
             raise
-        fix = "give --command 'tool {image} {out}'"
-        raise ConfigError("needs a command line", name, fix) from None
+        then = "give --command 'tool {image} {out}'"
+        raise ConfigError("needs a command line", name, then) from None
     return app, first_configuration(app, folder / config.CONF_DIR / "device", gpus)
 
 

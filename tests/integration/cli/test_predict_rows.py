@@ -13,8 +13,9 @@ import pyarrow.parquet
 import pytest
 
 import voxcast
-from champions import HEADER_ROW, register_champion
+from champions import HEADER_ROW
 from commands import attempt
+from lab import lab
 from voxcast.serving.signature import OUTPUT_TYPES
 from voxcast.serving.table_files import ROWS
 
@@ -23,12 +24,7 @@ ROW = {**HEADER_ROW, "subject": "01", "age_years": 63}
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("project")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        register_champion(folder, 20)
-    (folder / "params.yaml").touch()
-    return folder
+    return lab(tmp_path_factory.mktemp("lab"))
 
 
 @pytest.fixture(autouse=True)

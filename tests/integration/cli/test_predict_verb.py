@@ -16,10 +16,9 @@ import nibabel
 import numpy as np
 import pytest
 
-from champions import register_champion
 from commands import attempt
+from lab import lab
 from model_server import free_port, running_server
-from small_head import write_head
 
 PROJECT = Path(__file__).parents[3]
 # Root may write to everything: without capabilities it is a user like others.
@@ -29,16 +28,7 @@ HEAVY = {"mlflow", "torch", "sklearn", "pandas", "scipy.stats", "threadpoolctl"}
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("project")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
-        patch.chdir(folder)
-        register_champion(folder, 20)
-    shutil.copy(PROJECT / "params.yaml", folder)
-    shutil.copytree(PROJECT / "conf", folder / "conf")
-    write_head(folder / "head.nii.gz", spacing_mm=2.5, edge=80)
-    write_head(folder / "-dash.nii.gz", spacing_mm=2.5, edge=80)
-    return folder
+    return lab(tmp_path_factory.mktemp("lab"))
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import json
 import math
 import re
-import shutil
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -13,8 +12,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from champions import register_champion
 from commands import Answer, voxcast
+from lab import lab
 from voxcast.jobs.task import TABLE_COLUMNS, from_file
 from voxcast.quantities import slurm_seconds
 
@@ -25,14 +24,7 @@ HERE = ("-S", "cluster.node_types.machine.cores=4", "-S", "cluster.node_types.ma
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("recommend")
-    shutil.copy2(PROJECT / "params.yaml", folder)
-    shutil.copytree(PROJECT / "conf", folder / "conf")
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID"):
-            patch.delenv(name, raising=False)
-        patch.chdir(folder)
-        register_champion(folder, 40)
+    folder = lab(tmp_path_factory.mktemp("lab"))
     for name, edge in (("usual", 100), ("small", 70), ("huge", 240)):
         grid = np.zeros((edge, edge, edge), dtype=np.int16)
         head = slice(edge // 8, 7 * edge // 8)
@@ -311,13 +303,10 @@ def test_an_image_that_the_model_refuses_is_named_and_the_others_are_answered(
 
 
 def test_submit_plans_what_recommend_chooses(recommend, project: Path) -> None:
-    fields = {"version": "1", "argv": ["segment", "{image}", "{out}", "{threads}"]}
-    app = {"defaults": ["_base@segment", "_self_"], "segment": fields}
-    (project / "conf" / "app" / "segment.yaml").write_text(json.dumps(app))
     arguments = ("usual.nii.gz", "small.nii.gz", "--cluster", "osc")
     content = recommend(*arguments, "--json").json
     plan = voxcast("submit", *arguments, "--dry-run", "--json").json
-    assert plan["app"]["argv"] == ["segment", "{image}", "{out}", "{threads}"]
+    assert plan["app"]["argv"] == ["cp", "{image}", "{out}/copy"]
     for task, image in zip(plan["tasks"], content["images"], strict=True):
         row = image["chosen"]
         assert task["image"] == str(project / image["image"])

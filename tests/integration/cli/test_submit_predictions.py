@@ -4,50 +4,24 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 import planted
-from champions import register_champion
 from commands import attempt
+from lab import lab
 from model_server import free_port, running_server
-from small_head import write_head
-from voxcast.allocation.site import Cluster, NodeType, Partition
 
 PROJECT = Path(__file__).parents[3]
-GB = 10**9
-SEGMENT = {
-    "version": "1", "argv": ["cp", "{image}", "{out}/copy"], "module": None,
-    "parameters": planted.PARAMETERS, "packages": [],
-}  # fmt: skip
-CLUSTER = Cluster("ours", (NodeType("thin", 2, 8 * GB, partition="p"),), (Partition("p"),))
 
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("submit")
-    shutil.copy2(PROJECT / "params.yaml", folder)
-    shutil.copytree(PROJECT / "conf", folder / "conf")
-    text = yaml.safe_dump({"defaults": ["_base@segment", "_self_"], "segment": SEGMENT})
-    (folder / "conf" / "app" / "segment.yaml").write_text(text)
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID"):
-            patch.delenv(name, raising=False)
-        patch.chdir(folder)
-        register_champion(folder, 40)
-    bids = folder / "bids"
-    for subject, edge in (("01", 80), ("02", 90), ("03", 100)):
-        anat = bids / f"sub-{subject}" / "anat"
-        anat.mkdir(parents=True)
-        write_head(anat / f"sub-{subject}_T1w.nii.gz", spacing_mm=2.5, edge=edge)
-    (bids / "dataset_description.json").write_text('{"Name": "heads", "BIDSVersion": "1.10.0"}')
-    return folder
+    return lab(tmp_path_factory.mktemp("lab"))
 
 
 def environment() -> dict[str, str]:
