@@ -30,7 +30,6 @@ def speeds_of(bundle: Bundle, host: str) -> list[dict[str, Any]]:
     A speed is a multiple of the reference machine's: a median, and quantiles at 5 and 95 %.
     ``in_sitting`` is true for the speed of a sitting that goes on, false for one to come.
     """
-
     update_machines(Path(), bundle)
     service, rows = PredictionService(bundle, MACHINES), []
     for app in bundle.apps:
@@ -90,7 +89,6 @@ def update_after_runs(folder: Path) -> None:
 
     A failure is logged: runs and models are not lost by it.
     """
-
     try:
         bundle = ModelStore.of(folder).open()
         update_machines(folder, bundle)

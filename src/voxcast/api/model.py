@@ -189,7 +189,6 @@ class Model:
         >>> plan = voxcast.load().recommend("scans", cluster="ours")  # doctest: +SKIP
         >>> plan.table[["image", "cpus", "walltime_s"]]  # doctest: +SKIP
         """
-
         question = Question(
             app, cpus, gpus, parameters or {}, self.name, self.project,
             cluster=cluster or THIS_MACHINE, policy=policy, deadline=deadline,

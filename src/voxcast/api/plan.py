@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import math
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +16,7 @@ from voxcast.api.submission import Submission, start
 from voxcast.apps.app import chosen, scaled_parameters
 from voxcast.apps.containers import ENGINES
 from voxcast.errors import ConfigError, ImageError
-from voxcast.images.sources import find_images, subject_label
+from voxcast.images.sources import find_images, of_participants
 from voxcast.jobs.script import recommended_job
 from voxcast.jobs.submission import (
     VERSION_KEY,
@@ -125,7 +124,6 @@ class Plan:
         ConfigError
             If there are several images.
         """
-
         if len(self.images) > 1:
             then = "`submit` makes arrays of several, or write them as csv"
             raise ConfigError("are for one image", "#SBATCH lines", then)
@@ -134,7 +132,6 @@ class Plan:
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
         """Write time and memory of three attempts for each image, for workflow engines."""
-
         write_resources(resources(self.recommendation), Path(path))
 
     def jobs(self, nodes: tuple[int, int] | None = None) -> JobPlan:
@@ -145,7 +142,6 @@ class Plan:
         nodes : tuple of int, optional
             Nodes and cores of a node, for which the CPUs of all images are chosen together.
         """
-
         recommendation = self.recommendation
         for image, reason in recommendation.without_request():
             logger.error("%s: %s", image, reason)
@@ -190,7 +186,6 @@ class Plan:
         VoxcastError
             If results are there already, or the jobs are refused.
         """
-
         jobs = ready(self.jobs(), self.question, sbatch, throttle)
         return start(jobs, Path(out), is_local=self.recommendation.cluster.is_this_machine)
 
@@ -210,7 +205,6 @@ def jobs_of_file(path: Path, question: Question, nodes: tuple[int, int] | None) 
     ConfigError
         If the file is neither.
     """
-
     if question.parameters:
         raise ConfigError("has its parameters", path, "leave out --param")
     content = read_json_object(path)
@@ -253,28 +247,24 @@ def ready(
     VoxcastError
         If an image or a container engine is missing.
     """
-
     slurm = SlurmOptions.from_texts(sbatch, throttle)
     options = {name: value for name, value in vars(slurm).items() if value}
-    budget_usd = math.inf if question.budget_usd is None else question.budget_usd
-    if jobs.app.container:
-        engine = chosen(jobs.container_engine, ("none", *ENGINES), "container engine")
-        if engine == "none":
-            then = "name one in conf/device, e.g. container_engine: apptainer"
-            raise ConfigError("needs a container engine, and none is chosen", jobs.app.name, then)
+    engines = ("none", *ENGINES)
+    if jobs.app.container and chosen(jobs.container_engine, engines, "container engine") == "none":
+        then = "name one in conf/device, e.g. container_engine: apptainer"
+        raise ConfigError("needs a container engine, and none is chosen", jobs.app.name, then)
     for task in jobs.tasks:
         if task.image and not Path(task.image).is_file():
             raise ImageError("no such file", task.image)
     return dataclasses.replace(
         jobs,
-        limits=Limits(max_usd=budget_usd),
+        limits=Limits() if question.budget_usd is None else Limits(max_usd=question.budget_usd),
         slurm=dataclasses.replace(jobs.slurm, **options),
     )
 
 
 def left_to_do(jobs: JobPlan, out: Path) -> JobPlan:
     """Return the jobs without those that have results."""
-
     existing = set(existing_outputs(jobs, out))
     if existing:
         logger.info("%d of %d images have results", len(existing), len(jobs.tasks))
@@ -339,7 +329,6 @@ def _with_cores(
     ConfigError
         If the nodes are not here, or an image does not fit.
     """
-
     if nodes is None:
         return content
     count, cores = nodes
@@ -353,7 +342,6 @@ def _with_cores(
 
 def _model_facts(question: Question, app: str) -> dict[str, Any]:
     """Return which model predicted; a server does not tell it."""
-
     service = opened(question.model, question.project)
     if not isinstance(service, PredictionService):
         return {}
@@ -373,7 +361,6 @@ def _images(paths: Sequence[Path], participants: Sequence[str]) -> list[Path]:
     VoxcastError
         If there are none, or a subject is not there.
     """
-
     if not paths:
         raise ConfigError("no images", "submit", "name some, or a BIDS dataset")
     if not paths[0].is_dir():
@@ -389,10 +376,4 @@ def _images(paths: Sequence[Path], participants: Sequence[str]) -> list[Path]:
         if entry.problem:
             logger.error("%s: %s", entry.path, entry.problem)
     usable = [entry for entry in entries if not entry.problem]
-    if participants:
-        wanted = {subject_label(label) for label in participants}
-        if absent := wanted - {entry.subject for entry in usable}:
-            names = ", ".join(sorted(absent))
-            raise ImageError(f"has no subject {names}", paths[0], "check --participant-label")
-        usable = [entry for entry in usable if entry.subject in wanted]
-    return [Path(entry.path) for entry in usable]
+    return [Path(entry.path) for entry in of_participants(usable, participants, paths[0])]

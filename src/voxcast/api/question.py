@@ -117,7 +117,6 @@ class Question:
         ModelError
             Without a model, or if it lacks the application or parameter.
         """
-
         model = opened(self.model, self.project)
         is_one = self.app is not None or len(model.apps) == 1
         accepted = model.champion(self.app).facts.parameters if is_one else None
@@ -172,7 +171,6 @@ class Question:
         VoxcastError
             If limits, cluster or model cannot be had.
         """
-
         deadline = self.deadline
         deadline_s = None if deadline is None else seconds_until(deadline, "--deadline")
         limits, site = HardLimits(deadline_s, self.budget_usd), self.site(with_slurm=with_slurm)
@@ -294,7 +292,6 @@ def question_cache(folder: Path | None) -> ContentCache | None:
     RunError
         If ``VOXCAST_CACHE`` names a folder that cannot be used.
     """
-
     if FOLDER_VARIABLE in os.environ:
         return cache_of_environment()
     try:

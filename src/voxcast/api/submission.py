@@ -82,7 +82,6 @@ class Submission:
 
     def wait(self, poll_s: float = POLL_S) -> Submission:
         """Wait until no image has an attempt left; follow the jobs if no other process does."""
-
         pause_s = pause_of(self._submission, poll_s)
         while not self._is_done():
             if is_followed(self.folder):
@@ -100,7 +99,6 @@ class Submission:
         RunError
             If a process on another machine runs them.
         """
-
         process = holder_here(self.folder)
         if process is not None and process != os.getpid():
             os.kill(process, signal.SIGINT)
@@ -111,11 +109,9 @@ class Submission:
                 SlurmExecutor(self._submission).cancel(tasks)
 
     def _is_done(self) -> bool:
-
         return set(counts(*self._states())) <= FINAL
 
     def _states(self) -> tuple[SubmissionState, dict[str, TaskState]]:
-
         state = SubmissionState.of(self._submission.plan, self._submission.events())
         return state, states_seen(self._submission, state)
 
@@ -128,7 +124,6 @@ def start(plan: JobPlan, out: Path, *, is_local: bool) -> Submission:
     VoxcastError
         If results are there already, or Slurm refuses the jobs.
     """
-
     if not plan.tasks:
         raise ConfigError("has no image with a request", "submit", "see `Plan.table`")
     if not is_local:
@@ -155,7 +150,6 @@ def following(submission: JobSubmission, patience_s: float = 0.0) -> Iterator[Fo
     patience_s : float
         Time that another process may take to give it up.
     """
-
     try:
         with contextlib.ExitStack() as stack:
             claim = stack.enter_context(claimed(submission.folder, patience_s))
@@ -175,7 +169,6 @@ def following(submission: JobSubmission, patience_s: float = 0.0) -> Iterator[Fo
 
 def hand_over(follower: Follower) -> str:
     """Do one step, and submit a small job that follows; return its number, if one is needed."""
-
     return submit_follow_up(follower.submission, follower.state) if follower.step() else ""
 
 

@@ -57,7 +57,6 @@ def history(*folders: str | os.PathLike[str]) -> pd.DataFrame:
     ConfigError
         If neither a folder is named nor a project found.
     """
-
     paths = [Path(folder) for folder in folders]
     if not paths:
         recorded = project.require(None) / "data/history"

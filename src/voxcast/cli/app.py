@@ -198,7 +198,6 @@ def _smallest_image() -> Path | None:
 
 
 def _summary(name: str) -> str:
-
     try:
         app = config.load_app(CONF_APP, name)
     except ConfigError as error:

@@ -348,7 +348,6 @@ def requests(
     A request of length W with u of it used costs A W + B u + C. The predicted law of an image is
     for the longest run of a subject, and slightly wider than for a single run.
     """
-
     if "list" in (strategy, source):
         for name, listed in STRATEGIES.items():
             print(f"{name}: {listed.meaning}" + " (needs --checkpoint)" * listed.checkpoints)

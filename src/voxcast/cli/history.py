@@ -58,7 +58,6 @@ logger = logging.getLogger(__name__)
 
 def list_histories(as_json: options.Json = False, project: options.Project = None) -> int:
     """List the recorded and imported histories of the project."""
-
     folder = projects.require(project) / projects.HISTORY
     rows = []
     for name in batch_names(folder):
@@ -200,7 +199,6 @@ def compare(
 
 
 def _comparison_text(comparison: DeviceComparison) -> str:
-
     speedup, medians = comparison.speedup, comparison.pairs[["cpu_s", "gpu_s"]].median()
     interval = f"{speedup.low:.3g} to {speedup.high:.3g}" if speedup.bounded else "no interval"
     rows = [("", "wall time", "CV of repeats", "memory", "USD per 1000 runs")]
@@ -313,7 +311,6 @@ def _memory(peaks: pd.Series[float]) -> dict[str, Any] | None:
 def _variation_lines(
     names: dict[str, str], varied: Variation, memory: dict[str, Any] | None, target: str
 ) -> Iterator[str]:
-
     title = ", ".join(f"{name.rpartition(':')[2]} {value or '?'}" for name, value in names.items())
     mean, sd = amount(target, varied.mean), amount(target, varied.sd)
     yield f"{title or 'all runs'}: n {varied.n}, {mean} ± {sd}, CV {100 * varied.cv:.1f} %"

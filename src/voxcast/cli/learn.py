@@ -236,7 +236,6 @@ def _learn(request: LearningRequest | None, again: str, *, as_json: bool) -> int
     again : str
         The command that continues.
     """
-
     with _restored_on_failure(PARAMS, SOURCES):
         configured, catalogue = _prepare(request, again)
         devices = _announced(configured, catalogue)
@@ -287,7 +286,6 @@ def _prepare(request: LearningRequest | None, again: str) -> tuple[Config, pd.Da
 
 
 def _composed(request: LearningRequest | None, out: Path) -> Config:
-
     return config.load(PARAMS) if request is None else compose_request(request, PARAMS, out)
 
 
@@ -317,7 +315,6 @@ def _look(request: LearningRequest | None) -> tuple[Config, pd.DataFrame]:
 
 def _announced(configured: Config, catalogue: pd.DataFrame) -> list[DeviceOutlook]:
     """Say what would be measured, and return it; refuse it if nothing can be."""
-
     devices = device_outlooks(configured, catalogue, MEASURED)
     _show_images(configured, catalogue)
     if devices:
@@ -400,7 +397,6 @@ def _measure_first(devices: Sequence[DeviceOutlook], again: str) -> None:
 
 def _show_end(devices: Sequence[DeviceOutlook], again: str, *, as_json: bool) -> int:
     """Show the summary, images that failed, and the runs that are left."""
-
     # Failed runs are not left to do: only a mended tool measures them.
     left = sum(entry.outlook.left - entry.outlook.failed for entry in devices)
     left_s = sum(entry.outlook.left_s - entry.outlook.failed_s for entry in devices)
@@ -437,7 +433,6 @@ def _retrain(
     folder: Path, app: str | None, budget_s: float | None, trials: int | None, *, as_json: bool
 ) -> int:
     """Retrain the applications of the champion, or one; return the exit code."""
-
     with learning_lock(folder), contextlib.redirect_stdout(sys.stderr):
         bundle = ModelStore.of(folder).current()
         names = [app] if app else sorted(bundle.apps if bundle else ())

@@ -172,7 +172,6 @@ def _measure_runs(
     as_json: bool,
 ) -> int:
     """Measure each image with each number of CPUs; return the exit code, 1 if a run failed."""
-
     parameters = scaled_parameters(app, SCALE, parameter_values(texts, app.parameters))
     needs_none = app.input == "none"
     options.refuse_if(
@@ -234,7 +233,6 @@ def first_configuration(app: App, folder: Path, gpus: int | None = None) -> Conf
     ConfigError
         If no device of the application is such.
     """
-
     for name in app.devices:
         device = config.load_device(folder, name)
         if gpus is None or (device.gpus > 0) == (gpus > 0):
@@ -431,7 +429,6 @@ def show_campaign(
     project: Path | None, name: str, changes: Sequence[str], *, as_json: bool
 ) -> int:
     """Show which runs of a campaign are done and left."""
-
     campaign = _campaign(project, name, changes)
     # Workers of a pool run on other machines.
     rows = campaign.status(any_host=(campaign.folder / POOL).is_dir())
@@ -537,7 +534,6 @@ def _run_here(
     campaign: Campaign, follower: Follower, time_budget_s: float | None, count: int
 ) -> None:
     """Run workers side by side, and then one with all of the machine for the rest."""
-
     memory_bytes, submission = host_facts().memory_bytes, follower.submission
     deadline = None if time_budget_s is None else time.monotonic() + time_budget_s
 

@@ -34,7 +34,6 @@ def list_versions(
     project: options.Project = None,
 ) -> int:
     """List the versions, newest first, with every application."""
-
     folder = projects.require(project)
     if refresh:
         from voxcast.tracking.registry import forget_lost

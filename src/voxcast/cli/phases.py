@@ -162,7 +162,6 @@ def read_logical_trace(path: Path) -> LogicalTrace:
     RunError
         If it cannot be read, or has no events.
     """
-
     trace = logical_trace(read_trace(path))
     if not len(trace):
         raise RunError("has no events", path, "it was not traced; record it again")
@@ -382,7 +381,6 @@ def signature(
 
 def _signature_lines(run: Signature, overview: TraceOverview | None = None) -> Iterator[str]:
     """Yield the phases of a run: in the order of founding, or as marked in an overview."""
-
     yield (
         f"{run.source}: {counted(run.processes, 'process')}, {counted(run.ticks, 'tick')}, "
         f"{format_short_seconds(run.elapsed_s)}; computation {1 - run.communication_share:.0%}, "
@@ -407,7 +405,6 @@ def _signature_lines(run: Signature, overview: TraceOverview | None = None) -> I
 
 def _show_values(path: Path, tolerance: float, min_share: float, *, as_json: bool) -> int:
     """Show the phases of values, in the order of their founding."""
-
     values = _values(path)
     phases = grouped(values, tolerance, min_share=min_share)
     columns = {

@@ -111,7 +111,6 @@ def submit(
     with the same. Images that have results are left out. Ctrl-C leaves the jobs running, and
     `voxcast submit --out DIR` goes on. The exit code is 1 if a task was given up.
     """
-
     poll_s = options.seconds(poll, "--poll") or 30.0
     if not images and app is None and out is not None and not dry_run:
         submission = Submission.open(out)
@@ -162,7 +161,6 @@ def _run(
     submission: Submission, poll_s: float, project: Path | None, *, detach: bool, as_json: bool
 ) -> int:
     """Follow a submission, or hand that to a job; return the exit code."""
-
     with submissions.following(submission, DETACHED_PATIENCE_S if detach else 0.0) as follower:
         if not detach:
             try:

@@ -62,7 +62,7 @@ def test_subjects_of_a_dataset_are_submitted_with_predicted_requests(
         copy = tmp_path / "o" / row["task"] / "copy"
         assert copy.read_bytes() == Path(row["image"]).read_bytes()
     absent = submit(project, *options[:1], "--participant-label", "9", *HERE, "--dry-run", code=2)
-    assert absent.stderr == "voxcast: bids: has no subject 9; check --participant-label\n"
+    assert absent.stderr == "voxcast: bids: no image of participant 9; choose from 01, 02, 03\n"
 
 
 def test_a_server_gives_the_requests_of_the_model_here(
