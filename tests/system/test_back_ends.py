@@ -3,11 +3,13 @@
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import nibabel
+import numpy as np
 import pytest
-from test_own_application import COMMAND, TOOL, write_heads
 
 from production_servers import (
     ACCESS,
@@ -23,11 +25,42 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(bool(missing()), reason=f"not installed: {', '.join(missing())}"),
 ]
+# Its time depends on the voxels, and on nothing else.
+TOOL = f"""#!{sys.executable} -P
+import argparse, pathlib, time
+import nibabel
+import numpy as np
+parser = argparse.ArgumentParser()
+parser.add_argument("--in", dest="image", required=True)
+parser.add_argument("--out", type=pathlib.Path, required=True)
+parser.add_argument("--threads", type=int, default=1)
+parser.add_argument("--version", action="version", version="smooth 1.4.2")
+args = parser.parse_args()
+voxels = np.asanyarray(nibabel.load(args.image).dataobj).astype(np.float32)
+for step, s_per_voxel in (("smooth", 8e-6), ("write", 1e-6)):
+    print(f"START {{step}}", flush=True)
+    end = time.process_time() + 0.1 + voxels.size * s_per_voxel
+    while time.process_time() < end:
+        np.tanh(voxels)
+    print(f"END {{step}}", flush=True)
+nibabel.save(nibabel.Nifti1Image(voxels, np.eye(4)), args.out / "smooth.nii.gz")
+"""
+COMMAND = "smooth --in {image} --out {out} --threads {cpus}"
 HEADS = 7
 FAST = ("--app", "smooth", "--cpus", "1", "-S", "tune.families=[median,ridge]",
         "-S", "tune.trials=1", "-S", "tune.folds=2")  # fmt: skip
 HEAD = "../heads/head00.nii.gz"
 AUTHOR = ("-c", "user.name=t", "-c", "user.email=t@t")
+
+
+def write_heads(folder: Path) -> None:
+    rng = np.random.default_rng(0)
+    folder.mkdir()
+    for number in range(HEADS):
+        shape = rng.integers(20, 44, 3)
+        voxels = rng.normal(100, 20, shape).astype(np.int16)
+        image = nibabel.Nifti1Image(voxels, np.diag([2.0, 2.0, 2.0, 1.0]))
+        nibabel.save(image, folder / f"head{number:02d}.nii.gz")
 
 
 class Study:
@@ -58,7 +91,7 @@ class Study:
         tool.parent.mkdir()
         tool.write_text(TOOL)
         tool.chmod(0o755)
-        write_heads(self.project.parent / "heads", range(HEADS))
+        write_heads(self.project.parent / "heads")
         self.project.mkdir()
         self.run("voxcast", "init")
         self.run("voxcast", "app", "new", "smooth", "--command", COMMAND,

@@ -1,4 +1,4 @@
-"""``voxcast learn`` refused, declined and interrupted; see also test_own_application."""
+"""``voxcast learn`` refused, declined and interrupted."""
 
 import os
 import shutil

@@ -201,17 +201,6 @@ def resumed(capsys: pytest.CaptureFixture[str], disk: Path, folder: object, plan
         assert (disk / "out" / row["task"] / "done").read_text() == "done"
 
 
-def test_nothing_is_begun_on_a_full_disk(tmp_path: Path, disk: Path, capsys) -> None:
-    path, plan = planned(tmp_path, WRITE, 2)
-    filler = fill(disk)
-    command = (path, "--out", disk / "out", "--cluster", "local")
-    line = submit(capsys, *command, code=2)
-    assert "no space left on the device; free some and run the same command again" in line
-    filler.unlink()
-    submit(capsys, *command)
-    resumed(capsys, disk, disk / "out", plan)
-
-
 def test_a_disk_that_fills_while_tasks_run_is_no_fault_of_theirs(
     tmp_path: Path, disk: Path, capsys
 ) -> None:

@@ -389,7 +389,7 @@ def test_voxels_that_are_not_finite_are_zero(tmp_path: Path) -> None:
 @pytest.mark.skipif(REAL_T1 is None, reason="VOXCAST_REAL_T1 names no folder of real heads")
 def test_the_mask_of_real_heads_is_that_of_ants() -> None:
     assert REAL_T1 is not None
-    paths = sorted(Path(REAL_T1).glob("*.nii.gz"))[:3]
+    paths = sorted(Path(REAL_T1).glob("*.nii.gz"))[:1]
     assert paths
     for path in paths:
         expected = _of_ants(path).sum()

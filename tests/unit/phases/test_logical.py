@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
 
-from event_tables import COLLECTIVE, collective, event_table, local, receive, send
-from planted_phases import PHASES, planted
+from event_tables import COLLECTIVE, PHASES, collective, event_table, local, planted, receive, send
 from voxcast.phases.events import read_trace
 from voxcast.phases.logical import logical_trace
 from voxcast.phases.overview import COMMUNICATION, COMPUTATION, timeline, trace_overview, traffic
