@@ -67,7 +67,7 @@ LEARNED = {
 def test_two_processes_compute_what_one_does(tmp_path, app):
     alone, _ = result_of(app, tmp_path / "1", 1)
     more = {"oversubscription": 2, "threads_per_process": 2}
-    both, phases = result_of(app, tmp_path / "2", 1, **more)
+    both, phases = result_of(app, tmp_path / "2", 2, **more)
     assert [r["processes"] for r in (alone, both)] == [1, 2]
     assert both["threads_per_process"] == 2
     for name in LEARNED[app]:
