@@ -1,4 +1,7 @@
-"""A model from Python: the champion of a project, a version of it, a folder, or a service."""
+"""A model from Python: the champion of a project, a version of it, a folder, or a service.
+
+Facts of images and recorded runs are tables.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from voxcast import project as projects
 from voxcast.allocation.site import THIS_MACHINE
 from voxcast.api.plan import Plan
 from voxcast.api.question import Question, opened
 from voxcast.errors import ModelError
 from voxcast.files import canonical_json
 from voxcast.records import Configuration
+from voxcast.runs.store import open_history
 from voxcast.serving.bundle import ServedApp
 from voxcast.serving.champion import in_allocations
 from voxcast.serving.client import Client, ServedFacts
@@ -229,6 +234,56 @@ def submit(
         If an image has no request, results are there already, or the jobs are refused.
     """
     return load().recommend(images, app, **wishes).submit(out)
+
+
+def inspect(image: str | os.PathLike[str]) -> pd.Series:
+    """Return the header and the characteristics of an image.
+
+    Parameters
+    ----------
+    image : path
+        A NIfTI file.
+
+    Raises
+    ------
+    ImageError
+        If it cannot be read.
+
+    Examples
+    --------
+    >>> voxcast.inspect("sub-01_T1w.nii.gz")["foreground_ml"]  # doctest: +SKIP
+    """
+    import pandas as pd
+
+    from voxcast.images.characteristics import characteristics
+    from voxcast.images.volume import Volume
+
+    volume = Volume.open(Path(image))
+    facts = {**volume.header.columns(), **characteristics(volume.read())}
+    return pd.Series(facts, name=str(image))
+
+
+def history(*folders: str | os.PathLike[str]) -> pd.DataFrame:
+    """Return recorded runs, one row for each.
+
+    Parameters
+    ----------
+    *folders : path
+        Folders of ``data/history``, their parts, or folders of runs; by default all runs of the
+        project above the current folder.
+
+    Raises
+    ------
+    TableError
+        If a folder cannot be read as a history.
+    ConfigError
+        If neither a folder is named nor a project found.
+    """
+    paths = [Path(folder) for folder in folders]
+    if not paths:
+        recorded = projects.require(None) / projects.HISTORY
+        paths = sorted(path for path in recorded.iterdir() if path.is_dir())
+    return open_history(paths).runs
 
 
 def one_or_several(values: Any) -> list[Any]:

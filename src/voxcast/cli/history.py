@@ -24,7 +24,7 @@ from voxcast.runs.table import groups, once_each, runs_of_apps, runs_where
 from voxcast.text_table import text_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     import pandas as pd
 
@@ -134,33 +134,29 @@ def import_history(
 
 
 def _import_lines(account: Account) -> Iterator[str]:
-    for title, remarks in (
-        ("bad", account.bad), ("skipped", account.skipped), ("unknown", account.unread),
-    ):  # fmt: skip
-        texts = [f"{remark.file}:{remark.line}: {remark.reason}" for remark in remarks]
-        yield from _some(title, texts)
+    remarks = {"bad": account.bad, "skipped": account.skipped, "unknown": account.unread}
+    texts = {
+        title: [f"{remark.file}:{remark.line}: {remark.reason}" for remark in listed]
+        for title, listed in remarks.items()
+    }
+    texts["no image"] = [f"{n} × {reason}" for reason, n in account.without_image.items()]
+    for title, listed in texts.items():
+        yield from (f"{title:8} {text}" for text in listed[:LISTED_REMARKS])
+        if len(listed) > LISTED_REMARKS:
+            yield f"{title:8} and {len(listed) - LISTED_REMARKS} more; --json lists all"
     imported = f"of {account.imported} imported runs"
     if account.unknown:
-        listed = ", ".join(f"{column} of {count}" for column, count in account.unknown.items())
-        yield f"{imported} the source does not state: {listed}"
+        columns = ", ".join(f"{column} of {count}" for column, count in account.unknown.items())
+        yield f"{imported} the source does not state: {columns}"
         no_memory = account.unknown.get("peak_rss_bytes", 0) == account.imported
         if account.source == "sacct" and no_memory:
             yield "no job has a MaxRSS, which is on the lines of job steps: export without -X"
     if account.with_image or account.without_image:
         yield f"{imported} {account.with_image} have an image"
-    yield from _some(
-        "no image", [f"{n} × {reason}" for reason, n in account.without_image.items()]
-    )
     yield (
         f"{account.read} read = {account.imported} imported + {account.duplicates} duplicates "
         f"+ {len(account.skipped)} skipped + {len(account.bad)} bad"
     )
-
-
-def _some(title: str, texts: Sequence[str]) -> Iterator[str]:
-    yield from (f"{title:8} {text}" for text in texts[:LISTED_REMARKS])
-    if len(texts) > LISTED_REMARKS:
-        yield f"{title:8} and {len(texts) - LISTED_REMARKS} more; --json lists all"
 
 
 def compare(

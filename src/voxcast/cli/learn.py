@@ -384,10 +384,8 @@ def _measure_first(devices: Sequence[DeviceOutlook], again: str) -> None:
     """
     from voxcast.measure.runner import LOG_FILE
 
-    for entry in devices:
-        run = None
-        if not entry.outlook.trusted:
-            run = measure_smallest(entry.settings, entry.plan)
+    for entry in (entry for entry in devices if not entry.outlook.trusted):
+        run = measure_smallest(entry.settings, entry.plan)
         if run is not None and run.outcome != "completed":
             log = entry.settings.runs / run.cell_key / LOG_FILE
             then = f"mend the application and run `{again}` again"

@@ -115,9 +115,7 @@ def _sizers(project: Path | None) -> tuple[OnlineSizer, OnlineSizer]:
     )
 
 
-def _answer(
-    sizers: tuple[OnlineSizer, OnlineSizer], question: Outcomes
-) -> list[dict[str, Any]]:
+def _answer(sizers: tuple[OnlineSizer, OnlineSizer], question: Outcomes) -> list[dict[str, Any]]:
     times, memories = sizers
     names = {run.task for run in question.ended} | set(times.tasks)
     if len(names) > MAX_TASKS:
