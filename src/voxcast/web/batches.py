@@ -17,7 +17,7 @@ from voxcast.errors import VoxcastError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from voxcast.web.model_switch import ServedModel
+    from voxcast.serving.prediction_service import PredictionService
 
 Rows = list[dict[str, Any]]
 
@@ -28,7 +28,7 @@ MAX_ROWS = 256  # of a common call; about 80 ms
 class _Question:
     """Rows of one request, and where its answer is awaited."""
 
-    served: ServedModel
+    served: PredictionService
     rows: Rows
     quantile: float
     explain: bool
@@ -41,7 +41,7 @@ class _Question:
 
     def predict(self) -> Rows:
         """Ask the model for this request alone."""
-        return self.served.predictions.predict(self.rows, self.quantile, explain=self.explain)
+        return self.served.predict(self.rows, self.quantile, explain=self.explain)
 
 
 @dataclass
@@ -63,7 +63,7 @@ class Batches:
     _bulk_thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "bulk"))
 
     async def predict(
-        self, served: ServedModel, rows: Rows, quantile: float, *, explain: bool = False
+        self, served: PredictionService, rows: Rows, quantile: float, *, explain: bool = False
     ) -> Rows:
         """Return one prediction for each row, in order.
 
@@ -130,9 +130,7 @@ def _answers(questions: list[_Question]) -> list[Rows | Exception]:
         first = questions[0]
         rows = [row for question in questions for row in question.rows]
         try:
-            predictions = iter(
-                first.served.predictions.predict(rows, first.quantile, explain=first.explain)
-            )
+            predictions = iter(first.served.predict(rows, first.quantile, explain=first.explain))
             return [[next(predictions) for _ in question.rows] for question in questions]
         except VoxcastError:
             pass

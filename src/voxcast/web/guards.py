@@ -20,7 +20,7 @@ from voxcast.errors import VoxcastError, one_line
 from voxcast.refusals import refusal_of
 
 if TYPE_CHECKING:
-    from voxcast.web.model_switch import ServedModel
+    from voxcast.serving.prediction_service import PredictionService
     from voxcast.web.server import Settings
 
 
@@ -203,7 +203,7 @@ def settings_of(request: Request) -> Settings:
     return settings
 
 
-def served_model(request: Request) -> ServedModel:
+def served_model(request: Request) -> PredictionService:
     """Return the version that a request began with.
 
     Raises
@@ -213,7 +213,7 @@ def served_model(request: Request) -> ServedModel:
     """
     if "model" not in request.state:
         request.state.model = request.app.state.switch.champion
-    served: ServedModel | None = request.state.model
+    served: PredictionService | None = request.state.model
     if served is None:
         raise later(HTTPStatus.SERVICE_UNAVAILABLE, "no model is loaded yet", 1)
     return served

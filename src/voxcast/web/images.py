@@ -102,7 +102,7 @@ async def _described(request: Request, file: Any, app: str | None) -> Response:
     served, pool = served_model(request), _pool(request)
     facts = served.bundle.app_named(app)
     # In a thread: the forecaster may have to be read first.
-    network_points = await asyncio.to_thread(served.predictions.network_points, facts)
+    network_points = await asyncio.to_thread(served.network_points, facts)
     forecaster = served.bundle.forecaster(facts.name)
     task = {
         "max_voxels": pool.limits.voxels,

@@ -10,54 +10,17 @@ import gc
 import logging
 import threading
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from voxcast.errors import VoxcastError, one_line
 from voxcast.serving.prediction_service import PredictionService
 
 if TYPE_CHECKING:
-    from voxcast.serving.bundle import Bundle
     from voxcast.web.server import Settings
 
 RETRY_S = 60.0  # between two tries of a version that was refused
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class ServedModel:
-    """One version of the registered model; requests that began with it end with it.
-
-    Attributes
-    ----------
-    version : str
-        Its number.
-    predictions : PredictionService
-        Answers rows of requests.
-    """
-
-    version: str
-    predictions: PredictionService
-
-    @property
-    def bundle(self) -> Bundle:
-        """The facts of its applications."""
-        return self.predictions.bundle
-
-    @classmethod
-    def load(cls, settings: Settings, number: str) -> ServedModel:
-        """Load a version completely, and let each application answer once.
-
-        Raises
-        ------
-        ModelError
-            If it cannot be read or was changed, or an application of it cannot answer.
-        """
-        predictions = PredictionService(settings.store.open(number), settings.machines)
-        for app in predictions.apps:
-            predictions.warm(app)
-        return cls(number, predictions)
 
 
 class ModelSwitch:
@@ -70,7 +33,7 @@ class ModelSwitch:
 
     Attributes
     ----------
-    champion : ServedModel or None
+    champion : PredictionService or None
         The version that answers.
     refused : dict of str to str
         The champion that is not served, if any, with the reason.
@@ -82,7 +45,7 @@ class ModelSwitch:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.champion: ServedModel | None = None
+        self.champion: PredictionService | None = None
         self.refused: dict[str, str] = {}
         self.problem = ""
         self.switches = 0
@@ -136,7 +99,7 @@ class ModelSwitch:
             gc.collect()
             gc.freeze()
 
-    def _loaded(self, number: str) -> ServedModel | None:
+    def _loaded(self, number: str) -> PredictionService | None:
         """Return the version with this number, or the served one if it cannot be loaded."""
         served = self.champion
         if served is not None and served.version == number:
@@ -146,7 +109,9 @@ class ModelSwitch:
             return served
         self._tried_at[number] = now
         try:
-            loaded = ServedModel.load(self.settings, number)
+            loaded = PredictionService(self.settings.store.open(number), self.settings.machines)
+            for app in loaded.apps:
+                loaded.warm(app)
         except Exception as error:  # any error that its files can cause
             reason = one_line(error) or repr(error)
             if self.refused.get(number) != reason:

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from voxcast.config import Site
     from voxcast.serving.bundle import ServedApp
     from voxcast.serving.model_store import ModelStore
-    from voxcast.web.model_switch import ModelSwitch, ServedModel
+    from voxcast.serving.prediction_service import PredictionService
+    from voxcast.web.model_switch import ModelSwitch
 
 CONF, SUBMIT = "conf", "submit.yaml"
 MAX_RUNS = 5000
@@ -85,16 +86,16 @@ async def models(request: Request) -> Response:
     )
 
 
-def _app(served: ServedModel, name: str) -> dict[str, Any]:
+def _app(served: PredictionService, name: str) -> dict[str, Any]:
     """Return the facts of an application as a form or a page needs them."""
     app = served.bundle.apps[name]
     facts, promotion = app.to_json(), app.promotion
     for hidden in ("forecaster_sha256", "trained_on_sha256", "promotion"):
         del facts[hidden]
-    model = served.predictions.forecaster(name).model_at("volume").model
+    model = served.forecaster(name).model_at("volume").model
     return {
         **facts,
-        "network_points": served.predictions.network_points(app),
+        "network_points": served.network_points(app),
         **promotion.summary(),
         "app_version": promotion.app_version,
         "calibrated_at": promotion.promoted_at,
@@ -207,7 +208,7 @@ async def history(request: Request) -> Response:
     return Response(content, media_type="application/json")
 
 
-def _history(project: Path, served: ServedModel, cache: dict[str, bytes]) -> bytes:
+def _history(project: Path, served: PredictionService, cache: dict[str, bytes]) -> bytes:
     """Return the answer, from the cache if nothing has changed; for one thread at a time."""
     from voxcast.analysis.job_drift import monthly_coverage
     from voxcast.analysis.runs_on_record import run_outlines
