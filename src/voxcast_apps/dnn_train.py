@@ -57,7 +57,7 @@ def train(options: Arguments) -> None:
     ConfigError
         If a parameter is invalid.
     RunError
-        If a GPU is requested and there is none, or scikit-learn's digits are missing.
+        If a GPU is requested and missing, or scikit-learn's digits are missing.
     """
     parameters = options.parameters
     check(parameters, LEAST_OF_NETWORK.get(parameters["network"], {}))

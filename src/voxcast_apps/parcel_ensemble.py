@@ -85,7 +85,7 @@ def member_parcellations(parcels: str, seeds: int) -> list[tuple[int, int]]:
     Raises
     ------
     ConfigError
-        If the sizes are no numbers, or there are too many members.
+        If the sizes are not numbers, or there are too many members.
 
     Examples
     --------

@@ -244,7 +244,7 @@ def targets_of(participants: list[Participant], name: str) -> np.ndarray:
     Raises
     ------
     ConfigError
-        If there is no such column, or it holds anything else.
+        If the column is missing, or it holds anything else.
     """
     where = f"target {name!r}"
     try:

@@ -70,7 +70,7 @@ def mpirun(processes: int, program: Sequence[str]) -> list[str]:
     Raises
     ------
     RunError
-        If there is no ``mpirun``.
+        If ``mpirun`` is missing.
     """
     path = shutil.which("mpirun")
     if path is None:

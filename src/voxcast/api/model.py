@@ -43,7 +43,7 @@ _NEITHER = "give paths of images, or request rows as a table or as mappings"
 
 @dataclass(frozen=True)
 class Model:
-    """A model in this process, or that of a service; images are read here in either case.
+    """A model in this process, or one behind a service; images are read here in either case.
 
     Attributes
     ----------

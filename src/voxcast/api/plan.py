@@ -46,7 +46,7 @@ class Plan:
     Attributes
     ----------
     images : sequence of Path
-        Those that were asked about; the recommendation has those that could be predicted.
+        All images of the question; the recommendation has the ones that could be predicted.
     volumes : dict
         Header and characteristics of each image by its path.
     """
@@ -135,7 +135,7 @@ class Plan:
         write_resources(resources(self.recommendation), Path(path))
 
     def jobs(self, nodes: tuple[int, int] | None = None) -> JobPlan:
-        """Return the jobs of all images that have a request; the others are logged.
+        """Return the jobs of all images that have a request; images without one are logged.
 
         Parameters
         ----------
@@ -196,7 +196,7 @@ def jobs_of_file(path: Path, question: Question, nodes: tuple[int, int] | None) 
     Parameters
     ----------
     question : Question
-        Its partition replaces that of the file; a recommendation may be for another application.
+        Its partition replaces the file's; a recommendation may be for another application.
     nodes : tuple of int or None
         See `Plan.jobs`.
 
@@ -264,7 +264,7 @@ def ready(
 
 
 def left_to_do(jobs: JobPlan, out: Path) -> JobPlan:
-    """Return the jobs without those that have results."""
+    """Leave out jobs that have results."""
     existing = set(existing_outputs(jobs, out))
     if existing:
         logger.info("%d of %d images have results", len(existing), len(jobs.tasks))
@@ -305,7 +305,7 @@ def _job_plan(
     Parameters
     ----------
     parameters : mapping
-        Those that differ from the application's defaults.
+        Only values that differ from the application's defaults.
     """
     from voxcast import config
 

@@ -110,7 +110,7 @@ class Question:
         )
 
     def batches(self, source: RowFile, quantile: float, *, explain: bool) -> BatchPredictions:
-        """Return the predictions of the rows of a table; the question fills what they leave open.
+        """Return the predictions of the rows of a table; the question fills empty cells.
 
         Raises
         ------
@@ -196,7 +196,7 @@ def opened(model: str | None, project: Path | None) -> PredictionService | Clien
     Raises
     ------
     ConfigError
-        If a project is needed and there is none.
+        If a project is needed and missing.
     ModelError
         If the model is missing or cannot be read.
     """

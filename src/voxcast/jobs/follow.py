@@ -209,10 +209,10 @@ class Follower:
                 self._end(executor, name, task_state)
 
     def _change_queued(self, executor: Executor) -> None:
-        """Give first attempts in the queue what was learned since they were submitted.
+        """Update the requests of first attempts in the queue.
 
-        Tasks of an array keep a common request. Its memory is only raised, as its script tells
-        the application how much there is.
+        Tasks of an array keep a common request. Its memory is only raised, as its script
+        states the amount to the application.
         """
         state, tasks = self.state, self.state.tasks
         of_tasks = {n: s for n, s in self.current.items() if n in tasks and n in state.live}

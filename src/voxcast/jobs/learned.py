@@ -1,12 +1,12 @@
 """Requests that are learned while a submission runs.
 
-A plan tends to be off by about the same factor for all of its tasks: the nodes are slower than
-those that were measured, or a release of the application needs more memory. Each attempt that ends
-tells more of that factor. Needs are counted relative to the plan, and `OnlineSizer` chooses the
-requests of least expected waste among them. The first request covers the share of tasks that the
-policy promises, as by split conformal prediction, or all of the needs so far while these are few.
+A plan tends to be off by about the same factor for all of its tasks: the nodes are slower than the
+measured ones, or a release of the application needs more memory. Each attempt that ends narrows
+that factor down. Needs are counted relative to the plan, and `OnlineSizer` chooses the requests of
+least expected waste among them. The first request covers the share of tasks that the policy
+promises, as by split conformal prediction, or all of the needs so far while these are few.
 
-The events of a submission tell what was learned, so that no other file is needed.
+Everything is learned again from the events of the submission, so no other file is needed.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class LearnedRequests:
             self._memories.add(kind, task.name, memory, time, outcome)
 
     def sequence(self, task: Task) -> RequestSequence:
-        """Return the requests of a task: those of its plan until enough others have completed."""
+        """Return the requests of a task; its plan, until enough other tasks have completed."""
         planned, predicted = task.requests, self._predicted(task)
         if predicted is None:
             return planned
@@ -102,7 +102,7 @@ class _Needs:
         self.so_far: dict[str, float] = defaultdict(float)
 
     def add(self, kind: str, name: str, need: float, time: float, outcome: Outcome) -> None:
-        """Add the need of a task, of which a killed attempt tells a lower bound."""
+        """Add the need of a task; a killed attempt is a lower bound."""
         # By its features the sizer knows which killed attempts a completed one replaces.
         features = {"task": self._places.setdefault(name, float(len(self._places)))}
         self._sizer.update(
@@ -112,7 +112,7 @@ class _Needs:
         (self._completed if outcome == "completed" else self._killed)[kind][name] = need
 
     def amounts(self, planned: Sequence[float], kind: str, share: float) -> list[float]:
-        """Return the amounts to request, of which the first covers a share of the needs so far.
+        """Return the amounts to request; the first covers a share of the needs so far.
 
         There are none until enough tasks have completed, unless most were killed.
         """

@@ -100,7 +100,7 @@ class Executor:
         Raises
         ------
         VoxcastError
-            If one of them cannot have it, as it has started; then the others may have it.
+            If one of them cannot have it, as it has started; then the rest may have it.
         """
         raise NotImplementedError
 
@@ -155,8 +155,8 @@ class SubmissionState:
     changed : dict of (int, int) to Request
         Requests that were changed in the queue, by array and number.
     requests_of : callable
-        Returns the requests of a task; those of the plan, but where the process that follows has
-        learned others.
+        Returns the requests of a task: its plan, unless the process that follows has learned
+        better ones.
     """
 
     limits: Limits

@@ -35,7 +35,7 @@ Value = TypeVar("Value")
 
 _GZIP = b"\x1f\x8b"
 _START_CHARACTERS = 1 << 16
-LONGEST_LINE = 1 << 20  # characters, none of which is a record
+LONGEST_LINE = 1 << 20  # characters, without any record
 # A file of gzip that unpacks to more than both was made to fill a machine. Accounting packs to
 # between a tenth and a fiftieth; gzip itself ends at a thousandth.
 UNPACKED_BYTES, UNPACKED_TIMES = 1 << 28, 200

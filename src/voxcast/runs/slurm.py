@@ -115,7 +115,7 @@ class SlurmCells:
         return self.read(name, _tres, width=5)
 
     def time_limit(self) -> Floats:
-        """Return the time limits in seconds; infinite where there is none."""
+        """Return the time limits in seconds; infinite without one."""
         limit = self.read("timelimitraw", lambda text: _limit(text, lambda t: 60.0 * integer(t)))
         unstated = self.texts("timelimitraw") == ""
         unstated |= np.isinf(limit)

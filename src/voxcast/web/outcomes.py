@@ -1,7 +1,7 @@
 """Recurring tasks of clients such as workflow engines: ``POST /outcomes``.
 
-A client reports runs that have ended, and asks for the requests of the next ones. No model is
-needed; see `voxcast.allocation.requests.online`. What was learned is kept in the project.
+A client reports runs that have ended, and gets requests for the next ones. No model is needed; see
+`voxcast.allocation.requests.online`. The runs are kept in the project.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class NextRun(RecurringRun):
 
 
 class Outcomes(_Strict):
-    """Runs that have ended, of which the service learns, and the runs that are asked about."""
+    """Runs that have ended, and runs to make."""
 
     ended: list[EndedRun] = Field(default_factory=list, max_length=100)
     next: list[NextRun] = Field(default_factory=list, max_length=100)

@@ -161,7 +161,7 @@ class OnlineSizer:
 
     @property
     def tasks(self) -> frozenset[str]:
-        """The names of the tasks of which runs are known."""
+        """The names of the tasks with runs."""
         return frozenset(self._tasks)
 
     def requests(
