@@ -91,10 +91,12 @@ def _groups(title: str, table: pd.DataFrame, top: int) -> str:
         failed, hours = sum(group[cause] for cause in CAUSES[2:]), group["core_hours"]
         rows.append((
             _short(group["key"]), f"{group['jobs']:,}", _share(group["completed"] / group["jobs"]),
-            f"{group['timeout']:,}", f"{group['out_of_memory']:,}", f"{failed:,}", _hours(hours) if hours else UNKNOWN,
+            f"{group['timeout']:,}", f"{group['out_of_memory']:,}", f"{failed:,}",
+            _hours(hours) if hours else UNKNOWN,
             _share(group["lost_core_hours"] / hours if hours else math.nan),
             _share(group["cpu_efficiency"]), _share(group["time_used"]),
-            _share(group["memory_used"]), _hours(group["gpu_hours"]) if group["gpu_hours"] else UNKNOWN,
+            _share(group["memory_used"]),
+            _hours(group["gpu_hours"]) if group["gpu_hours"] else UNKNOWN,
             *((f"{group['usd']:,.2f}", f"{group['lost_usd']:,.2f}") if with_usd else ()),
         ))  # fmt: skip
     text = text_table(rows, "<" + ">" * (len(rows[0]) - 1))
