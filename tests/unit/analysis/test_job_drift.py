@@ -51,7 +51,8 @@ def test_jobs_above_their_bound_are_counted_whatever_became_of_them() -> None:
 
 
 def test_one_job_of_a_subject_counts() -> None:
-    rows = [job(n) | {"subject": "same"} for n in range(9)] + [job(9, runtime_s=20.0)]
+    rows = [job(n) | {"subject": "same"} for n in range(8)] + [job(9)]
+    rows += [job(8, runtime_s=20.0) | {"subject": "same"}]  # the newest of its subject
     [coverage] = bounds(last_jobs(pd.DataFrame(rows), 100), 0.01)
     assert (coverage.observed.value, coverage.observed.subjects) == (0.5, 2)
 
@@ -98,7 +99,7 @@ def test_jobs_are_counted_by_month_and_target() -> None:
 def test_a_subject_of_an_evaluation_counts_if_all_its_runs_were_below() -> None:
     rows = [measured_row(n, cpus, 10.0) for n in range(30) for cpus in (1, 2)]
     runs = frame_of(rows)
-    upper = np.where((runs["subject"] == "007") & (runs["cpus"] == 2), 9.0, 11.0)
+    upper = np.where((runs["subject"] == "007") & (runs["cpus"] == 1), 9.0, 11.0)
     evaluated = pd.DataFrame(
         {
             "cell_key": runs["cell_key"], "app": "segment", "subject": runs["subject"],

@@ -49,6 +49,7 @@ def test_a_comparison_of_devices_names_allocations_that_differ(changes: dict, la
     [
         ([0, 1], "completed", "None"),
         ([0, 0], "completed", "no run on a GPU is on record"),
+        ([1, 1], "completed", "no run on a CPU is on record"),
         ([0, 1], "failed", "no run on a CPU or a GPU is on record"),
     ],
 )
