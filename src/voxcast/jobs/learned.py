@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -79,27 +79,23 @@ class LearnedRequests:
 
     def watch(self, running: Iterable[tuple[Task, float]]) -> None:
         """Take in how long tasks have run that have not ended: they need more than that."""
-        self._times.so_far = defaultdict(float)
+        so_far: dict[str, float] = defaultdict(float)
         for task, runtime_s in running:
-            so_far, time = self._times.so_far, runtime_s / task.requests.walltimes_s[0]
+            time = runtime_s / task.requests.walltimes_s[0]
             so_far[_kind(task)] = max(so_far[_kind(task)], time)
+        self._times.watch(so_far)
 
 
 class _Needs:
-    """What tasks needed of one resource, relative to their plan.
-
-    Attributes
-    ----------
-    so_far : dict of str to float
-        The most that a task has used which still runs, by kind.
-    """
+    """What tasks needed of one resource, relative to their plan."""
 
     def __init__(self, objective: Objective) -> None:
         self._objective, self._sizer = objective, OnlineSizer(objective=objective)
         self._completed: dict[str, dict[str, float]] = defaultdict(dict)
         self._killed: dict[str, dict[str, float]] = defaultdict(dict)
         self._places: dict[str, float] = {}
-        self.so_far: dict[str, float] = defaultdict(float)
+        self._so_far: Mapping[str, float] = {}
+        self._cheapest: dict[str, list[float]] = {}  # the same for a thousand tasks that wait
 
     def add(self, kind: str, name: str, need: float, time: float, outcome: Outcome) -> None:
         """Add the need of a task; a killed attempt is a lower bound."""
@@ -110,6 +106,11 @@ class _Needs:
         )
         self._killed[kind].pop(name, None)
         (self._completed if outcome == "completed" else self._killed)[kind][name] = need
+        self._cheapest.pop(kind, None)
+
+    def watch(self, so_far: Mapping[str, float]) -> None:
+        """Take in the most that a task of each kind has used which still runs."""
+        self._so_far = so_far
 
     def amounts(self, planned: Sequence[float], kind: str, share: float) -> list[float]:
         """Return the amounts to request; the first covers a share of the needs so far.
@@ -128,14 +129,20 @@ class _Needs:
             beyond_all = next((r for r in later if r > needs[-1]), LEAST_GROWTH * needs[-1])
         first = beyond_all
         if len(completed) >= LEAST_RUNS:
-            later = [
+            later = self._cheapest_of(kind)
+            rank = math.ceil((len(needs) + 1) * share)
+            covering = needs[rank - 1] if rank <= len(needs) else beyond_all
+            first = max(covering, MARGIN * self._so_far.get(kind, 0.0), later[0])
+        return [planned[0] * rung for rung in growing(first, later, 0.0, RETRY_GROWTH)]
+
+    def _cheapest_of(self, kind: str) -> list[float]:
+        """Return the sequence of least expected waste, relative to the plan."""
+        if kind not in self._cheapest:
+            self._cheapest[kind] = [
                 (request.walltime_s if self._objective == "time" else request.memory_bytes) / UNIT
                 for request in self._sizer.requests(kind, {})
             ]
-            rank = math.ceil((len(needs) + 1) * share)
-            covering = needs[rank - 1] if rank <= len(needs) else beyond_all
-            first = max(covering, MARGIN * self.so_far[kind], later[0])
-        return [planned[0] * rung for rung in growing(first, later, 0.0, RETRY_GROWTH)]
+        return self._cheapest[kind]
 
 
 def _within(amounts: Sequence[float], most: float) -> tuple[float, ...]:
