@@ -145,13 +145,13 @@ def test_everything_is_done_from_the_keyboard(
         page.keyboard.press("ArrowDown")
         tab_to("deadline")
         page.keyboard.type("3 h")
+        page.wait_for_timeout(PAUSE_MS)  # the answer to the deadline draws the plot anew
+        opened.settled()
         tab_to("budget")
         for _ in range(20):
             page.keyboard.press("Tab")
             if page.evaluate("() => document.activeElement.classList.contains('point')"):
                 break
-        page.wait_for_timeout(PAUSE_MS)  # the answer to the deadline draws the plot anew
-        opened.settled()
         first = page.evaluate("() => document.activeElement.getAttribute('aria-label')")
         page.keyboard.press("ArrowRight")
         second = page.evaluate("() => document.activeElement.getAttribute('aria-label')")
