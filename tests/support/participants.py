@@ -11,7 +11,7 @@ SPACING_MM = 8.0
 
 
 def write_participants(folder: Path, count: int) -> Path:
-    """Write volumes of 8 mm whose intensity grows along x as ``slope`` of the table says."""
+    """Write volumes of 8 mm whose intensity grows along x as ``gamma`` of the table says."""
     rng = np.random.default_rng(4)
     affine = np.diag([SPACING_MM] * 3 + [1.0])
     affine[:3, 3] = (-100.0, -130.0, -80.0)
@@ -26,6 +26,6 @@ def write_participants(folder: Path, count: int) -> Path:
         rows.append([label, slope, json.dumps([slope, slope**2]), 1.0, "n/a"])
     with (folder / "participants.tsv").open("w", newline="") as stream:
         writer = csv.writer(stream, delimiter="\t")
-        writer.writerow(["participant_id", "slope", "both", "same", "age"])
+        writer.writerow(["participant_id", "gamma", "both", "same", "age"])
         writer.writerows(rows)
     return folder

@@ -637,7 +637,7 @@ def parcels(
 
     def fitted(app: str, **changes: object) -> dict[str, Any]:
         parameters = {
-            "images": participants, "participants": 16, "parcels": 20, "target": "slope",
+            "images": participants, "participants": 16, "parcels": 20, "target": "gamma",
             "folds": 3, "candidates": 2, **changes,
         }  # fmt: skip
         words = [word for k, v in parameters.items() for word in ("-p", f"{k}={v}")]

@@ -28,7 +28,7 @@ def images(tmp_path_factory):
 
 
 def _parameters(images, **changes):
-    small = {"images": str(images), "participants": COUNT, "parcels": 20, "target": "slope"}
+    small = {"images": str(images), "participants": COUNT, "parcels": 20, "target": "gamma"}
     return parcel_study.DEFAULTS | small | {"candidates": 2, "folds": 3} | changes
 
 
@@ -52,7 +52,7 @@ def test_means_are_those_of_the_voxels_in_a_region(images):
     assert means == pytest.approx(expected, rel=1e-5)
     # Intensity grows along x, in world coordinates.
     slope = np.polyfit(grid_points()[:, 0], values, 1)[0]
-    assert slope == pytest.approx(100 * float(first.columns["slope"]) / 200, rel=0.05)
+    assert slope == pytest.approx(100 * float(first.columns["gamma"]) / 200, rel=0.05)
 
 
 def test_volumes_are_read_once_for_all_parcellations(images, cache):
@@ -111,7 +111,7 @@ def test_bad_parameters_are_one_line(images, changes, message, refused):
 
 
 def test_ensembles_fit_nothing_that_is_in_the_cache(images, tmp_path):
-    shared = {"images": str(images), "participants": COUNT, "target": "slope"}
+    shared = {"images": str(images), "participants": COUNT, "target": "gamma"}
     shared |= {"candidates": 2, "folds": 3}
     parameters = parcel_ensemble.DEFAULTS | shared | {"ensemble": "stacked", "parcels": "20,40"}
     _result(parcel_study, tmp_path, _parameters(images, seed=2, parcels=40))
