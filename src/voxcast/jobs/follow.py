@@ -79,6 +79,7 @@ class Follower:
     learner: LearnedRequests = field(init=False)
     current: dict[str, TaskState] = field(default_factory=dict)
     _refused: set[str] = field(default_factory=set)
+    _not_changed: set[str] = field(default_factory=set)  # reasons that were logged
     _away: bool = False
     _passes_made: int = 0
     _progress_before: int = 0
@@ -236,11 +237,13 @@ class Follower:
                 continue
             places = [state.live[name][1] for name in names]
             try:
-                executor.change([(state.arrays[number].job, place) for place in places], wanted)
+                executor.change(state.arrays[number], places, wanted)
             except SlurmAwayError:
                 raise
             except VoxcastError as error:  # as one has just started: the rest at the next step
-                logger.debug("%s", one_line(error))
+                if error.problem not in self._not_changed:
+                    logger.info("not changed in the queue: %s", one_line(error))
+                self._not_changed.add(error.problem)
                 continue
             self._record(event="changed", array=number, numbers=places, request=as_fields(wanted))
             logger.info("%s in the queue: now %s", counted(len(names), "task"), wanted.label)

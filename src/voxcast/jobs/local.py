@@ -89,7 +89,8 @@ class LocalExecutor(Executor):
             for array in arrays for number in range(1, len(array.names) + 1)
         }  # fmt: skip
 
-    def change(self, tasks: Sequence[TaskId], request: Request) -> None:
+    def change(self, array: Array, numbers: Sequence[int], request: Request) -> None:
+        tasks = [(array.job, number) for number in numbers]
         with self._room:
             if any(self._states[task].state != "PENDING" for task in tasks):
                 raise RunError("has started", "local")

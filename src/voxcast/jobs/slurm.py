@@ -27,7 +27,7 @@ from voxcast.jobs.state import (
     TaskId,
     TaskState,
 )
-from voxcast.quantities import slurm_clock
+from voxcast.quantities import slurm_clock, slurm_memory
 
 if TYPE_CHECKING:
     from voxcast.allocation.site import Cluster, MemoryCounted
@@ -341,15 +341,14 @@ class SlurmExecutor(Executor):
     def cancel(self, tasks: Sequence[TaskId]) -> None:
         call(["scancel", *(f"{job}_{number}" for job, number in tasks)])
 
-    def change(self, tasks: Sequence[TaskId], request: Request) -> None:
-        numbers: dict[str, list[str]] = {}
-        for job, number in tasks:
-            numbers.setdefault(job, []).append(str(number))
-        jobs = [f"{job}_[{','.join(of_job)}]" for job, of_job in numbers.items()]
-        mib = math.ceil(request.memory_bytes / 2**20)
-        amounts = [f"TimeLimit={slurm_clock(request.walltime_s)}", f"MinMemoryNode={mib}"]
-        for job in jobs:
-            call(["scontrol", "update", f"JobId={job}", *amounts])
+    def change(self, array: Array, numbers: Sequence[int], request: Request) -> None:
+        per_cpu = request.partition in self.submission.plan.slurm.memory_per_cpu
+        memory = slurm_memory(request.memory_bytes / (request.cpus if per_cpu else 1))
+        call([
+            "scontrol", "update", f"JobId={array.job}_[{','.join(map(str, numbers))}]",
+            f"TimeLimit={slurm_clock(request.walltime_s)}",
+            f"MinMemory{'CPU' if per_cpu else 'Node'}={memory.removesuffix('M')}",
+        ])  # fmt: skip
 
     def machine(self, folder: Path) -> dict[str, str]:
         return read_machine(folder)

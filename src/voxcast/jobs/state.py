@@ -94,8 +94,8 @@ class Executor:
     def cancel(self, tasks: Sequence[TaskId]) -> None:
         """Stop tasks of arrays."""
 
-    def change(self, tasks: Sequence[TaskId], request: Request) -> None:
-        """Give tasks that wait in the queue other time and memory.
+    def change(self, array: Array, numbers: Sequence[int], request: Request) -> None:
+        """Give tasks of an array that wait in the queue other time and memory.
 
         Raises
         ------
