@@ -44,7 +44,6 @@ from voxcast.quantities import counted, format_seconds
 from voxcast.records import Request, as_fields
 
 POLL_S = 30.0
-LEAST_CHANGE = 0.1  # of a request in the queue, relative to it
 COLLECT_S = 600.0  # between two collections of finished runs
 LOST = "its worker has gone"
 
@@ -118,7 +117,7 @@ class Follower:
             if self.executor is not None:
                 self._adopt(self.executor)
                 self._read_states(self.executor)
-                self._change_queued(self.executor)
+                self._raise_queued(self.executor)
             if self._is_drawn:
                 self.settle()
             if self.executor is not None and self._is_drawn:
@@ -209,35 +208,27 @@ class Follower:
             else:
                 self._end(executor, name, task_state)
 
-    def _change_queued(self, executor: Executor) -> None:
-        """Update the requests of first attempts in the queue.
-
-        Tasks of an array keep a common request. Its memory is only raised, as its script
-        states the amount to the application.
-        """
-        state, tasks = self.state, self.state.tasks
-        of_tasks = {n: s for n, s in self.current.items() if n in tasks and n in state.live}
-        self.learner.watch((tasks[n], s.runtime_s) for n, s in of_tasks.items() if s.is_running)
+    def _raise_queued(self, executor: Executor) -> None:
+        """Raise the requests of first attempts in the queue; tasks of an array share theirs."""
+        state = self.state
         queued: dict[int, list[str]] = {}
-        for name, task_state in of_tasks.items():
-            if task_state.state == "PENDING" and not state.attempts(name):
+        for name, task_state in self.current.items():
+            is_first = name in state.tasks and name in state.live and not state.attempts(name)
+            if is_first and task_state.state == "PENDING":
                 queued.setdefault(state.live[name][0], []).append(name)
         for number, names in queued.items():
-            now = state.request_of(*state.live[names[0]])
-            firsts = [self.learner.sequence(tasks[name]).first for name in names]
-            wanted = replace(
-                now,
-                walltime_s=max(first.walltime_s for first in firsts),
-                memory_bytes=max(now.memory_bytes, *(first.memory_bytes for first in firsts)),
+            before = state.request_of(*state.live[names[0]])
+            firsts = [self.learner.sequence(state.tasks[name]).first for name in names]
+            request = replace(
+                before,
+                walltime_s=max(before.walltime_s, *(first.walltime_s for first in firsts)),
+                memory_bytes=max(before.memory_bytes, *(first.memory_bytes for first in firsts)),
             )
-            longer, larger = (
-                wanted.walltime_s / now.walltime_s - 1, wanted.memory_bytes / now.memory_bytes - 1
-            )  # fmt: skip
-            if max(abs(longer), larger) < LEAST_CHANGE:
+            if request == before:
                 continue
             places = [state.live[name][1] for name in names]
             try:
-                executor.change(state.arrays[number], places, wanted)
+                executor.change(state.arrays[number], places, request)
             except SlurmAwayError:
                 raise
             except VoxcastError as error:  # as one has just started: the rest at the next step
@@ -245,8 +236,11 @@ class Follower:
                     logger.info("not changed in the queue: %s", one_line(error))
                 self._not_changed.add(error.problem)
                 continue
-            self._record(event="changed", array=number, numbers=places, request=as_fields(wanted))
-            logger.info("%s in the queue: now %s", counted(len(names), "task"), wanted.label)
+            # On record later: a request that was smaller by the record is raised again.
+            self._record(event="changed", array=number, numbers=places, request=as_fields(request))
+            waiting = counted(len(names), "waiting task")
+            text = "%s now requested with %s, not %s, as others needed more than planned"
+            logger.info(text, waiting, request.label, before.label)
 
     def _end(self, executor: Executor, name: str, ended: TaskState) -> None:
         (array, number), task = self.state.live[name], self.state.tasks.get(name)

@@ -24,6 +24,8 @@ from voxcast.web.guards import json_answer, service_router, settings_of
 
 FOLDER = Path("data/online")
 MAX_TASKS = 1000
+MAX_RUNS = 20  # of a question: learning from one takes up to 30 ms, and others wait
+LEAST_S, LEAST_BYTES = 60.0, 2**24  # Slurm counts minutes, and takes no memory for all of a node
 # One at a time, in the order in which they came.
 _THREAD = ThreadPoolExecutor(1, "outcomes")
 
@@ -32,7 +34,7 @@ router = service_router()
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Features = Annotated[
     dict[Name, Annotated[float, Field(ge=-1e18, le=1e18)]],
-    Field(max_length=20, description="what is known before the run, such as `input_bytes`"),
+    Field(max_length=5, description="what is known before the run, such as `input_bytes`"),
 ]
 Seconds = Annotated[float, Field(ge=0, le=1e9)]
 Bytes = Annotated[float, Field(ge=0, le=1e15)]
@@ -67,8 +69,8 @@ class NextRun(RecurringRun):
 class Outcomes(_Strict):
     """Runs that have ended, and runs to make."""
 
-    ended: list[EndedRun] = Field(default_factory=list, max_length=100)
-    next: list[NextRun] = Field(default_factory=list, max_length=100)
+    ended: list[EndedRun] = Field(default_factory=list, max_length=MAX_RUNS)
+    next: list[NextRun] = Field(default_factory=list, max_length=MAX_RUNS)
 
 
 class Requests(BaseModel):
@@ -135,8 +137,8 @@ def _answer(sizers: tuple[OnlineSizer, OnlineSizer], question: Outcomes) -> list
         of_memory = memories.requests(task, features, following.memory_bytes)
         answers.append(
             {
-                "walltimes_s": [request.walltime_s for request in of_time],
-                "memories_bytes": [request.memory_bytes for request in of_memory],
+                "walltimes_s": sorted({max(r.walltime_s, LEAST_S) for r in of_time}),
+                "memories_bytes": sorted({max(r.memory_bytes, LEAST_BYTES) for r in of_memory}),
             }
         )
     return answers

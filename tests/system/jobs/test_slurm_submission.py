@@ -301,21 +301,23 @@ def test_an_sbatch_that_outlives_its_submitter_runs_nothing_twice(
     assert [Path(f"{image}.runs").read_text() for image in images] == ["run\n"] * 2
 
 
-def test_tasks_in_the_queue_get_the_time_that_others_needed(
+def test_tasks_in_the_queue_get_the_memory_that_others_needed(
     slurm: PrivateSlurm, follower_of, tmp_path: Path
 ) -> None:
+    lacking = '[ "$SLURM_MEM_PER_NODE" -ge 110 ] || {{ echo MemoryError >&2; exit 1; }}'
     images = write_images(tmp_path / "in", [f"{n:02}.nii" for n in range(16)])
-    app, throttle = shell_app(f"sleep 2; {COPY}"), SlurmOptions(throttle=4)
-    state = followed(
-        follower_of(plan_of(app, images, walltimes_s=(3600.0,), slurm=throttle))
-    ).state
+    plan = plan_of(
+        shell_app(f"sleep 2; {lacking}; {COPY}"), images, slurm=SlurmOptions(throttle=2)
+    )
+    state = followed(follower_of(plan)).state
     job = state.arrays[1].job
-    listed = slurm.command("sacct", "-X", "-P", "-n", "-j", job, "-o", "JobID,Timelimit").stdout
-    limits = dict(line.split("|") for line in listed.splitlines())
-    changed = {number for _, number in state.changed}
-    assert changed
+    listed = slurm.command("sacct", "-X", "-P", "-n", "-j", job, "-o", "JobID,ReqMem").stdout
+    memory = dict(line.split("|") for line in listed.splitlines())
+    raised = {number for array, number in state.changed if array == 1}
+    assert raised
     for number, name in enumerate(state.arrays[1].names, 1):
-        (attempt,) = state.attempts(name)
-        clock, walltime_s = ("00:01:00", 60.0) if number in changed else ("01:00:00", 3600.0)
-        assert limits[f"{job}_{number}"] == clock
-        assert (attempt.outcome, attempt.request.walltime_s) == ("completed", walltime_s)
+        first = state.attempts(name)[0]
+        wanted = ("completed", 150 * MB) if number in raised else ("out_of_memory", 100 * MB)
+        assert (first.outcome, first.request.memory_bytes) == wanted
+        assert memory[f"{job}_{number}"] == ("144M" if number in raised else "96M")
+        assert state.attempts(name)[-1].outcome == "completed"

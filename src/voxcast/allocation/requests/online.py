@@ -241,17 +241,19 @@ class OnlineSizer:
                 if (rungs := self._sequence(name, task_runs, numbers, None))
             }
         line = {"task": task, "features": numbers, **amounts, "bound": bound, "waste": waste}
-        self._learn(line)
         if self._path is not None:
-            _append(self._path, line)
+            _append(self._path, line)  # first: what could not be kept is not learned
+        self._learn(line)
 
     def _learn(self, line: dict[str, Any]) -> None:
+        amounts = float(line["peak_rss_bytes"]), float(line["runtime_s"])
+        if not all(map(math.isfinite, amounts)):
+            raise ValueError("an amount that is not finite")
         task_runs = self._tasks[line["task"]]
         if waste := line["waste"]:
             for law in LAWS:  # one that was not tried yet is as good as the constant
                 task_runs.waste[law] *= FORGETTING
                 task_runs.waste[law] += waste.get(law, waste["constant"])
-        amounts = line["peak_rss_bytes"], line["runtime_s"]
         task_runs.add(_Run(line["features"], *amounts, line["bound"]))
 
     def _read(self, path: Path) -> None:
