@@ -78,8 +78,8 @@ def measure_locally(bundle: Bundle, budget_s: float) -> tuple[int, int]:
     )
     if progress.left:
         logger.info(
-            "the time did not suffice for %d runs; the same command goes on, and --time-budget "
-            "gives it more", progress.left,
+            "%d runs are left: run the same command again to continue, or allow more time with "
+            "--time-budget", progress.left,
         )  # fmt: skip
     return len(progress.runs), progress.left
 

@@ -199,12 +199,12 @@ def gaps_of(
          "{out}/out.nii.gz): if it failed, failures would be learned as good runs; a failure "
          "needs another exit status"),
         ("{out}" not in text, DOUBTFUL,
-         "{out} is not in the command: nobody can see whether a run wrote its results"),
+         "{out} is not in the command: there is no way to tell whether a run wrote its results"),
         (not has_phases, COSTS,
          "no line of its output shows phases (START and END name, name took 2.5 s), "
          "so a run is one phase"),
         ("{threads}" not in text, COSTS,
-         "{cpus} is not in the command: it is pinned to the CPUs of a run, not told of them"),
+         "{cpus} is not in the command: the tool is pinned to the CPUs of a run but does not know their number"),
         (app.version == UNKNOWN_VERSION and not contained, COSTS,
          f"the version of the tool is not known{of_file}: give --version-command"),
     ]  # fmt: skip

@@ -92,7 +92,9 @@ def predict(
     if any(path.suffix in TABLES for path in images):
         return _predict_rows(images, question, quantile, explain, out, as_json=as_json)
     if out is not None and out.suffix not in TABLES:
-        raise ConfigError("is no name of a table", out, f"end it with {' or '.join(TABLES)}")
+        raise ConfigError(
+            "not the name of a table file", out, f"end it with {' or '.join(TABLES)}"
+        )
     champion = question.champion()
     results: list[dict[str, Any]] = []
     for image in images:

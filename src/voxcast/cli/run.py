@@ -230,7 +230,7 @@ def status(
         return _drift(project, last, as_json=as_json)
     if where is None:
         then = "name the folder of a submission's results, or a campaign; or give --drift"
-        raise ConfigError("needs to know of what", "status", then)
+        raise ConfigError("no folder or campaign was named", "status", then)
     folder = Path(where)
     if not folder.exists() and "/" not in where:
         act = collect_campaign if collect else show_campaign

@@ -223,7 +223,7 @@ class AppResults:
 
     def on_new_subjects(self) -> str:
         """Write the errors of the winner and of the best baseline, on unseen subjects if any."""
-        texts = [f"none was kept apart to test on, which takes {MIN_SUBJECTS} subjects"]
+        texts = [f"no subjects were held out for testing, which takes {MIN_SUBJECTS}"]
         if self.winner in self.tested:
             errors = {n: percent_interval(error["cpu_s"]) for n, error in self.tested.items()}
             subjects = counted(self.test_subjects, "unseen subject")

@@ -131,8 +131,9 @@ def cpu_verdict(comparison: CpuComparison) -> str:
     text += f" ({speedup.low:.2f} to {speedup.high:.2f}; {unit})"
     if comparison.differs:
         return text
-    noise = "unknown" if comparison.noise_percent is None else percent(comparison.noise_percent)
-    return f"{text}, no difference above the repeat noise of {noise}"
+    if comparison.noise_percent is None:
+        return f"{text}, no clear difference; the repeat noise is unknown"
+    return f"{text}, no difference beyond the repeat noise of {percent(comparison.noise_percent)}"
 
 
 def missing_devices(runs: pd.DataFrame) -> str | None:

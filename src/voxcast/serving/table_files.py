@@ -140,7 +140,9 @@ def written_rows(path: Path, schema: pa.Schema) -> Iterator[Any]:
         If it is to be neither Parquet nor CSV, or CSV cannot have a column.
     """
     if path.suffix not in SUFFIXES:
-        raise ConfigError("is no name of a table", path, f"end it with {' or '.join(SUFFIXES)}")
+        raise ConfigError(
+            "not the name of a table file", path, f"end it with {' or '.join(SUFFIXES)}"
+        )
     import pyarrow.types
     from pyarrow.csv import CSVWriter
     from pyarrow.parquet import ParquetWriter

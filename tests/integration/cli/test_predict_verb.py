@@ -347,7 +347,10 @@ def test_a_file_that_is_no_table_of_rows_is_refused(
         (("--json", "--cpus", "2"), "--cpus: is for images; the rows of a table say it"),
         (("--json", "--header-only"), "--header-only: is for images"),
         (("--json", "head.nii.gz"), "a table of rows is predicted by itself"),
-        (("--out", "answers.txt"), "answers.txt: is no name of a table; end it with .parquet"),
+        (
+            ("--out", "answers.txt"),
+            "answers.txt: not the name of a table file; end it with .parquet",
+        ),
         (
             ("--json", "--app", "unheard"),
             "unheard: unknown application; the model has segment",

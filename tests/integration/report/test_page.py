@@ -190,7 +190,7 @@ def test_an_empty_test_side_is_stated(build: Build) -> None:
     content, _, text = rendered(build(test_subjects=0))
     assert "No subject was kept apart: " in content.text
     assert not content.all("img")
-    assert "none was kept apart to test on" in lines(text)["error"]
+    assert "no subjects were held out for testing" in lines(text)["error"]
 
 
 def test_a_missing_input_is_reported(build: Build) -> None:

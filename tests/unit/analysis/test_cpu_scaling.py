@@ -24,7 +24,7 @@ def completed(build: Build, **options: object) -> pd.DataFrame:
     [
         (1.5, 0.01, "2 CPUs against 1: 1.5"),
         (0.6, 0.01, "2 CPUs against 1: 0.6"),
-        (1.0, 0.05, "no difference above the repeat noise of"),
+        (1.0, 0.05, "no difference beyond the repeat noise of"),
     ],
 )
 def test_configurations_are_compared(
@@ -40,7 +40,7 @@ def test_a_significant_difference_within_the_noise_is_not_reported(build: Build)
     runs = completed(build, subjects=40, repeated=40, noise=0.05, speed=1.02)
     [comparison] = compare_cpus(runs)
     assert not comparison.differs
-    assert "no difference above the repeat noise" in cpu_verdict(comparison)
+    assert "no difference beyond the repeat noise" in cpu_verdict(comparison)
 
 
 def test_one_configuration_or_one_subject_gives_no_claim(build: Build) -> None:
