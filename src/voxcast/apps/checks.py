@@ -204,7 +204,8 @@ def gaps_of(
          "no line of its output shows phases (START and END name, name took 2.5 s), "
          "so a run is one phase"),
         ("{threads}" not in text, COSTS,
-         "{cpus} is not in the command: the tool is pinned to the CPUs of a run but does not know their number"),
+         "{cpus} is not in the command: the tool is pinned to the CPUs of a run, but does not "
+         "know their number"),
         (app.version == UNKNOWN_VERSION and not contained, COSTS,
          f"the version of the tool is not known{of_file}: give --version-command"),
     ]  # fmt: skip

@@ -306,7 +306,7 @@ def plan_lines(plan: Plan) -> Iterator[str]:
         usd, bound = total["usd_median"], total["usd_bound"]
         yield f"  costs {usd:.2f} USD, at most {bound:.2f} if all run to their limits"
     if (failures := total["expected_failures"]) is None:
-        yield "  the number of first requests that are too small is unknown: some are not calibrated"
+        yield "  how many first requests will be too small is unknown: some are not calibrated"
     else:
         yield f"  of the first requests at most {failures:.2g} are expected to be too small"
 
