@@ -44,12 +44,12 @@ class Submission:
     Parameters
     ----------
     out : path
-        Folder of the results, or of the submission itself.
+        Folder of the results, whose newest submission it is, or of the submission itself.
 
     Raises
     ------
     ConfigError
-        If the folder holds none, or several.
+        If the folder holds none.
     """
 
     def __init__(self, out: str | os.PathLike[str]) -> None:

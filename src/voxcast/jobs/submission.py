@@ -20,6 +20,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import json
+import logging
 import os
 import re
 import secrets
@@ -40,6 +41,8 @@ from voxcast.records import App, Configuration, Prediction, as_fields, of_fields
 
 if TYPE_CHECKING:
     from voxcast.allocation.site import Cluster
+
+logger = logging.getLogger(__name__)
 
 SUBMISSIONS = ".voxcast"  # in the folder of outputs
 SUBMISSION_FILE, TASKS_FILE, EVENTS_FILE = "submission.json", "tasks.jsonl", "events.jsonl"
@@ -335,7 +338,7 @@ class Submission:
 
     @classmethod
     def open(cls, folder: Path, *, with_tasks: bool = True) -> Submission:
-        """Open the folder of a submission, or of outputs with one submission.
+        """Open the folder of a submission, or the newest one of a folder of outputs.
 
         Parameters
         ----------
@@ -345,19 +348,21 @@ class Submission:
         Raises
         ------
         ConfigError
-            If the folder has none, or several.
+            If the folder has none.
         """
         homes, private = [folder], folder / SUBMISSIONS
         if not (folder / SUBMISSION_FILE).is_file():
             if private.is_dir() and not os.access(private, os.R_OK | os.X_OK):
                 then = "name the folder of your submission"
                 raise ConfigError("belongs to another user", private, then)
-            homes = sorted(path.parent for path in private.glob(f"*/{SUBMISSION_FILE}"))
-        if len(homes) != 1:
-            problem = f"has {len(homes)} submissions" if homes else "no submission here"
-            names = ", ".join(map(str, homes)) or "the folder of one"
-            raise ConfigError(problem, folder, f"name {names}")
-        home = homes[0]
+            files = private.glob(f"*/{SUBMISSION_FILE}")
+            homes = [path.parent for path in sorted(files, key=lambda p: p.stat().st_mtime_ns)]
+        if not homes:
+            raise ConfigError("no submission here", folder, "name the folder of one")
+        home = homes[-1]
+        if len(homes) > 1:
+            older = ", ".join(str(path) for path in homes[:-1])
+            logger.info("%s: the newest of %d submissions; name %s", home, len(homes), older)
         path = home / SUBMISSION_FILE
         content = read_json_object(path)
         with _readable(content, path):

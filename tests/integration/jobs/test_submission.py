@@ -142,6 +142,15 @@ def test_a_clock_that_is_an_hour_ahead_takes_no_claim(
             pass
 
 
+def test_a_folder_of_results_opens_its_newest_submission(
+    submission: Submission, tmp_path: Path
+) -> None:
+    plan = plan_of(shell_app("true"), write_images(tmp_path / "in", ["b.nii"]))
+    newer = Submission.create(plan, submission.out, "local")
+    assert Submission.open(submission.out).folder == newer.folder
+    assert Submission.open(submission.folder).folder == submission.folder
+
+
 def test_tasks_in_the_queue_get_what_others_needed(tmp_path: Path) -> None:
     images = write_images(tmp_path / "in", [f"{n:02}.nii" for n in range(16)], "120")
     plan = plan_of(
