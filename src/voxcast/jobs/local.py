@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     from voxcast.jobs.submission import Submission
     from voxcast.jobs.task import Array
 
-_LOST = TaskState("NODE_FAIL", "node_failure")
+_LOST = TaskState(
+    "NODE_FAIL", "node_failure", facts={"cause": "the process that ran it was stopped"}
+)
 
 
 @dataclass
