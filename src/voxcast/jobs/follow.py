@@ -78,7 +78,7 @@ class Follower:
     learner: LearnedRequests = field(init=False)
     current: dict[str, TaskState] = field(default_factory=dict)
     _refused: set[str] = field(default_factory=set)
-    _not_changed: set[str] = field(default_factory=set)  # reasons that were logged
+    _not_raised: set[str] = field(default_factory=set)  # reasons that were logged
     _away: bool = False
     _passes_made: int = 0
     _progress_before: int = 0
@@ -228,17 +228,19 @@ class Follower:
                 continue
             places = [state.live[name][1] for name in names]
             try:
-                executor.change(state.arrays[number], places, request)
+                raised = executor.raise_requests(state.arrays[number], places, request)
             except SlurmAwayError:
                 raise
-            except VoxcastError as error:  # as one has just started: the rest at the next step
-                if error.problem not in self._not_changed:
-                    logger.info("not changed in the queue: %s", one_line(error))
-                self._not_changed.add(error.problem)
+            except VoxcastError as error:  # the next step tries again
+                if error.problem not in self._not_raised:
+                    logger.info("not raised in the queue: %s", one_line(error))
+                self._not_raised.add(error.problem)
+                continue
+            if not raised:
                 continue
             # On record later: a request that was smaller by the record is raised again.
-            self._record(event="changed", array=number, numbers=places, request=as_fields(request))
-            waiting = counted(len(names), "waiting task")
+            self._record(event="raised", array=number, numbers=raised, request=as_fields(request))
+            waiting = counted(len(raised), "waiting task")
             text = "%s now requested with %s, not %s, as others needed more than planned"
             logger.info(text, waiting, request.label, before.label)
 

@@ -64,7 +64,7 @@ class LocalExecutor(Executor):
         self._pool = ThreadPoolExecutor(at_a_time)
         self._turn, self._room, self._stop = Lock(), Condition(), Event()
         self._states: dict[TaskId, TaskState] = {}
-        self._changed: dict[TaskId, Request] = {}
+        self._raised: dict[TaskId, Request] = {}
         self._is_disk_full = False
 
     def submit(self, array: Array) -> str:
@@ -91,12 +91,11 @@ class LocalExecutor(Executor):
             for array in arrays for number in range(1, len(array.names) + 1)
         }  # fmt: skip
 
-    def change(self, array: Array, numbers: Sequence[int], request: Request) -> None:
-        tasks = [(array.job, number) for number in numbers]
+    def raise_requests(self, array: Array, numbers: Sequence[int], request: Request) -> list[int]:
         with self._room:
-            if any(self._states[task].state != "PENDING" for task in tasks):
-                raise RunError("has started", "local")
-            self._changed |= dict.fromkeys(tasks, request)
+            waiting = [n for n in numbers if self._states[array.job, n].state == "PENDING"]
+            self._raised |= {(array.job, n): request for n in waiting}
+        return waiting
 
     def _lost(self, array: Array, number: int) -> TaskState:
         """Return the state of a task of a process that has ended; its script makes its folder."""
@@ -117,7 +116,7 @@ class LocalExecutor(Executor):
         """Run a task once it has room; meanwhile no later one passes it."""
 
         def size() -> tuple[Request, int]:
-            request = self._changed.get(key, array.request)
+            request = self._raised.get(key, array.request)
             return request, min(request.memory_bytes, self._all_bytes)
 
         def may_go_on() -> bool:

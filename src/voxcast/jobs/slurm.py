@@ -341,14 +341,19 @@ class SlurmExecutor(Executor):
     def cancel(self, tasks: Sequence[TaskId]) -> None:
         call(["scancel", *(f"{job}_{number}" for job, number in tasks)])
 
-    def change(self, array: Array, numbers: Sequence[int], request: Request) -> None:
-        per_cpu = request.partition in self.submission.plan.slurm.memory_per_cpu
-        memory = slurm_memory(request.memory_bytes / (request.cpus if per_cpu else 1))
-        call([
-            "scontrol", "update", f"JobId={array.job}_[{','.join(map(str, numbers))}]",
-            f"TimeLimit={slurm_clock(request.walltime_s)}",
-            f"MinMemory{'CPU' if per_cpu else 'Node'}={memory.removesuffix('M')}",
-        ])  # fmt: skip
+    def raise_requests(self, array: Array, numbers: Sequence[int], request: Request) -> list[int]:
+        # The accounting lags behind, and one task that has started makes Slurm refuse.
+        pending = call(["squeue", "-h", "-r", "-t", "PD", "-j", array.job, "-o", "%K"]).split()
+        waiting = [number for number in numbers if str(number) in set(pending)]
+        if waiting:
+            per_cpu = request.partition in self.submission.plan.slurm.memory_per_cpu
+            memory = slurm_memory(request.memory_bytes / (request.cpus if per_cpu else 1))
+            call([
+                "scontrol", "update", f"JobId={array.job}_[{','.join(map(str, waiting))}]",
+                f"TimeLimit={slurm_clock(request.walltime_s)}",
+                f"MinMemory{'CPU' if per_cpu else 'Node'}={memory.removesuffix('M')}",
+            ])  # fmt: skip
+        return waiting
 
     def machine(self, folder: Path) -> dict[str, str]:
         return read_machine(folder)

@@ -94,13 +94,13 @@ class Executor:
     def cancel(self, tasks: Sequence[TaskId]) -> None:
         """Stop tasks of arrays."""
 
-    def change(self, array: Array, numbers: Sequence[int], request: Request) -> None:
-        """Give tasks of an array that wait in the queue other time and memory.
+    def raise_requests(self, array: Array, numbers: Sequence[int], request: Request) -> list[int]:
+        """Give tasks of an array more time and memory; return those that still waited for it.
 
         Raises
         ------
         VoxcastError
-            If one of them cannot have it, as it has started; then the rest may have it.
+            If the scheduler refuses.
         """
         raise NotImplementedError
 
@@ -152,8 +152,8 @@ class SubmissionState:
         The record of each run of a worker that was taken in; empty for a failure.
     parts : dict of str to list of str
         Parts by the task that was split.
-    changed : dict of (int, int) to Request
-        Requests that were changed in the queue, by array and number.
+    raised : dict of (int, int) to Request
+        Requests that were raised in the queue, by array and number.
     requests_of : callable
         Returns the requests of a task: its plan, unless the process that follows has learned
         better ones.
@@ -169,7 +169,7 @@ class SubmissionState:
     records: dict[str, str] = field(default_factory=dict)
     runs: dict[str, str] = field(default_factory=dict)
     parts: dict[str, list[str]] = field(default_factory=dict)
-    changed: dict[tuple[int, int], Request] = field(default_factory=dict)
+    raised: dict[tuple[int, int], Request] = field(default_factory=dict)
     requests_of: Callable[[Task], RequestSequence] = attrgetter("requests")
 
     @classmethod
@@ -214,9 +214,9 @@ class SubmissionState:
             parts = [of_fields(Task, fields) for fields in event["parts"]]
             self.parts[name] = [part.name for part in parts]
             self.tasks |= {part.name: part for part in parts}
-        elif kind == "changed":
+        elif kind == "raised":
             request = of_fields(Request, event["request"])
-            self.changed |= {(place[0], number): request for number in event["numbers"]}
+            self.raised |= {(place[0], number): request for number in event["numbers"]}
         elif kind == "retried":
             self.ended.pop(name, None)
 
@@ -226,7 +226,7 @@ class SubmissionState:
 
     def request_of(self, array: int, number: int) -> Request:
         """Return the request of an attempt that has not ended."""
-        return self.changed.get((array, number), self.arrays[array].request)
+        return self.raised.get((array, number), self.arrays[array].request)
 
     def job_of(self, name: str) -> str:
         """Return the job of the live attempt of a task, such as ``12_3``."""

@@ -313,7 +313,7 @@ def test_tasks_in_the_queue_get_the_memory_that_others_needed(
     job = state.arrays[1].job
     listed = slurm.command("sacct", "-X", "-P", "-n", "-j", job, "-o", "JobID,ReqMem").stdout
     memory = dict(line.split("|") for line in listed.splitlines())
-    raised = {number for array, number in state.changed if array == 1}
+    raised = {number for array, number in state.raised if array == 1}
     assert raised
     for number, name in enumerate(state.arrays[1].names, 1):
         first = state.attempts(name)[0]
