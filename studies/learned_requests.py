@@ -17,6 +17,7 @@ import heapq
 import json
 import math
 from collections import deque
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -88,10 +89,12 @@ def followed(tasks: list[Task], taken_s: dict[str, float], policy: str) -> dict[
     while queue or running:
         while queue and len(running) < AT_A_TIME:
             task = queue.popleft()
-            sequence = learner.sequence(task) if policy == "learned" else task.requests
-            request = next_request(sequence, attempts[task.name], limits)
+            request = next_request(task.requests, attempts[task.name], limits)
             if isinstance(request, Stop):
                 continue  # given up
+            if policy == "learned":
+                raised_s = max(request.walltime_s, learner.first(task).walltime_s)
+                request = replace(request, walltime_s=raised_s)
             ends_s = now_s + min(request.walltime_s, taken_s[task.name])
             heapq.heappush(running, (ends_s, int(task.name), now_s, request))
         if not running:

@@ -94,7 +94,7 @@ class Follower:
             for name, ends in self.state.ended.items():
                 for ended in ends:
                     self.learner.add(self.state.tasks[name], ended)
-            self.state.requests_of = self.learner.sequence
+            self.state.first_of = self.learner.first
             self._publish_recorded()
 
     @property
@@ -218,7 +218,7 @@ class Follower:
                 queued.setdefault(state.live[name][0], []).append(name)
         for number, names in queued.items():
             before = state.request_of(*state.live[names[0]])
-            firsts = [self.learner.sequence(state.tasks[name]).first for name in names]
+            firsts = [self.learner.first(state.tasks[name]) for name in names]
             request = replace(
                 before,
                 walltime_s=max(before.walltime_s, *(first.walltime_s for first in firsts)),

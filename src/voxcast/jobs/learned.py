@@ -16,16 +16,16 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from voxcast.jobs.task import LEAST_GROWTH, growing
+from voxcast.jobs.task import LEAST_GROWTH
 
 if TYPE_CHECKING:
     from voxcast.jobs.state import EndedAttempt
-    from voxcast.jobs.task import RequestSequence, Task
-    from voxcast.records import Prediction
+    from voxcast.jobs.task import Task
+    from voxcast.records import Prediction, Request
 
 LEAST_TASKS = 2  # that needed more than planned
 MARGIN = 1.1  # above the largest need of a task that completed
@@ -63,20 +63,20 @@ class LearnedRequests:
             memory = ended.peak_bytes / predicted.peak_rss_bytes_upper
             self._memories.add(kind, task.name, memory, is_completed=True)
 
-    def sequence(self, task: Task) -> RequestSequence:
-        """Return the requests of a task: its plan, raised by what other tasks needed."""
-        planned, predicted = task.requests, self._predicted(task)
+    def first(self, task: Task) -> Request:
+        """Return the first request of a task: its plan, raised by what other tasks needed."""
+        request, predicted = task.requests.first, self._predicted(task)
         if predicted is None:
-            return planned
+            return request
         kind, share = _kind(task), predicted.confidence
         longer, larger = (needs.factor(kind, share) for needs in (self._times, self._memories))
         most_bytes = task.max_memory_bytes
         if most_bytes == math.inf:  # no node is known to have more than an attempt was given
             most_bytes = self._largest_bytes[kind]
-        walltimes_s = _raised(planned.walltimes_s, longer, task.max_walltime_s)
-        memories_bytes = _raised(planned.memories_bytes, larger, most_bytes)
         return replace(
-            planned, walltimes_s=walltimes_s, memories_bytes=tuple(map(int, memories_bytes))
+            request,
+            walltime_s=_raised(request.walltime_s, longer, task.max_walltime_s),
+            memory_bytes=int(_raised(request.memory_bytes, larger, most_bytes)),
         )
 
 
@@ -105,12 +105,10 @@ class _Needs:
         return max(1.0, min(needs[rank - 1], largest) if rank <= len(needs) else largest)
 
 
-def _raised(planned: Sequence[float], factor: float, most: float) -> tuple[float, ...]:
-    """Return planned amounts, of which the first is raised by a factor, within a largest one."""
-    first = math.ceil(planned[0] * factor)
-    if factor <= 1 or first > most:
-        return tuple(planned)
-    return growing(first, [amount for amount in planned if amount > first], 0.0)
+def _raised(planned: float, factor: float, most: float) -> float:
+    """Return an amount that is raised by a factor, or as planned where that is too much."""
+    amount = float(math.ceil(planned * factor))
+    return amount if planned < amount <= most and factor > 1 else planned
 
 
 def _kind(task: Task) -> str:

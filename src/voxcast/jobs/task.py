@@ -460,8 +460,8 @@ def next_request(
 def _larger(amount: float, amounts: Sequence[float], factor: float) -> float:
     """Return the next amount of an increasing sequence, or a multiple beyond its end.
 
-    A sequence that is learned changes between two attempts, so that its next amount may be hardly
-    larger than the one that was too small.
+    A first request may have been raised to just below the next amount, see
+    `voxcast.jobs.learned`.
     """
     return next((other for other in amounts if other >= RETRY_GROWTH * amount), factor * amount)
 

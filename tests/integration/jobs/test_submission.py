@@ -169,7 +169,7 @@ def test_tasks_in_the_queue_get_what_others_needed(tmp_path: Path) -> None:
     # Who reads the events goes on from the same requests.
     again = Follower(Submission.open(submission.folder))
     assert [again.state.attempts(task.name) for task in plan.tasks] == attempts
-    sequence = again.learner.sequence(plan.tasks[0])
-    assert sequence == follower.learner.sequence(plan.tasks[0])
-    assert 120 * MB <= sequence.memories_bytes[0] <= 170 * MB
-    assert sequence.walltimes_s == (6000.0,)  # never lowered
+    first = again.learner.first(plan.tasks[0])
+    assert first == follower.learner.first(plan.tasks[0])
+    assert 120 * MB <= first.memory_bytes <= 170 * MB
+    assert first.walltime_s == 6000.0  # never lowered
