@@ -17,7 +17,6 @@ import heapq
 import json
 import math
 from collections import deque
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -93,8 +92,7 @@ def followed(tasks: list[Task], taken_s: dict[str, float], policy: str) -> dict[
             if isinstance(request, Stop):
                 continue  # given up
             if policy == "learned":
-                raised_s = max(request.walltime_s, learner.first(task).walltime_s)
-                request = replace(request, walltime_s=raised_s)
+                request = request.at_least(learner.first(task))
             ends_s = now_s + min(request.walltime_s, taken_s[task.name])
             heapq.heappush(running, (ends_s, int(task.name), now_s, request))
         if not running:

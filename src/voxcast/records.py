@@ -11,7 +11,7 @@ import math
 import signal
 import types
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from voxcast.files import sha256_of
@@ -226,6 +226,14 @@ class Request:
         if self.walltime_s == math.inf:
             time = "no time limit"
         return f"{counted(self.cpus, 'CPU')}{gpus}, {memory}, {time}"
+
+    def at_least(self, *others: Request) -> Request:
+        """Return this request with no less time and memory than any of others."""
+        return replace(
+            self,
+            walltime_s=max(request.walltime_s for request in (self, *others)),
+            memory_bytes=max(request.memory_bytes for request in (self, *others)),
+        )
 
 
 @dataclass(frozen=True)

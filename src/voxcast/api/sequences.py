@@ -137,7 +137,6 @@ def law_of(
     VoxcastError
         If the source cannot be read.
     """
-
     from voxcast.laws.families import EmpiricalLaw, parse_law
 
     kind, path = source_kind(source), Path(source)

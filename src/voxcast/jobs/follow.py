@@ -15,7 +15,7 @@ import logging
 import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +94,6 @@ class Follower:
             for name, ends in self.state.ended.items():
                 for ended in ends:
                     self.learner.add(self.state.tasks[name], ended)
-            self.state.first_of = self.learner.first
             self._publish_recorded()
 
     @property
@@ -168,7 +167,12 @@ class Follower:
     def waiting(self) -> dict[str, Request]:
         """Return the requests of the tasks that wait for a job or a worker."""
         is_busy = self.current.keys() | self._refused
-        return {n: request for n, request in self.state.waiting().items() if n not in is_busy}
+        waiting = self.state.waiting().items()
+        return {name: self._raised(name, r) for name, r in waiting if name not in is_busy}
+
+    def _raised(self, name: str, request: Request) -> Request:
+        """Return a request of a task, raised by what other tasks needed."""
+        return request.at_least(self.learner.first(self.state.tasks[name]))
 
     def retry(self) -> int:
         """Let the cells wait again that were given up; their attempts count no more."""
@@ -218,12 +222,7 @@ class Follower:
                 queued.setdefault(state.live[name][0], []).append(name)
         for number, names in queued.items():
             before = state.request_of(*state.live[names[0]])
-            firsts = [self.learner.first(state.tasks[name]) for name in names]
-            request = replace(
-                before,
-                walltime_s=max(before.walltime_s, *(first.walltime_s for first in firsts)),
-                memory_bytes=max(before.memory_bytes, *(first.memory_bytes for first in firsts)),
-            )
+            request = before.at_least(*(self._raised(name, before) for name in names))
             if request == before:
                 continue
             places = [state.live[name][1] for name in names]
@@ -292,7 +291,7 @@ class Follower:
         text = f"{name if task is None else task.label}: {ended.facts.get('cause', after)}"
         step = None if task is None else self.state.next_step(name)
         if isinstance(step, Request):
-            logger.info("%s; next: %s", text, step.label)
+            logger.info("%s; next: %s", text, self._raised(name, step).label)
         elif step is None:
             logger.warning("%s", text)
         elif ended.array:

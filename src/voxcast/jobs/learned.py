@@ -1,7 +1,7 @@
 """Requests that are raised while a submission runs.
 
 A plan tends to be too small by about the same factor for all of its tasks: the nodes are slower
-than the measured ones, or a release of the application needs more memory. Once tasks have largest
+than the measured ones, or a release of the application needs more memory. Once tasks have shown
 that, others get the factor too, before they fail for the same reason. It covers the share of tasks
 that the policy promises, as by split conformal prediction, but no more than the largest need of a
 task that completed, unless most were killed: one that never ends must not raise all others.
@@ -86,14 +86,21 @@ class _Needs:
     def __init__(self) -> None:
         self._completed: dict[str, dict[str, float]] = defaultdict(dict)
         self._killed: dict[str, dict[str, float]] = defaultdict(dict)
+        self._factors: dict[tuple[str, float], float] = {}  # of all tasks that wait
 
     def add(self, kind: str, name: str, need: float, *, is_completed: bool) -> None:
         """Add the need of a task; a killed attempt is a lower bound."""
         self._killed[kind].pop(name, None)
         (self._completed if is_completed else self._killed)[kind][name] = need
+        self._factors.clear()
 
     def factor(self, kind: str, share: float) -> float:
         """Return by what a plan is to be raised for the share of tasks to fit; at least 1."""
+        if (kind, share) not in self._factors:
+            self._factors[kind, share] = self._factor(kind, share)
+        return self._factors[kind, share]
+
+    def _factor(self, kind: str, share: float) -> float:
         completed = self._completed[kind].values()
         needs = sorted([*completed, *self._killed[kind].values()])
         if sum(need > 1 for need in completed) + len(self._killed[kind]) < LEAST_TASKS:

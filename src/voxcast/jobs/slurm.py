@@ -343,8 +343,9 @@ class SlurmExecutor(Executor):
 
     def raise_requests(self, array: Array, numbers: Sequence[int], request: Request) -> list[int]:
         # The accounting lags behind, and one task that has started makes Slurm refuse.
-        pending = call(["squeue", "-h", "-r", "-t", "PD", "-j", array.job, "-o", "%K"]).split()
-        waiting = [number for number in numbers if str(number) in set(pending)]
+        listed = call(["squeue", "-h", "-r", "-t", "PD", "-j", array.job, "-o", "%K"])
+        pending = set(listed.split())
+        waiting = [number for number in numbers if str(number) in pending]
         if waiting:
             per_cpu = request.partition in self.submission.plan.slurm.memory_per_cpu
             memory = slurm_memory(request.memory_bytes / (request.cpus if per_cpu else 1))

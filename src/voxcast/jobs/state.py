@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from operator import attrgetter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -153,9 +152,6 @@ class SubmissionState:
         Parts by the task that was split.
     raised : dict of (int, int) to Request
         Requests that were raised in the queue, by array and number.
-    first_of : callable
-        Returns the first request of a task: as planned, unless the process that follows has
-        learned a larger one.
     """
 
     limits: Limits
@@ -169,7 +165,6 @@ class SubmissionState:
     runs: dict[str, str] = field(default_factory=dict)
     parts: dict[str, list[str]] = field(default_factory=dict)
     raised: dict[tuple[int, int], Request] = field(default_factory=dict)
-    first_of: Callable[[Task], Request] = attrgetter("requests.first")
 
     @classmethod
     def of(cls, plan: Plan, events: Iterable[Mapping[str, Any]]) -> SubmissionState:
@@ -254,15 +249,7 @@ class SubmissionState:
             steps = map(self.next_step, self.parts[name])
             return next((s for s in steps if isinstance(s, Stop) and not s.completed), None)
         task = self.tasks[name]
-        step = next_request(task.requests, self.attempts(name), task.limits(self.limits))
-        if isinstance(step, Stop):
-            return step
-        first = self.first_of(task)
-        return replace(
-            step,
-            walltime_s=max(step.walltime_s, first.walltime_s),
-            memory_bytes=max(step.memory_bytes, first.memory_bytes),
-        )
+        return next_request(task.requests, self.attempts(name), task.limits(self.limits))
 
 
 def planned_arrays(plan: Plan) -> list[Array]:

@@ -16,13 +16,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import shutil
 import tempfile
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pydantic import TypeAdapter
 
@@ -434,16 +435,22 @@ def plain_files(folder: Path) -> list[Path]:
     """
     files = []
     try:
-        for path in sorted(folder.rglob("*")):  # which follows no link
-            if path.is_symlink():
-                raise ModelError(f"is a link, to {path.readlink()}", path, _REMOVE)
-            if not path.is_dir() and not path.is_file():
-                raise ModelError("is no plain file", path, _REMOVE)
-            if path.is_file() and not path.name.startswith(HIDDEN):
-                files.append(path)
+        for root, folders, names in os.walk(folder, onerror=_fail):  # which follows no link
+            for path in (Path(root, name) for name in (*folders, *names)):
+                if path.is_symlink():
+                    raise ModelError(f"is a link, to {path.readlink()}", path, _REMOVE)
+                if not path.is_dir() and not path.is_file():
+                    raise ModelError("is no plain file", path, _REMOVE)
+                if path.is_file() and not path.name.startswith(HIDDEN):
+                    files.append(path)
     except OSError as error:
         raise ModelError(f"cannot be read: {error.strerror or error}", folder) from None
-    return files
+    return sorted(files)
+
+
+def _fail(error: OSError) -> NoReturn:
+    """Raise an error that a walk over folders would pass over."""
+    raise error
 
 
 def write_bundle(folder: Path, parts: Iterable[BundlePart], origin: Origin = NOBODY) -> Bundle:

@@ -12,6 +12,7 @@ from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
+from pydantic import BaseModel, ConfigDict
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
@@ -134,6 +135,12 @@ PLACES = 4  # for large bodies: without a proxy, connections alone would not bou
 MAX_VALUES, MAX_GROUPS = 2**20, 100_000
 
 _BEARER = HTTPBearer(auto_error=False)
+
+
+class StrictBody(BaseModel):
+    """A body, or a part of one, in which an unknown name is refused."""
+
+    model_config = ConfigDict(extra="forbid")
 
 
 class _JsonRequest(Request):

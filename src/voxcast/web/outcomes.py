@@ -1,7 +1,7 @@
 """Recurring tasks of clients such as workflow engines: ``POST /outcomes``.
 
-A client reports runs that have ended, and gets requests for the next ones. No model is needed; see
-`voxcast.allocation.requests.online`. The runs are kept in the project.
+A client reports runs that have ended, and gets requests for the next ones. The model is not
+asked; see `voxcast.allocation.requests.online`. The runs are kept in the project.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from voxcast.allocation.requests.online import OnlineSizer
 from voxcast.records import Outcome
 from voxcast.records import Request as Requested
-from voxcast.web.guards import json_answer, service_router, settings_of
+from voxcast.web.guards import StrictBody, json_answer, service_router, settings_of
 
 FOLDER = Path("data/online")
 MAX_TASKS = 1000
@@ -40,11 +40,7 @@ Seconds = Annotated[float, Field(ge=0, le=1e9)]
 Bytes = Annotated[float, Field(ge=0, le=1e15)]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class RecurringRun(_Strict):
+class RecurringRun(StrictBody):
     """A run of a task that recurs."""
 
     task: Name
@@ -66,7 +62,7 @@ class NextRun(RecurringRun):
     memory_bytes: Annotated[float, Field(gt=0, le=1e15)] | None = None
 
 
-class Outcomes(_Strict):
+class Outcomes(StrictBody):
     """Runs that have ended, and runs to make."""
 
     ended: list[EndedRun] = Field(default_factory=list, max_length=MAX_RUNS)

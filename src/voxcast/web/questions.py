@@ -14,7 +14,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from fastapi import Request
-from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic import BaseModel, Field, WithJsonSchema, model_validator
 from starlette.responses import Response
 
 from voxcast.allocation.offers import HardLimits, seconds_until
@@ -37,7 +37,13 @@ from voxcast.serving.champion import allocation_columns, in_allocations
 from voxcast.serving.rows import MAX_CPUS, Row, Text
 from voxcast.serving.signature import QUANTILE, Answer
 from voxcast.serving.site_candidates import SiteCandidates
-from voxcast.web.guards import INVOCATIONS, json_answer, served_model, service_router
+from voxcast.web.guards import (
+    INVOCATIONS,
+    StrictBody,
+    json_answer,
+    served_model,
+    service_router,
+)
 from voxcast.web.overview import site_of
 
 if TYPE_CHECKING:
@@ -57,10 +63,8 @@ Quantile = Annotated[float, Field(gt=0.5, lt=1, strict=True, description="of the
 Explain = Annotated[bool, Field(strict=True, description="add what changed the runtime most")]
 
 
-class Allocation(BaseModel):
+class Allocation(StrictBody):
     """Device, CPUs and GPUs that a question is about."""
-
-    model_config = ConfigDict(extra="forbid")
 
     device: str = "cpu"
     cpus: int = Field(1, ge=1, le=MAX_CPUS)
@@ -74,10 +78,8 @@ class Allocation(BaseModel):
 Allocations = Annotated[list[Allocation], Field(min_length=1, max_length=MAX_CONFIGURATIONS)]
 
 
-class Question(BaseModel):
+class Question(StrictBody):
     """What all questions have."""
-
-    model_config = ConfigDict(extra="forbid")
 
     app: str | None = Field(None, description="application; may be left out if there is only one")
     parameters: dict[str, Any] = Field(
@@ -185,19 +187,15 @@ class Split(BaseModel):
         return self
 
 
-class Params(BaseModel):
+class Params(StrictBody):
     """The parameters of the model's signature."""
-
-    model_config = ConfigDict(extra="forbid")
 
     quantile: Quantile = QUANTILE
     explain: Explain = False
 
 
-class Invocation(BaseModel):
+class Invocation(StrictBody):
     """A question in MLflow's protocol."""
-
-    model_config = ConfigDict(extra="forbid")
 
     dataframe_records: Rows | None = None
     dataframe_split: Split | None = None

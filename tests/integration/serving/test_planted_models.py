@@ -27,7 +27,7 @@ from voxcast.cli import main
 from voxcast.errors import ModelError, RequestError
 from voxcast.files import read_json, sha256_file, sha256_folder, write_json
 from voxcast.models.model_files import SEAL, write_sealed
-from voxcast.serving.bundle import INDEX
+from voxcast.serving.bundle import INDEX, plain_files
 from voxcast.serving.model_store import ModelStore
 from voxcast.serving.prediction_service import PredictionService
 from voxcast.tracking.address import address_of
@@ -276,3 +276,10 @@ def test_a_pipe_is_refused_and_not_waited_for(copied: Path) -> None:
     trust(copied)
     with pytest.raises(ModelError, match="is no plain file"):
         PredictionService.of_project(copied)
+
+
+def test_a_folder_that_is_not_there_is_refused_and_not_taken_for_an_empty_one(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(ModelError, match="cannot be read: No such file"):
+        plain_files(tmp_path / "gone")
