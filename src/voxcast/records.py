@@ -199,7 +199,12 @@ class Run:
     started_at: str = ""  # ISO 8601, UTC
     source: str = MEASURED  # or the source it was imported from
     labels_json: str = "{}"  # other facts from the source
-    # Mean CPU time of each kernel of the metronome over the run, and how often they were timed.
+    # Mean CPU time of each kernel of the metronome in the second before the run, and over the run,
+    # and how often they were timed over it.
+    before_compute_s: float | None = None
+    before_copy_s: float | None = None
+    before_gather_s: float | None = None
+    before_interpreter_s: float | None = None
     metronome_compute_s: float | None = None
     metronome_copy_s: float | None = None
     metronome_gather_s: float | None = None

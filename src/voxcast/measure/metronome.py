@@ -5,9 +5,13 @@ before the first run of the measuring thread, because it imports NumPy; for each
 to the run's cores. It is not part of the run: outside its control group and its process tree, and
 without its mark. It dies with us, like the run.
 
+In the second before the run the kernels are timed without pauses: that is the speed of the cores
+as anyone can measure it before a run, such as a job that asks how long its own will take.
+
 ``python -m voxcast.measure.metronome PERIOD_S`` is that process. It writes a line when it is
-ready. One byte on standard input starts the ticks and the next stops them; it then writes the mean
-seconds of each kernel as a line of JSON. It ends when its input ends.
+ready. The byte ``r`` on standard input asks for a reading of a second; any other starts the ticks
+and the next stops them. It answers with the mean seconds of each kernel as a line of JSON, and
+ends when its input ends.
 """
 
 from __future__ import annotations
@@ -87,6 +91,8 @@ def run_once(kernels: Mapping[str, Callable[[], object]]) -> dict[str, float]:
 
 
 MODULE = "voxcast.measure.metronome"
+READ, TICK = b"r", b"."
+READING_S = 1.0  # shorter ones vary more: 8 % over 0.1 s, 5 % over 1 s, 4.5 % over 2 s
 PERIOD_S = 0.7
 READY_S, ANSWER_S = 30.0, 5.0  # patience, on a machine that is overloaded
 ONE_THREAD = dict.fromkeys(THREAD_VARIABLES, "1")
@@ -98,8 +104,9 @@ logger = logging.getLogger(__name__)
 class MetronomeReading:
     """What was timed beside a run, and the CPU time of the metronome.
 
-    `columns` has fields of `voxcast.records.Run`: mean CPU seconds of each kernel, and how often
-    they were timed. It is empty without a metronome, or if the run ended before its first tick.
+    `columns` has fields of `voxcast.records.Run`: mean CPU seconds of each kernel before the run
+    and beside it, and how often they were timed beside it. It is empty without a metronome, and
+    lacks what was beside the run if that ended before the first tick.
     """
 
     columns: Mapping[str, Any] = field(default_factory=dict)
@@ -130,7 +137,7 @@ class Metronome(contextlib.AbstractContextManager["Metronome"]):
 
     @contextlib.contextmanager
     def beside(self, cpus: Sequence[int]) -> Iterator[Metronome]:
-        """Time the kernels on ``cpus`` during the block, or until it is stopped.
+        """Time the kernels on ``cpus`` for a second, then in the block, or until it is stopped.
 
         Where that fails nothing is measured: no run fails for it.
         """
@@ -146,14 +153,15 @@ class Metronome(contextlib.AbstractContextManager["Metronome"]):
         if self._ticking:
             self._ticking = False
             try:
-                self._link.sendall(b".")
+                self._link.sendall(TICK)
                 content = json.loads(self._line(ANSWER_S))
             except BaseException as error:
                 self.close()  # it was killed, or may still tick: the next run gets a new one
                 if not isinstance(error, OSError):
                     raise
             else:
-                self._reading = MetronomeReading(content["columns"], content["cpu_s"])
+                columns = {**self._reading.columns, **content["columns"]}
+                self._reading = MetronomeReading(columns, content["cpu_s"])
         return self._reading
 
     def close(self) -> None:
@@ -167,19 +175,25 @@ class Metronome(contextlib.AbstractContextManager["Metronome"]):
     def _start(self, cpus: Sequence[int]) -> bool:
         if self._process is not None and self._process.poll() is not None:
             self.close()  # it was killed
+        is_ready = self._process is not None
         try:
             if self._process is None:
                 self._process = self._started()
                 self._line(READY_S)  # mostly for less than a second
+                is_ready = True
             os.sched_setaffinity(self._process.pid, cpus)
-            self._link.sendall(b".")
+            self._link.sendall(READ)
+            self._reading = MetronomeReading(json.loads(self._line(READING_S + ANSWER_S)))
+            self._link.sendall(TICK)
         except BaseException as error:
             self.close()
             if not isinstance(error, OSError | subprocess.SubprocessError):
                 raise
-            logger.warning("the speed of the machine is not measured during runs: %s", error)
-            self._enabled = False
-        return self._enabled
+            if not is_ready:  # else it was killed: the next run gets a new one
+                logger.warning("the speed of the machine is not measured during runs: %s", error)
+                self._enabled = False
+            return False
+        return True
 
     def _started(self) -> subprocess.Popen[bytes]:
         driver = os.getpid()
@@ -212,16 +226,27 @@ SHARE = 0.02  # of a core, at most: where the kernels are slow there are longer 
 
 
 def main() -> int:
-    """Time the kernels between each two bytes of the standard input."""
+    """Answer each byte of the standard input with what the kernels took."""
     kernels, period_s = make_kernels(), float(sys.argv[1])
     os.write(STDOUT, b"ready\n")
-    while os.read(STDIN, 1) and (reading := timed_until_stopped(kernels, period_s)):
-        os.write(STDOUT, f"{reading}\n".encode())
+    while asked := os.read(STDIN, 1):
+        answer = read(kernels) if asked == READ else timed_until_stopped(kernels, period_s)
+        os.write(STDOUT, f"{answer}\n".encode())
     return 0
 
 
+def read(kernels: Mapping[str, Callable[[], object]]) -> str:
+    """Time the kernels for `READING_S`, without pauses; return the means as JSON."""
+    sums: Counter[str] = Counter()
+    ticks, end_s = 0, time.monotonic() + READING_S
+    while not ticks or time.monotonic() < end_s:
+        sums.update(run_once(kernels))
+        ticks += 1
+    return json.dumps({f"before_{name}_s": total_s / ticks for name, total_s in sums.items()})
+
+
 def timed_until_stopped(kernels: Mapping[str, Callable[[], object]], period_s: float) -> str:
-    """Time the kernels until a byte comes; return the means as JSON, or empty at the end."""
+    """Time the kernels until a byte comes, or the end; return the means as JSON."""
     sums: Counter[str] = Counter()
     ticks, begun_s, spent_s = 0, time.process_time(), 0.0
     # The first tick is one pause after the start: a short run is not disturbed at all.
@@ -230,8 +255,7 @@ def timed_until_stopped(kernels: Mapping[str, Callable[[], object]], period_s: f
         sums.update(run_once(kernels))
         ticks += 1
         spent_s = time.process_time() - start_s
-    if not os.read(STDIN, 1):
-        return ""
+    os.read(STDIN, 1)
     columns = {f"metronome_{name}_s": total_s / ticks for name, total_s in sums.items()}
     columns |= {"metronome_ticks": ticks} if ticks else {}
     return json.dumps({"columns": columns, "cpu_s": time.process_time() - begun_s})

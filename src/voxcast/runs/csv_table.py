@@ -37,7 +37,7 @@ from voxcast.quantities import (
 )
 from voxcast.records import Outcome
 from voxcast.runs.imported import ImportedRun, Records, finite, parsed, require, table
-from voxcast.runs.table import DTYPES, KINDS, METRONOME
+from voxcast.runs.table import ADDED, DTYPES, KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 Value = TypeVar("Value")
 
 SET_BY_IMPORT = ("cell_key", "source", "labels_json")  # metronomes run beside measured runs only
-TARGETS = tuple(name for name in DTYPES if name not in (*SET_BY_IMPORT, *METRONOME))
+TARGETS = tuple(name for name in DTYPES if name not in (*SET_BY_IMPORT, *ADDED))
 # Formats of programs, which are not a single unit; raw traces of Nextflow have plain ms and bytes.
 _PARSERS: dict[str, dict[str, Callable[[str], float]]] = {
     "_s": {

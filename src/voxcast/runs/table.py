@@ -26,8 +26,9 @@ _DTYPES = {
 }  # fmt: skip
 DTYPES = {name: _DTYPES[hint] for name, hint in get_type_hints(Run).items()}
 METRONOME = {name: dtype for name, dtype in DTYPES.items() if name.startswith("metronome_")}
+BEFORE = {name: dtype for name, dtype in DTYPES.items() if name.startswith("before_")}
 # Columns that older tables lack; they are unknown there.
-ADDED = METRONOME
+ADDED = METRONOME | BEFORE
 KINDS: dict[str, tuple[type, ...]] = {
     "str": (str,),
     "bool": (bool,),

@@ -20,7 +20,7 @@ from voxcast.measure import meters, processes
 from voxcast.measure.metronome import MODULE, Metronome
 from voxcast.measure.processes import alive
 from voxcast.records import Run
-from voxcast.runs.table import METRONOME
+from voxcast.runs.table import BEFORE, METRONOME
 
 BOTH_METERS = pytest.mark.parametrize("groups", [True, False], ids=["group", "tree"])
 OWN_BYTES = 40_000_000  # the memory that the kernels work on, less than the process has
@@ -63,7 +63,7 @@ def test_kernels_are_timed_beside_a_run_and_do_not_count_in_it(
     assert profile.metronome_ticks is not None
     assert profile.metronome_ticks >= 1
     seconds = [vars(profile)[name] for name in list(METRONOME)[:-1]]
-    assert all(0 < value < 1 for value in seconds)
+    assert all(0 < value < 1 for value in [*seconds, *(vars(profile)[name] for name in BEFORE)])
     [worker] = workers()
     assert worker.memory_info().rss > OWN_BYTES > profile.peak_rss_bytes
     spent_s = float((tmp_path / "run" / "app.log").read_text().split()[1])
@@ -84,12 +84,13 @@ def test_one_process_serves_run_after_run_on_the_cores_of_each(
     assert len(set(pids)) == 1
 
 
+@pytest.mark.parametrize("after_s", [0.5, 1.5], ids=["before the run", "beside it"])
 def test_a_run_survives_its_metronome_and_the_next_one_has_another(
-    tmp_path: Path, metronome: Metronome
+    tmp_path: Path, metronome: Metronome, after_s: float
 ) -> None:
     with metronome.beside([min(os.sched_getaffinity(0))]):
         [first] = workers()
-    killer = threading.Timer(0.5, first.kill)
+    killer = threading.Timer(after_s, first.kill)
     killer.start()
     profile = run(tmp_path, SLEEP, metronome)
     killer.join()
