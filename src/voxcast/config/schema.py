@@ -184,7 +184,8 @@ class _Sweep(Sweep):
     sample: AtLeast1 | None
     volumes: AtLeast1 | None
     volumes_offset: AtLeast0
-    repeats: Annotated[int, Field(ge=1, le=NOISY_REPEAT)]
+    repeats: Annotated[int, Field(ge=1, le=NOISY_REPEAT // 2)]
+    first_repeat: Annotated[int, Field(ge=0, le=NOISY_REPEAT // 2)]
     repeat_volumes: AtLeast0 | None
 
 

@@ -55,6 +55,7 @@ class Sweep:
     volumes_offset: int  # this many are skipped first
     cpus: tuple[int, ...]  # a part of the device's; empty for all
     repeats: int  # runs of each, in all
+    first_repeat: int  # their numbers start here: runs of another campaign are made again
     # How many volumes (points, for an application without an image) are run more than once; None
     # for all. They are drawn from the smaller half: repeats of large ones cost hours.
     repeat_volumes: int | None
@@ -361,7 +362,8 @@ def sweep_cells(
         again = {n for n, (_, volume) in enumerate(pairs) if volume in small}
     ordered: list[tuple[str, str, Cell]] = []
     for n, (parameters, volume) in enumerate(pairs):
-        for repeat in range(sweep.repeats if n in again else 1):
+        count = sweep.repeats if n in again else 1
+        for repeat in range(sweep.first_repeat, sweep.first_repeat + count):
             turn = sha256_of([seed, volume or canonical_json(parameters), repeat])
             subject = volumes["subject"].get(volume, "")
             ordered += [

@@ -84,6 +84,7 @@ EVERY = Sweep(
     volumes_offset=0,
     cpus=(),
     repeats=1,
+    first_repeat=0,
     repeat_volumes=None,
 )
 
