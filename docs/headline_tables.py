@@ -17,7 +17,7 @@ IMAGE_APPS = ("ants_segment", "ants_register", "tile_segment")
 APPS = (*IMAGE_APPS, "dnn_train")
 TITLES = {"runtime_s": "wall time", "cpu_s": "CPU time", "peak_rss_bytes": "memory"}
 VOXCAST, LEVELLED = "voxcast", "HARP + log + speed"
-NEW = ("new0", "new2")
+NEW, READ = ("new0", "new2"), ("timed0", "read0")
 CONTENDERS = (
     VOXCAST, "law", "ridge", "GP", LEVELLED, "HARP, full scale", "HARP", "voxels", "median",
 )  # fmt: skip
@@ -66,13 +66,14 @@ def headline() -> str:
         rows.append([
             f"`{app}`",
             f"**{_cell(app, 'runtime_s', 'new0', VOXCAST)}**",
+            "; ".join(_cell(app, "runtime_s", p, VOXCAST, interval=False) for p in READ),
             f"**{_cell(app, 'runtime_s', 'new2', VOXCAST)}**",
             *(text if NONE not in text else "no image" for text in others),
             percent(_number(app, "runtime_s", "known", "floor")),
             "; ".join(percent(100 * share) for share in held),
         ])  # fmt: skip
     head = [
-        "application", "new day", "after two local runs", "law in voxels", "HARP, on logarithms",
+        "application", "new day", "some of them; with a reading", "after two local runs", "law in voxels", "HARP, on logarithms",
         "repeats alone, speed known", "runs within the 95 % bound",
     ]  # fmt: skip
     return markdown(head, rows)
@@ -111,6 +112,28 @@ def bounds() -> str:
     return markdown(head, rows)
 
 
+def readings() -> str:
+    """Return what a reading of the kernels is worth, on the runs before which there is one."""
+    rows = []
+    protocols = {"new day": ("timed0", "read0", "read2"),
+                 "second machine": ("machine0", "machine_read0", "machine_read2")}  # fmt: skip
+    for app in APPS:
+        for place, (without, alone, with_runs) in protocols.items():
+            held = [
+                f"{percent(100 * _number(app, 'runtime_s', p, 'coverage'))}; "
+                f"{_number(app, 'runtime_s', p, 'width'):.2f}"
+                for p in (without, alone)
+            ]
+            errors = [_cell(app, "runtime_s", p, VOXCAST) for p in (without, alone, with_runs)]
+            law = _cell(app, "runtime_s", alone, "law", interval=False)
+            rows.append([f"`{app}`, {place}", *errors, law, *held])
+    head = [
+        "application and place", "without", "with a reading", "and two local runs",
+        "law with a reading", "bound, without", "bound, with a reading",
+    ]  # fmt: skip
+    return markdown(head, rows)
+
+
 def second_machine() -> str:
     """Return errors and bounds on the machine whose runs are never learned from."""
     rows = []
@@ -131,7 +154,7 @@ def second_machine() -> str:
     return markdown(["application", "local runs", *titles, "wall time by the law"], rows)
 
 
-TABLES = (headline, contenders, bounds, second_machine)
+TABLES = (headline, contenders, bounds, readings, second_machine)
 
 
 def main() -> int:

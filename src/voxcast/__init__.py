@@ -23,6 +23,7 @@ _LAZY = {
     "fit": "voxcast.models.regressor",
     "history": "voxcast.api.model",
     "inspect": "voxcast.api.model",
+    "kernel_s": "voxcast.measure.metronome",
     "plot": "voxcast.report.plot",
     "requests": "voxcast.api.sequences",
     "submit": "voxcast.api.model",

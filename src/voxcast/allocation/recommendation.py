@@ -226,8 +226,8 @@ def machine_line(prediction: Mapping[str, Any]) -> str:
     Examples
     --------
     >>> machine_line({"host": "3f2a", "host_runs": 9, "host_known": True, "speed_lower": 0.91,
-    ...               "speed_median": 0.94, "speed_upper": 0.97})
-    'for machine 3f2a: speed 0.94 of the reference (0.91 to 0.97, 9 runs)'
+    ...               "speed_median": 0.94, "speed_upper": 0.97, "speed_basis": "reading"})
+    'for machine 3f2a: speed 0.94 of the reference (0.91 to 0.97, 9 runs, as it is just now)'
     """
     host = prediction.get("host")
     return f"for machine {host}: speed {_speed(prediction)}" if host else ""
@@ -245,4 +245,5 @@ def machine_caveats(prediction: Mapping[str, Any]) -> list[str]:
 def _speed(prediction: Mapping[str, Any]) -> str:
     low, median, high = (prediction[f"speed_{end}"] for end in ("lower", "median", "upper"))
     runs = counted(int(prediction["host_runs"]), "run")
-    return f"{median:.2f} of the reference ({low:.2f} to {high:.2f}, {runs})"
+    now = ", as it is just now" if prediction.get("speed_basis") == "reading" else ""
+    return f"{median:.2f} of the reference ({low:.2f} to {high:.2f}, {runs}{now})"

@@ -16,6 +16,7 @@ from voxcast.apps.app import parameter_values
 from voxcast.content_cache import FOLDER_VARIABLE, ContentCache, cache_of_environment
 from voxcast.errors import ConfigError, ModelError, RunError, UnlearnedError
 from voxcast.files import canonical_json
+from voxcast.measure.metronome import reading_begun
 from voxcast.records import Configuration
 from voxcast.serving.champion import Champion
 from voxcast.serving.client import Client
@@ -79,8 +80,13 @@ class Question:
         """Whether the cluster is this machine, by name."""
         return self.cluster == THIS_MACHINE
 
-    def champion(self) -> Champion:
+    def champion(self, *, for_now: bool = False) -> Champion:
         """Return the model with the application, allocations and parameters of the question.
+
+        Parameters
+        ----------
+        for_now : bool
+            Whether it asks how fast this machine is now, where no other one is named.
 
         Raises
         ------
@@ -100,8 +106,12 @@ class Question:
                 raise
             then = f"run `voxcast learn IMAGES --app {self.app}`"
             raise UnlearnedError("has no model yet", self.app, then) from None
+        reading = None
+        if for_now and self.machine is None and champion.reads_kernels:
+            reading = reading_begun()
         return replace(
             champion,
+            reading=reading,
             configurations=allocations(champion.configurations, self.cpus, self.gpus),
             parameters=parameters_of(self.parameters, champion.facts.parameters),
             header_only=self.header_only,
@@ -155,6 +165,7 @@ class Question:
         images: Sequence[Path],
         *,
         with_slurm: bool = False,
+        for_now: bool = False,
         volumes: dict[str, dict[str, Any]] | None = None,
     ) -> Recommendation | None:
         """Return the recommendation for the images that can be predicted; None without any.
@@ -163,6 +174,8 @@ class Question:
         ----------
         with_slurm : bool
             See `site`.
+        for_now : bool
+            See `champion`.
         volumes : dict, optional
             Is filled as in `voxcast.serving.champion.Champion`.
 
@@ -174,7 +187,7 @@ class Question:
         deadline = self.deadline
         deadline_s = None if deadline is None else seconds_until(deadline, "--deadline")
         limits, site = HardLimits(deadline_s, self.budget_usd), self.site(with_slurm=with_slurm)
-        champion = replace(self.champion(), volumes=volumes)
+        champion = replace(self.champion(for_now=for_now), volumes=volumes)
         candidates = SiteCandidates.of(
             site.cluster, champion.configurations, champion.facts.host_classes,
             partition=self.partition, host=champion.host,

@@ -95,7 +95,7 @@ def predict(
         raise ConfigError(
             "not the name of a table file", out, f"end it with {' or '.join(TABLES)}"
         )
-    champion = question.champion()
+    champion = question.champion(for_now=True)
     results: list[dict[str, Any]] = []
     for image in images:
         try:
@@ -302,7 +302,9 @@ def recommend(
         app, cpus, gpus, parameters, model, project, cluster=cluster, policy=policy,
         deadline=deadline, budget=budget, changes=changes,
     )  # fmt: skip
-    recommendation = question.recommendation(images, with_slurm=form == "sbatch")
+    recommendation = question.recommendation(
+        images, with_slurm=form == "sbatch", for_now=form == "text"
+    )
     if recommendation is None:
         return EXIT_BAD_INPUT
     plan = Plan(question, images, recommendation)

@@ -23,8 +23,9 @@ from voxcast.models.selection.cross_validation import FoldCache, Validation
 from voxcast.models.selection.fitting import fit_forecaster
 from voxcast.models.selection.learning import learn
 from voxcast.models.speed_estimation import log_speeds, speeds_of
-from voxcast.models.speeds import RunResidual, residuals_of, updated
+from voxcast.models.speeds import RunResidual, known, residuals_of, updated
 from voxcast.records import TARGETS
+from voxcast.runs.speed import KERNEL_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -51,7 +52,7 @@ class Contender:
         if speeds is not None:
             # The more a contender errs by the image alone, the less a local run says of the speed.
             ratios = np.log(trained_on["cpu_s"] / work(trained_on)["cpu_s"])
-            self.speeds = replace(speeds, subject_sd=max(speeds.subject_sd, float(ratios.std())))
+            self.speeds = with_subject_sd(speeds, float(ratios.std()))
 
     def predict(self, runs: pd.DataFrame, local: pd.DataFrame) -> pd.DataFrame:
         """Return ``TARGET_median`` of runs, at the speed that local runs show."""
@@ -61,6 +62,14 @@ class Contender:
             for time in TIMES:
                 work[time] *= np.exp(-deviations)
         return work.add_suffix("_median")
+
+
+def with_subject_sd(speeds: Speeds, sd: float) -> Speeds:
+    """Return speeds by which images differ at least so much."""
+    gauge = speeds.gauge
+    if gauge is not None:
+        gauge = replace(gauge, speeds=with_subject_sd(gauge.speeds, sd))
+    return replace(speeds, subject_sd=max(speeds.subject_sd, sd), gauge=gauge)
 
 
 class VoxcastContender:
@@ -116,8 +125,9 @@ class VoxcastContender:
                     speeds = updated(speeds, str(host), residuals)
             forecaster = forecaster.with_speeds(speeds)
         answers = forecaster.predict(
-            queries_of(runs, volumes), lower_quantile=1 - UPPER, upper_quantile=UPPER
-        )
+            queries_of(runs, volumes, with_readings=KERNEL_S in runs),
+            lower_quantile=1 - UPPER, upper_quantile=UPPER,
+        )  # fmt: skip
         columns: dict[str, list[float] | list[bool]] = {}
         for target in TARGETS:
             for k, name in ((1, "median"), (2, "upper")):
@@ -224,8 +234,12 @@ def _anywhere(runs: pd.DataFrame) -> pd.DataFrame:
 
 def _log_speeds(speeds: Speeds, work: Work, runs: pd.DataFrame, local: pd.DataFrame) -> np.ndarray:
     present = _updated_speeds(speeds, work, local) if len(local) else speeds
-    places = zip(runs["host_id"].astype(str), runs["sitting"].astype(str), strict=True)
-    return np.array([present.estimate(host, sitting).log_speed for host, sitting in places])
+    return np.array(
+        [
+            present.estimate(q.host, q.sitting, q.kernel_s).log_speed
+            for q in queries_of(runs, with_readings=KERNEL_S in runs)
+        ]
+    )
 
 
 def _updated_speeds(speeds: Speeds, work: Work, local: pd.DataFrame) -> Speeds:
@@ -233,8 +247,11 @@ def _updated_speeds(speeds: Speeds, work: Work, local: pd.DataFrame) -> Speeds:
     ratios = np.log(local["cpu_s"] / work(local)["cpu_s"])
     for host, at in local.groupby("host_id", sort=True).groups.items():
         residuals = [
-            RunResidual(str(run.sitting), str(run.subject), str(run.started_at), ratios[n])
+            RunResidual(
+                str(run.sitting), str(run.subject), str(run.started_at), ratios[n],
+                known(getattr(run, KERNEL_S, None)),
+            )
             for n, run in zip(at, local.loc[at].itertuples(), strict=True)
-        ]
+        ]  # fmt: skip
         speeds = updated(speeds, str(host), residuals)
     return speeds

@@ -25,6 +25,7 @@ from voxcast.features.rows import FULL
 from voxcast.models.selection import fitting
 from voxcast.models.selection.cross_validation import FoldCache
 from voxcast.records import TARGETS
+from voxcast.runs.speed import KERNEL_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -198,10 +199,17 @@ def _answers(
     n_draws: int,
     seed: int,
 ) -> list[pd.DataFrame]:
-    test = runs.iloc[fold.test]
+    test = fold.test
+    if protocol.reading:
+        timed = runs.reindex(columns=[KERNEL_S])[KERNEL_S].notna().to_numpy()
+        test = test[timed[test]]
+    if protocol.reading != "known":
+        runs = runs.drop(columns=KERNEL_S, errors="ignore")
+    if not len(test):
+        return []
     return [
-        contender.predict(test, runs.iloc[local]).assign(
-            run=fold.test, draw=draw, protocol=protocol.name, contender=name
+        contender.predict(runs.iloc[test], runs.iloc[local]).assign(
+            run=test, draw=draw, protocol=protocol.name, contender=name
         )
         for draw, local in enumerate(draws(fold, protocol.local_runs, n_draws, seed))
     ]

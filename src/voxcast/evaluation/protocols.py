@@ -1,8 +1,9 @@
 """Protocols: how much a model knows of the place in which a run is predicted.
 
 A new scan is of a subject that was not measured, and comes on a day that was not measured either,
-when the machine may be faster or slower, or on another machine. A few runs
-of other subjects there, the local runs, give its speed.
+when the machine may be faster or slower, or on another machine. A few runs of other subjects
+there, the local runs, give its speed; so does a reading, a second in which the kernels of the
+metronome are timed just before the run.
 
 Holdouts mimic other questions: the predicted kind of run is never in the training set. One that a
 history does not support, such as another machine where there was only one, is reported with the
@@ -40,17 +41,26 @@ class Protocol:
         Where they are; models also learn from runs of other subjects in a known sitting.
     local_runs : int
         Runs of other subjects in the same place, which give its speed and nothing else.
+    reading : {"", "hidden", "known"}
+        Whether what the kernels took before the judged runs and the local ones is known. Where it
+        is not empty, only runs are judged before which they were timed.
     """
 
     name: str
     place: Place
     local_runs: int = 0
+    reading: Literal["", "hidden", "known"] = ""
 
 
 PROTOCOLS = (
     *(Protocol(f"new{count}", "new sitting", count) for count in (0, 2, 8)),
+    Protocol("timed0", "new sitting", 0, "hidden"),
+    Protocol("read0", "new sitting", 0, "known"),
+    Protocol("read2", "new sitting", 2, "known"),
     Protocol("known", "known sitting"),
     *(Protocol(f"machine{count}", "new machine", count) for count in (0, 2, 8)),
+    Protocol("machine_read0", "new machine", 0, "known"),
+    Protocol("machine_read2", "new machine", 2, "known"),
 )
 
 

@@ -34,7 +34,7 @@ from voxcast.images.header import HEADER_COLUMNS
 from voxcast.images.network_volume import SMALL_VOLUMES, points_of, read_small_volumes
 from voxcast.records import ANCHOR_REPEAT, MEASURED, TARGETS, Configuration
 from voxcast.runs.series import RUNS, phases_in
-from voxcast.runs.speed import speed_deviations
+from voxcast.runs.speed import KERNEL_S, kernel_times, speed_deviations
 from voxcast.runs.store import (
     batch_names,
     load_history,
@@ -487,13 +487,15 @@ def _unknown(volume: Mapping[str, Any] | None, names: Sequence[str]) -> str | No
 def with_speed_deviations(
     table: pd.DataFrame, runs: pd.DataFrame, phases: pd.DataFrame
 ) -> pd.DataFrame:
-    """Add the column `SPEED_DEVIATION`, a natural logarithm whose median in every sitting is zero.
+    """Add what was timed around each run: `SPEED_DEVIATION` and `KERNEL_S`.
 
     The work of neighbours comes and goes within minutes. Timings beside a run show part of it, so
-    that families can be compared by errors that are less of the machine. It is measured during the
-    run, so it is never a feature, and labels stay as measured. How fast a whole sitting was is
-    left in the times: it is for a model to know. Where nothing was timed beside a run the value is
-    zero.
+    that families can be compared by errors that are less of the machine. The deviation is measured
+    during the run, so it is never a feature, and labels stay as measured. It is a natural
+    logarithm whose median in every sitting is zero: how fast a whole sitting was is left in the
+    times, for a model to know. Where nothing was timed beside a run the value is zero.
+
+    The time of the kernels before a run tells how fast its machine was; NaN where it is unknown.
 
     Parameters
     ----------
@@ -507,4 +509,9 @@ def with_speed_deviations(
     by_key = speed_deviations(completed, phases)["log_speed"]
     deviations = table["cell_key"].map(by_key).fillna(0.0).astype(float)
     of_sitting = deviations.groupby([table["app"], table["host_id"], table["sitting"]])
-    return table.assign(**{SPEED_DEVIATION: deviations - of_sitting.transform("median")})
+    return table.assign(
+        **{
+            SPEED_DEVIATION: deviations - of_sitting.transform("median"),
+            KERNEL_S: table["cell_key"].map(kernel_times(completed)).astype(float),
+        }
+    )

@@ -19,14 +19,17 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import math
 import os
 import select
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -111,6 +114,35 @@ class MetronomeReading:
 
     columns: Mapping[str, Any] = field(default_factory=dict)
     cpu_s: float = 0.0
+
+
+def kernel_s(cpus: Sequence[int] | None = None) -> float | None:
+    """Return how fast the cores are now, by a reading of a second.
+
+    Parameters
+    ----------
+    cpus : sequence of int, optional
+        The cores; all that we may use by default.
+
+    Returns
+    -------
+    float or None
+        Geometric mean of the CPU seconds of the kernels, for the column ``kernel_s`` of a request
+        (see `voxcast.serving.signature`); None if they cannot be timed here.
+    """
+    cores = sorted(os.sched_getaffinity(0)) if cpus is None else cpus
+    with Metronome() as metronome, metronome.beside(cores):
+        seconds = [s for name, s in metronome.stop().columns.items() if name.startswith("before")]
+    if not seconds or not all(seconds):
+        return None
+    return math.exp(sum(map(math.log, seconds)) / len(seconds))
+
+
+def reading_begun() -> Callable[[], float | None]:
+    """Begin a reading, see `kernel_s`, and return what waits for it."""
+    reading: Future[float | None] = Future()
+    threading.Thread(target=lambda: reading.set_result(kernel_s()), daemon=True).start()
+    return reading.result
 
 
 class Metronome(contextlib.AbstractContextManager["Metronome"]):

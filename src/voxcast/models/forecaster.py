@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from voxcast.features.any_table import Columns
     from voxcast.models import out_of_range
     from voxcast.models.point_model import Query
-    from voxcast.models.speeds import Speeds
+    from voxcast.models.speeds import Basis, Speeds
 
 FILE, TREND = "forecaster.json", "trend"
 # Of the files; models of other formats are not read. Format 5 had models by application.
@@ -147,24 +147,24 @@ class CalibratedModel:
                 unknown = np.array([estimate.deviation(quantile) for estimate in estimates])
                 wider = np.sign(side - 1) * np.hypot(offset, unknown)
                 logs[:, k, side] = median + np.where(sd > 0, wider, offset)
-        return np.array([speeds.knows(query.host, query.sitting) for query in queries], bool)
+        return np.array([speeds.knows(q.host, q.sitting, q.kernel_s) for q in queries], bool)
 
     def speed(
         self, query: Query, lower_quantile: float, upper_quantile: float
-    ) -> tuple[bool, int, tuple[float, float, float]]:
-        """Return whether the machine of a query is known, its runs, and quantiles of its speed.
+    ) -> tuple[bool, int, tuple[float, float, float], Basis]:
+        """Return whether the machine of a query is known, its runs, its speed and what tells it.
 
-        A speed is a multiple of the reference machine's.
+        The speed is a multiple of the reference machine's, as quantiles.
         """
         speeds = self.model.speeds
         if speeds is None:
-            return True, 0, (1.0, 1.0, 1.0)
-        estimate = speeds.estimate(query.host, query.sitting)
+            return True, 0, (1.0, 1.0, 1.0), ""
+        estimate = speeds.estimate(query.host, query.sitting, query.kernel_s)
         lower, median, upper = (
             estimate.speed(quantile) for quantile in (lower_quantile, 0.5, upper_quantile)
         )
-        is_known = speeds.knows(query.host, query.sitting)
-        return is_known, speeds.runs(query.host), (lower, median, upper)
+        is_known = speeds.knows(query.host, query.sitting, query.kernel_s)
+        return is_known, speeds.runs(query.host), (lower, median, upper), estimate.basis
 
     def missing_subjects(self, quantile: float) -> int:
         """Return how many more subjects it takes to calibrate an upper bound; 0 if it is."""
@@ -247,6 +247,8 @@ class Prediction:
     speed : tuple of float
         The machine's speed as a multiple of the reference machine's: lower, median and
         upper quantile.
+    speed_basis : str
+        What tells it, see `voxcast.models.speeds.Basis`.
     """
 
     quantiles: dict[str, tuple[float, float, float]]
@@ -259,6 +261,7 @@ class Prediction:
     host_known: bool = True
     host_runs: int = 0
     speed: tuple[float, float, float] = (1.0, 1.0, 1.0)
+    speed_basis: Basis = ""
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,7 @@ from voxcast.models.out_of_range import TrainingRange
 from voxcast.models.speed_estimation import log_speeds, speeds_of, target_by_speed
 from voxcast.models.speeds import SpeedEstimate, Speeds
 from voxcast.records import TARGETS
+from voxcast.runs.speed import KERNEL_S
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -63,6 +64,8 @@ class Query:
         Small volume of the image, for the network.
     host, sitting : str or None
         Id of the machine, and a sitting on it, see `voxcast.models.speeds.Speeds.estimate`.
+    kernel_s : float or None
+        What the kernels of the metronome take on the machine now, see the same.
     """
 
     features: Row
@@ -71,6 +74,7 @@ class Query:
     volume: np.ndarray | None = None
     host: str | None = None
     sitting: str | None = None
+    kernel_s: float | None = None
 
     @property
     def app(self) -> str:
@@ -88,7 +92,9 @@ class Query:
         return replace(self, features=features, volume=None)
 
 
-def queries_of(table: pd.DataFrame, volumes: np.ndarray | None = None) -> list[Query]:
+def queries_of(
+    table: pd.DataFrame, volumes: np.ndarray | None = None, *, with_readings: bool = False
+) -> list[Query]:
     """Return one query for each row of a table.
 
     Parameters
@@ -97,6 +103,8 @@ def queries_of(table: pd.DataFrame, volumes: np.ndarray | None = None) -> list[Q
         Features, and ``cpus``, ``host_class``, ``host_id`` and ``sitting`` if the table has them.
     volumes : ndarray or None, shape (n_runs,)
         Small volume of each row.
+    with_readings : bool
+        Whether the kernels count that were timed before each run.
     """
     count = len(table)
     cpus = table["cpus"].tolist() if "cpus" in table else [1] * count
@@ -105,7 +113,10 @@ def queries_of(table: pd.DataFrame, volumes: np.ndarray | None = None) -> list[Q
         for name in ("host_class", "host_id", "sitting")
     )
     cubes = [None] * count if volumes is None else volumes
-    columns = zip(rows_of(table), cpus, classes, cubes, hosts, sittings, strict=True)
+    readings = [None] * count
+    if with_readings:
+        readings = [None if np.isnan(kernel_s) else kernel_s for kernel_s in table[KERNEL_S]]
+    columns = zip(rows_of(table), cpus, classes, cubes, hosts, sittings, readings, strict=True)
     return [Query(*values) for values in columns]
 
 
@@ -278,7 +289,7 @@ class PointModel:
         """Return the speed of the machine of each query; 0, and known, without machines."""
         if self.speeds is None:
             return [SpeedEstimate(0.0, 0.0)] * len(queries)
-        return [self.speeds.estimate(query.host, query.sitting) for query in queries]
+        return [self.speeds.estimate(q.host, q.sitting, q.kernel_s) for q in queries]
 
     def save(self, folder: Path) -> None:
         """Write the model into ``folder``, with a subfolder for each member."""

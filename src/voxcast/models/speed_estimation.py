@@ -14,7 +14,7 @@ spread. Residuals are winsorised, so that a disturbed run does not count more th
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,12 +23,14 @@ from voxcast.features.rows import rows_of
 from voxcast.models.families.encoder import Encoder
 from voxcast.models.speeds import (
     PRIOR_DAYS,
+    Gauge,
     MachineSpeed,
     SittingSpeed,
     SpeedEstimate,
     Speeds,
     day_of,
 )
+from voxcast.runs.speed import KERNEL_S
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -185,6 +187,8 @@ HOST, SITTING = "host_id", "sitting"
 # recorded machine, which is shared, days differ by 7 to 15 %.
 MACHINE_SPREAD, SITTING_SPREAD = 0.25, 0.1
 PRIOR_MEMBERS = 2.0
+# The same in times of the kernels: on record days differ by 4 to 10 %, and two machines by 15 %.
+BY_KERNELS = 0.15, 0.07
 # Of a single sitting, whose runs tell nothing about noise between machines.
 NOISE_SD, SUBJECT_SD = 0.07, 0.05
 
@@ -205,16 +209,30 @@ def speeds_of(runs: pd.DataFrame, target: str = CPU) -> Speeds | None:
 
 
 def estimate(runs: pd.DataFrame, target: str = CPU) -> Speeds:
-    """Return the speeds of machines from the runs of one application.
+    """Return the speeds of machines from the runs of one application, also by the kernels.
 
     Parameters
     ----------
     runs : DataFrame
         Training runs with their features, ``target``, ``subject``, ``host_id``, ``sitting``, and
-        ``started_at`` if it is known.
+        ``started_at`` and ``kernel_s`` if these are known.
     target : str
         Column of times.
     """
+    speeds = _estimate(runs, target, (MACHINE_SPREAD, SITTING_SPREAD))
+    if KERNEL_S not in runs or (timed := runs[runs[KERNEL_S].notna()]).empty:
+        return speeds
+    kernel_s = timed[KERNEL_S].to_numpy(dtype=float)
+    in_kernels = timed.assign(**{target: timed[target] / kernel_s})
+    by_kernels = _estimate(in_kernels, target, BY_KERNELS)
+    # On the average of these runs both say the same.
+    differences = log_speeds(timed, speeds) - log_speeds(timed, by_kernels)
+    equal_at = float(np.exp(np.mean(np.log(kernel_s) + differences)))
+    return replace(speeds, gauge=Gauge(equal_at, by_kernels))
+
+
+def _estimate(runs: pd.DataFrame, target: str, spreads: tuple[float, float]) -> Speeds:
+    """Return speeds; ``spreads`` are those of machines and sittings before the data."""
     hosts = runs[HOST].astype(str).to_numpy()
     sittings = sittings_of(runs)
     host_names, host_codes = np.unique(hosts, return_inverse=True)
@@ -227,12 +245,11 @@ def estimate(runs: pd.DataFrame, target: str = CPU) -> Speeds:
         starts = by_pair.tolist()
     days = [(host, day_of(start)) for (host, _), start in zip(pairs, starts, strict=True)]
     blocks = np.array([sorted(set(days)).index(day) for day in days])
-    machines = Grouping(host_codes, MACHINE_SPREAD, PRIOR_MEMBERS)
-    stretches = Grouping(pair_codes, SITTING_SPREAD, PRIOR_DAYS, blocks)
+    machines = Grouping(host_codes, spreads[0], PRIOR_MEMBERS)
+    stretches = Grouping(pair_codes, spreads[1], PRIOR_DAYS, blocks)
     if stretches.count == 1:  # nothing to tell apart
         effects = GroupEffects(
-            np.zeros(2), np.diag([MACHINE_SPREAD**2, SITTING_SPREAD**2]),
-            (MACHINE_SPREAD, SITTING_SPREAD), NOISE_SD, SUBJECT_SD,
+            np.zeros(2), np.diag(np.square(spreads)), spreads, NOISE_SD, SUBJECT_SD,
         )  # fmt: skip
     else:
         rows = rows_of(runs)

@@ -28,9 +28,11 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+
+from voxcast.runs.speed import KERNEL_S
 
 if TYPE_CHECKING:
     from voxcast.models.forecaster import Prediction
@@ -48,6 +50,9 @@ PRIOR_DAYS = 2.0
 # Before the data, machines of one host class or node type differ by this much. The prior counts as
 # two machines. With fewer than three on record another of them is as good as not measured.
 CLASS_SPREAD, PRIOR_MACHINES, MINIMUM_MACHINES = 0.1, 2.0, 3
+# What tells a speed, from the most certain: runs in the sitting, a reading of the kernels, runs on
+# the machine, or on others of its kind; nothing, for a machine that is not known.
+Basis = Literal["sitting", "reading", "machine", "kind", ""]
 # After its last run. On record, runs four hours apart differ by a quarter more than runs minutes
 # apart, and runs of another day by three times as much.
 SITTING_LASTS = timedelta(hours=4)
@@ -59,11 +64,13 @@ class SpeedEstimate:
 
     ``freedom`` is the number of degrees of freedom where the standard deviation is estimated from
     few days, so that the distribution is Student's t scaled by it; None for a normal one.
+    ``basis`` is what tells it.
     """
 
     log_speed: float
     sd: float
     freedom: float | None = None
+    basis: Basis = ""
 
     def deviation(self, probability: float) -> float:
         """Return the quantile of the logarithmic speed, less its median."""
@@ -92,7 +99,8 @@ class SittingSpeed:
 class MachineSpeed:
     """The speed of a machine: its own, without the deviation of a sitting, and by sitting.
 
-    ``host_class`` and ``node_type`` are taken from its runs, empty if unknown.
+    ``host_class`` and ``node_type`` are taken from its runs, empty if unknown. ``by_kernels`` is
+    its speed in `Gauge.speeds` where both are passed on together.
     """
 
     log_speed: float
@@ -101,6 +109,30 @@ class MachineSpeed:
     sittings: dict[str, SittingSpeed] = field(default_factory=dict)
     host_class: str = ""
     node_type: str = ""
+    by_kernels: MachineSpeed | None = None
+
+
+@dataclass(frozen=True)
+class Gauge:
+    """The speeds of machines in times of the kernels of `voxcast.measure.metronome`.
+
+    What slows the kernels slows the work by about as much, so sittings and machines differ by less
+    in this unit, and a reading of a second tells most of what another day differs by.
+
+    Attributes
+    ----------
+    kernel_s : float
+        Geometric mean of the CPU seconds of the kernels at which speeds in both units are equal.
+    speeds : Speeds
+        Of the runs before which the kernels were timed.
+    """
+
+    kernel_s: float
+    speeds: Speeds
+
+    def log_time(self, kernel_s: float) -> float:
+        """Return the logarithm of a reading in the unit of this gauge."""
+        return math.log(kernel_s / self.kernel_s)
 
 
 @dataclass(frozen=True)
@@ -121,6 +153,8 @@ class Speeds:
     noise_sd, subject_sd : float
         Standard deviation of a run around the work of its image, and of images around the law of
         their sizes: how much few runs tell.
+    gauge : Gauge or None
+        None where the kernels were not timed before runs.
     """
 
     reference: str
@@ -129,6 +163,7 @@ class Speeds:
     sitting_spread: float
     noise_sd: float
     subject_sd: float
+    gauge: Gauge | None = None
 
     def runs(self, host: str | None) -> int:
         """Return the number of runs on a machine; None is the reference machine."""
@@ -161,7 +196,9 @@ class Speeds:
         }
         return max(starts, key=starts.__getitem__, default=None)
 
-    def estimate(self, host: str | None, sitting: str | None = None) -> SpeedEstimate:
+    def estimate(
+        self, host: str | None, sitting: str | None = None, kernel_s: float | None = None
+    ) -> SpeedEstimate:
         """Return the speed of a machine.
 
         Parameters
@@ -171,22 +208,35 @@ class Speeds:
             record as a whole, whose speed is known.
         sitting : str or None
             A sitting on record; any other is a new one, which deviates as sittings do.
+        kernel_s : float, optional
+            What the kernels take there now. It counts where that is more certain.
         """
+        by_runs = self._by_runs(host, sitting)
+        if self.gauge is None or kernel_s is None or host is None:
+            return by_runs
+        relative = self.gauge.speeds._by_runs(host, sitting)
+        if relative.sd >= by_runs.sd:
+            return by_runs
+        log_speed = relative.log_speed - self.gauge.log_time(kernel_s)
+        return replace(relative, log_speed=log_speed, basis="reading")
+
+    def _by_runs(self, host: str | None, sitting: str | None) -> SpeedEstimate:
+        """Return the speed of a machine that runs on record tell."""
         if host is None:
             return SpeedEstimate(0.0, 0.0)
         if host in self.machines:
             machine = self.machines[host]
             if sitting is not None and sitting in machine.sittings:
                 on_record = machine.sittings[sitting]
-                return SpeedEstimate(on_record.log_speed, on_record.sd)
-            estimate = SpeedEstimate(machine.log_speed, machine.sd)
+                return SpeedEstimate(on_record.log_speed, on_record.sd, basis="sitting")
+            estimate = SpeedEstimate(machine.log_speed, machine.sd, basis="machine")
         elif machines := self.named(host):
             estimate = _of_class(machines)
         else:
             sd = math.hypot(self.unknown.sd, self.sitting_spread)
-            return SpeedEstimate(self.unknown.log_speed, sd)
+            return replace(self.unknown, sd=sd)
         sd = math.hypot(estimate.sd, self.sitting_spread)
-        return SpeedEstimate(estimate.log_speed, sd, self.sitting_freedom)
+        return replace(estimate, sd=sd, freedom=self.sitting_freedom)
 
     @cached_property
     def sitting_freedom(self) -> float:
@@ -203,7 +253,9 @@ class Speeds:
         """Standard deviation of a logarithmic speed up to which a machine counts as known."""
         return min(max(LARGEST_SD, RELATIVE_SD * self.sitting_spread), HIGHEST_SD)
 
-    def knows(self, host: str | None, sitting: str | None = None) -> bool:
+    def knows(
+        self, host: str | None, sitting: str | None = None, kernel_s: float | None = None
+    ) -> bool:
         """Whether a machine is known well enough for a calibrated bound.
 
         It takes `MINIMUM_RUNS` runs, whose speed is certain within `LARGEST_SD`, or within
@@ -214,12 +266,19 @@ class Speeds:
         """
         if host is None:
             return True
+        if self.estimate(host, sitting, kernel_s).basis == "reading" and self.gauge is not None:
+            return self.gauge.speeds.knows(host, sitting)
         if self.sitting_freedom <= PRIOR_DAYS and not self.is_on_record(host, sitting):
             return False
         if host not in self.machines and len(self.named(host)) < MINIMUM_MACHINES:
             return False
-        is_certain = self.estimate(host, sitting).sd <= self.largest_sd
+        is_certain = self._by_runs(host, sitting).sd <= self.largest_sd
         return self.runs(host) >= MINIMUM_RUNS and is_certain
+
+    def measured(self, host: str) -> MachineSpeed:
+        """Return what was measured on a machine, in both units."""
+        by_kernels = None if self.gauge is None else self.gauge.speeds.machines.get(host)
+        return replace(self.machines[host], by_kernels=by_kernels)
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON-able form."""
@@ -239,8 +298,10 @@ class Speeds:
             )
             for host, machine in content["machines"].items()
         }
-        unknown = SpeedEstimate(**content["unknown"])
-        return cls(**{**content, "machines": machines, "unknown": unknown})
+        unknown, gauge = SpeedEstimate(**content["unknown"]), content.get("gauge")
+        if gauge is not None:
+            gauge = Gauge(gauge["kernel_s"], cls.from_json(gauge["speeds"]))
+        return cls(**{**content, "machines": machines, "unknown": unknown, "gauge": gauge})
 
 
 def by_day(sittings: Iterable[SittingSpeed]) -> list[list[SittingSpeed]]:
@@ -278,7 +339,7 @@ def _of_class(machines: list[MachineSpeed]) -> SpeedEstimate:
     freedom = PRIOR_MACHINES + count - 1
     spread = (PRIOR_MACHINES * CLASS_SPREAD**2 + squares) / freedom
     variance = spread * (1 + 1 / count) + float(variances.sum()) / count**2
-    return SpeedEstimate(float(log_speeds.mean()), variance**0.5)
+    return SpeedEstimate(float(log_speeds.mean()), variance**0.5, basis="kind")
 
 
 APP_SPREAD = 0.1  # between the speeds of one machine for several applications
@@ -408,12 +469,16 @@ def posterior(
 
 @dataclass(frozen=True)
 class RunResidual:
-    """A run on a machine: logarithm of measured over predicted time at the reference speed."""
+    """A run on a machine: logarithm of measured over predicted time at the reference speed.
+
+    ``kernel_s`` is what the kernels took before it, None if unknown.
+    """
 
     sitting: str
     subject: str
     started_at: str
     log_residual: float
+    kernel_s: float | None = None
 
 
 def residuals_of(
@@ -434,10 +499,16 @@ def residuals_of(
             str(run["subject"]),
             str(run["started_at"]),
             math.log(run[target] / prediction.quantiles[target][1]),
+            known(run.get(KERNEL_S)),
         )
         for run, prediction in zip(runs, predictions, strict=True)
         if not prediction.out_of_range
     ]
+
+
+def known(kernel_s: float | None) -> float | None:
+    """Return a reading, None for NaN."""
+    return None if kernel_s is None or math.isnan(kernel_s) else float(kernel_s)
 
 
 def updated(
@@ -500,7 +571,18 @@ def updated(
         machine, log_speed=on_it.log_speed, sd=on_it.sd, runs=machine.runs + len(residuals),
         sittings=sittings,
     )  # fmt: skip
-    return with_machines(speeds, {host: machine})
+    after = with_machines(speeds, {host: machine})
+    if speeds.gauge is None:
+        return after
+    relative = [
+        replace(run, log_residual=run.log_residual - speeds.gauge.log_time(run.kernel_s))
+        for run in residuals
+        if run.kernel_s is not None
+    ]
+    if not relative:
+        return after
+    by_kernels = updated(speeds.gauge.speeds, host, relative, host_class=host_class)
+    return replace(after, gauge=replace(speeds.gauge, speeds=by_kernels))
 
 
 def with_machines(speeds: Speeds, machines: Mapping[str, MachineSpeed]) -> Speeds:
@@ -521,7 +603,14 @@ def with_machines(speeds: Speeds, machines: Mapping[str, MachineSpeed]) -> Speed
             days -= 1  # the first names the machine
     freedom = speeds.sitting_freedom
     variance = (freedom * speeds.sitting_spread**2 + squares) / (freedom + days)
-    return replace(speeds, machines={**speeds.machines, **machines}, sitting_spread=variance**0.5)
+    gauge = speeds.gauge
+    by_kernels = {h: m.by_kernels for h, m in machines.items() if m.by_kernels is not None}
+    if gauge is not None and by_kernels:
+        gauge = replace(gauge, speeds=with_machines(gauge.speeds, by_kernels))
+    alone = {host: replace(machine, by_kernels=None) for host, machine in machines.items()}
+    return replace(
+        speeds, machines={**speeds.machines, **alone}, sitting_spread=variance**0.5, gauge=gauge
+    )
 
 
 def for_another_application(estimates: Sequence[SpeedEstimate]) -> SpeedEstimate | None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from voxcast.runs.table import METRONOME, REPEATED, plain_repeats
+from voxcast.runs.table import BEFORE, METRONOME, REPEATED, plain_repeats
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     Values = NDArray[np.float64]
 
 KERNELS = [name for name in METRONOME if name.endswith("_s")]
+KERNEL_S = "kernel_s"
 TICKS = "metronome_ticks"
 MINIMUM_TICKS = 3  # below, the kernels say less of the run than the starts beside it do
 START = "start"
@@ -92,6 +93,30 @@ def at_usual_speed(runs: pd.DataFrame, deviations: pd.DataFrame) -> pd.DataFrame
     """
     factors = np.exp(runs["cell_key"].map(deviations["log_speed"]).fillna(0.0))
     return runs.assign(cpu_s=runs["cpu_s"] * factors, runtime_s=runs["runtime_s"] * factors)
+
+
+def kernel_times(runs: pd.DataFrame) -> pd.Series[float]:
+    """Return the geometric mean of the CPU seconds of the kernels just before each run, by key.
+
+    Where they were timed beside a run alone, they are divided by how much runs of its application
+    slow them, as far as runs tell that were timed before and beside. NaN where nothing was timed.
+
+    Parameters
+    ----------
+    runs : DataFrame
+        In the columns of `voxcast.runs.table`, each once.
+    """
+    runs = runs.set_index("cell_key")
+    before = _mean_of_kernels(runs, list(BEFORE))
+    beside = _mean_of_kernels(runs, KERNELS).where(runs[TICKS].astype(float) >= MINIMUM_TICKS)
+    slowed = (beside / before).groupby(runs["app"]).transform("median")
+    return before.fillna(beside / slowed.fillna(1.0))
+
+
+def _mean_of_kernels(runs: pd.DataFrame, names: list[str]) -> pd.Series[float]:
+    times = runs[names].astype(float)
+    log_times = times.where(times > 0).transform(np.log)
+    return cast("pd.Series[float]", np.exp(log_times.mean(axis=1, skipna=False)))
 
 
 def _metronome(runs: pd.DataFrame) -> pd.DataFrame:

@@ -90,6 +90,10 @@ class Champion:
     cache : ContentCache, optional
         Has what voxels tell of images that were asked about before; see
         `voxcast.images.summary`.
+    reads_kernels : bool
+        Whether the model learned how speeds follow a reading of the kernels.
+    reading : callable, optional
+        Returns what the kernels take on this machine now, see `voxcast.measure.metronome`.
     """
 
     predict: Predict
@@ -102,6 +106,8 @@ class Champion:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     volumes: dict[str, dict[str, Any]] | None = None
     cache: ContentCache | None = None
+    reads_kernels: bool = False
+    reading: Callable[[], float | None] | None = None
 
     def request_rows(
         self, image: Path, configurations: Sequence[Configuration] | None = None
@@ -138,5 +144,7 @@ class Champion:
             if self.volumes is not None:
                 facts = summary.facts(subject_of(image), grids.coarse_points)
                 self.volumes[str(image)] = facts
+        if self.reading is not None and (kernel_s := self.reading()) is not None:
+            row["kernel_s"] = kernel_s
         chosen = self.configurations if configurations is None else configurations
         return in_allocations([row], chosen)

@@ -177,7 +177,7 @@ def _machine_by_app(
             after = updated(
                 speeds, host, residuals[app], elsewhere=elsewhere, host_class=host_class
             )
-            machines[app] = after.machines[host]
+            machines[app] = after.measured(host)
     return machines
 
 

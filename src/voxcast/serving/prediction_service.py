@@ -95,7 +95,11 @@ class PredictionService:
 
         served = self.bundle.app_named(app)
         points = self.network_points(served)
-        return Champion(self.predict, served.name, served, points, served.configurations)
+        speeds = self.bundle.forecaster(served.name).speeds
+        return Champion(
+            self.predict, served.name, served, points, served.configurations,
+            reads_kernels=speeds is not None and speeds.gauge is not None,
+        )  # fmt: skip
 
     @property
     def version(self) -> str:
@@ -237,6 +241,7 @@ class PredictionService:
             "host_known": prediction.host_known,
             "host_runs": prediction.host_runs,
             **{f"speed_{n}": s for n, s in zip(QUANTILES, prediction.speed, strict=True)},
+            "speed_basis": prediction.speed_basis,
             "model_version": self.bundle.version,
             "because": canonical_json([asdict(reason) for reason in because]) if explain else "",
         }
@@ -274,7 +279,8 @@ class PredictionService:
             sitting = speeds.current_sitting(host, datetime.now(UTC))
             kinds = {machine.host_class for machine in speeds.named(host)} - {""}
             host_class = host_class or (kinds.pop() if len(kinds) == 1 else None)
-        return Query(seen, configuration.cpus, host_class, volume, host, sitting), configuration
+        query = Query(seen, configuration.cpus, host_class, volume, host, sitting, row.kernel_s)
+        return query, configuration
 
     def network_points(self, served: ServedApp) -> int:
         """Return the size of the volume that the network of an application wants, or 0."""

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 MAX_POINTS = 2**15 - 1
 MAX_CPUS = 65_536
 MAX_CHARACTERISTIC = 1e15
+MAX_KERNEL_S = 10.0  # of work that takes milliseconds
 MAX_PARAMETER = 1e100  # far from where its square or a distance overflows
 DTYPES = {dtype.name: dtype for dtype in map(np.dtype, "bBhHiIlLfd")}
 _NPY = b"\x93NUMPY"
@@ -128,6 +129,7 @@ class Row(Characteristics):
     parameters_json: str = "{}"
     host: Text | None = None
     host_class: str | None = None
+    kernel_s: Annotated[Number, Field(gt=0, le=MAX_KERNEL_S)] | None = None
     volume: Annotated[Any, BeforeValidator(_volume), WithJsonSchema(_BASE64)] = None
 
     @model_validator(mode="before")

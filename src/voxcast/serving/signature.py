@@ -25,6 +25,8 @@ host
     The machine: its id, or a host class or node type on record; by default the one that answers.
 host_class
     Class of the machine (models of CPU, cores, GPUs), for one that is not on record.
+kernel_s
+    What the kernels of the metronome take on the machine now, see `voxcast.kernel_s`.
 foreground_voxels, and the other characteristics
     Computed from the voxels, see `voxcast.images.characteristics`; all that the application
     declares, or none.
@@ -56,8 +58,10 @@ out_of_range, out_of_range_reason
 host, host_known, host_runs
     The machine that the answer is for, whether its speed is known well enough for calibrated
     bounds, and from how many runs.
-speed_lower, speed_median, speed_upper
-    Speed of the machine as a multiple of the reference machine's.
+speed_lower, speed_median, speed_upper, speed_basis
+    Speed of the machine as a multiple of the reference machine's, and what tells it: runs of its
+    ``sitting``, a ``reading`` of the kernels, runs on the ``machine``, or on others of its
+    ``kind``; empty for a machine that is not known.
 model_version
     Number of the version in the registry; empty if the model was read from a folder that does not
     tell.
@@ -95,6 +99,7 @@ OPTIONAL_COLUMNS = {
     "parameters_json": "string",
     "host_class": "string",
     "host": "string",
+    "kernel_s": "double",
 }
 # The input of the network, of an image whose characteristics are there too.
 VOLUME = "volume"
@@ -130,6 +135,7 @@ OUTPUT_TYPES = {
     "host_known": "boolean",
     "host_runs": "long",
     **{f"speed_{quantile}": "double" for quantile in QUANTILES},
+    "speed_basis": "string",
     "model_version": "string",
     "because": "string",
 }

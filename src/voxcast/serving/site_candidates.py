@@ -92,15 +92,16 @@ class SiteCandidates:
         row : mapping
             Of the model's signature; its allocation is replaced.
         """
-        return [
-            {
-                **row,
-                **allocation_columns(configuration),
-                **({} if host_class is None else {"host_class": host_class}),
-                **({} if (stated := self.host or host) is None else {"host": stated}),
-            }
-            for configuration, host_class, host in dict.fromkeys(self._questions)
-        ]
+        rows = []
+        for configuration, host_class, host in dict.fromkeys(self._questions):
+            cells = {**row, **allocation_columns(configuration)}
+            if host_class is not None:
+                cells["host_class"] = host_class
+            if (stated := self.host or host) is not None:
+                cells["host"] = stated
+                cells.pop("kernel_s", None)  # which was read here
+            rows.append(cells)
+        return rows
 
     def by_candidate(self, predictions: Sequence[Row]) -> list[Row]:
         """Return the prediction of each candidate from the predictions of `rows`."""
