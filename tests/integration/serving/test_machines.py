@@ -26,7 +26,8 @@ MACHINE = MachineSpeed(0.3, 0.02, 5, {"s1": SITTING}, "CPU, 2 cores", "big")
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     path = tmp_path / "machines.json"
     assert read_machines(path) == {}
-    machines = {("new", "segment", "0" * 64): MACHINE}
+    by_kernels = replace(MACHINE, log_speed=0.1)
+    machines = {("new", "segment", "0" * 64): replace(MACHINE, by_kernels=by_kernels)}
     write_machines(path, machines)
     assert read_machines(path) == machines
 

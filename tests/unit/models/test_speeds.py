@@ -349,3 +349,76 @@ def test_other_applications_tell_what_they_can(speeds: Speeds) -> None:
     assert not after.knows("new")
     assert after.estimate("new").log_speed == pytest.approx(0.45)
     assert after.estimate("new").sd < speeds.estimate("new").sd
+
+
+def timed(slow: list[float], noise_sd: float = 0.02) -> pd.DataFrame:
+    """Return runs of one machine, a sitting a day, that is slower by these logarithms.
+
+    The kernels that were timed before each run are slowed by as much, and a little noise.
+    """
+    table = several_machines.table({"a": [-value for value in slow]}, {"a": 12 * len(slow)})
+    days = {name: n for n, name in enumerate(sorted(table["sitting"].unique()))}
+    number = table["sitting"].map(days)
+    noise = np.random.default_rng(1).normal(0.0, noise_sd, len(table))
+    kernel_s = 0.002 * np.exp(number.map(dict(enumerate(slow))).astype(float) + noise)
+    return table.assign(
+        kernel_s=kernel_s, started_at=number.map(lambda n: f"2026-01-{n + 1:02d}T00:00:00+00:00")
+    )
+
+
+def test_a_reading_tells_the_speed_of_a_day_that_was_not_measured() -> None:
+    speeds = estimate(timed([0.4, -0.4, 0.2, -0.2, 0.0]))
+    assert speeds.gauge is not None
+    assert speeds.gauge.speeds.sitting_spread < 0.06 < 0.2 < speeds.sitting_spread
+    for slower in (0.9, 0.0, -0.9):  # beyond all days on record, too
+        reading = 0.002 * math.exp(slower)
+        now = speeds.estimate("a", "today", reading)
+        assert now.basis == "reading"
+        assert now.log_speed - speeds.estimate("a").log_speed == pytest.approx(-slower, abs=0.06)
+        assert 2 * now.sd < speeds.estimate("a").sd
+        assert speeds.knows("a", "today", reading)
+    # A machine that was never measured is less uncertain too, but not known.
+    assert speeds.estimate("b", None, 0.002).sd < speeds.estimate("b").sd
+    assert not speeds.knows("b", None, 0.002)
+    on_record = speeds.estimate("a", "2026-01-01-a-1", 0.004)
+    assert on_record.basis in ("sitting", "reading")
+
+
+def test_kernels_that_have_nothing_to_do_with_the_work_are_not_believed() -> None:
+    table = timed([0.0] * 5)
+    days = {name: n for n, name in enumerate(sorted(table["sitting"].unique()))}
+    slower = table["sitting"].map(days).map({0: 0.8, 1: -0.8, 2: 0.5, 3: -0.5, 4: 0.0})
+    speeds = estimate(table.assign(kernel_s=0.002 * np.exp(slower.astype(float))))
+    assert speeds.estimate("a", "today", 0.005).basis == "machine"
+
+
+def test_without_readings_there_is_no_gauge() -> None:
+    table = timed([0.1, -0.1])
+    assert estimate(table.drop(columns="kernel_s")).gauge is None
+    assert estimate(table.assign(kernel_s=np.nan)).gauge is None
+    half = table["kernel_s"].where(table["sitting"] == table["sitting"].min())
+    gauge = estimate(table.assign(kernel_s=half)).gauge
+    assert gauge is not None
+    assert gauge.speeds.runs("a") == half.notna().sum()
+
+
+def test_local_runs_and_a_reading_tell_more_than_either() -> None:
+    speeds = estimate(timed([0.4, -0.4, 0.2, -0.2, 0.0]))
+    # The work itself is 0.1 slower on that day than the kernels say.
+    runs = [
+        RunResidual("today", str(n), "2026-02-01T00:00:00+00:00", 0.6, 0.002 * math.exp(0.5))
+        for n in range(4)
+    ]
+    after = updated(speeds, "a", runs)
+    assert after.gauge is not None
+    assert after.gauge.speeds.runs("a") == speeds.runs("a") + 4
+    usual = speeds.estimate("a").log_speed
+    for slower in (0.5, 0.3):  # the day goes on, and becomes quicker
+        now = after.estimate("a", "today", 0.002 * math.exp(slower))
+        assert now.log_speed - usual == pytest.approx(-slower - 0.08, abs=0.06)
+    restored = Speeds.from_json(json.loads(json.dumps(after.to_json())))
+    assert restored == after
+    passed_on = with_machines(speeds, {"a": after.measured("a")})
+    assert passed_on.gauge is not None
+    assert passed_on.gauge.speeds.machines == after.gauge.speeds.machines
+    assert passed_on.machines["a"].by_kernels is None

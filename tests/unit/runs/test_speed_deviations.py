@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from voxcast.runs.speed import KERNELS, at_usual_speed, speed_deviations
-from voxcast.runs.table import DTYPES, PHASE_DTYPES, UNKNOWN, in_schema, plain_repeats
+from voxcast.runs.speed import KERNELS, at_usual_speed, kernel_times, speed_deviations
+from voxcast.runs.table import BEFORE, DTYPES, PHASE_DTYPES, UNKNOWN, in_schema, plain_repeats
 
 WEIGHTS = {"ants_segment": (0.2, 0.1, 0.5, 0.3), "tile_segment": (0.5, 0.0, 0.4, 0.1)}
 NOISE = 0.01
@@ -95,3 +95,21 @@ def test_nothing_is_concluded_without_repeats_or_gauges() -> None:
 
 def _blind(runs: pd.DataFrame) -> pd.DataFrame:
     return in_schema(runs.drop(columns=[*KERNELS, "metronome_ticks"]))
+
+
+def test_kernels_that_were_timed_beside_a_run_alone_are_those_before_it() -> None:
+    """What runs of an application slow the kernels by is learned from runs timed in both ways."""
+    runs, _, _ = planted_tables(ticks=20)
+    beside = np.exp(np.log(runs[KERNELS]).mean(axis=1)).to_numpy()
+    slowed = runs["app"].map({"ants_segment": 1.5, "tile_segment": 0.8})
+    before = runs[KERNELS].div(slowed, axis=0).set_axis(list(BEFORE), axis=1)
+    is_known = runs["repeat"] == 0
+    runs = runs.assign(**before.where(is_known))
+    runs.index = pd.Index([7] * len(runs))  # as of tables that were put together
+    times = kernel_times(runs)
+    assert list(times.index) == list(runs["cell_key"])
+    np.testing.assert_allclose(times.to_numpy(), beside / slowed.to_numpy(), rtol=1e-12)
+    unknown = runs.assign(**dict.fromkeys(BEFORE, np.nan))
+    np.testing.assert_allclose(kernel_times(unknown).to_numpy(), beside, rtol=1e-12)
+    few = unknown.assign(metronome_ticks=2)  # too short a run to tell anything beside it
+    assert kernel_times(few).isna().all()
