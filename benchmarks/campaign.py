@@ -38,7 +38,7 @@ def settings_of(folder: Path) -> Any:
     sweep = Sweep(
         name="all", apps=(), parameters={"classes": list(range(2, 2 + APPS))},
         sample=None, scale="full_scale", volumes=None, volumes_offset=0, cpus=(), repeats=1,
-        repeat_volumes=None,
+        first_repeat=0, repeat_volumes=None,
     )  # fmt: skip
     return CampaignSettings(
         {"app": _app()}, folder, (sweep,), (Configuration("cpu", 1),), stop_after_s=0.0

@@ -33,9 +33,8 @@ from voxcast.evaluation.protocols import draws, folds
 from voxcast.evaluation.recorded_table import of_app
 from voxcast.features.rows import FULL, side
 from voxcast.files import write_json
-from voxcast.jobs.task import Attempt
-from voxcast.jobs.task import Limits, RequestSequence, Task, next_request, tasks_of
-from voxcast.records import Request
+from voxcast.jobs.task import Attempt, Limits, RequestSequence, Task, next_request, tasks_of
+from voxcast.records import Outcome, Request
 
 JOBS = {"ants_segment": 50, "ants_register": 25, "tile_segment": 25}
 FAMILIES = ("ridge",)
@@ -154,9 +153,7 @@ def with_margin(margin: float) -> Arm:
 
 
 ARMS: dict[str, Arm] = {
-    "rule": lambda job: by_rule(
-        RULE * job.row["longest_s"], RULE * job.row["largest_bytes"] / 4
-    ),
+    "rule": lambda job: by_rule(RULE * job.row["longest_s"], RULE * job.row["largest_bytes"] / 4),
     "default": lambda job: by_rule(DEFAULT_S, DEFAULT_BYTES),
     "95th percentile": lambda job: by_rule(
         job.row["quantile_s"], RULE * job.row["largest_bytes"] / 4
@@ -191,7 +188,7 @@ def simulate(jobs: Sequence[Job], arm: Arm) -> dict[str, float]:
     arrivals = sorted(jobs, key=lambda job: job.submitted_s)
     nodes = [Node() for _ in range(NODES)]
     queue: list[Waiting] = []
-    running: list[tuple[float, int, float, int, Waiting, str]] = []
+    running: list[tuple[float, int, float, int, Waiting, Outcome]] = []
     waits, ends = [], []
     asked = held = kills = 0.0
     now = 0.0
@@ -204,7 +201,8 @@ def simulate(jobs: Sequence[Job], arm: Arm) -> dict[str, float]:
         for waiting, place in started(queue, nodes, running, now):
             request, job = waiting.request, waiting.job
             is_small = job.peak_bytes > request.memory_bytes
-            outcome, lasted_s = "completed", job.runtime_s
+            outcome: Outcome = "completed"
+            lasted_s = job.runtime_s
             if is_small and job.runtime_s / 2 < request.walltime_s:
                 outcome, lasted_s = "out_of_memory", job.runtime_s / 2
             elif job.runtime_s > request.walltime_s:
@@ -232,9 +230,7 @@ def simulate(jobs: Sequence[Job], arm: Arm) -> dict[str, float]:
             attempts = (*waiting.attempts, Attempt(waiting.request, outcome))
             step = next_request(waiting.task.requests, attempts, waiting.task.limits(Limits()))
             if isinstance(step, Request):
-                queue.append(
-                    Waiting(waiting.job, waiting.task, step, attempts, now)
-                )
+                queue.append(Waiting(waiting.job, waiting.task, step, attempts, now))
     return {
         "makespan": max(ends), "mean_wait": sum(waits) / sum(job.is_ours for job in jobs) + 1.0,
         "asked_core_h": asked, "held_core_h": held, "kills": kills,
@@ -302,8 +298,8 @@ def figures_of(runs: pd.DataFrame) -> dict[str, Any]:
         arms[name] = {"kills": float(table["kills"].mean()),
                       "unfinished": float(table["unfinished"].sum())}  # fmt: skip
         for figure in FIGURES:
-            logs = np.log(table[figure] / tables["rule"][figure])
-            low, high = np.exp(logs.quantile([0.025, 0.975]))
+            logs = np.log((table[figure] / tables["rule"][figure]).to_numpy(dtype=float))
+            low, high = np.exp(np.quantile(logs, [0.025, 0.975]))
             arms[name][figure] = [float(np.exp(logs.mean())), float(low), float(high)]
     return arms
 

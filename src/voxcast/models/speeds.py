@@ -209,13 +209,16 @@ class Speeds:
         sitting : str or None
             A sitting on record; any other is a new one, which deviates as sittings do.
         kernel_s : float, optional
-            What the kernels take there now. It counts where that is more certain.
+            What the kernels take there now. It counts unless days differ by as much in that unit,
+            or runs in this sitting, before which nothing was timed, are more certain.
         """
         by_runs = self._by_runs(host, sitting)
         if self.gauge is None or kernel_s is None or host is None:
             return by_runs
-        relative = self.gauge.speeds._by_runs(host, sitting)
-        if relative.sd >= by_runs.sd:
+        by_kernels = self.gauge.speeds
+        relative = by_kernels._by_runs(host, sitting)
+        is_useful = by_kernels.sitting_spread < self.sitting_spread
+        if not is_useful or (relative.basis != by_runs.basis and relative.sd >= by_runs.sd):
             return by_runs
         log_speed = relative.log_speed - self.gauge.log_time(kernel_s)
         return replace(relative, log_speed=log_speed, basis="reading")

@@ -211,7 +211,7 @@ def _sweep(**changes):
     plain = {
         "name": "s", "apps": (), "parameters": {}, "sample": None,
         "scale": "full_scale", "volumes": None, "volumes_offset": 0, "cpus": (), "repeats": 1,
-        "repeat_volumes": None,
+        "first_repeat": 0, "repeat_volumes": None,
     }  # fmt: skip
     return Sweep(**(plain | changes))
 
@@ -253,6 +253,13 @@ def test_repeats_are_of_volumes_from_the_smaller_half_and_not_one_after_the_othe
     assert len(repeated) == 6
     assert max(repeated) < "v015"
     assert [c.repeat for c in cells] != sorted(c.repeat for c in cells)
+
+
+def test_a_campaign_makes_the_runs_of_another_one_again_under_other_numbers():
+    first, again = (_cells(_sweep(first_repeat=n, cpus=(1,)), SEGMENT, count=6) for n in (0, 50))
+    assert {cell.repeat for cell in again} == {50}
+    assert {c.key for c in first}.isdisjoint(c.key for c in again)
+    assert {c.volume_id for c in first} == {c.volume_id for c in again}
 
 
 def test_a_scaled_down_sweep_draws_the_same_points_and_scales_them_down():
@@ -389,7 +396,7 @@ def test_nothing_is_left_of_a_plan_without_runs():
 
 
 SCRIPT = "import sys, time; time.sleep(0.05); sys.exit('b.nii' in sys.argv[1] and {code})"
-SWEEP = Sweep("images", (), {}, None, "full_scale", None, 0, (), 1, None)
+SWEEP = Sweep("images", (), {}, None, "full_scale", None, 0, (), 1, 0, None)
 
 
 @pytest.fixture
