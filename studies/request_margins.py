@@ -115,7 +115,7 @@ def job_set(runs: pd.DataFrame, rng: np.random.Generator) -> list[Job]:
             row["quantile_s"] = TIME_SCALE * float(others["runtime_s"].quantile(0.95))
             row["largest_bytes"] = float(others["peak_rss_bytes"].max())
             jobs.append(Job(app, TIME_SCALE * run["runtime_s"], run["peak_rss_bytes"] / 4, row))
-    rng.shuffle(jobs)  # type: ignore[arg-type]
+    rng.shuffle(jobs)
     for n in range(OTHERS):
         run_s = float(rng.uniform(60, 600))
         asked = {"asked_s": run_s * float(rng.uniform(1.2, 8))}
