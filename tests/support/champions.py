@@ -64,10 +64,18 @@ def trust(project: Path) -> None:
     write_json(path, content)
 
 
-def machines_bundle(folder: Path, here: str = "b", *, today: bool = False) -> Bundle:
-    """Write a bundle learned from machine ``a`` and, 0.5 faster and by 12 runs, ``here``."""
+def machines_bundle(
+    folder: Path, here: str = "b", *, today: bool = False, timed: bool = False
+) -> Bundle:
+    """Write a bundle learned from machine ``a`` and, 0.5 faster and by 12 runs, ``here``.
+
+    With ``timed`` it is ``here`` alone, on days that differ, with the kernels timed before runs.
+    """
     table = several_machines.table({"a": [0.0, 0.0], here: [0.5]}, {"a": 30, here: 6})
     table.loc[table["host_id"] == here, ["host_class", "node_type"]] = ["fast", "big"]
+    if timed:
+        table = several_machines.table({here: [0.3, -0.3, 0.2, -0.2, 0.0]}, {here: 40})
+        table = several_machines.timed(table)
     if today:
         table["started_at"] = datetime.now(UTC).isoformat()
     planted.fitted(table).save(folder / "model")
@@ -108,6 +116,6 @@ def register_champion(folder: Path, subjects: int, *apps: str) -> None:
     register(folder, lambda work: _bundle(store, work, subjects, apps))
 
 
-def register_machines_champion(folder: Path) -> None:
+def register_machines_champion(folder: Path, *args: Any, **kwargs: Any) -> None:
     """Register the bundle of `machines_bundle`."""
-    register(folder, lambda work: machines_bundle(Path(work)))
+    register(folder, lambda work: machines_bundle(Path(work), *args, **kwargs))

@@ -8,6 +8,13 @@ import pandas as pd
 import planted
 
 
+def timed(table: pd.DataFrame, noise_sd: float = 0.02) -> pd.DataFrame:
+    """Add the time of the kernels before each run, which was slowed as much as the run was."""
+    noise = np.random.default_rng(1).normal(0.0, noise_sd, len(table))
+    slowed = -table["log_speed"].to_numpy(dtype=float)
+    return table.assign(kernel_s=0.002 * np.exp(slowed + noise))
+
+
 def table(
     machines: Mapping[str, Sequence[float]],
     subjects: Mapping[str, int],
@@ -24,6 +31,11 @@ def table(
         Logarithmic speed of each sitting, by machine.
     subjects : mapping of str to int
         Number of subjects of each machine, shared by its sittings; two runs each.
+
+    Returns
+    -------
+    DataFrame
+        Also with the ``log_speed`` of each run.
     """
     rng = np.random.default_rng(seed)
     tables = []
@@ -38,6 +50,7 @@ def table(
         runs["host_id"] = host
         runs["sitting"] = [f"2026-01-0{n + 1}-{host}-1" for n in sitting]
         runs["started_at"] = [f"2026-01-0{n + 1}T00:00:00+00:00" for n in sitting]
+        runs["log_speed"] = deviations[sitting]
         runs["cpu_s"] *= factor
         runs["runtime_s"] *= factor
         tables.append(runs)

@@ -12,6 +12,7 @@ from commands import voxcast
 from small_head import write_head
 from voxcast.config.project_files import create_project
 from voxcast.errors import EXIT_BAD_INPUT
+from voxcast.measure.host import host_facts
 from voxcast.serving.machines import MACHINES
 
 # Half of the CPU time of the planted law, at any volume: this machine is twice as fast.
@@ -75,3 +76,23 @@ def test_node_types_of_a_cluster_have_speeds_of_their_own(project: Path) -> None
     rows = {row["node_type"]: row for row in content["images"][0]["configurations"]}
     # One machine of a class tells little of the others: three are needed.
     assert not rows["pitzer"]["calibrated"]
+
+
+def test_predict_and_recommend_ask_how_fast_this_machine_is_now(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, here = tmp_path / "project", host_facts().host_id
+    shutil.copytree(project, folder, ignore=shutil.ignore_patterns("ml*", "campaigns", "models"))
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.chdir(folder)
+    register_machines_champion(folder, here, timed=True)
+    write_head(folder / "head.nii.gz", spacing_mm=2.5, edge=80)
+    for verb in ("predict", "recommend"):
+        assert "as it is just now" in " ".join(run(folder, verb, "head.nii.gz").split())
+    (now,) = json.loads(run(folder, "predict", "head.nii.gz", "--json"))[0]["predictions"]
+    assert now["speed_basis"] == "reading"
+    # Another machine is not asked, not even by name of this one.
+    asked = ("predict", "head.nii.gz", "--json", "--machine", here)
+    (then,) = json.loads(run(folder, *asked))[0]["predictions"]
+    assert then["speed_basis"] == "machine"
+    assert then == json.loads(run(folder, *asked))[0]["predictions"][0]

@@ -12,7 +12,7 @@ import pytest
 import planted
 from champions import HEADER_ROW, machines_bundle
 from voxcast.allocation.recommendation import caveats, machine_line
-from voxcast.errors import ModelError
+from voxcast.errors import ModelError, RequestError
 from voxcast.measure.host import host_facts
 from voxcast.models.speeds import MachineSpeed, SittingSpeed
 from voxcast.serving.bundle import Bundle
@@ -157,3 +157,31 @@ def test_by_default_an_answer_is_for_this_machine(tmp_path: Path) -> None:
     another_day = machines_bundle(tmp_path / "later", host_facts().host_id)
     (later,) = PredictionService(another_day).predict([HEADER_ROW])
     assert here["speed_upper"] < later["speed_upper"]
+
+
+def test_a_reading_tells_how_fast_the_machine_is_now(tmp_path: Path) -> None:
+    service = PredictionService(machines_bundle(tmp_path, timed=True))
+    assert service.champion().reads_kernels
+    usual, slow, fast = service.predict(
+        [{**HEADER_ROW, "host": "b", "kernel_s": value} for value in (None, 0.004, 0.001)]
+    )
+    assert usual["speed_basis"] == "machine"
+    assert slow["speed_basis"] == fast["speed_basis"] == "reading"
+    assert slow["cpu_s_median"] / fast["cpu_s_median"] == pytest.approx(4, rel=1e-9)
+    width = slow["cpu_s_upper"] / slow["cpu_s_median"]
+    assert width < usual["cpu_s_upper"] / usual["cpu_s_median"]
+    assert slow["calibrated"]
+    assert machine_line(slow).endswith("runs, as it is just now)")
+    assert slow["peak_rss_bytes_median"] == fast["peak_rss_bytes_median"]
+    for wrong in (0.0, -1.0, 11.0, math.inf):
+        with pytest.raises(RequestError, match="kernel_s"):
+            service.predict([{**HEADER_ROW, "kernel_s": wrong}])
+
+
+def test_a_model_that_learned_nothing_of_the_kernels_does_without(tmp_path: Path) -> None:
+    service = PredictionService(machines_bundle(tmp_path))
+    assert not service.champion().reads_kernels
+    with_reading, without = service.predict(
+        [{**HEADER_ROW, "host": "a", "kernel_s": value} for value in (0.004, None)]
+    )
+    assert with_reading == without

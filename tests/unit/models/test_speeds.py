@@ -351,19 +351,10 @@ def test_other_applications_tell_what_they_can(speeds: Speeds) -> None:
     assert after.estimate("new").sd < speeds.estimate("new").sd
 
 
-def timed(slow: list[float], noise_sd: float = 0.02) -> pd.DataFrame:
-    """Return runs of one machine, a sitting a day, that is slower by these logarithms.
-
-    The kernels that were timed before each run are slowed by as much, and a little noise.
-    """
+def timed(slow: list[float]) -> pd.DataFrame:
+    """Return runs of one machine, in sittings that are slower by these logarithms."""
     table = several_machines.table({"a": [-value for value in slow]}, {"a": 12 * len(slow)})
-    days = {name: n for n, name in enumerate(sorted(table["sitting"].unique()))}
-    number = table["sitting"].map(days)
-    noise = np.random.default_rng(1).normal(0.0, noise_sd, len(table))
-    kernel_s = 0.002 * np.exp(number.map(dict(enumerate(slow))).astype(float) + noise)
-    return table.assign(
-        kernel_s=kernel_s, started_at=number.map(lambda n: f"2026-01-{n + 1:02d}T00:00:00+00:00")
-    )
+    return several_machines.timed(table)
 
 
 def test_a_reading_tells_the_speed_of_a_day_that_was_not_measured() -> None:
