@@ -106,7 +106,8 @@ def kernel_times(runs: pd.DataFrame) -> pd.Series[float]:
     runs : DataFrame
         In the columns of `voxcast.runs.table`, each once.
     """
-    runs = runs.set_index("cell_key")
+    # Older tables lack the columns.
+    runs = runs.set_index("cell_key").reindex(columns=["app", *BEFORE, *KERNELS, TICKS])
     before = _mean_of_kernels(runs, list(BEFORE))
     beside = _mean_of_kernels(runs, KERNELS).where(runs[TICKS].astype(float) >= MINIMUM_TICKS)
     slowed = (beside / before).groupby(runs["app"]).transform("median")
