@@ -73,7 +73,7 @@ def headline() -> str:
             "; ".join(percent(100 * share) for share in held),
         ])  # fmt: skip
     head = [
-        "application", "new day", "some of them; with a reading", "after two local runs",
+        "application", "new day", "runs with a reading: without it; with it", "after two local runs",
         "law in voxels", "HARP, on logarithms",
         "repeats alone, speed known", "runs within the 95 % bound",
     ]  # fmt: skip
