@@ -73,8 +73,8 @@ def headline() -> str:
             "; ".join(percent(100 * share) for share in held),
         ])  # fmt: skip
     head = [
-        "application", "new day", "runs with a reading: without it; with it", "after two local runs",
-        "law in voxels", "HARP, on logarithms",
+        "application", "new day", "runs with a reading: without it; with it",
+        "after two local runs", "law in voxels", "HARP, on logarithms",
         "repeats alone, speed known", "runs within the 95 % bound",
     ]  # fmt: skip
     return markdown(head, rows)

@@ -118,11 +118,11 @@ def job_set(runs: pd.DataFrame, rng: np.random.Generator) -> list[Job]:
     rng.shuffle(jobs)
     for n in range(OTHERS):
         run_s = float(rng.uniform(60, 600))
-        asked = {"asked_s": run_s * float(rng.uniform(1.2, 8))}
+        row = {"asked_s": run_s * float(rng.uniform(1.2, 8))}
         arrival_s = 0.0 if n < OTHERS // 4 else float(rng.uniform(0, OTHERS_OVER_S))
         memory = float(rng.choice((0.25, 0.5, 1.0))) * 9e8
         cpus = int(rng.choice((1, 1, 2, 4)))
-        jobs.append(Job("others", run_s, memory, asked, arrival_s, cpus, is_ours=False))
+        jobs.append(Job("others", run_s, memory, row, arrival_s, cpus, is_ours=False))
     return jobs
 
 
@@ -190,7 +190,7 @@ def simulate(jobs: Sequence[Job], arm: Arm) -> dict[str, float]:
     queue: list[Waiting] = []
     running: list[tuple[float, int, float, int, Waiting, Outcome]] = []
     waits, ends = [], []
-    asked = held = kills = 0.0
+    requested_h = held = kills = 0.0
     now = 0.0
     while arrivals or queue or running:
         while arrivals and arrivals[0].submitted_s <= now:
@@ -215,7 +215,7 @@ def simulate(jobs: Sequence[Job], arm: Arm) -> dict[str, float]:
             )
             if job.is_ours:
                 waits.append(now - waiting.since_s)
-                asked += request.walltime_s / 3600
+                requested_h += request.walltime_s / 3600
                 held += lasted_s / 3600
                 kills += outcome != "completed"
         times = [job.submitted_s for job in arrivals[:1]] + [entry[0] for entry in running[:1]]
@@ -233,7 +233,7 @@ def simulate(jobs: Sequence[Job], arm: Arm) -> dict[str, float]:
                 queue.append(Waiting(waiting.job, waiting.task, step, attempts, now))
     return {
         "makespan": max(ends), "mean_wait": sum(waits) / sum(job.is_ours for job in jobs) + 1.0,
-        "asked_core_h": asked, "held_core_h": held, "kills": kills,
+        "asked_core_h": requested_h, "held_core_h": held, "kills": kills,
         "unfinished": sum(job.is_ours for job in jobs) - len(ends),
     }  # fmt: skip
 

@@ -105,5 +105,5 @@ def test_numbers_that_are_not_finite_are_written_as_null():
 
 
 def test_a_run_has_the_columns_of_the_history():
-    recorded = pd.read_parquet(next(HISTORY.glob("reference2/*/runs.parquet")))
+    recorded = pd.read_parquet(next(HISTORY.glob("days/*/runs.parquet")))
     assert [f.name for f in dataclasses.fields(Run)] == list(recorded.columns)

@@ -16,16 +16,15 @@ import pandas as pd
 
 from voxcast.errors import TableError
 from voxcast.evaluation import harp
-from voxcast.features.rows import FULL, TIMES, feature_names
+from voxcast.features.rows import FULL, KERNEL_S, TIMES, feature_names
 from voxcast.models import point_model
 from voxcast.models.point_model import queries_of
 from voxcast.models.selection.cross_validation import FoldCache, Validation
 from voxcast.models.selection.fitting import fit_forecaster
 from voxcast.models.selection.learning import learn
 from voxcast.models.speed_estimation import log_speeds, speeds_of
-from voxcast.models.speeds import RunResidual, known, residuals_of, updated
+from voxcast.models.speeds import RunResidual, residuals_of, timed_or_none, updated
 from voxcast.records import TARGETS
-from voxcast.runs.speed import KERNEL_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -249,7 +248,7 @@ def _updated_speeds(speeds: Speeds, work: Work, local: pd.DataFrame) -> Speeds:
         residuals = [
             RunResidual(
                 str(run.sitting), str(run.subject), str(run.started_at), ratios[n],
-                known(getattr(run, KERNEL_S, None)),
+                timed_or_none(getattr(run, KERNEL_S, None)),
             )
             for n, run in zip(at, local.loc[at].itertuples(), strict=True)
         ]  # fmt: skip

@@ -21,11 +21,10 @@ from voxcast.evaluation.contenders import (
 )
 from voxcast.evaluation.protocols import PROTOCOLS, Fold, Place, Protocol, draws, folds
 from voxcast.evaluation.scoring import floor_percent
-from voxcast.features.rows import FULL
+from voxcast.features.rows import FULL, KERNEL_S
 from voxcast.models.selection import fitting
 from voxcast.models.selection.cross_validation import FoldCache
 from voxcast.records import TARGETS
-from voxcast.runs.speed import KERNEL_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

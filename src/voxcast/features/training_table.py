@@ -22,6 +22,7 @@ from voxcast.features.phase_labels import phase_texts
 from voxcast.features.rows import (
     CENSORED_OUTCOMES,
     IDENTITY,
+    KERNEL_S,
     PLACE,
     SPEED_DEVIATION,
     WORK,
@@ -34,7 +35,7 @@ from voxcast.images.header import HEADER_COLUMNS
 from voxcast.images.network_volume import SMALL_VOLUMES, points_of, read_small_volumes
 from voxcast.records import ANCHOR_REPEAT, MEASURED, TARGETS, Configuration
 from voxcast.runs.series import RUNS, phases_in
-from voxcast.runs.speed import KERNEL_S, kernel_times, speed_deviations
+from voxcast.runs.speed import kernel_times, speed_deviations
 from voxcast.runs.store import (
     batch_names,
     load_history,

@@ -261,8 +261,8 @@ def main() -> int:
     """Answer each byte of the standard input with what the kernels took."""
     kernels, period_s = make_kernels(), float(sys.argv[1])
     os.write(STDOUT, b"ready\n")
-    while asked := os.read(STDIN, 1):
-        answer = read(kernels) if asked == READ else timed_until_stopped(kernels, period_s)
+    while byte := os.read(STDIN, 1):
+        answer = read(kernels) if byte == READ else timed_until_stopped(kernels, period_s)
         os.write(STDOUT, f"{answer}\n".encode())
     return 0
 

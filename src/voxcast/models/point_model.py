@@ -28,7 +28,7 @@ import numpy as np
 
 from voxcast.errors import ModelError
 from voxcast.features.phase_labels import labels_of
-from voxcast.features.rows import CONTENT, SPEED_DEVIATION, TIMES, rows_of
+from voxcast.features.rows import CONTENT, KERNEL_S, SPEED_DEVIATION, TIMES, rows_of
 from voxcast.models.families.encoder import Encoder
 from voxcast.models.families.family import Params, Regressor
 from voxcast.models.families.family import family as family_named
@@ -37,7 +37,6 @@ from voxcast.models.out_of_range import TrainingRange
 from voxcast.models.speed_estimation import log_speeds, speeds_of, target_by_speed
 from voxcast.models.speeds import SpeedEstimate, Speeds
 from voxcast.records import TARGETS
-from voxcast.runs.speed import KERNEL_S
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from voxcast.features.rows import rows_of
+from voxcast.features.rows import KERNEL_S, rows_of
 from voxcast.models.families.encoder import Encoder
 from voxcast.models.speeds import (
     PRIOR_DAYS,
@@ -30,7 +30,6 @@ from voxcast.models.speeds import (
     Speeds,
     day_of,
 )
-from voxcast.runs.speed import KERNEL_S
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from voxcast.runs.speed import KERNEL_S
+from voxcast.features.rows import KERNEL_S
 
 if TYPE_CHECKING:
     from voxcast.models.forecaster import Prediction
@@ -502,14 +502,14 @@ def residuals_of(
             str(run["subject"]),
             str(run["started_at"]),
             math.log(run[target] / prediction.quantiles[target][1]),
-            known(run.get(KERNEL_S)),
+            timed_or_none(run.get(KERNEL_S)),
         )
         for run, prediction in zip(runs, predictions, strict=True)
         if not prediction.out_of_range
     ]
 
 
-def known(kernel_s: float | None) -> float | None:
+def timed_or_none(kernel_s: float | None) -> float | None:
     """Return a reading, None for NaN."""
     return None if kernel_s is None or math.isnan(kernel_s) else float(kernel_s)
 

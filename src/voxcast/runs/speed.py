@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     Values = NDArray[np.float64]
 
 KERNELS = [name for name in METRONOME if name.endswith("_s")]
-KERNEL_S = "kernel_s"
 TICKS = "metronome_ticks"
 MINIMUM_TICKS = 3  # below, the kernels say less of the run than the starts beside it do
 START = "start"

@@ -19,12 +19,11 @@ from voxcast.evaluation.recorded_table import (
     reserved_table,
 )
 from voxcast.features.phase_labels import labels_of
-from voxcast.features.rows import FULL, SPEED_DEVIATION, side
+from voxcast.features.rows import FULL, KERNEL_S, SPEED_DEVIATION, side
 from voxcast.images.catalogue import ON_RECORD, RECORDED_IMAGES
 from voxcast.runs.csv_table import load_map
 from voxcast.runs.importer import import_files
 from voxcast.runs.series import write_stage
-from voxcast.runs.speed import KERNEL_S
 from voxcast.runs.store import load_history, open_history
 from voxcast.runs.table import PHASE_DTYPES, TRACE_DTYPES, checked_row, frame_of
 

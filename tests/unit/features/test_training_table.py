@@ -14,6 +14,7 @@ from voxcast.errors import TableError
 from voxcast.features.descriptions import amount, change, natural, outside, plain_name, usual
 from voxcast.features.phase_labels import COLUMN, labels_of, phase_texts
 from voxcast.features.rows import (
+    KERNEL_S,
     MIN_SUBJECTS,
     SPEED_DEVIATION,
     feature_names,
@@ -32,7 +33,7 @@ from voxcast.features.training_table import (
 from voxcast.images.characteristics import CHARACTERISTICS
 from voxcast.images.network_volume import volume_dtype, write_small_volumes
 from voxcast.records import App, Configuration
-from voxcast.runs.speed import KERNEL_S, KERNELS
+from voxcast.runs.speed import KERNELS
 from voxcast.runs.table import DTYPES, PHASE_DTYPES, UNKNOWN, in_schema
 
 HEADER = {
