@@ -225,8 +225,11 @@ def machine_line(prediction: Mapping[str, Any]) -> str:
 
     Examples
     --------
-    >>> machine_line({"host": "3f2a", "host_runs": 9, "host_known": True, "speed_lower": 0.91,
-    ...               "speed_median": 0.94, "speed_upper": 0.97, "speed_basis": "reading"})
+    >>> answer = {"host": "3f2a", "host_runs": 9, "host_known": True, "speed_lower": 0.91,
+    ...           "speed_median": 0.94, "speed_upper": 0.97}
+    >>> machine_line(answer)
+    'for machine 3f2a: speed 0.94 of the reference (0.91 to 0.97, 9 runs)'
+    >>> machine_line({**answer, "speed_basis": "reading"})
     'for machine 3f2a: speed 0.94 of the reference (0.91 to 0.97, 9 runs, as it is just now)'
     """
     host = prediction.get("host")

@@ -51,7 +51,7 @@ class Contender:
         if speeds is not None:
             # The more a contender errs by the image alone, the less a local run says of the speed.
             ratios = np.log(trained_on["cpu_s"] / work(trained_on)["cpu_s"])
-            self.speeds = with_subject_sd(speeds, float(ratios.std()))
+            self.speeds = _with_subject_sd(speeds, float(ratios.std()))
 
     def predict(self, runs: pd.DataFrame, local: pd.DataFrame) -> pd.DataFrame:
         """Return ``TARGET_median`` of runs, at the speed that local runs show."""
@@ -63,11 +63,11 @@ class Contender:
         return work.add_suffix("_median")
 
 
-def with_subject_sd(speeds: Speeds, sd: float) -> Speeds:
+def _with_subject_sd(speeds: Speeds, sd: float) -> Speeds:
     """Return speeds by which images differ at least so much."""
     gauge = speeds.gauge
     if gauge is not None:
-        gauge = replace(gauge, speeds=with_subject_sd(gauge.speeds, sd))
+        gauge = replace(gauge, speeds=_with_subject_sd(gauge.speeds, sd))
     return replace(speeds, subject_sd=max(speeds.subject_sd, sd), gauge=gauge)
 
 
@@ -233,12 +233,9 @@ def _anywhere(runs: pd.DataFrame) -> pd.DataFrame:
 
 def _log_speeds(speeds: Speeds, work: Work, runs: pd.DataFrame, local: pd.DataFrame) -> np.ndarray:
     present = _updated_speeds(speeds, work, local) if len(local) else speeds
-    return np.array(
-        [
-            present.estimate(q.host, q.sitting, q.kernel_s).log_speed
-            for q in queries_of(runs, with_readings=KERNEL_S in runs)
-        ]
-    )
+    readings = map(timed_or_none, runs.reindex(columns=[KERNEL_S])[KERNEL_S])
+    places = zip(runs["host_id"].astype(str), runs["sitting"].astype(str), readings, strict=True)
+    return np.array([present.estimate(*place).log_speed for place in places])
 
 
 def _updated_speeds(speeds: Speeds, work: Work, local: pd.DataFrame) -> Speeds:

@@ -25,11 +25,10 @@ import select
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -140,8 +139,9 @@ def kernel_s(cpus: Sequence[int] | None = None) -> float | None:
 
 def reading_begun() -> Callable[[], float | None]:
     """Begin a reading, see `kernel_s`, and return what waits for it."""
-    reading: Future[float | None] = Future()
-    threading.Thread(target=lambda: reading.set_result(kernel_s()), daemon=True).start()
+    pool = ThreadPoolExecutor(1)
+    reading = pool.submit(kernel_s)
+    pool.shutdown(wait=False)
     return reading.result
 
 

@@ -35,7 +35,7 @@ from voxcast.models.families.family import family as family_named
 from voxcast.models.model_files import read_sealed, subfolder, write_sealed
 from voxcast.models.out_of_range import TrainingRange
 from voxcast.models.speed_estimation import log_speeds, speeds_of, target_by_speed
-from voxcast.models.speeds import SpeedEstimate, Speeds
+from voxcast.models.speeds import SpeedEstimate, Speeds, timed_or_none
 from voxcast.records import TARGETS
 
 if TYPE_CHECKING:
@@ -112,9 +112,7 @@ def queries_of(
         for name in ("host_class", "host_id", "sitting")
     )
     cubes = [None] * count if volumes is None else volumes
-    readings = [None] * count
-    if with_readings:
-        readings = [None if np.isnan(kernel_s) else kernel_s for kernel_s in table[KERNEL_S]]
+    readings = map(timed_or_none, table[KERNEL_S] if with_readings else [None] * count)
     columns = zip(rows_of(table), cpus, classes, cubes, hosts, sittings, readings, strict=True)
     return [Query(*values) for values in columns]
 

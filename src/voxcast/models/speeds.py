@@ -212,16 +212,24 @@ class Speeds:
             What the kernels take there now. It counts unless days differ by as much in that unit,
             or runs in this sitting, before which nothing was timed, are more certain.
         """
-        by_runs = self._by_runs(host, sitting)
-        if self.gauge is None or kernel_s is None or host is None:
-            return by_runs
-        by_kernels = self.gauge.speeds
-        relative = by_kernels._by_runs(host, sitting)
-        is_useful = by_kernels.sitting_spread < self.sitting_spread
-        if not is_useful or (relative.basis != by_runs.basis and relative.sd >= by_runs.sd):
-            return by_runs
-        log_speed = relative.log_speed - self.gauge.log_time(kernel_s)
+        gauge = self._telling_gauge(host, sitting, kernel_s)
+        if gauge is None or kernel_s is None:
+            return self._by_runs(host, sitting)
+        relative = gauge.speeds._by_runs(host, sitting)
+        log_speed = relative.log_speed - gauge.log_time(kernel_s)
         return replace(relative, log_speed=log_speed, basis="reading")
+
+    def _telling_gauge(
+        self, host: str | None, sitting: str | None, kernel_s: float | None
+    ) -> Gauge | None:
+        """Return the gauge if a reading tells the speed of a machine; None if runs do."""
+        if self.gauge is None or kernel_s is None or host is None:
+            return None
+        if self.gauge.speeds.sitting_spread >= self.sitting_spread:
+            return None
+        by_runs, relative = (s._by_runs(host, sitting) for s in (self, self.gauge.speeds))
+        is_alike = relative.basis == by_runs.basis
+        return self.gauge if is_alike or relative.sd < by_runs.sd else None
 
     def _by_runs(self, host: str | None, sitting: str | None) -> SpeedEstimate:
         """Return the speed of a machine that runs on record tell."""
@@ -269,8 +277,8 @@ class Speeds:
         """
         if host is None:
             return True
-        if self.estimate(host, sitting, kernel_s).basis == "reading" and self.gauge is not None:
-            return self.gauge.speeds.knows(host, sitting)
+        if gauge := self._telling_gauge(host, sitting, kernel_s):
+            return gauge.speeds.knows(host, sitting)
         if self.sitting_freedom <= PRIOR_DAYS and not self.is_on_record(host, sitting):
             return False
         if host not in self.machines and len(self.named(host)) < MINIMUM_MACHINES:

@@ -105,26 +105,27 @@ def kernel_times(runs: pd.DataFrame) -> pd.Series[float]:
     runs : DataFrame
         In the columns of `voxcast.runs.table`, each once.
     """
-    # Older tables lack the columns.
-    runs = runs.set_index("cell_key").reindex(columns=["app", *BEFORE, *KERNELS, TICKS])
-    before = _mean_of_kernels(runs, list(BEFORE))
-    beside = _mean_of_kernels(runs, KERNELS).where(runs[TICKS].astype(float) >= MINIMUM_TICKS)
-    slowed = (beside / before).groupby(runs["app"]).transform("median")
-    return before.fillna(beside / slowed.fillna(1.0))
-
-
-def _mean_of_kernels(runs: pd.DataFrame, names: list[str]) -> pd.Series[float]:
-    times = runs[names].astype(float)
-    log_times = times.where(times > 0).transform(np.log)
-    return cast("pd.Series[float]", np.exp(log_times.mean(axis=1, skipna=False)))
+    runs = runs.set_index("cell_key")
+    before = _log_times(runs, list(BEFORE)).mean(axis=1, skipna=False)
+    beside = _beside(runs).mean(axis=1, skipna=False)
+    slowed = (beside - before).groupby(runs["app"]).transform("median")
+    return cast("pd.Series[float]", np.exp(before.fillna(beside - slowed.fillna(0.0))))
 
 
 def _metronome(runs: pd.DataFrame) -> pd.DataFrame:
     """Return the logarithm of each kernel's time, less its usual value; NaN where unknown."""
-    readings = runs.reindex(columns=[*KERNELS, TICKS]).astype("float64")  # older tables lack them
-    times = readings[KERNELS]
-    times = times.where((readings[TICKS] >= MINIMUM_TICKS) & (times > 0).all(axis=1))
-    return _from_usual(times.transform(np.log), runs)
+    return _from_usual(_beside(runs), runs)
+
+
+def _beside(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the logarithm of each kernel's time beside a run; NaN where that says too little."""
+    ticks = runs.reindex(columns=[TICKS])[TICKS].astype("float64")
+    return _log_times(runs, KERNELS).where(ticks >= MINIMUM_TICKS)
+
+
+def _log_times(runs: pd.DataFrame, names: list[str]) -> pd.DataFrame:
+    times = runs.reindex(columns=names).astype("float64")  # older tables lack them
+    return times.where((times > 0).all(axis=1)).transform(np.log)
 
 
 def _starts(runs: pd.DataFrame, phases: pd.DataFrame) -> pd.DataFrame:
