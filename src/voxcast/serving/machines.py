@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from voxcast.features.rows import features
+from voxcast.features.rows import KERNEL_S, features
 from voxcast.files import write_json
 from voxcast.models.model_files import read_record
 from voxcast.models.point_model import Query
@@ -103,6 +103,7 @@ class ProjectRuns:
 
         from voxcast.images.catalogue import ON_RECORD, read_on_record
         from voxcast.runs.series import MEASURED, load_records
+        from voxcast.runs.speed import kernel_times
 
         data = project / "data"
         # The project has a folder of runs for each device.
@@ -120,7 +121,9 @@ class ProjectRuns:
                     volumes[str(row["volume_id"])] = {str(key): row[key] for key in row}
         if not tables:
             return cls(pd.DataFrame(), {})
-        return cls(pd.concat(tables, ignore_index=True).drop_duplicates("cell_key"), volumes)
+        runs = pd.concat(tables, ignore_index=True).drop_duplicates("cell_key")
+        runs[KERNEL_S] = runs["cell_key"].map(kernel_times(runs))
+        return cls(runs, volumes)
 
     def hosts(self) -> list[tuple[str, str]]:
         """Return the id and the host class of each machine with runs."""

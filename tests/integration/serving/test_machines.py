@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 
 import planted
+import synthetic_runs
 from champions import HEADER_ROW, machines_bundle
 from voxcast.allocation.recommendation import caveats, machine_line
 from voxcast.errors import ModelError, RequestError
 from voxcast.measure.host import host_facts
-from voxcast.models.speeds import MachineSpeed, SittingSpeed
+from voxcast.models.speeds import MachineSpeed, SittingSpeed, updated
+from voxcast.runs.series import MEASURED
 from voxcast.serving.bundle import Bundle
 from voxcast.serving.machines import ProjectRuns, read_machines, run_residuals, write_machines
 from voxcast.serving.prediction_service import PredictionService
@@ -91,17 +93,20 @@ def on_record(factor: float, asymmetries: dict[str, float]) -> ProjectRuns:
     return ProjectRuns(profiles, volumes)
 
 
-@pytest.fixture
-def declaring(bundle: Bundle) -> Bundle:
-    """Return a bundle whose application declares a characteristic that a volume may lack."""
-    names = ("foreground_voxels", "noise_ratio", "asymmetry")
+def declaring(bundle: Bundle, *names: str) -> Bundle:
     served = replace(bundle.apps["segment"], characteristics=names)
     return replace(bundle, apps={"segment": served})
 
 
-def test_residuals_are_those_of_the_declared_characteristics(declaring: Bundle) -> None:
+@pytest.fixture
+def with_asymmetry(bundle: Bundle) -> Bundle:
+    """Return a bundle whose application declares a characteristic that a volume may lack."""
+    return declaring(bundle, "foreground_voxels", "noise_ratio", "asymmetry")
+
+
+def test_residuals_are_those_of_the_declared_characteristics(with_asymmetry: Bundle) -> None:
     known = {f"v{n:04d}": 0.1 * n for n in range(1, 9)}
-    residuals = run_residuals(declaring, "segment", on_record(1.3, known), "new")
+    residuals = run_residuals(with_asymmetry, "segment", on_record(1.3, known), "new")
     subjects = {residual.subject for residual in residuals}
     assert subjects <= {name.removeprefix("v") for name in known}
     assert len(subjects) >= 6  # of eight; some may be out of range
@@ -114,16 +119,41 @@ def test_residuals_are_those_of_the_declared_characteristics(declaring: Bundle) 
     [("1", True), ("1+antspyx0.6.3", True), ("", True), ("2", False), ("1.5+antspyx0.6.3", False)],
 )
 def test_runs_count_with_whatever_packages_of_the_declared_version(
-    declaring: Bundle, version: str, counts: bool
+    with_asymmetry: Bundle, version: str, counts: bool
 ) -> None:
     runs = on_record(1.3, {f"v{n:04d}": 0.1 * n for n in range(1, 9)})
     runs.runs["app_version"] = version
-    assert bool(run_residuals(declaring, "segment", runs, "new")) is counts
+    assert bool(run_residuals(with_asymmetry, "segment", runs, "new")) is counts
 
 
-def test_a_volume_without_a_declared_characteristic_tells_nothing(declaring: Bundle) -> None:
-    assert run_residuals(declaring, "segment", on_record(1.3, {}), "new") == []
-    assert run_residuals(declaring, "segment", on_record(1.3, {"v0001": 1.0}), "elsewhere") == []
+def test_runs_tell_the_speed_in_times_of_the_kernels_too(tmp_path: Path) -> None:
+    timed = declaring(machines_bundle(tmp_path, timed=True), "foreground_voxels", "noise_ratio")
+    gauge = timed.forecaster("segment").speeds.gauge
+    # The kernels took a third longer than at the average speed, and so did the runs.
+    runs = on_record(1.33, {})
+    runs.runs["kernel_s"] = 1.33 * gauge.kernel_s
+    residuals = run_residuals(timed, "segment", runs, "new")
+    speeds = updated(timed.forecaster("segment").speeds, "new", residuals)
+    assert speeds.machines["new"].log_speed == pytest.approx(-math.log(1.33), abs=0.1)
+    assert speeds.gauge.speeds.machines["new"].log_speed == pytest.approx(0, abs=0.1)
+
+
+def test_runs_of_a_project_are_read_with_what_the_kernels_took(tmp_path: Path) -> None:
+    before = {"compute": 0.001, "copy": 0.002, "gather": 0.004, "interpreter": 0.008}
+    timed = {f"before_{name}_s": seconds for name, seconds in before.items()}
+    folder = tmp_path / MEASURED / "cpu"
+    synthetic_runs.write_run(folder, synthetic_runs.cell(repeat=0), **timed)
+    synthetic_runs.write_run(folder, synthetic_runs.cell(repeat=1))
+    runs = ProjectRuns.read(tmp_path).runs.set_index("repeat")
+    assert runs["kernel_s"][0] == pytest.approx((1 * 2 * 4 * 8) ** 0.25 / 1000)
+    assert math.isnan(runs["kernel_s"][1])
+
+
+def test_a_volume_without_a_declared_characteristic_tells_nothing(with_asymmetry: Bundle) -> None:
+    assert run_residuals(with_asymmetry, "segment", on_record(1.3, {}), "new") == []
+    assert (
+        run_residuals(with_asymmetry, "segment", on_record(1.3, {"v0001": 1.0}), "elsewhere") == []
+    )
 
 
 def test_an_answer_is_for_the_machine_that_was_asked_about(tmp_path: Path) -> None:

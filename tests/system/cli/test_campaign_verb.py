@@ -38,7 +38,7 @@ PLAIN = {
 SWEEP = {
     "apps": ["waits"], "parameters": {}, "sample": None,
     "scale": "full_scale", "volumes": None, "volumes_offset": 0, "cpus": [1], "repeats": 2,
-    "repeat_volumes": None,
+    "first_repeat": 0, "repeat_volumes": None,
 }  # fmt: skip
 CAMPAIGN = {
     "name": "two", "seed": 1, "budget_s": None, "time_limit_s": 60, "stall_s": None, "parallel": 1,
