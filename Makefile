@@ -88,8 +88,10 @@ soak: setup ## Kill workers of a pool at random until 300 cells are done; result
 	python benchmarks/soak.py $(if $(KILLS),--kills $(KILLS)) --out results/soak/$(if $(KILLS),kills_$(KILLS),soak).json
 
 .PHONY: worth
-worth: setup ## What asking for less is worth: rounds on a private Slurm (50 min); results/worth
+worth: setup ## What asking for less is worth: simulated queues, and rounds on a private Slurm (40 min); results/worth
 	@mkdir -p results && cp -rn published/worth results/
+	python studies/worth_jobs.py
+	python benchmarks/worth_queue.py
 	python benchmarks/worth.py
 
 .PHONY: reference-model

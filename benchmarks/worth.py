@@ -1,20 +1,18 @@
-"""The same hundred jobs asked for in three ways, on a private Slurm, in rounds.
+"""A hundred jobs requested by a rule and by voxcast, on a private Slurm, in rounds of other jobs.
 
-Each round submits the jobs of ``results/worth/jobs.json`` by ``voxcast submit`` while jobs of
-others come and go, and writes what became of every attempt to ``results/worth/rounds``. The order
-of the three is drawn anew in each round; a round that is on record is not made again. Their
-figures are in ``results/worth/rounds.json``::
+Each round submits a set of `worth_requests` by ``voxcast submit``, of subjects by which no margin
+was chosen, while jobs of others come and go, and writes what became of every attempt to
+``results/worth/rounds``. The order of the two is drawn anew in each round; a round that is on
+record is not made again. Their figures are in ``results/worth/rounds.json``::
 
     python benchmarks/worth.py
 
-A job is a recorded run: it waits as long, half of the time with its recorded peak of memory. Its
-seconds last `TIME_SCALE` seconds of the laboratory's clock, and its memory is divided by
-`MEMORY_SCALE`, so that a hundred of them run on one small machine in minutes. The clock of the
-laboratory runs `CLOCK` times as fast as time, by Debian's ``faketime``: Slurm counts requested
-time in minutes and checks limits every 30 s, too coarse for jobs of seconds.
+A job waits as long as its recorded run took. The clock of the laboratory runs `CLOCK` times as
+fast as time, by Debian's ``faketime``: Slurm counts requested time in minutes and checks limits
+every 30 s, too coarse for jobs of seconds.
 
-Ratios are of a round against the same round of the site's default, which met the same jobs of
-others; their interval is that of a mean of logarithms, by Student's law over the rounds.
+Ratios are of a round against the same round of the rule, with the same jobs and jobs of others;
+their interval is that of a mean of logarithms, by Student's law over the rounds.
 """
 
 from __future__ import annotations
@@ -31,7 +29,6 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,23 +36,25 @@ import numpy as np
 from scipy import stats
 
 from private_slurm import PrivateSlurm
-from voxcast.allocation.site import stepped
 from voxcast.files import read_json, write_json
 from voxcast.jobs.state import SubmissionState
 from voxcast.jobs.submission import Plan, Submission
-from voxcast.jobs.task import Limits, RequestSequence, Task, task_names, tasks_of
+from voxcast.jobs.task import Limits, task_names
 from voxcast.records import App
+from worth_requests import (
+    ARMS,
+    MEMORY_SCALE,
+    NODE_BYTES,
+    NODES,
+    OTHERS_NAME,
+    SEED,
+    Job,
+    job_set,
+    other_jobs,
+)
 
 FOLDER = Path("results/worth")
-ARMS = ("default", "rule", "voxcast")
-TIME_SCALE, MEMORY_SCALE = 15.0, 4.0
-STEP_S, STEP_BYTES = 60.0, 2**20
-# What a user of the site asks for who does not think about it: of a node of four cores and 8 GB,
-# half the memory, for the longest time.
-DEFAULT_S, DEFAULT_BYTES = 7200.0, 4e9
-RULE_FACTOR = 1.2  # of the largest run of the application on record
-CONFIDENCE, MEMORY_MARGIN = 0.95, 0.1  # conf/policy/balanced.yaml
-PARTITION = "debug"
+ROUND_ARMS = ("rule", "voxcast")
 SHELL_MB = 9.0  # of perl and the script's shell, which count as well
 # Holds the memory in the second half of the run, as long as its image says.
 PROGRAM = """my ($image, $out) = @ARGV;
@@ -66,12 +65,7 @@ open my $done, '>', "$out/done" or die; print $done length $held;
 """
 CLOCK = 20
 CLOCK_VARIABLE = "VOXCAST_WORTH_CLOCK"  # set in the process whose clock runs faster
-NODES, NODE_BYTES = 4, 8e9  # of four cores each
-ROUNDS, SEED = 3, 7
-# Jobs of others: they are there before, and arrive while the hundred wait. They know as little.
-OTHERS, OTHERS_OVER_S, OTHERS_NAME = 24, 2000.0, "others"
-OTHERS_CPUS, OTHERS_GB = (1, 1, 2, 4), (1, 2, 4)
-OTHERS_RUN_S, OTHERS_ASKED_OVER_USED = (60, 600), (1.2, 8.0)
+ROUNDS = 3
 ROUND_LIMIT_S = 6 * 3600.0  # by the laboratory's clock
 COLUMNS = "JobID,State,Eligible,Start,End,ElapsedRaw,ReqCPUS,ReqMem,TimelimitRaw"
 RATIOS = (
@@ -79,36 +73,6 @@ RATIOS = (
     "held_gb_h", "others_mean_wait_s",
 )  # fmt: skip
 HOUR_S, GB = 3600.0, 1e9
-
-
-@dataclass(frozen=True)
-class Job:
-    """A recorded run and its predictions, in seconds of the laboratory and recorded bytes."""
-
-    app: str
-    name: str
-    runtime_s: float
-    peak_bytes: float
-    predicted: dict[str, float]
-
-    @classmethod
-    def from_record(cls, record: dict[str, Any]) -> Job:
-        """Return the job of a record of ``jobs.json``."""
-        predicted = {
-            f"{name}{end}": TIME_SCALE * record[f"runtime_s{end}"] if name == "runtime_s"
-            else record[f"peak_rss_bytes{end}"]
-            for name in ("runtime_s", "peak_rss_bytes")
-            for end in ("_median", "_upper", "_largest")
-        }  # fmt: skip
-        return cls(
-            record["app"], record["subject"], TIME_SCALE * record["runtime_s"],
-            record["peak_rss_bytes"], predicted,
-        )  # fmt: skip
-
-
-def read_jobs(path: Path) -> list[Job]:
-    """Read the jobs that ``studies/worth_jobs.py`` drew."""
-    return [Job.from_record(record) for record in read_json(path)["jobs"]]
 
 
 def write_inputs(jobs: list[Job], folder: Path) -> Path:
@@ -127,90 +91,12 @@ def input_path(folder: Path, job: Job) -> Path:
     return folder / f"{job.app}-{job.name}.txt"
 
 
-def plan_of(arm: str, jobs: list[Job], folder: Path, node_bytes: float) -> Plan:
+def plan_of(arm: str, jobs: list[Job], folder: Path) -> Plan:
     """Return the plan of the jobs of one application."""
     program = folder / "job.pl"
     app = App(jobs[0].app, "1", argv=("perl", str(program), "{image}", "{out}"))
-    images = [str(input_path(folder, job)) for job in jobs]
-    limits = (DEFAULT_S, node_bytes / MEMORY_SCALE)
-    if arm == "voxcast":
-        tasks = _by_image(jobs, images, limits)
-    else:
-        names = task_names(images)
-        tasks = [
-            Task(name, image, _common(arm, job), max_walltime_s=limits[0],
-                 max_memory_bytes=limits[1])
-            for name, image, job in zip(names, images, jobs, strict=True)
-        ]  # fmt: skip
+    tasks = ARMS[arm](jobs, [str(input_path(folder, job)) for job in jobs])
     return Plan(app, tuple(tasks), cluster="lab", limits=Limits())
-
-
-def _common(arm: str, job: Job) -> RequestSequence:
-    """Return the request that all jobs of an application share."""
-    if arm == "default":
-        walltime_s, memory_bytes = DEFAULT_S, DEFAULT_BYTES
-    else:
-        walltime_s = RULE_FACTOR * job.predicted["runtime_s_largest"]
-        memory_bytes = RULE_FACTOR * job.predicted["peak_rss_bytes_largest"]
-    return RequestSequence((min(_up(walltime_s, STEP_S), DEFAULT_S),), (_scaled(memory_bytes),), 1,
-                           partition=PARTITION)  # fmt: skip
-
-
-def _by_image(jobs: list[Job], images: list[str], limits: tuple[float, float]) -> list[Task]:
-    """Return the tasks as ``voxcast submit`` makes them from a recommendation."""
-    rows = [
-        {
-            "walltime_s": _up(max(job.predicted["runtime_s_upper"],
-                                  job.predicted["runtime_s_median"]), STEP_S),
-            "memory_bytes": _scaled((1 + MEMORY_MARGIN) * job.predicted["peak_rss_bytes_upper"]),
-            "runtime_s_median": job.predicted["runtime_s_median"],
-            "runtime_s_upper": job.predicted["runtime_s_upper"],
-            "peak_rss_bytes_median": job.predicted["peak_rss_bytes_median"],
-            "partition": PARTITION, "device": "cpu", "cpus": 1, "gpus": 0, "usd_bound": 0.0,
-            "risk": 2 * (1 - CONFIDENCE),
-        }
-        for job in jobs
-    ]  # fmt: skip
-    return tasks_of(images, rows, CONFIDENCE, [limits] * len(jobs), STEP_S)
-
-
-def _scaled(memory_bytes: float) -> int:
-    return int(_up(memory_bytes / MEMORY_SCALE, STEP_BYTES))
-
-
-def _up(value: float, step: float) -> float:
-    return float(stepped(value, step))
-
-
-@dataclass(frozen=True)
-class OtherJob:
-    """A job of somebody else."""
-
-    arrival_s: float
-    cpus: int
-    memory_mb: int
-    run_s: int
-    asked_minutes: int
-
-    def command(self) -> list[str]:
-        """Return the command that submits it."""
-        return [
-            "sbatch", "--parsable", f"--job-name={OTHERS_NAME}", f"--cpus-per-task={self.cpus}",
-            f"--mem={self.memory_mb}M", f"--time={self.asked_minutes}", "--output=/dev/null",
-            f"--wrap=exec sleep {self.run_s}",
-        ]  # fmt: skip
-
-
-def other_jobs(chance: random.Random) -> list[OtherJob]:
-    """Return the jobs of others in the order of their arrival."""
-    jobs = []
-    for n in range(OTHERS):
-        arrival_s = 0.0 if n < OTHERS // 4 else chance.uniform(0, OTHERS_OVER_S)
-        run_s = round(chance.uniform(*OTHERS_RUN_S))
-        minutes = max(2, round(run_s * chance.uniform(*OTHERS_ASKED_OVER_USED) / 60))
-        memory_mb = round(chance.choice(OTHERS_GB) * 900 / MEMORY_SCALE)
-        jobs.append(OtherJob(arrival_s, chance.choice(OTHERS_CPUS), memory_mb, run_s, minutes))
-    return sorted(jobs, key=lambda job: job.arrival_s)
 
 
 def submitted(arm: str, jobs: list[Job], folder: Path) -> list[subprocess.Popen[bytes]]:
@@ -219,9 +105,7 @@ def submitted(arm: str, jobs: list[Job], folder: Path) -> list[subprocess.Popen[
     for app in sorted({job.app for job in jobs}):
         of_app = [job for job in jobs if job.app == app]
         plan = folder / f"{app}.json"
-        plan.write_text(
-            json.dumps(plan_of(arm, of_app, folder.parent / "inputs", NODE_BYTES).to_record())
-        )
+        plan.write_text(json.dumps(plan_of(arm, of_app, folder.parent / "inputs").to_record()))
         with (folder / f"{app}.log").open("wb") as log:
             processes.append(
                 subprocess.Popen(
@@ -233,10 +117,11 @@ def submitted(arm: str, jobs: list[Job], folder: Path) -> list[subprocess.Popen[
     return processes
 
 
-def run_round(slurm: PrivateSlurm, arm: str, number: int, jobs: list[Job], folder: Path) -> Any:
+def run_round(slurm: PrivateSlurm, arm: str, number: int, folder: Path) -> Any:
     """Make one round and return its record."""
+    jobs, others = job_set(FOLDER / "jobs.json", "confirm", number), other_jobs(number)
+    write_inputs(jobs, folder.parent / "inputs")
     folder.mkdir(parents=True)
-    others = other_jobs(random.Random(f"{SEED}-{number}"))  # noqa: S311
     began = time.time()
     for other in others:
         if other.arrival_s == 0:
@@ -372,7 +257,7 @@ def main() -> int:
     todo = {
         FOLDER / "rounds" / f"{number}-{arm}.json": (number, arm)
         for number in range(1, args.rounds + 1)
-        for arm in chance.sample(ARMS, len(ARMS))
+        for arm in chance.sample(ROUND_ARMS, len(ROUND_ARMS))
     }
     todo = {path: place for path, place in todo.items() if not path.exists()}
     if todo and CLOCK_VARIABLE not in os.environ:
@@ -390,10 +275,8 @@ def main() -> int:
 
 def make_rounds(todo: dict[Path, tuple[int, str]]) -> None:
     """Make rounds on a private Slurm, each with its record in a file."""
-    jobs = read_jobs(FOLDER / "jobs.json")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        write_inputs(jobs, folder / "inputs")
         memory_mb = round(NODE_BYTES / MEMORY_SCALE / 1e6)
         slurm = PrivateSlurm(
             folder / "slurm", NODES, "cgroup", clock=CLOCK, node_memory_mb=memory_mb
@@ -402,7 +285,7 @@ def make_rounds(todo: dict[Path, tuple[int, str]]) -> None:
             os.environ |= slurm.environment
             for path, (number, arm) in todo.items():
                 print(f"round {number}: {arm}", file=sys.stderr, flush=True)
-                write_json(path, run_round(slurm, arm, number, jobs, folder / path.stem))
+                write_json(path, run_round(slurm, arm, number, folder / path.stem))
 
 
 def round_files(folder: Path) -> list[Path]:
@@ -412,9 +295,8 @@ def round_files(folder: Path) -> list[Path]:
 
 def summary(records: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the figures of rounds, and the ratios of their ways of asking."""
-    rounds = sorted(map(figures, records), key=lambda r: (ARMS.index(r["arm"]), r["round"]))
-    pairs = [("rule", "default"), ("voxcast", "default"), ("voxcast", "rule")]
-    return {"rounds": rounds, "ratios": {f"{a} to {b}": ratios(rounds, a, b) for a, b in pairs}}
+    rounds = sorted(map(figures, records), key=lambda r: (ROUND_ARMS.index(r["arm"]), r["round"]))
+    return {"rounds": rounds, "ratios": ratios(rounds, *reversed(ROUND_ARMS))}
 
 
 if __name__ == "__main__":

@@ -87,19 +87,43 @@ def soak() -> str:
 
 
 def worth_ratios() -> str:
-    """Return the ratios of ways of asking, by figure, with intervals over rounds."""
-    ratios = results("worth/rounds.json")["ratios"]
+    """Return the ratios of voxcast to the rule, by figure, with intervals over rounds."""
+    content = results("worth/rounds.json")
+    failed = {arm: [r["attempts"] - r["completed"] for r in content["rounds"] if r["arm"] == arm]
+              for arm in ("rule", "voxcast")}  # fmt: skip
     labels = {
         "mean_wait_s": "mean wait", "mean_turnaround_s": "mean turnaround",
         "makespan_s": "makespan", "others_mean_wait_s": "mean wait of others",
         "asked_core_h": "core-hours asked", "held_core_h": "core-hours held",
         "asked_gb_h": "GB-hours asked", "held_gb_h": "GB-hours held",
     }  # fmt: skip
-    rows = [
-        [label, *(_ratio(by_figure.get(name)) for by_figure in ratios.values())]
-        for name, label in labels.items()
-    ]
-    return markdown(["", *(pair.replace("default", "the default") for pair in ratios)], rows)
+    rows = [[label, _ratio(content["ratios"].get(name))] for name, label in labels.items()]
+    attempts = (", ".join(map(str, counts)) for counts in failed.values())
+    rows.append(["failed attempts, by round: rule; voxcast", "; ".join(attempts)])
+    return markdown(["", "voxcast to the rule"], rows)
+
+
+def worth_queue() -> str:
+    """Return the ratios of ways of asking to the rule in simulated queues, by half."""
+    content = results("worth/queue.json")
+    titles = {
+        "rule": "usual rule: largest × 1.2", "default": "site's default: 2 h, 4 GB",
+        "95th percentile": "95th percentile",
+        "first allocation": "best first allocation (Tovar et al.)",
+        "line": "line in voxels and two standard deviations (Witt et al.)",
+        **{arm: f"voxcast: {arm}" for arm in content["confirm"] if arm.startswith("bound")},
+        "clairvoyant": "clairvoyant",
+    }  # fmt: skip
+    figures = ("asked_core_h", "held_core_h", "makespan_s", "mean_wait_s", "others_mean_wait_s")
+    rows = []
+    for arm, title in titles.items():
+        confirmed = content["confirm"][arm]
+        failures = " · ".join(f"{content[half][arm]['failed_attempts']:.1f}"
+                              for half in ("choose", "confirm"))  # fmt: skip
+        rows.append([title, failures, *(_ratio(confirmed[name]) for name in figures)])
+    head = ["", "failed attempts of 100 jobs: half to choose · to confirm", "core-hours asked",
+            "core-hours held", "makespan", "mean wait", "mean wait of others"]  # fmt: skip
+    return markdown(head, rows)
 
 
 def _ratio(ratio: dict[str, Any] | None) -> str:
@@ -148,4 +172,12 @@ def learned_requests() -> str:
     return markdown(head, lines)
 
 
-TABLES = (service_speed, scale_bounds, soak, worth_ratios, online_sizing, learned_requests)
+TABLES = (
+    service_speed,
+    scale_bounds,
+    soak,
+    worth_queue,
+    worth_ratios,
+    online_sizing,
+    learned_requests,
+)

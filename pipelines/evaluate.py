@@ -53,7 +53,7 @@ def main() -> int:
             **{name: target_metrics(frame) for name, frame in evaluated.items()},
         }
         if LAW in leaderboard.params:
-            laws[app] = law_in_words(Forecaster.load(MODELS / app / LAW))
+            laws[app] = law_in_words(Forecaster.load(MODELS / app / LAW).model_at("volume").model)
         # The headline numbers, for DVC to compare between commits.
         headlines[app] = headline(metrics_by_app[app], leaderboard.best)
     write_json(OUT / "families.json", metrics_by_app)

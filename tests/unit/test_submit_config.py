@@ -93,7 +93,7 @@ def test_an_error_names_the_file_and_key(override: str, message: str) -> None:
 def test_an_unknown_name_lists_the_valid_ones(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="moon: unknown cluster; choose from cloud, local, osc"):
         loaded(cluster="moon")
-    with pytest.raises(ConfigError, match="bold: unknown policy; choose from balanced, cautious"):
+    with pytest.raises(ConfigError, match="bold: unknown policy; choose from balanced, cheapest"):
         loaded(policy="bold")
     with pytest.raises(ConfigError, match=r"submit\.yaml: no such file"):
         config.load_submit(tmp_path, here=nowhere)

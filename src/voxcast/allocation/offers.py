@@ -48,14 +48,15 @@ class Policy:
     ----------
     confidence : float
         Quantile of the upper bounds that are requested, between 0.5 and 1.
-    memory_margin : float
-        Share that is added to the upper bound of memory.
+    time_margin, memory_margin : float
+        Shares that are added to the upper bounds of time and memory.
     hour_in_core_hours : float
         Value of an hour of waiting for the result, in core-hours of the cluster.
     """
 
     name: str
     confidence: float
+    time_margin: float
     memory_margin: float
     hour_in_core_hours: float
 
@@ -329,7 +330,7 @@ def offers(
     """Return the requests for the predictions, with their cost, time and limits."""
     checked = predictions.checked(len(candidates))
     runtime, memory = checked.runtime_upper_s, checked.memory_upper_bytes
-    walltime = stepped(runtime, cluster.walltime_step_s)
+    walltime = stepped(runtime * (1 + policy.time_margin), cluster.walltime_step_s)
     needed = cluster.counted_bytes(memory * (1 + policy.memory_margin))
     memory_bytes = stepped(
         np.maximum(needed, cluster.memory_floor_bytes), cluster.memory_step_bytes

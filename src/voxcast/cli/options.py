@@ -112,7 +112,7 @@ Cluster = Annotated[
     ),
 ]  # fmt: skip
 Policy = Annotated[
-    str | None, Option("--policy", metavar="NAME", help="cautious, balanced or thrifty.")
+    str | None, Option("--policy", metavar="NAME", help="safe, balanced or cheapest.")
 ]
 Deadline = Annotated[
     str | None,

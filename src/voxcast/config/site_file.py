@@ -33,7 +33,7 @@ from voxcast.quantities import parse_bytes, parse_seconds
 
 SUBMIT = "submit.yaml"
 GROUPS = ("cluster", "policy")
-MAX_MEMORY_MARGIN = 10  # times the predicted memory; a larger margin is a mistake
+MAX_MARGIN = 10  # times the predicted memory; a larger margin is a mistake
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,8 @@ class _Policy(Policy):
     """A policy with the limits of its numbers."""
 
     confidence: Annotated[float, Field(gt=0.5, lt=1)]
-    memory_margin: Annotated[float, Field(ge=0, le=MAX_MEMORY_MARGIN)]
+    time_margin: Annotated[float, Field(ge=0, le=MAX_MARGIN)]
+    memory_margin: Annotated[float, Field(ge=0, le=MAX_MARGIN)]
     hour_in_core_hours: Amount
 
 

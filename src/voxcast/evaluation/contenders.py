@@ -101,6 +101,20 @@ class VoxcastContender:
             validation, leaderboard, self.family, UNCALIBRATED_FACTOR
         )
 
+    def at_speed_of(self, local: pd.DataFrame) -> Forecaster:
+        """Return the forecaster at the speed that local runs show.
+
+        Those that are out of range tell nothing of the speed, as in production.
+        """
+        forecaster, speeds = self.forecaster, self.forecaster.speeds
+        if speeds is None or not len(local):
+            return forecaster
+        for host, of_host in local.groupby("host_id", sort=True):
+            answers = forecaster.predict(queries_of(_anywhere(of_host)))
+            if residuals := residuals_of(of_host.to_dict("records"), answers):
+                speeds = updated(speeds, str(host), residuals)
+        return forecaster.with_speeds(speeds)
+
     def predict(
         self,
         runs: pd.DataFrame,
@@ -109,21 +123,12 @@ class VoxcastContender:
     ) -> pd.DataFrame:
         """Return the answers for runs, at the speed that local runs show.
 
-        Local runs that are out of range tell nothing of the speed, as in production.
-
         Returns
         -------
         DataFrame
             ``TARGET_median``, ``TARGET_upper``, ``out_of_range`` and ``calibrated``.
         """
-        forecaster, speeds = self.forecaster, self.forecaster.speeds
-        if speeds is not None and len(local):
-            for host, of_host in local.groupby("host_id", sort=True):
-                answers = forecaster.predict(queries_of(_anywhere(of_host)))
-                if residuals := residuals_of(of_host.to_dict("records"), answers):
-                    speeds = updated(speeds, str(host), residuals)
-            forecaster = forecaster.with_speeds(speeds)
-        answers = forecaster.predict(
+        answers = self.at_speed_of(local).predict(
             queries_of(runs, volumes, with_readings=KERNEL_S in runs),
             lower_quantile=1 - UPPER, upper_quantile=UPPER,
         )  # fmt: skip

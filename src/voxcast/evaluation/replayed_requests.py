@@ -1,8 +1,9 @@
 """Study: the cost of requests by image, replayed on held-out runs.
 
-Each fold trains on the other subjects: the predictor, the law of its out-of-fold residuals, and
-the law of the population. The held-out runs are then requested by every method of
-`voxcast.allocation.requests.replay.planned_requests`.
+The question is a user's: a new subject on a new day, on which two local runs of other subjects
+show how fast the machine is. Where runs are of one day alone, the subject alone is new. The
+predictor and the law of the population are of the other subjects and days. The held-out runs are
+then requested by every method of `voxcast.allocation.requests.replay.planned_requests`.
 """
 
 from __future__ import annotations
@@ -14,24 +15,27 @@ import numpy as np
 import pandas as pd
 
 from voxcast.allocation.requests.cost import CostModel
-from voxcast.allocation.requests.per_image import requests_per_image
+from voxcast.allocation.requests.per_image import (
+    QUANTILES,
+    RequestsPerImage,
+    knots_of,
+    requests_per_image,
+)
 from voxcast.allocation.requests.replay import ReplayedRuns, account, planned_requests, replay
 from voxcast.allocation.site import Waiting
-from voxcast.evaluation.contenders import FAMILIES, INNER_FOLDS, TRIALS, UNCALIBRATED_FACTOR, UPPER
-from voxcast.evaluation.protocols import split
+from voxcast.evaluation import protocols
+from voxcast.evaluation.contenders import FAMILIES, TRIALS, UPPER, VoxcastContender
+from voxcast.evaluation.protocols import Place, draws
 from voxcast.evaluation.recorded_table import of_app
-from voxcast.features.rows import FULL
+from voxcast.features.rows import FULL, KERNEL_S
 from voxcast.laws.predicted import PredictedLaw
 from voxcast.models.point_model import queries_of
-from voxcast.models.selection.cross_validation import FoldCache, Validation
-from voxcast.models.selection.fitting import fit_calibrated
-from voxcast.models.selection.learning import learn
-from voxcast.records import TARGETS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-WALL, MEMORY = TARGETS.index("runtime_s"), TARGETS.index("peak_rss_bytes")
+    from voxcast.models.selection.cross_validation import FoldCache
+
 MEDIAN = "median"  # gamma as the median runtime
 COSTS: Mapping[str, tuple[float, float, float | str]] = {
     "reserved": (1.0, 0.0, 0.0),
@@ -39,7 +43,7 @@ COSTS: Mapping[str, tuple[float, float, float | str]] = {
 }
 SITE_DEFAULT_S = 3600.0
 MIN_SUBJECTS = 8  # so that inner folds have subjects on both sides
-LOWER = 0.05
+LOCAL_RUNS = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,16 +54,15 @@ class HeldOutRuns:
     ----------
     train : DataFrame
         Training runs of the fold.
-    residuals : PredictedLaw
-        Law of measured over predicted wall time, from out-of-fold predictions.
-    median_s, memory_bytes : ndarray, shape (n,)
-        Predicted median of wall time, and upper bound of memory.
+    laws : list of PredictedLaw, length n
+        Predicted law of the wall time of each run.
+    memory_bytes : ndarray, shape (n,)
+        Upper bound of memory.
     """
 
     train: pd.DataFrame
     runs: pd.DataFrame
-    residuals: PredictedLaw
-    median_s: np.ndarray
+    laws: list[PredictedLaw]
     memory_bytes: np.ndarray
 
 
@@ -88,7 +91,8 @@ def study(
     Returns
     -------
     dict
-        By application ``sd_log`` of the population, and by cost model ``ways`` (an
+        By application ``place`` (``new sitting`` or ``known sitting``), ``sd_log`` of the
+        population, and by cost model ``ways`` (an
         `voxcast.allocation.requests.replay.Account` by method), ``implied``, the normalised cost
         that the predicted laws imply, ``over_implied``, the replayed cost over that, and
         ``excess_left``, the excess cost over the clairvoyant of ``per_image`` divided by that of
@@ -104,13 +108,23 @@ def study(
             results[app] = {"not_measurable": reason}
             continue
         runs = of_app(table, app, FULL)
-        held_out = [
-            _held_out_runs(
-                runs.iloc[fold.train], runs.iloc[fold.test], families, trials, seed, cache
+        runs = runs.assign(day=runs["started_at"].astype(str).str[:10], reserved=False)
+        runs = runs.reset_index(drop=True)
+        place: Place = "new sitting" if runs["day"].nunique() > 1 else "known sitting"
+        held_out = []
+        for fold in protocols.folds(runs, place, n_folds=folds, seed=seed):
+            test = runs.iloc[fold.test]
+            local = draws(fold, LOCAL_RUNS if place == "new sitting" else 0, 1, seed)
+            if not local or test["noisy"].all():
+                continue
+            contender = VoxcastContender(
+                runs.iloc[fold.train], families, seed, cache, trials=trials
             )
-            for fold in split(runs, "subject", folds=folds, seed=seed).folds
-        ]
+            held_out.append(
+                _held_out_runs(contender, runs.iloc[fold.train], test, runs.iloc[local[0]])
+            )
         results[app] = {
+            "place": place,
             "sd_log": float(np.log(runs["runtime_s"]).std()),
             **{
                 name: _costs(held_out, cost, site_default_s, waiting or Waiting(), seed)
@@ -121,30 +135,38 @@ def study(
 
 
 def _held_out_runs(
-    train: pd.DataFrame,
-    test: pd.DataFrame,
-    families: Sequence[str],
-    trials: int,
-    seed: int,
-    cache: FoldCache | None,
+    contender: VoxcastContender, train: pd.DataFrame, test: pd.DataFrame, local: pd.DataFrame
 ) -> HeldOutRuns:
-    runs = test[~test["noisy"]].reset_index(drop=True)
-    validation = Validation(
-        train.reset_index(drop=True), None, INNER_FOLDS, seed,
-        cache=cache or FoldCache(),
-    )  # fmt: skip
-    leaderboard = learn(validation, families, trials=trials)
-    model = fit_calibrated(validation, leaderboard, leaderboard.best, UNCALIBRATED_FACTOR)
-    out_of_fold = leaderboard.out_of_fold[leaderboard.input_level][leaderboard.best]
-    residuals = (validation.actual() - out_of_fold)[:, WALL]
-    quantiles, _ = model.quantiles(queries_of(runs), LOWER, UPPER)
-    return HeldOutRuns(
-        validation.table,
-        runs,
-        PredictedLaw.of_residuals(residuals),
-        quantiles[:, WALL, 1],
-        quantiles[:, MEMORY, 2],
+    runs = test[~test["noisy"].astype(bool)].reset_index(drop=True)
+    forecaster = contender.at_speed_of(local)
+    queries = queries_of(runs, with_readings=KERNEL_S in runs)
+    by_quantile = {
+        q: forecaster.predict(queries, lower_quantile=1 - q, upper_quantile=q) for q in QUANTILES
+    }
+    laws = []
+    for n in range(len(runs)):
+        rows = {}
+        for q, answers in by_quantile.items():
+            lower, median, upper = answers[n].quantiles["runtime_s"]
+            rows[q] = {"runtime_s_lower": lower, "runtime_s_median": median,
+                       "runtime_s_upper": upper, "calibrated": answers[n].calibrated}  # fmt: skip
+        laws.append(PredictedLaw.of(*zip(*knots_of(rows), strict=True)))
+    memory_bytes = [answer.quantiles["peak_rss_bytes"][2] for answer in by_quantile[UPPER]]
+    return HeldOutRuns(train, runs, laws, np.array(memory_bytes))
+
+
+def _sequences(laws: Sequence[PredictedLaw], cost: CostModel) -> RequestsPerImage:
+    """Return the optimal sequence for each law."""
+    by_run = [requests_per_image(law, cost, [1.0]) for law in laws]
+    longest = max(sequences.requests.shape[1] for sequences in by_run)
+    padded = np.full((len(laws), longest), np.nan)
+    for row, sequences in zip(padded, by_run, strict=True):
+        row[: sequences.requests.shape[1]] = sequences.requests[0]
+    expected, normalised = (
+        np.concatenate([getattr(sequences, name) for sequences in by_run])
+        for name in ("expected_cost", "normalised_cost")
     )
+    return RequestsPerImage(padded, expected, normalised)
 
 
 def _costs(
@@ -164,8 +186,10 @@ def _costs(
         price = float(np.median(train_s)) if isinstance(gamma, str) else gamma
         cost = CostModel(alpha, beta, price)
         runtime_s = fold.runs["runtime_s"].to_numpy(dtype=float)
+        sequences = _sequences(fold.laws, cost)
+        median_s = [float(law.quantile(0.5)) for law in fold.laws]
         plans = planned_requests(
-            train_s, fold.median_s, fold.residuals, runtime_s, cost,
+            train_s, median_s, sequences.requests, runtime_s, cost,
             train_cpus=train["cpus"], cpus=fold.runs["cpus"],
             site_default_s=site_default_s,
         )  # fmt: skip
@@ -175,7 +199,6 @@ def _costs(
         for method, plan in plans.items():
             replayed.setdefault(method, []).append(replay(plan, runtime_s, cost, waiting))
             requested_bytes.setdefault(method, []).append(by_image.get(method, largest))
-        sequences = requests_per_image(fold.residuals, cost, fold.median_s)
         implied += float(sequences.expected_cost.sum())
         omniscient += float((sequences.expected_cost / sequences.normalised_cost).sum())
     runs = pd.concat([fold.runs for fold in held_out], ignore_index=True)

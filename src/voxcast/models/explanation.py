@@ -116,12 +116,11 @@ def _reason(column: str, factor: float, row: Row, usual_row: Mapping[str, float]
     return Reason(name, factor, *values, change(name, factor, *values))
 
 
-def law_in_words(forecaster: Forecaster) -> dict[str, str]:
+def law_in_words(model: PointModel) -> dict[str, str]:
     """Write the formulas of the family ``law``, by target: CPU time on the usual machine, memory.
 
     Sizes without an effect are left out.
     """
-    model = forecaster.model_at("volume").model
     (member,) = model.members
     names, words = member.encoder.columns, {}
     formulas = getattr(member.regressor, "formulas_", ())

@@ -89,7 +89,8 @@ class Promotion:
     from_version : str or None
         Version of the registered model that it replaced.
     evidence : dict
-        How it was judged: ``cross_validation``, ``risk_at_upper_quantile`` and ``comparison`` of
+        ``law``, a formula by target, see `voxcast.models.explanation.law_in_words`. How it was
+        judged: ``cross_validation``, ``risk_at_upper_quantile`` and ``comparison`` of
         the receipt; ``errors_percent`` out of fold and ``noise_floor_percent`` of repeats, with
         intervals; ``training``, its image sets and dates; ``software``. Empty where a bundle does
         not have it.

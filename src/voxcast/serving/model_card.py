@@ -74,6 +74,7 @@ def _application(bundle: Bundle, served: ServedApp) -> str:
 - configurations measured: {configurations}
 - machines measured: {"; ".join(served.host_classes) or UNKNOWN}
 - family: {promotion.family}, `{json.dumps(promotion.params, sort_keys=True)}`
+- law of sizes alone: {_law(evidence.get("law", {}))}
 - characteristics seen: {", ".join(served.characteristics) or "none, the header alone"}
 - learned from: {_data(promotion)}
 - training table: SHA-256 `{promotion.table_sha256}`
@@ -112,6 +113,10 @@ def _data(promotion: Promotion) -> str:
         f"{counted(promotion.runs, 'run')} of {counted(promotion.subjects, 'subject')}, "
         f"{share:.0f} % measured beside other work; image sets: {listed}; measured: {dates}"
     )
+
+
+def _law(words: Mapping[str, str]) -> str:
+    return "; ".join(f"{_TARGET_TITLES[target]} {law}" for target, law in words.items()) or UNKNOWN
 
 
 def _comparison(comparison: Mapping[str, Any] | None) -> str:

@@ -20,9 +20,11 @@ import numpy as np
 from voxcast.features.rows import MIN_SUBJECTS
 from voxcast.files import canonical_json, locked, write_text
 from voxcast.laws.intervals import clustered_mean
+from voxcast.models.explanation import law_in_words
 from voxcast.models.forecaster import Forecaster
 from voxcast.models.selection import fitting
 from voxcast.models.selection.comparison import Contender, compare_recipes, disturbed
+from voxcast.models.selection.leaderboard import LAW
 from voxcast.models.selection.promotion_rule import (
     Decision,
     Rival,
@@ -266,7 +268,7 @@ def _is_calibrated(folder: Path, quantile: float) -> bool:
 
 
 def _evidence(app: AppFacts, challenger: Challenger) -> dict[str, Any]:
-    """Return errors with intervals over subjects, noise, data and software, for the model card."""
+    """Return a law to read, errors with intervals over subjects, noise, data and software."""
     validation, table = challenger.validation, challenger.table
     out_of_fold = fitting.out_of_fold(validation, challenger.family, challenger.params, "volume")
     subjects = table["subject"].astype(str).tolist()
@@ -277,7 +279,9 @@ def _evidence(app: AppFacts, challenger: Challenger) -> dict[str, Any]:
     sets = table["image_set"].astype(str).value_counts().to_dict() if "image_set" in table else {}
     starts = sorted(str(at) for at in table.get("started_at", ()) if at)
     dates = {"first_run_at": starts[0], "last_run_at": starts[-1]} if starts else {}
+    law = fitting.fit(validation, LAW, {}, "volume")
     return {
+        "law": law_in_words(law),
         "errors_percent": errors,
         "noise_floor_percent": app.noise_floor,
         "training": {"image_sets": dict(sorted(sets.items())), **dates},

@@ -100,6 +100,7 @@ def _app(served: PredictionService, name: str) -> dict[str, Any]:
         "app_version": promotion.app_version,
         "calibrated_at": promotion.promoted_at,
         "detail": promotion.detail,
+        "law": promotion.evidence.get("law", {}),
         "ranges": dict(model.range.numbers),
     }
 

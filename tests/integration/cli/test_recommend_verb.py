@@ -69,8 +69,8 @@ def test_the_whole_answer_as_json(recommend) -> None:
     assert content["parameters"] == {}
     assert content["cluster"] == "osc"
     assert content["policy"] == {
-        "name": "balanced", "confidence": 0.95, "memory_margin": 0.1, "hour_in_core_hours": 2.0,
-        "risk": pytest.approx(0.1),
+        "name": "balanced", "confidence": 0.95, "time_margin": 0.5, "memory_margin": 0.1,
+        "hour_in_core_hours": 2.0, "risk": pytest.approx(0.1),
     }  # fmt: skip
     assert content["limits"] == {"deadline_s": None, "budget_usd": None}
     (image,) = content["images"]
@@ -83,7 +83,8 @@ def test_the_whole_answer_as_json(recommend) -> None:
     assert len(image["configurations"]) == 2 * 2  # CPUs by node types
     for row in image["configurations"]:
         assert set(row) == ROW
-        assert 0 < row["runtime_s_median"] <= row["runtime_s_upper"] <= row["walltime_s"]
+        assert 0 < row["runtime_s_median"] <= row["runtime_s_upper"]
+        assert row["walltime_s"] >= 1.5 * row["runtime_s_upper"]
         assert row["walltime_s"] % 60 == 0
         assert row["memory_bytes"] >= 1.1 * row["peak_rss_bytes_upper"]
         assert row["memory_bytes"] % 2**20 == 0
@@ -114,15 +115,15 @@ def test_the_planted_law_is_recovered(recommend) -> None:
 def test_policies_differ(recommend) -> None:
     chosen = {
         policy: recommend("usual.nii.gz", "--policy", policy, "--json", *HERE).json["images"][0]
-        for policy in ("cautious", "balanced", "thrifty")
+        for policy in ("safe", "balanced", "cheapest")
     }
     assert [image["chosen"]["cpus"] for image in chosen.values()] == [2, 2, 1]
     upper = [image["configurations"][0]["runtime_s_upper"] for image in chosen.values()]
     assert upper == sorted(upper, reverse=True)
     # 99 % cannot be promised by forty subjects, and what cannot be promised has no stated risk.
-    assert not chosen["cautious"]["chosen"]["calibrated"]
-    assert chosen["cautious"]["chosen"]["risk"] is None
-    text = recommend("usual.nii.gz", "--policy", "cautious", *HERE).out
+    assert not chosen["safe"]["chosen"]["calibrated"]
+    assert chosen["safe"]["chosen"]["risk"] is None
+    text = recommend("usual.nii.gz", "--policy", "safe", *HERE).out
     assert "not calibrated" in text
     assert "of such requests are too small" not in text
 

@@ -25,7 +25,7 @@ def asked(site_service: TestClient, image_row: dict[str, Any], **fields: Any) ->
     [
         ({}, ()),
         ({"cluster": "osc"}, ("--cluster", "osc")),
-        ({"cluster": "cloud", "policy": "thrifty"}, ("--cluster", "cloud", "--policy", "thrifty")),
+        ({"cluster": "cloud", "policy": "safe"}, ("--cluster", "cloud", "--policy", "safe")),
         ({"cluster": "osc", "deadline": "2h"}, ("--cluster", "osc", "--deadline", "2h")),
         ({"cluster": "cloud", "budget_usd": 0.5, "partition": "on_demand"},
          ("--cluster", "cloud:on_demand", "--budget", "0.5")),
@@ -148,7 +148,7 @@ def test_an_image_unlike_all_that_was_measured_is_answered_with_a_warning(
     [
         (
             "recommend",
-            {"cluster": "osc,policy=thrifty"},
+            {"cluster": "osc,policy=cheapest"},
             400,
             "unknown cluster; choose from cloud, local",
         ),
@@ -216,8 +216,8 @@ def test_sites_are_those_of_the_project(site_service: TestClient, site_project: 
     ]
     assert [policy["name"] for policy in content["policies"]] == [
         "balanced",
-        "cautious",
-        "thrifty",
+        "cheapest",
+        "safe",
     ]
     assert (content["default_cluster"], content["default_policy"]) == ("local", "balanced")
     osc = content["clusters"][2]

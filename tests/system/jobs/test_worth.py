@@ -1,4 +1,4 @@
-"""The trial of what asking for less is worth: its jobs, its three ways, and its figures."""
+"""The trial of what asking for less is worth: its jobs, its queues, and its figures."""
 
 import json
 from pathlib import Path
@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 import worth
-from worth import (
-    read_jobs,
-)  # fmt: skip
+import worth_queue
+from voxcast.jobs.task import RequestSequence, Task
+from worth_requests import ARMS, JOBS, Job, OtherJob, job_set
 
 RESULTS = Path(__file__).parents[3] / "published" / "worth"
 
@@ -31,10 +31,9 @@ def record_of(arm: str, waits_s: tuple[int, int]) -> dict:
     other = {"State": "COMPLETED", "Eligible": "2026-01-01T00:00:00", "ReqMem": "100M",
              "Start": "2026-01-01T00:00:30", "ElapsedRaw": "60", "TimelimitRaw": "2",
              "ReqCPUS": "4"}  # fmt: skip
-    names = [job.name for job in read_jobs(RESULTS / "jobs.json") if job.app == "tile_segment"]
     return {"arm": arm, "round": 1, "others": [other], "jobs": [
-        {"app": "tile_segment", "name": name, "runtime_s": a[-1]["ran_s"] - 1, "peak_bytes": 1e9,
-         "attempts": a} for name, a in zip(names, jobs, strict=False)
+        {"app": "tile_segment", "name": str(n), "runtime_s": a[-1]["ran_s"] - 1, "peak_bytes": 1e9,
+         "attempts": a} for n, a in enumerate(jobs)
     ]}  # fmt: skip
 
 
@@ -61,3 +60,73 @@ def test_the_figures_on_record_are_those_of_the_rounds() -> None:
         assert again.keys() == figures.keys()
         for name in ("makespan_s", "mean_wait_s", "outcomes", "asked_core_h", "held_gb_h"):
             assert again[name] == pytest.approx(figures[name]), name
+
+
+def test_a_set_is_drawn_from_one_half_of_the_subjects_and_again_the_same() -> None:
+    first, again, second, other_half = (
+        job_set(RESULTS / "jobs.json", half, number)
+        for half, number in (("confirm", 1), ("confirm", 1), ("confirm", 2), ("choose", 1))
+    )
+    assert first == again
+    assert {app: sum(job.app == app for job in first) for app in JOBS} == JOBS
+    assert len({job.name for job in first}) == len(first) == 100
+    assert [job.runtime_s for job in first] != [job.runtime_s for job in second]
+    subjects, others = (
+        {job.name.split("-", 1)[1] for job in jobs} for jobs in (first + second, other_half)
+    )
+    assert not subjects & others
+
+
+def test_every_arm_requests_every_job_of_a_set_within_the_nodes() -> None:
+    jobs = job_set(RESULTS / "jobs.json", "confirm", 1)
+    for arm in ARMS.values():
+        tasks = arm(jobs, [f"/{job.app}/{job.name}.txt" for job in jobs])
+        assert len(tasks) == len(jobs)
+        for task in tasks:
+            assert task.requests.walltimes_s == tuple(sorted(task.requests.walltimes_s))
+            assert task.requests.first.walltime_s % 60 == 0
+            assert task.requests.first.walltime_s <= task.max_walltime_s
+
+
+def queued(*runs: tuple[float, float], others: tuple[OtherJob, ...] = (), gb: float = 2.0) -> dict:
+    """Return the figures of jobs by their runtime and request, each of a whole node's memory."""
+    jobs = [Job("app", str(n), runtime_s, 1e9, {}) for n, (runtime_s, _) in enumerate(runs)]
+    tasks = [
+        Task(str(n), "", RequestSequence((walltime_s,), (int(gb * 1e9),), 1))
+        for n, (_, walltime_s) in enumerate(runs)
+    ]
+    return worth.figures({"arm": "rule", "round": 1} | worth_queue.simulate(jobs, tasks, others))
+
+
+OTHER = OtherJob(0.0, 1, 100, 60, 2)
+
+
+def test_queues_worked_out_by_hand() -> None:
+    # Four nodes, and five jobs that need a node each: the fifth waits for the first end.
+    four = [(300.0, 600.0)] * 3 + [(300.0, 360.0)]
+    figures = queued(*four, (100.0, 120.0), others=(OTHER,), gb=1.95)
+    assert figures["makespan_s"] == 400
+    assert figures["longest_wait_s"] in (0, 100, 300)
+    assert figures["completed"] == 5
+    # A request that is too short is used up, and 1.5 times as much is requested again.
+    figures = queued((100.0, 80.0), others=(OTHER,))
+    assert figures["outcomes"] == {"timeout": 1, "completed": 1}
+    assert figures["held_core_h"] == pytest.approx(180 / 3600)
+    assert figures["asked_core_h"] == pytest.approx((80 + 120) / 3600)
+
+
+def test_later_jobs_fill_gaps_and_delay_no_earlier_one() -> None:
+    # Others fill each node but for one core until 600 s; the first of ours needs four cores.
+    others = tuple(OtherJob(0.0, 3, 100, 600, 10) for _ in range(4))
+    short, long = OtherJob(1.0, 1, 100, 60, 9), OtherJob(1.0, 1, 100, 900, 20)
+    wide = OtherJob(0.5, 4, 100, 60, 2)
+    record = worth_queue.simulate(
+        [Job("app", "1", 1.0, 1.0, {})],
+        [Task("1", "", RequestSequence((60.0,), (10**6,), 1))],
+        (*others, wide, short, long, long, long, long),
+    )
+    starts = [other["Start"] for other in record["others"]]
+    assert len(starts) == 10
+    at = [worth.seconds(start) for start in starts]
+    # The short job ends before the wide one's node is free; three long ones fill the other nodes.
+    assert sorted(at) == pytest.approx([0, 0, 0, 0, 1, 1, 1, 1, 600, 600])

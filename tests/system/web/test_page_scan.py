@@ -90,7 +90,7 @@ def test_limits_change_the_request_without_another_upload(opened: Visit, project
     opened.page.get_by_text("No configuration is within").first.wait_for(state="detached")
     assert opened.page.input_value("#deadline") == ""
     before = opened.text("#policy-hint")
-    opened.page.select_option("#policy", "cautious")
+    opened.page.select_option("#policy", "safe")
     opened.settled()
     assert opened.text("#policy-hint") != before
     assert opened.count("/images") == 1

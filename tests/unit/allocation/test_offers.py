@@ -137,8 +137,8 @@ def test_a_request_never_waits_a_negative_time() -> None:
     assert Waiting(1.16, -1290.38).of([100.0, 3600.0]).tolist() == pytest.approx([0.0, 2885.62])
 
 
-BALANCED = Policy("balanced", 0.95, 0.1, 2.0)
-THRIFTY = Policy("thrifty", 0.9, 0.05, 0.0)
+BALANCED = Policy("balanced", 0.95, 0.0, 0.1, 2.0)
+CHEAPEST = Policy("cheapest", 0.9, 0.0, 0.05, 0.0)
 ONE_CPU, TWO_CPUS, EIGHT_CPUS, GPU = (
     Configuration("cpu", 1), Configuration("cpu", 2), Configuration("cpu", 8),
     Configuration("gpu", 4, 1),
@@ -194,6 +194,10 @@ def test_requests_are_bounds_rounded_up_with_the_margin_stated() -> None:
     )
     assert assessment.walltime_s.item() == 180  # 130 s, in whole minutes
     assert assessment.memory_bytes.item() == 1_400_000_000  # 1.2 GB × 1.1 = 1.32 GB
+    longer = dataclasses.replace(BALANCED, time_margin=0.5)
+    with_margin = offers(predicted([[100.0]], 1.3), site.candidates([ONE_CPU]), site, longer)
+    assert with_margin.walltime_s.item() == 240  # 130 s × 1.5 = 195 s
+    assert with_margin.turnaround_bound_s.item() == 130
     tiny = predicted([[100.0]], 1.3, 5e5, 1.2)
     for floor, expected in ((2**25, 10**8), (3 * 10**8, 3 * 10**8), (0, 10**8)):
         floored = dataclasses.replace(site, memory_floor_bytes=floor)
@@ -250,7 +254,7 @@ def test_rounding_up_a_request_does_not_delay_completion() -> None:
         # A third faster with twice the cores: worth it for two core-hours an hour, just so.
         *(([3600, 3600 / speedup, 9999], NO_LIMITS, BALANCED, cpus, r"2 core-hours \(0.006 USD\)")
           for speedup, cpus in ((1.32, 1), (1.35, 2))),
-        ([3600, 1801, 9999], NO_LIMITS, THRIFTY, 1, "^the cheapest; 3 configurations qualify$"),
+        ([3600, 1801, 9999], NO_LIMITS, CHEAPEST, 1, "^the cheapest; 3 configurations qualify$"),
     ],
 )  # fmt: skip
 def test_the_choice_within_limits_and_by_the_value_of_an_hour(
@@ -283,7 +287,7 @@ def test_a_reserved_instance_is_billed_for_the_requested_time() -> None:
     site = cluster(*nodes, billing=Billing(whole_node=True))
     candidates = site.candidates([ONE_CPU])
     # Reserving pays up to four times the run.
-    sure = dataclasses.replace(THRIFTY, confidence=0.999999)
+    sure = dataclasses.replace(CHEAPEST, confidence=0.999999)
     for factor, name in ((3.0, "reserved"), (5.0, "on_demand")):
         assessment, choice, _ = picked(
             predicted([3600, 3600], factor), site, candidates, policy=sure
@@ -343,7 +347,7 @@ def test_cpu_requests_avoid_gpu_nodes_where_possible() -> None:
     median = np.tile([[100.0], [100.0], [2000.0]], (1, 4))  # the last takes too long for `small`
     peak = np.tile([[1e9], [1.9e9], [1e9]], (1, 4))  # the second is too large with its margin
     predictions = Predictions(median, median, peak, peak)
-    assessment = offers(predictions, candidates, site, THRIFTY)
+    assessment = offers(predictions, candidates, site, CHEAPEST)
     # One CPU is to be had without the GPU beside it, two are not.
     assert assessment.fits[:, 3].tolist() == [True, True, False]
     assert assessment.fits[:, 0].tolist() == [False, False, True]
@@ -395,7 +399,7 @@ def test_the_front_holds_the_non_dominated_candidates(
 @settings(max_examples=200)
 @given(
     FLOATS, st.floats(1.0, 3.0), st.one_of(st.none(), st.floats(1, 1e5)),
-    st.one_of(st.none(), st.floats(0, 1)), st.sampled_from([BALANCED, THRIFTY]),
+    st.one_of(st.none(), st.floats(0, 1)), st.sampled_from([BALANCED, CHEAPEST]),
 )  # fmt: skip
 def test_the_choice_matches_a_plain_loop(
     median: np.ndarray, upper: float, deadline: float | None, budget: float | None, policy: Policy

@@ -81,7 +81,7 @@ def test_replayed_costs_match_the_costs_implied_by_true_laws(cost: CostModel) ->
     ways = planned_requests(
         runtime[:2000],
         median,
-        law,
+        requests_per_image(law, cost, median).requests,
         runtime,
         cost,
         train_cpus=np.ones(2000),
@@ -104,10 +104,10 @@ def test_replayed_costs_match_the_costs_implied_by_true_laws(cost: CostModel) ->
 
 def test_the_laboratory_requests_the_mean_of_its_last_five_runs() -> None:
     seen = [500.0, 1, 2, 3, 4, 5]
-    law = PredictedLaw.of_residuals(np.linspace(-0.1, 0.1, 9))
     ways = planned_requests(
-        seen, [3.0], law, [7.0], CostModel(), train_cpus=[1] * 6, cpus=[1], site_default_s=100.0
-    )
+        seen, [3.0], [[3.5]], [7.0], CostModel(), train_cpus=[1] * 6, cpus=[1],
+        site_default_s=100.0,
+    )  # fmt: skip
     assert ways["laboratory"].requests_s.tolist() == [[3.0]]
     outcome = replay(ways["laboratory"], [7.0], CostModel())
     assert outcome.cost.tolist() == [3 + 4.5 + 6.75 + 10.125]

@@ -78,6 +78,6 @@ def test_by_image_is_cheaper_where_images_differ() -> None:
         }
         assert 1.0 <= costs["per_image"] < costs["population"]
         assert results[name]["excess_left"] < 0.7
-        assert 0.7 < results[name]["over_implied"] < 1.4
+        assert 0.6 < results[name]["over_implied"] < 1.4
     few = replayed_requests.study(table(5), folds=2, trials=1, families=("ridge",))
     assert few == {"segment": {"not_measurable": "5 subjects at full scale, 8 are needed"}}

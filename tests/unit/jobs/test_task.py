@@ -243,7 +243,7 @@ def requested_bytes(held_bytes: int, counted: MemoryCounted | None) -> int:
     cluster = Cluster("lab", (NODE,), (PARTITION,), memory_counted=counted).for_app(APP)
     bound = np.array([[float(held_bytes)]])
     predictions = Predictions(np.array([[30.0]]), np.array([[60.0]]), bound, bound)
-    policy = Policy("balanced", 0.95, 0.1, 2.0)
+    policy = Policy("balanced", 0.95, 0.0, 0.1, 2.0)
     assessed = offers(predictions, [Candidate(ONE_CPU, NODE, PARTITION)], cluster, policy)
     return int(assessed.memory_bytes[0, 0])
 

@@ -16,7 +16,7 @@ from voxcast.files import read_json, sha256_file, write_json
 from voxcast.models import point_model
 from voxcast.models.explanation import explain, explain_model, law_in_words
 from voxcast.models.families.family import FAMILIES
-from voxcast.models.forecaster import CalibratedModel, Forecaster, calibrate
+from voxcast.models.forecaster import CalibratedModel, Forecaster
 from voxcast.models.model_files import read_arrays, read_sealed, write_arrays, write_sealed
 from voxcast.models.point_model import Query, SlowdownLaw, queries_of
 from voxcast.models.selection.cross_validation import Validation
@@ -213,9 +213,7 @@ def test_a_law_is_written_with_its_units() -> None:
     table["cpu_s"] = (6.0 + 2.5 * sizes[0]) * sizes[1] ** 0.1
     table["peak_rss_bytes"] = 2e8
     model = point_model.fit(table, None, "law", {}, "volume", 0)
-    words = law_in_words(
-        Forecaster({"volume": calibrate(model, table, model.predict(queries_of(table)), 1.5)})
-    )
+    words = law_in_words(model)
     assert words["cpu_s"] == "(6.00 s + 2.50 s per million voxels in the foreground) × CPUs^0.10"
     assert words["peak_rss_bytes"] == "200 MB"
 

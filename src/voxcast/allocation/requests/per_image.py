@@ -152,19 +152,15 @@ class PredictedRuntime:
         predictions : mapping
             One row of predictions for each of `QUANTILES`, of one question.
         """
-        stated = predictions[STATED_QUANTILE]
-        calibrated = {q: row for q, row in predictions.items() if row["calibrated"]}
-        warnings = caveats(stated, STATED_QUANTILE)
-        if len(calibrated) >= MIN_CALIBRATED:
-            predictions = calibrated
-        knots = _knots(predictions)
-        if warnings and predictions is calibrated:  # then it is for want of subjects
+        stated, used = predictions[STATED_QUANTILE], _believed(predictions)
+        warnings, knots = caveats(stated, STATED_QUANTILE), knots_of(predictions)
+        if warnings and used is not predictions:  # then it is for want of subjects
             highest, longest_s = knots[-1]
             extended = f"beyond {format_seconds(longest_s)}, the {100 * highest:g} % quantile"
             warnings = [warnings[0], f"requests {extended}, are extrapolated"]
         if warnings:
             warnings.append("so the normalised cost is an estimate only")
-        first = predictions[min(predictions)]
+        first = used[min(used)]
         return cls(tuple(knots), (*input_lines(first), *warnings), first)
 
     @property
@@ -179,8 +175,22 @@ class PredictedRuntime:
         return PredictedLaw.of(*zip(*self.knots, strict=True))
 
 
-def _knots(predictions: Mapping[float, Mapping[str, Any]]) -> list[tuple[float, float]]:
-    """Return probabilities and runtimes, both increasing, of predictions by upper quantile."""
+def _believed(predictions: Mapping[float, dict[str, Any]]) -> Mapping[float, dict[str, Any]]:
+    """Return the calibrated predictions, or all where too few are."""
+    calibrated = {q: row for q, row in predictions.items() if row["calibrated"]}
+    return calibrated if MIN_CALIBRATED <= len(calibrated) < len(predictions) else predictions
+
+
+def knots_of(predictions: Mapping[float, dict[str, Any]]) -> list[tuple[float, float]]:
+    """Return probabilities and runtimes in seconds, both increasing.
+
+    Parameters
+    ----------
+    predictions : mapping
+        By upper quantile ``runtime_s_lower``, ``runtime_s_median`` and ``runtime_s_upper``, and
+        whether these are ``calibrated``.
+    """
+    predictions = _believed(predictions)
     below: list[tuple[float, float]] = []
     above: list[tuple[float, float]] = []
     for quantile, row in predictions.items():

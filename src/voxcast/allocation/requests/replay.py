@@ -149,7 +149,7 @@ def population_requests(
 def planned_requests(
     train_s: ArrayLike,
     median_s: ArrayLike,
-    residuals: PredictedLaw,
+    sequences_s: ArrayLike,
     runtime_s: ArrayLike,
     cost: CostModel,
     *,
@@ -165,8 +165,8 @@ def planned_requests(
         Wall times of the training runs, oldest first.
     median_s : array_like, shape (n,)
         Predicted median of each run.
-    residuals : PredictedLaw
-        Law of measured over predicted wall time, from out-of-fold predictions.
+    sequences_s : array_like, shape (n, k)
+        Sequence of each run by its own predicted law, with NaN after the last request.
     runtime_s : array_like, shape (n,)
         Wall times of the runs, used by ``clairvoyant`` only.
     train_cpus, cpus : array_like, shape (m,) and (n,)
@@ -180,17 +180,16 @@ def planned_requests(
         ``site_default``, ``laboratory`` (mean of the last runs, times 1.5 after each failure),
         ``harp_doubling`` (predicted wall time, doubled after each failure), ``population`` (the
         optimal sequence for the law of the training runs on as many CPUs), ``per_image`` (the
-        optimal sequence for the law of each image) and ``clairvoyant`` (the wall time itself).
+        sequence of each run) and ``clairvoyant`` (the wall time itself).
     """
     train, medians = np.asarray(train_s, dtype=np.float64), np.asarray(median_s, dtype=np.float64)
     n = len(medians)
-    by_image = requests_per_image(residuals, cost, medians)
     return {
         "site_default": PlannedRequests(np.full((n, 1), site_default_s)),
         "laboratory": PlannedRequests(np.full((n, 1), train[-LAST_RUNS:].mean()), MASI_GROWTH),
         "harp_doubling": PlannedRequests(medians[:, None]),
         "population": population_requests(train, train_cpus, cpus, cost),
-        "per_image": PlannedRequests(by_image.requests),
+        "per_image": PlannedRequests(np.asarray(sequences_s, dtype=np.float64)),
         "clairvoyant": PlannedRequests(np.asarray(runtime_s, dtype=np.float64)[:, None]),
     }
 

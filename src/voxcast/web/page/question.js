@@ -53,7 +53,7 @@ export function questionForm(changed) {
     byId("cluster-hint").textContent = cluster?.problem ?? (cluster?.this_machine ? "The machine of the service." : "");
     byId("policy-hint").textContent = policy?.problem ?? (policy === undefined ? ""
       : `Time and memory each suffice for ${percent(policy.confidence)} of runs, so at most ${percent(policy.risk)} of requests `
-        + `are too small in either. Memory gets ${percent(policy.memory_margin)} more. `
+        + `are too small in either. Requests add ${percent(policy.time_margin)} to the bound of time and ${percent(policy.memory_margin)} to that of memory. `
         + `A result one hour earlier is worth ${number(policy.hour_in_core_hours)} core-hours.`);
   }
 

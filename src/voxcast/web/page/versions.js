@@ -11,9 +11,14 @@ function appRows(apps) {
 
 const COLUMNS = ["Application", "Model", "Subjects", "Runs", "Calibrated", "Promoted"];
 
-/** Return what the model can be asked, in a table. */
+/** Return what the model can be asked, and the laws of sizes alone, in tables. */
 export function learnedTable({ apps }) {
-  return table("Applications of this model, and the runs that it was trained on", COLUMNS, appRows(apps));
+  const learned = table("Applications of this model, and the runs that it was trained on", COLUMNS, appRows(apps));
+  const laws = Object.entries(apps).filter(([, { law }]) => law.cpu_s)
+    .map(([name, { law }]) => [name, law.cpu_s, law.peak_rss_bytes ?? ""]);
+  if (!laws.length) return learned;
+  const caption = "A rule of thumb by size, on the machine of most runs; predictions know more";
+  return html("div", {}, learned, table(caption, ["Application", "CPU time", "Memory"], laws));
 }
 
 /** Return the champion with its applications, and the versions before. */
