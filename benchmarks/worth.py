@@ -110,7 +110,7 @@ def submitted(arm: str, jobs: list[Job], folder: Path) -> list[subprocess.Popen[
             processes.append(
                 subprocess.Popen(
                     [sys.executable, "-m", "voxcast.cli", "submit", str(plan),
-                     "--out", str(folder / f"out-{app}"), "--folder", str(folder / app)],
+                     "--out", str(folder / app)],
                     stdout=log, stderr=log,
                 )
             )  # fmt: skip

@@ -43,14 +43,18 @@ from voxcast.runs.store import batch_names, load_history, load_phases, reserved_
 
 HISTORY = Path("data/history")
 # The batches that a study judges on.
-TEST_BATCHES = {"second_batch": "second", "real": "real", "heads": "heads"}
+TEST_BATCHES = {
+    "second_batch": "second", "real": "real", "heads": "heads", "parcels": "parcel_study"
+}  # fmt: skip
 APPS = Path("conf/app")
 FOLDS = Path("build/folds")
 OUT = Path("results/studies")
 CODE = ("src", "studies", "conf")
 T = TypeVar("T")
 R = TypeVar("R")
-STUDIES = ("splits", "transfer", "second_batch", "real", "heads", "ablation", "per_image")
+STUDIES = (
+    "splits", "transfer", "second_batch", "real", "heads", "parcels", "ablation", "per_image",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,6 +176,8 @@ def _results(name: str, runs: AppRuns) -> dict[str, Any]:
         "cache": FoldCache(FOLDS),
         "on_step": lambda step: print(f"{name}: {step}", file=sys.stderr, flush=True),
     }
+    if name == "parcels":  # no other batch has runs of it: folds of its own
+        return splits.study(runs.judging, **shared)
     if runs.judging is not None:
         return second_batch.study(runs.table, runs.judging, **shared)
     if name == "splits":

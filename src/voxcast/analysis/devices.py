@@ -105,7 +105,7 @@ def compare_cpus(runs: pd.DataFrame) -> list[CpuComparison]:
 def _paired(first: pd.DataFrame, second: pd.DataFrame, work: list[str]) -> pd.DataFrame:
     """Return the pieces of work that both sides ran, with logarithms of their mean times.
 
-    ``unit`` is what is independent: subjects, or parameters of runs without an image.
+    ``unit`` is independent: subjects, or parameters of runs without an image.
     """
     sides = [
         side.assign(

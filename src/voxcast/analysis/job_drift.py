@@ -30,7 +30,7 @@ LARGE_SHIFT = 0.2  # between distribution functions: less is everyday
 Z_95 = 1.96
 AMOUNTS = {"runtime_s": "timeout", "peak_rss_bytes": "out_of_memory"}
 NOUNS = {"runtime_s": "runtime", "peak_rss_bytes": "memory"}
-# What each kind of check is of, and what it compares.
+# The subject of each kind of check, and the numbers that it compares.
 KINDS = {
     "bound": ("the bound of {}", "share of subjects below it"),
     "median": ("the median of {}", "measured over predicted"),
@@ -71,7 +71,7 @@ class Check:
 
     @property
     def title(self) -> str:
-        """What is checked, in words."""
+        """The check, in words."""
         return KINDS[self.kind][0].format(NOUNS.get(self.name, self.name))
 
 
@@ -252,7 +252,7 @@ def speeds(
 def feature_shifts(training: pd.DataFrame, new: pd.DataFrame, level: float) -> list[Check]:
     """Return the shifts of all features, the largest first.
 
-    Numbers are compared by the test of Kolmogorov and Smirnov, categories by that of chi squared.
+    Numbers are compared by the test of Kolmogorov and Smirnov, categories by chi squared.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
-"""Jobs: ``voxcast submit`` runs an application as predicted, ``voxcast status`` tells of it.
+"""Jobs: ``voxcast submit`` runs an application as predicted, ``voxcast status`` follows it.
 
-``voxcast status`` also tells of a campaign, and whether predictions still hold.
+``voxcast status`` also shows a campaign, and whether predictions still hold.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ def _show(
     *,
     as_json: bool,
 ) -> set[str]:
-    """Show where a submission stands, and what was collected of it; return its statuses."""
+    """Show where a submission stands, and its collected runs; return its statuses."""
     from voxcast.jobs.collect import collected_text
 
     rows = task_rows(submission, state, current)

@@ -224,7 +224,7 @@ def volumes_of(table: pd.DataFrame, path: Path) -> np.ndarray:
 
 
 SPEED_DEVIATION = "speed_deviation"
-KERNEL_S = "kernel_s"  # what the kernels of the metronome took before a run
+KERNEL_S = "kernel_s"  # CPU time of the metronome's kernels before a run
 TIMES = ("cpu_s", "runtime_s")  # which follow the speed of the machine
 
 

@@ -7,7 +7,7 @@ such as `duration`, `end`, `system` or `size`, tell nothing.
 
 Of the columns that are used, the user is asked about those whose values rank the rows as the
 target does, as a column does that is known only after the run. An input of a deterministic tool
-does so too, and must be used: no value tells the two apart.
+does so too, and must be used: no value distinguishes the two.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ CLOSE_RANKS = 0.99  # rank correlation with the target from which a column is cl
 MIN_VALUES = 10  # distinct ones, for a rank correlation to mean something
 ROWS_PER_NAME = 2  # a text with as many values as half of the rows or more names rows
 UNIQUE = 0.9  # share of distinct values from which a number may name rows
-EPOCH_S = 9e8  # the year 1998; smaller numbers are no moments
+EPOCH_S = 9e8  # the year 1998; smaller numbers are not moments
 
 
 @dataclass(frozen=True)
@@ -191,7 +191,7 @@ def screened(table: pd.DataFrame, columns: Columns, keep: Sequence[str] = ()) ->
     features = (*columns.numbers, *columns.texts)
     for name in keep:
         if name not in features:
-            raise TableError("is no feature of the table", name, "--keep names one")
+            raise TableError("is not a feature of the table", name, "--keep names one")
     reasons = {
         name: reason
         for name in map(str, table)

@@ -488,7 +488,7 @@ def _unknown(volume: Mapping[str, Any] | None, names: Sequence[str]) -> str | No
 def with_speed_deviations(
     table: pd.DataFrame, runs: pd.DataFrame, phases: pd.DataFrame
 ) -> pd.DataFrame:
-    """Add what was timed around each run: `SPEED_DEVIATION` and `KERNEL_S`.
+    """Add the timings around each run: `SPEED_DEVIATION` and `KERNEL_S`.
 
     The work of neighbours comes and goes within minutes. Timings beside a run show part of it, so
     that families can be compared by errors that are less of the machine. The deviation is measured
@@ -496,7 +496,7 @@ def with_speed_deviations(
     logarithm whose median in every sitting is zero: how fast a whole sitting was is left in the
     times, for a model to know. Where nothing was timed beside a run the value is zero.
 
-    The time of the kernels before a run tells how fast its machine was; NaN where it is unknown.
+    The time of the kernels before a run shows how fast its machine was; NaN where it is unknown.
 
     Parameters
     ----------

@@ -152,7 +152,7 @@ class CalibratedModel:
     def speed(
         self, query: Query, lower_quantile: float, upper_quantile: float
     ) -> tuple[bool, int, tuple[float, float, float], Basis]:
-        """Return whether the machine of a query is known, its runs, its speed and what tells it.
+        """Return whether the machine of a query is known, its runs, its speed and its source.
 
         The speed is a multiple of the reference machine's, as quantiles.
         """
@@ -248,7 +248,7 @@ class Prediction:
         The machine's speed as a multiple of the reference machine's: lower, median and
         upper quantile.
     speed_basis : str
-        What tells it, see `voxcast.models.speeds.Basis`.
+        Its source, see `voxcast.models.speeds.Basis`.
     """
 
     quantiles: dict[str, tuple[float, float, float]]

@@ -164,7 +164,7 @@ def subfolder(folder: Path, name: str) -> Path:
         If the name is a path, which would leave the folder.
     """
     if not isinstance(name, str) or name in (".", "..", "") or set(name) & {"/", "\0"}:
-        raise ModelError(f"the model is damaged: {name!r:.60} is no name", folder, RETRAIN)
+        raise ModelError(f"the model is damaged: {name!r:.60} is not a name", folder, RETRAIN)
     return folder / name
 
 

@@ -350,7 +350,7 @@ class Path:
     unknown : float
         Logarithm of the factor that features without a measured effect may account for.
     combined : float
-        Distance of its combinations from those of the training rows; they share columns, so the
+        Distance of its combinations from the training rows'; they share columns, so the
         farthest counts.
     """
 
@@ -365,7 +365,7 @@ class Path:
 def paths_of(
     covered: TrainingRange, queries: Sequence[Query], columns: Columns | None
 ) -> list[Path]:
-    """Return the path of each row; ``columns`` are those of a table, None for images."""
+    """Return the path of each row; ``columns`` are a table's, None for images."""
     rows = [query.features for query in queries]
     if columns is not None:
         paths = [_table_path(query, columns, covered.numbers) for query in queries]

@@ -64,7 +64,7 @@ class Query:
     host, sitting : str or None
         Id of the machine, and a sitting on it, see `voxcast.models.speeds.Speeds.estimate`.
     kernel_s : float or None
-        What the kernels of the metronome take on the machine now, see the same.
+        CPU time of the metronome's kernels on the machine now, see the same.
     """
 
     features: Row
@@ -218,7 +218,7 @@ class PointModel:
     input_level : {"header", "volume"}
         Whether the voxels' characteristics may be used.
     range : TrainingRange
-        What the training rows cover.
+        The ranges of the training rows.
     law : SlowdownLaw or None
         Wall time from CPU time.
     targets : tuple of str

@@ -21,6 +21,7 @@ import numpy as np
 
 from voxcast.features.rows import KERNEL_S, rows_of
 from voxcast.models.families.encoder import Encoder
+from voxcast.models.families.regressors import Process
 from voxcast.models.speeds import (
     PRIOR_DAYS,
     Gauge,
@@ -41,6 +42,9 @@ ITERATIONS = 40
 WINSORISED = 2.5  # standard deviations of a residual
 SMALLEST_SD = 0.01  # of the noise: few runs can be fitted without any residual
 FIRST_NOISE = 0.1
+# Where a linear law leaves more than this of the logarithms, its errors could pass for sittings of
+# another speed; a process of more rows takes too long.
+POOR_LAW, MOST_ROWS = 0.25, 1500
 
 
 @dataclass(frozen=True)
@@ -232,7 +236,7 @@ def estimate(runs: pd.DataFrame, target: str = CPU) -> Speeds:
 
 
 def _estimate(runs: pd.DataFrame, target: str, spreads: tuple[float, float]) -> Speeds:
-    """Return speeds; ``spreads`` are those of machines and sittings before the data."""
+    """Return speeds; ``spreads`` are of machines and sittings before the data."""
     hosts = runs[HOST].astype(str).to_numpy()
     sittings = sittings_of(runs)
     host_names, host_codes = np.unique(hosts, return_inverse=True)
@@ -257,6 +261,13 @@ def _estimate(runs: pd.DataFrame, target: str, spreads: tuple[float, float]) -> 
         logs = np.log(runs[target].to_numpy(dtype=float))
         subjects = np.unique(runs["subject"].astype(str), return_inverse=True)[1]
         effects = fit(logs, columns, (machines, stretches), subjects)
+        if np.hypot(effects.noise_sd, effects.subject_sd) > POOR_LAW and len(logs) <= MOST_ROWS:
+            work, errors = _smooth_work(columns, logs)
+            by_work = fit(logs - work, columns, (machines, stretches), subjects)
+            # A process that follows each run leaves less than the noise.
+            spread = max(float(np.std(errors)), by_work.noise_sd)
+            subject_sd = (spread**2 - by_work.noise_sd**2) ** 0.5
+            effects = replace(by_work, subject_sd=max(by_work.subject_sd, subject_sd))
     # Work is learned at the average speed of the runs; the uncertainty is in the distance from it.
     average = np.concatenate(
         [np.bincount(grouping.codes) / len(runs) for grouping in (machines, stretches)]
@@ -291,6 +302,22 @@ def _estimate(runs: pd.DataFrame, target: str, spreads: tuple[float, float]) -> 
         str(host_names[reference]), by_host, unknown, effects.spreads[1], effects.noise_sd,
         effects.subject_sd,
     )  # fmt: skip
+
+
+def _smooth_work(columns: np.ndarray, logs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the work by a Gaussian process of the columns, and its errors without each run.
+
+    It explains by the columns all that it can, such as large runs that were made in sittings of
+    their own, and leaves to sittings what runs alike differ by.
+    """
+    from scipy.linalg import cho_solve
+
+    x = _standardised(columns)
+    process = Process(0, 1.0, FIRST_NOISE, linear=True, each=True).fit(x, logs)
+    # Rasmussen and Williams, Gaussian Processes for Machine Learning, equation 5.12.
+    inverse = cho_solve((process.process_.L_, True), np.eye(len(x)))
+    errors = process.process_.alpha_ / np.diag(inverse) * process.scale_
+    return process.predict(x), errors
 
 
 def sittings_of(runs: pd.DataFrame) -> np.ndarray:

@@ -13,7 +13,7 @@ disagree more than the model expects tell less, and a sitting far from all that 
 not believed until another confirms it.
 
 ``mean of a sitting = machine + deviation + error``. The mean of a sitting is Huber's M-estimator
-of location (Annals of Mathematical Statistics 1964): a run far from the others hardly counts. The
+of location (Annals of Mathematical Statistics 1964): an outlying run hardly counts. The
 prior of the machine is Student's t, so that many sittings that agree outweigh a prior far from
 them, and what sittings differ by is estimated with it. Both are variances with a scaled inverse
 chi-squared prior, estimated by expectation maximisation (Lange, Little and Taylor, JASA 1989).
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 # A machine is known from so many runs on (fewer may all be disturbed), once its speed is uncertain
 # by no more than 5 %, or 1.5 times what sittings on one machine differ by.
 MINIMUM_RUNS, LARGEST_SD, RELATIVE_SD = 3, 0.05, 1.5
-# Sittings on record differ by 7 to 15 %. Where they differ by far more, it is not known of what
-# kind the next one is, and no bound is calibrated.
+# Sittings on record differ by 7 to 15 %. Where they differ by far more, the next one may be of any
+# kind, and no bound is calibrated.
 HIGHEST_SD = 0.2
 # What sittings differ by counts as known from so many days before the data, as in
 # `voxcast.models.speed_estimation`.
@@ -50,8 +50,8 @@ PRIOR_DAYS = 2.0
 # Before the data, machines of one host class or node type differ by this much. The prior counts as
 # two machines. With fewer than three on record another of them is as good as not measured.
 CLASS_SPREAD, PRIOR_MACHINES, MINIMUM_MACHINES = 0.1, 2.0, 3
-# What tells a speed, from the most certain: runs in the sitting, a reading of the kernels, runs on
-# the machine, or on others of its kind; nothing, for a machine that is not known.
+# The source of a speed, from the most certain: runs in the sitting, a reading of the kernels, runs
+# on the machine, or on others of its kind; nothing, for a machine that is not known.
 Basis = Literal["sitting", "reading", "machine", "kind", ""]
 # After its last run. On record, runs four hours apart differ by a quarter more than runs minutes
 # apart, and runs of another day by three times as much.
@@ -64,7 +64,7 @@ class SpeedEstimate:
 
     ``freedom`` is the number of degrees of freedom where the standard deviation is estimated from
     few days, so that the distribution is Student's t scaled by it; None for a normal one.
-    ``basis`` is what tells it.
+    ``basis`` is its source.
     """
 
     log_speed: float
@@ -117,7 +117,7 @@ class Gauge:
     """The speeds of machines in times of the kernels of `voxcast.measure.metronome`.
 
     What slows the kernels slows the work by about as much, so sittings and machines differ by less
-    in this unit, and a reading of a second tells most of what another day differs by.
+    in this unit, and a reading of one second shows most of the difference of another day.
 
     Attributes
     ----------
@@ -184,7 +184,7 @@ class Speeds:
         return [machine for machine in kinds if name in (machine.host_class, machine.node_type)]
 
     def current_sitting(self, host: str, now: datetime) -> str | None:
-        """Return the ongoing sitting of a machine: that of its last run, if recent."""
+        """Return the ongoing sitting of a machine, in which its last run was made, if recent."""
         if host not in self.machines:
             return None
         starts = {
@@ -209,8 +209,8 @@ class Speeds:
         sitting : str or None
             A sitting on record; any other is a new one, which deviates as sittings do.
         kernel_s : float, optional
-            What the kernels take there now. It counts unless days differ by as much in that unit,
-            or runs in this sitting, before which nothing was timed, are more certain.
+            CPU seconds of the kernels there now. It counts unless days differ by as much in that
+            unit, or runs in this sitting, before which nothing was timed, are more certain.
         """
         gauge = self._telling_gauge(host, sitting, kernel_s)
         if gauge is None or kernel_s is None:
@@ -222,7 +222,7 @@ class Speeds:
     def _telling_gauge(
         self, host: str | None, sitting: str | None, kernel_s: float | None
     ) -> Gauge | None:
-        """Return the gauge if a reading tells the speed of a machine; None if runs do."""
+        """Return the gauge if a reading is the best source of a speed; None if runs are."""
         if self.gauge is None or kernel_s is None or host is None:
             return None
         if self.gauge.speeds.sitting_spread >= self.sitting_spread:
@@ -254,7 +254,7 @@ class Speeds:
         """Degrees of freedom of `sitting_spread`: two of the prior, and days on record.
 
         On each machine the first day counts for its speed. Sittings of one day are much alike,
-        so that they tell little of what another day differs by.
+        so that they say little about other days.
         """
         days = (len(by_day(machine.sittings.values())) for machine in self.machines.values())
         return PRIOR_DAYS + sum(max(count - 1, 0) for count in days)
@@ -272,7 +272,7 @@ class Speeds:
         It takes `MINIMUM_RUNS` runs, whose speed is certain within `LARGEST_SD`, or within
         `RELATIVE_SD` times the spread between sittings, which no run takes from a new sitting, but
         never more than `HIGHEST_SD`. A host class or node type takes `MINIMUM_MACHINES` too, and a
-        sitting to come some machine that was measured on two days: nothing else tells how much
+        sitting to come some machine that was measured on two days: nothing else shows how much
         days differ.
         """
         if host is None:
@@ -287,7 +287,7 @@ class Speeds:
         return self.runs(host) >= MINIMUM_RUNS and is_certain
 
     def measured(self, host: str) -> MachineSpeed:
-        """Return what was measured on a machine, in both units."""
+        """Return the measured speed of a machine, in both units."""
         by_kernels = None if self.gauge is None else self.gauge.speeds.machines.get(host)
         return replace(self.machines[host], by_kernels=by_kernels)
 
@@ -482,7 +482,7 @@ def posterior(
 class RunResidual:
     """A run on a machine: logarithm of measured over predicted time at the reference speed.
 
-    ``kernel_s`` is what the kernels took before it, None if unknown.
+    ``kernel_s`` is the CPU time of the kernels before it, None if unknown.
     """
 
     sitting: str

@@ -228,7 +228,7 @@ def test_a_column_is_kept_on_request() -> None:
     screening = screening_of(columns, ("cpu_s",))
     assert "cpu_s" in screening.columns.numbers
     assert screening.requested == {"cpu_s": "is what accounting measures of a run"}
-    with pytest.raises(TableError, match="size2: is no feature of the table"):
+    with pytest.raises(TableError, match="size2: is not a feature of the table"):
         screening_of(columns, ("size2",))
     alone = {name: columns[name] for name in ("cpu_s", "seconds")}
     with pytest.raises(TableError, match="no feature is left without cpu_s; --keep cpu_s"):

@@ -191,7 +191,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "ridge": [{"products": True}, {"scale": "log", "columns": "all"}],
     "boosted": [{"alpha": 1e4}, {"max_leaf_nodes": 31, "min_samples_leaf": 2}],
     "mlp": [{"layers": 2}],
-    "gaussian_process": [{"linear": False}, {"noise": 1e-3}],
+    "gaussian_process": [{"linear": False}, {"noise": 1e-3}, {"linear": False, "each": True}],
     "extra_trees": [{"max_features": 0.3, "min_samples_leaf": 3}],
 }
 CASES = [
@@ -247,11 +247,14 @@ def test_formulas_predict_what_the_estimators_predict(name: str, params: dict[st
     for output in y.T:
         estimator = family.estimator(params, 0, columns).fit(x, output)
         formula = formula_of(estimator)
-        parts = [estimator]
-        if name == "boosted":
-            parts = [estimator.line_, estimator.trees_]
         for matrix in (x, queries, queries[:1]):
-            expected = sum(part.predict(matrix) for part in parts)
+            if name == "boosted":
+                expected = estimator.line_.predict(matrix) + estimator.trees_.predict(matrix)
+            elif name == "gaussian_process":
+                scaler, process = (step for _, step in estimator.steps)
+                expected = process.predict(scaler.transform(matrix))
+            else:
+                expected = estimator.predict(matrix)
             np.testing.assert_allclose(
                 predicted_columns((formula,), matrix)[:, 0], expected, rtol=RELATIVE_ERROR
             )

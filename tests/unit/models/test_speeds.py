@@ -117,6 +117,32 @@ def test_a_class_of_machines_is_known_by_its_machines_not_by_their_runs() -> Non
     assert of_class(alike).estimate("CPU").sd < 0.075
 
 
+def test_large_runs_in_sittings_of_their_own_are_not_taken_for_a_slow_machine() -> None:
+    # Fits of a study: their time grows with the square of a parameter, but for one kind of them,
+    # and the largest were made last.
+    rng = np.random.default_rng(3)
+    parcels, squares = 2.0 ** rng.uniform(4, 10, 120), rng.random(120) < 0.5
+    order = np.argsort(parcels)
+    parcels, squares = parcels[order], squares[order]
+    seconds = 2 + np.where(squares, (parcels / 50) ** 2, parcels / 100)
+    table = pd.DataFrame({
+        "app": "fits", "parameter.parcels": parcels, "parameter.kind": np.where(squares, "a", "b"),
+        "subject": [f"s{n}" for n in range(120)], "host_id": "here",
+        "sitting": ["small"] * 50 + ["usual"] * 60 + ["large"] * 10,
+        "started_at": "2026-01-01T00:00:00+00:00", "cpu_s": seconds * rng.lognormal(0, 0.03, 120),
+    })  # fmt: skip
+    (machine,) = estimate(table).machines.values()
+    speeds = [sitting.log_speed for sitting in machine.sittings.values()]
+    assert max(speeds) - min(speeds) < 0.1
+    # A day on which all was twice as slow is found all the same.
+    slower = rng.random(120) < 0.4
+    table.loc[slower, "cpu_s"] *= 2
+    table.loc[slower, ["sitting", "started_at"]] = "slow", "2026-01-02T00:00:00+00:00"
+    (machine,) = estimate(table).machines.values()
+    difference = machine.sittings["usual"].log_speed - machine.sittings["slow"].log_speed
+    assert difference == pytest.approx(np.log(2), abs=0.2)
+
+
 def test_standard_deviations_are_those_of_the_errors() -> None:
     rng = np.random.default_rng(5)
     scores = []

@@ -43,7 +43,7 @@ DIGEST_BYTES = 6  # two of 20,000 levels agree with a probability of 1e-6
 
 
 def split_columns(rows: Sequence[Row]) -> tuple[dict[str, np.ndarray], dict[str, list[object]]]:
-    """Return the columns of numbers and those of categories, each in the order of their names."""
+    """Return the columns of numbers and of categories, each in the order of their names."""
     texts = {name for row in rows for name, value in row.items() if isinstance(value, str)}
     numbers = sorted({name for row in rows for name in row} - texts)
     return (

@@ -43,6 +43,7 @@ _PHASE_COLUMNS = (
 )  # fmt: skip
 
 
+_PROCESS: Params = {"length": 3.0, "noise": 0.05, "linear": True, "each": False}
 _BOOSTED: Params = {
     "alpha": 1.0, "n_estimators": 200, "learning_rate": 0.1, "max_leaf_nodes": 6,
     "min_samples_leaf": 4,
@@ -190,14 +191,16 @@ FAMILIES: dict[str, Family] = {
         ),
         Family(
             "gaussian_process",
-            {"length": 3.0, "noise": 0.05, "linear": True},
+            _PROCESS,
             lambda t: {
                 "length": t.suggest_float("length", 0.5, 20.0, log=True),
                 "noise": t.suggest_float("noise", 1e-3, 0.5, log=True),
                 "linear": t.suggest_categorical("linear", [True, False]),
+                "each": t.suggest_categorical("each", [True, False]),
             },
             regressors.gaussian_process,
             max_rows=1500,
+            second={"length": 1.0, "noise": 0.1, "linear": False, "each": True},
         ),
         Family(
             "phases",

@@ -211,8 +211,10 @@ class GaussianProcess:
         Training rows.
     weights : ndarray, shape (training rows,)
         Weight of each training row.
-    variance, length : float
-        Height and length of the squared exponential.
+    variance : float
+        Height of the squared exponential.
+    length : ndarray or float, shape (columns,) or ()
+        Its length, of each column or of all.
     linear_offset : float or None
         Constant of the linear kernel; None without a linear kernel.
     mean, scale : float
@@ -222,7 +224,7 @@ class GaussianProcess:
     rows: np.ndarray
     weights: np.ndarray
     variance: float
-    length: float
+    length: np.ndarray | float
     linear_offset: float | None
     mean: float
     scale: float
@@ -230,7 +232,8 @@ class GaussianProcess:
     def predict(self, x: np.ndarray) -> np.ndarray:
         # Column by column: |x|² + |t|² - 2xt would cancel where a row is close to a training row.
         distances = np.zeros((len(x), len(self.rows)))
-        for column, training in zip(x.T / self.length, self.rows.T / self.length, strict=True):
+        columns = (x / self.length).T, (self.rows / self.length).T
+        for column, training in zip(*columns, strict=True):
             distances += (column[:, None] - training) ** 2
         kernel = self.variance * np.exp(-0.5 * distances)
         if self.linear_offset is not None:
@@ -330,8 +333,8 @@ def formula_of(estimator: Any) -> Formula:
             return Sum((formula_of(estimator.line_), formula_of(estimator.trees_)))
         case "MLPRegressor":
             return Perceptron(tuple(estimator.coefs_), tuple(estimator.intercepts_))
-        case "TransformedTargetRegressor":
-            return _gaussian_process(estimator.regressor_, estimator.transformer_)
+        case "Process":
+            return _gaussian_process(estimator.process_, estimator.mean_, estimator.scale_)
         case "DecisionTreeRegressor":
             return _trees([estimator])
         case "ExtraTreesRegressor":
@@ -342,18 +345,18 @@ def formula_of(estimator: Any) -> Formula:
     raise TypeError(f"no formula of {estimator!r}")
 
 
-def _gaussian_process(estimator: Any, output: Any) -> GaussianProcess:
+def _gaussian_process(estimator: Any, mean: float, scale: float) -> GaussianProcess:
     # White noise is between a row and itself: it adds nothing between a row and a training row.
     kernel = {type(part).__name__: part for part in estimator.kernel_.get_params().values()}
-    linear = kernel.get("DotProduct")
+    linear, length = kernel.get("DotProduct"), kernel["RBF"].length_scale
     return GaussianProcess(
         np.array(estimator.X_train_, dtype=float),
         np.array(estimator.alpha_, dtype=float).ravel(),
         float(kernel["ConstantKernel"].constant_value),
-        float(kernel["RBF"].length_scale),
+        np.array(length, dtype=float) if np.ndim(length) else float(length),
         None if linear is None else float(linear.sigma_0) ** 2,
-        float(output.mean_.item()),
-        float(output.scale_.item()),
+        mean,
+        scale,
     )
 
 

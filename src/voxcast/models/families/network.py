@@ -55,11 +55,14 @@ def network_regressor(
     """Return an unfitted network with its head."""
     scale = scale_of(params)
     names = [*columns, *ESTIMATES[scale]]
-    estimator = regressors.ridge if scale == "relative" else regressors.gaussian_process
-    head_params = {**params, "linear": True}
-    head = TabularRegressor(
-        lambda: estimator(head_params, seed, names), scale, "ridge__sample_weight"
-    )
+    process = {"length": params["length"], "noise": params["noise"], "linear": True}
+
+    def build() -> Any:
+        if scale == "relative":
+            return regressors.ridge(params, seed, names)
+        return regressors.gaussian_process(process, seed, names)
+
+    head = TabularRegressor(build, scale, "ridge__sample_weight")
     return VolumeRegressor(head, ESTIMATES[scale])
 
 
@@ -73,7 +76,7 @@ class VolumeRegressor:
     estimates : tuple of str
         Features of the contents that the head sees, as their estimates.
     weights : mapping of str to ndarray, optional
-        Of a trunk that was read; by default the trunk is that of the package.
+        Of a trunk that was read; by default the package's.
     """
 
     def __init__(

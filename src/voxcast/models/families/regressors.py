@@ -35,6 +35,10 @@ ROUNDS = 10  # of the weights of the law, which have settled by then
 OUTLIER = 2.0  # robust standard deviations, beyond which an error counts less (Huber)
 SMALLEST_SD = 1e-3  # relative; below it all runs count alike
 SMALLEST_SHARE = 1e-3  # of the measured value, where all sizes are zero
+# Of Gaussian processes: bounds of lengths, and of the variance of the noise over the values', and
+# the rows and steps by which they are fitted.
+LENGTHS, NOISES = (0.1, 1e3), (1e-6, 1.0)
+LENGTH_ROWS, LENGTH_STEPS = 200, 40
 SUBSAMPLE = 0.7  # of the rows, for each boosted tree: trees that differ err less together
 
 
@@ -103,22 +107,11 @@ def mlp(params: dict[str, Any], seed: int, columns: Sequence[str]) -> Any:
 
 
 def gaussian_process(params: dict[str, Any], seed: int, columns: Sequence[str]) -> Any:
-    """Return a Gaussian process of fixed length and noise, with an optional linear trend."""
-    from sklearn.compose import TransformedTargetRegressor
-    from sklearn.gaussian_process import GaussianProcessRegressor
-    from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, WhiteKernel
+    """Return a Gaussian process on standardised columns."""
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    length = params["length"] * max(len(columns), 1) ** 0.5  # distances grow with the columns
-    kernel = ConstantKernel(1.0) * RBF(length) + WhiteKernel(params["noise"] ** 2)
-    if params["linear"]:
-        kernel = kernel + DotProduct(1.0)
-    process = GaussianProcessRegressor(
-        kernel, optimizer=None, random_state=seed, copy_X_train=False
-    )
-    outputs = TransformedTargetRegressor(process, transformer=StandardScaler())
-    return make_pipeline(StandardScaler(), outputs)
+    return make_pipeline(StandardScaler(), Process(seed, **params))
 
 
 class AdditiveLaw:
@@ -190,6 +183,69 @@ class ResidualBoosting:
             **self.boosting,
         ).fit(x, y - self.line_.predict(x))  # fmt: skip
         return self
+
+
+class Process:
+    """A Gaussian process with an optional linear trend.
+
+    Parameters
+    ----------
+    length : float
+        Of the squared exponential, for one column; distances grow with the columns.
+    noise : float
+        Standard deviation, over that of the values.
+    linear : bool
+        Whether it has a linear trend.
+    each : bool
+        Whether the noise and a length for each column maximise the marginal likelihood of at most
+        `LENGTH_ROWS` rows.
+    """
+
+    def __init__(
+        self, seed: int, length: float, noise: float, linear: bool, each: bool = False
+    ) -> None:
+        self.seed = seed
+        self.length = length
+        self.noise = noise
+        self.linear = linear
+        self.each = each
+
+    def fit(self, x: np.ndarray, y: np.ndarray) -> Process:
+        """Fit lengths on some of the rows, then the process on all."""
+        from sklearn.exceptions import ConvergenceWarning
+        from sklearn.gaussian_process import GaussianProcessRegressor
+        from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, WhiteKernel
+
+        self.mean_, self.scale_ = float(y.mean()), float(y.std()) or 1.0
+        values, length = (y - self.mean_) / self.scale_, self.length * x.shape[1] ** 0.5
+        lengths = np.full(x.shape[1], length) if self.each else length
+        kernel = ConstantKernel(1.0) * RBF(lengths, LENGTHS) + WhiteKernel(self.noise**2, NOISES)
+        if self.linear:
+            kernel = kernel + DotProduct(1.0)
+        if self.each:
+            rows = np.random.default_rng(self.seed).permutation(len(x))[:LENGTH_ROWS]
+            fitted = GaussianProcessRegressor(kernel, optimizer=_most_likely)
+            with warnings.catch_warnings():  # a column without an effect has the largest length
+                warnings.simplefilter("ignore", ConvergenceWarning)
+                kernel = fitted.fit(x[rows], values[rows]).kernel_
+        process = GaussianProcessRegressor(kernel, optimizer=None, copy_X_train=False)
+        self.process_ = process.fit(x, values)
+        return self
+
+    def predict(self, x: np.ndarray) -> np.ndarray:
+        """Return the mean, shape (n,)."""
+        return np.asarray(self.process_.predict(x) * self.scale_ + self.mean_)
+
+
+def _most_likely(
+    loss: Callable[..., Any], start: np.ndarray, bounds: np.ndarray
+) -> tuple[np.ndarray, float]:
+    """Return the logarithms of the kernel's parameters after some steps; more gain little."""
+    from scipy.optimize import minimize
+
+    options = {"maxiter": LENGTH_STEPS}
+    best = minimize(loss, start, method="L-BFGS-B", jac=True, bounds=bounds, options=options)
+    return best.x, best.fun
 
 
 Scale = Literal["log", "raw", "relative"]

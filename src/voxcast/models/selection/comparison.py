@@ -207,7 +207,7 @@ def run_weights(table: pd.DataFrame) -> np.ndarray:
 
 # The interval of the promotion rule never excludes zero with fewer than six.
 MIN_SUBJECTS = 10  # to judge on, and as many new ones to learn from
-CHOICE_RECIPE = "ridge"  # that tells a change: fast, and fitted to few runs
+CHOICE_RECIPE = "ridge"  # by which a change is judged: fast, and fitted to few runs
 NEGLIGIBLE = 0.01  # in a logarithmic error: 1 % less memory is never worth a request
 
 

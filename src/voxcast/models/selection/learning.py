@@ -146,7 +146,7 @@ def learn(
     trials : int
         Maximum number of trials per family.
     budget_s : float
-        Total time. What a family leaves of its share goes to the next ones. None starts after
+        Total time. The rest of a family's share goes to the next ones. None starts after
         this time, except baselines and `ALWAYS`.
     input_levels : sequence of {"header", "volume"}
         Families are tuned at the first and evaluated with the same parameters at the other levels.

@@ -180,7 +180,7 @@ def decide(
         Limit of the share of subjects above their upper bound.
     """
     if comparison is None:
-        detail = "there is no subject on which both could be judged"
+        detail = "no subject is left on which both could be judged"
         return Decision(False, "not_comparable", f"{detail}; {BY_HAND}")
     calm = comparison.undisturbed_gain
     under_load = champion.new_disturbed > MOSTLY >= champion.disturbed
