@@ -180,5 +180,6 @@ ARMS: dict[str, Arm] = {
     "95th percentile": by_rule("percentile"),
     "first allocation": by_rule("first", "largest"),
     "line": by_rule("line"),
+    "line × 1.5": by_rule("line", factor=1.5),
     "clairvoyant": asked(lambda job: ([job.runtime_s + 1], [1.01 * job.peak_bytes])),
 }
