@@ -107,13 +107,14 @@ def worth_queue() -> str:
     """Return the ratios of ways of asking to the rule in simulated queues, by half."""
     content = results("worth/queue.json")
     bounds = [arm for arm in content["confirm"] if arm.startswith("bound")]
+    bounds.sort(key=lambda arm: float(arm.split()[2]))
     titles = {
         "rule": "usual rule: largest × 1.2", "default": "site's default: 2 h, 4 GB",
         "95th percentile": "95th percentile",
         "first allocation": "best first allocation (Tovar et al.)",
         "line": "line in voxels and two standard deviations (Witt et al.)",
         "line × 1.5": "the same, half as much again",
-        **{arm: f"voxcast: {arm}" for arm in sorted(bounds, key=lambda arm: float(arm.split()[2]))},
+        **{arm: f"voxcast: {arm}" for arm in bounds},
         "clairvoyant": "clairvoyant",
     }  # fmt: skip
     figures = ("asked_core_h", "held_core_h", "makespan_s", "mean_wait_s", "others_mean_wait_s")
