@@ -91,6 +91,7 @@ soak: setup ## Kill workers of a pool at random until 300 cells are done; result
 worth: setup ## What asking for less is worth: simulated queues, and rounds on a private Slurm (40 min); results/worth
 	@mkdir -p results && cp -rn published/worth results/
 	python studies/worth_jobs.py
+	python studies/residuals.py
 	python benchmarks/worth_queue.py
 	python benchmarks/worth.py
 

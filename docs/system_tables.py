@@ -129,6 +129,19 @@ def worth_queue() -> str:
     return markdown(head, rows)
 
 
+def residual_laws() -> str:
+    """Return how well laws describe residuals of wall time, and the fit of the slow part."""
+    rows = [
+        [f"`{app}`", *(f"{fit['log_density'][law]:.2f}" for law in ("normal", "student", "two_parts")),
+         f"{100 * fit['slow']['share']:.1f} %", f"{fit['slow']['factor']:.2f}",
+         f"{100 * fit['share_above']['1.5']:.1f} %"]
+        for app, fit in results("worth/residuals.json").items()
+    ]  # fmt: skip
+    head = ["log density at other subjects:", "normal", "Student's t", "two parts",
+            "share of the slow part", "times as long", "runs above 1.5 × prediction"]  # fmt: skip
+    return markdown(head, rows)
+
+
 def _ratio(ratio: dict[str, Any] | None) -> str:
     if ratio is None:
         return NONE
@@ -181,6 +194,7 @@ TABLES = (
     soak,
     worth_queue,
     worth_ratios,
+    residual_laws,
     online_sizing,
     learned_requests,
 )
