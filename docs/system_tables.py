@@ -131,8 +131,9 @@ def worth_queue() -> str:
 
 def residual_laws() -> str:
     """Return how well laws describe residuals of wall time, and the fit of the slow part."""
+    laws = ("normal", "student", "two_parts")
     rows = [
-        [f"`{app}`", *(f"{fit['log_density'][law]:.2f}" for law in ("normal", "student", "two_parts")),
+        [f"`{app}`", *(f"{fit['log_density'][law]:.2f}" for law in laws),
          f"{100 * fit['slow']['share']:.1f} %", f"{fit['slow']['factor']:.2f}",
          f"{100 * fit['share_above']['1.5']:.1f} %"]
         for app, fit in results("worth/residuals.json").items()

@@ -17,7 +17,7 @@ from voxcast.apps.app import chosen, scaled_parameters
 from voxcast.apps.containers import ENGINES
 from voxcast.errors import ConfigError, ImageError
 from voxcast.images.sources import find_images, of_participants
-from voxcast.jobs.script import recommended_job
+from voxcast.jobs.script import Job, recommended_job
 from voxcast.jobs.submission import (
     VERSION_KEY,
     SlurmOptions,
@@ -124,11 +124,25 @@ class Plan:
         ConfigError
             If there are several images.
         """
+        job = self._job()
+        return "" if job is None else "\n".join([*job.lines(), ""])
+
+    def sbatch_args(self) -> str:
+        """Return the same as options for the command line, which a shell need not quote.
+
+        Raises
+        ------
+        ConfigError
+            If there are several images.
+        """
+        job = self._job()
+        return "" if job is None else " ".join(job.options())
+
+    def _job(self) -> Job | None:
         if len(self.images) > 1:
             then = "`submit` makes arrays of several, or write them as csv"
-            raise ConfigError("are for one image", "#SBATCH lines", then)
-        job = recommended_job(self.recommendation)
-        return "" if job is None else "\n".join([*job.lines(), ""])
+            raise ConfigError("are for one image", "options of sbatch", then)
+        return recommended_job(self.recommendation)
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
         """Write time and memory of three attempts for each image, for workflow engines."""

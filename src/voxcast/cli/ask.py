@@ -274,12 +274,13 @@ def recommend(
     budget: options.Budget = None,
     changes: options.Set = None,
     form: Annotated[
-        Literal["text", "sbatch", "csv"],
+        Literal["text", "sbatch", "args", "csv"],
         Option(
             "--as",
-            metavar="text|sbatch|csv",
-            help="sbatch: #SBATCH lines for one image; csv: time and memory of the first, second "
-            "and third attempt, for workflow engines.",
+            metavar="text|sbatch|args|csv",
+            help="For one image sbatch: #SBATCH lines, or args: options for the command line of "
+            "sbatch; csv: time and memory of the first, second and third attempt, for workflow "
+            "engines.",
         ),
     ] = "text",
     out: Annotated[
@@ -303,7 +304,7 @@ def recommend(
         deadline=deadline, budget=budget, changes=changes,
     )  # fmt: skip
     recommendation = question.recommendation(
-        images, with_slurm=form == "sbatch", for_now=form == "text"
+        images, with_slurm=form in ("sbatch", "args"), for_now=form == "text"
     )
     if recommendation is None:
         return EXIT_BAD_INPUT
@@ -313,8 +314,14 @@ def recommend(
         plan.to_csv(out)
         logger.info("%s: requests of %s", out, counted(len(images) - len(refused), "image"))
     else:
-        is_script = form == "sbatch" and not as_json
-        lines = [plan.sbatch().rstrip()] if is_script else text_lines(recommendation)
+        if form == "sbatch" and not as_json:
+            lines: Iterable[str] = [plan.sbatch().rstrip()]
+        elif form == "args" and not as_json:
+            lines = [plan.sbatch_args()]
+            for caveat in recommendation.caveats(0):
+                logger.warning("%s", caveat)
+        else:
+            lines = text_lines(recommendation)
         options.show(recommendation.as_json(), lines, as_json=as_json, out=out)
     if form != "text" or as_json:  # which the text says itself
         for image, reason in refused:

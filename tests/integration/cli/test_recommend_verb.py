@@ -3,6 +3,8 @@
 import json
 import math
 import re
+import shutil
+import subprocess
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -201,6 +203,24 @@ def test_sbatch_lines_of_one_image(recommend) -> None:
     assert "# at most 10 % of such requests are too small" in lines
     refused = recommend("usual.nii.gz", "--as", "sbatch", *HERE, code=2)
     assert refused.err.splitlines()[-1].startswith("voxcast: local: has no partitions of Slurm")
+
+
+def test_options_of_sbatch_are_words_that_no_shell_changes(recommend, project: Path) -> None:
+    hostile = "a;touch $(echo x) `id` 'b\n.nii.gz"
+    shutil.copy2(project / "usual.nii.gz", project / hostile)
+    printed = recommend(hostile, "--cluster", "osc", "--as", "args").out
+    lines = recommend(hostile, "--cluster", "osc", "--as", "sbatch").out.splitlines()
+    options = [line.removeprefix("#SBATCH ") for line in lines if line.startswith("#SBATCH ")]
+    assert printed.splitlines() == [" ".join(options)]
+    assert re.fullmatch(r"[\w.:= -]+", printed.rstrip("\n"), re.ASCII)
+    # A shell splits them as they are, whatever the name of the image is.
+    echo = subprocess.run(
+        ["bash", "-c", 'args=$1; printf "%s\n" $args', "bash", printed.rstrip()],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert echo.stdout.splitlines() == options
+    several = recommend("usual.nii.gz", "huge.nii.gz", "--cluster", "osc", "--as", "args", code=2)
+    assert several.err.splitlines()[-1].startswith("voxcast: options of sbatch: are for one image")
 
 
 def test_a_table_for_workflow_engines(recommend, tmp_path: Path) -> None:

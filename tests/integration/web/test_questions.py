@@ -223,7 +223,7 @@ def test_sites_are_those_of_the_project(site_service: TestClient, site_project: 
     osc = content["clusters"][2]
     assert not osc["free"]
     assert osc["node_types"][0]["prices"]["usd_per_core_hour"] == 0.003
-    assert content["policies"][2]["risk"] == pytest.approx(0.2)
+    assert content["policies"][1]["risk"] == pytest.approx(0.2)
     path = site_project / "conf/cluster/private.yaml"
     text = path.read_text()
     try:
