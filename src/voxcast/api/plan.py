@@ -17,7 +17,7 @@ from voxcast.apps.app import chosen, scaled_parameters
 from voxcast.apps.containers import ENGINES
 from voxcast.errors import ConfigError, ImageError
 from voxcast.images.sources import find_images, of_participants
-from voxcast.jobs.script import Job, recommended_job
+from voxcast.jobs.script import Job, arrays_of, babs_block, recommended_job
 from voxcast.jobs.submission import (
     VERSION_KEY,
     SlurmOptions,
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from voxcast.allocation.recommendation import Recommendation
 
 logger = logging.getLogger(__name__)
+
+BABS_CORE_H = 20.0  # that a project of BABS more must save
 
 
 @dataclass(frozen=True)
@@ -137,6 +139,22 @@ class Plan:
         """
         job = self._job()
         return "" if job is None else " ".join(job.options())
+
+    def babs(self) -> str:
+        """Return the block ``cluster_resources`` of BABS for each group of similar images.
+
+        A project of BABS has one block, so each group is a project. A further group saves at least
+        `BABS_CORE_H` core-hours of requests. Names of the groups' images are comments.
+        """
+        by_place, images = recommended(self.recommendation)
+        requests = {task.name: task.requests.first for task in by_place.values()}
+        per_cpu = partitions_per_cpu(self.recommendation.cluster)
+        app = str(images[0]["app"]) if images else ""
+        blocks = [
+            babs_block(app, array, memory_per_cpu=array.request.partition in per_cpu)
+            for array in arrays_of(requests, array_core_h=BABS_CORE_H)
+        ]
+        return "---\n".join(blocks)
 
     def _job(self) -> Job | None:
         if len(self.images) > 1:

@@ -274,13 +274,13 @@ def recommend(
     budget: options.Budget = None,
     changes: options.Set = None,
     form: Annotated[
-        Literal["text", "sbatch", "args", "csv"],
+        Literal["text", "sbatch", "args", "csv", "babs"],
         Option(
             "--as",
-            metavar="text|sbatch|args|csv",
+            metavar="text|sbatch|args|csv|babs",
             help="For one image sbatch: #SBATCH lines, or args: options for the command line of "
-            "sbatch; csv: time and memory of the first, second and third attempt, for workflow "
-            "engines.",
+            "sbatch. For many csv: time and memory of three attempts, for workflow engines, or "
+            "babs: cluster_resources of BABS.",
         ),
     ] = "text",
     out: Annotated[
@@ -304,7 +304,7 @@ def recommend(
         deadline=deadline, budget=budget, changes=changes,
     )  # fmt: skip
     recommendation = question.recommendation(
-        images, with_slurm=form in ("sbatch", "args"), for_now=form == "text"
+        images, with_slurm=form in ("sbatch", "args", "babs"), for_now=form == "text"
     )
     if recommendation is None:
         return EXIT_BAD_INPUT
@@ -316,6 +316,8 @@ def recommend(
     else:
         if form == "sbatch" and not as_json:
             lines: Iterable[str] = [plan.sbatch().rstrip()]
+        elif form == "babs" and not as_json:
+            lines = [plan.babs().rstrip()]
         elif form == "args" and not as_json:
             lines = [plan.sbatch_args()]
             for caveat in recommendation.caveats(0):

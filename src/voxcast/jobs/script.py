@@ -33,7 +33,13 @@ from voxcast.apps.containers import (
 )
 from voxcast.jobs.submission import OUT_NAME, ArrayFiles, Plan, Submission
 from voxcast.jobs.task import Array, Task, safe_name
-from voxcast.quantities import format_bytes, format_seconds, memory_option, slurm_clock
+from voxcast.quantities import (
+    counted,
+    format_bytes,
+    format_seconds,
+    memory_option,
+    slurm_clock,
+)
 from voxcast.records import App, Configuration, Request
 
 if TYPE_CHECKING:
@@ -44,6 +50,7 @@ if TYPE_CHECKING:
 
 CPUS_VARIABLE, MEMORY_VARIABLE = "VOXCAST_CPUS", "VOXCAST_MEMORY_BYTES"
 MACHINE_FILE = "machine"  # in the folder of an attempt
+_UNKEYED = ("--partition=", "--nodes=", "--ntasks=", "--gres=")  # by BABS
 FOLLOW_UP = Request(600.0, 10**9)
 MAX_TASKS = 1000  # of an array, unless a site raises MaxArraySize
 ARRAY_CORE_H = 1.0  # what one array more must save
@@ -329,6 +336,30 @@ def _groups(
     while end:
         yield int(ends[starts[end]]), int(ends[end])
         end = int(starts[end])
+
+
+def babs_block(app: str, array: Array, *, memory_per_cpu: bool = False) -> str:
+    """Return ``cluster_resources`` of the configuration of a BABS project, in YAML.
+
+    Its keys are those of BABS for Slurm; what has none is a customized text.
+    """
+    request = array.request
+    memory = memory_option(request.memory_bytes, request.cpus, per_cpu=memory_per_cpu)
+    options = [option for option in Job(app, request).options() if option.startswith(_UNKEYED)]
+    keys = {
+        "interpreting_shell": "/bin/bash -l",
+        "number_of_cpus": str(request.cpus),
+        "hard_runtime_limit": slurm_clock(request.walltime_s),
+    }
+    if memory_per_cpu:
+        options.append(memory)
+    else:
+        keys["hard_memory_limit"] = memory.removeprefix("--mem=")
+    lines = [f"# {counted(len(array.names), 'image')} of {app}:"]
+    lines += [f"#   {_printable(name)}" for name in sorted(array.names)]
+    lines += ["cluster_resources:", *(f'    {key}: "{value}"' for key, value in keys.items())]
+    lines += ["    customized_text: |", *(f"        #SBATCH {option}" for option in options)]
+    return "\n".join([*lines, ""])
 
 
 def recommended_job(recommendation: Recommendation) -> Job | None:

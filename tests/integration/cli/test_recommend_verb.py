@@ -13,6 +13,7 @@ import nibabel
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 
 from commands import Answer, voxcast
 from lab import lab
@@ -221,6 +222,20 @@ def test_options_of_sbatch_are_words_that_no_shell_changes(recommend, project: P
     assert echo.stdout.splitlines() == options
     several = recommend("usual.nii.gz", "huge.nii.gz", "--cluster", "osc", "--as", "args", code=2)
     assert several.err.splitlines()[-1].startswith("voxcast: options of sbatch: are for one image")
+
+
+def test_blocks_of_babs_hold_the_requests_of_their_images(recommend) -> None:
+    images = ("usual.nii.gz", "small.nii.gz")
+    content = recommend(*images, "--cluster", "osc", "--json").json
+    (block,) = yaml.safe_load_all(recommend(*images, "--cluster", "osc", "--as", "babs").out)
+    resources = block["cluster_resources"]
+    rows = [image["chosen"] for image in content["images"]]
+    assert slurm_seconds(resources["hard_runtime_limit"]) == max(r["walltime_s"] for r in rows)
+    largest = max(row["memory_bytes"] for row in rows)
+    assert resources["hard_memory_limit"] == f"{largest // 2**20}M"
+    assert resources["number_of_cpus"] == str(rows[0]["cpus"])
+    assert "#SBATCH --partition=serial" in resources["customized_text"].splitlines()
+    assert all(isinstance(value, str) for value in resources.values())
 
 
 def test_a_table_for_workflow_engines(recommend, tmp_path: Path) -> None:
