@@ -182,7 +182,7 @@ def simulate(
     random.Random(SEED).shuffle(arrivals)  # noqa: S311
     arrivals += [(job.arrival_s, _of_others(n, job)) for n, job in enumerate(others)]
     arrivals.sort(key=lambda arrival: (arrival[0], arrival[1].task is not None))
-    made: list[list[dict[str, Any]]] = [[] for _ in jobs]
+    attempts_by_job: list[list[dict[str, Any]]] = [[] for _ in jobs]
     waits: list[dict[str, str]] = []
     queue, now_s = _Queue(), 0.0
     while arrivals or queue.running:
@@ -203,14 +203,14 @@ def simulate(
                 waits.append({"State": "COMPLETED", "Eligible": times["submitted_at"],
                               "Start": times["started_at"]})  # fmt: skip
                 continue
-            made[job.number].append(times | {
+            attempts_by_job[job.number].append(times | {
                 "outcome": outcome, "walltime_s": job.request.walltime_s, "ran_s": lasts_s,
                 "memory_bytes": job.request.memory_bytes * MEMORY_SCALE,
             })  # fmt: skip
     return {
         "jobs": [
             {"runtime_s": job.runtime_s, "peak_bytes": job.peak_bytes, "attempts": attempts}
-            for job, attempts in zip(jobs, made, strict=True)
+            for job, attempts in zip(jobs, attempts_by_job, strict=True)
         ],
         "others": waits,
     }  # fmt: skip

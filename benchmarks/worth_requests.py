@@ -111,7 +111,7 @@ Arm = Callable[[Sequence[Job], Sequence[str]], list[Task]]
 Amounts = tuple[Sequence[float], Sequence[float]]
 
 
-def asked(amounts: Callable[[Job], Amounts]) -> Arm:
+def requesting(amounts: Callable[[Job], Amounts]) -> Arm:
     """Return the arm that asks for times and memories, the next one after each failure."""
 
     def tasks(jobs: Sequence[Job], images: Sequence[str]) -> list[Task]:
@@ -131,7 +131,7 @@ def _sequence(times_s: Sequence[float], memories: Sequence[float]) -> RequestSeq
 
 def by_rule(*rules: str, factor: float = 1.0) -> Arm:
     """Return the arm of rules of ``jobs.json``, times a factor, one after the other."""
-    return asked(
+    return requesting(
         lambda job: (
             [factor * job.foreseen[f"runtime_s_{rule}"] for rule in rules],
             [factor * job.foreseen[f"peak_rss_bytes_{rule}"] for rule in rules],
@@ -174,12 +174,12 @@ def _up(value: float, step: float) -> float:
 
 
 ARMS: dict[str, Arm] = {
-    "default": asked(lambda _: ([DEFAULT_S], [DEFAULT_BYTES])),
+    "default": requesting(lambda _: ([DEFAULT_S], [DEFAULT_BYTES])),
     "rule": by_rule("largest", factor=RULE_FACTOR),
     "voxcast": by_image(POLICY.time_margin),
     "95th percentile": by_rule("percentile"),
     "first allocation": by_rule("first", "largest"),
     "line": by_rule("line"),
     "line × 1.5": by_rule("line", factor=1.5),
-    "clairvoyant": asked(lambda job: ([job.runtime_s + 1], [1.01 * job.peak_bytes])),
+    "clairvoyant": requesting(lambda job: ([job.runtime_s + 1], [1.01 * job.peak_bytes])),
 }
