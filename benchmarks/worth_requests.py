@@ -115,10 +115,13 @@ def requesting(amounts: Callable[[Job], Amounts]) -> Arm:
     """Return the arm that asks for times and memories, the next one after each failure."""
 
     def tasks(jobs: Sequence[Job], images: Sequence[str]) -> list[Task]:
-        limits = {"max_walltime_s": DEFAULT_S, "max_memory_bytes": NODE_BYTES / MEMORY_SCALE}
         sequences = (_sequence(*amounts(job)) for job in jobs)
         named = zip(task_names(images), images, sequences, strict=True)
-        return [Task(name, image, requests, **limits) for name, image, requests in named]
+        return [
+            Task(name, image, requests, max_walltime_s=DEFAULT_S,
+                 max_memory_bytes=NODE_BYTES / MEMORY_SCALE)
+            for name, image, requests in named
+        ]  # fmt: skip
 
     return tasks
 

@@ -36,7 +36,7 @@ def main() -> int:
     jobs = pd.DataFrame(read_json(FOLDER / "jobs.json")["jobs"])
     result: dict[str, Any] = {}
     for app, runs in jobs.groupby("app"):
-        residuals = np.log(runs["runtime_s"] / runs["runtime_s_median"]).to_numpy()
+        residuals = np.log((runs["runtime_s"] / runs["runtime_s_median"]).to_numpy(dtype=float))
         densities: dict[str, list[float]] = {name: [] for name in LAWS}
         folds = GroupKFold(FOLDS, shuffle=True, random_state=SEED)
         for train, test in folds.split(residuals, groups=runs["subject"]):

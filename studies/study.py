@@ -176,7 +176,7 @@ def _results(name: str, runs: AppRuns) -> dict[str, Any]:
         "cache": FoldCache(FOLDS),
         "on_step": lambda step: print(f"{name}: {step}", file=sys.stderr, flush=True),
     }
-    if name == "parcels":  # no other batch has runs of it: folds of its own
+    if runs.judging is not None and name == "parcels":  # only this batch has runs of it
         return splits.study(runs.judging, **shared)
     if runs.judging is not None:
         return second_batch.study(runs.table, runs.judging, **shared)
