@@ -200,7 +200,7 @@ FAMILIES: dict[str, Family] = {
             },
             regressors.gaussian_process,
             max_rows=1500,
-            second={"length": 1.0, "noise": 0.1, "linear": False, "each": True},
+            second={"length": 1.0, "noise": 0.1, "linear": True, "each": True},
         ),
         Family(
             "phases",
