@@ -387,7 +387,11 @@ def replay(
         if "not_measurable" in result:
             logger.warning("%s is not replayed: %s", name, result["not_measurable"])
         if "cost" in result:
-            replays[name] = {"sd_log": result["sd_log"], **result["cost"]}
+            replays[name] = {
+                "place": result["place"],
+                "sd_log": result["sd_log"],
+                **result["cost"],
+            }
     if not replays:
         return EXIT_BAD_INPUT
     lines = (line for name, result in replays.items() for line in _replay_lines(name, result))
@@ -422,7 +426,10 @@ def _replay_lines(app: str, result: dict[str, Any]) -> Iterator[str]:
     accounts = result["ways"]
     runs = accounts["clairvoyant"]["runs"]
     spread = math.exp(result["sd_log"])
-    yield f"{app}: {runs} held-out runs; wall times spread by a factor of {spread:.2f} (1 SD)"
+    of = "new subjects on new days, after two local runs"
+    if result["place"] != "new sitting":
+        of = "new subjects, the speed of the day known"
+    yield f"{app}: {runs} runs of {of}; wall times spread by a factor of {spread:.2f} (1 SD)"
     rows = [
         ("requested", "normalised cost", "killed", "killed core h", "unused GB h", "done after")
     ]

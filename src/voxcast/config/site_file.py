@@ -33,7 +33,7 @@ from voxcast.quantities import parse_bytes, parse_seconds
 
 SUBMIT = "submit.yaml"
 GROUPS = ("cluster", "policy")
-MAX_MARGIN = 10  # times the predicted memory; a larger margin is a mistake
+MAX_MARGIN = 10  # times the bound; a larger margin is a mistake
 
 
 @dataclass(frozen=True)
