@@ -110,7 +110,11 @@ def study(
         runs = of_app(table, app, FULL)
         runs = runs.assign(day=runs["started_at"].astype(str).str[:10], reserved=False)
         runs = runs.reset_index(drop=True)
-        place: Place = "new sitting" if runs["day"].nunique() > 1 else "known sitting"
+        place: Place = "known sitting"
+        if "sitting" not in runs:  # of an import
+            runs["sitting"] = ""
+        elif runs["day"].nunique() > 1:
+            place = "new sitting"
         held_out = []
         for fold in protocols.folds(runs, place, n_folds=folds, seed=seed):
             test = runs.iloc[fold.test]

@@ -68,7 +68,7 @@ def test_a_card_states_what_is_on_record(bundle: Bundle) -> None:
 def test_what_is_not_on_record_is_said_and_not_invented(bundle: Bundle) -> None:
     card = model_card(with_evidence(bundle, {}))
     assert card.startswith("# voxcast\n")
-    assert card.count("not recorded") == 17
+    assert card.count("not recorded") == 18
     assert "image sets: not recorded; measured: not recorded" in card
     assert json.dumps(EVIDENCE)[:20] not in card
 
