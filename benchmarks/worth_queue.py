@@ -87,7 +87,7 @@ class _Node:
     memory: float = NODE_BYTES / MEMORY_SCALE
 
 
-@dataclass
+@dataclass(eq=False)  # each is itself alone: found in the queue without comparing their fields
 class _Waiting:
     """A job in the queue; those of others have no task."""
 
@@ -184,13 +184,10 @@ def simulate(
     arrivals.sort(key=lambda arrival: (arrival[0], arrival[1].task is not None))
     attempts_by_job: list[list[dict[str, Any]]] = [[] for _ in jobs]
     waits: list[dict[str, str]] = []
-    queue, now_s = _Queue(), 0.0
+    queue = _Queue()
     while arrivals or queue.running:
-        next_arrivals = (
-            (arrivals[0][0] if arrivals else inf),
-            (queue.running[0][0] if queue.running else inf),
-        )
-        now_s = max(now_s, min(next_arrivals))
+        arrival_s = [arrival[0] for arrival in arrivals[:1]]
+        now_s = min(arrival_s + [entry[0] for entry in queue.running[:1]])
         for job, outcome in queue.ended(now_s):
             if again := _again(job, outcome, now_s):
                 queue.waiting.append(again)

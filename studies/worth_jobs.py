@@ -20,7 +20,7 @@ from fold_predictions import voxcast_predictions
 from study import FOLDS, table_to_learn_from
 from voxcast.errors import exits_cleanly
 from voxcast.evaluation.contenders import SIZE, UPPER
-from voxcast.evaluation.protocols import draws, folds
+from voxcast.evaluation.protocols import days_of, draws, folds
 from voxcast.evaluation.recorded_table import of_app
 from voxcast.features.rows import FULL, side
 from voxcast.files import write_json
@@ -43,8 +43,7 @@ def main() -> int:
     predicted = []
     for app in APPS:
         runs = of_app(table, app, FULL)
-        runs = runs.assign(day=runs["started_at"].astype(str).str[:10], reserved=False)
-        runs = runs.reset_index(drop=True)
+        runs = runs.assign(day=days_of(runs), reserved=False).reset_index(drop=True)
         for fold in folds(runs, "new sitting", n_folds=SUBJECT_FOLDS, seed=SEED):
             train, test = runs.iloc[fold.train], runs.iloc[fold.test]
             if chosen := draws(fold, LOCAL_RUNS, 1, SEED):

@@ -314,16 +314,16 @@ def recommend(
         plan.to_csv(out)
         logger.info("%s: requests of %s", out, counted(len(images) - len(refused), "image"))
     else:
-        if form == "sbatch" and not as_json:
-            lines: Iterable[str] = [plan.sbatch().rstrip()]
-        elif form == "babs" and not as_json:
+        printed = "text" if as_json else form
+        lines: Iterable[str] = text_lines(recommendation)
+        if printed == "sbatch":
+            lines = [plan.sbatch().rstrip()]
+        elif printed == "babs":
             lines = [plan.babs().rstrip()]
-        elif form == "args" and not as_json:
+        elif printed == "args":
             lines = [plan.sbatch_args()]
             for caveat in recommendation.caveats(0):
                 logger.warning("%s", caveat)
-        else:
-            lines = text_lines(recommendation)
         options.show(recommendation.as_json(), lines, as_json=as_json, out=out)
     if form != "text" or as_json:  # which the text says itself
         for image, reason in refused:

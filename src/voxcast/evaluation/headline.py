@@ -19,7 +19,7 @@ from voxcast.evaluation.contenders import (
     contenders,
     recipe_contender,
 )
-from voxcast.evaluation.protocols import PROTOCOLS, Fold, Place, Protocol, draws, folds
+from voxcast.evaluation.protocols import PROTOCOLS, Fold, Place, Protocol, days_of, draws, folds
 from voxcast.evaluation.scoring import floor_percent
 from voxcast.features.rows import FULL, KERNEL_S
 from voxcast.models.selection import fitting
@@ -148,7 +148,7 @@ def new_day_errors(
 
 def _with_places(runs: pd.DataFrame) -> pd.DataFrame:
     """Add the day and the cell of each run."""
-    days = runs["started_at"].astype(str).str[:10]
+    days = days_of(runs)
     # Where parameters are unknown, no run is known to repeat another one.
     columns = list(CELL) if set(CELL) <= set(runs) else ["cell_key"]
     cells = runs[columns].astype(str).agg("|".join, axis=1)
@@ -173,8 +173,7 @@ def _predictions(
         test = runs.iloc[fold.test]
         smaller = scaled_down[~scaled_down["subject"].isin(test["subject"])]
         if place == "new sitting":
-            days = smaller["started_at"].astype(str).str[:10]
-            smaller = smaller[~days.isin(test["day"])]
+            smaller = smaller[~days_of(smaller).isin(test["day"])]
         on_step(f"{place}: {len(fold.test)} runs, {len(train)} to learn from")
         fitted: dict[str, Contender | VoxcastContender] = {
             **{

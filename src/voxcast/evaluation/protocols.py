@@ -73,6 +73,11 @@ class Fold:
     local: Positions = field(default_factory=lambda: np.empty(0, dtype=int))
 
 
+def days_of(runs: pd.DataFrame) -> pd.Series[str]:
+    """Return the day on which each run was started."""
+    return runs["started_at"].astype(str).str[:10]
+
+
 def folds(runs: pd.DataFrame, place: Place, *, n_folds: int = 5, seed: int = 0) -> Iterator[Fold]:
     """Yield folds by subject, and by place unless it is known.
 

@@ -25,7 +25,7 @@ from voxcast.allocation.requests.replay import ReplayedRuns, account, planned_re
 from voxcast.allocation.site import Waiting
 from voxcast.evaluation import protocols
 from voxcast.evaluation.contenders import FAMILIES, TRIALS, UPPER, VoxcastContender
-from voxcast.evaluation.protocols import Place, draws
+from voxcast.evaluation.protocols import Place, days_of, draws
 from voxcast.evaluation.recorded_table import of_app
 from voxcast.features.rows import FULL, KERNEL_S
 from voxcast.laws.predicted import PredictedLaw
@@ -108,8 +108,7 @@ def study(
             results[app] = {"not_measurable": reason}
             continue
         runs = of_app(table, app, FULL)
-        runs = runs.assign(day=runs["started_at"].astype(str).str[:10], reserved=False)
-        runs = runs.reset_index(drop=True)
+        runs = runs.assign(day=days_of(runs), reserved=False).reset_index(drop=True)
         place: Place = "known sitting"
         if "sitting" not in runs:  # of an import
             runs["sitting"] = ""

@@ -50,7 +50,10 @@ if TYPE_CHECKING:
 
 CPUS_VARIABLE, MEMORY_VARIABLE = "VOXCAST_CPUS", "VOXCAST_MEMORY_BYTES"
 MACHINE_FILE = "machine"  # in the folder of an attempt
-_UNKEYED = ("--partition=", "--nodes=", "--ntasks=", "--gres=")  # by BABS
+_BABS_KEYS = {
+    "--cpus-per-task": "number_of_cpus", "--time": "hard_runtime_limit",
+    "--mem": "hard_memory_limit",
+}  # fmt: skip
 FOLLOW_UP = Request(600.0, 10**9)
 MAX_TASKS = 1000  # of an array, unless a site raises MaxArraySize
 ARRAY_CORE_H = 1.0  # what one array more must save
@@ -343,23 +346,17 @@ def babs_block(app: str, array: Array, *, memory_per_cpu: bool = False) -> str:
 
     Its keys are those of BABS for Slurm; what has none is a customized text.
     """
-    request = array.request
-    memory = memory_option(request.memory_bytes, request.cpus, per_cpu=memory_per_cpu)
-    options = [option for option in Job(app, request).options() if option.startswith(_UNKEYED)]
-    keys = {
-        "interpreting_shell": "/bin/bash -l",
-        "number_of_cpus": str(request.cpus),
-        "hard_runtime_limit": slurm_clock(request.walltime_s),
-    }
-    if memory_per_cpu:
-        options.append(memory)
-    else:
-        keys["hard_memory_limit"] = memory.removeprefix("--mem=")
-    lines = [f"# {counted(len(array.names), 'image')} of {app}:"]
-    lines += [f"#   {_printable(name)}" for name in sorted(array.names)]
-    lines += ["cluster_resources:", *(f'    {key}: "{value}"' for key, value in keys.items())]
-    lines += ["    customized_text: |", *(f"        #SBATCH {option}" for option in options)]
-    return "\n".join([*lines, ""])
+    keyed, others = ['    interpreting_shell: "/bin/bash -l"'], []
+    job = Job(app, array.request, memory_per_cpu=memory_per_cpu)
+    for option in job.options()[1:]:  # BABS names its jobs itself
+        name, _, value = option.partition("=")
+        if name in _BABS_KEYS:
+            keyed.append(f'    {_BABS_KEYS[name]}: "{value}"')
+        else:
+            others.append(f"        #SBATCH {option}")
+    names = [f"#   {_printable(name)}" for name in sorted(array.names)]
+    head = [f"# {counted(len(names), 'image')} of {app}:", *names, "cluster_resources:"]
+    return "\n".join([*head, *keyed, "    customized_text: |", *others, ""])
 
 
 def recommended_job(recommendation: Recommendation) -> Job | None:

@@ -71,13 +71,13 @@ def test_training_runs_are_in_the_order_in_which_they_were_made(monkeypatch) -> 
 
 
 def test_by_image_is_cheaper_where_images_differ() -> None:
-    results = replayed_requests.study(table(), folds=3, trials=1, families=("ridge",))["segment"]
+    results = replayed_requests.study(table(60), folds=3, trials=1, families=("ridge",))["segment"]
     for name in replayed_requests.COSTS:
         costs = {
             method: account["normalised_cost"] for method, account in results[name]["ways"].items()
         }
         assert 1.0 <= costs["per_image"] < costs["population"]
         assert results[name]["excess_left"] < 0.7
-        assert 0.6 < results[name]["over_implied"] < 1.4
+        assert 0.7 < results[name]["over_implied"] < 1.4
     few = replayed_requests.study(table(5), folds=2, trials=1, families=("ridge",))
     assert few == {"segment": {"not_measurable": "5 subjects at full scale, 8 are needed"}}

@@ -178,7 +178,7 @@ class PredictedRuntime:
 def _believed(predictions: Mapping[float, dict[str, Any]]) -> Mapping[float, dict[str, Any]]:
     """Return the calibrated predictions, or all where too few are."""
     calibrated = {q: row for q, row in predictions.items() if row["calibrated"]}
-    return calibrated if MIN_CALIBRATED <= len(calibrated) < len(predictions) else predictions
+    return calibrated if len(calibrated) >= MIN_CALIBRATED else predictions
 
 
 def knots_of(predictions: Mapping[float, dict[str, Any]]) -> list[tuple[float, float]]:
